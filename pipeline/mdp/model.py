@@ -1,0 +1,73 @@
+"""A tabular, finite-horizon Markov decision process whose parameters are known."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[np.float64]
+
+
+def is_stationary(x: Array) -> bool:
+    """Whether the leading axis is a broadcast view, so that checks and sums need only its first slice."""
+    return x.ndim > 0 and (x.shape[0] == 1 or x.strides[0] == 0)
+
+
+@dataclass(frozen=True)
+class TabularMDP:
+    """A world with known parameters.
+
+    Parameters
+    ----------
+    transitions
+        ``(H, S, A, S)``, rows sum to 1.
+    rewards
+        ``(H, S, A)`` expected reward, in reward units per step.
+    start
+        ``(S,)`` distribution of the first state.
+
+    Raises
+    ------
+    ValueError
+        If shapes disagree or a row is not a distribution (tolerance 1e-8).
+    """
+
+    transitions: Array
+    rewards: Array
+    start: Array
+
+    def __post_init__(self) -> None:
+        P, r, d = (np.asarray(x, dtype=np.float64) for x in (self.transitions, self.rewards, self.start))
+        if P.ndim != 4 or P.shape[1] != P.shape[3]:
+            raise ValueError(f"transitions must be (H, S, A, S); got {P.shape}")
+        if r.shape != P.shape[:3]:
+            raise ValueError(f"rewards must be {P.shape[:3]}; got {r.shape}")
+        if d.shape != (P.shape[1],):
+            raise ValueError(f"start must be ({P.shape[1]},); got {d.shape}")
+        head = P[:1] if is_stationary(P) else P
+        if not np.isfinite(head).all() or (head < -1e-12).any() or (np.abs(head.sum(-1) - 1) > 1e-8).any():
+            raise ValueError("transitions must be non-negative rows that sum to 1")
+        if (d < -1e-12).any() or abs(d.sum() - 1) > 1e-8 or not np.isfinite(r).all():
+            raise ValueError("start must be a distribution and rewards finite")
+        for name, value in (("transitions", P), ("rewards", r), ("start", d)):
+            object.__setattr__(self, name, value)
+
+    @property
+    def horizon(self) -> int:
+        """H."""
+        return self.transitions.shape[0]
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """(H, S, A)."""
+        h, s, a = self.rewards.shape
+        return h, s, a
+
+
+def stationary_mdp(transition: Array, reward: Array, start: Array, horizon: int) -> TabularMDP:
+    """The same ``transition (S, A, S)`` and ``reward (S, A)`` at each of ``horizon`` steps, without copying them."""
+    shape = (horizon, *np.shape(transition))
+    P = np.broadcast_to(np.asarray(transition, dtype=np.float64), shape)
+    return TabularMDP(P, np.broadcast_to(np.asarray(reward, dtype=np.float64), shape[:3]), start)
