@@ -1,0 +1,58 @@
+"""The command line: ``reticent [--home DIR] VERB …``.  Heavy imports wait until a verb runs."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from flows.screen import Context, fail
+from flows.verbs import demo, ingest, ledger, plan, policy, register, report, run, simulate
+
+app = typer.Typer(
+    name="reticent",
+    help="Learn decision policies from logged trajectories under differential privacy, and say what they give away.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    add_completion=False,
+    rich_markup_mode=None,
+)
+app.command("demo")(demo.demo)
+app.command("register")(register.register)
+app.command("ingest")(ingest.ingest)
+app.command("plan")(plan.plan)
+app.command("run")(run.run)
+app.command("simulate")(simulate.simulate)
+app.command("report")(report.report)
+app.add_typer(policy.app, name="policy")
+app.add_typer(ledger.app, name="ledger")
+
+
+@app.callback()
+def _options(
+    context: typer.Context,
+    home: Annotated[Path | None, typer.Option(help="Store and runs; default $RETICENT_HOME, else ./.reticent.")] = None,
+    shelf: Annotated[Path | None, typer.Option(help="Folder of datasets; default $RETICENT_SHELF, else ./datasets.")] = None,
+    debug: Annotated[bool, typer.Option(help="Show the traceback of an error.")] = False,
+) -> None:
+    context.obj = Context(home, shelf, debug)
+
+
+def main() -> None:
+    """Run a verb; every error is one line and an exit code of design §5.1."""
+    # set before anything imports Prefect: its state stays in our home, its server phones nobody
+    os.environ.setdefault("PREFECT_SERVER_ANALYTICS_ENABLED", "false")
+    os.environ.setdefault("DO_NOT_TRACK", "1")
+    try:
+        app()
+    except Exception as e:
+        if "--debug" in sys.argv:
+            raise
+        sys.exit(fail(e, as_json="--json" in sys.argv))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,119 @@
+"""The recipe: what to run.  Card + agent + budget + settings, checked by pydantic like the card."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError, model_validator
+
+from pipeline.card import CardError, explain, read_toml
+from pipeline.offline import Settings
+from pipeline.statistics.calibration import Ask
+
+Preset = Literal["paper", "tail", "practical"]
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Head(_Strict):
+    """Which card and which algorithm."""
+
+    name: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_\-]{0,62}$")]
+    card: str
+    agent: Literal["dp-apvi", "apvi"]
+
+
+class Privacy(_Strict):
+    """Budget of one run: ``rho``, or ``epsilon`` with ``delta``, or ``epsilon`` alone (pure, Laplace)."""
+
+    rho: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
+    epsilon: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
+    delta: Annotated[float, Field(ge=0, lt=1)] | None = None
+    calibration: Literal["tight", "paper"] = "tight"
+    release: Literal["one_table", "two_tables"] = "one_table"
+    split: dict[Literal["n_0", "n_sa", "n_sas", "r_sa"], Annotated[float, Field(gt=0, le=1)]] | None = None
+
+    @model_validator(mode="after")
+    def _one_budget(self) -> Self:
+        if (self.rho is None) == (self.epsilon is None):
+            raise ValueError("give exactly one of 'rho' and 'epsilon'")
+        if self.rho is not None and self.delta is not None:
+            raise ValueError("'delta' goes with 'epsilon'; a zCDP budget 'rho' has none")
+        if self.calibration == "paper" and self.release != "two_tables":
+            raise ValueError("calibration = 'paper' needs release = 'two_tables'; the paper prints no other")
+        return self
+
+
+class Planner(_Strict):
+    """Which constants make the policy, which its value bounds, and the seed that breaks ties."""
+
+    constants: Preset = "practical"
+    bounds: Preset = "tail"
+    penalty: Literal["bernstein", "hoeffding"] = "bernstein"
+    failure: Annotated[float, Field(gt=0, lt=1)] = 0.1
+    seed: int = 0
+
+
+class Evaluate(_Strict):
+    """For synthetic data whose world is known: the world and the policy that logged."""
+
+    world: str
+    behaviour: str = "uniform"
+
+
+class Recipe(_Strict):
+    """One offline run."""
+
+    recipe: Head
+    privacy: Privacy | None = None
+    planner: Planner = Planner()
+    evaluate: Evaluate | None = None
+    _path: Path = PrivateAttr(default=Path())
+
+    @model_validator(mode="after")
+    def _agent_and_budget(self) -> Self:
+        if self.recipe.agent == "dp-apvi" and self.privacy is None:
+            raise ValueError("[privacy] is missing; dp-apvi needs a budget, e.g. rho = 1.0")
+        if self.recipe.agent == "apvi" and self.privacy is not None:
+            raise ValueError("[privacy] is given, but apvi is the non-private baseline: use agent = 'dp-apvi'")
+        return self
+
+    @property
+    def path(self) -> Path:
+        """Where the recipe was read from."""
+        return self._path
+
+    def ask(self) -> Ask:
+        """The budget as the calibration understands it; apvi asks for none."""
+        p = self.privacy
+        if p is None or self.recipe.agent == "apvi":
+            return Ask()
+        return Ask(p.rho, p.epsilon, p.delta, p.release, p.calibration, p.split)
+
+    def settings(self) -> Settings:
+        """The planner's settings."""
+        p = self.planner
+        return Settings(p.constants, p.bounds, p.penalty, p.failure, p.seed)
+
+    def dump(self) -> dict[str, Any]:
+        """Plain values of the recipe, defaults filled in."""
+        return self.model_dump(mode="json")
+
+
+def load_recipe(path: Path) -> Recipe:
+    """Read and check a recipe.
+
+    Raises
+    ------
+    CardError
+        One line for each wrong key: which, what was found, what is allowed.
+    """
+    try:
+        recipe = Recipe.model_validate(read_toml(path))
+    except ValidationError as e:
+        raise CardError(explain(e, str(path))) from None
+    recipe._path = path.resolve()
+    return recipe

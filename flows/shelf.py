@@ -1,0 +1,87 @@
+"""Where things are found: the shelf of datasets, the recipes, and the home folder of stores and runs."""
+
+from __future__ import annotations
+
+import os
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from pipeline.card import Card, CardError, load_card
+
+
+def shelves(asked: Path | None = None) -> list[Path]:
+    """Shelves in order: ``--shelf`` / ``RETICENT_SHELF``, ``./datasets``, the checkout's, the installed one."""
+    env = os.environ.get("RETICENT_SHELF")
+    named = [asked] if asked else ([Path(env)] if env else [])
+    checkout = Path(__file__).resolve().parent.parent / "datasets"
+    return [*named, Path("datasets"), checkout, Path(sys.prefix) / "share" / "reticent" / "datasets"]
+
+
+def find_card(name: str, shelf: Path | None = None) -> Path:
+    """A card by path, folder or name on the shelf."""
+    path = Path(name)
+    if path.suffix == ".toml" or path.exists():
+        return path / "card.toml" if path.is_dir() else path
+    looked = [s / name / "card.toml" for s in shelves(shelf)]
+    for candidate in looked:
+        if candidate.is_file():
+            return candidate
+    known = sorted({p.parent.name for s in shelves(shelf) for p in s.glob("*/card.toml")})
+    raise CardError(f"no card {name!r} on the shelf; there are: {', '.join(known) or 'none'}. Give a name or a path")
+
+
+def find_recipe(name: str) -> Path:
+    """A recipe by path or by the name of a shipped one."""
+    path = Path(name)
+    if path.suffix == ".toml" or path.is_file():
+        return path
+    folder = Path(__file__).resolve().parent / "recipes"
+    shipped = folder / f"{name}.toml"
+    if shipped.is_file():
+        return shipped
+    known = ", ".join(sorted(p.stem for p in folder.glob("*.toml")))
+    raise CardError(f"no recipe {name!r}; shipped ones: {known}. Give a name or a path")
+
+
+def card_of_recipe(card: str, recipe_path: Path, shelf: Path | None = None) -> Card:
+    """The card a recipe names: relative to the recipe where such a file exists, else on the shelf."""
+    beside = recipe_path.parent / card
+    if beside.is_file() or (beside / "card.toml").is_file():
+        return load_card(find_card(str(beside), shelf))
+    return load_card(find_card(card, shelf))
+
+
+@dataclass(frozen=True)
+class Home:
+    """``store/`` (mode 0700: raw rows, quarantine, committed releases), ``runs/`` and the synthetic ``ledger.db``."""
+
+    root: Path
+    shelf: Path | None = None
+
+    @property
+    def store(self) -> Path:
+        """Operator-only folder; created 0700."""
+        path = self.root / "store"
+        path.mkdir(parents=True, exist_ok=True, mode=0o700)
+        path.chmod(0o700)
+        return path
+
+    @property
+    def runs(self) -> Path:
+        """Published run folders."""
+        path = self.root / "runs"
+        path.mkdir(parents=True, exist_ok=True)
+        return path
+
+    def ledger_of(self, card: Card) -> Path | str:
+        """Ledger that charges this card: home's for synthetic data, else the one the card names."""
+        where = card.budget.ledger
+        if where == "home":
+            return self.root / "ledger.db"
+        return where if "://" in where else (card.folder / where).resolve()
+
+
+def home_folder(asked: Path | None) -> Path:
+    """``--home``, else ``RETICENT_HOME``, else ``./.reticent``."""
+    return (asked or Path(os.environ.get("RETICENT_HOME", ".reticent"))).resolve()

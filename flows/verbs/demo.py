@@ -1,0 +1,19 @@
+"""``reticent demo``: the main job on the shipped log."""
+
+from __future__ import annotations
+
+import typer
+
+from flows.screen import Context, Json, rows_bar, say, show
+
+
+def demo(context: typer.Context, as_json: Json = False) -> None:
+    """Register, ingest, release, plan and report on the shipped log; a second demo costs nothing."""
+    from flows.engine import carry_out
+    from flows.jobs import demo_job
+    from flows.verbs.run import summary
+
+    options: Context = context.obj
+    with rows_bar("ingest") as bar:
+        result = carry_out("demo", lambda step: demo_job(options.home_folder(), step, say, bar))
+    show(result, as_json, lambda: summary(result))

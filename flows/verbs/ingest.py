@@ -1,0 +1,29 @@
+"""``reticent ingest CARD``: logs to a validated snapshot and quarantine."""
+
+from __future__ import annotations
+
+import typer
+
+from flows.screen import Context, Json, rows_bar, say, show
+
+# above this share an accepted rule is worth a warning
+_LOUD = 0.05
+
+
+def ingest(context: typer.Context, card: str, as_json: Json = False) -> None:
+    """Validate, bound contributions, partition; operator-only facts on stdout."""
+    from flows.engine import carry_out
+    from flows.jobs import ingest_job
+
+    options: Context = context.obj
+    with rows_bar("ingest") as bar:
+        r = carry_out("ingest", lambda step: ingest_job(card, options.home_folder(), step, bar))
+    for rule, count in r["quarantined"].items():
+        if count > _LOUD * max(1, r["rows"]):
+            say(f"warning: {rule} touched {count:,} rows; look into the quarantine under {r['folder']}")
+    lines = [
+        f"{r['dataset']} snapshot {r['snapshot']}: {r['rows']:,} rows, {r['users']:,} users, {r['episodes']:,} episodes, "
+        f"{r['partitions']} partitions   (operator only: not for publication)",
+        *(f"  {rule}: {count:,} rows" for rule, count in r["quarantined"].items() if count),
+    ]
+    show(r, as_json, lambda: lines)

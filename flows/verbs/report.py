@@ -1,0 +1,42 @@
+"""``reticent report RUN``: render a run's report again from its own folder."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import typer
+
+from flows.screen import Context, Json, show
+
+
+def report(context: typer.Context, run: str, as_json: Json = False) -> None:
+    """Render report.html and report.md again; reads nothing but the run's folder."""
+    import numpy as np
+
+    from flows.publish import render
+
+    options: Context = context.obj
+    folder = run_folder(options, run)
+    facts = json.loads((folder / "report.json").read_text(encoding="utf-8"))
+    tied = np.zeros((facts["dataset"]["horizon"], len(facts["dataset"]["live_states"])), dtype=bool)
+    for h, s in facts["policy"]["tied"]:
+        tied[h, s] = True
+    render(folder, facts, tied)
+    result = {"run": folder.name, "folder": str(folder), "report": str(folder / "report.html")}
+    show(result, as_json, lambda: [result["report"]])
+
+
+def run_folder(options: Context, run: str) -> Path:
+    """A run's folder by path, full name or unique beginning."""
+    from pipeline.card import CardError
+
+    runs = options.home_folder().runs
+    for candidate in (Path(run), runs / run):
+        if (candidate / "report.json").is_file():
+            return candidate.resolve()
+    found = [p for p in sorted(runs.glob("*")) if p.name.startswith(run) and (p / "report.json").is_file()]
+    if len(found) == 1:
+        return found[0]
+    known = ", ".join(p.name for p in sorted(runs.glob("*"))) or "none"
+    raise CardError(f"{'several runs begin' if found else 'no run begins'} with {run!r} in {runs}; there are: {known}")

@@ -1,0 +1,41 @@
+"""``reticent run RECIPE``: the offline job on a snapshot."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import typer
+
+from flows.screen import Context, Json, say, show
+
+
+def run(context: typer.Context, recipe: str, as_json: Json = False) -> None:
+    """Release, policy, certificate and report from the latest snapshot of the recipe's card."""
+    from flows.engine import carry_out
+    from flows.jobs import run_job
+
+    options: Context = context.obj
+    result = carry_out("run", lambda step: run_job(recipe, options.home_folder(), step, say=say))
+    show(result, as_json, lambda: summary(result))
+
+
+def summary(result: Mapping[str, Any]) -> list[str]:
+    """What a person wants to know of a run, in a few lines."""
+    v, g, b = result["value"], result["guarantee"], result["ledger"]
+    promised = "not private (exact counts of simulated data)"
+    if g["epsilon"] is not None:
+        promised = f"ε = {g['epsilon']:.3g} at δ = {g['delta']:g} (ρ = {g['rho']:.4g}), {g['trust_model']}, replace one person"
+    status = "bound" if v["status"] == "bound" else "estimate, not a guarantee"
+    lines = [
+        f"guarantee   {promised}; claim: {g['claim']}",
+        f"value       {v['lower']:.4g} to {v['upper']:.4g} ({status})",
+        f"budget      spent ρ = {b['spent_rho']:.4g}, left {b['remaining_rho']:.4g}"
+        + ("   (replayed: nothing was drawn)" if result["replayed"] else ""),
+    ]
+    if t := result.get("truth"):
+        lines.append(
+            f"truth       policy {t['v_policy']:.4f} | optimal {t['v_star']:.4f} | behaviour {t['v_behavior']:.4f} "
+            f"| uniform {t['v_uniform']:.4f}"
+        )
+    return [*lines, f"report      {result['report']}"]

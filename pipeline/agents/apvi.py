@@ -1,0 +1,204 @@
+"""DP-APVI: adaptive pessimistic value iteration on private counts (paper 003, Algorithm 1).
+
+APVI is the same function on exact counts (E = 0, no noise); nothing is implemented twice.
+
+| code | paper | shape | meaning |
+|---|---|---|---|
+| ``counts.n_sa``, ``counts.n_sas`` | ñ_{s,a}, ñ_{s,a,s'} | (G, L, A[, S]) | consistent private counts (3); G = H, or 1 if stationary |
+| ``E`` (``counts.error``) | E_ρ | scalar | bound on the noise |
+| ``P``, ``r`` | P̃_h, r_h | (G, L, A, S), (G, L, A) | transition estimate (5); reward, declared or estimated |
+| ``Q``, ``Gamma``, ``Q_bar``, ``V`` | Q̃_h, Γ_h, Q̄_h, Ṽ_h | (H, L, A), …, (H+1, S) | reward units |
+| ``iota`` | ι | scalar | log(HSA/δ) |
+
+0-based: the paper's H-h+1 steps to go are ``H - h``.  L live states come first among the S states; the declared ends
+are absorbing and worth 0.
+
+Departures from the printed page
+    * rewards may be estimated: r̃ is a third private table, its error is part of Γ (algorithms.md §1.1);
+    * one table for all steps where the card declares stationary dynamics: the planner broadcasts it;
+    * ``tail`` and ``practical`` constants, printed as such; only ``paper`` has the theorem;
+    * ties of the clipped Q̄ are broken by the unclipped Q̂, then at random, and their share is reported;
+    * where no allowed action has evidence the policy abstains and holds a uniform stand-in over the allowed actions;
+    * the clip [0, H-h+1] is [(H-h) min(low, 0), (H-h) max(high, 0)] for rewards in [low, high].
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline.agents.pessimism import (
+    Constants,
+    Penalty,
+    evidence_threshold,
+    reward_estimate,
+    transition_estimate,
+    width,
+)
+from pipeline.mdp.policy import Policy
+from pipeline.statistics.counts import PrivateCounts
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Task:
+    """What is declared about the decision process: horizon, per-step reward range, allowed actions.
+
+    ``allowed (L, A)`` is False where an action is vetoed or is OTHER.  ``rewards (L, A)`` is None where the release
+    estimates them.  ``can_end``: whether an episode may end before H, worth 0 from then on.
+    """
+
+    horizon: int
+    bounds: tuple[float, float]
+    allowed: NDArray[np.bool_]
+    rewards: Array | None = None
+    can_end: bool = True
+
+    def value_range(self, h: int) -> tuple[float, float]:
+        """Least and largest value to go at 0-based step ``h``: paper's [0, H-h+1] for rewards in [0, 1]."""
+        low, high = self.bounds
+        if self.can_end:
+            low, high = min(low, 0.0), max(high, 0.0)
+        return (self.horizon - h) * low, (self.horizon - h) * high
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A policy and what its making said.
+
+    ``V (H+1, S)`` is the pessimistic value; ``tied (H, L)`` marks states in which clipping left several best actions.
+    """
+
+    policy: Policy
+    V: Array
+    tied: NDArray[np.bool_]
+    threshold: float
+
+
+@dataclass(frozen=True)
+class Model:
+    """Estimates of one release under one preset: P~ ``(G, L, A, S)`` and r~ ``(G, L, A)``, with their width Γ."""
+
+    counts: PrivateCounts
+    task: Task
+    constants: Constants
+    penalty: Penalty
+    P: Array
+    r: Array
+
+    def backup(self, h: int, V: Array, sign: int) -> tuple[Array, Array]:
+        """Unclipped and clipped ``r + P V + sign Γ`` ``(L, A)`` at step ``h``; unseen cells take the extreme value."""
+        g = min(h, self.P.shape[0] - 1)
+        P, r = self.P[g], self.r[g]
+        Q = r + P @ V  # line 4
+        Gamma = width(
+            self.counts,
+            g,
+            P,
+            V,
+            self.constants,
+            reward=None if self.task.rewards is not None else r,
+            bounds=self.task.bounds,
+            horizon=self.task.horizon,
+            penalty=self.penalty,
+        )  # line 5
+        Q_hat = Q + sign * Gamma  # line 6
+        low, high = self.task.value_range(h)
+        seen = self.counts.n_sa[g] > evidence_threshold(self.counts, self.constants)
+        limited = np.clip(Q_hat, low, high)  # line 7
+        return Q_hat, np.where(seen, limited, low if sign < 0 else high)
+
+
+def model(counts: PrivateCounts, task: Task, constants: Constants, penalty: Penalty = "bernstein") -> Model:
+    """Transition and reward estimates of a release (003 eq. 5)."""
+    threshold = evidence_threshold(counts, constants)
+    P = transition_estimate(counts, threshold)
+    if task.rewards is not None:
+        r = np.broadcast_to(task.rewards, counts.n_sa.shape)
+    else:
+        r = reward_estimate(counts, threshold, *task.bounds)
+    return Model(counts, task, constants, penalty, P, r)
+
+
+def apvi(
+    counts: PrivateCounts,
+    task: Task,
+    constants: Constants,
+    rng: np.random.Generator,
+    penalty: Penalty = "bernstein",
+) -> Plan:
+    """Pessimistic value iteration on released counts (003 Algorithm 1, Bernstein or Hoeffding).
+
+    Parameters
+    ----------
+    counts
+        Consistent private counts; exact ones give APVI.
+    task
+        Declared horizon, rewards and vetoes.
+    constants
+        A preset of :func:`pipeline.agents.pessimism.constants`.
+    rng
+        Breaks the ties that remain after the unclipped Q̂.
+
+    Returns
+    -------
+    The emitted policy, its pessimistic value and the tied states.
+    """
+    m = model(counts, task, constants, penalty)  # line 2
+    H, (L, A), S = task.horizon, task.allowed.shape, counts.n_sas.shape[-1]
+    V = np.zeros((H + 1, S))
+    probabilities, abstains, tied = np.zeros((H, L, A)), np.zeros((H, L), bool), np.zeros((H, L), bool)
+    threshold = evidence_threshold(counts, constants)
+    for h in reversed(range(H)):  # line 3
+        Q_hat, Q_bar = m.backup(h, V[h + 1], sign=-1)  # lines 4-7
+        seen = counts.n_sa[min(h, counts.n_sa.shape[0] - 1)] > threshold
+        best, tied[h] = best_actions(Q_bar, Q_hat, task.allowed & seen, rng)
+        abstains[h] = ~(task.allowed & seen).any(axis=1)
+        probabilities[h] = np.where(abstains[h][:, None], task.allowed / task.allowed.sum(1)[:, None], np.eye(A)[best])
+        V[h, :L] = (probabilities[h] * Q_bar).sum(axis=1)  # line 8
+    return Plan(Policy(probabilities, abstains), V, tied & ~abstains, threshold)  # line 10
+
+
+def best_actions(
+    Q_bar: Array, Q_hat: Array, allowed: NDArray[np.bool_], rng: np.random.Generator
+) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    """Argmax of Q̄ ``(L, A)`` over allowed actions, ties by Q̂, then at random; and where Q̄ alone was tied."""
+    clipped = np.where(allowed, Q_bar, -np.inf)
+    first = allowed & (clipped == clipped.max(axis=1, keepdims=True))
+    unclipped = np.where(first, Q_hat, -np.inf)
+    second = first & (unclipped == unclipped.max(axis=1, keepdims=True))
+    choice = np.where(second, rng.random(Q_bar.shape), -1.0).argmax(axis=1)
+    return choice, first.sum(axis=1) > 1
+
+
+def policy_bounds(m: Model, policy: Policy) -> tuple[Array, Array]:
+    """Lower and upper value ``(H+1, S)`` each of a *fixed* policy as written: free after the release."""
+    H, S, L = m.task.horizon, m.counts.n_sas.shape[-1], policy.probabilities.shape[1]
+    lower, upper = np.zeros((H + 1, S)), np.zeros((H + 1, S))
+    for h in reversed(range(H)):
+        p = policy.probabilities[h]
+        lower[h, :L] = (p * m.backup(h, lower[h + 1], sign=-1)[1]).sum(axis=1)
+        upper[h, :L] = (p * m.backup(h, upper[h + 1], sign=+1)[1]).sum(axis=1)
+    return lower, upper
+
+
+def optimal_upper(m: Model) -> Array:
+    """Upper value ``(H+1, S)`` of the *best* allowed policy: the same recursion with + Γ and a maximum."""
+    H, S, (L, _) = m.task.horizon, m.counts.n_sas.shape[-1], m.task.allowed.shape
+    V = np.zeros((H + 1, S))
+    for h in reversed(range(H)):
+        V[h, :L] = np.where(m.task.allowed, m.backup(h, V[h + 1], sign=+1)[1], -np.inf).max(axis=1)
+    return V
+
+
+def model_value(m: Model, policy: Policy) -> Array:
+    """Value ``(H+1, S)`` of a policy in the released model, without any width: a noisy-model figure, not a bound."""
+    H, S, L = m.task.horizon, m.counts.n_sas.shape[-1], policy.probabilities.shape[1]
+    V = np.zeros((H + 1, S))
+    for h in reversed(range(H)):
+        g = min(h, m.P.shape[0] - 1)
+        V[h, :L] = (policy.probabilities[h] * (m.r[g] + m.P[g] @ V[h + 1])).sum(axis=1)
+    return V

@@ -1,0 +1,178 @@
+"""Constants and confidence widths of pessimistic tabular planning: each function is one displayed formula.
+
+Widths are *two-sided* estimates of |r~ + P~V - (r + PV)|: subtracted for lower values, added for upper ones.
+
+Symbols: as in :mod:`pipeline.agents.apvi`; ``scale`` is the width of the per-step reward range (1 in paper 003).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline.statistics.counts import PrivateCounts
+
+Array = NDArray[np.float64]
+Preset = Literal["paper", "tail", "practical"]
+Penalty = Literal["bernstein", "hoeffding"]
+
+
+@dataclass(frozen=True)
+class Constants:
+    """Constants of one preset (findings/offline.md §3.2).
+
+    Attributes
+    ----------
+    C1, C2, C
+        Paper 003, Algorithm 1: of the sampling term, of the privacy term, and of a cell that was not seen.
+    preset
+        ``paper``: as printed, the only one with the theorem.  ``tail``: the sampling term as printed and the privacy
+        term ``C2 * sd / n`` with ``C2 = sqrt(2 iota)``, the Gaussian tail of the noise actually drawn.  ``practical``:
+        both a few standard deviations wide whatever S, A and H (tuned on ICU-Sepsis, seeds apart from reported ones),
+        and a cell speaks from two standard deviations of its noise on; no theorem.
+    delta
+        Failure probability of the widths.
+    """
+
+    preset: Preset
+    C1: float
+    C2: float
+    C: float
+    iota: float
+    delta: float
+
+    def source(self) -> dict[str, str]:
+        """Who chose each constant."""
+        ours = "chosen by us"
+        return {
+            "C1": ours if self.preset == "practical" else "paper",
+            "C2": {"paper": "paper", "tail": "sqrt(2 iota): the exact Gaussian tail", "practical": ours}[self.preset],
+            "C": "chosen by us (the paper asks for any C > 1)",
+            "iota": ours if self.preset == "practical" else "paper",
+        }
+
+
+def constants(preset: Preset, cells: int, delta: float = 0.1) -> Constants:
+    """Constants of a preset; ``cells`` is H·S·A, the union in iota = log(HSA/delta) (003 Algorithm 1, line 2)."""
+    iota = math.log(cells / delta)
+    if preset == "paper":
+        return Constants(preset, math.sqrt(2), 16.0, 2.0, iota, delta)
+    if preset == "tail":
+        return Constants(preset, math.sqrt(2), math.sqrt(2 * iota), 2.0, iota, delta)
+    return Constants(preset, 5.0, 3.0, 2.0, 1.0, delta)
+
+
+def evidence_threshold(counts: PrivateCounts, c: Constants) -> float:
+    """Visits at or below which a cell says nothing: E (003 eq. 5), or two standard deviations for ``practical``."""
+    return 2 * counts.sd_sa if c.preset == "practical" else counts.error
+
+
+def transition_estimate(counts: PrivateCounts, threshold: float) -> Array:
+    """P~ ``(G, L, A, S)``: n~_sas / n~_sa where n~_sa > threshold, else uniform (003 eq. 5)."""
+    S = counts.n_sas.shape[-1]
+    seen = counts.n_sa > threshold
+    safe = np.where(seen, counts.n_sa, 1.0)
+    return np.where(seen[..., None], counts.n_sas / safe[..., None], 1.0 / S)
+
+
+def reward_estimate(counts: PrivateCounts, threshold: float, low: float, high: float) -> Array:
+    """r~ ``(G, L, A)``: offset + r~_sa / n~_sa, clipped to the declared range; mid-range where nothing was seen."""
+    if counts.r_sa is None:
+        raise ValueError("this release has no reward table: pass the declared rewards")
+    seen = counts.n_sa > threshold
+    mean = counts.reward_offset + counts.r_sa / np.where(seen, counts.n_sa, 1.0)
+    return np.where(seen, np.clip(mean, low, high), (low + high) / 2)
+
+
+def variance(P: Array, V: Array) -> Array:
+    """Var_P(V) ``(L, A)`` for ``P (L, A, S)`` and ``V (S,)``."""
+    mean = P @ V
+    return np.maximum(P @ (V * V) - mean * mean, 0.0)
+
+
+def privacy_deviation(counts: PrivateCounts, P: Array, r: Array | None, V: Array) -> Array:
+    """Standard deviation ``(L, A)`` of n~ times the error that the noise alone puts into r~ + P~V.
+
+    To first order n~ (r~ + P~V - r - PV) = xi_r + sum_s' xi_s' (V(s') - PV) - (r - offset) eta, where eta is the noise
+    of n~_sa: sum_s' xi_s' when visits are summed from one table, a draw of its own otherwise.
+    """
+    S, mean = V.shape[0], P @ V
+    above = np.zeros_like(mean) if r is None else r - counts.reward_offset
+    shift = mean + above if counts.visits_summed else mean
+    # || V - shift ||^2 over all S successors, for each (s, a)
+    spread = np.maximum((V @ V) - 2 * shift * V.sum() + S * shift * shift, 0.0)
+    own = 0.0 if counts.visits_summed else (counts.sd_sa * above) ** 2
+    return np.sqrt(counts.sd_sas**2 * spread + own + (0.0 if r is None else counts.sd_r**2))
+
+
+def width(
+    counts: PrivateCounts,
+    g: int,
+    P: Array,
+    V: Array,
+    c: Constants,
+    *,
+    reward: Array | None,
+    bounds: tuple[float, float],
+    horizon: int,
+    penalty: Penalty = "bernstein",
+) -> Array:
+    """Gamma_h ``(L, A)`` (003 Algorithm 1, line 5), with the reward's own uncertainty where it is estimated.
+
+    Parameters
+    ----------
+    P, V
+        ``(L, A, S)`` estimate of step ``g`` of the tables and ``(S,)`` value of the next step.
+    reward
+        ``(L, A)`` estimated reward, or None where rewards are declared, as the paper has it.
+    bounds
+        Declared per-step reward range.
+    """
+    low, high = bounds
+    scale, E, n = high - low, counts.error, counts.n_sa[g]
+    threshold = evidence_threshold(counts, c)
+    seen = n > threshold
+    safe = np.where(seen, n, 1.0)
+    effective = np.where(seen, n - (0.0 if c.preset == "practical" else E), 1.0)
+    if penalty == "hoeffding":
+        deviation = np.full(n.shape, horizon * scale)
+    else:
+        deviation = np.sqrt(variance(P, V))
+        if reward is not None:
+            # a reward in [low, high] with mean r has variance at most (r - low)(high - r)
+            deviation = deviation + np.sqrt(np.maximum((reward - low) * (high - reward), 0.0))
+    sampling = c.C1 * deviation * np.sqrt(c.iota / effective)
+    if c.preset == "paper":
+        private = c.C2 * counts.n_sas.shape[-1] * horizon * scale * E * c.iota / safe
+        if reward is not None:
+            # beyond the paper, which takes r as known: the reward table's noise at the paper's own confidence
+            private = private + 2 * math.sqrt(2 * c.iota) * (counts.sd_r + scale * counts.sd_sa) / safe
+    else:
+        private = c.C2 * privacy_deviation(counts, P, reward, V) / safe
+    return np.where(seen, sampling + private, c.C * horizon * scale)
+
+
+def start_distribution(counts: PrivateCounts, declared: Array | None) -> Array:
+    """First-state distribution ``(L,)``: declared, or the released counts normalised (uniform where all are 0)."""
+    if declared is not None:
+        return declared
+    total = counts.n_0.sum()
+    return counts.n_0 / total if total > 0 else np.full(counts.n_0.shape, 1 / counts.n_0.size)
+
+
+def start_width(counts: PrivateCounts, V: Array, c: Constants) -> float:
+    """Width of ``sum_s p~(s) V(s)`` for a *released* start: sampling term plus the Gaussian tail of n_0's noise.
+
+    No preset of the paper covers it, because the paper never estimates the start; ``V (L,)`` in reward units.
+    """
+    p, total = start_distribution(counts, None), float(counts.n_0.sum())
+    if total <= 2 * counts.sd_0:
+        return float(V.max() - V.min())
+    mean = float(p @ V)
+    sampling = c.C1 * math.sqrt(max(float(p @ (V - mean) ** 2), 0.0) * c.iota / total)
+    tail = math.sqrt(2 * c.iota) * counts.sd_0 * float(np.linalg.norm(V - mean)) / total
+    return min(sampling + tail, float(V.max() - V.min()))

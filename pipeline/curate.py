@@ -1,0 +1,146 @@
+"""The curator: the one place where the ledger, the rows and the noise meet.
+
+Order (privacy.md §10): INTENT (budget spent, on disk) -> rows are read and summed -> noise -> the release is written
+and renamed -> COMMIT.  A committed key is replayed at no cost and never drawn again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from fractions import Fraction
+from pathlib import Path
+
+from pipeline.card import Card
+from pipeline.ledger.chain import BudgetError, Entry, canonical
+from pipeline.ledger.ledger import Ledger
+from pipeline.logs.aggregate import aggregate
+from pipeline.logs.store import Snapshot
+from pipeline.privacy.noise import NoiseSource
+from pipeline.privacy.release import Release
+from pipeline.privacy.release_file import describe_mechanism, read_release, sha256_file, write_release
+from pipeline.statistics.privatizers import CentralCounts
+
+
+@dataclass(frozen=True)
+class Curated:
+    """A release on disk, and what the ledger says of it (None where nothing is private and nothing was charged).
+
+    ``replayed``: the release had been committed before; ``stale``: the snapshot's bytes have changed since.
+    """
+
+    release: Release
+    folder: Path
+    run_key: str
+    intent: Entry | None
+    commit: Entry | None
+    replayed: bool
+    stale: bool
+
+
+def run_key(card: Card, snapshot: Snapshot, privatizer: CentralCounts) -> str:
+    """Hex key of a release: lineage, snapshot *number*, registered domain and mechanism list; no digest of data."""
+    spec = [describe_mechanism(m) for m in privatizer.mechanisms]
+    parts = [card.name, snapshot.number, card.domain_hash(), spec]
+    return hashlib.sha256(canonical(parts).encode()).hexdigest()
+
+
+def release_counts(
+    card: Card,
+    snapshot: Snapshot,
+    privatizer: CentralCounts,
+    ledger: Ledger,
+    store: Path,
+    noise: NoiseSource,
+    progress: Callable[[int, int], None] | None = None,
+) -> Curated:
+    """Release the counts of a snapshot, or replay the committed release.
+
+    Raises
+    ------
+    BudgetError
+        If the lineage is not registered or the cap does not allow it; no row was read.
+    CardError
+        If the card differs from its registration.
+    RealDataError
+        If the data is real and some table would get no operating-system noise; no row was read.
+    """
+    ledger.require(card)
+    privatizer.admit(noise)
+    key = run_key(card, snapshot, privatizer)
+    kept = store / card.name / "releases"
+    folder = kept / f"{'exact-' if privatizer.exact else ''}{key[:24]}"
+    if privatizer.exact:
+        release = privatizer.draw(aggregate(snapshot, card, progress), noise)
+        _write(release, folder, key, 1, snapshot)
+        return Curated(release, folder, key, None, None, replayed=False, stale=False)
+    commit = ledger.committed(card.name, key)
+    if commit is not None:
+        return _replay(ledger, card, folder, key, commit, snapshot)
+    if folder.exists():
+        return _recover(ledger, card, folder, key, snapshot)
+    mechanisms = [describe_mechanism(m) for m in privatizer.mechanisms]
+    rho = sum((m.rho for m in privatizer.mechanisms if m.rho is not None and m.epsilon is None), Fraction(0))
+    pure = sum((m.epsilon for m in privatizer.mechanisms if m.epsilon is not None), Fraction(0))
+    body = {"snapshot": snapshot.number, "mechanisms": mechanisms, "epsilon": str(pure) if pure else None}
+    intent = ledger.intent(card.name, key, rho + pure * pure / 2, body)
+    release = privatizer.draw(aggregate(snapshot, card, progress), noise)
+    digest = _write(release, folder, key, intent.body["attempt"], snapshot)
+    commit = ledger.commit(intent, {"release_sha256": digest, "noise": release.noise, "sampler": release.sampler})
+    return Curated(release, folder, key, intent, commit, replayed=False, stale=False)
+
+
+def _replay(ledger: Ledger, card: Card, folder: Path, key: str, commit: Entry, snapshot: Snapshot) -> Curated:
+    try:
+        release = read_release(folder)
+    except ValueError as e:
+        raise BudgetError(f"{card.name}: the committed release is gone from the store ({e}); it is never drawn again") from None
+    if sha256_file(folder / "release.parquet") != commit.body["release_sha256"]:
+        raise BudgetError(f"{card.name}: the stored release does not match its COMMIT (entry {commit.seq}): it was edited")
+    intent = next(e for e in ledger.entries(card.name) if e.seq == commit.body["intent"])
+    drawn_from = json.loads((folder / "attempt.json").read_text())["data_digest"]
+    return Curated(release, folder, key, intent, commit, replayed=True, stale=drawn_from != snapshot.data_digest)
+
+
+def _recover(ledger: Ledger, card: Card, folder: Path, key: str, snapshot: Snapshot) -> Curated:
+    """Commit a release that was renamed before its run died; one the ledger never heard of means a lost ledger."""
+    facts = json.loads((folder / "attempt.json").read_text())
+    intents = [e for e in ledger.entries(card.name) if e.kind == "INTENT" and e.body["run_key"] == key]
+    match = [e for e in intents if facts["run_key"] == key and e.body["attempt"] == facts["attempt"]]
+    if not match:
+        raise BudgetError(f"{card.name}: a release is in the store but not in the ledger: an old ledger? Restore the newest")
+    release = read_release(folder)
+    body = {"release_sha256": sha256_file(folder / "release.parquet"), "noise": release.noise, "sampler": release.sampler}
+    return _replay(ledger, card, folder, key, ledger.commit(match[0], body), snapshot)
+
+
+def _write(release: Release, folder: Path, key: str, attempt: int, snapshot: Snapshot) -> str:
+    """Write beside, sync, rename: a folder under its final name is whole."""
+    partial = folder.with_name(f"{folder.name}.attempt-{attempt}")
+    shutil.rmtree(partial, ignore_errors=True)
+    folder.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    partial.mkdir(mode=0o700)
+    digest = write_release(release, partial)
+    # the data digest stays in the operator's store: published, it would confirm guesses
+    facts = {"run_key": key, "attempt": attempt, "data_digest": snapshot.data_digest}
+    (partial / "attempt.json").write_text(json.dumps(facts))
+    for path in [*partial.iterdir(), partial]:
+        path.chmod(0o700 if path.is_dir() else 0o600)
+        _sync(path)
+    if folder.exists():
+        shutil.rmtree(folder)
+    partial.rename(folder)
+    _sync(folder.parent)
+    return digest
+
+
+def _sync(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

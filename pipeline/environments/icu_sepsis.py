@@ -1,0 +1,67 @@
+"""ICU-Sepsis: simulated sepsis treatment, estimated by its authors from intensive-care records.
+
+Definition (Choudhary, Gupta and Thomas 2024, arXiv 2406.05646; package icu-sepsis 2.0.1).  716 raw states: 0 .. 712
+are clusters of patient states, 713 is *died*, 714 *survived*, 715 the absorbing *end*.  25 actions: 5 levels of fluids
+times 5 of vasopressors.  Reward 1 on entering 714, else 0.  With H = 20: optimal 0.7922, clinician 0.6920, uniform
+0.6854.
+
+What is not exactly right: the world is a fitted model, not people, and no treatment advice follows from it.  Actions
+seen too rarely in a state behave like the mean of the others, by its authors' choice; random care is worth nearly as
+much as the clinicians' here.  Episodes are cut at H steps, which the original does not do.  SOFA scores are rounded to
+float32, so that a log and this file bin them alike.  The clinician's policy has no rows for the three terminal states;
+here those rows are uniform and never used.
+"""
+
+from __future__ import annotations
+
+import zipfile
+from pathlib import Path
+
+import numpy as np
+
+from pipeline.card import CardError
+from pipeline.environments.world import World
+
+_ENDS = {713: "died", 714: "survived", 715: "end"}
+
+
+def load_icu_sepsis(path: Path) -> World:
+    """Read the package's arrays; behaviours are ``uniform`` and ``clinician``.
+
+    Parameters
+    ----------
+    path
+        ``world.npz``, the byte copy of the package's ``dynamics.npz`` that lies on the shelf.
+
+    Raises
+    ------
+    CardError
+        If the file is missing or is not that world.
+    """
+    try:
+        # numpy leaves a broken archive open; the file is ours to close
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as z:
+            transition, reward = z["tx_mat"], z["r_mat"]
+            start, clinician, sofa = z["d_0"], z["expert_policy"].copy(), z["sofa_scores"]
+    except (OSError, EOFError, KeyError, ValueError, zipfile.BadZipFile) as e:
+        raise CardError(
+            f"{path}: not the ICU-Sepsis world: {e}; put world.npz of the icu_sepsis folder there"
+        ) from None
+    S, A = transition.shape[:2]  # noqa: N806
+    entry = reward[0, 0]
+    if (S, A) != (716, 25) or (reward[:713] != entry).any():
+        raise CardError(
+            f"{path}: not the ICU-Sepsis world: expected 716 states, 25 actions and rewards on entering a state"
+        )
+    clinician[list(_ENDS)] = 1 / A
+    return World(
+        name="icu_sepsis",
+        transition=transition,
+        visit_reward=np.zeros((S, A)),
+        entry_reward=entry,
+        start=start / start.sum(),
+        raw_labels=[_ENDS.get(s, str(s)) for s in range(S)],
+        bin_values={"sofa": sofa.astype(np.float32).astype(np.float64)},
+        ends=_ENDS,
+        policies={"uniform": np.full((S, A), 1 / A), "clinician": clinician},
+    )

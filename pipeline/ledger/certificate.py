@@ -1,0 +1,133 @@
+"""The certificate: every mechanism with sensitivity and scale, what is assumed, what is not covered (design §5.3)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from fractions import Fraction
+from typing import Any
+
+from pipeline.card import Card
+from pipeline.ledger.chain import Entry
+from pipeline.privacy.budget import epsilon_from_rho
+from pipeline.privacy.release import Mechanism, Release, total_epsilon, total_rho
+
+
+def spent_budget(mechanisms: Sequence[Mechanism], delta: float) -> dict[str, Any]:
+    """``rho``, ``epsilon``, ``delta`` and ``pure`` of a list of mechanisms; nulls where there is no noise."""
+    rho, pure = total_rho(tuple(mechanisms)), total_epsilon(tuple(mechanisms))
+    if rho is None:
+        return {"rho": None, "epsilon": None, "delta": None, "pure": False}
+    if pure is not None:
+        return {"rho": float(rho), "epsilon": float(pure), "delta": 0.0, "pure": True}
+    return {"rho": float(rho), "epsilon": epsilon_from_rho(float(rho), delta), "delta": delta, "pure": False}
+
+
+def unit_sentence(card: Card) -> str:
+    """Whose privacy, in words."""
+    m = card.unit.episodes_per_user
+    episodes = "its one episode" if m == 1 else f"up to {m} of its episodes, the rest dropped before counting"
+    return f"everything one {card.unit.user} contributed ({episodes}, at most {card.domain.horizon} steps each)"
+
+
+def guarantee(card: Card, release: Release, calibration: str, asked: Mapping[str, Any]) -> dict[str, Any]:
+    """The guarantee of one release, in numbers and in one plain sentence."""
+    cost = spent_budget(release.mechanisms, card.budget.delta)
+    synthetic = card.kind == "synthetic"
+    return {
+        "sentence": _sentence(card, release, cost),
+        "relation": release.relation,
+        "unit": unit_sentence(card),
+        "trust_model": release.trust_model if release.noise != "none" else "none",
+        **cost,
+        "asked": dict(asked),
+        "calibration": calibration,
+        "sampler": release.sampler,
+        "data_kind": card.kind,
+        "noise": release.noise,
+        "claim": "none (simulation)" if synthetic or release.noise != "os" else "differential privacy for the people in the log",
+    }
+
+
+def _sentence(card: Card, release: Release, cost: Mapping[str, Any]) -> str:
+    if release.noise == "none":
+        return "No privacy: this is the non-private baseline on exact counts of simulated data; nothing is promised to anyone."
+    who = f"one person, meaning {unit_sentence(card)}"
+    slip = "" if cost["pure"] else f", up to a probability of δ = {cost['delta']:g}"
+    promise = (
+        f"Replacing {who}, by any other changes the probability of anything on this page by at most a factor "
+        f"e^ε with ε = {cost['epsilon']:.3g}{slip} (ρ = {cost['rho']:.4g} zCDP; a trusted curator adds the noise once)."
+    )
+    if release.noise != "os":
+        return "Simulation, not private: the noise was seeded. With operating-system noise it would say: " + promise
+    if card.kind == "synthetic":
+        return "Simulated people, so nobody is promised anything; on real data the same release would say: " + promise
+    return promise
+
+
+def assumptions(card: Card) -> list[str]:
+    """What the guarantee rests on besides the mathematics."""
+    u = card.unit
+    found = [
+        f"{u.user} identifies a person: two ids of one person are protected as two people",
+        f"the number of people ({u.users_public}, declared) is public; one id's rows may be any, or none",
+        "the domain (states, actions, horizon, reward range) was declared without looking at this log",
+        "the curator's machine, its operators and its source of randomness are trusted",
+    ]
+    if u.recurs == "never":
+        found.append("nobody returns in a later batch; whoever does is charged again, and the ledger adds it up")
+    return found
+
+
+NOT_COVERED = (
+    "what the people as a group have in common: that is what the policy is meant to learn",
+    "people whose records depend on each other (households, contagion)",
+    "side channels: run times, memory, the size of the store; and anyone inside the trust boundary",
+    "anything else published from the same log outside this ledger",
+    "what happens when the policy is used: its future patients are not in this log",
+)
+
+
+def certificate(
+    card: Card,
+    release: Release,
+    promise: Mapping[str, Any],
+    mechanisms: Sequence[Mapping[str, Any]],
+    commit: Entry | None,
+    digests: Mapping[str, str],
+) -> dict[str, Any]:
+    """``certificate.json``: what can be checked without the data.
+
+    Parameters
+    ----------
+    promise
+        From :func:`guarantee`.
+    mechanisms
+        As the release describes them.
+    commit
+        The ledger's COMMIT, None where nothing was charged.
+    digests
+        sha256 of ``release`` and ``policy``; never of data.
+    """
+    rho = total_rho(release.mechanisms)
+    return {
+        "schema_version": 1,
+        "dataset": card.name,
+        "guarantee": dict(promise),
+        "rho_exact": None if rho is None else str(rho),
+        "mechanisms": [dict(m) for m in mechanisms],
+        "composition": "zCDP: rhos add; pure losses add as epsilons",
+        "assumptions": assumptions(card),
+        "not_covered": list(NOT_COVERED),
+        "domain_hash": card.domain_hash(),
+        "ledger": None
+        if commit is None
+        else {
+            "entry": commit.seq,
+            "hash": commit.hash,
+            "at": commit.at,
+            "run_key": commit.body["run_key"],
+            "spent_rho_exact": commit.body["spent"],
+            "spent_rho": float(Fraction(commit.body["spent"])),
+        },
+        "sha256": dict(digests),
+    }

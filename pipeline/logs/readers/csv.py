@@ -1,0 +1,129 @@
+"""CSV in blocks: UTF-8, commas, a header; every column is text, no type is guessed from values.
+
+A physical line is a record.  A newline inside quotes is not one value but two malformed lines: otherwise one person's
+stray quote would swallow the lines of the people after it, and no rule could be 1-stable.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from pipeline.logs.errors import LogError
+from pipeline.logs.readers.batch import NO_LINES, Batch
+
+BLOCK_BYTES = 1 << 24
+_NEWLINE, _RETURN, _COMMA, _QUOTE = b"\n\r,\""
+_FIELD = r'(?:"(?:[^"\r\n]|"")*"|[^",\r\n]*)'
+
+
+def header(path: Path) -> list[str]:
+    """Column names on line 1.
+
+    Raises
+    ------
+    LogError
+        If the file is empty or not UTF-8 text.
+    """
+    with path.open("rb") as file:
+        line = file.readline(BLOCK_BYTES).removeprefix(b"\xef\xbb\xbf")
+    names = next(csv.reader([_text(line, path, 1).rstrip("\r\n")]), [])
+    if not names:
+        raise LogError(f"{path.name}: line 1: empty, no header; write the column names on the first line")
+    return names
+
+
+def read_csv(path: Path, columns: list[str]) -> Iterator[Batch]:
+    """Yield the rows of ``columns`` (each once in the header) as text, about ``BLOCK_BYTES`` at a time.
+
+    Raises
+    ------
+    LogError
+        If the file is not UTF-8 text or a line is longer than a block.
+    """
+    names = header(path)
+    with path.open("rb") as file:
+        file.readline()
+        first, rest = 2, b""
+        while block := file.read(BLOCK_BYTES):
+            cut = block.rfind(b"\n") + 1
+            if not cut and len(rest) + len(block) > BLOCK_BYTES:
+                raise LogError(f"{path.name}: line {first}: longer than {BLOCK_BYTES >> 20} MiB; is this a CSV file?")
+            if cut:
+                whole, rest = rest + block[:cut], block[cut:]
+                yield _batch(whole, first, names, columns, path)
+                first += whole.count(b"\n")
+            else:
+                rest += block
+        if rest:
+            yield _batch(rest + b"\n", first, names, columns, path)
+
+
+def _batch(data: bytes, first: int, names: list[str], columns: list[str], path: Path) -> Batch:
+    _text(data, path, first)
+    raw = np.frombuffer(data, dtype=np.uint8)
+    ends = np.flatnonzero(raw == _NEWLINE)
+    starts = np.concatenate([[0], ends[:-1] + 1])
+    length = ends - starts
+    blank = (length == 0) | ((length == 1) & (raw[starts] == _RETURN))
+    good = ~blank & _well_formed(data, raw, starts, ends, len(names))
+    bad = ~blank & ~good
+    malformed = NO_LINES
+    if bad.any():
+        text = _lines(data, ends).filter(pl.Series(bad)).str.strip_chars_end("\r\n")
+        malformed = pl.DataFrame({"line": np.flatnonzero(bad) + first, "text": text})
+    kept = data if good.all() else raw[np.repeat(good, length + 1)].tobytes()
+    return Batch(_parsed(kept, names, columns), np.flatnonzero(good) + first, malformed)
+
+
+def _parsed(data: bytes, names: list[str], columns: list[str]) -> pl.DataFrame:
+    if not data:
+        return pl.DataFrame(schema=dict.fromkeys(columns, pl.String))
+    at = {name: i for i, name in enumerate(names)}
+    frame = pl.read_csv(
+        io.BytesIO(data), has_header=False, infer_schema=False, columns=sorted(at[c] for c in columns), rechunk=False
+    )
+    # an empty cell is null, quoted or not
+    frame = frame.rename(dict(zip(frame.columns, sorted(columns, key=at.__getitem__), strict=True))).select(columns)
+    return frame.with_columns(pl.when(pl.all() != "").then(pl.all()))
+
+
+def _well_formed(
+    data: bytes, raw: NDArray[np.uint8], starts: NDArray[np.int64], ends: NDArray[np.int64], fields: int
+) -> NDArray[np.bool_]:
+    """``(n,)``: the line has as many fields as the header, its quotes are balanced, no carriage return stands inside."""
+    commas = np.flatnonzero(raw == _COMMA)
+    good = np.searchsorted(commas, ends) - np.searchsorted(commas, starts) == fields - 1
+    if b'"' in data:
+        quoted = np.unique(np.searchsorted(ends, np.flatnonzero(raw == _QUOTE)))
+        pattern = rf"^{_FIELD}(?:,{_FIELD}){{{fields - 1}}}\r?\n$"
+        good[quoted] = _lines(data, ends).gather(quoted).str.contains(pattern).to_numpy()
+    if b"\r" in data:
+        lone = np.flatnonzero(raw == _RETURN)
+        lone = lone[raw[lone + 1] != _NEWLINE]
+        good[np.searchsorted(ends, lone)] = False
+    return good
+
+
+def _lines(data: bytes, ends: NDArray[np.int64]) -> pl.Series:
+    offsets = pa.py_buffer(np.concatenate([[0], ends + 1]).astype(np.int64).tobytes())
+    return pl.Series(pl.from_arrow(pa.LargeStringArray.from_buffers(len(ends), offsets, pa.py_buffer(data))))
+
+
+def _text(data: bytes, path: Path, first: int) -> str:
+    try:
+        text = data.decode("utf-8")
+    except UnicodeDecodeError as e:
+        line = first + data[: e.start].count(b"\n")
+        raise LogError(f"{path.name}: line {line}: not UTF-8 text; save the file as UTF-8") from None
+    if "\0" in text:
+        line = first + text[: text.index("\0")].count("\n")
+        raise LogError(f"{path.name}: line {line}: a zero byte, so not UTF-8 text; save the file as UTF-8")
+    return text

@@ -1,0 +1,141 @@
+"""What happens to rows outside the declared domain: one table, and one function a rule, named like the rule.
+
+Every rule looks at one user's rows only, so replacing a user changes no other user's rows (privacy.md §1.2).
+The table's order is the order of precedence: a dropped row is filed once, under the first rule that dropped it.
+``docs/rules.md`` shows the same table.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import polars as pl
+
+from pipeline.card import Card
+from pipeline.logs.schema import first_end
+
+Effect = Literal["coerce", "drop_step", "drop_episode", "over_cap", "refuse"]
+
+
+@dataclass(frozen=True)
+class Rule:
+    """One way for a log to break the declared domain, and what follows."""
+
+    name: str
+    effect: Effect
+    meaning: str
+
+
+RULES: tuple[Rule, ...] = (
+    Rule("missing_column", "refuse", "a file lacks a column that the card names"),
+    Rule("null_user", "refuse", "a row has no user id, so nobody knows whose it is"),
+    Rule("malformed_line", "drop_step", "a CSV line with the wrong number of fields or with unbalanced quotes"),
+    Rule("beyond_horizon", "drop_step", "the step is H or later"),
+    Rule("after_end", "drop_step", "the row's state is an end, or the episode ended at an earlier step"),
+    Rule("unparsable", "drop_episode", "a step, episode id, bin number, boolean or probability that cannot be read"),
+    Rule("repeat", "drop_episode", "the same step occurs twice in the episode"),
+    Rule("unknown_label", "coerce", "an undeclared label becomes OTHER; where no OTHER is declared the episode is dropped"),
+    Rule("bad_reward", "drop_episode", "a reward that is missing, not a number, or infinite"),
+    Rule("gap", "drop_episode", "the steps that are left are not 0, 1, …, k"),
+    Rule("early_end", "drop_episode", "the card declares no ends, but the episode ends before step H - 1"),
+    Rule("over_cap", "over_cap", "an episode beyond the episodes_per_user with the smallest keyed hashes"),
+    Rule("reward_range", "coerce", "a reward outside the declared range is clipped to it"),
+    Rule("reward_off_lattice", "coerce", "a reward between two lattice points is floored"),
+)
+
+BY_NAME: dict[str, Rule] = {rule.name: rule for rule in RULES}
+DROPS: frozenset[Effect] = frozenset({"drop_step", "drop_episode", "over_cap"})
+
+
+# Rules of a step: expressions over decoded rows.
+
+
+def null_user(user: pl.Expr) -> pl.Expr:
+    """No user id."""
+    return user.is_null() | (user.cast(pl.String).str.strip_chars() == "")
+
+
+def beyond_horizon(card: Card) -> pl.Expr:
+    """Step H or later; a step that cannot be read is not judged here."""
+    return (pl.col("step") >= card.domain.horizon).fill_null(value=False)
+
+
+def ends_here(card: Card) -> pl.Expr:
+    """The episode is over at this row, as far as the row itself says."""
+    end = first_end(card)
+    return pl.col("terminated") | (pl.col("state") >= end).fill_null(value=False) | (pl.col("logged") >= end).fill_null(value=False)
+
+
+def after_end(card: Card) -> pl.Expr:
+    """In an end state, or later than ``ended``: the episode's first step at which :func:`ends_here` holds."""
+    in_end = (pl.col("state") >= first_end(card)).fill_null(value=False)
+    return in_end | (pl.col("step") > pl.col("ended")).fill_null(value=False)
+
+
+def reward_range() -> pl.Expr:
+    """Reward outside the declared range."""
+    return pl.col("clipped")
+
+
+def reward_off_lattice() -> pl.Expr:
+    """Reward strictly between two lattice points."""
+    return pl.col("floored")
+
+
+# Rules of an episode: aggregates over the rows of one episode that no step rule dropped.
+
+
+def unparsable() -> pl.Expr:
+    """Some cell of the episode cannot be read."""
+    return pl.col("unreadable").any()
+
+
+def repeat() -> pl.Expr:
+    """A step occurs twice; ``again`` marks the second, among all rows of the episode."""
+    return pl.col("repeated").first()
+
+
+def unknown_label() -> pl.Expr:
+    """An undeclared label that no OTHER takes in."""
+    return pl.col("homeless").any()
+
+
+def bad_reward() -> pl.Expr:
+    """A reward that is no finite number."""
+    return pl.col("not_a_reward").any()
+
+
+def gap() -> pl.Expr:
+    """Steps are not 0 … k (given that none repeats)."""
+    return (pl.col("step").min() != 0) | (pl.col("step").max() + 1 != pl.len())
+
+
+def early_end(card: Card) -> pl.Expr:
+    """The episode ends before H - 1 although the card declares that none does."""
+    if card.domain.states.ends:
+        return pl.lit(value=False)
+    last = card.domain.horizon - 1
+    return (pl.col("step").max() < last) | (pl.col("terminated") & (pl.col("step") < last)).any()
+
+
+def step_rules(card: Card) -> dict[str, pl.Expr]:
+    """Rules that drop one step, in table order."""
+    return {"beyond_horizon": beyond_horizon(card), "after_end": after_end(card)}
+
+
+def episode_rules(card: Card) -> dict[str, pl.Expr]:
+    """Rules that drop an episode, in table order."""
+    return {
+        "unparsable": unparsable(),
+        "repeat": repeat(),
+        "unknown_label": unknown_label(),
+        "bad_reward": bad_reward(),
+        "gap": gap(),
+        "early_end": early_end(card),
+    }
+
+
+def first_broken(rules: dict[str, pl.Expr]) -> pl.Expr:
+    """Name of the first rule whose column (or expression) is true; null where none is."""
+    return pl.coalesce([pl.when(broken).then(pl.lit(name)) for name, broken in rules.items()])

@@ -1,0 +1,82 @@
+"""The canonical log table, and where each of its columns comes from."""
+
+from __future__ import annotations
+
+import polars as pl
+
+from pipeline.card import END, Card
+
+SCHEMA_VERSION = 1
+
+# user_id is String or Int64, as the files say; null next_state: unknown, the row counts in no table.
+CANONICAL: dict[str, type[pl.DataType]] = {
+    "user_id": pl.String,
+    "episode_id": pl.Int64,
+    "step": pl.Int32,
+    "state": pl.Int32,
+    "action": pl.Int32,
+    "reward": pl.Float64,
+    "next_state": pl.Int32,
+    "terminated": pl.Boolean,
+    "truncated": pl.Boolean,
+    "behavior_prob": pl.Float64,
+}
+
+QUARANTINE_HEAD: dict[str, type[pl.DataType]] = {
+    "rule": pl.String,
+    "effect": pl.String,
+    "file": pl.String,
+    "line": pl.Int64,
+    "text": pl.String,
+}
+
+
+def roles(card: Card) -> dict[str, str]:
+    """What is read: role (``user``, ``step``, ``bin``, …) -> source column.  One column may play two roles."""
+    c, states = card.source.columns, card.domain.states
+    wanted = {
+        "user": c.user_id,
+        "episode": c.episode_id,
+        "step": c.step,
+        # bins: the label column only tells the ends apart
+        "state": states.column if states.bins is None or states.ends else None,
+        "bin": states.bins.by if states.bins else None,
+        "action": card.domain.actions.column,
+        "reward": c.reward if card.reward.kind == "estimate" else None,
+        "next_state": c.next_state,
+        "next_bin": c.next_bin if c.next_state and states.bins else None,
+        "terminated": c.terminated,
+        "truncated": c.truncated,
+        "behavior_prob": c.behavior_prob,
+    }
+    return {role: column for role, column in wanted.items() if column is not None}
+
+
+def quarantine_schema(card: Card) -> dict[str, pl.DataType | type[pl.DataType]]:
+    """Columns of a quarantine file: the rule and the place, then the raw source values as text."""
+    source = pl.Struct({column: pl.String() for column in roles(card).values()})
+    return {**QUARANTINE_HEAD, "source": source}
+
+
+def first_end(card: Card) -> int:
+    """Index of the first end among the state labels: every state from here on is an end."""
+    return len(card.domain.live_states)
+
+
+def default_end(card: Card) -> int | None:
+    """Index of the end meant when none is logged: the one named ``END`` (any case), else the last; None without ends."""
+    ends = card.domain.states.ends
+    if not ends:
+        return None
+    named = [i for i, end in enumerate(ends) if end.upper() == END]
+    return first_end(card) + (named[0] if named else len(ends) - 1)
+
+
+def other_state(card: Card) -> int | None:
+    """Index of the state OTHER, or None where the card declares none."""
+    return len(card.domain.live_states) - 1 if card.domain.states.other else None
+
+
+def other_action(card: Card) -> int | None:
+    """Index of the action OTHER, or None where the card declares none."""
+    return len(card.domain.action_labels) - 1 if card.domain.actions.other else None

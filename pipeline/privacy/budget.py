@@ -1,0 +1,112 @@
+"""Privacy budgets: zero-concentrated, pure and approximate, and the official conversion between them.
+
+A release that is rho-zCDP has Renyi divergence of order a at most ``rho * a`` for all ``a > 1`` (privacy.md §1).
+Budgets that are *added up* are exact fractions; the floats here are for people and for calibration.
+"""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+
+_LOG_ORDER = (-12.0, 14.0)
+
+
+def _log_delta(rho: float, epsilon: float) -> float:
+    """Logarithm of the smallest delta over Renyi orders; any order gives a valid bound (privacy.md §1.1)."""
+    from scipy.optimize import minimize_scalar
+
+    def at(log_order: float) -> float:
+        a1 = math.exp(log_order)
+        a = 1.0 + a1
+        # log(1 - 1/a) = log(a1) - log1p(a1), stable at both ends
+        return a1 * (a * rho - epsilon) - log_order + a * (log_order - math.log1p(a1))
+
+    return float(minimize_scalar(at, bounds=_LOG_ORDER, method="bounded", options={"xatol": 1e-10}).fun)
+
+
+def delta_from_rho(rho: float, epsilon: float) -> float:
+    """Smallest delta for which rho-zCDP gives ``(epsilon, delta)``-DP, capped at 1.
+
+    Parameters
+    ----------
+    rho
+        zCDP budget, >= 0.
+    epsilon
+        Nats of privacy loss, >= 0.
+    """
+    _check(rho=rho)
+    _check(epsilon=epsilon)
+    if rho == 0:
+        return 0.0
+    return 1.0 if math.isinf(rho) else math.exp(min(0.0, _log_delta(rho, epsilon)))
+
+
+def epsilon_from_rho(rho: float, delta: float) -> float:
+    """Epsilon such that every rho-zCDP mechanism is ``(epsilon, delta)``-DP; floored at 0 (privacy.md §1.1, official).
+
+    Raises
+    ------
+    ValueError
+        If ``rho`` is negative or not a number, or ``delta`` is not in (0, 1).
+    """
+    from scipy.optimize import brentq
+
+    _check(rho=rho)
+    _check_delta(delta)
+    if rho == 0:
+        return 0.0
+    if math.isinf(rho):
+        return math.inf
+    target = math.log(delta)
+    if _log_delta(rho, 0.0) <= target:
+        return 0.0
+    # the textbook form is an upper bound, so it closes the bracket
+    upper = rho + 2 * math.sqrt(rho * -target) + 1e-9
+    return float(brentq(lambda e: _log_delta(rho, e) - target, 0.0, upper, xtol=1e-13, rtol=1e-13))
+
+
+def rho_from_epsilon(epsilon: float, delta: float) -> float:
+    """Largest rho such that rho-zCDP gives ``(epsilon, delta)``-DP: the inverse of :func:`epsilon_from_rho`.
+
+    Raises
+    ------
+    ValueError
+        If ``epsilon`` is negative or not a number, or ``delta`` is not in (0, 1).
+    """
+    from scipy.optimize import brentq
+
+    _check(epsilon=epsilon)
+    _check_delta(delta)
+    if math.isinf(epsilon):
+        return math.inf
+    target, upper = math.log(delta), 1.0
+    while _log_delta(upper, epsilon) < target:
+        upper *= 2
+    lower = upper
+    while _log_delta(lower, epsilon) > target:
+        lower /= 2
+        if lower < 1e-300:
+            return 0.0
+    return lower if lower == upper else float(brentq(lambda r: _log_delta(r, epsilon) - target, lower, upper, rtol=1e-13))
+
+
+def rho_of_pure(epsilon: Fraction) -> Fraction:
+    """zCDP budget of an epsilon-DP release, ``epsilon^2 / 2``: only to enter a pure release into a zCDP ledger."""
+    return epsilon * epsilon / 2
+
+
+def fraction_of(value: float) -> Fraction:
+    """The decimal a person wrote, exactly: ``0.1`` is one tenth, not the nearest binary float."""
+    return Fraction(str(value))
+
+
+def _check(**named: float) -> None:
+    for name, value in named.items():
+        if not value >= 0:
+            raise ValueError(f"{name} must be >= 0; got {value}")
+
+
+def _check_delta(delta: float) -> None:
+    if not 0 < delta < 1:
+        raise ValueError(f"delta must be in (0, 1); got {delta}")

@@ -1,0 +1,47 @@
+"""Integers instead of reals: the declared lattice on which rewards are summed (privacy.md §8, §0.1-10 and -11).
+
+Noise is added to integers only, so every real input is put on a declared lattice *before* it is summed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+# a reward this close below a lattice point (in steps) is that point: binary floats cannot hold most decimals
+_ROUNDING = 1e-9
+
+
+@dataclass(frozen=True)
+class RewardLattice:
+    """``low + k * (high - low) / steps`` for ``k = 0..steps``.
+
+    ``centred`` sums ``2k - steps`` (half steps around mid-range), which halves the squared sensitivity of a replaced
+    person; otherwise ``k`` is summed, as a declared ``total`` needs (privacy.md §0.1-20).
+    """
+
+    low: float
+    high: float
+    steps: int
+    centred: bool
+
+    @property
+    def unit(self) -> float:
+        """Reward units of one summed integer."""
+        return (self.high - self.low) / (2 * self.steps if self.centred else self.steps)
+
+    @property
+    def offset(self) -> float:
+        """Reward at which the summed integer is 0."""
+        return (self.low + self.high) / 2 if self.centred else self.low
+
+    def index(self, reward: NDArray[np.float64]) -> NDArray[np.int64]:
+        """``k`` of each reward: clipped to the range, then floored (a lower value stays a lower value)."""
+        k = np.floor((np.clip(reward, self.low, self.high) - self.low) / (self.high - self.low) * self.steps + _ROUNDING)
+        return np.clip(k, 0, self.steps).astype(np.int64)
+
+    def integer(self, k: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The integer that is summed for lattice index ``k``."""
+        return 2 * k - self.steps if self.centred else k

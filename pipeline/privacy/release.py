@@ -1,0 +1,117 @@
+"""A release: an immutable value that says what left the privacy wall, by which mechanism and at what cost."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from types import MappingProxyType
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline.privacy.budget import rho_of_pure
+
+Integers = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Mechanism:
+    """One noisy table: fixed before any row is read.
+
+    ``l2_squared`` and ``l1`` are replace-one sensitivities in integer units; ``variance`` (Gaussian) or ``scale``
+    (Laplace) is what is drawn; both None means no noise at all (simulation only).
+    """
+
+    table: str
+    shape: tuple[int, ...]
+    unit: str
+    l2_squared: int
+    l1: int
+    rule: str
+    variance: int | None = None
+    scale: Fraction | None = None
+
+    @property
+    def name(self) -> str:
+        """Field's name of the mechanism."""
+        if self.variance is not None:
+            return "discrete gaussian"
+        return "discrete laplace" if self.scale is not None else "none"
+
+    @property
+    def cells(self) -> int:
+        """Number of noisy integers."""
+        return int(np.prod(self.shape))
+
+    @property
+    def epsilon(self) -> Fraction | None:
+        """Pure loss ``l1 / scale`` of a Laplace table; None otherwise."""
+        return None if self.scale is None else self.l1 / self.scale
+
+    @property
+    def rho(self) -> Fraction | None:
+        """Exact zCDP cost: ``l2_squared / (2 variance)``, or ``epsilon^2 / 2``; None without noise."""
+        if self.variance is not None:
+            return Fraction(self.l2_squared, 2 * self.variance)
+        return None if self.epsilon is None else rho_of_pure(self.epsilon)
+
+    @property
+    def standard_deviation(self) -> float:
+        """Of one noisy integer, in integer units (a discrete Laplace of scale b has about ``sqrt(2) b``)."""
+        if self.variance is not None:
+            return float(np.sqrt(self.variance))
+        return 0.0 if self.scale is None else float(np.sqrt(2) * self.scale)
+
+
+def total_rho(mechanisms: tuple[Mechanism, ...]) -> Fraction | None:
+    """Exact zCDP cost of the whole list; pure losses add as epsilons first.  None where a table has no noise."""
+    if any(m.rho is None for m in mechanisms):
+        return None
+    pure = sum((m.epsilon for m in mechanisms if m.epsilon is not None), Fraction(0))
+    return rho_of_pure(pure) + sum((m.rho for m in mechanisms if m.epsilon is None and m.rho is not None), Fraction(0))
+
+
+def total_epsilon(mechanisms: tuple[Mechanism, ...]) -> Fraction | None:
+    """Pure epsilon of the list; None unless every table is Laplace."""
+    parts = [m.epsilon for m in mechanisms]
+    return None if None in parts else sum((p for p in parts if p is not None), Fraction(0))
+
+
+@dataclass(frozen=True)
+class Release:
+    """Noisy integers of one snapshot under one list of mechanisms.
+
+    Attributes
+    ----------
+    tables
+        Table name -> int64 array of the mechanism's shape, read-only.
+    noise
+        ``os`` | ``seeded`` | ``none``; only ``os`` is private.
+    """
+
+    dataset: str
+    data_kind: str
+    dynamics: str
+    mechanisms: tuple[Mechanism, ...]
+    tables: Mapping[str, Integers]
+    noise: str
+    sampler: str
+    trust_model: str = "central"
+    relation: str = "replace"
+
+    def __post_init__(self) -> None:
+        if self.data_kind == "real" and self.noise != "os":
+            raise ValueError(f"a release of real data must carry operating-system noise; got {self.noise!r}")
+        for m in self.mechanisms:
+            if self.tables[m.table].shape != m.shape or self.tables[m.table].dtype != np.int64:
+                raise ValueError(f"table {m.table} must be int64 {m.shape}; got {self.tables[m.table].shape}")
+        frozen = {name: table.copy() for name, table in self.tables.items()}
+        for table in frozen.values():
+            table.setflags(write=False)
+        object.__setattr__(self, "tables", MappingProxyType(frozen))
+
+    @property
+    def rho(self) -> Fraction | None:
+        """Exact zCDP cost; None where there is no noise."""
+        return total_rho(self.mechanisms)

@@ -1,0 +1,159 @@
+"""From what a recipe asks to the exact list of mechanisms: reads the card and the recipe, never a row.
+
+The list is what ``plan`` prints, what the ledger charges and what the privatizer draws; nobody else sets a scale.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Literal
+
+from pipeline.card import Card
+from pipeline.privacy.budget import fraction_of, rho_from_epsilon
+from pipeline.privacy.lattice import RewardLattice
+from pipeline.privacy.release import Mechanism
+from pipeline.statistics.sensitivity import Sensitivity, count_sensitivity, reward_sensitivity, start_sensitivity
+
+# no table is starved: a smaller share than this makes one table the bottleneck whatever its sensitivity
+_LEAST_SHARE = 0.08
+# findings/offline.md §5.2: 10-25 % of the budget on n[h,s,a] is the right range when it is released beside n[h,s,a,s']
+_VISITS_SHARE = 0.15
+
+
+@dataclass(frozen=True)
+class Ask:
+    """What a recipe asks of the counts.
+
+    Attributes
+    ----------
+    rho, epsilon, delta
+        ``rho`` alone, ``epsilon`` with ``delta`` (both Gaussian), or ``epsilon`` alone: pure, Laplace.  None of them:
+        no noise (a baseline, simulation only).
+    tables
+        ``one_table``: n[h,s,a,s'] alone, n[h,s,a] by summation; ``two_tables``: both, as the paper has it.
+    calibration
+        ``tight``: scales from :mod:`~pipeline.statistics.sensitivity`; ``paper``: the scales paper 003 prints.
+    split
+        Share of the budget per table; the default depends on declared constants only.
+    """
+
+    rho: float | None = None
+    epsilon: float | None = None
+    delta: float | None = None
+    tables: Literal["one_table", "two_tables"] = "one_table"
+    calibration: Literal["tight", "paper"] = "tight"
+    split: Mapping[str, float] | None = None
+
+    @property
+    def pure(self) -> bool:
+        """Whether delta = 0 is demanded."""
+        return self.epsilon is not None and not self.delta
+
+    def zcdp(self) -> float | None:
+        """Asked budget as rho; None for pure and for no privacy."""
+        if self.rho is not None:
+            return self.rho
+        return rho_from_epsilon(self.epsilon, self.delta) if self.epsilon is not None and self.delta else None
+
+
+def reward_lattice(card: Card) -> RewardLattice:
+    """Lattice on which rewards are summed: centred unless a ``total`` is declared (privacy.md §0.1-20)."""
+    r = card.reward
+    return RewardLattice(r.range[0], r.range[1], r.steps, centred=r.total is None)
+
+
+def released_tables(card: Card, tables: str) -> dict[str, tuple[tuple[int, ...], str, Sensitivity]]:
+    """Table -> (shape, unit of one integer, sensitivity), in the order of release."""
+    d = card.domain
+    cell = (d.table_steps, len(d.live_states), len(d.action_labels))
+    out: dict[str, tuple[tuple[int, ...], str, Sensitivity]] = {}
+    if d.start == "released" and d.dynamics == "stationary":
+        out["n_0"] = (cell[1],), "first states", start_sensitivity(card)
+    if tables == "two_tables":
+        out["n_sa"] = cell, "visits", count_sensitivity(card)
+    out["n_sas"] = (*cell, len(d.state_labels)), "transitions", count_sensitivity(card)
+    if card.reward.kind == "estimate":
+        out["r_sa"] = cell, f"{reward_lattice(card).unit:g} reward", reward_sensitivity(card)
+    return out
+
+
+def default_split(card: Card, ask: Ask) -> dict[str, float]:
+    """Shares proportional to each table's sensitivity in rewards, which minimises the summed noise variance."""
+    parts = released_tables(card, ask.tables)
+    weights: dict[str, float] = {}
+    for name, (_, _, s) in parts.items():
+        reach = s.l1 if ask.pure else math.sqrt(s.l2_squared)
+        width = card.reward.range[1] - card.reward.range[0]
+        weights[name] = reach * (reward_lattice(card).unit / width if name == "r_sa" else 1.0)
+    fixed = {"n_sa": _VISITS_SHARE} if "n_sa" in parts else {}
+    free = {name: w for name, w in weights.items() if name not in fixed}
+    rest = 1 - sum(fixed.values())
+    shares = {name: max(_LEAST_SHARE, w / sum(free.values())) for name, w in free.items()}
+    return fixed | {name: rest * s / sum(shares.values()) for name, s in shares.items()}
+
+
+def count_mechanisms(card: Card, ask: Ask) -> tuple[Mechanism, ...]:
+    """The mechanisms of one release of counts, in order.
+
+    Raises
+    ------
+    ValueError
+        If the split names other tables than are released, or the paper's calibration is asked where it prints none.
+    """
+    parts = released_tables(card, ask.tables)
+    if ask.rho is None and ask.epsilon is None:
+        return tuple(Mechanism(name, shape, unit, s.l2_squared, s.l1, s.rule) for name, (shape, unit, s) in parts.items())
+    if ask.calibration == "paper":
+        return _paper(card, ask, parts)
+    split = dict(ask.split) if ask.split else default_split(card, ask)
+    if set(split) != set(parts) or min(split.values()) <= 0 or sum(split.values()) > 1 + 1e-9:
+        raise ValueError(f"split must give {sorted(parts)} positive shares that sum to at most 1; got {split}")
+    out: list[Mechanism] = []
+    for name, (shape, unit, s) in parts.items():
+        share = fraction_of(round(split[name], 12))
+        if ask.pure:
+            scale = s.l1 / (share * fraction_of(ask.epsilon or 0.0))
+            out.append(Mechanism(name, shape, unit, s.l2_squared, s.l1, s.rule, scale=scale))
+        else:
+            variance = s.l2_squared / (2 * share * fraction_of(ask.zcdp() or 0.0))
+            out.append(Mechanism(name, shape, unit, s.l2_squared, s.l1, s.rule, variance=math.ceil(variance)))
+    return tuple(out)
+
+
+def _paper(
+    card: Card, ask: Ask, parts: Mapping[str, tuple[tuple[int, ...], str, Sensitivity]]
+) -> tuple[Mechanism, ...]:
+    """Scales as printed: variance 2H/rho (003 eq. 2) or Laplace 4H/epsilon (003 end of §3) on every table.
+
+    The paper takes rewards as known, one trajectory a person and one table a step; where the card differs the *same*
+    printed scale is drawn (rewards: in units of the range) and the true cost follows from the true sensitivity.
+    """
+    if ask.tables != "two_tables":
+        raise ValueError("calibration = 'paper' needs release = 'two_tables'; the paper prints no other")
+    horizon, out = card.domain.horizon, []
+    for name, (shape, unit, s) in parts.items():
+        lattice = reward_lattice(card)
+        per_range = round((lattice.high - lattice.low) / lattice.unit) if name == "r_sa" else 1
+        if ask.pure:
+            scale = per_range * 4 * horizon / fraction_of(ask.epsilon or 0.0)
+            out.append(Mechanism(name, shape, unit, s.l2_squared, s.l1, s.rule, scale=scale))
+        else:
+            variance = math.ceil(per_range**2 * 2 * horizon / fraction_of(ask.zcdp() or 0.0))
+            out.append(Mechanism(name, shape, unit, s.l2_squared, s.l1, s.rule, variance=variance))
+    return tuple(out)
+
+
+def noise_bound(sigma: float, cells: int, failure: float) -> float:
+    """Half of E: a bound on ``cells`` Gaussian draws together, ``sigma sqrt(2 log(2 cells / failure))`` (003 Lemma C.2).
+
+    With ``cells = 2 H S^2 A`` and ``sigma^2 = 2H/rho`` twice this is the paper's E_rho = 4 sqrt(H log(4HS^2A/delta)/rho).
+    """
+    return sigma * math.sqrt(2 * math.log(2 * cells / failure))
+
+
+def laplace_bound(scale: Fraction, cells: int, failure: float) -> float:
+    """Half of E for ``cells`` Laplace draws together: ``scale log(cells / failure)``."""
+    return float(scale) * math.log(cells / failure)

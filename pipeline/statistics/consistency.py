@@ -1,0 +1,162 @@
+"""The count-consistency programme of paper 003, (3)-(4): once in closed form, once stated in cvxpy.
+
+    minimise t  over x in R^S', t
+    subject to  |x_s' - n_sas[s']| <= t,  x >= 0,  |sum_s' x_s' - n_sa| <= slack
+
+For ``n_sas >= 0`` the minimiser is unique (findings: each coordinate is forced to the same end of its interval):
+*inside* (the sum is within the slack): x = n_sas; *short* (sum too small): add the same t to every entry; *excess*
+(sum too large): x = [n_sas - t]+ with the t at which the sum meets ``n_sa + slack`` (water-filling, one sort).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+Array = NDArray[np.float64]
+CASES = ("inside", "short", "excess")
+
+
+def _checked(n_sa: ArrayLike, n_sas: ArrayLike, slack: float) -> tuple[Array, Array]:
+    total, parts = np.asarray(n_sa, dtype=np.float64), np.asarray(n_sas, dtype=np.float64)
+    if parts.ndim < 1 or parts.shape[-1] < 1 or total.shape != parts.shape[:-1]:
+        raise ValueError(f"n_sas must be n_sa's shape with one more axis; got {total.shape} and {parts.shape}")
+    if not (np.isfinite(total).all() and np.isfinite(parts).all()) or (total < 0).any() or (parts < 0).any():
+        raise ValueError("counts must be finite and >= 0: clip the noisy counts first")
+    if not (np.isfinite(slack) and slack >= 0):
+        raise ValueError(f"slack must be finite and >= 0; got {slack}")
+    return total, parts
+
+
+def consistency_case(n_sa: ArrayLike, n_sas: ArrayLike, slack: float) -> NDArray[np.int64]:
+    """Index into :data:`CASES` of each cell, shape of ``n_sa``."""
+    total, parts = _checked(n_sa, n_sas, slack)
+    s = parts.sum(-1)
+    return np.where(s < total - slack, 1, np.where(s > total + slack, 2, 0)).astype(np.int64)
+
+
+def consistent_counts(n_sa: ArrayLike, n_sas: ArrayLike, slack: float) -> Array:
+    """The unique minimiser x, in closed form for all cells at once.
+
+    Parameters
+    ----------
+    n_sa
+        ``(...)`` noisy visits, >= 0.
+    n_sas
+        ``(..., S')`` noisy transitions, >= 0.
+    slack
+        Largest allowed ``|sum x - n_sa|``; paper 003 passes E/2, paper 002 E/4.
+
+    Returns
+    -------
+    x ``(..., S')``, float64.
+
+    Raises
+    ------
+    ValueError
+        On negative, non-finite or mis-shaped input.
+    """
+    total, parts = _checked(n_sa, n_sas, slack)
+    case = consistency_case(total, parts, slack)
+    x = parts.copy()
+    short, excess = case == 1, case == 2
+    x[short] += ((total[short] - slack - parts[short].sum(-1)) / parts.shape[-1])[:, None]
+    x[excess] = np.maximum(parts[excess] - water_level(parts[excess], total[excess] + slack)[:, None], 0.0)
+    return x
+
+
+def water_level(parts: Array, target: Array) -> Array:
+    """The t ``(n,)`` at which ``sum [parts (n, S') - t]+`` equals ``target (n,)``, which is below ``sum parts``."""
+    falling = -np.sort(-parts, axis=-1)
+    # t if exactly the k largest entries stay above the water
+    levels = (np.cumsum(falling, axis=-1) - target[:, None]) / np.arange(1, parts.shape[-1] + 1)
+    above = (falling > levels).sum(-1)
+    return np.where(above == 0, falling[:, 0], np.take_along_axis(levels, np.maximum(above - 1, 0)[:, None], -1)[:, 0])
+
+
+@cache
+def _problem(size: int) -> tuple[Any, Any, Any, Any, Any]:
+    """The programme (4) for one cell as a DPP-parametrised cvxpy problem, compiled once per ``size``."""
+    import cvxpy as cp
+
+    x, t = cp.Variable(size, nonneg=True), cp.Variable()
+    parts = cp.Parameter(size, nonneg=True)
+    total, slack = cp.Parameter(nonneg=True), cp.Parameter(nonneg=True)
+    constraints = [cp.abs(x - parts) <= t, cp.abs(cp.sum(x) - total) <= slack]
+    return cp.Problem(cp.Minimize(t), constraints), x, parts, total, slack
+
+
+def consistent_counts_cvxpy(n_sa: ArrayLike, n_sas: ArrayLike, slack: float) -> Array:
+    """The same minimiser by cvxpy (HiGHS), one cell at a time through one reused problem.
+
+    Raises
+    ------
+    ValueError
+        On bad input, as :func:`consistent_counts`.
+    RuntimeError
+        If the solver reports anything but an optimum.
+    """
+    total, parts = _checked(n_sa, n_sas, slack)
+    flat, sums = parts.reshape(-1, parts.shape[-1]), total.reshape(-1)
+    problem, x, p, t, s = _problem(parts.shape[-1])
+    out = np.empty_like(flat)
+    for i, (row, goal) in enumerate(zip(flat, sums, strict=True)):
+        # solver tolerances are absolute: solve in units of the cell
+        unit = max(1.0, float(row.max()), float(goal))
+        p.value, t.value, s.value = row / unit, goal / unit, slack / unit
+        problem.solve(solver="HIGHS")
+        if problem.status != "optimal":
+            raise RuntimeError(f"cvxpy ended {problem.status!r} on a consistency cell")
+        out[i] = np.asarray(x.value) * unit
+    return out.reshape(parts.shape)
+
+
+@dataclass(frozen=True)
+class ConsistencyCertificate:
+    """How many cells the closed form solved and how far cvxpy was from it on the cells drawn.
+
+    ``largest_relative_difference`` is max |x - x_cvxpy| / max(1, largest count of the cell) over the drawn cells.
+    """
+
+    cells: dict[str, int]
+    certified: dict[str, int]
+    largest_relative_difference: float
+    tolerance: float = 1e-7
+    solver: str = field(default="cvxpy/HIGHS")
+
+    @property
+    def holds(self) -> bool:
+        """Whether closed form and cvxpy agree within the tolerance."""
+        return self.largest_relative_difference <= self.tolerance
+
+
+def certify(n_sa: ArrayLike, n_sas: ArrayLike, slack: float, x: Array, per_case: int = 8) -> ConsistencyCertificate:
+    """Solve up to ``per_case`` cells of each case again by cvxpy, drawn by the operating system's randomness.
+
+    Parameters
+    ----------
+    n_sa, n_sas, slack
+        The programme's data, as :func:`consistent_counts`.
+    x
+        ``(..., S')`` the solution to certify.
+    """
+    from secrets import SystemRandom
+
+    total, parts = _checked(n_sa, n_sas, slack)
+    flat, sums, solved = parts.reshape(-1, parts.shape[-1]), total.reshape(-1), x.reshape(-1, parts.shape[-1])
+    case = consistency_case(sums, flat, slack)
+    drawn: list[int] = []
+    cells, certified = {}, {}
+    for i, name in enumerate(CASES):
+        members = np.flatnonzero(case == i)
+        picked = SystemRandom().sample(list(map(int, members)), min(per_case, len(members)))
+        cells[name], certified[name] = len(members), len(picked)
+        drawn += picked
+    reference = consistent_counts_cvxpy(sums[drawn], flat[drawn], slack) if drawn else np.empty((0, flat.shape[1]))
+    scale = np.maximum(1.0, np.maximum(flat[drawn].max(-1, initial=0.0), sums[drawn]))
+    gap = np.abs(solved[drawn] - reference).max(-1, initial=0.0) / scale
+    return ConsistencyCertificate(cells, certified, float(gap.max(initial=0.0)))

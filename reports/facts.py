@@ -1,0 +1,105 @@
+"""``report.json``: the facts of a run, from released values and declared constants only (privacy.md §10).
+
+Pure functions; what is not in here is in no rendering either.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pipeline.card import Card
+
+# at least this many draws, and this share of them inside, make a measured status (design §5.3)
+_DRAWS, _INSIDE = 100, 0.95
+
+
+def dataset_facts(card: Card, snapshot: int) -> dict[str, Any]:
+    """What is declared about the data; nothing counted."""
+    d, u, r = card.domain, card.unit, card.reward
+    return {
+        "name": card.name,
+        "kind": card.kind,
+        "user": u.user,
+        "episodes_per_user": u.episodes_per_user,
+        "users_public": u.users_public,
+        "recurs": u.recurs,
+        "horizon": d.horizon,
+        "live_states": d.live_states,
+        "ends": list(d.states.ends),
+        "actions": d.action_labels,
+        "vetoes": [[str(s), str(a)] for s, a in d.vetoes],
+        "dynamics": d.dynamics,
+        "markov": d.markov,
+        "start": "released" if d.start == "released" else "declared",
+        "cell_cap": d.cell_cap,
+        "reward_kind": r.kind,
+        "reward_range": list(r.range),
+        "reward_unit": r.unit,
+        "reward_total": r.total,
+        "snapshot": snapshot,
+    }
+
+
+def proved(card: Card, bounds: str, tables: str, calibration: str) -> bool:
+    """Whether the paper's theorem covers the interval: its constants, its release, its process, one episode a person."""
+    d = card.domain
+    return (
+        bounds == "paper"
+        and tables == "two_tables"
+        and d.dynamics == "per_step"
+        and d.markov == "declared"
+        and card.unit.episodes_per_user == 1
+        and d.start != "released"
+        and card.reward.kind == "table"
+        and calibration in ("tight", "paper")
+    )
+
+
+def measured(rows: Sequence[Mapping[str, str]], key: Mapping[str, str]) -> Mapping[str, str] | None:
+    """The committed containment row that covers ``key`` with enough draws and enough of them inside, if any."""
+    for row in rows:
+        enough = int(row["draws"]) >= _DRAWS and int(row["inside"]) >= _INSIDE * int(row["draws"])
+        if enough and all(row[k] == v for k, v in key.items()):
+            return row
+    return None
+
+
+def value_facts(
+    card: Card,
+    interval: Mapping[str, float],
+    *,
+    is_proved: bool,
+    row: Mapping[str, str] | None,
+) -> dict[str, Any]:
+    """The ``value`` of report.json: interval, status and what it assumes."""
+    d = card.domain
+    assumes = [
+        "start distribution: " + ("estimated from the released counts" if d.start == "released" else "declared on the card"),
+        "rewards take only values of the declared lattice (others were rounded down before anything was summed)",
+    ]
+    if d.dynamics == "stationary":
+        assumes.append("the dynamics do not depend on the step (declared; all steps share one table)")
+    if d.markov == "aggregated":
+        assumes.append("the binned process only: the bins hide part of the state, so the true process may differ")
+    else:
+        assumes.append("the declared states carry all that matters for what comes next (Markov, declared)")
+    if is_proved:
+        assumes.append("containment: theorem of paper 003 with its own constants")
+    elif row is not None:
+        assumes.append(f"containment: measured, inside in {row['inside']} of {row['draws']} draws of this very setting")
+    else:
+        assumes.append("containment: neither proved nor measured for these constants and this process")
+    lower, upper = interval["lower"], interval["upper"]
+    return {
+        "lower": lower,
+        "upper": upper,
+        "estimate": interval["estimate"],
+        "lower_trivial": interval["lower_trivial"],
+        "upper_trivial": interval["upper_trivial"],
+        "gap": upper - lower,
+        "optimal_upper": interval["optimal_upper"],
+        "status": "bound" if is_proved or row is not None else "estimate",
+        "assumes": assumes,
+        "start": "released" if d.start == "released" else "declared",
+    }

@@ -1,0 +1,71 @@
+"""The words and tables of a report, once, for every rendering: HTML and Markdown differ in markup only."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from reports.figures import Figure
+
+
+@dataclass(frozen=True)
+class Table:
+    """Cells as text; the first column names the row, columns in ``numeric`` are set flush right.
+
+    ``grouped``: neighbouring rows of one name belong together.
+    """
+
+    head: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    caption: str = ""
+    numeric: frozenset[int] = frozenset()
+    grouped: bool = False
+
+
+@dataclass(frozen=True)
+class Section:
+    """A titled part of the page: words, then a figure, tables, points under a lead, and commands."""
+
+    key: str
+    title: str
+    words: tuple[str, ...] = ()
+    figure: Figure | None = None
+    tables: tuple[Table, ...] = ()
+    points: tuple[str, ...] = ()
+    lead: str = ""
+    commands: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Tile:
+    """One answer of the first screen: a name, the answer, and what must be said beside it."""
+
+    name: str
+    answer: str
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Opening:
+    """The first section: what was learnt, for whom, under which promise, how good, what is left."""
+
+    title: str
+    learnt: str
+    guarantee: str
+    tiles: tuple[Tile, ...]
+    banner: str = ""
+    claim: str = ""
+
+
+@dataclass(frozen=True)
+class Part:
+    """Sections for one kind of reader."""
+
+    title: str
+    sections: tuple[Section, ...] = field(default=())
+
+
+def table(head: str, rows: list[tuple[str, ...]], caption: str = "", numeric: str = "", grouped: bool = False) -> Table:
+    """A table from a heading such as ``"Name | Value"``; ``numeric`` names the columns set flush right."""
+    names = tuple(head.split(" | "))
+    right = frozenset(names.index(name) for name in numeric.split(" | ") if name)
+    return Table(names, tuple(rows), caption, right, grouped)

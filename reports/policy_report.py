@@ -1,0 +1,92 @@
+"""A run's report: one page of HTML that loads nothing, and its Markdown twin."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from reports.check_sections import consistency_section, constants_section, data_section, verify_section
+from reports.format import clean, markdown
+from reports.opening import opening
+from reports.page import Part, Section
+from reports.policy_sections import abstention_section, policy_section
+from reports.policy_view import PolicyView
+from reports.promise_sections import ledger_section, limits_sections, mechanisms_section, promise_section
+from reports.value_sections import truth_section, value_section
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
+
+
+def render_html(facts: dict[str, Any], policy: PolicyView) -> str:
+    """The report as one HTML file: no script, no address that a browser would load.
+
+    Parameters
+    ----------
+    facts
+        The content of ``report.json``.
+    policy
+        The policy beside its released evidence.
+    """
+    return _render("report.html.j2", facts, policy)
+
+
+def render_markdown(facts: dict[str, Any], policy: PolicyView) -> str:
+    """The same words and tables as Markdown; pictures are replaced by what they show."""
+    return _render("report.md.j2", facts, policy)
+
+
+def parts(facts: dict[str, Any], policy: PolicyView) -> list[Part]:
+    """All sections after the first, by reader: who decides, who approves, who checks."""
+    return [
+        _part(
+            "To decide",
+            policy_section(facts, policy),
+            abstention_section(facts, policy),
+            value_section(facts),
+            truth_section(facts),
+        ),
+        _part(
+            "To approve",
+            promise_section(facts),
+            mechanisms_section(facts),
+            ledger_section(facts),
+            *limits_sections(facts),
+        ),
+        _part(
+            "To check", data_section(facts), constants_section(facts), consistency_section(facts), verify_section(facts)
+        ),
+    ]
+
+
+def _part(title: str, *sections: Section | None) -> Part:
+    return Part(title, tuple(section for section in sections if section is not None))
+
+
+def _render(template: str, facts: dict[str, Any], policy: PolicyView) -> str:
+    run = {key: clean(facts[key]) for key in ("run", "agent", "recipe", "schema_version")}
+    page = _templates().get_template(template)
+    return page.render(opening=opening(facts), parts=parts(facts, policy), run=run)
+
+
+@cache
+def _templates() -> Environment:
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+
+    found = Environment(
+        loader=PackageLoader("reports"),
+        # Markdown escapes through its own filter: HTML entities inside its words would be wrong twice.
+        autoescape=lambda name: name is not None and ".html." in name,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    found.filters["md"] = markdown
+    found.filters["fence"] = _fence
+    return found
+
+
+def _fence(lines: tuple[str, ...]) -> str:
+    """Indented lines: a code block that no run of backticks in a command can close."""
+    return "\n".join(f"    {line}" for line in lines)

@@ -1,0 +1,83 @@
+"""Noise: the right law is accepted, a scale 30 % off on either side is rejected, real data is refused."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from pipeline.privacy.noise import OsNoise, RealDataError, SeededNoise, gaussian_scale
+
+DRAWS, THRESHOLD = 40_000, 1e-6
+
+
+def pmf(log_weight, reach):
+    k = np.arange(-reach, reach + 1)
+    w = np.exp(log_weight(k))
+    return k, w / w.sum()
+
+
+def p_value(draws, log_weight, reach):
+    """Chi-square of draws against a discrete law, tails pooled to at least 10 expected."""
+    k, p = pmf(log_weight, reach)
+    keep = p * len(draws) >= 10
+    seen = np.array([(draws == x).sum() for x in k[keep]])
+    observed, expected = np.append(seen, len(draws) - seen.sum()), np.append(p[keep], 1 - p[keep].sum()) * len(draws)
+    if expected[-1] < 1:
+        observed, expected = observed[:-1], expected[:-1] * (observed[:-1].sum() / expected[:-1].sum())
+    return stats.chisquare(observed, expected).pvalue
+
+
+def gaussian(variance):
+    return lambda k: -(k**2) / (2 * variance)
+
+
+def laplace(scale):
+    return lambda k: -np.abs(k) / scale
+
+
+@pytest.mark.parametrize("noise", [OsNoise(), SeededNoise(7)], ids=["os", "seeded"])
+@pytest.mark.parametrize("variance", [1, 9, 400])
+def test_gaussian_law_is_accepted_and_thirty_percent_off_rejected(noise, variance):
+    draws = noise.gaussian(DRAWS, variance, "synthetic")
+    assert draws.dtype == np.int64
+    reach = math.ceil(20 * math.sqrt(variance))
+    assert p_value(draws, gaussian(variance), reach) > THRESHOLD
+    for wrong in (0.7, 1.3):
+        assert p_value(draws, gaussian(variance * wrong**2), reach) < THRESHOLD
+
+
+@pytest.mark.parametrize("noise", [OsNoise(), SeededNoise(7)], ids=["os", "seeded"])
+@pytest.mark.parametrize("scale", [Fraction(3, 2), Fraction(80)])
+def test_laplace_law_is_accepted_and_thirty_percent_off_rejected(noise, scale):
+    draws = noise.laplace(DRAWS, scale, "synthetic")
+    reach = math.ceil(50 * scale)
+    assert p_value(draws, laplace(float(scale)), reach) > THRESHOLD
+    for wrong in (0.7, 1.3):
+        assert p_value(draws, laplace(float(scale) * wrong), reach) < THRESHOLD
+
+
+def test_operating_system_noise_is_never_the_same_and_takes_no_seed():
+    assert (OsNoise().gaussian(200, 10_000, "real") != OsNoise().gaussian(200, 10_000, "real")).any()
+    with pytest.raises(TypeError):
+        OsNoise(0)  # pyright: ignore[reportCallIssue]
+
+
+@pytest.mark.parametrize("draw", [lambda n: n.gaussian(1, 4, "real"), lambda n: n.laplace(1, Fraction(2), "real")])
+def test_seeded_noise_refuses_real_data_by_itself(draw):
+    with pytest.raises(RealDataError, match="registered as real"):
+        draw(SeededNoise(0))
+
+
+def test_the_float_scale_is_never_below_the_exact_one():
+    import opendp.prelude as dp
+
+    dp.enable_features("contrib")
+    for variance in (1, 2, 3, 40, 83, 10**6 + 1):
+        s = gaussian_scale(variance)
+        assert Fraction(s) ** 2 >= variance
+        m = dp.m.make_gaussian(dp.vector_domain(dp.atom_domain(T="i64")), dp.l2_distance(T=float), scale=s)
+        assert m.map(1.0) <= 1 / (2 * variance) * (1 + 1e-12)

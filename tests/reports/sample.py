@@ -1,0 +1,188 @@
+"""A report's facts and policy as a run of the demo would hand them over."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import numpy as np
+
+from reports.policy_view import PolicyView
+
+_CONSTANTS = {
+    "preset": "practical",
+    "values": {"C1": 1.0, "C2": 1.4142135623730951, "C": 2.0, "iota": 1.0},
+    "source": {"C1": "chosen by us", "C2": "chosen by us", "C": "paper", "iota": "chosen by us"},
+}
+_FACTS: dict[str, Any] = {
+    "schema_version": 1,
+    "run": "demo-1a2b3c",
+    "agent": "dp-apvi",
+    "recipe": "demo",
+    "dataset": {
+        "name": "icu_sepsis",
+        "kind": "synthetic",
+        "user": "user_id",
+        "episodes_per_user": 1,
+        "users_public": 100000,
+        "recurs": "never",
+        "horizon": 20,
+        "live_states": ["sofa 0–4", "sofa 5–7", "sofa 8–10", "sofa 11+", "other"],
+        "ends": ["died", "survived", "end"],
+        "actions": [str(a) for a in range(25)],
+        "dynamics": "stationary",
+        "markov": "aggregated",
+        "start": "released",
+        "cell_cap": 4,
+        "reward_range": [0.0, 1.0],
+        "reward_unit": 1.0,
+        "reward_total": 1.0,
+        "snapshot": 1,
+    },
+    "guarantee": {
+        "sentence": "Replacing one person, meaning everything one user_id contributed (its one episode, at most "
+        "20 steps), by any other changes the probability of anything on this page by at most a factor e^ε with "
+        "ε = 7.676, up to a probability of δ = 1e-06 (ρ = 0.98 zCDP; a trusted curator adds the noise once).",
+        "relation": "replace",
+        "unit": "everything one user_id contributed (its one episode, at most 20 steps each)",
+        "trust_model": "central",
+        "rho": 0.98,
+        "epsilon": 7.6758,
+        "delta": 1e-6,
+        "pure": False,
+        "asked": {"rho": 1.0},
+        "calibration": "tight",
+        "sampler": "opendp 0.16.0 discrete gaussian",
+        "data_kind": "synthetic",
+        "noise": "os",
+        "claim": "none (simulation)",
+    },
+    "constants": {
+        "policy": _CONSTANTS,
+        "bounds": _CONSTANTS | {"preset": "tail"},
+        "penalty": "bernstein",
+        "failure_probability": 0.1,
+        "slack": "zero",
+        "threshold": 25.76,
+    },
+    "value": {
+        "lower": 0.66123,
+        "upper": 0.75987,
+        "upper_trivial": 1.0,
+        "gap": 0.09864,
+        "status": "estimate",
+        "assumes": ["the dynamics do not depend on the step", "the binned process only"],
+        "start": "released",
+    },
+    "model_baselines": {
+        "uniform": {"lower": 0.6412, "upper": 0.7212, "estimate": 0.6853},
+        "best constant": {"action": "7", "lower": 0.601, "upper": 0.6501, "estimate": 0.63},
+    },
+    "mechanisms": [
+        {
+            "name": "discrete gaussian",
+            "table": "n_sas",
+            "shape": [1, 5, 25, 8],
+            "cells": 1000,
+            "l2_squared": "160",
+            "l1": "40",
+            "sensitivity_rule": "replace, stationary: 2 κ N with κ = 4 and N = 20",
+            "scale": 12.884098726725126,
+            "variance": "166",
+            "unit": "counts",
+            "rho": 0.48192771084337349,
+            "epsilon": None,
+        },
+        {
+            "name": "discrete gaussian",
+            "table": "n_0",
+            "shape": [5],
+            "cells": 5,
+            "l2_squared": "2",
+            "l1": "2",
+            "sensitivity_rule": "replace: one start a person",
+            "scale": 4.5825756949558398,
+            "variance": "21",
+            "unit": "counts",
+            "rho": 0.04761904761904762,
+            "epsilon": None,
+        },
+    ],
+    "ledger": {
+        "dataset": "icu_sepsis",
+        "cap_rho": 4.0,
+        "spent_rho": 0.98,
+        "remaining_rho": 3.02,
+        "delta": 1e-6,
+        "epsilon_spent": 7.6758,
+        "entry": 3,
+        "hash": "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08",
+    },
+    "consistency": {
+        "solver": "cvxpy/CLARABEL",
+        "cells": 125,
+        "certified": 30,
+        "cases": {
+            "inside": {"cells": 0, "certified": 0},
+            "short": {"cells": 61, "certified": 15},
+            "excess": {"cells": 64, "certified": 15},
+        },
+        "largest_relative_difference": 3.1e-10,
+        "tolerance": 1e-7,
+    },
+    "policy": {"tie_share": 0.02, "abstain_share": 0.2},
+    "truth": {
+        "v_star": 0.7922,
+        "v_policy": 0.738,
+        "v_policy_model": 0.7311,
+        "suboptimality": 0.0542,
+        "v_behavior": 0.6854,
+        "v_uniform": 0.6853,
+    },
+    "assumptions": [
+        "user_id identifies a person: two ids of one person are protected as two people",
+        "the number of people (100000, declared) is public; one id's rows may be any, or none",
+        "the curator's machine, its operators and its source of randomness are trusted",
+    ],
+    "not_covered": [
+        "what the people as a group have in common: that is what the policy is meant to learn",
+        "anything else published from the same log outside this ledger",
+    ],
+    "verify": ["reticent ledger verify", "reticent ledger show", "sha256sum release.parquet"],
+}
+
+
+def sample_facts(**changes: dict[str, Any] | None) -> dict[str, Any]:
+    """The sample, with parts updated (or removed by None)."""
+    facts = copy.deepcopy(_FACTS)
+    for part, change in changes.items():
+        if change is None:
+            del facts[part]
+        else:
+            facts[part] = facts[part] | change
+    return facts
+
+
+def sample_view(
+    horizon: int = 20, states: list[str] | None = None, actions: list[str] | None = None, scattered: bool = False
+) -> PolicyView:
+    """A policy that changes slowly over the steps (or, scattered, at each), abstaining in the last state."""
+    labels: list[str] = states or _FACTS["dataset"]["live_states"]
+    choices: list[str] = actions or _FACTS["dataset"]["actions"]
+    h, s = np.meshgrid(np.arange(horizon), np.arange(len(labels)), indexing="ij")
+    action = ((h * 7 + s * 3) if scattered else (h // 9 + 6 * s)) % len(choices)
+    kinds = (np.arange(len(labels))[:, None] * 5 + np.arange(len(choices))) % 17
+    evidence = (40 + 13 * kinds[None]).astype(np.float64)
+    evidence[:, -1] = 9.0
+    practice = np.asarray(evidence / evidence.sum(-1, keepdims=True), dtype=np.float64)
+    practice[:, -1] = np.nan
+    return PolicyView(
+        state_labels=labels,
+        action_labels=choices,
+        action=action,
+        abstains=s == len(labels) - 1,
+        share=np.ones(action.shape),
+        tie=(h == 3) & (s == 1),
+        evidence=evidence,
+        practice=practice,
+    )

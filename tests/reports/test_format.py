@@ -1,0 +1,64 @@
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from reports.format import clean, interval, loss, markdown, number, percent, span
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (None, "–"),
+        (math.nan, "–"),
+        (math.inf, "∞"),
+        (100000, "100,000"),
+        (0.98, "0.98"),
+        (0.0, "0"),
+        (-3.5, "−3.5"),
+        (1e-6, "1e-6"),
+        (12345.678, "12,350"),
+        (1.5e9, "1.5e9"),
+        ("160", "160"),
+    ],
+)
+def test_numbers_keep_four_digits(value: object, text: str) -> None:
+    assert number(value) == text
+
+
+def test_a_promise_is_never_rounded_in_its_own_favour() -> None:
+    assert number(7.76622, toward="up") == "7.767"
+    assert number(0.661239, toward="down") == "0.6612"
+    assert number(-0.661239, toward="down") == "−0.6613"
+    assert interval({"lower": 0.66129, "upper": 0.75981}) == "0.6612 to 0.7599"
+
+
+def test_binary_dust_is_not_rounded_up() -> None:
+    assert number(0.1 + 0.2, toward="up") == "0.3"
+    assert number(4.0 - 0.98, toward="down") == "3.02"
+
+
+def test_the_loss_names_what_it_is() -> None:
+    assert loss({"rho": 0.5, "epsilon": 5.222, "delta": 1e-6}) == "ρ = 0.5 (ε = 5.222 at δ = 1e-6)"
+    assert loss({"rho": 0.5, "epsilon": 1.0, "delta": 0.0, "pure": True}) == "ε = 1 (pure)"
+    assert loss({"rho": None, "epsilon": 1.0, "delta": 1e-6}) == "ε = 1 at δ = 1e-6"
+    assert loss({"rho": None, "epsilon": None, "delta": None}) == "not bounded"
+
+
+def test_shares_and_counts_read_as_words() -> None:
+    assert (percent(0.2), percent(0.00001), percent(None)) == ("20 %", "< 0.1 %", "–")
+    assert (span(3.2, 3.4), span(-0.2, 12000.0)) == ("3", "0 to 12,000")
+
+
+def test_markdown_shows_hostile_text_as_written() -> None:
+    assert markdown("<script>|a|") == "&lt;script&gt;\\|a\\|"
+    assert markdown("[x](javascript:y) `z` *b*") == "\\[x\\](javascript:y) \\`z\\` \\*b\\*"
+    assert markdown("# title") == "\\# title"
+    assert markdown("1. item") == "1\\. item"
+    assert (markdown("0.98"), markdown("user_id"), markdown("_x_")) == ("0.98", "user_id", "\\_x\\_")
+    assert "\n" not in markdown("a\n\n# b")
+
+
+def test_hidden_characters_become_visible() -> None:
+    assert clean("a\u202eb\x00c\ud800") == "a�b�c�"

@@ -1,0 +1,223 @@
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from html import unescape
+from html.parser import HTMLParser
+from typing import Any
+
+import pytest
+
+from reports.format import number
+from reports.policy_report import render_html, render_markdown
+from reports.policy_view import PolicyView, runs
+from tests.reports.sample import sample_facts, sample_view
+
+HOSTILE = '<script>alert("1")</script>\'|`[x](http://evil.example)'
+
+
+class Page(HTMLParser):
+    """What a browser would make of a page."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.tags: list[str] = []
+        self.addresses: list[str] = []
+        self.sections: list[str] = []
+        self.guarantee_in = ""
+        self.text: list[str] = []
+        self.feed(html)
+        self.close()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        named = dict(attrs)
+        self.addresses += [value or "" for name, value in attrs if name in ("src", "href", "xlink:href", "action")]
+        assert not any(name.startswith("on") for name in named)
+        if tag == "section":
+            self.sections.append(named.get("id") or "")
+        if named.get("id") == "guarantee":
+            self.guarantee_in = self.sections[-1]
+
+    def handle_data(self, data: str) -> None:
+        self.text.append(data)
+
+
+def both(facts: dict[str, Any], view: PolicyView | None = None) -> tuple[str, str]:
+    view = view or sample_view()
+    return render_html(facts, view), render_markdown(facts, view)
+
+
+def test_the_guarantee_stands_in_the_first_section() -> None:
+    facts = sample_facts()
+    html, text = both(facts)
+    page = Page(html)
+    assert page.guarantee_in == page.sections[0] == "opening"
+    assert facts["guarantee"]["sentence"] in unescape(html)
+    assert text.index("**Guarantee.**") < text.index("\n## ")
+
+
+def test_the_page_loads_nothing() -> None:
+    page = Page(render_html(sample_facts(), sample_view()))
+    assert all(address.startswith("#") for address in page.addresses)
+    assert not {"script", "link", "img", "iframe", "object"} & set(page.tags)
+
+
+def test_every_link_leads_somewhere() -> None:
+    html = render_html(sample_facts(), sample_view())
+    assert all(f'id="{address[1:]}"' in html for address in Page(html).addresses)
+
+
+def test_every_number_of_guarantee_and_value_is_in_both_twins() -> None:
+    facts = sample_facts()
+    promise, value = facts["guarantee"], facts["value"]
+    shown = [number(promise[key], toward="up") for key in ("rho", "epsilon", "delta")]
+    shown += [number(promise["asked"]["rho"]), number(value["lower"], toward="down"), number(value["upper_trivial"])]
+    shown += [number(value[key], toward="up") for key in ("upper", "gap")]
+    for page in both(facts):
+        assert all(text in page for text in shown)
+
+
+def test_the_twins_say_the_same_words() -> None:
+    html, text = both(sample_facts())
+    plain = "".join(Page(html).text)
+    for words in (
+        "chosen by us",
+        "n_sas",
+        "not covered",
+        "reticent ledger verify",
+        "v_behavior",
+        "CLARABEL",
+        "9f86d08188",
+    ):
+        assert words in plain
+        assert words in text
+
+
+def test_an_estimate_is_not_called_a_guarantee_and_a_bound_is_not_denied() -> None:
+    for page in both(sample_facts()):
+        assert "not a guarantee" in page
+    for page in both(sample_facts(value={"status": "bound"})):
+        assert "not a guarantee" not in page
+        assert "a bound" in page
+
+
+def test_aggregated_states_are_said_to_be_bins() -> None:
+    for page in both(sample_facts()):
+        assert "the interval concerns the binned process only" in page
+    for page in both(sample_facts(dataset={"markov": "declared"}, value={"assumes": []})):
+        assert "binned" not in page
+
+
+@pytest.mark.parametrize("noise", ["seeded", "none"])
+def test_a_simulation_says_that_it_is_not_private(noise: str) -> None:
+    for page in both(sample_facts(guarantee={"noise": noise})):
+        assert "simulation, not private" in page
+        assert "In plain terms" not in page
+    for page in both(sample_facts()):
+        assert "simulation, not private" not in page
+
+
+def test_real_data_shows_no_true_value() -> None:
+    facts = sample_facts(dataset={"kind": "real"}, guarantee={"data_kind": "real", "claim": "differential privacy"})
+    for page in both(facts):
+        assert "v_star" not in page
+        assert "truth" not in page
+        assert "true world" not in page
+        assert "has not been observed" in page
+
+
+def test_an_exact_baseline_without_ledger_still_has_a_report() -> None:
+    nothing = {
+        "rho": None,
+        "epsilon": None,
+        "delta": None,
+        "noise": "none",
+        "trust_model": "none",
+        "sentence": "No privacy.",
+    }
+    facts = sample_facts(guarantee=nothing) | {"ledger": None, "consistency": None, "mechanisms": []}
+    for page in both(facts):
+        assert "not bounded" in page
+        assert "charged no ledger" in page
+
+
+def test_an_upper_end_may_be_missing() -> None:
+    for page in both(sample_facts(value={"upper": None, "gap": None})):
+        assert "0.6612 or more" in page
+
+
+def test_hostile_labels_stay_text() -> None:
+    facts = sample_facts(dataset={"name": HOSTILE, "live_states": [HOSTILE, "b"], "actions": [HOSTILE, "2"]})
+    facts["assumptions"] = facts["verify"] = [HOSTILE]
+    facts["model_baselines"]["best constant"]["action"] = HOSTILE
+    html, text = both(facts, sample_view(states=[HOSTILE, "b"], actions=[HOSTILE, "2"]))
+    page = Page(html)
+    assert "script" not in page.tags
+    assert all(address.startswith("#") for address in page.addresses)
+    assert HOSTILE in "".join(page.text)
+    marked_up = [line for line in text.splitlines() if not line.startswith("    ")]
+    assert not any("<script>" in line or "[x](" in line for line in marked_up)
+    rows = [line for line in marked_up if line.startswith("|") and "script" in line]
+    assert {row.replace("\\|", "").count("|") for row in rows} <= {3, 4, 5, 7}
+
+
+def test_a_policy_too_large_to_print_is_cut_and_says_so() -> None:
+    view = sample_view(
+        60, [f"state {'x' * 90}{i}" for i in range(60)], [f"action {'y' * 90}{i}" for i in range(25)], True
+    )
+    facts = sample_facts(dataset={"live_states": view.state_labels, "actions": view.action_labels})
+    html, text = both(facts, view)
+    assert len(html.encode()) < 300_000
+    for page in (html, text):
+        assert "Shown: the 40 states with most released evidence, of 60." in page
+        assert "Only the first 250 rows are printed" in page
+
+
+def test_evidence_and_practice_by_step_are_read_at_their_steps() -> None:
+    view = sample_view(2, ["a"], ["x", "y"])
+    evidence = [[[10.0, 1.0]], [[30.0, 1.0]]]
+    by_step = PolicyView(
+        ["a"], ["x", "y"], view.action * 0, view.abstains & False, view.share, view.tie,
+        evidence=view.evidence.repeat(2, axis=0) * 0 + evidence, practice=view.practice.repeat(2, axis=0),
+    )  # fmt: skip
+    assert "10 to 30" in render_markdown(sample_facts(), by_step)
+
+
+def test_equal_steps_are_joined_and_abstaining_steps_ignore_their_stand_in() -> None:
+    view = sample_view(4, ["a"], ["x", "y"], scattered=True)
+    silent = PolicyView(
+        view.state_labels, view.action_labels, view.action, view.abstains | True, view.share, view.tie,
+        view.evidence, view.practice,
+    )  # fmt: skip
+    assert [(run.first, run.last) for run in runs(silent)] == [(0, 3)]
+
+
+def test_a_view_of_wrong_shape_is_refused() -> None:
+    view = sample_view()
+    with pytest.raises(ValueError, match="evidence must be"):
+        PolicyView(
+            view.state_labels, view.action_labels, view.action, view.abstains, view.share, view.tie,
+            view.evidence[:, :2], view.practice,
+        )  # fmt: skip
+
+
+def test_two_processes_write_the_same_bytes() -> None:
+    program = (
+        "import sys; from tests.reports.sample import *; from reports.policy_report import *;"
+        "sys.stdout.buffer.write((render_html(sample_facts(), sample_view())"
+        " + render_markdown(sample_facts(), sample_view())).encode())"
+    )
+    path = os.pathsep.join(item for item in sys.path if item)
+    written = [
+        subprocess.run(
+            [sys.executable, "-c", program],
+            env={**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": path},
+            capture_output=True,
+            check=True,
+        ).stdout
+        for seed in ("1", "2")
+    ]
+    assert written[0] == written[1]
+    assert written[0] == "".join(both(sample_facts())).encode()

@@ -1,0 +1,184 @@
+"""Sensitivity by enumeration: every person of a tiny domain, through the code that really counts (privacy.md §12.1)."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+
+from pipeline.card import Card
+from pipeline.logs.aggregate import count_rows
+from pipeline.statistics.calibration import Ask, count_mechanisms, released_tables
+from tests.conftest import card_dict
+
+SCHEMA = {"user_id": pl.Int64, "episode_id": pl.Int64, "step": pl.Int32, "state": pl.Int32, "action": pl.Int32, "reward": pl.Float64, "next_state": pl.Int32}
+
+
+def tiny(dynamics="per_step", m=1, horizon=2, cap=None, total=None, steps=1, labels=("x", "y")) -> Card:
+    domain: dict[str, Any] = {
+        "horizon": horizon,
+        "states": {"column": "state", "labels": list(labels), "ends": ["end"]},
+        "actions": {"column": "action", "labels": ["a", "b"]},
+        "dynamics": dynamics,
+        "cell_cap": cap,
+    }
+    reward = {"range": [0.0, 1.0], "steps": steps, "total": total}
+    return Card.model_validate(card_dict(domain=domain, reward=reward, unit={"user": "user_id", "episodes_per_user": m, "users_public": 100}))
+
+
+def episodes(card: Card, rewards: list[float]) -> list[list[tuple]]:
+    """Every episode of the domain, short ones and the empty one included."""
+    L, S, A = len(card.domain.live_states), len(card.domain.state_labels), len(card.domain.action_labels)
+    found: list[list[tuple]] = [[]]
+    growing: list[list[tuple]] = [[(0, s)] for s in range(L)]
+    for h in range(card.domain.horizon):
+        longer = []
+        for episode in growing:
+            s = episode[-1][1]
+            for a, r, s2 in itertools.product(range(A), rewards, range(S)):
+                rows = [*episode[:-1], (h, s, a, r, s2)]
+                found.append(rows)
+                if s2 < L:
+                    longer.append([*rows, (h + 1, s2)])
+        growing = longer
+    return found
+
+
+def vectors(card: Card, people: list[tuple[list[tuple], ...]], tables: list[str]) -> dict[str, np.ndarray]:
+    """One row a person: what that person adds to each table."""
+    out: dict[str, list[np.ndarray]] = {t: [] for t in tables}
+    for person in people:
+        rows = [(1, e, h, s, a, r, s2) for e, episode in enumerate(person) for h, s, a, r, s2 in episode]
+        counted = count_rows(pl.DataFrame(rows, schema=SCHEMA, orient="row"), card)
+        for t in tables:
+            out[t].append(counted[t].reshape(-1))
+    return {t: np.array(v, dtype=np.int64) for t, v in out.items()}
+
+
+def largest(v: np.ndarray) -> tuple[int, int]:
+    """Largest squared L2 and L1 distance between two people."""
+    v = np.unique(v, axis=0)
+    squares = (v * v).sum(1)
+    l2 = int((squares[:, None] + squares[None] - 2 * v @ v.T).max())
+    l1 = max(int(np.abs(v - row).sum(1).max()) for row in v)
+    return l2, l1
+
+
+def check(card: Card, tables: str, rewards: list[float], claimed: dict[str, tuple[int, int]]) -> None:
+    each = episodes(card, rewards)
+    people = list(itertools.product(each, repeat=card.unit.episodes_per_user))
+    found = vectors(card, people, list(claimed))
+    for table, claim in claimed.items():
+        assert largest(found[table]) == claim, f"{table}: enumerated {largest(found[table])}, claimed {claim}"
+
+
+def claims(card: Card, tables: str = "two_tables", only: tuple[str, ...] | None = None) -> dict[str, tuple[int, int]]:
+    parts = released_tables(card, tables)
+    return {t: (s.l2_squared, s.l1) for t, (_, _, s) in parts.items() if only is None or t in only}
+
+
+def test_two_count_tables_move_by_4h_in_both_norms():
+    card = tiny()
+    each = episodes(card, [0.0])
+    v = vectors(card, [(e,) for e in each], ["n_sa", "n_sas"])
+    both = np.concatenate([v["n_sa"], v["n_sas"]], axis=1)
+    assert largest(both) == (4 * 2, 4 * 2)
+    assert claims(card, only=("n_sa", "n_sas")) == {"n_sa": (4, 4), "n_sas": (4, 4)}
+
+
+CASES = {
+    "per step, one episode": (tiny(), [0.0, 1.0]),
+    "per step, one episode, finer lattice": (tiny(steps=3, horizon=1), [0.0, 1 / 3, 2 / 3, 1.0]),
+    "per step, two episodes": (tiny(m=2, horizon=1), [0.0, 1.0]),
+    "per step, declared total": (tiny(total=1.0), [0.0, 1.0]),
+    "stationary, no cap": (tiny("stationary"), [0.0, 1.0]),
+    "stationary, cap 1": (tiny("stationary", cap=1), [0.0, 1.0]),
+    "stationary, three steps, cap 2": (tiny("stationary", cap=2, horizon=3), [0.0]),
+    "stationary, two episodes, cap 2": (tiny("stationary", cap=2, m=2, horizon=1), [0.0, 1.0]),
+    "stationary, declared total": (tiny("stationary", total=1.0), [0.0, 1.0]),
+    "stationary, total of two steps, two episodes": (tiny("stationary", total=1.0, steps=2, m=2, horizon=1), [0.0, 0.5, 1.0]),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_enumerated_people_move_each_table_exactly_as_claimed(case):
+    card, rewards = CASES[case]
+    only = None if len(rewards) > 1 else ("n_0", "n_sa", "n_sas")
+    check(card, "two_tables", rewards, claims(card, only=only))
+
+
+def test_a_person_outside_the_small_domains_stays_below_the_claim():
+    """Random people of a larger domain: six steps, three episodes, caps that bite, rewards everywhere."""
+    rng = np.random.default_rng(5)
+    for dynamics, cap, total in (("per_step", None, None), ("stationary", 3, None), ("stationary", 2, 1.5), ("stationary", None, 2.0)):
+        card = tiny(dynamics, m=3, horizon=6, cap=cap, total=total, steps=4)
+        people = []
+        for _ in range(300):
+            person = []
+            for _ in range(3):
+                rows, s = [], int(rng.integers(2))
+                for h in range(int(rng.integers(7))):
+                    s2, r = int(rng.integers(2)), float(rng.choice([0.0, 1.0, rng.random()]))
+                    rows.append((h, s, int(rng.random() < 0.2), r, s2))
+                    s = s2
+                person.append(rows)
+            people.append(tuple(person))
+        found = vectors(card, people, list(claims(card)))
+        for table, (l2, l1) in claims(card).items():
+            got = largest(found[table])
+            assert got[0] <= l2 and got[1] <= l1, (dynamics, table)
+
+
+TWINS = {
+    "add/remove instead of replace": lambda c: {t: (l2 // 2, l1 // 2) for t, (l2, l1) in c.items()},
+    "a forgotten step": lambda c: {t: (l2 - 2, l1 - 2) for t, (l2, l1) in c.items()},
+    "twice too much": lambda c: {t: (2 * l2, 2 * l1) for t, (l2, l1) in c.items()},
+}
+
+
+@pytest.mark.parametrize("twin", TWINS)
+def test_a_wrong_sensitivity_is_caught(twin):
+    card = tiny()
+    with pytest.raises(AssertionError, match="enumerated"):
+        check(card, "two_tables", [0.0, 1.0], TWINS[twin](claims(card)))
+
+
+def test_counting_that_ignores_the_cap_is_caught(monkeypatch):
+    import pipeline.logs.aggregate as aggregate
+
+    monkeypatch.setattr(aggregate, "_capped", lambda rows, card: rows)
+    card = tiny("stationary", cap=1)
+    with pytest.raises(AssertionError, match="enumerated"):
+        check(card, "two_tables", [0.0, 1.0], claims(card))
+
+
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("rho", [0.1, 1.0, 2.5])
+@pytest.mark.parametrize("tables", ["one_table", "two_tables"])
+def test_emitted_scales_cost_at_most_what_was_asked(case, rho, tables):
+    from fractions import Fraction
+
+    mechanisms = count_mechanisms(CASES[case][0], Ask(rho=rho, tables=tables))
+    spent = sum((Fraction(m.l2_squared, 2 * m.variance) for m in mechanisms), Fraction(0))
+    assert spent <= Fraction(str(rho))
+    assert spent >= Fraction(str(rho)) * Fraction(1, 2)  # integer rounding may waste, not dominate
+
+
+def test_the_paper_scales_cost_exactly_rho_where_its_assumptions_hold():
+    domain = card_dict()["domain"] | {"horizon": 20}
+    table = [[0.0, 0.0], [0.0, 0.0]]
+    card = Card.model_validate(card_dict(domain=domain, reward={"kind": "table", "range": [0, 1], "table": table}))
+    mechanisms = count_mechanisms(card, Ask(rho=1.0, tables="two_tables", calibration="paper"))
+    assert [m.variance for m in mechanisms] == [40, 40]
+    assert sum(m.rho for m in mechanisms) == 1
+    laplace = count_mechanisms(card, Ask(epsilon=1.0, tables="two_tables", calibration="paper"))
+    assert [m.scale for m in laplace] == [80, 80] and sum(m.epsilon for m in laplace) == 1
+
+
+def test_the_paper_scales_are_recomputed_where_they_do_not_hold():
+    two = card_dict(unit={"user": "user_id", "episodes_per_user": 2, "users_public": 100}, reward={"kind": "table", "range": [0, 1], "table": [[0.0, 0.0], [0.0, 0.0]]})
+    mechanisms = count_mechanisms(Card.model_validate(two), Ask(rho=1.0, tables="two_tables", calibration="paper"))
+    assert sum(m.rho for m in mechanisms) == 4  # m episodes cost m squared
