@@ -105,7 +105,7 @@ def run_facts(card: Card, recipe: Recipe, name: str, snapshot: int, curated: Cur
             card,
             learnt.value,
             is_proved=proved(card, settings.bounds, ask.tables, ask.calibration),
-            row=measured(_containment(card), _setting_key(card, recipe)),
+            row=measured(_containment(card), setting_key(card, recipe)),
         ),
         "model_baselines": learnt.baselines,
         "mechanisms": [describe_mechanism(m) for m in release.mechanisms],
@@ -153,7 +153,7 @@ def _ledger_facts(card: Card, curated: Curated) -> dict[str, Any] | None:
     }
 
 
-def _setting_key(card: Card, recipe: Recipe) -> dict[str, str]:
+def setting_key(card: Card, recipe: Recipe) -> dict[str, str]:
     """What a committed containment row must agree on (design §5.3)."""
     ask, p = recipe.ask(), recipe.planner
     return {
