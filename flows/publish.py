@@ -55,9 +55,9 @@ def publish_run(card: Card, recipe: Recipe, home: Home, snapshot: int, curated: 
         shutil.copyfile(curated.folder / file, partial / file)
     write_policy(partial, card, learnt.plan.policy)
     shutil.copyfile(recipe.path, partial / "recipe.toml")
-    facts = run_facts(card, recipe, name, snapshot, curated, learnt)
-    write_json(partial / "report.json", facts)
     digests = {"release": sha256_file(partial / "release.parquet"), "policy": sha256_file(partial / "policy.parquet")}
+    facts = run_facts(card, recipe, name, snapshot, curated, learnt, digests)
+    write_json(partial / "report.json", facts)
     proof = certificate(card, curated.release, facts["guarantee"], facts["mechanisms"], curated.commit, digests)
     write_json(partial / "certificate.json", proof)
     render(partial, facts, learnt.plan.tied)
@@ -88,7 +88,15 @@ def policy_view(facts: Mapping[str, Any], policy: Policy, folder: Path, tied: np
     )
 
 
-def run_facts(card: Card, recipe: Recipe, name: str, snapshot: int, curated: Curated, learnt: Learnt) -> dict[str, Any]:
+def run_facts(
+    card: Card,
+    recipe: Recipe,
+    name: str,
+    snapshot: int,
+    curated: Curated,
+    learnt: Learnt,
+    digests: Mapping[str, str],
+) -> dict[str, Any]:
     """All of ``report.json``."""
     ask, release = recipe.ask(), curated.release
     asked = {k: v for k, v in (("rho", ask.rho), ("epsilon", ask.epsilon), ("delta", ask.delta)) if v is not None}
@@ -128,7 +136,11 @@ def run_facts(card: Card, recipe: Recipe, name: str, snapshot: int, curated: Cur
         },
         "assumptions": assumptions(card),
         "not_covered": list(NOT_COVERED),
-        "verify": ["reticent ledger verify", f"reticent ledger show  # entry of {card.name}", "sha256sum release.parquet"],
+        "verify": [
+            "reticent ledger verify",
+            f"reticent ledger show  # the entries of {card.name}",
+            *(f"sha256sum {kind}.parquet  # {digest}" for kind, digest in digests.items()),
+        ],
     }
     if card.kind == "synthetic" and recipe.evaluate is not None:
         facts["truth"] = _truth(card, recipe, learnt.plan.policy)

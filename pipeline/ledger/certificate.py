@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from decimal import ROUND_CEILING, Decimal, localcontext
 from fractions import Fraction
 from typing import Any
 
@@ -55,13 +56,19 @@ def _sentence(card: Card, release: Release, cost: Mapping[str, Any]) -> str:
     slip = "" if cost["pure"] else f", up to a probability of δ = {cost['delta']:g}"
     promise = (
         f"Replacing {who}, by any other changes the probability of anything on this page by at most a factor "
-        f"e^ε with ε = {cost['epsilon']:.3g}{slip} (ρ = {cost['rho']:.4g} zCDP; a trusted curator adds the noise once)."
+        f"e^ε with ε = {_up(cost['epsilon'])}{slip} (ρ = {_up(cost['rho'])} zCDP; a trusted curator adds the noise once)."
     )
     if release.noise != "os":
         return "Simulation, not private: the noise was seeded. With operating-system noise it would say: " + promise
     if card.kind == "synthetic":
         return "Simulated people, so nobody is promised anything; on real data the same release would say: " + promise
     return promise
+
+
+def _up(loss: float) -> str:
+    """Four significant digits, rounded up: a promise is never made better by printing it."""
+    with localcontext(prec=4, rounding=ROUND_CEILING):
+        return f"{+Decimal(repr(loss)):f}"
 
 
 def assumptions(card: Card) -> list[str]:

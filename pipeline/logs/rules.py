@@ -35,7 +35,11 @@ RULES: tuple[Rule, ...] = (
     Rule("after_end", "drop_step", "the row's state is an end, or the episode ended at an earlier step"),
     Rule("unparsable", "drop_episode", "a step, episode id, bin number, boolean or probability that cannot be read"),
     Rule("repeat", "drop_episode", "the same step occurs twice in the episode"),
-    Rule("unknown_label", "coerce", "an undeclared label becomes OTHER; where no OTHER is declared the episode is dropped"),
+    Rule(
+        "unknown_label",
+        "coerce",
+        "an undeclared label becomes OTHER; where no OTHER is declared the episode is dropped",
+    ),
     Rule("bad_reward", "drop_episode", "a reward that is missing, not a number, or infinite"),
     Rule("gap", "drop_episode", "the steps that are left are not 0, 1, …, k"),
     Rule("early_end", "drop_episode", "the card declares no ends, but the episode ends before step H - 1"),
@@ -64,7 +68,11 @@ def beyond_horizon(card: Card) -> pl.Expr:
 def ends_here(card: Card) -> pl.Expr:
     """The episode is over at this row, as far as the row itself says."""
     end = first_end(card)
-    return pl.col("terminated") | (pl.col("state") >= end).fill_null(value=False) | (pl.col("logged") >= end).fill_null(value=False)
+    return (
+        pl.col("terminated")
+        | (pl.col("state") >= end).fill_null(value=False)
+        | (pl.col("logged") >= end).fill_null(value=False)
+    )
 
 
 def after_end(card: Card) -> pl.Expr:

@@ -64,7 +64,7 @@ def first_end(card: Card) -> int:
 
 
 def default_end(card: Card) -> int | None:
-    """Index of the end meant when none is logged: the one named ``END`` (any case), else the last; None without ends."""
+    """Index of the end meant when none is logged: the one named ``END`` (any case), else the last; None if no ends."""
     ends = card.domain.states.ends
     if not ends:
         return None

@@ -20,7 +20,7 @@ from pipeline.logs.errors import LogError
 from pipeline.logs.readers.batch import NO_LINES, Batch
 
 BLOCK_BYTES = 1 << 24
-_NEWLINE, _RETURN, _COMMA, _QUOTE = b"\n\r,\""
+_NEWLINE, _RETURN, _COMMA, _QUOTE = b'\n\r,"'
 _FIELD = r'(?:"(?:[^"\r\n]|"")*"|[^",\r\n]*)'
 
 
@@ -98,7 +98,7 @@ def _parsed(data: bytes, names: list[str], columns: list[str]) -> pl.DataFrame:
 def _well_formed(
     data: bytes, raw: NDArray[np.uint8], starts: NDArray[np.int64], ends: NDArray[np.int64], fields: int
 ) -> NDArray[np.bool_]:
-    """``(n,)``: the line has as many fields as the header, its quotes are balanced, no carriage return stands inside."""
+    """``(n,)``: as many fields as the header, quotes balanced, no carriage return inside."""
     commas = np.flatnonzero(raw == _COMMA)
     good = np.searchsorted(commas, ends) - np.searchsorted(commas, starts) == fields - 1
     if b'"' in data:

@@ -1,0 +1,201 @@
+"""From cells as they were logged to numbers, and to marks of what is wrong with them; row by row, no rule applied."""
+
+from __future__ import annotations
+
+import polars as pl
+
+from pipeline.card import Card
+from pipeline.logs.keyed_hash import label_number
+from pipeline.logs.schema import first_end, other_action, other_state
+
+_EXACT_FLOAT = 2**53
+_ROUNDING = 1e-9
+_TRUE, _FALSE = ["true", "t", "yes", "y", "1", "1.0"], ["false", "f", "no", "n", "0", "0.0"]
+_INTEGER = r"^(?:0|-?[1-9][0-9]{0,17})$"
+
+Dtypes = dict[str, pl.DataType]
+
+
+def decode(raw: pl.DataFrame, card: Card) -> pl.DataFrame:
+    """Decode the rows of whole users.
+
+    Returns
+    -------
+    One row a row of ``raw``, in its order: ``row`` (position in ``raw``), the canonical columns (``logged`` is the
+    logged next state), and the marks ``unreadable``, ``homeless`` (an undeclared label with no OTHER), ``relabelled``
+    (one with), ``not_a_reward``, ``clipped``, ``floored``, ``has_next``.
+    """
+    dtypes: Dtypes = {name.removeprefix("raw_"): dtype for name, dtype in raw.schema.items()}
+    state, odd_state, bad_bin = _state("state", "bin", dtypes, card)
+    logged, odd_next, bad_next_bin = _state("next_state", "next_bin", dtypes, card)
+    has_next = _has_next(dtypes, card)
+    actions = card.domain.actions.raw_labels()
+    action = _index(_text("action", dtypes), actions)
+    lost_state = other_state(card) is None
+    lost_action = other_action(card) is None
+    odd_action = action.is_null()
+    odd_next = has_next & odd_next
+    homeless = pl.any_horizontal(odd_state & lost_state, odd_next & lost_state, odd_action & lost_action)
+    episode, step = _episode(dtypes), _step(dtypes)
+    terminated, bad_terminated = _flag("terminated", dtypes)
+    truncated, bad_truncated = _flag("truncated", dtypes)
+    prob, bad_prob = _probability(dtypes)
+    unreadable = [episode.is_null(), step.is_null(), bad_bin, has_next & bad_next_bin]
+    unreadable += [bad_terminated, bad_truncated, bad_prob]
+    return (
+        raw.lazy()
+        .select(
+            pl.int_range(pl.len(), dtype=pl.Int64).alias("row"),
+            pl.col("raw_user").alias("user_id"),
+            episode.alias("episode_id"),
+            step.alias("step"),
+            pl.coalesce(state, other_state(card)).cast(pl.Int32).alias("state"),
+            pl.coalesce(action, other_action(card)).cast(pl.Int32).alias("action"),
+            *_reward(dtypes, card),
+            pl.when(has_next).then(pl.coalesce(logged, other_state(card))).cast(pl.Int32).alias("logged"),
+            has_next.alias("has_next"),
+            terminated.alias("terminated"),
+            truncated.alias("truncated"),
+            prob.alias("behavior_prob"),
+            pl.any_horizontal(unreadable).alias("unreadable"),
+            homeless.alias("homeless"),
+            pl.any_horizontal(odd_state, odd_action, odd_next).alias("relabelled"),
+        )
+        .collect()
+    )
+
+
+def _text(role: str, dtypes: Dtypes) -> pl.Expr:
+    cell = pl.col(f"raw_{role}")
+    if dtypes[role] == pl.Float64:
+        cell = cell.fill_nan(None)
+    return cell.cast(pl.String)
+
+
+def _number(role: str, dtypes: Dtypes) -> pl.Expr:
+    cell = pl.col(f"raw_{role}")
+    return (cell.str.strip_chars() if dtypes[role] == pl.String else cell).cast(pl.Float64, strict=False)
+
+
+def _index(text: pl.Expr, table: dict[str, int]) -> pl.Expr:
+    """Index of a raw label; an integer written ``3.0`` is the label ``3`` unless ``3.0`` is declared itself."""
+    if not table:
+        return pl.lit(None, dtype=pl.Int32)
+    floats = {f"{label}.0": i for label, i in table.items() if label.lstrip("-").isdecimal()}
+    return text.replace_strict(floats | table, default=None, return_dtype=pl.Int32)
+
+
+def _state(label: str, number: str, dtypes: Dtypes, card: Card) -> tuple[pl.Expr, pl.Expr, pl.Expr]:
+    """State index (null if undeclared), the mark of an undeclared one, and the mark of an unreadable bin number."""
+    states, never = card.domain.states, pl.lit(value=False)
+    if label not in dtypes and number not in dtypes:
+        return pl.lit(None, dtype=pl.Int32), never, never
+    ends = {end: first_end(card) + i for i, end in enumerate(states.ends)}
+    if states.bins is None:
+        index = _index(_text(label, dtypes), states.raw_labels() | ends)
+        return index, index.is_null(), never
+    end = _index(_text(label, dtypes), ends) if label in dtypes else pl.lit(None, dtype=pl.Int32)
+    if number not in dtypes:
+        return end, never, never
+    x = _number(number, dtypes)
+    edges = pl.lit(pl.Series(states.bins.edges, dtype=pl.Float64))
+    x_or_null = x.fill_nan(None)
+    bin_ = pl.when(x_or_null.is_not_null()).then(edges.search_sorted(x_or_null, side="right").cast(pl.Int32))
+    index = pl.coalesce(end, bin_)
+    unread = pl.col(f"raw_{number}").is_not_null() & x.is_null() & end.is_null()
+    return index, index.is_null() & ~unread, unread
+
+
+def _has_next(dtypes: Dtypes, card: Card) -> pl.Expr:
+    """Whether the row itself says where it leads."""
+    if "next_state" not in dtypes:
+        return pl.lit(value=False)
+    text = _text("next_state", dtypes)
+    if card.domain.states.bins is not None and "next_bin" not in dtypes:
+        # without the number only an end can be told
+        return _state("next_state", "next_bin", dtypes, card)[0].is_not_null()
+    return text.is_not_null()
+
+
+def _integer(role: str, dtypes: Dtypes) -> pl.Expr:
+    cell = pl.col(f"raw_{role}")
+    if dtypes[role] != pl.String and dtypes[role] != pl.Float64:
+        return cell.cast(pl.Int64)
+    x = _number(role, dtypes)
+    whole = pl.when((x == x.floor()) & (x.abs() <= _EXACT_FLOAT)).then(x).cast(pl.Int64)
+    return (
+        whole if dtypes[role] == pl.Float64 else pl.coalesce(cell.str.strip_chars().cast(pl.Int64, strict=False), whole)
+    )
+
+
+def _step(dtypes: Dtypes) -> pl.Expr:
+    if "step" not in dtypes:
+        return pl.lit(0, dtype=pl.Int64)
+    step = _integer("step", dtypes)
+    return pl.when(step >= 0).then(step)
+
+
+def _episode(dtypes: Dtypes) -> pl.Expr:
+    if "episode" not in dtypes:
+        # every row is an episode: the n-th of its user
+        return pl.int_range(pl.len(), dtype=pl.Int64).over("raw_user")
+    if dtypes["episode"] == pl.Int64:
+        return pl.col("raw_episode")
+    text = _text("episode", dtypes)
+    if dtypes["episode"] == pl.String:
+        text = pl.when(text.str.strip_chars() != "").then(text)
+    # ids that became floats on their way are the integers they were
+    text = text.str.replace(r"^(-?[0-9]+)\.0$", "$1")
+    whole = pl.when(text.str.contains(_INTEGER)).then(text).cast(pl.Int64, strict=False)
+    hashed = pl.when(~text.str.contains(_INTEGER)).then(text).map_batches(_numbers, return_dtype=pl.Int64)
+    return pl.coalesce(whole, hashed)
+
+
+def _numbers(labels: pl.Series) -> pl.Series:
+    distinct = labels.drop_nulls().unique()
+    if distinct.is_empty():
+        return pl.Series(labels.name, [None], dtype=pl.Int64).new_from_index(0, len(labels))
+    numbers = pl.Series([label_number(x) for x in distinct], dtype=pl.Int64)
+    return labels.replace_strict(distinct, numbers, default=None, return_dtype=pl.Int64)
+
+
+def _flag(role: str, dtypes: Dtypes) -> tuple[pl.Expr, pl.Expr]:
+    """A boolean (empty is false) and the mark of an unreadable one."""
+    if role not in dtypes:
+        return pl.lit(value=False), pl.lit(value=False)
+    if dtypes[role] == pl.Boolean:
+        return pl.col(f"raw_{role}").fill_null(value=False), pl.lit(value=False)
+    text = _text(role, dtypes).str.strip_chars().str.to_lowercase()
+    true = text.is_in(_TRUE).fill_null(value=False)
+    return true, (~true & ~text.is_in(_FALSE)).fill_null(value=False)
+
+
+def _probability(dtypes: Dtypes) -> tuple[pl.Expr, pl.Expr]:
+    if "behavior_prob" not in dtypes:
+        return pl.lit(None, dtype=pl.Float64), pl.lit(value=False)
+    p = _number("behavior_prob", dtypes)
+    bad = pl.col("raw_behavior_prob").is_not_null() & (p.is_null() | (p.is_not_nan() & ~p.is_between(0, 1)))
+    return p.fill_nan(None), bad
+
+
+def _reward(dtypes: Dtypes, card: Card) -> list[pl.Expr]:
+    """Reward clipped and floored, and its marks; null and unmarked where the card declares a table."""
+    if "reward" not in dtypes:
+        never = pl.lit(value=False)
+        return [
+            pl.lit(None, dtype=pl.Float64).alias("reward"),
+            *(never.alias(m) for m in ("not_a_reward", "clipped", "floored")),
+        ]
+    (low, high), steps, unit = card.reward.range, card.reward.steps, card.reward.unit
+    r = _number("reward", dtypes)
+    finite = r.is_finite().fill_null(value=False)
+    at = (r.clip(low, high) - low) / (high - low) * steps
+    # rounding may leave a lattice point a hair too low: it still counts as the point
+    k = (at + _ROUNDING).floor().clip(0, steps)
+    outside = (r < low - _ROUNDING * unit) | (r > high + _ROUNDING * unit)
+    return [
+        pl.when(finite & (k == steps)).then(high).when(finite).then(low + k * unit).alias("reward"),
+        (~finite).alias("not_a_reward"),
+        (finite & outside).alias("clipped"),
+        (finite & (at - k > _ROUNDING)).alias("floored"),
+    ]

@@ -1,0 +1,145 @@
+"""Second pass: the rules, on a partition that holds whole users."""
+
+from __future__ import annotations
+
+import polars as pl
+
+from pipeline.card import Card
+from pipeline.logs import rules
+from pipeline.logs.decode import decode
+from pipeline.logs.keyed_hash import keyed_hash
+from pipeline.logs.schema import CANONICAL, default_end, first_end, quarantine_schema, roles
+
+
+def screen(raw: pl.DataFrame, card: Card, names: tuple[str, ...]) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Apply every rule.
+
+    Parameters
+    ----------
+    raw
+        Rows of whole users as spilt: ``raw_<role>``, ``file``, ``line``.
+    names
+        File names that ``file`` numbers.
+
+    Returns
+    -------
+    Canonical rows, sorted by user, episode, step; and the quarantine, sorted by file and line.  Every row of ``raw``
+    is in the first, or once in the second with a drop effect.
+    """
+    rows = decode(raw, card).sort("user_id", "episode_id", "step", "row", nulls_last=True)
+    new = (pl.col("user_id") != pl.col("user_id").shift()) | pl.col("episode_id").ne_missing(
+        pl.col("episode_id").shift()
+    )
+    rows = rows.with_columns(new.fill_null(value=True).cum_sum().cast(pl.Int64).sub(1).alias("episode"))
+    rows = _mark_steps(rows, card)
+    rows = _mark_episodes(rows, card)
+    kept = rows.filter(pl.col("rule").is_null())
+    return _canonical(kept, card), _quarantine(raw, rows, kept, card, names)
+
+
+def _mark_steps(rows: pl.DataFrame, card: Card) -> pl.DataFrame:
+    """Add ``next_state``, ``repeated`` and, for dropped steps, ``rule``."""
+    same = pl.col("episode") == pl.col("episode").shift()
+    rows = rows.with_columns((same & (pl.col("step") == pl.col("step").shift())).fill_null(value=False).alias("again"))
+    ended = pl.col("step").filter(rules.ends_here(card)).min().alias("ended")
+    episodes = rows.group_by("episode", maintain_order=True).agg(ended, pl.col("again").any().alias("repeated"))
+    rows = _gathered(rows, episodes, ["ended", "repeated"])
+    return rows.with_columns(
+        _next_state(card).alias("next_state"), rules.first_broken(rules.step_rules(card)).alias("rule")
+    )
+
+
+def _next_state(card: Card) -> pl.Expr:
+    """As logged; else the state of the next row; else the end where the episode is over; else null.
+
+    Where the dynamics are stationary and no successor is logged, the one of step H - 1 stays unknown even if the
+    episode terminated there: counting only the last steps that terminate would bias the shared table.
+    """
+    d, end = card.domain, default_end(card)
+    last = pl.col("step") == d.horizon - 1
+    follows = (pl.col("episode") == pl.col("episode").shift(-1)) & (pl.col("step") + 1 == pl.col("step").shift(-1))
+    follower = pl.when(follows).then(pl.col("state").shift(-1))
+    in_end = pl.when(follower >= first_end(card)).then(follower)
+    over = pl.col("terminated") | last if d.dynamics == "per_step" else pl.col("terminated")
+    unlogged = (
+        pl.when("terminated").then(pl.coalesce(in_end, pl.lit(end, dtype=pl.Int32)))
+        .when(follower.is_not_null()).then(follower)
+        .when(over).then(pl.lit(end, dtype=pl.Int32))
+    )  # fmt: skip
+    if d.dynamics == "stationary" and d.horizon > 1 and card.source.columns.next_state is None:
+        unlogged = pl.when(~last).then(unlogged)
+    return pl.when("has_next").then("logged").otherwise(unlogged)
+
+
+def _mark_episodes(rows: pl.DataFrame, card: Card) -> pl.DataFrame:
+    """Fill ``rule`` for the rows of dropped episodes."""
+    broken = rules.episode_rules(card)
+    left = rows.filter(pl.col("rule").is_null()).group_by("episode", maintain_order=True)
+    verdict = left.agg(
+        pl.col("user_id").first(),
+        pl.col("episode_id").first(),
+        *(expression.alias(name) for name, expression in broken.items()),
+    ).with_columns(rules.first_broken({name: pl.col(name) for name in broken}).alias("verdict"))
+    beyond = over_cap(verdict.filter(pl.col("verdict").is_null()), card)
+    excess = pl.when(pl.col("episode").is_in(beyond.implode())).then(pl.lit("over_cap"))
+    verdict = verdict.select("episode", pl.coalesce("verdict", excess).alias("verdict"))
+    # dense again: an episode whose steps are all dropped has no verdict
+    count = int(rows["episode"].max() or 0) + 1 if len(rows) else 0  # pyright: ignore[reportArgumentType]
+    dense = pl.DataFrame({"episode": pl.int_range(count, dtype=pl.Int64, eager=True)})
+    rows = _gathered(rows, dense.join(verdict, on="episode", how="left", maintain_order="left"), ["verdict"])
+    return rows.with_columns(pl.coalesce("rule", "verdict").alias("rule"))
+
+
+def over_cap(episodes: pl.DataFrame, card: Card) -> pl.Series:
+    """Episodes beyond each user's ``episodes_per_user`` with the smallest keyed hash of (user, episode).
+
+    Parameters
+    ----------
+    episodes
+        One row an episode that no other rule dropped: ``episode``, ``user_id``, ``episode_id``.
+    """
+    cap = card.unit.episodes_per_user
+    several = episodes.filter(pl.len().over("user_id") > cap)
+    pairs = several.select(pl.format("{}\x1f{}", "user_id", "episode_id").alias("pair"))["pair"]
+    ranked = several.with_columns(keyed_hash(pairs, card.name).alias("order")).sort("user_id", "order", "episode_id")
+    return ranked.filter(pl.int_range(pl.len()).over("user_id") >= cap)["episode"]
+
+
+def _gathered(rows: pl.DataFrame, episodes: pl.DataFrame, columns: list[str]) -> pl.DataFrame:
+    """Columns of the table of episodes (dense, in order) spread over their rows."""
+    return rows.with_columns(episodes[column].gather(rows["episode"]) for column in columns)
+
+
+def _canonical(kept: pl.DataFrame, card: Card) -> pl.DataFrame:
+    end = first_end(card)
+    unknown = pl.col("next_state").is_null()
+    return kept.with_columns(
+        (pl.col("terminated") | (pl.col("next_state") >= end).fill_null(value=False)).alias("terminated"),
+        (pl.col("truncated") | unknown).alias("truncated"),
+    ).select(pl.col(name) if name == "user_id" else pl.col(name).cast(dtype) for name, dtype in CANONICAL.items())
+
+
+def _quarantine(
+    raw: pl.DataFrame, rows: pl.DataFrame, kept: pl.DataFrame, card: Card, names: tuple[str, ...]
+) -> pl.DataFrame:
+    dropped = rows.filter(pl.col("rule").is_not_null()).select("row", "rule")
+    effects = {rule.name: "drop_episode" if rule.effect == "coerce" else rule.effect for rule in rules.RULES}
+    filed = [dropped.with_columns(pl.col("rule").replace_strict(effects, return_dtype=pl.String).alias("effect"))]
+    coerced = {
+        "unknown_label": pl.col("relabelled"),
+        "reward_range": rules.reward_range(),
+        "reward_off_lattice": rules.reward_off_lattice(),
+    }
+    for name, broken in coerced.items():
+        filed.append(kept.filter(broken).select("row", pl.lit(name).alias("rule"), pl.lit("coerce").alias("effect")))
+    entries = pl.concat(filed).sort("row", "rule")
+    source = {column: f"raw_{role}" for role, column in reversed(roles(card).items())}
+    return (
+        pl.concat([entries, raw[entries["row"]]], how="horizontal")
+        .with_columns(
+            pl.lit(pl.Series(names)).gather(pl.col("file")).alias("file"),
+            pl.lit(None, dtype=pl.String).alias("text"),
+            pl.struct(pl.col(role).cast(pl.String).alias(column) for column, role in source.items()).alias("source"),
+        )
+        .select(pl.col(name).cast(dtype) for name, dtype in quarantine_schema(card).items())
+    )

@@ -1,0 +1,125 @@
+"""The operator's store: numbered snapshots of a lineage, folders 0700 and files 0600."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from pipeline.logs.errors import LogError
+from pipeline.logs.schema import SCHEMA_VERSION
+
+MANIFEST = "manifest.json"
+_FIELDS: dict[str, type] = {
+    "dataset": str, "number": int, "kind": str, "domain_hash": str, "source_digest": str, "data_digest": str,
+    "source_rows": int, "rows": int, "users": int, "episodes": int, "quarantined": dict, "partitions": int,
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """One ingest of a lineage.  Counts are the operator's: they enter no report.
+
+    Parameters
+    ----------
+    source_digest, data_digest
+        Sha256 of what was read (files and what the card says of them) and of the part files.
+    source_rows, rows, users, episodes
+        Rows read; canonical rows, and whose.
+    quarantined
+        Rows filed under each rule that was broken at all; coerced rows are among ``rows`` too.
+    """
+
+    dataset: str
+    number: int
+    folder: Path
+    kind: str
+    domain_hash: str
+    source_digest: str
+    data_digest: str
+    source_rows: int
+    rows: int
+    users: int
+    episodes: int
+    quarantined: dict[str, int]
+    partitions: int
+
+    @property
+    def part_files(self) -> list[Path]:
+        """Canonical Parquet files; each user is whole in one of them."""
+        return [part_file(self.folder, i) for i in range(self.partitions)]
+
+
+def part_file(folder: Path, partition: int) -> Path:
+    """Canonical rows of one partition."""
+    return folder / f"part-{partition:04d}.parquet"
+
+
+def snapshots(store: Path, dataset: str) -> list[Snapshot]:
+    """All snapshots of a lineage, oldest first."""
+    folders = [p for p in (store / dataset).glob("snapshot-*") if re.fullmatch(r"snapshot-\d{4,}", p.name)]
+    return sorted((load(p) for p in folders), key=lambda s: s.number)
+
+
+def latest(store: Path, dataset: str) -> Snapshot | None:
+    """The newest snapshot, or None."""
+    return next(reversed(snapshots(store, dataset)), None)
+
+
+def load(folder: Path) -> Snapshot:
+    """Read a snapshot's manifest.
+
+    Raises
+    ------
+    LogError
+        If the manifest is missing or damaged, or a part file is gone.
+    """
+    where = folder / MANIFEST
+    try:
+        content: Any = json.loads(where.read_text(encoding="utf-8"))
+        if content["schema_version"] != SCHEMA_VERSION:
+            raise LogError(f"{where}: schema_version {content['schema_version']}, not {SCHEMA_VERSION}; ingest again")
+        wrong = [name for name, kind in _FIELDS.items() if type(content[name]) is not kind]
+        if wrong or not all(type(n) is int for n in content["quarantined"].values()):
+            raise TypeError(", ".join(wrong))
+    except (OSError, ValueError, KeyError, TypeError):
+        raise LogError(f"{where}: missing or damaged; restore it, or remove the snapshot and ingest again") from None
+    snapshot = Snapshot(folder=folder, **{name: content[name] for name in _FIELDS})
+    if gone := [p.name for p in snapshot.part_files if not p.is_file()]:
+        raise LogError(f"{folder}: {gone[0]} is gone; restore it, or remove the snapshot and ingest again")
+    return snapshot
+
+
+def write_manifest(snapshot: Snapshot) -> None:
+    """Write the manifest into the snapshot's folder."""
+    content = {"schema_version": SCHEMA_VERSION, **asdict(snapshot)}
+    del content["folder"]
+    with open_private(snapshot.folder / MANIFEST) as file:
+        file.write(json.dumps(content, indent=1, sort_keys=True).encode() + b"\n")
+
+
+def private_folder(folder: Path) -> Path:
+    """Make a folder that only its owner may enter, missing parents alike."""
+    if not folder.parent.exists():
+        private_folder(folder.parent)
+    folder.mkdir(mode=0o700, exist_ok=True)
+    folder.chmod(0o700)
+    return folder
+
+
+def open_private(path: Path) -> BinaryIO:
+    """Open a new file for writing that only its owner may read."""
+    return os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb")
+
+
+def settle(folder: Path) -> None:
+    """Force a finished folder and its files to disk."""
+    for path in [*(p for p in folder.iterdir() if p.is_file()), folder]:
+        handle = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)

@@ -1,0 +1,77 @@
+"""A small synthetic dataset on disk: a card, a CSV log and recipes, for end-to-end tests."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+CARD = """
+schema_version = 1
+name = "shop"
+kind = "{kind}"
+[unit]
+user = "customer"
+episodes_per_user = 1
+users_public = 400
+[domain]
+horizon = 3
+states = {{ column = "mood", labels = ["cold", "warm"], ends = ["gone"] }}
+actions = {{ column = "offer", labels = ["none", "mail", "call"] }}
+vetoes = [["cold", "call"]]
+[reward]
+range = [0.0, 2.0]
+steps = 2
+[source]
+files = ["log.csv"]
+columns = {{ user_id = "customer", episode_id = "visit", step = "t", reward = "sale", terminated = "left" }}
+[budget]
+rho = {cap}
+delta = 1e-6
+ledger = "{ledger}"
+"""
+RECIPE = """
+[recipe]
+name = "{name}"
+card = "card.toml"
+agent = "{agent}"
+{privacy}
+[planner]
+constants = "practical"
+bounds = "tail"
+"""
+
+
+def rows(users: int = 400, seed: int = 0) -> list[tuple]:
+    """Simulated customers: mail warms, calls sell to the warm."""
+    rng = np.random.default_rng(seed)
+    found = []
+    for u in range(users):
+        mood = "cold" if rng.random() < 0.6 else "warm"
+        for t in range(3):
+            offer = str(rng.choice(["none", "mail", "call"]))
+            sale = int(rng.random() < (0.7 if (mood, offer) == ("warm", "call") else 0.1)) * 2
+            left = bool(rng.random() < 0.1)
+            found.append((f"c{u}", 0, t, mood, offer, sale, left))
+            if left:
+                break
+            mood = "warm" if offer == "mail" and rng.random() < 0.8 else mood
+    return found
+
+
+def lay_out(folder: Path, *, kind: str = "synthetic", ledger: str = "home", cap: float = 3.0, log=None) -> Path:
+    """Write card, log and recipes; returns the folder."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "card.toml").write_text(CARD.format(kind=kind, ledger=ledger, cap=cap))
+    lines = ["customer,visit,t,mood,offer,sale,left"]
+    lines += [",".join(map(str, r)) for r in (rows() if log is None else log)]
+    (folder / "log.csv").write_text("\n".join(lines) + "\n")
+    for name, agent, privacy in (
+        ("private", "dp-apvi", "[privacy]\nrho = 1.0"),
+        ("both", "dp-apvi", '[privacy]\nrho = 1.0\nrelease = "two_tables"'),
+        ("pure", "dp-apvi", "[privacy]\nepsilon = 1.0"),
+        ("greedy", "dp-apvi", "[privacy]\nrho = 2.5"),
+        ("exact", "apvi", ""),
+    ):
+        (folder / f"{name}.toml").write_text(RECIPE.format(name=name, agent=agent, privacy=privacy))
+    return folder

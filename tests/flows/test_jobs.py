@@ -1,0 +1,214 @@
+"""The offline job end to end, in process: contracts of the folder, the ledger and the refusals."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import stat
+from fractions import Fraction
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+
+from flows.folder import read_policy
+from flows.jobs import ingest_job, plan_job, register_job, run_job
+from flows.shelf import Home
+from pipeline.card import CardError
+from pipeline.ledger.chain import BudgetError
+from pipeline.ledger.ledger import open_ledger
+from pipeline.privacy.noise import RealDataError, SeededNoise
+from tests.flows.shop import lay_out
+
+
+@pytest.fixture
+def shop(tmp_path):
+    return lay_out(tmp_path / "shop")
+
+
+@pytest.fixture
+def home(tmp_path, shop):
+    home = Home(tmp_path / "home")
+    ingest_job(str(shop), home)
+    return home
+
+
+def test_a_run_writes_the_whole_folder_and_charges_once(shop, home):
+    r = run_job(str(shop / "private.toml"), home)
+    folder = home.runs / r["run"]
+    assert {p.name for p in folder.iterdir()} == {
+        "release.parquet", "release.json", "policy.parquet", "policy.json", "certificate.json",
+        "report.html", "report.md", "report.json", "recipe.toml",
+    }  # fmt: skip
+    assert 0.9 < r["ledger"]["spent_rho"] <= 1.0
+    assert r["ledger"]["spent_rho"] + r["ledger"]["remaining_rho"] == pytest.approx(3.0)
+    assert "truth" not in r and r["value"]["status"] == "estimate"
+    for file in folder.glob("*.json"):
+        assert json.loads(file.read_text())["schema_version"] == 1
+
+
+def test_every_declared_cell_is_released_visited_or_not(shop, home):
+    r = run_job(str(shop / "both.toml"), home)
+    rows = pq.read_table(home.runs / r["run"] / "release.parquet")
+    assert rows.column_names == ["table", "step", "state", "action", "next_state", "value"]
+    names, sizes = np.unique(rows["table"].to_pylist(), return_counts=True)
+    assert dict(zip(names.tolist(), sizes.tolist(), strict=True)) == {"n_sa": 3 * 2 * 3, "n_sas": 3 * 2 * 3 * 3, "r_sa": 18}
+    assert str(rows.schema.field("value").type) == "int64"
+
+
+def test_a_second_run_replays_the_release_at_no_cost_and_to_the_byte(shop, home):
+    first = run_job(str(shop / "private.toml"), home)
+    before = {p.name: p.read_bytes() for p in (home.runs / first["run"]).iterdir()}
+    second = run_job(str(shop / "private.toml"), home)
+    assert second["replayed"] and second["run"] == first["run"]
+    assert second["ledger"] == first["ledger"]
+    assert {p.name: p.read_bytes() for p in (home.runs / second["run"]).iterdir()} == before
+
+
+def test_other_constants_on_the_same_release_are_free(shop, home):
+    first = run_job(str(shop / "private.toml"), home)
+    text = (shop / "private.toml").read_text().replace('constants = "practical"', 'constants = "paper"')
+    (shop / "paper.toml").write_text(text)
+    second = run_job(str(shop / "paper.toml"), home)
+    assert second["replayed"] and second["run"] != first["run"]
+    assert second["ledger"] == first["ledger"]
+
+
+def test_the_certificate_recomputes_to_what_the_ledger_was_charged(shop, home):
+    r = run_job(str(shop / "private.toml"), home)
+    proof = json.loads((home.runs / r["run"] / "certificate.json").read_text())
+    total = sum(Fraction(m["l2_squared"], 2 * m["variance"]) for m in proof["mechanisms"])
+    assert Fraction(proof["rho_exact"]) == total == open_ledger(home.root / "ledger.db", create=False).account("shop").spent
+    assert set(proof["sha256"]) == {"release", "policy"}
+    text = json.dumps(proof)
+    assert "data_digest" not in text and "quarantine" not in text
+
+
+def test_a_pure_run_promises_delta_zero(shop, home):
+    r = run_job(str(shop / "pure.toml"), home)
+    assert r["guarantee"]["pure"] and r["guarantee"]["delta"] == 0 and 0.99 < r["guarantee"]["epsilon"] <= 1
+    assert r["ledger"]["spent_rho"] == pytest.approx(r["guarantee"]["epsilon"] ** 2 / 2)
+
+
+def test_more_than_is_left_is_refused_before_a_row_is_read(shop, home):
+    run_job(str(shop / "private.toml"), home)
+    shutil.rmtree(home.store / "shop" / "snapshot-0001")
+    lay_out(shop)
+    ingest_job(str(shop), home)
+    for part in (home.store / "shop").rglob("part-*.parquet"):
+        part.write_bytes(b"unreadable")
+    with pytest.raises(BudgetError, match="Nothing was read"):
+        run_job(str(shop / "greedy.toml"), home)
+
+
+def test_plan_reads_no_rows_and_agrees_with_the_run(tmp_path, shop):
+    home = Home(tmp_path / "fresh")
+    (shop / "log.csv").unlink()
+    p = plan_job(str(shop / "private.toml"), home)
+    assert p["allowed"] and p["spent_before"] == 0 and {m["table"] for m in p["mechanisms"]} == {"n_sas", "r_sa"}
+    lay_out(shop)
+    ingest_job(str(shop), home)
+    r = run_job(str(shop / "private.toml"), home)
+    assert r["guarantee"]["rho"] == p["rho"] and r["guarantee"]["epsilon"] == p["epsilon"]
+    assert plan_job(str(shop / "greedy.toml"), home)["allowed"] is False
+
+
+def test_vetoes_hold_in_the_written_policy(shop, home):
+    r = run_job(str(shop / "private.toml"), home)
+    assert (read_policy(home.runs / r["run"]).probabilities[:, 0, 2] == 0).all()
+
+
+def test_the_baseline_on_exact_counts_is_marked_and_free(shop, home):
+    r = run_job(str(shop / "exact.toml"), home)
+    assert r["run"].endswith("simulation-not-private") and r["guarantee"]["epsilon"] is None
+    assert r["ledger"]["spent_rho"] == 0
+    page = (home.runs / r["run"] / "report.html").read_text()
+    assert "not private" in page
+
+
+def test_a_run_without_a_snapshot_says_ingest_first(tmp_path, shop):
+    with pytest.raises(CardError, match="ingest"):
+        run_job(str(shop / "private.toml"), Home(tmp_path / "empty"))
+
+
+@pytest.fixture
+def real(tmp_path):
+    return lay_out(tmp_path / "people", kind="real", ledger="books/ledger.db")
+
+
+def test_real_data_needs_a_registration_and_its_ledger_never_moves(tmp_path, real):
+    home = Home(tmp_path / "home")
+    ingest_job(str(real), home)
+    with pytest.raises(BudgetError, match="does not exist"):
+        run_job(str(real / "private.toml"), home)
+    register_job(str(real), home)
+    run_job(str(real / "private.toml"), home)
+    assert (real / "books" / "ledger.db").exists() and not (home.root / "ledger.db").exists()
+    other = Home(tmp_path / "other-home")
+    ingest_job(str(real), other)
+    with pytest.raises(BudgetError, match="left"):
+        run_job(str(real / "greedy.toml"), other)
+
+
+def test_real_data_refuses_seeded_and_no_noise_before_any_row(tmp_path, real):
+    home = Home(tmp_path / "home")
+    register_job(str(real), home)
+    with pytest.raises(RealDataError):
+        run_job(str(real / "private.toml"), home, noise=SeededNoise(0))
+    with pytest.raises(RealDataError):
+        run_job(str(real / "exact.toml"), home)
+
+
+def test_a_real_report_has_no_truth_and_no_behaviour(tmp_path, real):
+    home = Home(tmp_path / "home")
+    register_job(str(real), home)
+    ingest_job(str(real), home)
+    (real / "private.toml").write_text((real / "private.toml").read_text() + '[evaluate]\nworld = "riverswim"\n')
+    r = run_job(str(real / "private.toml"), home)
+    facts = json.loads((home.runs / r["run"] / "report.json").read_text())
+    assert "truth" not in facts and "truth" not in r
+    assert facts["guarantee"]["claim"].startswith("differential privacy") and facts["guarantee"]["noise"] == "os"
+    assert set(facts["model_baselines"]) == {"uniform", "best constant"}
+
+
+def test_the_papers_scales_are_refused_on_real_data_when_they_spend_more(tmp_path, real):
+    home = Home(tmp_path / "home")
+    register_job(str(real), home)
+    ingest_job(str(real), home)
+    text = (real / "private.toml").read_text().replace("rho = 1.0", 'rho = 1.0\ncalibration = "paper"\nrelease = "two_tables"')
+    (real / "paper.toml").write_text(text)
+    with pytest.raises(CardError, match="'tight'"):
+        run_job(str(real / "paper.toml"), home)
+
+
+def test_the_store_is_for_its_owner_only(shop, home):
+    run_job(str(shop / "private.toml"), home)
+    assert stat.S_IMODE(home.store.stat().st_mode) == 0o700
+    for path in home.store.rglob("*"):
+        assert stat.S_IMODE(path.stat().st_mode) & 0o077 == 0, path
+    assert stat.S_IMODE((home.root / "ledger.db").stat().st_mode) == 0o600
+
+
+def test_a_release_that_was_renamed_before_its_run_died_is_committed_not_drawn_again(shop, home, monkeypatch):
+    from pipeline.ledger.ledger import Ledger
+
+    def dies(*_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as m:
+        m.setattr(Ledger, "commit", dies)
+        with pytest.raises(KeyboardInterrupt):
+            run_job(str(shop / "private.toml"), home)
+    spent = open_ledger(home.root / "ledger.db", create=False).account("shop").spent
+    r = run_job(str(shop / "private.toml"), home)
+    assert r["replayed"] and r["ledger"]["spent_rho"] == float(spent)
+
+
+def test_a_restored_old_ledger_is_noticed_by_the_release_in_the_store(shop, home):
+    old = home.root / "old.db"
+    plan_job(str(shop / "private.toml"), home)
+    shutil.copy(home.root / "ledger.db", old)
+    run_job(str(shop / "private.toml"), home)
+    shutil.copy(old, home.root / "ledger.db")
+    with pytest.raises(BudgetError, match="Restore the newest"):
+        run_job(str(shop / "private.toml"), home)
