@@ -35,7 +35,9 @@ app.add_typer(ledger.app, name="ledger")
 def _options(
     context: typer.Context,
     home: Annotated[Path | None, typer.Option(help="Store and runs; default $RETICENT_HOME, else ./.reticent.")] = None,
-    shelf: Annotated[Path | None, typer.Option(help="Folder of datasets; default $RETICENT_SHELF, else ./datasets.")] = None,
+    shelf: Annotated[
+        Path | None, typer.Option(help="Folder of datasets; default $RETICENT_SHELF, else ./datasets.")
+    ] = None,
     debug: Annotated[bool, typer.Option(help="Show the traceback of an error.")] = False,
 ) -> None:
     context.obj = Context(home, shelf, debug)

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
-from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 from flows.publish import Published, publish_run
@@ -144,7 +143,9 @@ def plan_job(recipe: str, home: Home) -> dict[str, Any]:
 def _even_visits(card: Card) -> float:
     """Declared steps a cell of n[h,s,a] if everybody stayed to the end and visited all cells alike: a yardstick."""
     d, u = card.domain, card.unit
-    return u.users_public * u.episodes_per_user * d.horizon / (d.table_steps * len(d.live_states) * len(d.action_labels))
+    return (
+        u.users_public * u.episodes_per_user * d.horizon / (d.table_steps * len(d.live_states) * len(d.action_labels))
+    )
 
 
 def run_job(
@@ -156,7 +157,7 @@ def run_job(
 ) -> dict[str, Any]:
     """The offline job on the latest snapshot: release -> policy -> certificate -> report."""
     s = setting(recipe, home)
-    source = OsNoise() if noise is None else noise
+    source = noise or OsNoise()
     chosen = _privatizer(s)
     chosen.admit(source)
     _refuse_weaker(s, chosen)
@@ -199,7 +200,13 @@ def _snapshot(card: Card, home: Home) -> Snapshot:
 def _refuse_weaker(s: Setting, chosen: CentralCounts) -> None:
     """The paper's scales on a real dataset are refused where their true cost is more than was asked."""
     asked, true = s.recipe.ask().zcdp(), total_rho(chosen.mechanisms)
-    if s.card.kind == "real" and s.recipe.ask().calibration == "paper" and asked is not None and true is not None and float(true) > asked:
+    if (
+        s.card.kind == "real"
+        and s.recipe.ask().calibration == "paper"
+        and asked is not None
+        and true is not None
+        and float(true) > asked
+    ):
         raise CardError(
             f"{s.card.name}: calibration = 'paper' would spend ρ = {float(true):.4g} where {asked:g} was asked; "
             "a real dataset needs calibration = 'tight'"

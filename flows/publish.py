@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import hashlib
+import math
 import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -126,7 +127,7 @@ def run_facts(
                 case: {"cells": learnt.consistency.cells[case], "certified": learnt.consistency.certified[case]}
                 for case in learnt.consistency.cells
             },
-            "largest_relative_difference": learnt.consistency.largest_relative_difference,
+            "largest_relative_difference": decade_above(learnt.consistency.largest_relative_difference),
             "tolerance": learnt.consistency.tolerance,
         },
         "policy": {
@@ -145,6 +146,11 @@ def run_facts(
     if card.kind == "synthetic" and recipe.evaluate is not None:
         facts["truth"] = _truth(card, recipe, learnt.plan.policy)
     return facts
+
+
+def decade_above(difference: float) -> float:
+    """The next power of ten, at least 1e-12: which cells were drawn must not change a page of the same release."""
+    return max(1e-12, 10.0 ** math.ceil(math.log10(difference))) if difference > 0 else 1e-12
 
 
 def _ledger_facts(card: Card, curated: Curated) -> dict[str, Any] | None:

@@ -5,20 +5,16 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError, model_validator
+from pydantic import Field, PrivateAttr, ValidationError, model_validator
 
-from pipeline.card import CardError, explain, read_toml
 from pipeline.offline import Settings
 from pipeline.statistics.calibration import Ask
+from pipeline.toml import CardError, Strict, explain, read_toml
 
 Preset = Literal["paper", "tail", "practical"]
 
 
-class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class Head(_Strict):
+class Head(Strict):
     """Which card and which algorithm."""
 
     name: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_\-]{0,62}$")]
@@ -26,7 +22,7 @@ class Head(_Strict):
     agent: Literal["dp-apvi", "apvi"]
 
 
-class Privacy(_Strict):
+class Privacy(Strict):
     """Budget of one run: ``rho``, or ``epsilon`` with ``delta``, or ``epsilon`` alone (pure, Laplace)."""
 
     rho: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
@@ -47,7 +43,7 @@ class Privacy(_Strict):
         return self
 
 
-class Planner(_Strict):
+class Planner(Strict):
     """Which constants make the policy, which its value bounds, and the seed that breaks ties."""
 
     constants: Preset = "practical"
@@ -57,14 +53,14 @@ class Planner(_Strict):
     seed: int = 0
 
 
-class Evaluate(_Strict):
+class Evaluate(Strict):
     """For synthetic data whose world is known: the world and the policy that logged."""
 
     world: str
     behaviour: str = "uniform"
 
 
-class Recipe(_Strict):
+class Recipe(Strict):
     """One offline run."""
 
     recipe: Head
@@ -86,12 +82,18 @@ class Recipe(_Strict):
         """Where the recipe was read from."""
         return self._path
 
+    def placed(self, path: Path) -> Self:
+        """The same recipe as if read from ``path``."""
+        self._path = path
+        return self
+
     def ask(self) -> Ask:
         """The budget as the calibration understands it; apvi asks for none."""
         p = self.privacy
         if p is None or self.recipe.agent == "apvi":
             return Ask()
-        return Ask(p.rho, p.epsilon, p.delta, p.release, p.calibration, p.split)
+        split = None if p.split is None else {str(table): share for table, share in p.split.items()}
+        return Ask(p.rho, p.epsilon, p.delta, p.release, p.calibration, split)
 
     def settings(self) -> Settings:
         """The planner's settings."""
@@ -112,8 +114,6 @@ def load_recipe(path: Path) -> Recipe:
         One line for each wrong key: which, what was found, what is allowed.
     """
     try:
-        recipe = Recipe.model_validate(read_toml(path))
+        return Recipe.model_validate(read_toml(path)).placed(path.resolve())
     except ValidationError as e:
         raise CardError(explain(e, str(path))) from None
-    recipe._path = path.resolve()
-    return recipe

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -47,12 +47,18 @@ def show(result: Mapping[str, Any], as_json: bool, human: Callable[[], Sequence[
 
 
 @contextmanager
-def rows_bar(label: str) -> Iterator[Callable[[int, int | None], None]]:
+def rows_bar(label: str) -> Generator[Callable[[int, int | None], None]]:
     """A progress bar on stderr where it is a terminal; silent elsewhere."""
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-    columns = (TextColumn(label), BarColumn(), TextColumn("{task.completed:,.0f} rows"), TimeElapsedColumn(), TimeRemainingColumn())
+    columns = (
+        TextColumn(label),
+        BarColumn(),
+        TextColumn("{task.completed:,.0f} rows"),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+    )
     console = Console(stderr=True)
     with Progress(*columns, console=console, disable=not console.is_terminal) as bar:
         task = bar.add_task(label, total=None)

@@ -9,28 +9,19 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 import os
-import tomllib
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError, field_validator, model_validator
+from pydantic import Field, PrivateAttr, ValidationError, field_validator, model_validator
 
-OTHER = "OTHER"
-END = "END"
+from pipeline.domain import END, OTHER, Domain, Reward
+from pipeline.toml import CardError, Strict, explain, read_toml
 
-
-class CardError(Exception):
-    """The operator's file (a card or a recipe) or the command is wrong: exit code 2."""
+__all__ = ["END", "OTHER", "Card", "CardError", "load_card", "named_root"]
 
 
-class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class Unit(_Strict):
+class Unit(Strict):
     """Whose privacy: everything one ``user`` id contributed is one record."""
 
     user: str
@@ -39,196 +30,7 @@ class Unit(_Strict):
     recurs: Literal["never", "capped"] = "never"
 
 
-class Bins(_Strict):
-    """State bins ``(-inf, e0), [e0, e1), …, [ek, inf)`` of one numeric column."""
-
-    by: str
-    edges: Annotated[list[float], Field(min_length=1)]
-    names: list[str] | None = None
-
-    @model_validator(mode="after")
-    def _increasing(self) -> Self:
-        if any(not math.isfinite(e) for e in self.edges) or any(
-            a >= b for a, b in zip(self.edges, self.edges[1:], strict=False)
-        ):
-            raise ValueError(f"edges must be finite and strictly increasing; got {self.edges}")
-        if self.names is not None and len(self.names) != len(self.edges) + 1:
-            raise ValueError(f"names must have {len(self.edges) + 1} entries, one a bin; got {len(self.names)}")
-        return self
-
-    def labels(self) -> list[str]:
-        """Names of the ``len(edges) + 1`` bins."""
-        if self.names is not None:
-            return list(self.names)
-        e = [f"{x:g}" for x in self.edges]
-        middle = [f"{a} ≤ {self.by} < {b}" for a, b in zip(e, e[1:], strict=False)]
-        return [f"{self.by} < {e[0]}", *middle, f"{self.by} ≥ {e[-1]}"]
-
-
-Labels = Annotated[int, Field(ge=1)] | list[str | int] | dict[str, list[str | int]]
-
-
-def _label_map(labels: Labels) -> dict[str, list[str]]:
-    """Name of each label -> the raw values (as text) that stand for it."""
-    if isinstance(labels, int):
-        return {str(i): [str(i)] for i in range(labels)}
-    if isinstance(labels, list):
-        return {str(x): [str(x)] for x in labels}
-    return {name: [str(x) for x in raw] for name, raw in labels.items()}
-
-
-def _check_labels(labels: Labels | None, reserved: list[str]) -> None:
-    if labels is None:
-        return
-    names = _label_map(labels)
-    raw = [x for group in names.values() for x in group]
-    if isinstance(labels, list) and len(labels) != len(names):
-        raise ValueError("labels must be distinct")
-    if len(raw) != len(set(raw)):
-        raise ValueError("a raw value stands for two labels")
-    if clash := set(raw + list(names)) & set(reserved):
-        raise ValueError(f"{sorted(clash)} is reserved or also in 'ends'")
-    if not names:
-        raise ValueError("labels must not be empty")
-
-
-class States(_Strict):
-    """The state column: bins of a number or a list of labels; ``ends`` are absorbing and worth nothing."""
-
-    column: str
-    bins: Bins | None = None
-    labels: Labels | None = None
-    ends: list[str] = []
-    other: bool = False
-
-    @model_validator(mode="after")
-    def _one_kind(self) -> Self:
-        if (self.bins is None) == (self.labels is None):
-            raise ValueError("give exactly one of 'bins' and 'labels'")
-        _check_labels(self.labels, [OTHER, *self.ends])
-        if len(set(self.ends)) != len(self.ends) or OTHER in self.ends:
-            raise ValueError(f"ends must be distinct and not {OTHER}; got {self.ends}")
-        return self
-
-    def live(self) -> list[str]:
-        """Labels of the states in which a decision is taken, OTHER last."""
-        own = self.bins.labels() if self.bins else list(_label_map(self.labels or 1))
-        return own + ([OTHER] if self.other else [])
-
-    def raw_labels(self) -> dict[str, int]:
-        """Raw value (text) -> index among :meth:`live`; empty for bins."""
-        if self.labels is None:
-            return {}
-        return {raw: i for i, group in enumerate(_label_map(self.labels).values()) for raw in group}
-
-
-class Actions(_Strict):
-    """The action column; OTHER, where declared, counts what was done but is never recommended."""
-
-    column: str
-    labels: Labels
-    other: bool = False
-
-    @model_validator(mode="after")
-    def _distinct(self) -> Self:
-        _check_labels(self.labels, [OTHER])
-        return self
-
-    def names(self) -> list[str]:
-        """Labels in index order, OTHER last where declared."""
-        return list(_label_map(self.labels)) + ([OTHER] if self.other else [])
-
-    def raw_labels(self) -> dict[str, int]:
-        """Raw value (text) -> action index."""
-        return {raw: i for i, group in enumerate(_label_map(self.labels).values()) for raw in group}
-
-
-class Domain(_Strict):
-    """The finite decision process the log is declared to live in."""
-
-    horizon: Annotated[int, Field(ge=1, le=1000)]
-    states: States
-    actions: Actions
-    dynamics: Literal["per_step", "stationary"] = "per_step"
-    cell_cap: Annotated[int, Field(ge=1)] | None = None
-    markov: Literal["declared", "aggregated"] = "declared"
-    start: Literal["released"] | dict[str, float] = "released"
-    vetoes: list[tuple[str | int, str | int]] = []
-
-    @model_validator(mode="after")
-    def _names_exist(self) -> Self:
-        live, actions = self.states.live(), self.actions.names()
-        for state, action in self.vetoes:
-            if str(state) not in live or str(action) not in actions:
-                raise ValueError(f"veto ({state!r}, {action!r}) names no declared state and action")
-        if isinstance(self.start, dict):
-            if unknown := set(self.start) - set(live):
-                raise ValueError(f"start names unknown states {sorted(unknown)}; declared: {live}")
-            if abs(sum(self.start.values()) - 1) > 1e-9 or min(self.start.values()) < 0:
-                raise ValueError(f"start must be probabilities summing to 1; got sum {sum(self.start.values()):g}")
-        if self.cell_cap is not None and self.dynamics == "per_step":
-            raise ValueError("cell_cap belongs to dynamics = 'stationary'; per_step tables do not use it")
-        banned = {(str(s), str(a)) for s, a in self.vetoes}
-        for s in live:
-            if all((s, a) in banned or a == OTHER for a in actions):
-                raise ValueError(f"every action is vetoed in state {s!r}; leave at least one")
-        return self
-
-    @property
-    def live_states(self) -> list[str]:
-        """Labels of the states in which a decision is taken."""
-        return self.states.live()
-
-    @property
-    def state_labels(self) -> list[str]:
-        """All S labels: live states first, then the ends."""
-        return self.live_states + list(self.states.ends)
-
-    @property
-    def action_labels(self) -> list[str]:
-        """All A labels."""
-        return self.actions.names()
-
-    @property
-    def table_steps(self) -> int:
-        """Leading axis of a count table: H, or 1 where the dynamics are declared stationary."""
-        return 1 if self.dynamics == "stationary" else self.horizon
-
-
-class Reward(_Strict):
-    """Reward range and lattice; ``kind = "table"`` declares the mean reward and reads none from the rows."""
-
-    kind: Literal["estimate", "table"] = "estimate"
-    range: tuple[float, float]
-    steps: Annotated[int, Field(ge=1, le=1_000_000)] = 1
-    total: Annotated[float, Field(gt=0)] | None = None
-    table: list[list[float]] | None = None
-
-    @model_validator(mode="after")
-    def _sound(self) -> Self:
-        low, high = self.range
-        if not (math.isfinite(low) and math.isfinite(high) and low < high):
-            raise ValueError(f"range must be [low, high] with low < high; got [{low}, {high}]")
-        if self.total is not None and low != 0:
-            raise ValueError(f"total needs a range that starts at 0; got {low}")
-        if (self.kind == "table") != (self.table is not None):
-            raise ValueError("kind = 'table' goes with 'table' (one row a live state, one entry an action), and only then")
-        if self.table and not all(low <= r <= high for row in self.table for r in row):
-            raise ValueError(f"table entries must lie in [{low}, {high}]")
-        return self
-
-    @property
-    def unit(self) -> float:
-        """Reward per lattice step."""
-        return (self.range[1] - self.range[0]) / self.steps
-
-    @property
-    def total_steps(self) -> int | None:
-        """The declared bound on one person's summed reward, in lattice steps."""
-        return None if self.total is None else math.floor(self.total / self.unit + 1e-9)
-
-
-class Columns(_Strict):
+class Columns(Strict):
     """Where each canonical column is found in the source files."""
 
     user_id: str
@@ -242,7 +44,7 @@ class Columns(_Strict):
     behavior_prob: str | None = None
 
 
-class Source(_Strict):
+class Source(Strict):
     """Files of the log and the mapping of their columns."""
 
     layout: Literal["long"] = "long"
@@ -259,7 +61,7 @@ class Source(_Strict):
         return files
 
 
-class Budget(_Strict):
+class Budget(Strict):
     """Lifetime cap of the lineage."""
 
     rho: Annotated[float, Field(gt=0, allow_inf_nan=False)]
@@ -267,7 +69,7 @@ class Budget(_Strict):
     ledger: str = "home"
 
 
-class Card(_Strict):
+class Card(Strict):
     """One dataset.  ``folder`` is where the card was read from; paths in it resolve below that folder."""
 
     schema_version: Literal[1]
@@ -277,7 +79,7 @@ class Card(_Strict):
     domain: Domain
     reward: Reward
     source: Source
-    tolerance: dict[str, Annotated[float, Field(ge=0, le=1)]] = {}
+    tolerance: dict[str, Annotated[float, Field(ge=0, le=1)]] = Field(default_factory=dict)
     budget: Budget
     _folder: Path = PrivateAttr(default=Path())
 
@@ -299,7 +101,9 @@ class Card(_Strict):
             raise ValueError("domain.states.ends needs a label where the only step leads; e.g. ends = ['end']")
         if self.kind == "real":
             if self.budget.ledger == "home":
-                raise ValueError("budget.ledger: a real dataset names its own ledger (a path or a database URL), not 'home'")
+                raise ValueError(
+                    "budget.ledger: a real dataset names its own ledger (a path or a database URL), not 'home'"
+                )
             if self.budget.delta > 1 / (10 * self.unit.users_public):
                 raise ValueError(
                     f"budget.delta = {self.budget.delta:g} is too large for {self.unit.users_public} people; "
@@ -312,10 +116,19 @@ class Card(_Strict):
         """The folder the card was read from."""
         return self._folder
 
+    def placed(self, folder: Path) -> Self:
+        """The same card as if read from ``folder``."""
+        self._folder = folder
+        return self
+
     def domain_hash(self) -> str:
         """Sha256 of the canonical JSON of [unit], [reward] and [domain] without vetoes and markov (design §5.1)."""
         domain = self.domain.model_dump(mode="json", exclude={"vetoes", "markov"})
-        parts = {"unit": self.unit.model_dump(mode="json"), "reward": self.reward.model_dump(mode="json"), "domain": domain}
+        parts = {
+            "unit": self.unit.model_dump(mode="json"),
+            "reward": self.reward.model_dump(mode="json"),
+            "domain": domain,
+        }
         return hashlib.sha256(json.dumps(parts, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 
     def source_files(self) -> list[Path]:
@@ -327,9 +140,13 @@ class Card(_Strict):
             matches = [p for p in sorted(root.glob(rest)) if p.is_file()]
             for p in matches:
                 if not p.resolve().is_relative_to(root.resolve()):
-                    raise CardError(f"{self.name}: source.files: {p.name} leads outside its folder; links out are not read")
+                    raise CardError(
+                        f"{self.name}: source.files: {p.name} leads outside its folder; links out are not read"
+                    )
             if not matches:
-                raise CardError(f"{self.name}: source.files: nothing matches {pattern!r} below {root}; put the log there")
+                raise CardError(
+                    f"{self.name}: source.files: nothing matches {pattern!r} below {root}; put the log there"
+                )
             found += matches
         return found
 
@@ -339,36 +156,10 @@ def named_root(name: str) -> Path:
     pairs = dict(p.split("=", 1) for p in os.environ.get("RETICENT_ROOTS", "").split(os.pathsep) if "=" in p)
     if name not in pairs:
         known = ", ".join(sorted(pairs)) or "none"
-        raise CardError(f"root {name!r} is not set; RETICENT_ROOTS names: {known}. Set RETICENT_ROOTS={name}=/its/folder")
+        raise CardError(
+            f"root {name!r} is not set; RETICENT_ROOTS names: {known}. Set RETICENT_ROOTS={name}=/its/folder"
+        )
     return Path(pairs[name])
-
-
-def explain(error: ValidationError, where: str) -> str:
-    """One line a problem: which key, what was found, what is allowed."""
-    lines: list[str] = []
-    for e in error.errors():
-        key = ".".join(str(p) for p in e["loc"]) or "(whole file)"
-        found = "" if e["type"] in ("missing", "value_error") else f"; found {_short(e['input'])}"
-        message = e["msg"].removeprefix("Value error, ")
-        if e["type"] == "extra_forbidden":
-            message = "unknown key; see the card and recipe tables in docs/card.md"
-        lines.append(f"{where}: {key}: {message}{found}")
-    return "\n".join(lines)
-
-
-def _short(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 60 else text[:57] + "..."
-
-
-def read_toml(path: Path) -> Mapping[str, Any]:
-    """Parse a TOML file; a missing or malformed one is a :class:`CardError`."""
-    try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise CardError(f"{path}: no such file") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, OSError) as e:
-        raise CardError(f"{path}: not readable as TOML: {e}") from None
 
 
 def load_card(path: Path) -> Card:
@@ -380,8 +171,6 @@ def load_card(path: Path) -> Card:
         One line for each wrong key: which, what was found, what is allowed.
     """
     try:
-        card = Card.model_validate(read_toml(path))
+        return Card.model_validate(read_toml(path)).placed(path.resolve().parent)
     except ValidationError as e:
         raise CardError(explain(e, str(path))) from None
-    card._folder = path.resolve().parent
-    return card

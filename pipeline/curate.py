@@ -98,9 +98,13 @@ def _replay(ledger: Ledger, card: Card, folder: Path, key: str, commit: Entry, s
     try:
         release = read_release(folder)
     except ValueError as e:
-        raise BudgetError(f"{card.name}: the committed release is gone from the store ({e}); it is never drawn again") from None
+        raise BudgetError(
+            f"{card.name}: the committed release is gone from the store ({e}); it is never drawn again"
+        ) from None
     if sha256_file(folder / "release.parquet") != commit.body["release_sha256"]:
-        raise BudgetError(f"{card.name}: the stored release does not match its COMMIT (entry {commit.seq}): it was edited")
+        raise BudgetError(
+            f"{card.name}: the stored release does not match its COMMIT (entry {commit.seq}): it was edited"
+        )
     intent = next(e for e in ledger.entries(card.name) if e.seq == commit.body["intent"])
     drawn_from = json.loads((folder / "attempt.json").read_text())["data_digest"]
     return Curated(release, folder, key, intent, commit, replayed=True, stale=drawn_from != snapshot.data_digest)
@@ -112,9 +116,15 @@ def _recover(ledger: Ledger, card: Card, folder: Path, key: str, snapshot: Snaps
     intents = [e for e in ledger.entries(card.name) if e.kind == "INTENT" and e.body["run_key"] == key]
     match = [e for e in intents if facts["run_key"] == key and e.body["attempt"] == facts["attempt"]]
     if not match:
-        raise BudgetError(f"{card.name}: a release is in the store but not in the ledger: an old ledger? Restore the newest")
+        raise BudgetError(
+            f"{card.name}: a release is in the store but not in the ledger: an old ledger? Restore the newest"
+        )
     release = read_release(folder)
-    body = {"release_sha256": sha256_file(folder / "release.parquet"), "noise": release.noise, "sampler": release.sampler}
+    body = {
+        "release_sha256": sha256_file(folder / "release.parquet"),
+        "noise": release.noise,
+        "sampler": release.sampler,
+    }
     return _replay(ledger, card, folder, key, ledger.commit(match[0], body), snapshot)
 
 

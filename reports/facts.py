@@ -42,7 +42,7 @@ def dataset_facts(card: Card, snapshot: int) -> dict[str, Any]:
 
 
 def proved(card: Card, bounds: str, tables: str, calibration: str) -> bool:
-    """Whether the paper's theorem covers the interval: its constants, its release, its process, one episode a person."""
+    """Whether the paper's theorem covers the interval: its constants, release and process, one episode a person."""
     d = card.domain
     return (
         bounds == "paper"
@@ -75,7 +75,8 @@ def value_facts(
     """The ``value`` of report.json: interval, status and what it assumes."""
     d = card.domain
     assumes = [
-        "start distribution: " + ("estimated from the released counts" if d.start == "released" else "declared on the card"),
+        "start distribution: "
+        + ("estimated from the released counts" if d.start == "released" else "declared on the card"),
         "rewards take only values of the declared lattice (others were rounded down before anything was summed)",
     ]
     if d.dynamics == "stationary":

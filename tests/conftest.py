@@ -42,8 +42,6 @@ def make_card(tmp_path: Path) -> Callable[..., Card]:
     """Build a checked card from ``card_dict`` changes; its folder is the test's."""
 
     def make(**changes: Any) -> Card:
-        card = Card.model_validate(card_dict(**changes))
-        card._folder = tmp_path
-        return card
+        return Card.model_validate(card_dict(**changes)).placed(tmp_path)
 
     return make

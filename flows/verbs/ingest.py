@@ -22,8 +22,8 @@ def ingest(context: typer.Context, card: str, as_json: Json = False) -> None:
         if count > _LOUD * max(1, r["rows"]):
             say(f"warning: {rule} touched {count:,} rows; look into the quarantine under {r['folder']}")
     lines = [
-        f"{r['dataset']} snapshot {r['snapshot']}: {r['rows']:,} rows, {r['users']:,} users, {r['episodes']:,} episodes, "
-        f"{r['partitions']} partitions   (operator only: not for publication)",
+        f"{r['dataset']} snapshot {r['snapshot']}: {r['rows']:,} rows, {r['users']:,} users, "
+        f"{r['episodes']:,} episodes, {r['partitions']} partitions   (operator only: not for publication)",
         *(f"  {rule}: {count:,} rows" for rule, count in r["quarantined"].items() if count),
     ]
     show(r, as_json, lambda: lines)

@@ -15,7 +15,9 @@ if TYPE_CHECKING:
     from pipeline.ledger.ledger import Ledger
 
 app = typer.Typer(help="What was spent on which lineage, by which run.", no_args_is_help=True)
-CardOption = Annotated[str | None, typer.Option("--card", help="The card whose ledger is meant; default: home's ledger.")]
+CardOption = Annotated[
+    str | None, typer.Option("--card", help="The card whose ledger is meant; default: home's ledger.")
+]
 
 
 def _ledger(context: typer.Context, card: str | None) -> Ledger:
@@ -70,7 +72,11 @@ def verify(context: typer.Context, card: CardOption = None, as_json: Json = Fals
     problem = ledger.problem()
     entries = 0 if problem else len(ledger.entries())
     result = {"ok": problem is None, "entries": entries, "problem": problem}
-    show(result, as_json, lambda: [f"ok: {entries} entries, chain unbroken" if problem is None else f"damaged: {problem}"])
+    show(
+        result,
+        as_json,
+        lambda: [f"ok: {entries} entries, chain unbroken" if problem is None else f"damaged: {problem}"],
+    )
     if problem is not None:
         raise typer.Exit(4)
 
@@ -81,5 +87,7 @@ def export(context: typer.Context, to: Path, card: CardOption = None, as_json: J
     import json
 
     entries = [asdict(e) for e in _ledger(context, card).entries()]
-    to.write_text(json.dumps({"schema_version": 1, "entries": entries}, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    to.write_text(
+        json.dumps({"schema_version": 1, "entries": entries}, indent=2, ensure_ascii=False) + "\n", encoding="utf-8"
+    )
     show({"entries": len(entries), "file": str(to.resolve())}, as_json, lambda: [f"{len(entries)} entries in {to}"])

@@ -16,9 +16,16 @@ def plan(context: typer.Context, recipe: str, as_json: Json = False) -> None:
     lines = [f"{r['recipe']} on {r['dataset']} ({r['agent']})"]
     for m in r["mechanisms"]:
         cost = "no noise" if m["rho"] is None else f"ρ = {m['rho']:.4g}"
-        lines.append(f"  {m['table']:6} {m['name']:17} {m['cells']:>8,} cells  sensitivity {m['sensitivity']:.4g}  scale {m['scale']:.4g}  {cost}")
+        lines.append(
+            f"  {m['table']:6} {m['name']:17} {m['cells']:>8,} cells"
+            f"  sensitivity {m['sensitivity']:.4g}  scale {m['scale']:.4g}  {cost}"
+        )
     if r["rho"] is not None:
         lines.append(f"total ρ = {r['rho']:.4g}, ε = {r['epsilon']:.4g} at δ = {r['delta']:g}")
-    left = f"left after it {r['remaining_after']:.4g}" if r["allowed"] else f"refused: left now {r['cap_rho'] - r['spent_before']:.4g}"
+    left = (
+        f"left after it {r['remaining_after']:.4g}"
+        if r["allowed"]
+        else f"refused: left now {r['cap_rho'] - r['spent_before']:.4g}"
+    )
     lines.append(f"lineage: cap {r['cap_rho']:g}, spent {r['spent_before']:.4g}, {left}")
     show(r, as_json, lambda: lines)

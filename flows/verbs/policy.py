@@ -37,5 +37,8 @@ def show_policy(context: typer.Context, run: str, as_json: Json = False) -> None
         for h in range(labels["horizon"])
         for s, state in enumerate(labels["states"])
     ]
-    lines = [f"{r['step']:>4}  {r['state']:24} {r['action'] or '– keep current practice (not enough evidence)'}" for r in rows]
+    lines = [
+        f"{r['step']:>4}  {r['state']:24} {r['action'] or '– keep current practice (not enough evidence)'}"
+        for r in rows
+    ]
     show({"run": folder.name, "rows": rows}, as_json, lambda: ["step  state                    action", *lines])

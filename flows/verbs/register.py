@@ -23,5 +23,8 @@ def register(
     show(
         r,
         as_json,
-        lambda: [f"{r['dataset']}: {r['action']} ({r['kind']}), cap ρ = {r['cap_rho']:g}, spent {r['spent_rho']:.4g}, ledger {r['ledger']}"],
+        lambda: [
+            f"{r['dataset']}: {r['action']} ({r['kind']}), cap ρ = {r['cap_rho']:g}, "
+            f"spent {r['spent_rho']:.4g}, ledger {r['ledger']}"
+        ],
     )

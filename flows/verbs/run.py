@@ -25,7 +25,9 @@ def summary(result: Mapping[str, Any]) -> list[str]:
     v, g, b = result["value"], result["guarantee"], result["ledger"]
     promised = "not private (exact counts of simulated data)"
     if g["epsilon"] is not None:
-        promised = f"ε = {g['epsilon']:.3g} at δ = {g['delta']:g} (ρ = {g['rho']:.4g}), {g['trust_model']}, replace one person"
+        promised = (
+            f"ε = {g['epsilon']:.3g} at δ = {g['delta']:g} (ρ = {g['rho']:.4g}), {g['trust_model']}, replace one person"
+        )
     status = "bound" if v["status"] == "bound" else "estimate, not a guarantee"
     lines = [
         f"guarantee   {promised}; claim: {g['claim']}",

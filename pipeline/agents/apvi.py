@@ -4,7 +4,7 @@ APVI is the same function on exact counts (E = 0, no noise); nothing is implemen
 
 | code | paper | shape | meaning |
 |---|---|---|---|
-| ``counts.n_sa``, ``counts.n_sas`` | ñ_{s,a}, ñ_{s,a,s'} | (G, L, A[, S]) | consistent private counts (3); G = H, or 1 if stationary |
+| ``counts.n_sa``, ``n_sas`` | ñ_{s,a}, ñ_{s,a,s'} | (G, L, A[, S]) | consistent counts (3); G = H, or 1 if stationary |
 | ``E`` (``counts.error``) | E_ρ | scalar | bound on the noise |
 | ``P``, ``r`` | P̃_h, r_h | (G, L, A, S), (G, L, A) | transition estimate (5); reward, declared or estimated |
 | ``Q``, ``Gamma``, ``Q_bar``, ``V`` | Q̃_h, Γ_h, Q̄_h, Ṽ_h | (H, L, A), …, (H+1, S) | reward units |

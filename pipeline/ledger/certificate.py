@@ -45,18 +45,21 @@ def guarantee(card: Card, release: Release, calibration: str, asked: Mapping[str
         "sampler": release.sampler,
         "data_kind": card.kind,
         "noise": release.noise,
-        "claim": "none (simulation)" if synthetic or release.noise != "os" else "differential privacy for the people in the log",
+        "claim": "none (simulation)"
+        if synthetic or release.noise != "os"
+        else "differential privacy for the people in the log",
     }
 
 
 def _sentence(card: Card, release: Release, cost: Mapping[str, Any]) -> str:
     if release.noise == "none":
-        return "No privacy: this is the non-private baseline on exact counts of simulated data; nothing is promised to anyone."
+        return "No privacy: the non-private baseline on exact counts of simulated data; nothing is promised to anyone."
     who = f"one person, meaning {unit_sentence(card)}"
     slip = "" if cost["pure"] else f", up to a probability of δ = {cost['delta']:g}"
     promise = (
-        f"Replacing {who}, by any other changes the probability of anything on this page by at most a factor "
-        f"e^ε with ε = {_up(cost['epsilon'])}{slip} (ρ = {_up(cost['rho'])} zCDP; a trusted curator adds the noise once)."
+        f"Replacing {who}, by any other changes the probability of anything on this page by at most "
+        f"a factor e^ε with ε = {_up(cost['epsilon'])}{slip} (ρ = {_up(cost['rho'])} zCDP; "
+        "a trusted curator adds the noise once)."
     )
     if release.noise != "os":
         return "Simulation, not private: the noise was seeded. With operating-system noise it would say: " + promise

@@ -7,8 +7,7 @@ spent whatever happens next.  The cap is a filter: a request that would pass it 
 from __future__ import annotations
 
 import json
-import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -17,9 +16,11 @@ from pathlib import Path
 from typing import Any
 
 import sqlalchemy as sa
+from sqlalchemy.exc import DatabaseError
 
 from pipeline.card import Card, CardError
 from pipeline.ledger.chain import GENESIS, BudgetError, Entry, canonical, chain_problem, entry_hash
+from pipeline.ledger.engine import open_engine
 from pipeline.privacy.budget import fraction_of
 
 _metadata = sa.MetaData()
@@ -70,6 +71,11 @@ class Ledger:
     def __init__(self, engine: sa.Engine, where: str) -> None:
         self._engine, self.where = engine, where
 
+    def create_tables(self) -> None:
+        """Lay out an empty ledger; an existing one is left alone."""
+        with self._transaction() as connection:
+            _metadata.create_all(connection)
+
     def entries(self, lineage: str | None = None) -> list[Entry]:
         """All entries, or those of one lineage, oldest first; a broken chain is a :class:`BudgetError`."""
         with self._transaction() as connection:
@@ -102,7 +108,11 @@ class Ledger:
             if not changed:
                 return None
             if not amend or "kind" in changed:
-                rule = "'kind' never changes" if "kind" in changed else "use `register --amend` to change them for all runs"
+                rule = (
+                    "'kind' never changes"
+                    if "kind" in changed
+                    else "use `register --amend` to change them for all runs"
+                )
                 found = ", ".join(f"{k}: registered {now[k]}, card says {fields[k]}" for k in changed)
                 raise CardError(f"{card.name}: differs from its registration ({found}); {rule}")
             return self._append(connection, card.name, "AMEND", fields)
@@ -152,7 +162,13 @@ class Ledger:
             if _commit(found, intent.lineage, key) is not None:
                 raise BudgetError(f"{intent.lineage}: another attempt committed this release first; its spend stays")
             spent = _account(found, intent.lineage, self.where).spent
-            full = {"run_key": key, "attempt": intent.body["attempt"], "intent": intent.seq, "spent": str(spent), **body}
+            full = {
+                "run_key": key,
+                "attempt": intent.body["attempt"],
+                "intent": intent.seq,
+                "spent": str(spent),
+                **body,
+            }
             return self._append(connection, intent.lineage, "COMMIT", full)
 
     def committed(self, lineage: str, run_key: str) -> Entry | None:
@@ -160,12 +176,14 @@ class Ledger:
         return _commit(self.entries(), lineage, run_key)
 
     @contextmanager
-    def _transaction(self) -> Iterator[sa.Connection]:
+    def _transaction(self) -> Generator[sa.Connection]:
         try:
             with self._engine.begin() as connection:
                 yield connection
-        except sa.exc.DatabaseError as e:
-            raise BudgetError(f"ledger {self.where} is damaged or not a ledger ({type(e.orig).__name__}); restore it") from e
+        except DatabaseError as e:
+            raise BudgetError(
+                f"ledger {self.where} is damaged or not a ledger ({type(e.orig).__name__}); restore it"
+            ) from e
 
     def _checked(self, connection: sa.Connection) -> list[Entry]:
         found = self._read(connection)
@@ -179,7 +197,9 @@ class Ledger:
         return [Entry(r.seq, r.lineage, r.kind, r.at, json.loads(r.body), r.previous, r.hash) for r in rows]
 
     def _append(self, connection: sa.Connection, lineage: str, kind: str, body: Mapping[str, Any]) -> Entry:
-        last = connection.execute(sa.select(_entries.c.seq, _entries.c.hash).order_by(_entries.c.seq.desc()).limit(1)).first()
+        last = connection.execute(
+            sa.select(_entries.c.seq, _entries.c.hash).order_by(_entries.c.seq.desc()).limit(1)
+        ).first()
         seq, previous = (last.seq + 1, last.hash) if last else (1, GENESIS)
         at = datetime.now(UTC).isoformat(timespec="seconds")
         plain = json.loads(canonical(dict(body)))
@@ -197,37 +217,11 @@ def open_ledger(where: Path | str, *, create: bool) -> Ledger:
     BudgetError
         If it does not exist and ``create`` is False: a missing ledger means refuse, never "start at zero".
     """
-    if isinstance(where, str) and "://" in where:
-        engine, shown = sa.create_engine(where), sa.make_url(where).render_as_string(hide_password=True)
-    else:
-        path = Path(where)
-        if not path.exists():
-            if not create:
-                raise BudgetError(f"ledger {path} does not exist; `reticent register` creates it. Nothing was read")
-            path.parent.mkdir(parents=True, exist_ok=True)
-            os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
-        engine, shown = _sqlite(path), str(path)
+    engine, shown = open_engine(where, create=create)
     ledger = Ledger(engine, shown)
     if create:
-        with ledger._transaction() as connection:
-            _metadata.create_all(connection)
+        ledger.create_tables()
     return ledger
-
-
-def _sqlite(path: Path) -> sa.Engine:
-    engine = sa.create_engine(f"sqlite:///{path}", connect_args={"timeout": 30})
-
-    @sa.event.listens_for(engine, "connect")
-    def _durable(connection: Any, _record: Any) -> None:
-        # sqlite3 would begin transactions by itself, too late for a single writer
-        connection.isolation_level = None
-        connection.execute("PRAGMA synchronous=FULL")
-
-    @sa.event.listens_for(engine, "begin")
-    def _single_writer(connection: sa.Connection) -> None:
-        connection.exec_driver_sql("BEGIN IMMEDIATE")
-
-    return engine
 
 
 def _registration(entries: Sequence[Entry], lineage: str) -> Mapping[str, Any] | None:

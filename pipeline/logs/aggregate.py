@@ -50,19 +50,19 @@ def count_rows(rows: pl.DataFrame, card: Card) -> dict[str, NDArray[np.int64]]:
     d, tables = card.domain, _empty(card)
     # an unknown successor counts in no table: not even as a visit, so that n_sa = sum n_sas
     counted = rows.filter(pl.col("next_state").is_not_null())
-    L, A, S = len(d.live_states), len(d.action_labels), len(d.state_labels)
+    live, actions, states = len(d.live_states), len(d.action_labels), len(d.state_labels)
     first = rows.filter(pl.col("step") == 0)["state"].to_numpy()
-    tables["n_0"] += np.bincount(first, minlength=L)
+    tables["n_0"] += np.bincount(first, minlength=live)
     if d.cell_cap is not None:
         counted = _capped(counted, card)
     if counted.is_empty():
         return tables
     step = counted["step"].to_numpy() if d.dynamics == "per_step" else np.zeros(len(counted), dtype=np.int64)
-    cell = (step.astype(np.int64) * L + counted["state"].to_numpy()) * A + counted["action"].to_numpy()
-    successor = cell * S + counted["next_state"].to_numpy()
-    cells = d.table_steps * L * A
+    cell = (step.astype(np.int64) * live + counted["state"].to_numpy()) * actions + counted["action"].to_numpy()
+    successor = cell * states + counted["next_state"].to_numpy()
+    cells = d.table_steps * live * actions
     tables["n_sa"] += np.bincount(cell, minlength=cells).reshape(tables["n_sa"].shape)
-    tables["n_sas"] += np.bincount(successor, minlength=cells * S).reshape(tables["n_sas"].shape)
+    tables["n_sas"] += np.bincount(successor, minlength=cells * states).reshape(tables["n_sas"].shape)
     if card.reward.kind == "estimate":
         lattice = reward_lattice(card)
         k = lattice.index(counted["reward"].to_numpy())
@@ -101,7 +101,8 @@ def _in_keyed_order(rows: pl.DataFrame, key: bytes) -> pl.DataFrame:
 
 def _up_to_total(rows: pl.DataFrame, k: NDArray[np.int64], total: int) -> NDArray[np.int64]:
     """A person's rewards in (episode, step) order until their sum reaches ``total`` lattice steps, then 0."""
-    frame = rows.select("user_id", "episode_id", "step").with_columns(pl.Series("k", k), pl.Series("_at", np.arange(len(k))))
+    columns = pl.Series("k", k), pl.Series("_at", np.arange(len(k)))
+    frame = rows.select("user_id", "episode_id", "step").with_columns(*columns)
     frame = frame.sort("user_id", "episode_id", "step")
     before = (pl.col("k").cum_sum() - pl.col("k")).over("user_id")
     kept = frame.with_columns(pl.min_horizontal(pl.col("k"), (total - before).clip(lower_bound=0)).alias("k"))

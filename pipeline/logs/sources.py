@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,12 +16,12 @@ from pipeline.logs.readers import csv, parquet
 from pipeline.logs.readers.batch import Batch
 from pipeline.logs.schema import roles
 
-_CSV_ROW_BYTES = 40
+_CSV_ROW_BYTES = 20
 
 
 @dataclass(frozen=True)
 class Sources:
-    """The files of one log, in the card's order.
+    """The files of one log, sorted by path.
 
     Parameters
     ----------
@@ -49,11 +50,14 @@ def examine(card: Card) -> Sources:
     LogError
         For a suffix that no reader takes, a missing column (rule ``missing_column``), or a type that is no cell.
     """
-    paths = tuple(card.source_files())
+    # two patterns may match one file: read twice, its every step would repeat
+    paths = tuple(sorted(set(card.source_files())))
     names = tuple(_name(path, card) for path in paths)
     dtypes: dict[str, pl.DataType] = {}
     exact, likely = True, 0
     for path, name in zip(paths, names, strict=True):
+        if not os.access(path, os.R_OK):
+            raise LogError(f"{name}: not allowed to read it; give yourself the right to")
         for role, dtype in _dtypes(path, name, card).items():
             dtypes[role] = dtype if dtypes.get(role, dtype) == dtype else pl.String()
         if path.suffix == ".csv":
@@ -101,7 +105,7 @@ def _dtypes(path: Path, name: str, card: Card) -> dict[str, pl.DataType]:
         )
     dtypes = {role: _common(types[column]) for role, column in wanted.items()}
     for role, dtype in dtypes.items():
-        if dtype is None or (role == "user" and dtype not in (pl.String, pl.Int64)):
+        if dtype is None or (role == "user" and not (dtype.is_integer() or dtype.base_type() is pl.String)):
             allowed = "integers or text" if role == "user" else "numbers, booleans or text"
             raise LogError(f"{name}: column {wanted[role]!r} is {types[wanted[role]]}; write it as {allowed}")
     return {role: dtype for role, dtype in dtypes.items() if dtype is not None}
@@ -109,12 +113,12 @@ def _dtypes(path: Path, name: str, card: Card) -> dict[str, pl.DataType]:
 
 def _common(dtype: pl.DataType) -> pl.DataType | None:
     if dtype.is_integer():
-        return pl.String() if dtype in (pl.UInt64, pl.Int128, pl.UInt128) else pl.Int64()
+        return pl.String() if dtype.base_type() in (pl.UInt64, pl.Int128, pl.UInt128) else pl.Int64()
     if dtype.is_float() or dtype.is_decimal():
         return pl.Float64()
     if dtype == pl.Boolean:
         return pl.Boolean()
-    text = dtype.is_temporal() or dtype in (pl.String, pl.Categorical, pl.Enum, pl.Null)
+    text = dtype.is_temporal() or dtype.base_type() in (pl.String, pl.Categorical, pl.Enum, pl.Null)
     return pl.String() if text else None
 
 

@@ -52,6 +52,8 @@ def check_tolerance(card: Card, folder: Path, quarantined: Mapping[str, int], so
 
 def _first_places(folder: Path, rule: str) -> str:
     files = sorted(folder.glob("quarantine-*.parquet"))
+    if not files:
+        return "(the quarantine was purged)"
     hits = pl.scan_parquet(files).filter(pl.col("rule") == rule).select("file", "line")
     places = hits.bottom_k(5, by=["file", "line"]).sort("file", "line").collect()
     by_file = places.group_by("file", maintain_order=True).agg("line")

@@ -54,7 +54,7 @@ def occupancies(mdp: TabularMDP, policy: Policy | Array) -> Array:
 
 
 def greedy(Q: Array) -> Array:
-    """Deterministic policy ``(H, S, A)`` of the first maximiser of ``Q``; exact planning only, where ties are harmless."""
+    """Deterministic policy ``(H, S, A)`` of the first maximiser of ``Q``; exact planning only, ties do no harm."""
     p = np.zeros_like(Q)
     np.put_along_axis(p, Q.argmax(axis=-1)[..., None], 1.0, axis=-1)
     return p

@@ -7,7 +7,9 @@ Budgets that are *added up* are exact fractions; the floats here are for people 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from fractions import Fraction
+from typing import Any
 
 _LOG_ORDER = (-12.0, 14.0)
 
@@ -22,7 +24,8 @@ def _log_delta(rho: float, epsilon: float) -> float:
         # log(1 - 1/a) = log(a1) - log1p(a1), stable at both ends
         return a1 * (a * rho - epsilon) - log_order + a * (log_order - math.log1p(a1))
 
-    return float(minimize_scalar(at, bounds=_LOG_ORDER, method="bounded", options={"xatol": 1e-10}).fun)
+    found: Any = minimize_scalar(at, bounds=_LOG_ORDER, method="bounded", options={"xatol": 1e-10})
+    return float(found.fun)
 
 
 def delta_from_rho(rho: float, epsilon: float) -> float:
@@ -50,8 +53,6 @@ def epsilon_from_rho(rho: float, delta: float) -> float:
     ValueError
         If ``rho`` is negative or not a number, or ``delta`` is not in (0, 1).
     """
-    from scipy.optimize import brentq
-
     _check(rho=rho)
     _check_delta(delta)
     if rho == 0:
@@ -63,7 +64,7 @@ def epsilon_from_rho(rho: float, delta: float) -> float:
         return 0.0
     # the textbook form is an upper bound, so it closes the bracket
     upper = rho + 2 * math.sqrt(rho * -target) + 1e-9
-    return float(brentq(lambda e: _log_delta(rho, e) - target, 0.0, upper, xtol=1e-13, rtol=1e-13))
+    return _root(lambda e: _log_delta(rho, e) - target, 0.0, upper)
 
 
 def rho_from_epsilon(epsilon: float, delta: float) -> float:
@@ -74,8 +75,6 @@ def rho_from_epsilon(epsilon: float, delta: float) -> float:
     ValueError
         If ``epsilon`` is negative or not a number, or ``delta`` is not in (0, 1).
     """
-    from scipy.optimize import brentq
-
     _check(epsilon=epsilon)
     _check_delta(delta)
     if math.isinf(epsilon):
@@ -88,17 +87,24 @@ def rho_from_epsilon(epsilon: float, delta: float) -> float:
         lower /= 2
         if lower < 1e-300:
             return 0.0
-    return lower if lower == upper else float(brentq(lambda r: _log_delta(r, epsilon) - target, lower, upper, rtol=1e-13))
+    return lower if lower == upper else _root(lambda r: _log_delta(r, epsilon) - target, lower, upper)
 
 
 def rho_of_pure(epsilon: Fraction) -> Fraction:
-    """zCDP budget of an epsilon-DP release, ``epsilon^2 / 2``: only to enter a pure release into a zCDP ledger."""
+    """Cost in rho of an epsilon-DP release, ``epsilon^2 / 2``: only to enter a pure release into a zCDP ledger."""
     return epsilon * epsilon / 2
 
 
 def fraction_of(value: float) -> Fraction:
     """The decimal a person wrote, exactly: ``0.1`` is one tenth, not the nearest binary float."""
     return Fraction(str(value))
+
+
+def _root(f: Callable[[float], float], low: float, high: float) -> float:
+    from scipy.optimize import brentq
+
+    found: Any = brentq(f, low, high, xtol=1e-15)
+    return float(found)
 
 
 def _check(**named: float) -> None:

@@ -39,7 +39,9 @@ class RewardLattice:
 
     def index(self, reward: NDArray[np.float64]) -> NDArray[np.int64]:
         """``k`` of each reward: clipped to the range, then floored (a lower value stays a lower value)."""
-        k = np.floor((np.clip(reward, self.low, self.high) - self.low) / (self.high - self.low) * self.steps + _ROUNDING)
+        k = np.floor(
+            (np.clip(reward, self.low, self.high) - self.low) / (self.high - self.low) * self.steps + _ROUNDING
+        )
         return np.clip(k, 0, self.steps).astype(np.int64)
 
     def integer(self, k: NDArray[np.int64]) -> NDArray[np.int64]:

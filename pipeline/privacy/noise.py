@@ -25,8 +25,15 @@ class RealDataError(Exception):
 class NoiseSource(Protocol):
     """Exact integer noise.  ``data_kind`` is the registered kind of the data the noise will protect."""
 
-    name: str
-    sampler: str
+    @property
+    def name(self) -> str:
+        """``os`` or ``seeded``."""
+        ...
+
+    @property
+    def sampler(self) -> str:
+        """Name and version of the sampler."""
+        ...
 
     def admit(self, data_kind: str) -> None:
         """Raise :class:`RealDataError` where this source may not serve; called before any row is read."""
@@ -44,8 +51,9 @@ class NoiseSource(Protocol):
 @cache
 def _opendp() -> Any:
     import opendp.prelude as dp
+    from opendp.mod import enable_features
 
-    dp.enable_features("contrib")
+    enable_features("contrib")
     return dp
 
 

@@ -24,7 +24,7 @@ _AXES = {
 
 
 def write_release(release: Release, folder: Path) -> str:
-    """Write both files into an existing folder and return the sha256 of ``release.parquet``, which holds no raw number."""
+    """Write both files into an existing folder and return the sha256 of ``release.parquet``."""
     pieces: list[pa.Table] = []
     for m in release.mechanisms:
         table = release.tables[m.table]

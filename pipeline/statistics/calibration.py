@@ -105,22 +105,45 @@ def count_mechanisms(card: Card, ask: Ask) -> tuple[Mechanism, ...]:
     """
     parts = released_tables(card, ask.tables)
     if ask.rho is None and ask.epsilon is None:
-        return tuple(Mechanism(name, shape, unit, s.l2_squared, s.l1, s.rule) for name, (shape, unit, s) in parts.items())
+        return tuple(
+            Mechanism(name, shape, unit, s.l2_squared, s.l1, s.rule) for name, (shape, unit, s) in parts.items()
+        )
     if ask.calibration == "paper":
         return _paper(card, ask, parts)
     split = dict(ask.split) if ask.split else default_split(card, ask)
     if set(split) != set(parts) or min(split.values()) <= 0 or sum(split.values()) > 1 + 1e-9:
         raise ValueError(f"split must give {sorted(parts)} positive shares that sum to at most 1; got {split}")
-    out: list[Mechanism] = []
-    for name, (shape, unit, s) in parts.items():
-        share = fraction_of(round(split[name], 12))
-        if ask.pure:
-            scale = s.l1 / (share * fraction_of(ask.epsilon or 0.0))
-            out.append(Mechanism(name, shape, unit, s.l2_squared, s.l1, s.rule, scale=scale))
-        else:
-            variance = s.l2_squared / (2 * share * fraction_of(ask.zcdp() or 0.0))
-            out.append(Mechanism(name, shape, unit, s.l2_squared, s.l1, s.rule, variance=math.ceil(variance)))
-    return tuple(out)
+    shares = {name: fraction_of(round(split[name], 12)) for name in parts}
+    if ask.pure:
+        scales = {name: parts[name][2].l1 / (shares[name] * fraction_of(ask.epsilon or 0.0)) for name in parts}
+        return tuple(
+            Mechanism(name, shape, unit, s.l2_squared, s.l1, s.rule, scale=scales[name])
+            for name, (shape, unit, s) in parts.items()
+        )
+    squares = {name: s.l2_squared for name, (_, _, s) in parts.items()}
+    variances = integer_variances(squares, shares, fraction_of(ask.zcdp() or 0.0))
+    return tuple(
+        Mechanism(name, shape, unit, s.l2_squared, s.l1, s.rule, variance=variances[name])
+        for name, (shape, unit, s) in parts.items()
+    )
+
+
+def integer_variances(squares: Mapping[str, int], shares: Mapping[str, Fraction], rho: Fraction) -> dict[str, int]:
+    """Smallest integer variances whose cost ``sum square / (2 variance)`` stays within ``rho * sum shares``.
+
+    Each is first rounded up; what the rounding saved then buys single steps down, neediest table first.
+    """
+    variances = {name: math.ceil(squares[name] / (2 * shares[name] * rho)) for name in squares}
+    left = rho * sum(shares.values()) - sum(Fraction(squares[n], 2 * v) for n, v in variances.items())
+    while True:
+        # price of one step down, where it can be paid
+        price = {n: Fraction(squares[n], 2 * v * (v - 1)) for n, v in variances.items() if v > 1}
+        payable = [n for n, p in price.items() if p <= left]
+        if not payable:
+            return variances
+        neediest = max(payable, key=lambda n: shares[n] * rho - Fraction(squares[n], 2 * variances[n]))
+        variances[neediest] -= 1
+        left -= price[neediest]
 
 
 def _paper(
@@ -147,9 +170,9 @@ def _paper(
 
 
 def noise_bound(sigma: float, cells: int, failure: float) -> float:
-    """Half of E: a bound on ``cells`` Gaussian draws together, ``sigma sqrt(2 log(2 cells / failure))`` (003 Lemma C.2).
+    """Half of E: a bound on ``cells`` Gaussian draws, ``sigma sqrt(2 log(2 cells / failure))`` (003 Lemma C.2).
 
-    With ``cells = 2 H S^2 A`` and ``sigma^2 = 2H/rho`` twice this is the paper's E_rho = 4 sqrt(H log(4HS^2A/delta)/rho).
+    With ``cells = 2 H S^2 A`` and ``sigma^2 = 2H/rho``, twice this is E_rho = 4 sqrt(H log(4HS^2A/delta)/rho).
     """
     return sigma * math.sqrt(2 * math.log(2 * cells / failure))
 

@@ -86,7 +86,7 @@ def _problem(size: int) -> tuple[Any, Any, Any, Any, Any]:
     x, t = cp.Variable(size, nonneg=True), cp.Variable()
     parts = cp.Parameter(size, nonneg=True)
     total, slack = cp.Parameter(nonneg=True), cp.Parameter(nonneg=True)
-    constraints = [cp.abs(x - parts) <= t, cp.abs(cp.sum(x) - total) <= slack]
+    constraints: list[Any] = [cp.abs(x - parts) <= t, cp.abs(cp.sum(x) - total) <= slack]
     return cp.Problem(cp.Minimize(t), constraints), x, parts, total, slack
 
 

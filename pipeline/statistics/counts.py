@@ -141,7 +141,7 @@ def private_counts(release: Release, card: Card, *, slack: Slack = "zero", failu
     return PrivateCounts(
         n_sa=x.sum(-1),
         n_sas=x,
-        r_sa=release.tables["r_sa"] * lattice.unit if "r_sa" in release.tables else None,
+        r_sa=release.tables["r_sa"].astype(np.float64) * lattice.unit if "r_sa" in release.tables else None,
         reward_offset=lattice.offset,
         n_0=n_0,
         error=error,

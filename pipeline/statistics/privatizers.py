@@ -30,7 +30,9 @@ class CentralCounts:
         """Refuse, before any row is read, what would not be private on real data (privacy.md §0.1-2)."""
         noise.admit(self.card.kind)
         if self.card.kind == "real" and any(m.variance is None and m.scale is None for m in self.mechanisms):
-            raise RealDataError(f"{self.card.name} is registered as real: every table needs noise; ask for a finite budget")
+            raise RealDataError(
+                f"{self.card.name} is registered as real: every table needs noise; ask for a finite budget"
+            )
 
     def draw(self, counts: Counts, noise: NoiseSource) -> Release:
         """See :class:`~pipeline.statistics.counts.CountsPrivatizer`."""

@@ -173,7 +173,9 @@ def test_bounds_hold_the_true_value_of_the_policy_over_draws(preset):
     for seed in range(20):
         mdp, card = world(seed)
         rng = np.random.default_rng(100 + seed)
-        counts = central_gaussian(card, Ask(rho=1.0, tables="two_tables")).release(sample(mdp, card, 20_000, rng), SeededNoise(seed))
+        counts = central_gaussian(card, Ask(rho=1.0, tables="two_tables")).release(
+            sample(mdp, card, 20_000, rng), SeededNoise(seed)
+        )
         task = task_of(card)
         c = constants(preset, task.horizon * task.allowed.size)
         plan = apvi(counts, task, constants("practical", 36), np.random.default_rng(0))
@@ -190,13 +192,17 @@ def test_bounds_hold_the_true_value_of_the_policy_over_draws(preset):
 
 def test_vetoed_actions_are_never_recommended_and_unseen_states_abstain():
     mdp, card = world(4)
-    counts = central_gaussian(card, Ask(rho=1.0)).release(sample(mdp, card, 20_000, np.random.default_rng(4)), SeededNoise(4))
+    counts = central_gaussian(card, Ask(rho=1.0)).release(
+        sample(mdp, card, 20_000, np.random.default_rng(4)), SeededNoise(4)
+    )
     task = task_of(card)
     allowed = task.allowed.copy()
     allowed[0, 1] = allowed[1, 0] = False
     plan = apvi(counts, Task(task.horizon, task.bounds, allowed), constants("practical", 36), np.random.default_rng(0))
     assert (plan.policy.probabilities[:, ~allowed] == 0).all()
-    nobody = central_gaussian(card, Ask(rho=1.0)).release(sample(mdp, card, 0, np.random.default_rng(4)), SeededNoise(4))
+    nobody = central_gaussian(card, Ask(rho=1.0)).release(
+        sample(mdp, card, 0, np.random.default_rng(4)), SeededNoise(4)
+    )
     empty = apvi(nobody, task, constants("tail", 36), np.random.default_rng(0))
     assert empty.policy.abstains.all() and (empty.V == 0).all()
 

@@ -29,7 +29,9 @@ def block(total: np.ndarray, parts: np.ndarray, slack: float) -> np.ndarray:
     n, size = parts.shape
     x, t = cp.Variable((n, size), nonneg=True), cp.Variable(n)
     shown = cp.reshape(t, (n, 1), order="C") @ np.ones((1, size))
-    problem = cp.Problem(cp.Minimize(cp.sum(t)), [cp.abs(x - parts) <= shown, cp.abs(cp.sum(x, axis=1) - total) <= slack])
+    problem = cp.Problem(
+        cp.Minimize(cp.sum(t)), [cp.abs(x - parts) <= shown, cp.abs(cp.sum(x, axis=1) - total) <= slack]
+    )
     problem.solve(solver="HIGHS")
     return np.asarray(x.value)
 
@@ -54,10 +56,15 @@ def main() -> None:
             total, parts = cells(CELLS[size], size, rng)
             t, x = seconds(consistent_counts, total, parts, 3.0)
             rows["closed form"].append(1e6 * t / CELLS[size])
-            for name, n, route in (("cvxpy, DPP, cell by cell", SAMPLED[size], consistent_counts_cvxpy), ("cvxpy, block", BLOCK[size], block)):
+            for name, n, route in (
+                ("cvxpy, DPP, cell by cell", SAMPLED[size], consistent_counts_cvxpy),
+                ("cvxpy, block", BLOCK[size], block),
+            ):
                 t, y = seconds(route, total[:n], parts[:n], 3.0)
                 rows[name].append(1e6 * t / n)
-                worst[name] = max(worst[name], float((np.abs(y - x[:n]).max(-1) / np.maximum(1, parts[:n].max(-1))).max()))
+                worst[name] = max(
+                    worst[name], float((np.abs(y - x[:n]).max(-1) / np.maximum(1, parts[:n].max(-1))).max())
+                )
         for name, times in rows.items():
             ratio = np.median(np.array(times) / np.array(rows["closed form"]))
             print(f"{size:>4} {name:28} {np.median(times):>10.3f} {ratio:>8.0f}x {worst.get(name, 0.0):>13.1e}")

@@ -28,7 +28,10 @@ def main(count: int) -> None:
         assert recipe.evaluate is not None
         world, behaviour = world_of(card, recipe.evaluate.world), recipe.evaluate.behaviour
         asks = {"asked": recipe.ask()}
-        found = [d["asked"] for d in draws(card, world, behaviour, card.unit.users_public, asks, recipe.settings(), count, SEED)]
+        found = [
+            d["asked"]
+            for d in draws(card, world, behaviour, card.unit.users_public, asks, recipe.settings(), count, SEED)
+        ]
         inside = sum(d.inside for d in found)
         row = setting_key(card, recipe) | {"draws": str(count), "inside": str(inside)}
         print(name, row, flush=True)

@@ -45,13 +45,18 @@ def shelf_card(name: str, dynamics: str | None = None, users: int | None = None)
         values["domain"] |= {"dynamics": dynamics, "cell_cap": None}
     if users is not None:
         values["unit"]["users_public"] = users
-    changed = Card.model_validate(values)
-    changed._folder = card.folder
-    return changed
+    return Card.model_validate(values).placed(card.folder)
 
 
 def draws(
-    card: Card, world: World, behaviour: str, episodes: int, asks: dict[str, Ask], settings: Settings, count: int, seed: int
+    card: Card,
+    world: World,
+    behaviour: str,
+    episodes: int,
+    asks: dict[str, Ask],
+    settings: Settings,
+    count: int,
+    seed: int,
 ) -> Iterator[dict[str, Draw]]:
     """``count`` draws; within one draw every budget sees the same log."""
     for i in range(count):

@@ -31,8 +31,14 @@ def main(count: int) -> None:
     clinician = truth(card, world, "clinician", uniform(H, L, A))["v_behavior"]
     print(f"optimal {base['v_star']:.4f}  clinician {clinician:.4f}  uniform {base['v_uniform']:.4f}")
     for dynamics in ("per_step", "stationary"):
-        print(f"best policy of the exact {dynamics} binned process: {best_bin_policy_value(card, world, 'uniform', dynamics):.4f}")
-    print(f"{'tables':>10} {'episodes':>8} {'rho':>5} {'value':>8} {'(sd)':>8} {'interval':>17} {'inside':>8} {'abstains':>8}")
+        print(
+            f"best policy of the exact {dynamics} binned process: "
+            f"{best_bin_policy_value(card, world, 'uniform', dynamics):.4f}"
+        )
+    print(
+        f"{'tables':>10} {'episodes':>8} {'rho':>5} {'value':>8} {'(sd)':>8} {'interval':>17} "
+        f"{'inside':>8} {'abstains':>8}"
+    )
     for dynamics in ("per_step", "stationary"):
         for episodes in (20_000, 100_000, 320_000):
             chosen = shelf_card("icu_sepsis", dynamics, episodes)

@@ -52,7 +52,11 @@ def test_every_declared_cell_is_released_visited_or_not(shop, home):
     rows = pq.read_table(home.runs / r["run"] / "release.parquet")
     assert rows.column_names == ["table", "step", "state", "action", "next_state", "value"]
     names, sizes = np.unique(rows["table"].to_pylist(), return_counts=True)
-    assert dict(zip(names.tolist(), sizes.tolist(), strict=True)) == {"n_sa": 3 * 2 * 3, "n_sas": 3 * 2 * 3 * 3, "r_sa": 18}
+    assert dict(zip(names.tolist(), sizes.tolist(), strict=True)) == {
+        "n_sa": 3 * 2 * 3,
+        "n_sas": 3 * 2 * 3 * 3,
+        "r_sa": 18,
+    }
     assert str(rows.schema.field("value").type) == "int64"
 
 
@@ -78,7 +82,11 @@ def test_the_certificate_recomputes_to_what_the_ledger_was_charged(shop, home):
     r = run_job(str(shop / "private.toml"), home)
     proof = json.loads((home.runs / r["run"] / "certificate.json").read_text())
     total = sum(Fraction(m["l2_squared"], 2 * m["variance"]) for m in proof["mechanisms"])
-    assert Fraction(proof["rho_exact"]) == total == open_ledger(home.root / "ledger.db", create=False).account("shop").spent
+    assert (
+        Fraction(proof["rho_exact"])
+        == total
+        == open_ledger(home.root / "ledger.db", create=False).account("shop").spent
+    )
     assert set(proof["sha256"]) == {"release", "policy"}
     text = json.dumps(proof)
     assert "data_digest" not in text and "quarantine" not in text
@@ -175,7 +183,11 @@ def test_the_papers_scales_are_refused_on_real_data_when_they_spend_more(tmp_pat
     home = Home(tmp_path / "home")
     register_job(str(real), home)
     ingest_job(str(real), home)
-    text = (real / "private.toml").read_text().replace("rho = 1.0", 'rho = 1.0\ncalibration = "paper"\nrelease = "two_tables"')
+    text = (
+        (real / "private.toml")
+        .read_text()
+        .replace("rho = 1.0", 'rho = 1.0\ncalibration = "paper"\nrelease = "two_tables"')
+    )
     (real / "paper.toml").write_text(text)
     with pytest.raises(CardError, match="'tight'"):
         run_job(str(real / "paper.toml"), home)

@@ -41,7 +41,7 @@ def test_an_intent_spends_whatever_follows(ledger):
 
 def test_the_cap_is_exact_and_a_refusal_leaves_no_trace(ledger):
     ledger.intent("tiny", "k1", Fraction(3, 2), {})
-    with pytest.raises(BudgetError, match="left 0.5"):
+    with pytest.raises(BudgetError, match=r"left 0\.5"):
         ledger.intent("tiny", "k2", Fraction(1, 2) + Fraction(1, 10**12), {})
     ledger.intent("tiny", "k3", Fraction(1, 2), {})
     assert ledger.account("tiny").remaining == 0

@@ -76,7 +76,14 @@ def test_counts_that_already_agree_are_left_alone_to_the_bit():
 
 @pytest.mark.parametrize(
     ("total", "parts", "slack"),
-    [(-1.0, [1.0], 0.0), (1.0, [-1.0], 0.0), (np.nan, [1.0], 0.0), (1.0, [np.inf], 0.0), (1.0, [1.0], -1.0), ([1.0, 2.0], [1.0], 0.0)],
+    [
+        (-1.0, [1.0], 0.0),
+        (1.0, [-1.0], 0.0),
+        (np.nan, [1.0], 0.0),
+        (1.0, [np.inf], 0.0),
+        (1.0, [1.0], -1.0),
+        ([1.0, 2.0], [1.0], 0.0),
+    ],
 )
 def test_bad_input_is_a_value_error(total, parts, slack):
     with pytest.raises(ValueError):

@@ -14,7 +14,15 @@ from pipeline.logs.aggregate import count_rows
 from pipeline.statistics.calibration import Ask, count_mechanisms, released_tables
 from tests.conftest import card_dict
 
-SCHEMA = {"user_id": pl.Int64, "episode_id": pl.Int64, "step": pl.Int32, "state": pl.Int32, "action": pl.Int32, "reward": pl.Float64, "next_state": pl.Int32}
+SCHEMA = {
+    "user_id": pl.Int64,
+    "episode_id": pl.Int64,
+    "step": pl.Int32,
+    "state": pl.Int32,
+    "action": pl.Int32,
+    "reward": pl.Float64,
+    "next_state": pl.Int32,
+}
 
 
 def tiny(dynamics="per_step", m=1, horizon=2, cap=None, total=None, steps=1, labels=("x", "y")) -> Card:
@@ -26,7 +34,9 @@ def tiny(dynamics="per_step", m=1, horizon=2, cap=None, total=None, steps=1, lab
         "cell_cap": cap,
     }
     reward = {"range": [0.0, 1.0], "steps": steps, "total": total}
-    return Card.model_validate(card_dict(domain=domain, reward=reward, unit={"user": "user_id", "episodes_per_user": m, "users_public": 100}))
+    return Card.model_validate(
+        card_dict(domain=domain, reward=reward, unit={"user": "user_id", "episodes_per_user": m, "users_public": 100})
+    )
 
 
 def episodes(card: Card, rewards: list[float]) -> list[list[tuple]]:
@@ -99,7 +109,10 @@ CASES = {
     "stationary, three steps, cap 2": (tiny("stationary", cap=2, horizon=3), [0.0]),
     "stationary, two episodes, cap 2": (tiny("stationary", cap=2, m=2, horizon=1), [0.0, 1.0]),
     "stationary, declared total": (tiny("stationary", total=1.0), [0.0, 1.0]),
-    "stationary, total of two steps, two episodes": (tiny("stationary", total=1.0, steps=2, m=2, horizon=1), [0.0, 0.5, 1.0]),
+    "stationary, total of two steps, two episodes": (
+        tiny("stationary", total=1.0, steps=2, m=2, horizon=1),
+        [0.0, 0.5, 1.0],
+    ),
 }
 
 
@@ -113,7 +126,12 @@ def test_enumerated_people_move_each_table_exactly_as_claimed(case):
 def test_a_person_outside_the_small_domains_stays_below_the_claim():
     """Random people of a larger domain: six steps, three episodes, caps that bite, rewards everywhere."""
     rng = np.random.default_rng(5)
-    for dynamics, cap, total in (("per_step", None, None), ("stationary", 3, None), ("stationary", 2, 1.5), ("stationary", None, 2.0)):
+    for dynamics, cap, total in (
+        ("per_step", None, None),
+        ("stationary", 3, None),
+        ("stationary", 2, 1.5),
+        ("stationary", None, 2.0),
+    ):
         card = tiny(dynamics, m=3, horizon=6, cap=cap, total=total, steps=4)
         people = []
         for _ in range(300):
@@ -179,6 +197,9 @@ def test_the_paper_scales_cost_exactly_rho_where_its_assumptions_hold():
 
 
 def test_the_paper_scales_are_recomputed_where_they_do_not_hold():
-    two = card_dict(unit={"user": "user_id", "episodes_per_user": 2, "users_public": 100}, reward={"kind": "table", "range": [0, 1], "table": [[0.0, 0.0], [0.0, 0.0]]})
+    two = card_dict(
+        unit={"user": "user_id", "episodes_per_user": 2, "users_public": 100},
+        reward={"kind": "table", "range": [0, 1], "table": [[0.0, 0.0], [0.0, 0.0]]},
+    )
     mechanisms = count_mechanisms(Card.model_validate(two), Ask(rho=1.0, tables="two_tables", calibration="paper"))
     assert sum(m.rho for m in mechanisms) == 4  # m episodes cost m squared

@@ -87,12 +87,10 @@ def _parsed(data: bytes, names: list[str], columns: list[str]) -> pl.DataFrame:
     if not data:
         return pl.DataFrame(schema=dict.fromkeys(columns, pl.String))
     at = {name: i for i, name in enumerate(names)}
-    frame = pl.read_csv(
-        io.BytesIO(data), has_header=False, infer_schema=False, columns=sorted(at[c] for c in columns), rechunk=False
-    )
+    frame = pl.read_csv(io.BytesIO(data), has_header=False, infer_schema=False, columns=sorted(at[c] for c in columns))
+    frame = frame.rename(dict(zip(frame.columns, sorted(columns, key=at.__getitem__), strict=True)))
     # an empty cell is null, quoted or not
-    frame = frame.rename(dict(zip(frame.columns, sorted(columns, key=at.__getitem__), strict=True))).select(columns)
-    return frame.with_columns(pl.when(pl.all() != "").then(pl.all()))
+    return frame.select(pl.when(pl.col(c) != "").then(pl.col(c)).alias(c) for c in columns)
 
 
 def _well_formed(

@@ -1,0 +1,48 @@
+"""TOML files that a person wrote: reading them, and saying in one line each what is wrong."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+
+class CardError(Exception):
+    """The operator's file (a card or a recipe) or the command is wrong: exit code 2."""
+
+
+class Strict(BaseModel):
+    """Unknown keys are errors, values do not change."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+def explain(error: ValidationError, where: str) -> str:
+    """One line a problem: which key, what was found, what is allowed."""
+    lines: list[str] = []
+    for e in error.errors():
+        key = ".".join(str(p) for p in e["loc"]) or "(whole file)"
+        found = "" if e["type"] in ("missing", "value_error") else f"; found {_short(e['input'])}"
+        message = e["msg"].removeprefix("Value error, ")
+        if e["type"] == "extra_forbidden":
+            message = "unknown key; see the card and recipe tables in docs/card.md"
+        lines.append(f"{where}: {key}: {message}{found}")
+    return "\n".join(lines)
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+def read_toml(path: Path) -> Mapping[str, Any]:
+    """Parse a TOML file; a missing or malformed one is a :class:`CardError`."""
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise CardError(f"{path}: no such file") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, OSError) as e:
+        raise CardError(f"{path}: not readable as TOML: {e}") from None

@@ -1,0 +1,65 @@
+"""A small card and its log, written as the test wants it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+
+from pipeline.card import Card
+from pipeline.logs.ingest import ingest
+from pipeline.logs.store import Snapshot
+
+COLUMNS = {"user_id": "user", "episode_id": "episode", "step": "t", "reward": "r"}
+HEAD = ("user", "episode", "t", "s", "a", "r")
+
+
+def make_card(folder: Path, files: list[str], columns: dict[str, str] | None = None, **changes: Any) -> Card:
+    """H = 3, states x, y, OTHER and the ends died, end; actions 0, 1, OTHER; rewards 0, 0.5, 1."""
+    domain = {
+        "horizon": 3,
+        "states": {"column": "s", "labels": ["x", "y"], "ends": ["died", "end"], "other": True},
+        "actions": {"column": "a", "labels": 2, "other": True},
+        **changes.pop("domain", {}),
+    }
+    card = Card.model_validate(
+        {
+            "schema_version": 1,
+            "name": "tiny",
+            "kind": "synthetic",
+            "unit": {"user": "user", "users_public": 10, **changes.pop("unit", {})},
+            "domain": domain,
+            "reward": {"range": [0.0, 1.0], "steps": 2, **changes.pop("reward", {})},
+            "source": {"files": files, "columns": COLUMNS | (columns or {})},
+            "budget": {"rho": 1.0},
+            **changes,
+        }
+    )
+    card._folder = folder
+    return card
+
+
+@pytest.fixture
+def ingested(tmp_path: Path) -> Callable[..., Snapshot]:
+    """Write rows (tuples of text, in the order of ``head``) as CSV and ingest them."""
+
+    def run(
+        rows: list[tuple[Any, ...]], head: tuple[str, ...] = HEAD, partitions: int | None = None, **card: Any
+    ) -> Snapshot:
+        lines = [",".join("" if x is None else str(x) for x in row) for row in [head, *rows]]
+        (tmp_path / "log.csv").write_text("\n".join(lines) + "\n", encoding="utf-8")
+        return ingest(make_card(tmp_path, ["log.csv"], **card), tmp_path / "store", partitions=partitions)
+
+    return run
+
+
+def canonical(snapshot: Snapshot) -> pl.DataFrame:
+    return pl.concat([pl.read_parquet(p) for p in snapshot.part_files]).sort("user_id", "episode_id", "step")
+
+
+def quarantine(folder: Path) -> pl.DataFrame:
+    files = sorted(folder.glob("quarantine-*.parquet"))
+    return pl.concat([pl.read_parquet(p) for p in files]).sort("file", "line", "rule")

@@ -1,0 +1,154 @@
+"""Files as they come: formats, types, and damage that ends in one line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+
+from pipeline.logs.errors import LogError
+from pipeline.logs.ingest import ingest
+from pipeline.logs.readers import csv, parquet
+
+from .conftest import canonical, make_card, quarantine
+
+TEXT = "user,episode,t,s,a,r\nu,1,0,x,0,1\nu,1,1,y,1,0\n"
+FRAME = pl.DataFrame({"user": [7, 7], "episode": [1, 1], "t": [0, 1], "s": ["x", "y"], "a": [0, 1], "r": [1.0, 0.0]})
+
+
+def table(folder: Path, *files: str, **card: Any) -> pl.DataFrame:
+    return canonical(ingest(make_card(folder, list(files), **card), folder / "store"))
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        TEXT.encode("utf-8-sig"),
+        TEXT.replace("\n", "\r\n").encode(),
+        TEXT.rstrip("\n").encode(),
+        TEXT.replace("\n", "\n\n").encode(),
+        TEXT.replace(",", '","').replace("\n", '"\n"').removesuffix('"').join(['"', ""]).encode(),
+    ],
+    ids=["byte order mark", "carriage returns", "no last newline", "blank lines", "all quoted"],
+)
+def test_every_dialect_of_utf8_csv_reads_alike(tmp_path: Path, data: bytes) -> None:
+    (tmp_path / "log.csv").write_bytes(data)
+    assert table(tmp_path, "log.csv").select("user_id", "step", "state", "reward").rows() == [
+        ("u", 0, 0, 1.0),
+        ("u", 1, 1, 0.0),
+    ]
+
+
+def test_small_blocks_keep_the_line_numbers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(csv, "BLOCK_BYTES", 40)
+    lines = [f'"u{i}",1,0,x,0,{"1" if i % 5 else "oops"}' + ("\n" if i % 3 else "\r\n") for i in range(40)]
+    (tmp_path / "log.csv").write_text("user,episode,t,s,a,r\n" + "\n".join(lines), encoding="utf-8", newline="")
+    snapshot = ingest(make_card(tmp_path, ["log.csv"]), tmp_path / "store")
+    assert quarantine(snapshot.folder)["line"].to_list() == [2 + 2 * i for i in range(0, 40, 5)]
+    assert snapshot.rows == 32
+
+
+def test_a_quote_never_reaches_into_the_next_line(tmp_path: Path) -> None:
+    (tmp_path / "log.csv").write_text(TEXT + 'v,1,0,"x,0,1\nw,1,0,"x",0,"1"\nz,1,0,x",0,1\n', encoding="utf-8")
+    snapshot = ingest(make_card(tmp_path, ["log.csv"]), tmp_path / "store")
+    assert quarantine(snapshot.folder).select("line", "text").rows() == [(4, 'v,1,0,"x,0,1'), (6, 'z,1,0,x",0,1')]
+    assert canonical(snapshot)["user_id"].unique().sort().to_list() == ["u", "w"]
+
+
+def test_parquet_types_are_the_files_own(tmp_path: Path) -> None:
+    FRAME.write_parquet(tmp_path / "log.parquet")
+    found = table(tmp_path, "log.parquet")
+    assert found.schema["user_id"] == pl.Int64
+    assert found.schema["step"] == found.schema["state"] == found.schema["next_state"] == pl.Int32
+
+
+def test_integers_that_became_floats_are_the_labels_they_were(tmp_path: Path) -> None:
+    FRAME.with_columns(pl.col("episode", "t", "a").cast(pl.Float64)).write_parquet(tmp_path / "log.parquet")
+    found = table(tmp_path, "log.parquet")
+    assert found.select("episode_id", "step", "action").rows() == [(1, 0, 0), (1, 1, 1)]
+
+
+def test_if_one_file_has_text_ids_all_ids_are_text(tmp_path: Path) -> None:
+    FRAME.write_parquet(tmp_path / "a.parquet")
+    FRAME.with_columns(pl.lit("8").cast(pl.Categorical).alias("user"), pl.col("r").cast(pl.Int8)).write_parquet(
+        tmp_path / "b.parquet"
+    )
+    (tmp_path / "c.csv").write_text(TEXT, encoding="utf-8")
+    found = table(tmp_path, "a.parquet", "b.parquet", "c.csv")
+    assert found["user_id"].to_list() == ["7", "7", "8", "8", "u", "u"]
+    assert found["reward"].to_list() == [1.0, 0.0] * 3
+
+
+def test_text_episode_ids_become_numbers_that_depend_on_the_label_alone(tmp_path: Path) -> None:
+    (tmp_path / "log.csv").write_text(
+        "user,episode,t,s,a,r\nu,stay-1,0,x,0,1\nv,stay-1,0,x,0,1\nw,007,0,x,0,1\nz,7,0,x,0,1\n", encoding="utf-8"
+    )
+    ids = table(tmp_path, "log.csv")["episode_id"].to_list()
+    assert ids[0] == ids[1] >= 0
+    assert ids[2] != ids[3] == 7
+
+
+def test_a_file_that_two_patterns_name_is_read_once(tmp_path: Path) -> None:
+    (tmp_path / "log.csv").write_text(TEXT, encoding="utf-8")
+    assert len(table(tmp_path, "log.csv", "*.csv")) == 2
+
+
+def test_only_the_columns_of_the_card_are_read(tmp_path: Path) -> None:
+    FRAME.with_columns(notes=pl.lit("private")).write_parquet(tmp_path / "log.parquet")
+    batches = list(parquet.read_parquet(tmp_path / "log.parquet", ["t", "user"]))
+    assert [b.frame.columns for b in batches] == [["t", "user"]]
+
+
+DAMAGED = [
+    "empty.csv",
+    "header.csv",
+    "latin.csv",
+    "wide.csv",
+    "zeros.csv",
+    "long.csv",
+    "log.csv.gz",
+    "log.tsv",
+    "empty.parquet",
+    "cut.parquet",
+    "text.parquet",
+    "holed.parquet",
+]
+
+
+def damaged(folder: Path) -> dict[str, bytes]:
+    FRAME.write_parquet(folder / "whole.parquet")
+    whole = (folder / "whole.parquet").read_bytes()
+    return {
+        "empty.csv": b"",
+        "header.csv": TEXT.splitlines()[0].encode(),
+        "latin.csv": TEXT.replace("y", "\xff").encode("latin-1"),
+        "wide.csv": TEXT.encode("utf-16"),
+        "zeros.csv": TEXT.replace("y", "\0").encode(),
+        "long.csv": TEXT.encode() + b"x" * (csv.BLOCK_BYTES + 1),
+        "empty.parquet": b"",
+        "cut.parquet": whole[: len(whole) // 2],
+        "text.parquet": TEXT.encode(),
+        "holed.parquet": whole[:4] + b"\0" * 60 + whole[64:],
+        "log.tsv": TEXT.encode(),
+        "log.csv.gz": b"\x1f\x8b",
+    }
+
+
+@pytest.mark.parametrize("name", DAMAGED)
+def test_a_damaged_or_foreign_file_is_one_line_that_names_it(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_bytes(damaged(tmp_path)[name])
+    with pytest.raises(LogError) as error:
+        table(tmp_path, name)
+    assert name in str(error.value)
+    assert "\n" not in str(error.value)
+    home = tmp_path / "store" / "tiny"
+    assert not home.exists() or [p.name for p in home.iterdir()] == [".lock"]
+
+
+@pytest.mark.parametrize("user", [[1.5, 2.0], [[1], [2]], [b"u", b"v"]])
+def test_user_ids_of_another_type_are_refused(tmp_path: Path, user: list[Any]) -> None:
+    FRAME.with_columns(pl.Series("user", user)).write_parquet(tmp_path / "log.parquet")
+    with pytest.raises(LogError, match=r"log.parquet: column 'user' is .*; write it as integers or text"):
+        table(tmp_path, "log.parquet")

@@ -1,0 +1,186 @@
+"""Each rule of the table, by a log that breaks it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipeline.card import CardError
+from pipeline.logs.errors import LogError
+from pipeline.logs.rules import RULES
+from pipeline.logs.store import Snapshot
+
+from .conftest import HEAD, canonical, quarantine
+
+Ingest = Callable[..., Snapshot]
+GOOD = [("g", 1, 0, "x", 0, 1), ("g", 1, 1, "y", 1, 0.5)]
+NO_OTHER = {"states": {"column": "s", "labels": ["x", "y"], "ends": ["end"]}, "actions": {"column": "a", "labels": 2}}
+NO_ENDS = {"states": {"column": "s", "labels": ["x", "y"]}}
+
+
+def fates(snapshot: Snapshot) -> list[tuple[int, str, str]]:
+    """(line, rule, effect) of the quarantine."""
+    return quarantine(snapshot.folder).select("line", "rule", "effect").rows()
+
+
+def test_the_table_of_rules_is_the_table_of_the_documentation() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "rules.md").read_text(encoding="utf-8")
+    rows = [line for line in page.splitlines() if line.startswith("| `")]
+    assert rows == [f"| `{rule.name}` | {rule.effect} | {rule.meaning} |" for rule in RULES]
+
+
+# The good user's rows fill lines 2 and 3; the first row of the case stands on line 4.
+CASES: list[tuple[str, list[tuple[Any, ...]], list[tuple[int, str, str]]]] = [
+    ("an unknown state or action is OTHER", [("u", 1, 0, "zz", 7, 0)], [(4, "unknown_label", "coerce")]),
+    ("an empty state is OTHER", [("u", 1, 0, None, 0, 0)], [(4, "unknown_label", "coerce")]),
+    ("a reward outside the range is clipped", [("u", 1, 0, "x", 0, 9)], [(4, "reward_range", "coerce")]),
+    ("a reward off the lattice is floored", [("u", 1, 0, "x", 0, 0.7)], [(4, "reward_off_lattice", "coerce")]),
+    ("a hair below a lattice point is the point", [("u", 1, 0, "x", 0, 0.49999999999)], []),
+    (
+        "steps from H on are dropped",
+        [("u", 1, t, "x", 0, "NaN" if t == 3 else 0) for t in range(4)],
+        [(7, "beyond_horizon", "drop_step")],
+    ),
+    (
+        "a row in an end is dropped",
+        [("u", 1, 0, "x", 0, 0), ("u", 1, 1, "died", None, None)],
+        [(5, "after_end", "drop_step")],
+    ),
+    (
+        "a gap drops the episode",
+        [("u", 1, 0, "x", 0, 0), ("u", 1, 2, "x", 0, 0)],
+        [(n, "gap", "drop_episode") for n in (4, 5)],
+    ),
+    ("a late start is a gap", [("u", 1, 1, "x", 0, 0)], [(4, "gap", "drop_episode")]),
+    (
+        "a repeated step drops the episode",
+        [("u", 1, 0, "x", 0, 0)] * 2,
+        [(n, "repeat", "drop_episode") for n in (4, 5)],
+    ),
+    *[
+        (f"reward {r} drops the episode", [("u", 1, 0, "x", 0, r)], [(4, "bad_reward", "drop_episode")])
+        for r in ("NaN", None, "inf", "1 euro")
+    ],
+    *[
+        (f"step {t} cannot be read", [("u", 1, t, "x", 0, 0)], [(4, "unparsable", "drop_episode")])
+        for t in (None, "1.5", -1, "a")
+    ],
+    ("a row without an episode id cannot be placed", [("u", None, 0, "x", 0, 0)], [(4, "unparsable", "drop_episode")]),
+    (
+        "only one episode a user is kept",
+        [("u", 1, 0, "x", 0, 0), ("u", 2, 0, "x", 0, 0)],
+        [(5, "over_cap", "over_cap")],
+    ),
+    (
+        "a short line shows a gap",
+        [("u", 1, 0, "x"), ("u", 1, 1, "x", 0, 0)],
+        [(4, "malformed_line", "drop_step"), (5, "gap", "drop_episode")],
+    ),
+    ("a stray quote costs one line", [("u", 1, 0, "x", 0, '"0')], [(4, "malformed_line", "drop_step")]),
+]
+
+
+@pytest.mark.parametrize(("rows", "expected"), [c[1:] for c in CASES], ids=[c[0] for c in CASES])
+def test_a_broken_rule_is_filed_with_its_line_and_its_effect(ingested: Ingest, rows: Any, expected: Any) -> None:
+    snapshot = ingested(GOOD + rows)
+    assert fates(snapshot) == expected
+    assert snapshot.quarantined == {rule: sum(r == rule for _, r, _ in expected) for _, rule, _ in expected}
+    dropped = sum(effect != "coerce" for *_, effect in expected)
+    assert snapshot.rows == len(GOOD) + len(rows) - dropped
+
+
+def test_coerced_cells_take_the_declared_values(ingested: Ingest) -> None:
+    snapshot = ingested([("u", 1, 0, "zz", 7, 9), ("u", 1, 1, "x", 0, -3), ("u", 1, 2, "x", 0, 0.99)])
+    assert canonical(snapshot).select("state", "action", "reward").rows() == [(2, 2, 1.0), (0, 0, 0.0), (0, 0, 0.5)]
+
+
+def test_every_lattice_point_is_kept_as_it_is(ingested: Ingest) -> None:
+    rows = [(f"u{k:03}", 1, 0, "x", 0, repr(-0.3 + k * (1.0 / 997))) for k in range(998)]
+    snapshot = ingested(rows, reward={"range": [-0.3, 0.7], "steps": 997})
+    assert snapshot.quarantined == {}
+    assert canonical(snapshot)["reward"].to_list() == pytest.approx([float(row[-1]) for row in rows], abs=1e-12)
+
+
+@pytest.mark.parametrize("row", [("u", 1, 0, "zz", 0, 0), ("u", 1, 0, "x", 7, 0)])
+def test_where_no_other_is_declared_an_unknown_label_drops_the_episode(ingested: Ingest, row: Any) -> None:
+    snapshot = ingested([*GOOD, row, ("u", 1, 1, "x", 0, 0)], domain=NO_OTHER)
+    assert fates(snapshot) == [(4, "unknown_label", "drop_episode"), (5, "unknown_label", "drop_episode")]
+
+
+def test_rows_after_a_terminated_row_are_dropped(ingested: Ingest) -> None:
+    rows = [("u", 1, 0, "x", 0, 0, "true"), ("u", 1, 1, "y", 0, 0, ""), ("u", 1, 2, "y", 0, 0, "maybe")]
+    snapshot = ingested(rows, (*HEAD, "done"), columns={"terminated": "done"})
+    assert fates(snapshot) == [(3, "after_end", "drop_step"), (4, "after_end", "drop_step")]
+    assert canonical(snapshot).select("next_state", "terminated").rows() == [(4, True)]
+
+
+@pytest.mark.parametrize("done", ["maybe", "2"])
+def test_a_boolean_that_cannot_be_read_drops_the_episode(ingested: Ingest, done: str) -> None:
+    snapshot = ingested([("u", 1, 0, "x", 0, 0, done)], (*HEAD, "done"), columns={"terminated": "done"})
+    assert snapshot.quarantined == {"unparsable": 1}
+
+
+def test_where_no_end_is_declared_an_early_end_drops_the_episode(ingested: Ingest) -> None:
+    whole = [("g", 1, t, "x", 0, 0, "") for t in range(3)]
+    short = [("u", 1, 0, "x", 0, 0, "")]
+    ended = [("v", 1, t, "x", 0, 0, t == 1) for t in range(3)]
+    snapshot = ingested(whole + short + ended, (*HEAD, "done"), columns={"terminated": "done"}, domain=NO_ENDS)
+    assert fates(snapshot) == [
+        (5, "early_end", "drop_episode"), (6, "early_end", "drop_episode"),
+        (7, "early_end", "drop_episode"), (8, "after_end", "drop_step"),
+    ]  # fmt: skip
+
+
+def test_the_kept_episodes_do_not_depend_on_the_order_of_rows(ingested: Ingest) -> None:
+    rows = [("u", e, t, "x", 0, 0) for e in range(9) for t in range(2)]
+    kept = [canonical(ingested(r, unit={"episodes_per_user": 4})) for r in (rows, rows[::-1])]
+    assert kept[0]["episode_id"].n_unique() == 4
+    assert kept[0].equals(kept[1])
+
+
+def test_a_row_without_a_user_refuses_the_log_and_names_the_line(ingested: Ingest) -> None:
+    with pytest.raises(LogError, match=r"log.csv: column 'user', line 4: null_user"):
+        ingested([*GOOD, (None, 1, 0, "x", 0, 0)])
+    with pytest.raises(LogError, match=r"line 2: null_user"):
+        ingested([(" ", 1, 0, "x", 0, 0)])
+
+
+def test_a_missing_column_refuses_the_log_and_names_it(ingested: Ingest) -> None:
+    with pytest.raises(LogError, match=r"log.csv: line 1: missing_column: 'r' not there"):
+        ingested([("u", 1, 0, "x", 0)], HEAD[:-1])
+
+
+def test_more_broken_rows_than_tolerated_publish_nothing_and_lose_nothing(ingested: Ingest, tmp_path: Path) -> None:
+    rows = [*GOOD, ("secret", 1, 0, "hidden", 0, 0), ("secret", 2, 1, "x", 0, 0)]
+    with pytest.raises(LogError, match=r"unknown_label.*25\.000%.*accepts 0\.000%.*log\.csv, line 4;") as refused:
+        ingested(rows, tolerance={"unknown_label": 0.0})
+    assert "secret" not in str(refused.value)
+    assert "hidden" not in str(refused.value)
+    home = tmp_path / "store" / "tiny"
+    assert [p.name for p in home.iterdir() if p.is_dir()] == ["refused"]
+    assert quarantine(home / "refused")["rule"].to_list() == ["unknown_label", "gap"]
+    assert ingested(rows, tolerance={"unknown_label": 0.25}).number == 1
+
+
+def test_a_tolerance_for_no_rule_is_the_cards_fault(ingested: Ingest) -> None:
+    with pytest.raises(CardError, match=r"no such rule; allowed: malformed_line, .*reward_off_lattice"):
+        ingested(GOOD, tolerance={"unknwon_label": 0.1})
+    with pytest.raises(CardError, match="no such rule"):
+        ingested(GOOD, tolerance={"null_user": 0.1})
+
+
+def test_a_declared_reward_table_leaves_the_logged_rewards_unread(ingested: Ingest) -> None:
+    reward = {"kind": "table", "table": [[0.0, 1.0, 0.0]] * 3}
+    snapshot = ingested([("u", 1, 0, "x", 0, "oops")], reward=reward)
+    assert snapshot.quarantined == {}
+    assert canonical(snapshot)["reward"].to_list() == [None]
+
+
+def test_the_quarantine_keeps_the_raw_cells_as_they_were(ingested: Ingest) -> None:
+    snapshot = ingested([("u", "e7", "01x", "x", 0, "1e3"), ("u", "e7")])
+    kept = quarantine(snapshot.folder)
+    assert kept["source"].to_list() == [dict(zip(HEAD, ("u", "e7", "01x", "x", "0", "1e3"), strict=True)), None]
+    assert kept["text"].to_list() == [None, "u,e7"]
