@@ -90,6 +90,8 @@ class Card(Strict):
             raise ValueError(f"unit.user ({self.unit.user!r}) and source.columns.user_id ({cols.user_id!r}) must agree")
         if d.horizon > 1 and (cols.step is None or cols.episode_id is None):
             raise ValueError("source.columns needs 'step' and 'episode_id' when domain.horizon > 1")
+        if cols.next_bin is not None and (cols.next_state is None or d.states.bins is None):
+            raise ValueError("source.columns.next_bin goes with 'next_state' and binned states")
         if self.reward.kind == "estimate" and cols.reward is None:
             raise ValueError("source.columns.reward is missing; reward.kind = 'estimate' reads it")
         if self.reward.table is not None and (
@@ -148,7 +150,8 @@ class Card(Strict):
                     f"{self.name}: source.files: nothing matches {pattern!r} below {root}; put the log there"
                 )
             found += matches
-        return found
+        # overlapping patterns name a file once
+        return sorted(set(found))
 
 
 def named_root(name: str) -> Path:

@@ -79,6 +79,8 @@ class States(Strict):
         if (self.bins is None) == (self.labels is None):
             raise ValueError("give exactly one of 'bins' and 'labels'")
         _check_labels(self.labels, [OTHER, *self.ends])
+        if clash := set(self.ends) & set(self.live()):
+            raise ValueError(f"{sorted(clash)} names a live state and an end")
         if len(set(self.ends)) != len(self.ends) or OTHER in self.ends:
             raise ValueError(f"ends must be distinct and not {OTHER}; got {self.ends}")
         return self
@@ -184,6 +186,8 @@ class Reward(Strict):
             raise ValueError(f"range must be [low, high] with low < high; got [{low}, {high}]")
         if self.total is not None and low != 0:
             raise ValueError(f"total needs a range that starts at 0; got {low}")
+        if self.total_steps == 0:
+            raise ValueError(f"total must be at least one lattice step ({self.unit:g}); got {self.total:g}")
         if (self.kind == "table") != (self.table is not None):
             raise ValueError(
                 "kind = 'table' goes with 'table' (one row a live state, one entry an action), and only then"

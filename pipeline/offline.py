@@ -75,7 +75,8 @@ def learn(card: Card, p: Settings, release: Release) -> Learnt:
     """
     task = task_of(card)
     cells = task.horizon * task.allowed.size
-    first, second = constants(p.constants, cells, p.failure), constants(p.bounds, cells, p.failure)
+    pooled = card.domain.dynamics == "stationary"
+    first, second = (constants(preset, cells, p.failure, pooled=pooled) for preset in (p.constants, p.bounds))
     counts = private_counts(release, card, slack=slack_of(p.constants), failure=p.failure)
     proof = certify(*noisy_tables(release), counts.slack, counts.n_sas)
     if not proof.holds:

@@ -103,6 +103,7 @@ def sample_counts(card: Card, world: World, behaviour: str | Array, episodes: in
                 "action": actions[rows.action],
                 "reward": rows.reward,
                 "next_state": states[rows.next_state],
+                "terminated": np.zeros(len(rows.user), dtype=bool),
             }
         )
         for name, table in count_rows(canonical, card).items():

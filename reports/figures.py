@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -100,19 +101,24 @@ def value_figure(facts: Mapping[str, Any]) -> Figure:
     import altair as alt
 
     value = facts["value"]
-    low, high = trivial_lower(facts), float(value["upper_trivial"])
+    least, most = trivial_lower(facts), float(value["upper_trivial"])
     rows = value_rows(facts)
+    low, high = shown_range(rows, least, most)
     marks = [
         row | {"y": index, "from": low, "to": high, "end": high if row["end"] is None else row["end"]}
         for index, row in enumerate(rows)
     ]
-    x_axis = alt.Axis(title=None, tickCount=5, grid=False, labelFlush=False, values=[low, (low + high) / 2, high])
-    x = alt.X("start:Q", scale=alt.Scale(domain=[low, high], nice=False, clamp=True), axis=x_axis)
+    ticks = [low, (low + high) / 2, high]
+    x_axis = alt.Axis(title=None, grid=False, labelFlush=False, values=ticks, format=".3~g")
+    scale = alt.Scale(domain=[low, high], nice=False, zero=False, clamp=True)
+    x = alt.X("start:Q", scale=scale, axis=x_axis)
     y = alt.Y("y:O", axis=None)
     base = alt.Chart(alt.Data(values=marks)).encode(y=y)
     bars = base.transform_filter("datum.kind != 'truth'")
     chart = alt.layer(
-        base.mark_rule(color=INK, opacity=0.25, yOffset=8).encode(x=alt.X("from:Q"), x2="to:Q"),
+        base.mark_rule(color=INK, opacity=0.25, yOffset=8).encode(
+            x=alt.X("from:Q", scale=scale, axis=x_axis), x2="to:Q"
+        ),
         bars.mark_rule(color=INK, yOffset=8).encode(
             x=x, x2="end:Q", strokeWidth=alt.StrokeWidth("width:Q", scale=None)
         ),
@@ -123,8 +129,22 @@ def value_figure(facts: Mapping[str, Any]) -> Figure:
         base.mark_text(align="right", x=380, dy=-8, fontSize=12, color=INK, fontWeight="bold").encode(text="words:N"),
     ).properties(width=380, height=38 * len(rows))
     text = "; ".join(f"{row['name']}: {row['words']}" for row in rows)
-    text = f"On the axis of all possible values, {number(low)} to {number(high)}. {text}."
-    return Figure(inline(chart, "value", "The value, between the trivial bounds", text, 10), text)
+    axis = "of all possible values" if (low, high) == (least, most) else "cut to what is shown"
+    text = (
+        f"On an axis {axis}, {number(low)} to {number(high)}; possible are {number(least)} to {number(most)}. {text}."
+    )
+    return Figure(inline(chart, "value", "The value of the policy beside others", text, 10), text)
+
+
+def shown_range(rows: list[dict[str, Any]], least: float, most: float) -> tuple[float, float]:
+    """Ends of the axis: all possible values, or the part in use where that is less than a quarter of them."""
+    used = [row[end] for row in rows for end in ("start", "end") if row[end] is not None]
+    low, high = min(used, default=least), max(used, default=most)
+    if high - low >= (most - least) / 4 or high <= low:
+        return least, most
+    # widened outwards to two significant digits of its own width
+    grain = 10.0 ** (math.floor(math.log10(high - low)) - 1) * 5
+    return max(least, math.floor(low / grain) * grain), min(most, math.ceil(high / grain) * grain)
 
 
 def trivial_lower(facts: Mapping[str, Any]) -> float:

@@ -93,7 +93,7 @@ def test_labels_in_another_order_change_nothing(river_card: Callable[..., Card])
 
 
 def test_uniform_over_bins_is_uniform_in_the_world(icu: tuple[Card, World]):
-    t = truth(*icu, "clinician", uniform(20, 5, 25))
+    t = truth(*icu, "clinician", uniform(20, 4, 25))
     assert t["v_policy"] == pytest.approx(t["v_uniform"], abs=1e-12)
     assert t["v_uniform"] == pytest.approx(0.6854, abs=5e-5)
     assert t["v_behavior"] == pytest.approx(0.6920, abs=5e-5)
@@ -145,7 +145,9 @@ def test_icu_tables_approach_the_pooled_process(icu: tuple[Card, World]):
 
 def test_ends_absorb_and_unvisited_cells_stay_and_pay_nothing(icu: tuple[Card, World]):
     card, world = icu
-    process = binned_process(card, world, "uniform")
+    values = card.model_dump(mode="json")
+    values["domain"]["states"]["other"] = True
+    process = binned_process(Card.model_validate(values), world, "uniform")
     # live bins 0..3, OTHER 4 (never visited), ends 5..7
     np.testing.assert_array_equal(process.transitions[0, 4:], np.broadcast_to(np.eye(8)[4:, None], (4, 25, 8)))
     assert (process.rewards[:, 4:] == 0).all()

@@ -56,14 +56,24 @@ class Constants:
         }
 
 
-def constants(preset: Preset, cells: int, delta: float = 0.1) -> Constants:
-    """Constants of a preset; ``cells`` is H·S·A, the union in iota = log(HSA/delta) (003 Algorithm 1, line 2)."""
+def constants(preset: Preset, cells: int, delta: float = 0.1, *, pooled: bool = False) -> Constants:
+    """Constants of a preset.
+
+    Parameters
+    ----------
+    cells
+        H·S·A, the union in iota = log(HSA/delta) (003 Algorithm 1, line 2).
+    pooled
+        Whether one table serves all steps: its errors then repeat at every step and add up in line, not in square
+        root, so that ``practical`` is wider.
+    """
     iota = math.log(cells / delta)
     if preset == "paper":
         return Constants(preset, math.sqrt(2), 16.0, 2.0, iota, delta)
     if preset == "tail":
         return Constants(preset, math.sqrt(2), math.sqrt(2 * iota), 2.0, iota, delta)
-    return Constants(preset, 5.0, 3.0, 2.0, 1.0, delta)
+    C1, C2 = (8.0, 5.0) if pooled else (5.0, 3.0)
+    return Constants(preset, C1, C2, 2.0, 1.0, delta)
 
 
 def evidence_threshold(counts: PrivateCounts, c: Constants) -> float:

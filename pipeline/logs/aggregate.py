@@ -14,11 +14,12 @@ import polars as pl
 from numpy.typing import NDArray
 
 from pipeline.card import Card
+from pipeline.logs.schema import default_end, first_end
 from pipeline.logs.store import Snapshot
 from pipeline.statistics.calibration import reward_lattice
 from pipeline.statistics.counts import Counts
 
-_NEEDED = ["user_id", "episode_id", "step", "state", "action", "reward", "next_state"]
+_NEEDED = ["user_id", "episode_id", "step", "state", "action", "reward", "next_state", "terminated"]
 
 
 def aggregate(snapshot: Snapshot, card: Card, progress: Callable[[int, int], None] | None = None) -> Counts:
@@ -49,7 +50,7 @@ def count_rows(rows: pl.DataFrame, card: Card) -> dict[str, NDArray[np.int64]]:
     """
     d, tables = card.domain, _empty(card)
     # an unknown successor counts in no table: not even as a visit, so that n_sa = sum n_sas
-    counted = rows.filter(pl.col("next_state").is_not_null())
+    counted = rows.filter(pl.col("next_state").is_not_null()).with_columns(_successor(card))
     live, actions, states = len(d.live_states), len(d.action_labels), len(d.state_labels)
     first = rows.filter(pl.col("step") == 0)["state"].to_numpy()
     tables["n_0"] += np.bincount(first, minlength=live)
@@ -70,6 +71,15 @@ def count_rows(rows: pl.DataFrame, card: Card) -> dict[str, NDArray[np.int64]]:
             k = _up_to_total(counted, k, card.reward.total_steps)
         np.add.at(tables["r_sa"].reshape(-1), cell, lattice.integer(k))
     return tables
+
+
+def _successor(card: Card) -> pl.Expr:
+    """A terminated row counts as a transition to an end, whatever live state was logged behind it (design §5.2)."""
+    logged, end = pl.col("next_state"), default_end(card)
+    if end is None:
+        return logged
+    over = pl.col("terminated") & (logged < first_end(card))
+    return pl.when(over).then(pl.lit(end, dtype=pl.Int32)).otherwise(logged).alias("next_state")
 
 
 def _empty(card: Card) -> dict[str, NDArray[np.int64]]:

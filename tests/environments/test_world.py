@@ -44,7 +44,7 @@ def test_bins_are_closed_on_the_left():
     index, sofa = declared_states(card, world), world.bin_values["sofa"]
     for bin_, (low, high) in enumerate([(-np.inf, 4), (4, 7), (7, 10), (10, np.inf)]):
         np.testing.assert_array_equal(index[:713] == bin_, (sofa[:713] >= low) & (sofa[:713] < high))
-    np.testing.assert_array_equal(index[713:], [5, 6, 7])
+    np.testing.assert_array_equal(index[713:], [4, 5, 6])
 
 
 def test_a_state_without_a_label_is_other_or_an_error(make_card: Callable[..., Card]):

@@ -22,6 +22,7 @@ SCHEMA = {
     "action": pl.Int32,
     "reward": pl.Float64,
     "next_state": pl.Int32,
+    "terminated": pl.Boolean,
 }
 
 
@@ -61,7 +62,7 @@ def vectors(card: Card, people: list[tuple[list[tuple], ...]], tables: list[str]
     """One row a person: what that person adds to each table."""
     out: dict[str, list[np.ndarray]] = {t: [] for t in tables}
     for person in people:
-        rows = [(1, e, h, s, a, r, s2) for e, episode in enumerate(person) for h, s, a, r, s2 in episode]
+        rows = [(1, e, h, s, a, r, s2, False) for e, episode in enumerate(person) for h, s, a, r, s2 in episode]
         counted = count_rows(pl.DataFrame(rows, schema=SCHEMA, orient="row"), card)
         for t in tables:
             out[t].append(counted[t].reshape(-1))

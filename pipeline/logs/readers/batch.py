@@ -1,4 +1,4 @@
-"""What every reader yields, and which reader takes which file."""
+"""What every reader yields."""
 
 from __future__ import annotations
 
