@@ -1,0 +1,114 @@
+"""The command line from outside: exit codes, one line an error, one JSON object, nothing heavy for --help."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.flows.shop import lay_out
+
+
+def reticent(*args: object, cwd: Path, **env: str) -> subprocess.CompletedProcess[str]:
+    import os
+
+    clean = {k: v for k, v in os.environ.items() if not k.startswith(("RETICENT_", "PREFECT_"))}
+    command = [sys.executable, "-m", "flows.cli", *map(str, args)]
+    root = str(Path(__file__).resolve().parents[2])
+    return subprocess.run(
+        command,
+        cwd=cwd,
+        env={**clean, "PYTHONPATH": root, **env},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+
+
+@pytest.fixture
+def shop(tmp_path):
+    return lay_out(tmp_path / "shop")
+
+
+def test_help_loads_nothing_heavy(tmp_path):
+    heavy = "('cvxpy', 'prefect', 'polars', 'scipy', 'opendp', 'altair')"
+    code = f"import sys, flows.cli; print([m for m in {heavy} if m in sys.modules])"
+    root = str(Path(__file__).resolve().parents[2])
+    done = subprocess.run([sys.executable, "-c", code], cwd=root, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+    assert reticent("--help", cwd=tmp_path).returncode == 0
+
+
+def test_the_whole_path_in_the_shell_and_one_json_object_each(tmp_path, shop):
+    r = reticent("register", shop, "--json", cwd=tmp_path)
+    assert r.returncode == 0 and json.loads(r.stdout)["action"] == "register"
+    r = reticent("ingest", shop, "--json", cwd=tmp_path)
+    facts = json.loads(r.stdout)
+    assert {"dataset", "snapshot", "rows", "users", "episodes", "quarantined", "partitions"} <= set(facts)
+    r = reticent("plan", shop / "private.toml", "--json", cwd=tmp_path)
+    facts = json.loads(r.stdout)
+    assert {"dataset", "mechanisms", "rho", "epsilon", "delta", "spent_before", "remaining_after", "allowed"} <= set(
+        facts
+    )
+    r = reticent("run", shop / "private.toml", "--json", cwd=tmp_path)
+    facts = json.loads(r.stdout)
+    assert {"run", "folder", "report", "ledger", "value"} <= set(facts)
+    assert Path(facts["folder"]).is_absolute() and Path(facts["report"]).name == "report.html"
+    assert (tmp_path / ".reticent" / "runs" / facts["run"]).is_dir()
+    r = reticent("policy", "show", facts["run"], "--json", cwd=tmp_path)
+    assert len(json.loads(r.stdout)["rows"]) == 6
+    r = reticent("ledger", "show", "--json", cwd=tmp_path)
+    lineage = json.loads(r.stdout)["datasets"][0]
+    assert lineage["name"] == "shop" and lineage["entries"][0]["state"] == "committed"
+    r = reticent("ledger", "verify", "--json", cwd=tmp_path)
+    assert json.loads(r.stdout) == {"ok": True, "entries": 3, "problem": None}
+    r = reticent("ledger", "export", tmp_path / "all.json", "--json", cwd=tmp_path)
+    assert len(json.loads((tmp_path / "all.json").read_text())["entries"]) == 3
+    page = Path(facts["report"]).read_bytes()
+    Path(facts["report"]).unlink()
+    assert reticent("report", facts["run"], cwd=tmp_path).returncode == 0
+    assert Path(facts["report"]).read_bytes() == page
+
+
+@pytest.mark.parametrize(
+    ("break_it", "args", "code", "says"),
+    [
+        (lambda s: (s / "card.toml").write_text("x = ["), ("ingest", "{s}"), 2, "not readable as TOML"),
+        (lambda s: None, ("run", "{s}/private.toml"), 2, "ingest"),
+        (lambda s: None, ("run", "no-such"), 2, "no recipe"),
+        (lambda s: (s / "log.csv").unlink(), ("ingest", "{s}"), 2, "nothing matches"),
+        (lambda s: (s / "log.csv").write_text("a,b\n1,2\n"), ("ingest", "{s}"), 3, "log.csv"),
+        (lambda s: (s / "log.csv").write_bytes(b"\xff\xfe\x00"), ("ingest", "{s}"), 3, "log.csv"),
+    ],
+)
+def test_an_error_is_one_line_and_its_exit_code(tmp_path, shop, break_it, args, code, says):
+    break_it(shop)
+    r = reticent(*(a.format(s=shop) for a in args), cwd=tmp_path)
+    assert r.returncode == code, r.stderr
+    lines = [line for line in r.stderr.splitlines() if line.startswith("reticent: ")]
+    assert len(lines) == 1 and says in lines[0]
+    assert "Traceback" not in r.stderr
+
+
+def test_over_budget_is_exit_four_and_json_says_why(tmp_path, shop):
+    assert reticent("ingest", shop, cwd=tmp_path).returncode == 0
+    assert reticent("run", shop / "private.toml", cwd=tmp_path).returncode == 0
+    r = reticent("run", shop / "greedy.toml", "--json", cwd=tmp_path)
+    assert r.returncode == 4
+    assert json.loads(r.stdout)["error"]["code"] == 4 and "left" in json.loads(r.stdout)["error"]["message"]
+
+
+def test_a_wrong_command_is_exit_two(tmp_path):
+    assert reticent("dance", cwd=tmp_path).returncode == 2
+    assert reticent("run", cwd=tmp_path).returncode == 2
+
+
+def test_home_and_shelf_can_be_named_by_environment(tmp_path, shop):
+    home = tmp_path / "elsewhere"
+    r = reticent("ingest", "shop", cwd=tmp_path, RETICENT_HOME=str(home), RETICENT_SHELF=str(tmp_path))
+    assert r.returncode == 0, r.stderr
+    assert (home / "store" / "shop").is_dir() and not (tmp_path / ".reticent").exists()
