@@ -31,5 +31,6 @@ check:
 
 campaigns:
 	$(PYTHON) -P -m tests.campaigns.icu_sepsis_study
+	$(PYTHON) -P -m tests.campaigns.tune_practical
 	$(PYTHON) -P -m tests.campaigns.containment
 	$(PYTHON) -P -m tests.campaigns.consistency_speed

@@ -28,8 +28,8 @@ def test_the_wheel_holds_code_types_recipes_and_shelf_but_no_package_called_data
     assert tops == {"pipeline", "flows", "reports"}
     assert "pipeline/py.typed" in names and "flows/recipes/demo.toml" in names
     assert "reports/templates/report.html.j2" in names
-    shelf = [n for n in names if "/share/reticent/datasets/" in n]
-    assert any(n.endswith("icu_sepsis/card.toml") for n in shelf)
+    shelf = [n.split("/share/reticent/datasets/")[1] for n in names if "/share/reticent/datasets/" in n]
+    assert "icu_sepsis/card.toml" in shelf and "two_step_game/card.toml" in shelf
     assert not [n for n in shelf if n.endswith(".py") or "/data/" in n or "/ledger/" in n]
 
 
