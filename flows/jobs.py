@@ -14,14 +14,16 @@ from flows.publish import Published, publish_run
 from flows.recipe import Recipe, load_recipe
 from flows.shelf import Home, card_of_recipe, find_card, find_recipe
 from pipeline.card import Card, CardError, load_card
-from pipeline.curate import Curated, release_counts
+from pipeline.curate import Curated, known_to_ledger, release_counts, run_key
+from pipeline.ledger.certificate import spent_budget
 from pipeline.ledger.ledger import Ledger, open_ledger
 from pipeline.logs.ingest import ingest
 from pipeline.logs.store import Snapshot, latest
+from pipeline.logs.tolerance import check_names
 from pipeline.offline import Learnt, learn
-from pipeline.privacy.budget import epsilon_from_rho
+from pipeline.privacy.budget import epsilon_from_rho, fraction_of
 from pipeline.privacy.noise import NoiseSource, OsNoise
-from pipeline.privacy.release import total_rho
+from pipeline.privacy.release import total_epsilon, total_rho
 from pipeline.privacy.release_file import describe_mechanism
 from pipeline.statistics.privatizers import CentralCounts, privatizer
 
@@ -69,7 +71,9 @@ def ledger_for(card: Card, home: Home) -> Ledger:
 def register_job(card_name: str, home: Home, *, amend: bool = False) -> dict[str, Any]:
     """Create (or amend) the lineage in its ledger."""
     card = load_card(find_card(card_name, home.shelf))
+    check_names(card)
     ledger = open_ledger(home.ledger_of(card), create=True)
+    known_to_ledger(card.name, ledger, home.store)
     entry = ledger.register(card, amend=amend)
     account = ledger.account(card.name)
     return {
@@ -114,13 +118,14 @@ def plan_job(recipe: str, home: Home) -> dict[str, Any]:
     """What a run would spend and what is left; reads no rows and writes nothing but a synthetic registration."""
     s = setting(recipe, home)
     p = _privatizer(s)
+    p.admit(OsNoise())
     rho = total_rho(p.mechanisms)
     ledger = ledger_for(s.card, home)
     ledger.require(s.card)
     account = ledger.account(s.card.name)
-    cost = rho or Fraction(0)
-    from pipeline.ledger.certificate import spent_budget
-
+    newest = latest(home.store, s.card.name)
+    replays = newest is not None and ledger.committed(s.card.name, run_key(s.card, newest, p)) is not None
+    cost = Fraction(0) if replays or rho is None else rho
     spent = spent_budget(p.mechanisms, s.card.budget.delta)
     return {
         "dataset": s.card.name,
@@ -134,6 +139,7 @@ def plan_job(recipe: str, home: Home) -> dict[str, Any]:
         "remaining_after": float(account.remaining - cost),
         "cap_rho": float(account.cap),
         "epsilon_after": epsilon_from_rho(float(account.spent + cost), account.delta),
+        "replays": replays,
         "allowed": account.spent + cost <= account.cap,
         "visits_per_cell_if_even": _even_visits(s.card),
         "noise_per_cell": {m.table: m.standard_deviation for m in p.mechanisms},
@@ -192,6 +198,11 @@ def _snapshot(card: Card, home: Home) -> Snapshot:
     found = latest(home.store, card.name)
     if found is None:
         raise CardError(f"{card.name}: no snapshot in {home.root}; run `reticent ingest` on its card first")
+    if found.kind != card.kind:
+        raise CardError(
+            f"{card.name}: snapshot {found.number} was ingested as {found.kind}, the card now says {card.kind}; "
+            "the kind of a dataset never changes"
+        )
     if found.domain_hash != card.domain_hash():
         raise CardError(f"{card.name}: snapshot {found.number} was ingested under another domain; ingest again")
     return found
@@ -199,16 +210,14 @@ def _snapshot(card: Card, home: Home) -> Snapshot:
 
 def _refuse_weaker(s: Setting, chosen: CentralCounts) -> None:
     """The paper's scales on a real dataset are refused where their true cost is more than was asked."""
-    asked, true = s.recipe.ask().zcdp(), total_rho(chosen.mechanisms)
-    if (
-        s.card.kind == "real"
-        and s.recipe.ask().calibration == "paper"
-        and asked is not None
-        and true is not None
-        and float(true) > asked
-    ):
+    ask = s.recipe.ask()
+    if s.card.kind != "real" or ask.calibration != "paper":
+        return
+    pure, rho = total_epsilon(chosen.mechanisms), total_rho(chosen.mechanisms)
+    true, asked, unit = (pure, ask.epsilon, "ε") if ask.pure else (rho, ask.zcdp(), "ρ")
+    if true is None or asked is None or true > fraction_of(asked):
         raise CardError(
-            f"{s.card.name}: calibration = 'paper' would spend ρ = {float(true):.4g} where {asked:g} was asked; "
+            f"{s.card.name}: calibration = 'paper' would spend {unit} = {float(true or 0):.4g}, asked was {asked}; "
             "a real dataset needs calibration = 'tight'"
         )
 

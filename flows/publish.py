@@ -20,11 +20,12 @@ from flows.shelf import Home
 from pipeline.card import Card
 from pipeline.curate import Curated
 from pipeline.ledger.certificate import NOT_COVERED, assumptions, certificate, guarantee
-from pipeline.ledger.chain import canonical
+from pipeline.ledger.chain import BudgetError, canonical
 from pipeline.mdp.policy import Policy
 from pipeline.offline import Learnt, planner_facts, practice
 from pipeline.privacy.budget import epsilon_from_rho
 from pipeline.privacy.release_file import describe_mechanism, read_release, sha256_file
+from pipeline.statistics.privatizers import privatizer
 from reports.facts import dataset_facts, measured, proved, value_facts
 from reports.policy_report import render_html, render_markdown
 from reports.policy_view import PolicyView
@@ -54,9 +55,12 @@ def publish_run(card: Card, recipe: Recipe, home: Home, snapshot: int, curated: 
     partial.mkdir(parents=True)
     for file in ("release.parquet", "release.json"):
         shutil.copyfile(curated.folder / file, partial / file)
+    copied = sha256_file(partial / "release.parquet")
+    if curated.commit is not None and copied != curated.commit.body["release_sha256"]:
+        raise BudgetError(f"{card.name}: the stored release is not the committed one; nothing is published")
     write_policy(partial, card, learnt.plan.policy)
     shutil.copyfile(recipe.path, partial / "recipe.toml")
-    digests = {"release": sha256_file(partial / "release.parquet"), "policy": sha256_file(partial / "policy.parquet")}
+    digests = {"release": copied, "policy": sha256_file(partial / "policy.parquet")}
     facts = run_facts(card, recipe, name, snapshot, curated, learnt, digests)
     write_json(partial / "report.json", facts)
     proof = certificate(card, curated.release, facts["guarantee"], facts["mechanisms"], curated.commit, digests)
@@ -100,6 +104,8 @@ def run_facts(
 ) -> dict[str, Any]:
     """All of ``report.json``."""
     ask, release = recipe.ask(), curated.release
+    # a real dataset's ledger is not home's
+    of_card = f" --card {card.name}" if card.kind == "real" else ""
     asked = {k: v for k, v in (("rho", ask.rho), ("epsilon", ask.epsilon), ("delta", ask.delta)) if v is not None}
     settings = recipe.settings()
     facts: dict[str, Any] = {
@@ -113,7 +119,7 @@ def run_facts(
         "value": value_facts(
             card,
             learnt.value,
-            is_proved=proved(card, settings.bounds, ask.tables, ask.calibration),
+            is_proved=proved(card, settings, ask),
             row=measured(_containment(card), setting_key(card, recipe)),
         ),
         "model_baselines": learnt.baselines,
@@ -138,8 +144,8 @@ def run_facts(
         "assumptions": assumptions(card),
         "not_covered": list(NOT_COVERED),
         "verify": [
-            "reticent ledger verify",
-            f"reticent ledger show  # the entries of {card.name}",
+            f"reticent ledger verify{of_card}",
+            f"reticent ledger show{of_card}  # the entries of {card.name}",
             *(f"sha256sum {kind}.parquet  # {digest}" for kind, digest in digests.items()),
         ],
     }
@@ -185,7 +191,23 @@ def setting_key(card: Card, recipe: Recipe) -> dict[str, str]:
         "policy_constants": p.constants,
         "bounds": p.bounds,
         "penalty": p.penalty,
+        "setting": setting_hash(card, recipe),
     }
+
+
+def setting_hash(card: Card, recipe: Recipe) -> str:
+    """Of all that moves an interval but the draws and the seed of ties: another setting is another measurement."""
+    world = card.folder / "world.npz"
+    parts = [
+        [describe_mechanism(m) for m in privatizer(card, recipe.ask()).mechanisms],
+        recipe.planner.model_dump(mode="json", exclude={"seed"}),
+        recipe.evaluate.model_dump(mode="json") if recipe.evaluate else None,
+        [[str(s), str(a)] for s, a in card.domain.vetoes],
+        card.domain_hash(),
+        card.unit.users_public,
+        sha256_file(world) if world.is_file() else None,
+    ]
+    return hashlib.sha256(canonical(parts).encode()).hexdigest()[:24]
 
 
 def _containment(card: Card) -> list[dict[str, str]]:

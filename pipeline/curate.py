@@ -6,11 +6,13 @@ and renamed -> COMMIT.  A committed key is replayed at no cost and never drawn a
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import json
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
@@ -20,7 +22,7 @@ from pipeline.ledger.chain import BudgetError, Entry, canonical
 from pipeline.ledger.ledger import Ledger
 from pipeline.logs.aggregate import aggregate
 from pipeline.logs.store import Snapshot
-from pipeline.privacy.noise import NoiseSource
+from pipeline.privacy.noise import NoiseSource, RealDataError
 from pipeline.privacy.release import Release
 from pipeline.privacy.release_file import describe_mechanism, read_release, sha256_file, write_release
 from pipeline.statistics.privatizers import CentralCounts
@@ -71,6 +73,22 @@ def release_counts(
     """
     ledger.require(card)
     privatizer.admit(noise)
+    if snapshot.kind != card.kind:
+        raise RealDataError(f"{card.name}: the snapshot was ingested as {snapshot.kind}, the card says {card.kind}")
+    with one_at_a_time(store / card.name):
+        known_to_ledger(card.name, ledger, store)
+        return _release(card, snapshot, privatizer, ledger, store, noise, progress)
+
+
+def _release(
+    card: Card,
+    snapshot: Snapshot,
+    privatizer: CentralCounts,
+    ledger: Ledger,
+    store: Path,
+    noise: NoiseSource,
+    progress: Callable[[int, int], None] | None,
+) -> Curated:
     key = run_key(card, snapshot, privatizer)
     kept = store / card.name / "releases"
     folder = kept / f"{'exact-' if privatizer.exact else ''}{key[:24]}"
@@ -88,16 +106,66 @@ def release_counts(
     pure = sum((m.epsilon for m in privatizer.mechanisms if m.epsilon is not None), Fraction(0))
     body = {"snapshot": snapshot.number, "mechanisms": mechanisms, "epsilon": str(pure) if pure else None}
     intent = ledger.intent(card.name, key, rho + pure * pure / 2, body)
+    remember_head(store / card.name, intent)
     release = privatizer.draw(aggregate(snapshot, card, progress), noise)
     digest = _write(release, folder, key, intent.body["attempt"], snapshot)
     commit = ledger.commit(intent, {"release_sha256": digest, "noise": release.noise, "sampler": release.sampler})
+    remember_head(store / card.name, commit)
     return Curated(release, folder, key, intent, commit, replayed=False, stale=False)
+
+
+@contextmanager
+def one_at_a_time(folder: Path) -> Generator[None]:
+    """Hold the lineage's lock from before INTENT to COMMIT; a second run waits and then replays."""
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    with os.fdopen(os.open(folder / ".releasing", os.O_CREAT | os.O_RDWR, 0o600), "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def remember_head(folder: Path, entry: Entry) -> None:
+    """Note the newest ledger entry this store has seen, so that a cut or restored ledger is noticed."""
+    partial = folder / ".ledger-head.partial"
+    partial.write_text(json.dumps({"seq": entry.seq, "hash": entry.hash}))
+    partial.chmod(0o600)
+    _sync(partial)
+    partial.rename(folder / "ledger-head.json")
+    _sync(folder)
+
+
+def known_to_ledger(lineage: str, ledger: Ledger, store: Path) -> None:
+    """Refuse a ledger that is older than this store: one that lacks an entry or a release seen here.
+
+    Raises
+    ------
+    BudgetError
+        If the ledger was cut, replaced or restored from an old copy; nothing was read.
+    """
+    entries = ledger.entries()
+    seen = {e.seq: e.hash for e in entries}
+    head = store / lineage / "ledger-head.json"
+    if head.is_file():
+        last = json.loads(head.read_text())
+        if seen.get(last["seq"]) != last["hash"]:
+            raise BudgetError(
+                f"{lineage}: ledger {ledger.where} lacks entry {last['seq']}, which this store has seen: it was cut "
+                "or is an old copy. Restore the newest; nothing was read"
+            )
+    intents = {(e.body["run_key"], e.body["attempt"]) for e in entries if e.lineage == lineage and e.kind == "INTENT"}
+    for path in sorted((store / lineage / "releases").glob("*/attempt.json")):
+        drawn = json.loads(path.read_text())
+        exact = path.parent.name.startswith("exact-")
+        if not exact and (drawn["run_key"], drawn["attempt"]) not in intents:
+            raise BudgetError(
+                f"{lineage}: a release is in the store but not in the ledger: an old ledger? Restore the newest"
+            )
 
 
 def _replay(ledger: Ledger, card: Card, folder: Path, key: str, commit: Entry, snapshot: Snapshot) -> Curated:
     try:
         release = read_release(folder)
-    except ValueError as e:
+        drawn_from = json.loads((folder / "attempt.json").read_text())["data_digest"]
+    except (OSError, ValueError, KeyError) as e:
         raise BudgetError(
             f"{card.name}: the committed release is gone from the store ({e}); it is never drawn again"
         ) from None
@@ -106,7 +174,17 @@ def _replay(ledger: Ledger, card: Card, folder: Path, key: str, commit: Entry, s
             f"{card.name}: the stored release does not match its COMMIT (entry {commit.seq}): it was edited"
         )
     intent = next(e for e in ledger.entries(card.name) if e.seq == commit.body["intent"])
-    drawn_from = json.loads((folder / "attempt.json").read_text())["data_digest"]
+    described = json.loads(canonical([describe_mechanism(m) for m in release.mechanisms]))
+    told = (release.dataset, release.data_kind, release.noise, release.sampler)
+    if described != intent.body["mechanisms"] or told != (
+        card.name,
+        card.kind,
+        commit.body["noise"],
+        commit.body["sampler"],
+    ):
+        raise BudgetError(
+            f"{card.name}: release.json does not match its ledger entries {intent.seq} and {commit.seq}: edited"
+        )
     return Curated(release, folder, key, intent, commit, replayed=True, stale=drawn_from != snapshot.data_digest)
 
 
@@ -141,8 +219,9 @@ def _write(release: Release, folder: Path, key: str, attempt: int, snapshot: Sna
     for path in [*partial.iterdir(), partial]:
         path.chmod(0o700 if path.is_dir() else 0o600)
         _sync(path)
-    if folder.exists():
+    if folder.exists() and release.noise == "none":
         shutil.rmtree(folder)
+    # a release that is there is never replaced: renaming onto it fails
     partial.rename(folder)
     _sync(folder.parent)
     return digest

@@ -88,7 +88,7 @@ def learn(card: Card, p: Settings, release: Release) -> Learnt:
     bounds = model(private_counts(release, card, slack=slack_of(p.bounds), failure=p.failure), task, second, p.penalty)
     start = declared_start(card)
     value = policy_interval(bounds, plan.policy, start) | {"optimal_upper": best_upper(bounds, start)}
-    return Learnt(counts, plan, first, second, value, _baselines(bounds, task, start), proof)
+    return Learnt(counts, plan, first, second, value, _baselines(bounds, task, card.domain.action_labels, start), proof)
 
 
 def policy_interval(m: Model, policy: Policy, start: Array | None) -> dict[str, float]:
@@ -115,7 +115,7 @@ def best_upper(m: Model, start: Array | None) -> float:
     return min(m.task.value_range(0)[1], float(start_distribution(m.counts, start) @ V) + slip)
 
 
-def _baselines(m: Model, task: Task, start: Array | None) -> dict[str, dict[str, Any]]:
+def _baselines(m: Model, task: Task, names: list[str], start: Array | None) -> dict[str, dict[str, Any]]:
     """Noisy-model values of the uniform policy and of the best constant action: post-processing (privacy.md §0.1-2)."""
     H, (L, A) = task.horizon, task.allowed.shape
     even = task.allowed / task.allowed.sum(1, keepdims=True)
@@ -124,8 +124,10 @@ def _baselines(m: Model, task: Task, start: Array | None) -> dict[str, dict[str,
     def of(rows: Array) -> dict[str, Any]:
         return policy_interval(m, Policy(np.broadcast_to(rows, (H, L, A)).copy(), nowhere), start)
 
-    # a constant action falls back on uniform where it is vetoed
-    each = {a: of(np.where(task.allowed[:, a, None], np.eye(A)[a], even)) for a in range(A) if task.allowed[:, a].any()}
+    # a constant action that is vetoed somewhere is no policy
+    each = {names[a]: of(np.tile(np.eye(A)[a], (L, 1))) for a in range(A) if task.allowed[:, a].all()}
+    if not each:
+        return {"uniform": of(even)}
     best = max(each, key=lambda a: each[a]["estimate"])
     return {"uniform": of(even), "best constant": {"action": best, **each[best]}}
 

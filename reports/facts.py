@@ -9,6 +9,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pipeline.card import Card
+from pipeline.offline import Settings
+from pipeline.statistics.calibration import Ask
 
 # at least this many draws, and this share of them inside, make a measured status (design §5.3)
 _DRAWS, _INSIDE = 100, 0.95
@@ -41,18 +43,18 @@ def dataset_facts(card: Card, snapshot: int) -> dict[str, Any]:
     }
 
 
-def proved(card: Card, bounds: str, tables: str, calibration: str) -> bool:
-    """Whether the paper's theorem covers the interval: its constants, release and process, one episode a person."""
+def proved(card: Card, settings: Settings, ask: Ask) -> bool:
+    """Whether the paper's theorem covers the interval: its constants, penalty, release, process, one episode each."""
     d = card.domain
     return (
-        bounds == "paper"
-        and tables == "two_tables"
+        (settings.constants, settings.bounds, settings.penalty) == ("paper", "paper", "bernstein")
+        and ask.tables == "two_tables"
+        and ask.zcdp() is not None
         and d.dynamics == "per_step"
         and d.markov == "declared"
         and card.unit.episodes_per_user == 1
         and d.start != "released"
         and card.reward.kind == "table"
-        and calibration in ("tight", "paper")
     )
 
 

@@ -22,6 +22,8 @@ def plan(context: typer.Context, recipe: str, as_json: Json = False) -> None:
         )
     if r["rho"] is not None:
         lines.append(f"total ρ = {r['rho']:.4g}, ε = {r['epsilon']:.4g} at δ = {r['delta']:g}")
+    if r["replays"]:
+        lines.append("committed already on the latest snapshot: a run replays it and spends nothing")
     left = (
         f"left after it {r['remaining_after']:.4g}"
         if r["allowed"]

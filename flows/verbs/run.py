@@ -22,11 +22,14 @@ def run(context: typer.Context, recipe: str, as_json: Json = False) -> None:
 
 def summary(result: Mapping[str, Any]) -> list[str]:
     """What a person wants to know of a run, in a few lines."""
+    from reports.format import number
+
     v, g, b = result["value"], result["guarantee"], result["ledger"]
     promised = "not private (exact counts of simulated data)"
     if g["epsilon"] is not None:
         promised = (
-            f"ε = {g['epsilon']:.3g} at δ = {g['delta']:g} (ρ = {g['rho']:.4g}), {g['trust_model']}, replace one person"
+            f"ε = {number(g['epsilon'], toward='up')} at δ = {g['delta']:g} (ρ = {number(g['rho'], toward='up')}), "
+            f"{g['trust_model']}, replace one person"
         )
     status = "bound" if v["status"] == "bound" else "estimate, not a guarantee"
     lines = [

@@ -21,7 +21,10 @@ def open_engine(where: Path | str, *, create: bool) -> tuple[sa.Engine, str]:
         If a file does not exist and ``create`` is False.
     """
     if isinstance(where, str) and "://" in where:
-        return sa.create_engine(where), sa.make_url(where).render_as_string(hide_password=True)
+        url = sa.make_url(where)
+        if url.get_backend_name() != "sqlite":
+            return sa.create_engine(url, isolation_level="SERIALIZABLE"), url.render_as_string(hide_password=True)
+        where = url.database or ""
     path = Path(where)
     if not path.exists():
         if not create:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import sqlalchemy as sa
-from sqlalchemy.exc import DatabaseError
+from sqlalchemy.exc import DatabaseError, IntegrityError
 
 from pipeline.card import Card, CardError
 from pipeline.ledger.chain import GENESIS, BudgetError, Entry, canonical, chain_problem, entry_hash
@@ -101,12 +101,16 @@ class Ledger:
         """
         fields = registered_fields(card)
         with self._transaction() as connection:
-            now = _registration(self._checked(connection), card.name)
+            found = self._checked(connection)
+            now = _registration(found, card.name)
             if now is None:
-                return self._append(connection, card.name, "REGISTER", fields)
+                return self._append(connection, found, card.name, "REGISTER", fields)
             changed = sorted(k for k in fields if fields[k] != now[k])
             if not changed:
                 return None
+            spent = _account(found, card.name, self.where).spent
+            if amend and Fraction(fields["rho"]) < spent:
+                raise CardError(f"{card.name}: cap {fields['rho']} is below what is spent, {float(spent):.6g}")
             if not amend or "kind" in changed:
                 rule = (
                     "'kind' never changes"
@@ -115,7 +119,7 @@ class Ledger:
                 )
                 found = ", ".join(f"{k}: registered {now[k]}, card says {fields[k]}" for k in changed)
                 raise CardError(f"{card.name}: differs from its registration ({found}); {rule}")
-            return self._append(connection, card.name, "AMEND", fields)
+            return self._append(connection, found, card.name, "AMEND", fields)
 
     def require(self, card: Card) -> None:
         """Refuse a card that was never registered (exit 4) or differs from its registration (exit 2)."""
@@ -127,6 +131,10 @@ class Ledger:
     def account(self, lineage: str) -> Account:
         """Cap and spending of a registered lineage."""
         return _account(self.entries(), lineage, self.where)
+
+    def amendments(self, lineage: str) -> list[Entry]:
+        """Every change of a registered value, oldest first."""
+        return [e for e in self.entries(lineage) if e.kind == "AMEND"]
 
     def lineages(self) -> list[str]:
         """Names of all registered lineages."""
@@ -152,7 +160,7 @@ class Ledger:
                 )
             attempt = 1 + sum(e.kind == "INTENT" and e.body["run_key"] == run_key for e in found)
             full = {"run_key": run_key, "attempt": attempt, "rho": str(rho), **body}
-            return self._append(connection, lineage, "INTENT", full)
+            return self._append(connection, found, lineage, "INTENT", full)
 
     def commit(self, intent: Entry, body: Mapping[str, Any]) -> Entry:
         """Record that the attempt's release is on disk; at most one COMMIT a key."""
@@ -169,7 +177,7 @@ class Ledger:
                 "spent": str(spent),
                 **body,
             }
-            return self._append(connection, intent.lineage, "COMMIT", full)
+            return self._append(connection, found, intent.lineage, "COMMIT", full)
 
     def committed(self, lineage: str, run_key: str) -> Entry | None:
         """The COMMIT of a key, if there is one."""
@@ -180,6 +188,10 @@ class Ledger:
         try:
             with self._engine.begin() as connection:
                 yield connection
+        except IntegrityError:
+            raise BudgetError(
+                f"ledger {self.where}: another process wrote first; nothing was charged, try again"
+            ) from None
         except DatabaseError as e:
             raise BudgetError(
                 f"ledger {self.where} is damaged or not a ledger ({type(e.orig).__name__}); restore it"
@@ -194,13 +206,17 @@ class Ledger:
     @staticmethod
     def _read(connection: sa.Connection) -> list[Entry]:
         rows = connection.execute(sa.select(_entries).order_by(_entries.c.seq)).all()
-        return [Entry(r.seq, r.lineage, r.kind, r.at, json.loads(r.body), r.previous, r.hash) for r in rows]
+        try:
+            return [Entry(r.seq, r.lineage, r.kind, r.at, json.loads(r.body), r.previous, r.hash) for r in rows]
+        except ValueError:
+            raise BudgetError("the ledger is damaged: an entry is not JSON; restore it. Nothing was read") from None
 
-    def _append(self, connection: sa.Connection, lineage: str, kind: str, body: Mapping[str, Any]) -> Entry:
-        last = connection.execute(
-            sa.select(_entries.c.seq, _entries.c.hash).order_by(_entries.c.seq.desc()).limit(1)
-        ).first()
-        seq, previous = (last.seq + 1, last.hash) if last else (1, GENESIS)
+    @staticmethod
+    def _append(
+        connection: sa.Connection, found: Sequence[Entry], lineage: str, kind: str, body: Mapping[str, Any]
+    ) -> Entry:
+        # numbered after the entries that were checked: a writer in between makes the primary key conflict
+        seq, previous = (found[-1].seq + 1, found[-1].hash) if found else (1, GENESIS)
         at = datetime.now(UTC).isoformat(timespec="seconds")
         plain = json.loads(canonical(dict(body)))
         e = Entry(seq, lineage, kind, at, plain, previous, entry_hash(seq, lineage, kind, at, plain, previous))

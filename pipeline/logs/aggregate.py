@@ -38,7 +38,7 @@ def aggregate(snapshot: Snapshot, card: Card, progress: Callable[[int, int], Non
             tables[name] += table
         if progress is not None:
             progress(i + 1, len(snapshot.part_files))
-    return Counts(card.name, card.kind, card.domain.dynamics, tables)
+    return Counts(card.name, snapshot.kind, card.domain.dynamics, tables)
 
 
 def count_rows(rows: pl.DataFrame, card: Card) -> dict[str, NDArray[np.int64]]:

@@ -18,6 +18,12 @@ from numpy.typing import NDArray
 Integers = NDArray[np.int64]
 
 
+# far below the ends of int64, so that count + draw cannot wrap
+_LARGEST_DRAW = 2**61
+# largest standard deviation or scale that may be asked for: 2^20 of them still fit below the largest draw
+LARGEST_SCALE = 2**40
+
+
 class RealDataError(Exception):
     """Something other than operating-system noise was about to touch a dataset registered as real."""
 
@@ -85,7 +91,11 @@ class OsNoise:
 
     @staticmethod
     def _draw(measurement: Any, size: int) -> Integers:
-        return np.asarray(measurement([0] * size), dtype=np.int64)
+        drawn = np.asarray(measurement([0] * size), dtype=np.int64)
+        # OpenDP saturates at the ends of i64, and a saturated draw hides nothing once the count is added to it
+        if size and int(max(drawn.max(), -drawn.min())) >= _LARGEST_DRAW:
+            raise OverflowError("a noise draw left the safe range of 64-bit integers; nothing was released")
+        return drawn
 
 
 def gaussian_scale(variance: int) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
@@ -60,8 +61,8 @@ class Mechanism:
     def standard_deviation(self) -> float:
         """Of one noisy integer, in integer units (a discrete Laplace of scale b has about ``sqrt(2) b``)."""
         if self.variance is not None:
-            return float(np.sqrt(self.variance))
-        return 0.0 if self.scale is None else float(np.sqrt(2) * self.scale)
+            return math.sqrt(self.variance)
+        return 0.0 if self.scale is None else math.sqrt(2) * float(self.scale)
 
 
 def total_rho(mechanisms: tuple[Mechanism, ...]) -> Fraction | None:

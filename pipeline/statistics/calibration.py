@@ -14,6 +14,7 @@ from typing import Literal
 from pipeline.card import Card
 from pipeline.privacy.budget import fraction_of, rho_from_epsilon
 from pipeline.privacy.lattice import RewardLattice
+from pipeline.privacy.noise import LARGEST_SCALE
 from pipeline.privacy.release import Mechanism
 from pipeline.statistics.sensitivity import Sensitivity, count_sensitivity, reward_sensitivity, start_sensitivity
 
@@ -101,8 +102,19 @@ def count_mechanisms(card: Card, ask: Ask) -> tuple[Mechanism, ...]:
     Raises
     ------
     ValueError
-        If the split names other tables than are released, or the paper's calibration is asked where it prints none.
+        If the split names other tables than are released, the paper's calibration is asked where it prints none, or
+        the budget is so small that the noise would leave the safe range of 64-bit integers.
     """
+    mechanisms = _calibrated(card, ask)
+    widest = max(m.standard_deviation for m in mechanisms)
+    if widest > LARGEST_SCALE:
+        raise ValueError(
+            f"so small a budget needs noise of scale {widest:.3g}, above {LARGEST_SCALE:.3g}: nothing would be left"
+        )
+    return mechanisms
+
+
+def _calibrated(card: Card, ask: Ask) -> tuple[Mechanism, ...]:
     parts = released_tables(card, ask.tables)
     if ask.rho is None and ask.epsilon is None:
         return tuple(
@@ -111,9 +123,15 @@ def count_mechanisms(card: Card, ask: Ask) -> tuple[Mechanism, ...]:
     if ask.calibration == "paper":
         return _paper(card, ask, parts)
     split = dict(ask.split) if ask.split else default_split(card, ask)
-    if set(split) != set(parts) or min(split.values()) <= 0 or sum(split.values()) > 1 + 1e-9:
+    if (
+        set(split) != set(parts)
+        or min(split.values()) <= 0
+        or sum(fraction_of(round(s, 12)) for s in split.values()) > 1 + Fraction(1, 10**9)
+    ):
         raise ValueError(f"split must give {sorted(parts)} positive shares that sum to at most 1; got {split}")
     shares = {name: fraction_of(round(split[name], 12)) for name in parts}
+    # twelve digits may sum to a hair above one; the budget is never stretched
+    shares = {name: share / max(1, sum(shares.values())) for name, share in shares.items()}
     if ask.pure:
         scales = {name: parts[name][2].l1 / (shares[name] * fraction_of(ask.epsilon or 0.0)) for name in parts}
         return tuple(

@@ -38,6 +38,7 @@ class CentralCounts:
         """See :class:`~pipeline.statistics.counts.CountsPrivatizer`."""
         self.admit(noise)
         if counts.data_kind != self.card.kind:
+            noise.admit(counts.data_kind)
             raise RealDataError(f"counts say {counts.data_kind!r}, the card {self.card.kind!r}; nothing was drawn")
         tables = {}
         for m in self.mechanisms:
