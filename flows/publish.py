@@ -18,7 +18,7 @@ from flows.folder import publish, read_policy, write_json, write_policy
 from flows.recipe import Recipe
 from flows.shelf import Home
 from pipeline.card import Card
-from pipeline.curate import Curated
+from pipeline.curate import Curated, one_at_a_time
 from pipeline.ledger.certificate import NOT_COVERED, assumptions, certificate, guarantee
 from pipeline.ledger.chain import BudgetError, canonical
 from pipeline.mdp.policy import Policy
@@ -48,6 +48,11 @@ def run_name(recipe: Recipe, run_key: str) -> str:
 
 def publish_run(card: Card, recipe: Recipe, home: Home, snapshot: int, curated: Curated, learnt: Learnt) -> Published:
     """Write release, policy, certificate and report; byte-identical for one release and one recipe."""
+    with one_at_a_time(home.store / card.name):
+        return _publish_run(card, recipe, home, snapshot, curated, learnt)
+
+
+def _publish_run(card: Card, recipe: Recipe, home: Home, snapshot: int, curated: Curated, learnt: Learnt) -> Published:
     private = curated.release.noise == "os"
     name = run_name(recipe, curated.run_key) + ("" if private else "-simulation-not-private")
     partial = home.runs / f".{name}.partial"

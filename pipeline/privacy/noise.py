@@ -93,7 +93,7 @@ class OsNoise:
     def _draw(measurement: Any, size: int) -> Integers:
         drawn = np.asarray(measurement([0] * size), dtype=np.int64)
         # OpenDP saturates at the ends of i64, and a saturated draw hides nothing once the count is added to it
-        if size and int(max(drawn.max(), -drawn.min())) >= _LARGEST_DRAW:
+        if size and max(int(drawn.max()), -int(drawn.min())) >= _LARGEST_DRAW:
             raise OverflowError("a noise draw left the safe range of 64-bit integers; nothing was released")
         return drawn
 

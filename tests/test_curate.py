@@ -1,0 +1,166 @@
+"""Attacks on the curator that once worked, and no longer do."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import threading
+from fractions import Fraction
+from pathlib import Path
+
+import pytest
+
+from flows.jobs import ingest_job, plan_job, register_job, run_job
+from flows.publish import setting_hash
+from flows.recipe import load_recipe
+from flows.shelf import Home
+from pipeline.card import CardError, load_card
+from pipeline.ledger.chain import BudgetError
+from pipeline.ledger.ledger import open_ledger
+from pipeline.privacy.noise import OsNoise
+from tests.flows.shop import lay_out
+
+
+@pytest.fixture
+def people(tmp_path):
+    folder = lay_out(tmp_path / "people", kind="real", ledger="ledger.db", cap=2.0)
+    home = Home(tmp_path / "home")
+    register_job(str(folder), home)
+    ingest_job(str(folder), home)
+    return folder, home
+
+
+def recipe(folder: Path, name: str, privacy: str) -> str:
+    text = (folder / "private.toml").read_text().replace("rho = 1.0", privacy).replace('"private"', f'"{name}"')
+    (folder / f"{name}.toml").write_text(text)
+    return str(folder / f"{name}.toml")
+
+
+@pytest.mark.parametrize("privacy", ["epsilon = 1e-25", "epsilon = 1e-12", "rho = 1e-40"])
+def test_noise_that_would_saturate_is_refused_before_anything_is_charged(people, privacy):
+    folder, home = people
+    with pytest.raises(CardError, match="scale"):
+        run_job(recipe(folder, "minute", privacy), home)
+    assert open_ledger(folder / "ledger.db", create=False).account("shop").spent == 0
+
+
+def test_a_saturated_draw_is_fatal(monkeypatch):
+    with pytest.raises(OverflowError, match="nothing was released"):
+        OsNoise().laplace(50, Fraction(10) ** 25, "real")
+
+
+def test_a_real_snapshot_is_not_released_under_a_card_that_turned_synthetic(people):
+    folder, home = people
+    text = (folder / "card.toml").read_text().replace('kind = "real"', 'kind = "synthetic"')
+    (folder / "card.toml").write_text(text.replace('ledger = "ledger.db"', 'ledger = "home"'))
+    for name in ("exact", "private"):
+        with pytest.raises(CardError, match="ingested as real"):
+            run_job(str(folder / f"{name}.toml"), home)
+
+
+@pytest.mark.parametrize("cut", ["delete from entries where seq > 1", "delete from entries where seq > 2"])
+def test_a_ledger_cut_at_its_end_is_refused_for_any_recipe(people, cut):
+    folder, home = people
+    run_job(str(folder / "private.toml"), home)
+    raw = sqlite3.connect(folder / "ledger.db")
+    raw.execute(cut)
+    raw.commit()
+    raw.close()
+    with pytest.raises(BudgetError, match="lacks entry 3"):
+        run_job(recipe(folder, "other", "rho = 0.5"), home)
+
+
+def test_a_ledger_made_anew_is_refused_by_register_and_run(people):
+    folder, home = people
+    run_job(str(folder / "private.toml"), home)
+    (folder / "ledger.db").unlink()
+    with pytest.raises(BudgetError, match="lacks entry"):
+        register_job(str(folder), home)
+
+
+def test_a_ledger_named_by_url_holds_its_cap_against_two_writers(tmp_path, make_card):
+    url = f"sqlite:///{tmp_path}/by-url.db"
+    book = open_ledger(url, create=True)
+    book.register(make_card(budget={"rho": 1.0}))
+    gate, refused = threading.Barrier(2), []
+
+    def spend(key: str) -> None:
+        own = open_ledger(url, create=False)
+        gate.wait()
+        try:
+            own.intent("tiny", key, Fraction(9, 10), {})
+        except BudgetError:
+            refused.append(key)
+
+    threads = [threading.Thread(target=spend, args=(k,)) for k in "ab"]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join(60)
+    assert len(refused) == 1 and book.account("tiny").spent == Fraction(9, 10)
+    assert (tmp_path / "by-url.db").stat().st_mode & 0o077 == 0
+
+
+@pytest.mark.parametrize("privacy", ["rho = 1.0", "epsilon = 0.5"])
+def test_paper_scales_that_spend_more_are_refused_in_rho_and_in_epsilon(people, privacy):
+    folder, home = people
+    asked = f'{privacy}\ncalibration = "paper"\nrelease = "two_tables"'
+    with pytest.raises(CardError, match="'tight'"):
+        run_job(recipe(folder, "printed", asked), home)
+
+
+def test_two_runs_at_once_draw_once(people):
+    folder, home = people
+    gate, results = threading.Barrier(2), []
+
+    def go() -> None:
+        gate.wait()
+        results.append(run_job(str(folder / "private.toml"), home)["replayed"])
+
+    threads = [threading.Thread(target=go) for _ in range(2)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join(120)
+    assert sorted(results) == [False, True]
+    assert open_ledger(folder / "ledger.db", create=False).account("shop").spent <= 1
+
+
+def test_a_replay_from_an_edited_description_is_refused(people):
+    folder, home = people
+    run_job(str(folder / "private.toml"), home)
+    path = next((home.store / "shop" / "releases").glob("*/release.json"))
+    facts = json.loads(path.read_text())
+    facts["mechanisms"][0]["variance"] *= 10_000
+    path.write_text(json.dumps(facts))
+    with pytest.raises(BudgetError, match="edited"):
+        run_job(str(folder / "private.toml"), home)
+
+
+def test_plan_says_that_a_committed_release_costs_nothing(people):
+    folder, home = people
+    before = plan_job(str(folder / "private.toml"), home)
+    run_job(str(folder / "private.toml"), home)
+    after = plan_job(str(folder / "private.toml"), home)
+    assert not before["replays"] and after["replays"]
+    assert after["remaining_after"] == pytest.approx(2.0 - before["rho"])
+
+
+def test_a_bound_is_claimed_for_the_measured_setting_only():
+    root = Path(__file__).resolve().parents[1]
+    demo = load_recipe(root / "flows" / "recipes" / "demo.toml")
+    card = load_card(root / "datasets" / "icu_sepsis" / "card.toml")
+    measured = (card.folder / "containment.csv").read_text()
+    assert setting_hash(card, demo) in measured
+    values = demo.dump()
+    for table, key, value in (
+        ("planner", "failure", 0.9),
+        ("planner", "penalty", "hoeffding"),
+        ("privacy", "rho", 1.1),
+        ("privacy", "split", {"n_0": 0.9, "n_sas": 0.05, "r_sa": 0.05}),
+        ("evaluate", "behaviour", "clinician"),
+    ):
+        other = type(demo).model_validate(values | {table: values[table] | {key: value}})
+        assert setting_hash(card, other) not in measured, key
+    seed = type(demo).model_validate(values | {"planner": values["planner"] | {"seed": 7}})
+    assert setting_hash(card, seed) in measured
