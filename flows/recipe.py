@@ -113,7 +113,10 @@ def load_recipe(path: Path) -> Recipe:
     CardError
         One line for each wrong key: which, what was found, what is allowed.
     """
+    values = read_toml(path)
+    if "recipe" not in values and "domain" in values:
+        raise CardError(f"{path}: this is a card, not a recipe; a recipe names its card (see docs/card.md)")
     try:
-        return Recipe.model_validate(read_toml(path)).placed(path.resolve())
+        return Recipe.model_validate(values).placed(path.resolve())
     except ValidationError as e:
         raise CardError(explain(e, str(path))) from None

@@ -84,4 +84,7 @@ class Home:
 
 def home_folder(asked: Path | None) -> Path:
     """``--home``, else ``RETICENT_HOME``, else ``./.reticent``."""
-    return (asked or Path(os.environ.get("RETICENT_HOME", ".reticent"))).resolve()
+    home = (asked or Path(os.environ.get("RETICENT_HOME", ".reticent"))).resolve()
+    if home.exists() and not home.is_dir():
+        raise CardError(f"home {home} is a file; name a folder with --home or RETICENT_HOME")
+    return home

@@ -173,7 +173,10 @@ def load_card(path: Path) -> Card:
     CardError
         One line for each wrong key: which, what was found, what is allowed.
     """
+    values = read_toml(path)
+    if "recipe" in values:
+        raise CardError(f"{path}: this is a recipe, not a card; name the card that it runs on")
     try:
-        return Card.model_validate(read_toml(path)).placed(path.resolve().parent)
+        return Card.model_validate(values).placed(path.resolve().parent)
     except ValidationError as e:
         raise CardError(explain(e, str(path))) from None

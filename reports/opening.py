@@ -45,9 +45,13 @@ def _learnt(facts: Facts) -> str:
     )
     return (
         f"Which of {number(len(data['actions']))} actions to take in each of {number(len(data['live_states']))} states "
-        f"at each of {number(data['horizon'])} steps, learnt by {clean(facts['agent'])} from {log} of "
+        f"at {_steps(int(data['horizon']))}, learnt by {clean(facts['agent'])} from {log} of "
         f"{number(data['users_public'])} people (declared). {silent}"
     )
+
+
+def _steps(horizon: int) -> str:
+    return "the one step of an episode" if horizon == 1 else f"each of {number(horizon)} steps"
 
 
 def _unit(facts: Facts) -> Tile:
@@ -67,6 +71,9 @@ def _value(facts: Facts) -> Tile:
     notes = ["an estimate, not a guarantee" if value["status"] == "estimate" else "a bound"]
     if facts["dataset"]["markov"] == "aggregated":
         notes.append("concerns the binned process only")
+    uniform = (facts.get("model_baselines") or {}).get("uniform")
+    if uniform and value.get("upper") is not None and value["lower"] <= uniform["upper"]:
+        notes.append("overlaps that of choosing at random: not told apart by these intervals")
     notes.append(f"possible: {number(trivial_lower(facts))} to {number(value['upper_trivial'])}")
     return Tile("Value of an episode", interval(value, 3), tuple(notes))
 

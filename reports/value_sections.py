@@ -10,7 +10,7 @@ from reports.format import clean, interval, number
 from reports.page import Section, Table, table
 
 Facts = Mapping[str, Any]
-BINNED = "The states are bins that hide part of what was logged, so the interval concerns the binned process only."
+BINNED = "The declared states hide part of what was logged, so the interval concerns the binned process only."
 
 
 def value_section(facts: Facts) -> Section:

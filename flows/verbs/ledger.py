@@ -31,6 +31,20 @@ def _ledger(context: typer.Context, card: str | None) -> Ledger:
     return open_ledger(where, create=False)
 
 
+def _unknown_to(context: typer.Context, ledger: Ledger) -> str | None:
+    """What home's store has seen and this ledger lacks, if anything."""
+    from pipeline.curate import known_to_ledger
+    from pipeline.ledger.chain import BudgetError
+
+    options: Context = context.obj
+    try:
+        for name in ledger.lineages():
+            known_to_ledger(name, ledger, options.home_folder().store)
+    except BudgetError as e:
+        return str(e)
+    return None
+
+
 @app.command("show")
 def show_ledger(context: typer.Context, card: CardOption = None, as_json: Json = False) -> None:
     """Cap, spending and entries of every lineage."""
@@ -45,6 +59,10 @@ def show_ledger(context: typer.Context, card: CardOption = None, as_json: Json =
                 "cap_rho": float(account.cap),
                 "spent_rho": float(account.spent),
                 "delta": account.delta,
+                "amendments": [
+                    {"entry": e.seq, "at": e.at, "cap_rho": float(Fraction(e.body["rho"]))}
+                    for e in ledger.amendments(name)
+                ],
                 "entries": [
                     {
                         "entry": e.seq,
@@ -61,6 +79,7 @@ def show_ledger(context: typer.Context, card: CardOption = None, as_json: Json =
     lines: list[str] = []
     for d in datasets:
         lines.append(f"{d['name']}: spent ρ = {d['spent_rho']:.6g} of {d['cap_rho']:g} (δ = {d['delta']:g})")
+        lines += [f"  {a['entry']:>4}  {a['at']}  amended    cap ρ = {a['cap_rho']:g}" for a in d["amendments"]]
         lines += [f"  {e['entry']:>4}  {e['at']}  {e['state']:9}  ρ = {e['rho']:.6g}  {e['run']}" for e in d["entries"]]
     show({"datasets": datasets}, as_json, lambda: lines or ["no lineage is registered"])
 
@@ -69,13 +88,16 @@ def show_ledger(context: typer.Context, card: CardOption = None, as_json: Json =
 def verify(context: typer.Context, card: CardOption = None, as_json: Json = False) -> None:
     """Check the hash chain; exit 4 where it is broken."""
     ledger = _ledger(context, card)
-    problem = ledger.problem()
+    problem = ledger.problem() or _unknown_to(context, ledger)
     entries = 0 if problem else len(ledger.entries())
     result = {"ok": problem is None, "entries": entries, "problem": problem}
     show(
         result,
         as_json,
-        lambda: [f"ok: {entries} entries, chain unbroken" if problem is None else f"damaged: {problem}"],
+        lambda: [
+            f"{ledger.where}: "
+            + (f"ok: {entries} entries, chain unbroken" if problem is None else f"damaged: {problem}")
+        ],
     )
     if problem is not None:
         raise typer.Exit(4)

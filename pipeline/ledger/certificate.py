@@ -27,7 +27,8 @@ def unit_sentence(card: Card) -> str:
     """Whose privacy, in words."""
     m = card.unit.episodes_per_user
     episodes = "its one episode" if m == 1 else f"up to {m} of its episodes, the rest dropped before counting"
-    return f"everything one {card.unit.user} contributed ({episodes}, at most {card.domain.horizon} steps each)"
+    steps = "one step" if card.domain.horizon == 1 else f"at most {card.domain.horizon} steps"
+    return f"everything one {card.unit.user} contributed ({episodes}, {steps} each)"
 
 
 def guarantee(card: Card, release: Release, calibration: str, asked: Mapping[str, Any]) -> dict[str, Any]:

@@ -100,3 +100,26 @@ def test_shell_and_flow_write_the_same_bytes_and_the_server_holds_nothing_raw(tm
     for path in home.rglob("*"):
         if path.is_file():
             assert secret.encode() not in path.read_bytes(), path
+
+
+def test_a_failed_flow_leaves_its_kind_on_the_server_and_its_text_in_the_shell(tmp_path, server):
+    api, home = server
+    log = [(f"c{i}", 0, 0, "cold" if i else "lukewarm", "none", 0, True) for i in range(50)]
+    shop = lay_out(tmp_path / "shop", log=log)
+    (shop / "card.toml").write_text((shop / "card.toml").read_text() + "[tolerance]\nunknown_label = 0.0\n")
+    clean = {k: v for k, v in os.environ.items() if not k.startswith(("RETICENT_", "PREFECT_"))}
+    env = {**clean, "PYTHONPATH": str(ROOT), "PREFECT_API_URL": api, "PREFECT_HOME": str(home / "client")}
+    command = [sys.executable, "-m", "flows.cli", "ingest", str(shop)]
+    done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 3 and "unknown_label" in done.stderr
+    body = json.dumps({"flow_runs": {"state": {"type": {"any_": ["FAILED"]}}}}).encode()
+    for kind in ("flow_runs", "task_runs"):
+        request = urllib.request.Request(
+            f"{api}/{kind}/filter", data=body, headers={"content-type": "application/json"}, method="POST"
+        )
+        deadline, records = time.time() + 60, []
+        while not records and time.time() < deadline:
+            records = [r for r in json.loads(urllib.request.urlopen(request, timeout=10).read()) if r["name"]]
+            time.sleep(1)
+        text = json.dumps(records)
+        assert "LogError" in text and "unknown_label" not in text and "line 2" not in text
