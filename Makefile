@@ -33,4 +33,4 @@ campaigns:
 	$(PYTHON) -P -m tests.campaigns.icu_sepsis_study
 	$(PYTHON) -P -m tests.campaigns.tune_practical
 	$(PYTHON) -P -m tests.campaigns.containment
-	$(PYTHON) -P -m tests.campaigns.consistency_speed
+	$(PYTHON) -P -m tests.benchmarks.consistency_speed

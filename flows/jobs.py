@@ -108,8 +108,14 @@ def ingest_job(
 
 
 def _privatizer(s: Setting) -> CentralCounts:
+    ask, people = s.recipe.ask(), s.card.unit.users_public
+    if s.card.kind == "real" and ask.delta and ask.delta > 1 / (10 * people):
+        raise CardError(
+            f"{s.recipe.path.name}: privacy.delta = {ask.delta:g} is too large for {people} people; "
+            f"at most {1 / (10 * people):g} means anything"
+        )
     try:
-        return privatizer(s.card, s.recipe.ask())
+        return privatizer(s.card, ask)
     except ValueError as e:
         raise CardError(f"{s.recipe.path.name}: [privacy]: {e}") from None
 

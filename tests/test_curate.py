@@ -44,6 +44,12 @@ def test_noise_that_would_saturate_is_refused_before_anything_is_charged(people,
     assert open_ledger(folder / "ledger.db", create=False).account("shop").spent == 0
 
 
+def test_a_delta_that_would_publish_somebody_is_refused_on_real_data(people):
+    folder, home = people
+    with pytest.raises(CardError, match="too large for 400 people"):
+        run_job(recipe(folder, "loose", "epsilon = 1.0\ndelta = 0.01"), home)
+
+
 def test_a_saturated_draw_is_fatal(monkeypatch):
     with pytest.raises(OverflowError, match="nothing was released"):
         OsNoise().laplace(50, Fraction(10) ** 25, "real")

@@ -1,4 +1,4 @@
-"""Closed form against cvxpy, per cell, side by side in one run: ``python -P -m tests.campaigns.consistency_speed``.
+"""Closed form against cvxpy, per cell, side by side in one run: ``python -P -m tests.benchmarks.consistency_speed``.
 
 Three routes at S = 10 and 100: the vectorised closed form, the DPP-parametrised cvxpy problem cell by cell, and one
 block programme over many cells.  Prints medians of five rounds; ratios are within a round.
