@@ -14,7 +14,6 @@ import shutil
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from fractions import Fraction
 from pathlib import Path
 
 from pipeline.card import Card
@@ -23,7 +22,7 @@ from pipeline.ledger.ledger import Ledger
 from pipeline.logs.aggregate import aggregate
 from pipeline.logs.store import Snapshot
 from pipeline.privacy.noise import NoiseSource, RealDataError
-from pipeline.privacy.release import Release
+from pipeline.privacy.release import Release, total_epsilon, total_rho
 from pipeline.privacy.release_file import describe_mechanism, read_release, sha256_file, write_release
 from pipeline.statistics.privatizers import CentralCounts
 
@@ -102,10 +101,11 @@ def _release(
     if folder.exists():
         return _recover(ledger, card, folder, key, snapshot)
     mechanisms = [describe_mechanism(m) for m in privatizer.mechanisms]
-    rho = sum((m.rho for m in privatizer.mechanisms if m.rho is not None and m.epsilon is None), Fraction(0))
-    pure = sum((m.epsilon for m in privatizer.mechanisms if m.epsilon is not None), Fraction(0))
-    body = {"snapshot": snapshot.number, "mechanisms": mechanisms, "epsilon": str(pure) if pure else None}
-    intent = ledger.intent(card.name, key, rho + pure * pure / 2, body)
+    rho, pure = total_rho(privatizer.mechanisms), total_epsilon(privatizer.mechanisms)
+    if rho is None:
+        raise RealDataError(f"{card.name}: some tables have noise and some have none; nothing was read")
+    body = {"snapshot": snapshot.number, "mechanisms": mechanisms, "epsilon": None if pure is None else str(pure)}
+    intent = ledger.intent(card.name, key, rho, body)
     remember_head(store / card.name, intent)
     release = privatizer.draw(aggregate(snapshot, card, progress), noise)
     digest = _write(release, folder, key, intent.body["attempt"], snapshot)
