@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable
 from typing import Any
 
-from flows.jobs import Step, plain_step
+from flows.setting import Step, plain_step
 
 
 def carry_out(name: str, job: Callable[[Step], dict[str, Any]]) -> dict[str, Any]:

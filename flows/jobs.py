@@ -6,66 +6,21 @@ No job knows Prefect or the screen; what it says goes through ``say``, what it y
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from fractions import Fraction
-from typing import Any, Protocol, TypeVar
+from typing import Any
 
 from flows.publish import Published, publish_run
-from flows.recipe import Recipe, load_recipe
-from flows.shelf import Home, card_of_recipe, find_card, find_recipe
-from pipeline.card import Card, CardError, load_card
-from pipeline.curate import Curated, known_to_ledger, release_counts, run_key
-from pipeline.ledger.certificate import spent_budget
-from pipeline.ledger.ledger import Ledger, open_ledger
+from flows.setting import Setting, Step, counts_privatizer, ledger_for, newest_snapshot, plain_step, setting
+from flows.shelf import Home, find_card
+from pipeline.card import CardError, load_card
+from pipeline.curate import Curated, known_to_ledger, release_counts
+from pipeline.ledger.ledger import open_ledger
 from pipeline.logs.ingest import ingest
-from pipeline.logs.store import Snapshot, latest
 from pipeline.logs.tolerance import check_names
 from pipeline.offline import Learnt, learn
-from pipeline.privacy.budget import epsilon_from_rho, fraction_of
+from pipeline.privacy.budget import fraction_of
 from pipeline.privacy.noise import NoiseSource, OsNoise
 from pipeline.privacy.release import total_epsilon, total_rho
-from pipeline.privacy.release_file import describe_mechanism
-from pipeline.statistics.privatizers import CentralCounts, privatizer
-
-T = TypeVar("T")
-
-
-class Step(Protocol):
-    """Runs one coarse unit of work under a name."""
-
-    def __call__(self, name: str, work: Callable[[], T], /) -> T:
-        """Run ``work`` once; a step that draws noise is never retried."""
-        ...
-
-
-def plain_step(name: str, work: Callable[[], T], /) -> T:
-    """In the shell: just call it."""
-    return work()
-
-
-@dataclass(frozen=True)
-class Setting:
-    """A recipe, its card and where they live."""
-
-    recipe: Recipe
-    card: Card
-    home: Home
-
-
-def setting(recipe: str, home: Home) -> Setting:
-    """Resolve a recipe by path or name, and its card."""
-    path = find_recipe(recipe)
-    loaded = load_recipe(path)
-    return Setting(loaded, card_of_recipe(loaded.recipe.card, path, home.shelf), home)
-
-
-def ledger_for(card: Card, home: Home) -> Ledger:
-    """Open the ledger that charges this card; a synthetic card creates and registers itself, a real one never."""
-    if card.kind == "synthetic":
-        ledger = open_ledger(home.ledger_of(card), create=True)
-        ledger.register(card)
-        return ledger
-    return open_ledger(home.ledger_of(card), create=False)
+from pipeline.statistics.privatizers import CentralCounts
 
 
 def register_job(card_name: str, home: Home, *, amend: bool = False) -> dict[str, Any]:
@@ -107,59 +62,6 @@ def ingest_job(
     }
 
 
-def _privatizer(s: Setting) -> CentralCounts:
-    ask, people = s.recipe.ask(), s.card.unit.users_public
-    if s.card.kind == "real" and ask.delta and ask.delta > 1 / (10 * people):
-        raise CardError(
-            f"{s.recipe.path.name}: privacy.delta = {ask.delta:g} is too large for {people} people; "
-            f"at most {1 / (10 * people):g} means anything"
-        )
-    try:
-        return privatizer(s.card, ask)
-    except ValueError as e:
-        raise CardError(f"{s.recipe.path.name}: [privacy]: {e}") from None
-
-
-def plan_job(recipe: str, home: Home) -> dict[str, Any]:
-    """What a run would spend and what is left; reads no rows and writes nothing but a synthetic registration."""
-    s = setting(recipe, home)
-    p = _privatizer(s)
-    p.admit(OsNoise())
-    rho = total_rho(p.mechanisms)
-    ledger = ledger_for(s.card, home)
-    ledger.require(s.card)
-    account = ledger.account(s.card.name)
-    newest = latest(home.store, s.card.name)
-    replays = newest is not None and ledger.committed(s.card.name, run_key(s.card, newest, p)) is not None
-    cost = Fraction(0) if replays or rho is None else rho
-    spent = spent_budget(p.mechanisms, s.card.budget.delta)
-    return {
-        "dataset": s.card.name,
-        "recipe": s.recipe.recipe.name,
-        "agent": s.recipe.recipe.agent,
-        "mechanisms": [describe_mechanism(m) for m in p.mechanisms],
-        "rho": spent["rho"],
-        "epsilon": spent["epsilon"],
-        "delta": spent["delta"],
-        "spent_before": float(account.spent),
-        "remaining_after": float(account.remaining - cost),
-        "cap_rho": float(account.cap),
-        "epsilon_after": epsilon_from_rho(float(account.spent + cost), account.delta),
-        "replays": replays,
-        "allowed": account.spent + cost <= account.cap,
-        "visits_per_cell_if_even": _even_visits(s.card),
-        "noise_per_cell": {m.table: m.standard_deviation for m in p.mechanisms},
-    }
-
-
-def _even_visits(card: Card) -> float:
-    """Declared steps a cell of n[h,s,a] if everybody stayed to the end and visited all cells alike: a yardstick."""
-    d, u = card.domain, card.unit
-    return (
-        u.users_public * u.episodes_per_user * d.horizon / (d.table_steps * len(d.live_states) * len(d.action_labels))
-    )
-
-
 def run_job(
     recipe: str,
     home: Home,
@@ -170,12 +72,12 @@ def run_job(
     """The offline job on the latest snapshot: release -> policy -> certificate -> report."""
     s = setting(recipe, home)
     source = noise or OsNoise()
-    chosen = _privatizer(s)
+    chosen = counts_privatizer(s)
     chosen.admit(source)
     _refuse_weaker(s, chosen)
     ledger = ledger_for(s.card, home)
     ledger.require(s.card)
-    snapshot = _snapshot(s.card, home)
+    snapshot = newest_snapshot(s.card, home)
     say(f"releasing counts of snapshot {snapshot.number} of {s.card.name}")
     curated: Curated = step("release", lambda: release_counts(s.card, snapshot, chosen, ledger, home.store, source))
     if curated.replayed:
@@ -198,20 +100,6 @@ def run_job(
     if "truth" in published.facts:
         out["truth"] = published.facts["truth"]
     return out
-
-
-def _snapshot(card: Card, home: Home) -> Snapshot:
-    found = latest(home.store, card.name)
-    if found is None:
-        raise CardError(f"{card.name}: no snapshot in {home.root}; run `reticent ingest` on its card first")
-    if found.kind != card.kind:
-        raise CardError(
-            f"{card.name}: snapshot {found.number} was ingested as {found.kind}, the card now says {card.kind}; "
-            "the kind of a dataset never changes"
-        )
-    if found.domain_hash != card.domain_hash():
-        raise CardError(f"{card.name}: snapshot {found.number} was ingested under another domain; ingest again")
-    return found
 
 
 def _refuse_weaker(s: Setting, chosen: CentralCounts) -> None:

@@ -13,7 +13,8 @@ from typing import Any, TypeVar
 from prefect import flow, task
 from prefect.cache_policies import NO_CACHE
 
-from flows.jobs import Step, demo_job, ingest_job, run_job
+from flows.jobs import demo_job, ingest_job, run_job
+from flows.setting import Step
 from flows.shelf import Home, home_folder
 
 T = TypeVar("T")

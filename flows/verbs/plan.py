@@ -9,7 +9,7 @@ from flows.screen import Context, Json, show
 
 def plan(context: typer.Context, recipe: str, as_json: Json = False) -> None:
     """Every mechanism with sensitivity, scale and cost, before anything is spent."""
-    from flows.jobs import plan_job
+    from flows.planning import plan_job
 
     options: Context = context.obj
     r = plan_job(recipe, options.home_folder())

@@ -12,7 +12,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from flows.folder import read_policy
-from flows.jobs import ingest_job, plan_job, register_job, run_job
+from flows.jobs import ingest_job, register_job, run_job
+from flows.planning import plan_job
 from flows.shelf import Home
 from pipeline.card import CardError
 from pipeline.ledger.chain import BudgetError

@@ -1,0 +1,83 @@
+"""What a job works in: a recipe, its card, the home, the ledger, and the step that runs a unit of work."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol, TypeVar
+
+from flows.recipe import Recipe, load_recipe
+from flows.shelf import Home, card_of_recipe, find_recipe
+from pipeline.card import Card, CardError
+from pipeline.ledger.ledger import Ledger, open_ledger
+from pipeline.logs.store import Snapshot, latest
+from pipeline.statistics.privatizers import CentralCounts, privatizer
+
+T = TypeVar("T")
+
+
+class Step(Protocol):
+    """Runs one coarse unit of work under a name."""
+
+    def __call__(self, name: str, work: Callable[[], T], /) -> T:
+        """Run ``work`` once; a step that draws noise is never retried."""
+        ...
+
+
+def plain_step(name: str, work: Callable[[], T], /) -> T:
+    """In the shell: just call it."""
+    return work()
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A recipe, its card and where they live."""
+
+    recipe: Recipe
+    card: Card
+    home: Home
+
+
+def setting(recipe: str, home: Home) -> Setting:
+    """Resolve a recipe by path or name, and its card."""
+    path = find_recipe(recipe)
+    loaded = load_recipe(path)
+    return Setting(loaded, card_of_recipe(loaded.recipe.card, path, home.shelf), home)
+
+
+def ledger_for(card: Card, home: Home) -> Ledger:
+    """Open the ledger that charges this card; a synthetic card creates and registers itself, a real one never."""
+    if card.kind == "synthetic":
+        ledger = open_ledger(home.ledger_of(card), create=True)
+        ledger.register(card)
+        return ledger
+    return open_ledger(home.ledger_of(card), create=False)
+
+
+def counts_privatizer(s: Setting) -> CentralCounts:
+    """The privatizer that a recipe asks for; refuses a delta that means nothing for so few people."""
+    ask, people = s.recipe.ask(), s.card.unit.users_public
+    if s.card.kind == "real" and ask.delta and ask.delta > 1 / (10 * people):
+        raise CardError(
+            f"{s.recipe.path.name}: privacy.delta = {ask.delta:g} is too large for {people} people; "
+            f"at most {1 / (10 * people):g} means anything"
+        )
+    try:
+        return privatizer(s.card, ask)
+    except ValueError as e:
+        raise CardError(f"{s.recipe.path.name}: [privacy]: {e}") from None
+
+
+def newest_snapshot(card: Card, home: Home) -> Snapshot:
+    """The latest snapshot, ingested under this very card."""
+    found = latest(home.store, card.name)
+    if found is None:
+        raise CardError(f"{card.name}: no snapshot in {home.root}; run `reticent ingest` on its card first")
+    if found.kind != card.kind:
+        raise CardError(
+            f"{card.name}: snapshot {found.number} was ingested as {found.kind}, the card now says {card.kind}; "
+            "the kind of a dataset never changes"
+        )
+    if found.domain_hash != card.domain_hash():
+        raise CardError(f"{card.name}: snapshot {found.number} was ingested under another domain; ingest again")
+    return found
