@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from flows.screen import Context, fail
-from flows.verbs import demo, ingest, ledger, plan, policy, register, report, run, simulate
+from flows.verbs import demo, ingest, inspect, ledger, plan, policy, register, report, run, simulate
 
 app = typer.Typer(
     name="reticent",
@@ -23,6 +23,7 @@ app = typer.Typer(
 app.command("demo")(demo.demo)
 app.command("register")(register.register)
 app.command("ingest")(ingest.ingest)
+app.command("inspect")(inspect.inspect)
 app.command("plan")(plan.plan)
 app.command("run")(run.run)
 app.command("simulate")(simulate.simulate)

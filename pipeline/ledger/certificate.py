@@ -9,6 +9,7 @@ from typing import Any
 
 from pipeline.card import Card
 from pipeline.ledger.chain import Entry
+from pipeline.ledger.inspection import inspection_sentences
 from pipeline.privacy.budget import epsilon_from_rho
 from pipeline.privacy.release import Mechanism, Release, total_epsilon, total_rho
 
@@ -75,8 +76,8 @@ def _up(loss: float) -> str:
         return f"{+Decimal(repr(loss)):f}"
 
 
-def assumptions(card: Card) -> list[str]:
-    """What the guarantee rests on besides the mathematics."""
+def assumptions(card: Card, looks: Sequence[Entry]) -> list[str]:
+    """What the guarantee rests on besides the mathematics; ``looks``: the lineage's INSPECT entries."""
     u = card.unit
     found = [
         f"{u.user} identifies a person: two ids of one person are protected as two people",
@@ -86,7 +87,7 @@ def assumptions(card: Card) -> list[str]:
     ]
     if u.recurs == "never":
         found.append("nobody returns in a later batch; whoever does is charged again, and the ledger adds it up")
-    return found
+    return found + inspection_sentences(card, looks)
 
 
 NOT_COVERED = (
@@ -105,6 +106,7 @@ def certificate(
     mechanisms: Sequence[Mapping[str, Any]],
     commit: Entry | None,
     digests: Mapping[str, str],
+    looks: Sequence[Entry],
 ) -> dict[str, Any]:
     """``certificate.json``: what can be checked without the data.
 
@@ -118,6 +120,8 @@ def certificate(
         The ledger's COMMIT, None where nothing was charged.
     digests
         sha256 of ``release`` and ``policy``; never of data.
+    looks
+        The lineage's INSPECT entries.
     """
     rho = total_rho(release.mechanisms)
     return {
@@ -127,7 +131,7 @@ def certificate(
         "rho_exact": None if rho is None else str(rho),
         "mechanisms": [dict(m) for m in mechanisms],
         "composition": "zCDP: rhos add; pure losses add as epsilons",
-        "assumptions": assumptions(card),
+        "assumptions": assumptions(card, looks),
         "not_covered": list(NOT_COVERED),
         "domain_hash": card.domain_hash(),
         "ledger": None

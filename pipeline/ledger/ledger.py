@@ -21,6 +21,7 @@ from sqlalchemy.exc import DatabaseError, IntegrityError
 from pipeline.card import Card, CardError
 from pipeline.ledger.chain import GENESIS, BudgetError, Entry, canonical, chain_problem, entry_hash
 from pipeline.ledger.engine import open_engine
+from pipeline.ledger.inspection import card_hash
 from pipeline.privacy.budget import fraction_of
 
 _metadata = sa.MetaData()
@@ -135,6 +136,16 @@ class Ledger:
     def amendments(self, lineage: str) -> list[Entry]:
         """Every change of a registered value, oldest first."""
         return [e for e in self.entries(lineage) if e.kind == "AMEND"]
+
+    def inspected(self, card: Card, snapshot: int) -> Entry:
+        """Record, at no cost and without a counted fact, that somebody is about to look at a snapshot."""
+        body = {"snapshot": snapshot, "domain_hash": card.domain_hash(), "card_hash": card_hash(card), "rho": "0"}
+        with self._transaction() as connection:
+            return self._append(connection, self._checked(connection), card.name, "INSPECT", body)
+
+    def inspections(self, lineage: str) -> list[Entry]:
+        """Every look at the data, oldest first."""
+        return [e for e in self.entries(lineage) if e.kind == "INSPECT"]
 
     def lineages(self) -> list[str]:
         """Names of all registered lineages."""
