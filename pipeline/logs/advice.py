@@ -96,8 +96,8 @@ def _thin_support(facts: Facts) -> Said | None:
     return _warning(
         "thin_support",
         f"{quarter['cells_drowned']:,} cells ({quarter['share_of_cells']:.0%} of those whose state occurs) would drown "
-        f"at ρ = {quarter['rho']:g}: fewer visits than {DROWNED:g} × {quarter['deviation_of_visits']:.3g}, the standard "
-        f"deviation of the noise. At the whole cap, ρ = {whole['rho']:g}, {whole['cells_drowned']:,} would. They hold "
+        f"at ρ = {quarter['rho']:g}: fewer visits than {DROWNED:g} × {quarter['deviation_of_visits']:.3g}, the noise's "
+        f"standard deviation. At the whole cap, ρ = {whole['rho']:g}, {whole['cells_drowned']:,} would. They hold "
         f"{quarter['share_of_visits']:.1%} of the visits; {seen['never_seen']:,} of all {seen['cells']:,} cells were "
         "never seen",
         "there the release cannot be told from an empty cell, so the policy abstains or leans on its bounds",
