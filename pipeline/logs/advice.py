@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pipeline.card import Card
-from pipeline.logs.inspect import DROWNED, FEW
+from pipeline.logs.coverage import DROWNED, FEW
 
 # share of the usable cells that may drown in the noise at a quarter of the cap before a word is due
 THIN = 0.1
