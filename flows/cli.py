@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from flows.screen import Context, fail
-from flows.verbs import demo, ingest, inspect, ledger, plan, policy, register, report, run, simulate
+from flows.verbs import demo, ingest, inspect, ledger, plan, policy, register, report, run, simulate, store
 
 app = typer.Typer(
     name="reticent",
@@ -30,6 +30,7 @@ app.command("simulate")(simulate.simulate)
 app.command("report")(report.report)
 app.add_typer(policy.app, name="policy")
 app.add_typer(ledger.app, name="ledger")
+app.add_typer(store.app, name="store")
 
 
 @app.callback()

@@ -190,6 +190,11 @@ class Ledger:
             }
             return self._append(connection, found, intent.lineage, "COMMIT", full)
 
+    def purged(self, lineage: str, body: Mapping[str, Any]) -> Entry:
+        """Note, at no cost, that raw rows left the store."""
+        with self._transaction() as connection:
+            return self._append(connection, self._checked(connection), lineage, "PURGE", body)
+
     def committed(self, lineage: str, run_key: str) -> Entry | None:
         """The COMMIT of a key, if there is one."""
         return _commit(self.entries(), lineage, run_key)
