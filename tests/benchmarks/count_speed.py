@@ -167,7 +167,8 @@ def timed(route: str, what: str, folder: Path) -> dict[str, Any]:
     tables = ROUTES[route](files, columns)
     cpu, wall = time.process_time() - cpu, time.perf_counter() - wall
     # not getrusage: a process inherits its parent's peak there
-    peak = next(int(line.split()[1]) for line in Path("/proc/self/status").open() if line.startswith("VmHWM")) / 1024
+    status = Path("/proc/self/status").read_text().splitlines()
+    peak = next(int(line.split()[1]) for line in status if line.startswith("VmHWM")) / 1024
     return {"wall": wall, "cpu": cpu, "peak": peak, "totals": checked(*tables) if tables else None}
 
 

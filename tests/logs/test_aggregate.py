@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 from collections import Counter
 from pathlib import Path
@@ -219,8 +218,16 @@ def test_only_what_the_tables_need_is_read(tmp_path: Path) -> None:
     same(aggregate(made, card).tables, by_hand(rows, card))
 
 
-def test_progress_is_told_a_partition_at_a_time(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("card", "wanted"), [("plain", [(2, 3), (3, 3)]), ("capped", [(1, 3), (2, 3), (3, 3)])])
+def test_progress_is_told_in_partitions(
+    card: str, wanted: list[tuple[int, int]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     told: list[tuple[int, int]] = []
     made = snapshot([people(3), people(0), people(2)], tmp_path)
-    aggregate(dataclasses.replace(made), make_card(Path(), ["log.csv"]), lambda *at: told.append(at))
-    assert told == [(1, 3), (2, 3), (3, 3)]
+    monkeypatch.setattr(aggregating, "PARTS_PER_SCAN", 2)
+    aggregate(
+        made,
+        capped_card() if card == "capped" else make_card(Path(), ["log.csv"]),
+        lambda *at: told.append(at),
+    )
+    assert told == wanted
