@@ -28,6 +28,8 @@ Tables = dict[str, NDArray[np.int64]]
 BATCH_ROWS = 1 << 17
 # opening a scan costs as much as counting a quarter of a million rows
 PARTS_PER_SCAN = 16
+# larger temporaries go back to the system and are fetched again every time: four times the cost
+_PIECE_ROWS = 1 << 15
 
 
 def aggregate(
@@ -53,7 +55,7 @@ def aggregate(
     together = 1 if needs_whole_users(card) else PARTS_PER_SCAN
     for first in range(0, len(parts), together):
         scanned = parts[first : first + together]
-        for placed in _placed_batches(pl.scan_parquet(scanned), card, batch_rows):
+        for placed in _placed_batches(pl.scan_parquet(scanned, glob=False), card, batch_rows):
             sums.add(placed)
         if progress is not None:
             progress(first + len(scanned), len(parts))
@@ -152,8 +154,9 @@ class _Sums:
         """Count the places; add up lattice steps by cell."""
         np.add.at(self._visits, placed["place"].to_numpy(), 1)
         if self._lattice is not None:
-            k = placed["k"].to_numpy() if "k" in placed.columns else self._lattice.index(placed["reward"].to_numpy())
-            np.add.at(self._steps, placed["cell"].to_numpy(), k)
+            for piece in placed.iter_slices(_PIECE_ROWS):
+                k = piece["k"].to_numpy() if "k" in piece.columns else self._lattice.index(piece["reward"].to_numpy())
+                np.add.at(self._steps, piece["cell"].to_numpy(), k)
 
     def tables(self) -> Tables:
         """All tables as sums of the places."""
