@@ -24,8 +24,8 @@ from pipeline.statistics.counts import Counts
 
 Tables = dict[str, NDArray[np.int64]]
 
-# a megabyte a column: stays in the processor's cache
-BATCH_ROWS = 1 << 17
+# a row group of a part file: a batch is then neither cut nor copied together
+BATCH_ROWS = 1 << 18
 # opening a scan costs as much as counting a quarter of a million rows
 PARTS_PER_SCAN = 16
 # larger temporaries go back to the system and are fetched again every time: four times the cost
