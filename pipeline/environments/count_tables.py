@@ -51,7 +51,7 @@ def sample_count_tables(mdp: TabularMDP, behaviour: Array, episodes: int, rng: n
     ValueError
         If the behaviour's shape is not the world's, or there are too many episodes.
     """
-    H, S, A = mdp.shape
+    H, S, A = mdp.shape  # noqa: N806
     if behaviour.shape != (H, S, A):
         raise ValueError(f"behaviour must be {(H, S, A)}; got {behaviour.shape}")
     if not 0 <= episodes <= MOST_EPISODES:
