@@ -1,4 +1,6 @@
-"""How much data each preset of ``constants`` needs: ``python -P -m tests.campaigns.constants_study [--quick]``.
+"""How much data each preset of ``constants`` needs.
+
+``python -P -m tests.campaigns.constants_study [--quick] [world …]``; without a name all worlds, about ten minutes.
 
 At rho = 1 (Laplace: epsilon = 1) and failure probability 0.1, smallest n on a grid of 10^(1/4)
 
@@ -28,17 +30,12 @@ from pipeline.mdp.policy import constant
 from tests.campaigns.constants_methods import CANDIDATES, PRESETS, Draw, Found, Method, find
 from tests.campaigns.constants_worlds import Setting, setting
 
+Row = dict[str, str | int]
 RESULTS = Path(__file__).resolve().parent / "results"
 # 1000 .. 1005 and 2000 .. 2019 tuned the candidates
 SEED = 20261123
 SETTINGS = (("riverswim", "table"), ("icu-like", "table"), ("icu-like drifting", "table"))
 ESTIMATED = (("riverswim", "estimate"), ("icu-like", "estimate"))
-OF_ESTIMATED = (
-    "1/2,1/2, two tables 15:85, E = 0",
-    "1/2,1/2, one table",
-    "1/2,1/2, one table, shared steps",
-    "1/2,1/2, two tables 15:85, shared steps",
-)
 CHECKED = {"riverswim": (10**3, 10**4, 10**5, 10**6), "icu-like": (10**4, 10**5, 10**6, 10**7)}
 
 
@@ -53,6 +50,11 @@ class Grid:
 
 FULL = Grid(tuple(round(10 ** (k / 4)) for k in range(8, 41)), 10, 100)
 QUICK = Grid((10**3, 10**4, 10**5), 2, 4)
+
+
+def methods_of(rewards: str) -> list[Method]:
+    """Rows of a setting."""
+    return [m for m in (*PRESETS, *CANDIDATES) if rewards == "table" or not m.declared_rewards_only]
 
 
 def measure(world: str, rewards: str, methods: Sequence[Method], grid: Grid) -> dict[str, list[list[Found]]]:
@@ -84,7 +86,7 @@ def losses(found: list[list[Found]], settings: Sequence[Setting]) -> NDArray[np.
     return (best - value) / (best - even)
 
 
-def row(found: list[list[Found]], settings: Sequence[Setting], grid: Grid) -> dict[str, int | None]:
+def smallest_sizes(found: list[list[Found]], settings: Sequence[Setting], grid: Grid) -> dict[str, int | None]:
     """The three smallest sizes of one method."""
     lower = np.array([[f.lower for f in runs] for runs in found])
     even = np.array([s.even for s in settings])
@@ -113,9 +115,7 @@ def baselines(settings: Sequence[Setting]) -> dict[str, float]:
     return {name: float(np.mean(of)) for name, of in out.items()}
 
 
-def containment(
-    world: str, rewards: str, methods: Sequence[Method], sizes: Sequence[int], draws: int
-) -> list[dict[str, str | int]]:
+def containment(world: str, rewards: str, methods: Sequence[Method], sizes: Sequence[int], draws: int) -> list[Row]:
     """How often the interval holds the policy's value, and the best upper value the optimum, in fresh draws."""
     found = {(m.name, n): [] for m in methods for n in sizes}
     best: list[float] = []
@@ -144,62 +144,59 @@ def containment(
 
 def size(n: int | None, grid: Grid) -> str:
     """As findings print it."""
-    return (
-        f">{max(grid.episodes):.0e}".replace("+0", "").replace("+", "") if n is None else f"{n:.1e}".replace("+0", "")
-    )
+    shown = f">{max(grid.episodes):.0e}" if n is None else f"{n:.1e}"
+    return shown.replace("e+0", "e").replace("e+", "e")
 
 
-def study(grid: Grid) -> tuple[list[dict[str, str | int]], list[dict[str, str | int]]]:
-    """Measure and print everything: (smallest sizes, containment)."""
-    sizes: list[dict[str, str | int]] = []
-    held: list[dict[str, str | int]] = []
-    for world, rewards in (*SETTINGS, *ESTIMATED):
-        began = time.time()
-        methods = [*PRESETS, *(m for m in CANDIDATES if rewards == "table" or m.name in OF_ESTIMATED)]
-        settings = [setting(world, SEED + run, rewards=rewards) for run in range(grid.runs)]
-        print(f"\n{world}, rewards {'declared' if rewards == 'table' else 'estimated'}; optimum ", end="")
-        print(
-            f"{np.mean([s.optimum for s in settings]):.4f}, uniform {np.mean([s.even for s in settings]):.4f}; ", end=""
-        )
-        print("loss/uniform's: " + ", ".join(f"{name} {v:.2f}" for name, v in baselines(settings).items()))
-        print(f"{'method':44} {'learns':>7} {'speaks':>7} {'tells':>7}")
-        found = measure(world, rewards, methods, grid)
-        for m in methods:
-            of = row(found[m.name], settings, grid)
-            print(f"{m.name:44} " + " ".join(f"{size(n, grid):>7}" for n in of.values()), flush=True)
-            sizes.append(
-                {"world": world, "rewards": rewards, "method": m.name}
-                | {k: "" if n is None else n for k, n in of.items()}
-                | {"runs": grid.runs, "largest": max(grid.episodes), "seed": SEED, "date": date.today().isoformat()}
-            )
-        checked = CHECKED[world.removesuffix(" drifting")]
-        print(f"\n{'inside of ' + str(grid.draws):44} " + " ".join(f"{n:>14.0e}" for n in checked) + "   (width)")
-        block = containment(world, rewards, methods, checked, grid.draws)
-        for m in methods:
-            of_m = [r for r in block if r["method"] == m.name]
-            shown = " ".join(f"{r['inside']:>4} ({r['mean_width']:>7})" for r in of_m)
-            print(f"{m.name:44} {shown}", flush=True)
-        held += [r | {"seed": SEED + 100, "date": date.today().isoformat()} for r in block]
-        print(f"{time.time() - began:.0f} s", flush=True)
-    return sizes, held
+def study(world: str, rewards: str, grid: Grid) -> tuple[list[Row], list[Row]]:
+    """Measure and print one setting: (smallest sizes, containment)."""
+    began, stamp = time.time(), {"seed": SEED, "date": date.today().isoformat()}
+    methods = methods_of(rewards)
+    settings = [setting(world, SEED + run, rewards=rewards) for run in range(grid.runs)]
+    values = (np.mean([s.optimum for s in settings]), np.mean([s.even for s in settings]))
+    print(f"\n{world}, rewards: {rewards}; optimum {values[0]:.4f}, uniform {values[1]:.4f}")
+    print("loss/uniform's: " + ", ".join(f"{name} {v:.2f}" for name, v in baselines(settings).items()))
+    print(f"{'method':44} {'learns':>7} {'speaks':>7} {'tells':>7}")
+    found, sizes = measure(world, rewards, methods, grid), list[Row]()
+    for m in methods:
+        of = smallest_sizes(found[m.name], settings, grid)
+        print(f"{m.name:44} " + " ".join(f"{size(n, grid):>7}" for n in of.values()), flush=True)
+        shown = {k: "" if n is None else n for k, n in of.items()}
+        sizes.append({"world": world, "rewards": rewards, "method": m.name} | shown | {"runs": grid.runs} | stamp)
+    checked = CHECKED[world.removesuffix(" drifting")]
+    print(f"\n{f'inside, of {grid.draws} (width)':44} " + " ".join(f"{size(n, grid):>14}" for n in checked))
+    held = containment(world, rewards, methods, checked, grid.draws)
+    for m in methods:
+        cells = (f"{r['inside']:>4} ({r['mean_width']:>7})" for r in held if r["method"] == m.name)
+        print(f"{m.name:44} " + " ".join(cells), flush=True)
+    print(f"{time.time() - began:.0f} s", flush=True)
+    return sizes, [r | stamp | {"seed": SEED + 100} for r in held]
 
 
-def write(name: str, rows: list[dict[str, str | int]]) -> None:
-    """Commit a table beside the campaigns."""
+def write(name: str, rows: list[Row]) -> None:
+    """Replace the rows of the measured settings in a committed table."""
+    path, measured = RESULTS / name, {(r["world"], r["rewards"]) for r in rows}
+    old: list[Row] = []
+    if path.is_file():
+        with path.open(encoding="utf-8", newline="") as file:
+            old = [dict(r) for r in csv.DictReader(file) if (r["world"], r["rewards"]) not in measured]
     RESULTS.mkdir(exist_ok=True)
-    with (RESULTS / name).open("w", encoding="utf-8", newline="") as file:
+    with path.open("w", encoding="utf-8", newline="") as file:
         writer = csv.DictWriter(file, list(rows[0]), lineterminator="\n")
         writer.writeheader()
-        writer.writerows(rows)
+        writer.writerows([*old, *rows])
 
 
-def main(quick: bool) -> None:
-    """Print the study; the full one rewrites its committed tables."""
-    sizes, held = study(QUICK if quick else FULL)
-    if not quick:
-        write("constants_study.csv", sizes)
-        write("constants_containment.csv", held)
+def main(arguments: list[str]) -> None:
+    """Print the study of the worlds named, or of all; the full one rewrites their rows as soon as it has them."""
+    quick, named = "--quick" in arguments, [a for a in arguments if a != "--quick"]
+    for world, rewards in (*SETTINGS, *ESTIMATED):
+        if not named or world in named:
+            sizes, held = study(world, rewards, QUICK if quick else FULL)
+            if not quick:
+                write("constants_study.csv", sizes)
+                write("constants_containment.csv", held)
 
 
 if __name__ == "__main__":
-    main("--quick" in sys.argv[1:])
+    main(sys.argv[1:])

@@ -13,10 +13,12 @@ from pipeline.environments.count_tables import sample_count_tables
 from pipeline.environments.riverswim import riverswim
 from pipeline.mdp.model import TabularMDP, stationary_mdp
 from pipeline.mdp.planning import optimal_values, policy_value
-from pipeline.statistics.calibration import reward_lattice
+from pipeline.privacy.release import Mechanism
+from pipeline.statistics.calibration import Ask, count_mechanisms, reward_lattice
 from pipeline.statistics.counts import Counts
 
 Array = NDArray[np.float64]
+_MECHANISMS: dict[tuple[str, str, str], tuple[Mechanism, ...]] = {}
 
 
 @dataclass(frozen=True)
@@ -42,6 +44,13 @@ class Setting:
     def even(self) -> float:
         """Value of the uniform policy."""
         return policy_value(self.mdp, np.full(self.mdp.shape, 1 / self.mdp.shape[2]))
+
+    def mechanisms(self, ask: Ask) -> tuple[Mechanism, ...]:
+        """What a release of these tables draws; computed once for all draws of a kind of world."""
+        key = (self.name, self.card.reward.kind, repr(ask))
+        if key not in _MECHANISMS:
+            _MECHANISMS[key] = count_mechanisms(self.card, ask)
+        return _MECHANISMS[key]
 
     def counts(self, episodes: int, rng: np.random.Generator) -> Counts:
         """Exact tables of a fresh log; reward sums on the card's lattice where rewards are estimated."""

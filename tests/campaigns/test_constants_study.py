@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ from pipeline.mdp.planning import policy_value
 from pipeline.mdp.policy import Policy
 from pipeline.statistics.counts import PrivateCounts, private_counts
 from tests.campaigns import constants_study
-from tests.campaigns.constants_methods import CANDIDATES, FAILURE, PRESETS, Draw
+from tests.campaigns.constants_methods import CANDIDATES, FAILURE, PRESETS, Draw, Method
 from tests.campaigns.constants_refinements import pooled_steps, shared_steps, whole_policy_interval
 from tests.campaigns.constants_study import (
     CHECKED,
@@ -23,10 +24,17 @@ from tests.campaigns.constants_study import (
     Grid,
     losses,
     measure,
+    methods_of,
     smallest,
     study,
+    write,
 )
 from tests.campaigns.constants_worlds import Setting, setting
+
+
+def name_of(x: Method | dict[str, str | int]) -> str:
+    return x.name if isinstance(x, Method) else str(x["method"])
+
 
 METHODS = {m.name: m for m in (*PRESETS, *CANDIDATES)}
 
@@ -83,14 +91,21 @@ def test_the_interval_of_a_policy_fixed_beforehand_holds_and_a_third_of_it_does_
 
 
 def test_the_study_prints_every_method(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
-    monkeypatch.setattr(constants_study, "SETTINGS", (("riverswim", "table"),))
-    monkeypatch.setattr(constants_study, "ESTIMATED", (("riverswim", "estimate"),))
-    monkeypatch.setattr(constants_study, "CHECKED", {"riverswim": (100,)})
-    sizes, held = study(Grid((100, 1000), 1, 2))
-    printed = capsys.readouterr().out
-    assert {r["method"] for r in sizes} == {r["method"] for r in held} == set(METHODS)
-    assert {r["rewards"] for r in sizes} == {"table", "estimate"}
-    assert all(name in printed for name in METHODS)
+    monkeypatch.setitem(constants_study.CHECKED, "riverswim", (100,))
+    for rewards in ("table", "estimate"):
+        expected = set(map(name_of, methods_of(rewards)))
+        sizes, held = study("riverswim", rewards, Grid((100, 1000), 1, 2))
+        assert set(map(name_of, sizes)) == set(map(name_of, held)) == expected
+        printed = capsys.readouterr().out
+        assert all(name in printed for name in expected)
+
+
+def test_new_rows_replace_those_of_their_setting_only(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    monkeypatch.setattr(constants_study, "RESULTS", tmp_path / "new")
+    row = {"world": "a", "rewards": "table", "method": "m", "learns": 1}
+    for change in ({}, {"world": "b"}, {"learns": 2}):
+        write("t.csv", [row | change])
+    assert (tmp_path / "new/t.csv").read_text() == "world,rewards,method,learns\nb,table,m,1\na,table,m,2\n"
 
 
 def rows(name: str) -> list[dict[str, str]]:
@@ -99,10 +114,9 @@ def rows(name: str) -> list[dict[str, str]]:
 
 
 def test_the_committed_tables_have_every_method():
-    for world, rewards in SETTINGS:
+    for world, rewards in SETTINGS + ESTIMATED:
         here = [r for r in rows("constants_study.csv") if (r["world"], r["rewards"]) == (world, rewards)]
-        assert {r["method"] for r in here} == set(METHODS)
-    assert len({(r["world"], r["rewards"]) for r in rows("constants_study.csv")}) == len(SETTINGS + ESTIMATED)
+        assert [r["method"] for r in here] == list(map(name_of, methods_of(rewards)))
     assert all(int(r["draws"]) >= 100 for r in rows("constants_containment.csv"))
 
 
