@@ -19,6 +19,7 @@ from flows.recipe import Recipe
 from flows.shelf import Home
 from pipeline.card import Card
 from pipeline.curate import Curated, one_at_a_time
+from pipeline.environments.registry import WORLD_ARRAYS, WORLD_FILE
 from pipeline.ledger.certificate import NOT_COVERED, assumptions, certificate, guarantee
 from pipeline.ledger.chain import BudgetError, Entry, canonical
 from pipeline.mdp.policy import Policy
@@ -210,7 +211,7 @@ def setting_key(card: Card, recipe: Recipe) -> dict[str, str]:
 
 def setting_hash(card: Card, recipe: Recipe) -> str:
     """Of all that moves an interval but the draws and the seed of ties: another setting is another measurement."""
-    world = card.folder / "world.npz"
+    world, told = card.folder / WORLD_ARRAYS, card.folder / WORLD_FILE
     parts = [
         [describe_mechanism(m) for m in privatizer(card, recipe.ask()).mechanisms],
         recipe.planner.model_dump(mode="json", exclude={"seed"}),
@@ -219,6 +220,7 @@ def setting_hash(card: Card, recipe: Recipe) -> str:
         card.domain_hash(),
         card.unit.users_public,
         sha256_file(world) if world.is_file() else None,
+        *([sha256_file(told)] if told.is_file() else []),
     ]
     return hashlib.sha256(canonical(parts).encode()).hexdigest()[:24]
 

@@ -81,16 +81,20 @@ def binned_process(
     by_state, by_action = np.eye(S)[labels], np.eye(A)[declared_actions(card, world)]
 
     visits = occupancies(world.mdp(H), _probabilities(world, behaviour, H))[:, live]
-    visits = visits.sum(0, keepdims=True) if pooled else visits
-    onto = (world.transition @ by_state)[live]
+    onto = (world.transition @ by_state)[..., live, :, :]
+    mean = world.expected_reward[..., live, :]
+    if pooled and world.stationary:
+        # one product instead of H
+        visits = visits.sum(0, keepdims=True)
 
     def fold(x: Array) -> Array:
         """Sum (G, S_live, A_raw, k) over the raw states and actions of each label: (G, L, A, k)."""
-        return np.einsum("gsak,sl,ab->glbk", x, by_state[live, :L], by_action, optimize=True)
+        folded = np.einsum("gsak,sl,ab->glbk", x, by_state[live, :L], by_action, optimize=True)
+        return folded.sum(0, keepdims=True) if pooled and not world.stationary else folded
 
     n_sas = fold(visits[..., None] * onto)
     n_sa = n_sas.sum(-1)
-    r_sa = fold((visits * world.expected_reward[live])[..., None])[..., 0]
+    r_sa = fold((visits * mean)[..., None])[..., 0]
     seen = n_sa > 0
 
     P = np.broadcast_to(np.eye(S)[:, None], (len(n_sa), S, A, S)).copy()
@@ -131,6 +135,13 @@ def truth(card: Card, world: World, behaviour: str | Array, policy: Policy) -> d
         "v_behavior": policy_value(mdp, _probabilities(world, behaviour, H)),
         "v_uniform": policy_value(mdp, world.behaviours("uniform", H)),
     }
+
+
+def world_values(world: World, horizon: int) -> dict[str, float]:
+    """Exact values of one episode: ``optimal``, then each of the world's logging policies, by dynamic programming."""
+    mdp = world.mdp(horizon)
+    known = {name: policy_value(mdp, world.behaviours(name, horizon)) for name in world.policies}
+    return {"optimal": float(mdp.start @ optimal_values(mdp)[1][0]), **known}
 
 
 def best_bin_policy(card: Card, world: World, behaviour: str | Array, dynamics: Dynamics | None = None) -> Array:

@@ -19,6 +19,9 @@ _DRAWS, _INSIDE = 100, 0.95
 def dataset_facts(card: Card, snapshot: int) -> dict[str, Any]:
     """What is declared about the data; nothing counted."""
     d, u, r = card.domain, card.unit, card.reward
+    told: dict[str, Any] = {} if d.start == "released" else {"start_declared": dict(d.start)}
+    if r.table is not None:
+        told["reward_table"] = r.table
     return {
         "name": card.name,
         "kind": card.kind,
@@ -39,6 +42,7 @@ def dataset_facts(card: Card, snapshot: int) -> dict[str, Any]:
         "reward_range": list(r.range),
         "reward_unit": r.unit,
         "reward_total": r.total,
+        **told,
         "snapshot": snapshot,
     }
 

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from scipy.optimize import linprog
 
 from pipeline.card import Card, load_card
+from pipeline.environments.random_tabular import random_tabular
 from pipeline.environments.registry import load_world
 from pipeline.environments.riverswim import riverswim
 from pipeline.environments.world import World
@@ -192,3 +193,43 @@ def test_lift_refuses_another_shape_and_an_action_the_world_lacks(river_card: Ca
     card = river_card(actions={"left": [0], "right": [1], "dive": [2]})
     with pytest.raises(ValueError, match="no action for a label"):
         lift(np.full((2, 6, 3), 1 / 3), riverswim(), card)
+
+
+def test_a_step_dependent_world_has_its_true_value_in_its_per_step_process(make_card: Callable[..., Card]):
+    world = random_tabular(5, 2, 6, seed=2, successors=2, reward="last")
+    states, actions = {"column": "state", "labels": 5}, {"column": "action", "labels": 2}
+    card = make_card(domain={"horizon": 6, "states": states, "actions": actions}, reward={"range": [0, 1]})
+    policy = random_policy(np.random.default_rng(1), (6, 5, 2))
+    t = truth(card, world, "uniform", policy)
+    assert t["v_policy_model"] == pytest.approx(t["v_policy"], abs=1e-12) and t["v_policy"] > 0
+    d, naive = world.start.copy(), 0.0
+    for h in range(6):
+        joint = d[:, None] * policy.probabilities[h]
+        naive += float((joint * world.visit_reward[h]).sum())
+        d = np.einsum("sa,sax->x", joint, world.transition[h])
+    assert t["v_policy"] == pytest.approx(naive, abs=1e-12)
+
+
+def test_pooling_a_step_dependent_world_weighs_its_steps_by_their_visits(make_card: Callable[..., Card]):
+    world = random_tabular(4, 2, 3, seed=5, successors=2)
+    states, actions = {"column": "state", "labels": 4}, {"column": "action", "labels": 2}
+    domain = {"horizon": 3, "states": states, "actions": actions, "dynamics": "stationary"}
+    process = binned_process(make_card(domain=domain, reward={"range": [0, 1]}), world, "uniform")
+    d, n_sas, r_sa = world.start.copy(), np.zeros((4, 2, 4)), np.zeros((4, 2))
+    for h in range(3):
+        joint = d[:, None] * np.full((4, 2), 0.5)
+        n_sas += joint[..., None] * world.transition[h]
+        r_sa += joint * world.visit_reward[h]
+        d = np.einsum("sa,sax->x", joint, world.transition[h])
+    n_sa = n_sas.sum(-1)
+    seen = n_sa > 0
+    np.testing.assert_allclose(process.transitions[0][seen], n_sas[seen] / n_sa[seen][:, None], atol=1e-12)
+    np.testing.assert_allclose(process.rewards[0][seen], r_sa[seen] / n_sa[seen], atol=1e-12)
+
+
+@pytest.mark.parametrize(("bins", "best"), [("4", 0.7416), ("8", 0.7425), ("32", 0.7450)])
+def test_more_bins_of_the_score_leave_a_little_more_to_learn(icu: tuple[Card, World], bins: str, best: float):
+    card, world = icu
+    values = card.model_dump(mode="json")
+    values["domain"]["states"]["bins"]["edges"] = world.binnings[bins][1]
+    assert best_bin_policy_value(Card.model_validate(values), world, "uniform") == pytest.approx(best, abs=5e-5)

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
-import pyarrow.parquet as pq
 import pytest
 
 from pipeline import simulate
-from pipeline.card import OTHER, Card, CardError, load_card
+from pipeline.card import OTHER, Card
 from pipeline.environments.riverswim import riverswim
 from pipeline.environments.world import World
-from pipeline.simulate import regenerate, sample_counts, sample_log, write_log
+from pipeline.simulate import sample_counts, sample_log
 
 SHELF = Path(__file__).resolve().parents[1] / "datasets"
 
@@ -173,64 +171,3 @@ def test_simulated_counts_are_marked_synthetic_even_for_a_real_card(make_card: C
         domain={"horizon": 2, "states": {"column": "state", "labels": 6}, "actions": {"column": "action", "labels": 2}},
     )
     assert sample_counts(card, riverswim(), "uniform", 5, np.random.default_rng(0)).data_kind == "synthetic"
-
-
-def test_a_written_log_tells_the_next_state_on_an_episodes_last_row_only(tmp_path: Path):
-    world = ward()
-    rows = sample_log(world, "uniform", 3, 500, np.random.default_rng(4))
-    files = write_log(world, rows, tmp_path, users_per_file=200)
-    assert [f.name for f in files] == [f"episodes-{i:04d}.parquet" for i in range(3)]
-    log = [row for f in files for row in pq.read_table(f).to_pylist()]
-    assert len(log) == len(rows.user)
-    assert set(log[0]) == {
-        "user_id", "episode_id", "step", "state", "score", "action", "reward", "next_state", "next_score"
-    }  # fmt: skip
-    for i, row in enumerate(log):
-        after = int(rows.next_state[i])
-        ended, cut = rows.last[i] and after in world.ends, rows.last[i] and after not in world.ends
-        assert row["next_state"] == (world.ends[after] if ended else world.raw_labels[after] if cut else None)
-        assert row["next_score"] == (world.bin_values["score"][after] if cut else None)
-        assert (row["user_id"], row["step"], row["state"]) == (rows.user[i], rows.step[i], rows.state[i])
-        assert row["score"] == world.bin_values["score"][row["state"]] and row["reward"] == rows.reward[i]
-
-
-def test_where_episodes_never_end_early_every_row_tells_its_next_state(tmp_path: Path):
-    rows = sample_log(riverswim(), "uniform", 4, 50, np.random.default_rng(4))
-    log = pq.read_table(write_log(riverswim(), rows, tmp_path)[0])
-    assert log["next_state"].to_pylist() == rows.next_state.tolist()
-
-
-def test_the_same_seed_writes_the_same_bytes_and_another_does_not(tmp_path: Path):
-    def digest(seed: int, folder: str) -> str:
-        rows = sample_log(ward(), "uniform", 8, 100, np.random.default_rng(seed))
-        return hashlib.sha256(write_log(ward(), rows, tmp_path / folder)[0].read_bytes()).hexdigest()
-
-    assert digest(1, "a") == digest(1, "b") != digest(2, "c")
-
-
-@pytest.mark.parametrize("name", ["riverswim", pytest.param("icu_sepsis", marks=pytest.mark.slow)])
-def test_a_shipped_log_regenerates_byte_for_byte(name: str, tmp_path: Path):
-    card = load_card(SHELF / name / "card.toml")
-    files = regenerate(card, tmp_path)
-    assert [f.name for f in files] == [f.name for f in card.source_files()]
-    for new, shipped in zip(files, card.source_files(), strict=True):
-        # another pyarrow may write other bytes, never other rows
-        assert pq.read_table(new).equals(pq.read_table(shipped))
-        if pq.read_metadata(new).created_by == pq.read_metadata(shipped).created_by:
-            digest = hashlib.sha256(new.read_bytes()).hexdigest()
-            assert digest == hashlib.sha256(shipped.read_bytes()).hexdigest()
-            assert digest in (card.folder / "README.md").read_text(encoding="utf-8")
-
-
-@pytest.mark.parametrize("name", ["riverswim", "icu_sepsis"])
-def test_a_shipped_log_holds_the_declared_users_and_stays_small(name: str):
-    card = load_card(SHELF / name / "card.toml")
-    size = sum(f.stat().st_size for f in card.source_files())
-    users = pq.read_table(card.source_files()[0], columns=["user_id"])["user_id"]
-    assert len(users.unique()) == card.unit.users_public
-    assert size < {"riverswim": 1e6, "icu_sepsis": 4e6}[name]
-
-
-def test_only_shipped_logs_can_be_regenerated(make_card: Callable[..., Card], tmp_path: Path):
-    with pytest.raises(CardError, match="no simulated log 'tiny' is shipped; there are: icu_sepsis, riverswim"):
-        regenerate(make_card(), tmp_path)

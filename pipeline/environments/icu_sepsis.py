@@ -23,6 +23,12 @@ from pipeline.card import CardError
 from pipeline.environments.world import World
 
 _ENDS = {713: "died", 714: "survived", 715: "end"}
+# SOFA points at which bins begin: public knowledge of the score, not taken from a log
+SOFA_EDGES: dict[str, list[float]] = {
+    "4": [4, 7, 10],
+    "8": [2, 4, 6, 8, 10, 12, 14],
+    "32": [k / 2 for k in range(3, 34)],
+}
 
 
 def load_icu_sepsis(path: Path) -> World:
@@ -64,4 +70,5 @@ def load_icu_sepsis(path: Path) -> World:
         bin_values={"sofa": sofa.astype(np.float32).astype(np.float64)},
         ends=_ENDS,
         policies={"uniform": np.full((S, A), 1 / A), "clinician": clinician},
+        binnings={name: ("sofa", edges) for name, edges in SOFA_EDGES.items()},
     )

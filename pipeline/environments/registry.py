@@ -2,38 +2,70 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from pipeline.card import CardError
+from pipeline.environments.from_gymnasium import from_gymnasium
 from pipeline.environments.icu_sepsis import load_icu_sepsis
-from pipeline.environments.riverswim import riverswim
+from pipeline.environments.random_tabular import icu_like, random_tabular
+from pipeline.environments.riverswim import riverswim, riverswim_homogeneous, riverswim_inhomogeneous
 from pipeline.environments.world import World
+from pipeline.toml import read_toml
 
-WORLDS = ("icu_sepsis", "riverswim")
+# what a simulated log keeps beside its card: the world's name, its parameters, the logging policy
+WORLD_FILE = "world.toml"
+WORLD_ARRAYS = "world.npz"
+GYMNASIUM = "gymnasium:"
+
+_BUILT: Mapping[str, Callable[..., World]] = {
+    "riverswim": riverswim,
+    "riverswim_homogeneous": riverswim_homogeneous,
+    "riverswim_inhomogeneous": riverswim_inhomogeneous,
+    "random": random_tabular,
+    "icu_like": icu_like,
+}
+WORLDS = ("icu_sepsis", *_BUILT)
 
 
 def load_world(name: str, folder: Path, **params: Any) -> World:
-    """A world by name.
+    """A world by name: one of :data:`WORLDS`, or ``gymnasium:ID``.
 
     Parameters
     ----------
     folder
-        The dataset's folder on the shelf; a world's file is looked for there, then in the folder ``name`` beside it.
+        The dataset's folder; a world's file is looked for there, then in the folder ``name`` beside it.  Where
+        ``world.toml`` there describes this world and no ``params`` are given, its parameters are taken.
     params
-        RiverSwim: ``states``, ``left_reward``, ``right_reward``.
+        Arguments of the world's function, e.g. RiverSwim's ``states``, ``left_reward``, ``right_reward``.
 
     Raises
     ------
     CardError
         If there is no such world, a parameter is unknown, or its file is missing.
     """
-    if name not in WORLDS:
-        raise CardError(f"no world {name!r}; there are: {', '.join(WORLDS)}")
+    if name not in WORLDS and not name.startswith(GYMNASIUM):
+        raise CardError(f"no world {name!r}; there are: {', '.join(WORLDS)}, and {GYMNASIUM}ID, e.g. FrozenLake-v1")
+    chosen = params or _described(name, folder)
     try:
-        if name == "riverswim":
-            return riverswim(**params)
-        beside = [folder / "world.npz", folder.parent / name / "world.npz"]
-        return load_icu_sepsis(next((p for p in beside if p.is_file()), beside[0]), **params)
+        if name.startswith(GYMNASIUM):
+            return from_gymnasium(name.removeprefix(GYMNASIUM), **chosen)
+        if name in _BUILT:
+            return _BUILT[name](**chosen)
+        return load_icu_sepsis(arrays_file(name, folder), **chosen)
     except (TypeError, ValueError) as e:
         raise CardError(f"world {name}: {e}") from None
+
+
+def arrays_file(name: str, folder: Path) -> Path:
+    """Where a world's arrays lie: in the dataset's folder, else in the folder ``name`` beside it."""
+    beside = [folder / WORLD_ARRAYS, folder.parent / name / WORLD_ARRAYS]
+    return next((p for p in beside if p.is_file()), beside[0])
+
+
+def _described(name: str, folder: Path) -> dict[str, Any]:
+    """Parameters that the world file of a simulated log holds for this world."""
+    path = folder / WORLD_FILE
+    facts = read_toml(path) if path.is_file() else {}
+    return dict(facts.get("params", {})) if facts.get("name") == name else {}

@@ -2,39 +2,56 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.card import Card, CardError
-from pipeline.mdp.model import TabularMDP, stationary_mdp
+from pipeline.mdp.model import TabularMDP
+from pipeline.mdp.planning import greedy, optimal_values
 
 Array = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
+# steps of an episode where neither the world nor its user says
+USUAL_HORIZON = 20
+_NEAR_OPTIMAL = re.compile(r"near-optimal-(\d*\.?\d+)")
+
 
 @dataclass(frozen=True)
 class World:
-    """A time-homogeneous tabular world over S raw states and A raw actions.
+    """A tabular world over S raw states and A raw actions, the same at every step or one for each of H steps.
 
     Parameters
     ----------
     transition
-        ``(S, A, S)``, rows sum to 1.
+        ``(S, A, S)``, or ``(H, S, A, S)`` where the step matters; rows sum to 1.
     visit_reward, entry_reward
-        ``(S, A)`` and ``(S,)``, reward units: a step from s by a into s' pays ``visit[s, a] + entry[s']``.
+        ``(S, A)`` or ``(H, S, A)``, and ``(S,)``, reward units: a step from s by a into s' pays
+        ``visit[s, a] + entry[s']``.
     start
         ``(S,)`` distribution of the first state.
     raw_labels
-        Text of each raw state, as a log's state column holds it; raw actions are ``"0" .. "A-1"``.
+        Text of each raw state, as a log's state column holds it.  Two raw states may share a label (a state entered at
+        two prices is two raw states), and then behave alike from there on.
     bin_values
         Numeric columns that a card may bin by, each ``(S,)`` and exactly representable as float32.
+    binnings
+        Name -> (column, edges): the ways to bin that the definition offers, the usual one first; none: no bins.
     ends
         Terminal raw state -> the end label a card knows it by; an episode stops on entering one.
     policies
-        Name -> probabilities ``(S, A)`` of a stationary logging policy.
+        Name -> probabilities ``(S, A)`` or ``(H, S, A)`` of a logging policy.
+    action_labels
+        Text of each raw action; empty: ``"0" .. "A-1"``.
+    horizon
+        H where the definition fixes it; None where episodes may be cut anywhere.
+    lattice, most
+        Where ``lattice = (low, unit)`` is given, rewards are means: a step pays one of the two points low + k unit
+        beside it, at random.  ``most`` then cuts what an episode may pay in sum.
     """
 
     name: str
@@ -46,11 +63,26 @@ class World:
     bin_values: Mapping[str, Array]
     ends: Mapping[int, str]
     policies: Mapping[str, Array]
+    action_labels: list[str] = field(default_factory=list[str])
+    horizon: int | None = None
+    binnings: Mapping[str, tuple[str, list[float]]] = field(default_factory=dict[str, tuple[str, list[float]]])
+    lattice: tuple[float, float] | None = None
+    most: float | None = None
+
+    def __post_init__(self) -> None:
+        depends = {len(x) for x, axes in ((self.transition, 4), (self.visit_reward, 3)) if x.ndim == axes}
+        if depends - {self.horizon}:
+            raise ValueError(f"world {self.name}: step-dependent arrays need horizon = {max(depends)}")
 
     @property
     def shape(self) -> tuple[int, int]:
         """(S, A), raw."""
-        return len(self.start), self.transition.shape[1]
+        return len(self.start), self.transition.shape[-2]
+
+    @property
+    def stationary(self) -> bool:
+        """Whether no step differs from another."""
+        return self.transition.ndim == 3 and self.visit_reward.ndim == 2
 
     @property
     def terminal(self) -> NDArray[np.bool_]:
@@ -58,25 +90,61 @@ class World:
         return np.isin(np.arange(len(self.start)), list(self.ends))
 
     @property
+    def actions(self) -> list[str]:
+        """Text of each raw action."""
+        return self.action_labels or [str(a) for a in range(self.shape[1])]
+
+    @property
     def expected_reward(self) -> Array:
-        """``(S, A)`` mean reward of one step."""
+        """``(S, A)`` or ``(H, S, A)`` mean reward of one step."""
         return self.visit_reward + self.transition @ self.entry_reward
 
+    def steps(self, horizon: int | None = None) -> int:
+        """The horizon: the asked one, else the world's own, else 20.
+
+        Raises
+        ------
+        CardError
+            If the world is defined for another horizon.
+        """
+        if horizon is not None and self.horizon is not None and horizon != self.horizon:
+            raise CardError(f"world {self.name}: is defined for a horizon of {self.horizon} steps, not {horizon}")
+        return horizon or self.horizon or USUAL_HORIZON
+
     def mdp(self, horizon: int) -> TabularMDP:
-        """The world cut at ``horizon`` steps; broadcast views, nothing is copied per step."""
-        return stationary_mdp(self.transition, self.expected_reward, self.start, horizon)
+        """The world cut at ``horizon`` steps; broadcast views where the steps are alike, nothing is copied.
+
+        Raises
+        ------
+        CardError
+            If the world is defined for another horizon.
+        """
+        H, (S, A) = self.steps(horizon), self.shape  # noqa: N806
+        reward = np.broadcast_to(self.expected_reward, (H, S, A))
+        return TabularMDP(np.broadcast_to(self.transition, (H, S, A, S)), reward, self.start)
 
     def behaviours(self, name: str, horizon: int) -> Array:
-        """Logging policy ``(H, S, A)`` by name, a broadcast view.
+        """Logging policy ``(H, S, A)`` by name, a broadcast view where the steps are alike.
+
+        Besides :attr:`policies` every world knows ``near-optimal-E``: the optimal action, but uniform with probability
+        E.
 
         Raises
         ------
         CardError
             If the world has no policy of that name.
         """
-        if name not in self.policies:
-            raise CardError(f"world {self.name}: no behaviour {name!r}; there are: {', '.join(self.policies)}")
-        return np.broadcast_to(self.policies[name], (horizon, *self.shape))
+        shape = (self.steps(horizon), *self.shape)
+        if name in self.policies:
+            return np.broadcast_to(self.policies[name], shape)
+        explore = _NEAR_OPTIMAL.fullmatch(name)
+        if explore is None or float(explore[1]) > 1:
+            known = ", ".join(self.policies)
+            raise CardError(
+                f"world {self.name}: no behaviour {name!r}; there are: {known}, and near-optimal-E with E from 0 to 1"
+            )
+        share = float(explore[1])
+        return (1 - share) * greedy(optimal_values(self.mdp(horizon))[0]) + share / shape[-1]
 
 
 def declared_states(card: Card, world: World) -> Ints:
@@ -119,8 +187,8 @@ def declared_actions(card: Card, world: World) -> Ints:
     """
     actions, raw = card.domain.actions, card.domain.actions.raw_labels()
     other = len(card.domain.action_labels) - 1 if actions.other else -1
-    index = np.array([raw.get(str(a), other) for a in range(world.shape[1])], dtype=np.int64)
+    index = np.array([raw.get(a, other) for a in world.actions], dtype=np.int64)
     if (index < 0).any():
-        missing = [str(a) for a in np.flatnonzero(index < 0)]
+        missing = [world.actions[a] for a in np.flatnonzero(index < 0)]
         raise CardError(f"{card.name}: domain.actions has no label for the actions {missing[:5]} of world {world.name}")
     return index

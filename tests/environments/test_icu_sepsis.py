@@ -11,6 +11,7 @@ import pytest
 from pipeline.card import CardError
 from pipeline.environments.icu_sepsis import load_icu_sepsis
 from pipeline.environments.world import World
+from pipeline.evaluate import world_values
 from pipeline.mdp.planning import optimal_values, policy_value
 
 FILE = Path(__file__).resolve().parents[2] / "datasets" / "icu_sepsis" / "world.npz"
@@ -26,6 +27,15 @@ def test_values_at_twenty_steps_are_the_reference_values(icu: World):
     assert mdp.start @ optimal_values(mdp)[1][0] == pytest.approx(0.7922, abs=5e-5)
     assert policy_value(mdp, icu.behaviours("clinician", 20)) == pytest.approx(0.6920, abs=5e-5)
     assert policy_value(mdp, icu.behaviours("uniform", 20)) == pytest.approx(0.6854, abs=5e-5)
+
+
+@pytest.mark.parametrize(
+    ("horizon", "optimal", "clinician", "uniform"),
+    [(10, 0.6364, 0.5292, 0.5218), (20, 0.7922, 0.6920, 0.6854), (30, 0.8420, 0.7499, 0.7455)],
+)
+def test_values_at_other_horizons_too(icu: World, horizon: int, optimal: float, clinician: float, uniform: float):
+    values = world_values(icu, horizon)
+    assert values == pytest.approx({"optimal": optimal, "clinician": clinician, "uniform": uniform}, abs=5e-5)
 
 
 def test_expected_reward_is_that_of_the_files_own_reward_array(icu: World):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +13,7 @@ from pipeline.card import Card, CardError, load_card
 from pipeline.environments.registry import WORLDS, load_world
 from pipeline.environments.riverswim import riverswim
 from pipeline.environments.world import declared_actions, declared_states
+from pipeline.mdp.planning import optimal_values, policy_value
 
 SHELF = Path(__file__).resolve().parents[2] / "datasets"
 
@@ -24,7 +26,7 @@ def domain(states: dict[str, object], actions: object = 2) -> dict[str, object]:
     }
 
 
-@pytest.mark.parametrize("name", WORLDS)
+@pytest.mark.parametrize("name", ["icu_sepsis", "riverswim"])
 def test_every_world_loads_from_the_shelf_and_its_card_covers_it(name: str):
     card = load_card(SHELF / name / "card.toml")
     world = load_world(name, card.folder)
@@ -83,3 +85,39 @@ def test_a_wrong_world_is_a_card_error_that_names_it(tmp_path: Path, name: str, 
 def test_an_unknown_behaviour_is_a_card_error_that_names_the_known_ones():
     with pytest.raises(CardError, match=r"no behaviour 'clinician'; there are: uniform, right-0\.8"):
         riverswim().behaviours("clinician", 3)
+
+
+@pytest.mark.parametrize("name", [n for n in WORLDS if n != "icu_sepsis"])
+def test_every_built_world_is_a_process_with_logging_policies(name: str, tmp_path: Path):
+    world = load_world(name, tmp_path)
+    H = world.steps()
+    assert world.mdp(H).horizon == H and "uniform" in world.policies
+    for behaviour in (*world.policies, "near-optimal-0.3"):
+        np.testing.assert_allclose(world.behaviours(behaviour, H).sum(-1), 1, atol=1e-12)
+
+
+def test_near_optimal_is_optimal_but_for_its_share_of_chance():
+    mdp = riverswim().mdp(20)
+    best = optimal_values(mdp)[1][0, 0]
+    values = [policy_value(mdp, riverswim().behaviours(f"near-optimal-{e}", 20)) for e in ("0", "0.3", "1.0")]
+    assert values[0] == pytest.approx(best) and values[0] > values[1] > values[2]
+    np.testing.assert_allclose(riverswim().behaviours("near-optimal-1", 20), 0.5)
+    np.testing.assert_allclose(riverswim().behaviours("near-optimal-0.3", 20).min(), 0.15)
+
+
+@pytest.mark.parametrize("name", ["near-optimal-1.5", "near-optimal-", "near-optimal--1", "optimal"])
+def test_a_share_beyond_one_is_no_behaviour(name: str):
+    with pytest.raises(CardError, match="near-optimal-E with E from 0 to 1"):
+        riverswim().behaviours(name, 3)
+
+
+def test_step_dependent_arrays_need_their_horizon():
+    with pytest.raises(ValueError, match="need horizon = 6"):
+        replace(load_world("riverswim_inhomogeneous", Path()), horizon=None)
+
+
+def test_a_world_file_beside_a_card_gives_the_parameters(tmp_path: Path):
+    (tmp_path / "world.toml").write_text('name = "riverswim"\n[params]\nstates = 4\n')
+    assert load_world("riverswim", tmp_path).shape == (4, 2)
+    assert load_world("riverswim", tmp_path, states=5).shape == (5, 2)
+    assert load_world("riverswim_homogeneous", tmp_path).shape == (3, 2)
