@@ -63,7 +63,7 @@ def test_gaussian_law_is_accepted_and_thirty_percent_off_rejected(route, varianc
     assert not fits_gaussian(drawn, variance, 0.7) and not fits_gaussian(drawn, variance, 1.3)
 
 
-@pytest.mark.parametrize("variance", [Fraction(1, 100), Fraction(22, 7), Fraction(10**12), Fraction(2**80)])
+@pytest.mark.parametrize("variance", [Fraction(1, 9), Fraction(22, 7), Fraction(10**12), Fraction(2**80)])
 def test_rejection_serves_any_rational_variance_without_overflow(variance):
     drawn = gaussian_by_rejection(Words(), 40_000, variance)
     if variance > 10**6:
@@ -112,13 +112,7 @@ def cut_tail(n):
     return drawn[np.abs(drawn) <= 25][:n]
 
 
-def quick_first(n):
-    """Keeps whatever settles first: the candidates with a small exponent are favoured."""
-    drawn = np.concatenate([gaussian_by_rejection(Words(), 2 * n, TEN)])
-    return drawn[np.argsort(np.abs(drawn) > 20, kind="stable")][:n]
-
-
-@pytest.mark.parametrize("broken", [half_variance, laplace_tail, cut_tail, quick_first])
+@pytest.mark.parametrize("broken", [half_variance, laplace_tail, cut_tail])
 def test_a_broken_twin_is_caught(broken):
     assert not fits_gaussian(broken(10**5), TEN)
 
@@ -165,10 +159,8 @@ def test_reused_words_are_caught(monkeypatch):
 
 
 def fits_independent(draws):
-    pairs = draws.reshape(-1, 2) > 0
-    return stats.chi2_contingency(np.array([np.bincount(2 * pairs[:, 0] + pairs[:, 1], minlength=4)]).reshape(2, 2))[
-        1
-    ] > (THRESHOLD)
+    first, second = (draws.reshape(-1, 2) > 0).T
+    return stats.chi2_contingency(np.bincount(2 * first + second, minlength=4).reshape(2, 2)).pvalue > THRESHOLD
 
 
 def test_pure_draws_never_use_the_table(monkeypatch):
@@ -227,7 +219,8 @@ def test_ties_of_the_geometric_are_settled_by_more_bits():
     assert list(rejection.geometric(Script(e1, 0), 1)) == [1]
     assert list(rejection.geometric(Script(e1, 2**64 - 1), 1)) == [0]
     assert list(rejection.geometric(Script(e1 - 1, e1 + 1), 2)) == [1, 0]
-    assert rejection.geometric(Script(0, 0, 1), 1)[0] > 88
+    # 2^40 / 2^192 lies between exp(-106) and exp(-105)
+    assert list(rejection.geometric(Script(0, 0, 2**40), 1)) == [105]
 
 
 @pytest.mark.parametrize("whole", [1, 3, 1000, 2**42 - 1, 2**42, 2**42 + 5, 2**60, 10**19, 10**30])
