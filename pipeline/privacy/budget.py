@@ -100,6 +100,17 @@ def fraction_of(value: float) -> Fraction:
     return Fraction(str(value))
 
 
+def up(value: Fraction) -> float:
+    """The smallest float at least ``value``: how a cost is printed or stored."""
+    near = float(value)
+    return near if Fraction(near) >= value else math.nextafter(near, math.inf)
+
+
+def down(value: Fraction) -> float:
+    """The largest float at most ``value``: how an allowance is printed or stored."""
+    return -up(-value)
+
+
 def _root(f: Callable[[float], float], low: float, high: float) -> float:
     from scipy.optimize import brentq
 

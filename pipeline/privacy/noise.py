@@ -1,12 +1,14 @@
 """Noise sources: what a privatizer may draw from.
 
-``OsNoise`` is the only source admitted for data registered as real: exact discrete samplers fed by the operating
-system.  ``SeededNoise`` is for simulations; it refuses real data by itself, whatever the caller intended.
+``OsNoise`` (here) and ``FastOsNoise`` (fast_noise.py) are admitted for data registered as real: discrete samplers fed
+by the operating system.  ``SeededNoise`` is for simulations; it draws only for a dataset whose own record says
+synthetic, whatever the caller intended (privacy.md §9).  They are separate types: no flag turns one into another.
 """
 
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from fractions import Fraction
 from functools import cache
 from importlib.metadata import version
@@ -22,14 +24,37 @@ Integers = NDArray[np.int64]
 _LARGEST_DRAW = 2**61
 # largest standard deviation or scale that may be asked for: 2^20 of them still fit below the largest draw
 LARGEST_SCALE = 2**40
+# above this, rounding a float draw changes the law of a simulation by less than one part in 10^9
+_ROUNDED = 20_000
 
 
 class RealDataError(Exception):
     """Something other than operating-system noise was about to touch a dataset registered as real."""
 
 
+class DataHandle(Protocol):
+    """The data that a draw will protect, as a value that carries its own manifest's kind (``Counts``, a world)."""
+
+    @property
+    def data_kind(self) -> str:
+        """``real`` or ``synthetic``, as registered."""
+        ...
+
+
+@dataclass(frozen=True)
+class SimulatedWorld:
+    """Handle of data made up in this process; there is no way to say ``real`` with it."""
+
+    name: str
+
+    @property
+    def data_kind(self) -> str:
+        """Always ``synthetic``."""
+        return "synthetic"
+
+
 class NoiseSource(Protocol):
-    """Exact integer noise.  ``data_kind`` is the registered kind of the data the noise will protect."""
+    """Integer noise.  ``data`` is a handle of what the noise will protect."""
 
     @property
     def name(self) -> str:
@@ -45,12 +70,16 @@ class NoiseSource(Protocol):
         """Raise :class:`RealDataError` where this source may not serve; called before any row is read."""
         ...
 
-    def gaussian(self, size: int, variance: int, data_kind: str) -> Integers:
+    def gaussian(self, size: int, variance: int, data: DataHandle) -> Integers:
         """Discrete Gaussian draws ``(size,)``: P(x) proportional to exp(-x^2 / (2 variance)) on the integers."""
         ...
 
-    def laplace(self, size: int, scale: Fraction, data_kind: str) -> Integers:
-        """Discrete Laplace draws ``(size,)``: P(x) proportional to exp(-|x| / scale) on the integers."""
+    def laplace(self, size: int, scale: Fraction, data: DataHandle) -> Integers:
+        """Discrete Laplace draws ``(size,)``: P(x) proportional to exp(-|x| / scale) on the integers, always exact."""
+        ...
+
+    def tv_bound(self, variance: int) -> Fraction:
+        """How far, in total variation, one Gaussian draw may be from its exact law."""
         ...
 
 
@@ -76,18 +105,22 @@ class OsNoise:
     def admit(self, data_kind: str) -> None:
         """Serves data of every kind."""
 
-    def gaussian(self, size: int, variance: int, data_kind: str) -> Integers:
+    def gaussian(self, size: int, variance: int, data: DataHandle) -> Integers:
         """See :class:`NoiseSource`; the scale is rounded up to the next float (privacy.md §0.1-17)."""
         dp = _opendp()
         # i64, never int: OpenDP's int is 32 bits wide and saturates
         space = dp.vector_domain(dp.atom_domain(T="i64")), dp.l2_distance(T=float)
         return self._draw(dp.m.make_gaussian(*space, scale=gaussian_scale(variance)), size)
 
-    def laplace(self, size: int, scale: Fraction, data_kind: str) -> Integers:
+    def laplace(self, size: int, scale: Fraction, data: DataHandle) -> Integers:
         """See :class:`NoiseSource`; the scale is rounded up to the next float."""
         dp = _opendp()
         space = dp.vector_domain(dp.atom_domain(T="i64")), dp.l1_distance(T="i64")
         return self._draw(dp.m.make_laplace(*space, scale=math.nextafter(float(scale), math.inf)), size)
+
+    def tv_bound(self, variance: int) -> Fraction:
+        """Zero: OpenDP's samplers are exact."""
+        return Fraction(0)
 
     @staticmethod
     def _draw(measurement: Any, size: int) -> Integers:
@@ -117,22 +150,37 @@ class SeededNoise:
     def admit(self, data_kind: str) -> None:
         """Serves synthetic data only."""
         if data_kind != "synthetic":
-            raise RealDataError("seeded noise is for simulations; this dataset is registered as real")
+            raise RealDataError(
+                "seeded noise is for simulations: it draws only for a dataset whose manifest says synthetic; "
+                "this dataset is registered as real"
+            )
 
-    def gaussian(self, size: int, variance: int, data_kind: str) -> Integers:
+    def gaussian(self, size: int, variance: int, data: DataHandle) -> Integers:
         """See :class:`NoiseSource`."""
-        reach = math.ceil(12 * math.sqrt(variance)) + 1
-        support = np.arange(-reach, reach + 1)
-        return self._draw(size, support, np.exp(-(support**2) / (2 * variance)), data_kind)
+        self._admit_handle(data)
+        sd = math.sqrt(variance)
+        if sd > _ROUNDED:
+            return np.rint(self._rng.normal(0.0, sd, size)).astype(np.int64)
+        support = np.arange(-math.ceil(12 * sd) - 1, math.ceil(12 * sd) + 2)
+        return self._draw(size, support, np.exp(-(support**2) / (2 * variance)))
 
-    def laplace(self, size: int, scale: Fraction, data_kind: str) -> Integers:
+    def laplace(self, size: int, scale: Fraction, data: DataHandle) -> Integers:
         """See :class:`NoiseSource`."""
-        reach = math.ceil(40 * scale) + 1
-        support = np.arange(-reach, reach + 1)
-        return self._draw(size, support, np.exp(-np.abs(support) / float(scale)), data_kind)
+        self._admit_handle(data)
+        if scale > _ROUNDED:
+            return np.rint(self._rng.laplace(0.0, float(scale), size)).astype(np.int64)
+        support = np.arange(-math.ceil(40 * scale) - 1, math.ceil(40 * scale) + 2)
+        return self._draw(size, support, np.exp(-np.abs(support) / float(scale)))
 
-    def _draw(self, size: int, support: Integers, weight: NDArray[np.float64], data_kind: str) -> Integers:
-        self.admit(data_kind)
+    def tv_bound(self, variance: int) -> Fraction:
+        """Zero, as of the exact samplers it stands for: it is not private at all, and nothing is claimed."""
+        return Fraction(0)
+
+    def _admit_handle(self, data: DataHandle) -> None:
+        # a word typed by the caller is no manifest: only a handle that carries its kind will do
+        self.admit(getattr(data, "data_kind", "real"))
+
+    def _draw(self, size: int, support: Integers, weight: NDArray[np.float64]) -> Integers:
         cdf = np.cumsum(weight / weight.sum())
         index = np.searchsorted(cdf, self._rng.random(size), side="right")
         return support[np.minimum(index, len(support) - 1)].astype(np.int64)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from types import MappingProxyType
 
@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.privacy.budget import rho_of_pure
+from pipeline.privacy.noise import NoiseSource
 
 Integers = NDArray[np.int64]
 
@@ -21,7 +22,8 @@ class Mechanism:
     """One noisy table: fixed before any row is read.
 
     ``l2_squared`` and ``l1`` are replace-one sensitivities in integer units; ``variance`` (Gaussian) or ``scale``
-    (Laplace) is what is drawn; both None means no noise at all (simulation only).
+    (Laplace) is what is drawn; both None means no noise at all (simulation only).  ``delta_slack`` is what the sampler
+    adds to delta because its draws are not quite of that law: 0 for exact samplers.
     """
 
     table: str
@@ -32,6 +34,7 @@ class Mechanism:
     rule: str
     variance: int | None = None
     scale: Fraction | None = None
+    delta_slack: Fraction = Fraction(0)
 
     @property
     def name(self) -> str:
@@ -79,6 +82,29 @@ def total_epsilon(mechanisms: tuple[Mechanism, ...]) -> Fraction | None:
     return None if None in parts else sum((p for p in parts if p is not None), Fraction(0))
 
 
+def total_delta_slack(mechanisms: tuple[Mechanism, ...]) -> Fraction:
+    """What the samplers of the whole list add to delta; exact."""
+    return sum((m.delta_slack for m in mechanisms), Fraction(0))
+
+
+def with_sampler_slack(mechanisms: tuple[Mechanism, ...], noise: NoiseSource, epsilon: float) -> tuple[Mechanism, ...]:
+    """The list with the ``delta_slack`` that ``noise`` will cause: ``(1 + e^epsilon) * cells * tv_bound`` a table.
+
+    Parameters
+    ----------
+    epsilon
+        The epsilon that will be stated, or any larger one (that of the lineage's cap covers all its releases).
+    """
+    if math.isinf(epsilon):
+        raise ValueError("the slack of a sampler is counted for a finite epsilon")
+    # a float exponential errs by less than one part in 10^12
+    factor = 1 + Fraction(math.exp(epsilon)) * (1 + Fraction(1, 10**12))
+    return tuple(
+        m if m.variance is None else replace(m, delta_slack=factor * m.cells * noise.tv_bound(m.variance))
+        for m in mechanisms
+    )
+
+
 @dataclass(frozen=True)
 class Release:
     """Noisy integers of one snapshot under one list of mechanisms.
@@ -116,3 +142,8 @@ class Release:
     def rho(self) -> Fraction | None:
         """Exact zCDP cost; None where there is no noise."""
         return total_rho(self.mechanisms)
+
+    @property
+    def delta_slack(self) -> Fraction:
+        """What the sampler adds to delta; 0 where it is exact."""
+        return total_delta_slack(self.mechanisms)

@@ -77,7 +77,8 @@ def describe(release: Release) -> dict[str, Any]:
 
 
 def describe_mechanism(m: Mechanism) -> dict[str, Any]:
-    """One mechanism as JSON; exact fractions as text."""
+    """One mechanism as JSON; exact fractions as text.  ``delta_slack`` stands there only where it is not 0."""
+    slack = {"delta_slack": str(m.delta_slack)} if m.delta_slack else {}
     return {
         "name": m.name,
         "table": m.table,
@@ -94,6 +95,7 @@ def describe_mechanism(m: Mechanism) -> dict[str, Any]:
         "rho": None if m.rho is None else float(m.rho),
         "rho_exact": None if m.rho is None else str(m.rho),
         "epsilon": None if m.epsilon is None else float(m.epsilon),
+        **slack,
     }
 
 
@@ -109,6 +111,7 @@ def mechanism_from(facts: dict[str, Any]) -> Mechanism:
         rule=facts["sensitivity_rule"],
         variance=facts["variance"],
         scale=None if scale is None else Fraction(scale),
+        delta_slack=Fraction(facts.get("delta_slack", "0")),
     )
 
 

@@ -47,9 +47,9 @@ class CentralCounts:
                 raise ValueError(f"table {m.table} must be {m.shape}; got {exact.shape}")
             drawn = np.zeros(m.cells, dtype=np.int64)
             if m.variance is not None:
-                drawn = noise.gaussian(m.cells, m.variance, counts.data_kind)
+                drawn = noise.gaussian(m.cells, m.variance, counts)
             elif m.scale is not None:
-                drawn = noise.laplace(m.cells, m.scale, counts.data_kind)
+                drawn = noise.laplace(m.cells, m.scale, counts)
             tables[m.table] = exact + drawn.reshape(m.shape)
         return Release(
             dataset=counts.dataset,

@@ -9,7 +9,9 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from pipeline.privacy.noise import OsNoise, RealDataError, SeededNoise, gaussian_scale
+from pipeline.privacy.fast_noise import FastOsNoise
+from pipeline.privacy.noise import OsNoise, RealDataError, SeededNoise, SimulatedWorld, gaussian_scale
+from tests.privacy.handles import REAL, SYNTHETIC
 
 DRAWS, THRESHOLD = 40_000, 1e-6
 
@@ -39,10 +41,10 @@ def laplace(scale):
     return lambda k: -np.abs(k) / scale
 
 
-@pytest.mark.parametrize("noise", [OsNoise(), SeededNoise(7)], ids=["os", "seeded"])
+@pytest.mark.parametrize("noise", [OsNoise(), FastOsNoise(), SeededNoise(7)], ids=["os", "fast", "seeded"])
 @pytest.mark.parametrize("variance", [1, 9, 400])
 def test_gaussian_law_is_accepted_and_thirty_percent_off_rejected(noise, variance):
-    draws = noise.gaussian(DRAWS, variance, "synthetic")
+    draws = noise.gaussian(DRAWS, variance, SYNTHETIC)
     assert draws.dtype == np.int64
     reach = math.ceil(20 * math.sqrt(variance))
     assert p_value(draws, gaussian(variance), reach) > THRESHOLD
@@ -50,10 +52,10 @@ def test_gaussian_law_is_accepted_and_thirty_percent_off_rejected(noise, varianc
         assert p_value(draws, gaussian(variance * wrong**2), reach) < THRESHOLD
 
 
-@pytest.mark.parametrize("noise", [OsNoise(), SeededNoise(7)], ids=["os", "seeded"])
+@pytest.mark.parametrize("noise", [OsNoise(), FastOsNoise(), SeededNoise(7)], ids=["os", "fast", "seeded"])
 @pytest.mark.parametrize("scale", [Fraction(3, 2), Fraction(80)])
 def test_laplace_law_is_accepted_and_thirty_percent_off_rejected(noise, scale):
-    draws = noise.laplace(DRAWS, scale, "synthetic")
+    draws = noise.laplace(DRAWS, scale, SYNTHETIC)
     reach = math.ceil(50 * scale)
     assert p_value(draws, laplace(float(scale)), reach) > THRESHOLD
     for wrong in (0.7, 1.3):
@@ -61,15 +63,37 @@ def test_laplace_law_is_accepted_and_thirty_percent_off_rejected(noise, scale):
 
 
 def test_operating_system_noise_is_never_the_same_and_takes_no_seed():
-    assert (OsNoise().gaussian(200, 10_000, "real") != OsNoise().gaussian(200, 10_000, "real")).any()
+    assert (OsNoise().gaussian(200, 10_000, REAL) != OsNoise().gaussian(200, 10_000, REAL)).any()
     with pytest.raises(TypeError):
         OsNoise(0)  # pyright: ignore[reportCallIssue]
 
 
-@pytest.mark.parametrize("draw", [lambda n: n.gaussian(1, 4, "real"), lambda n: n.laplace(1, Fraction(2), "real")])
-def test_seeded_noise_refuses_real_data_by_itself(draw):
-    with pytest.raises(RealDataError, match="registered as real"):
-        draw(SeededNoise(0))
+DRAWERS = [lambda n, d: n.gaussian(1, 4, d), lambda n, d: n.laplace(1, Fraction(2), d)]
+
+
+@pytest.mark.parametrize("draw", DRAWERS)
+def test_seeded_noise_draws_for_a_synthetic_handle_and_nothing_else(draw):
+    assert draw(SeededNoise(0), SYNTHETIC).shape == draw(SeededNoise(0), SimulatedWorld("riverswim")).shape == (1,)
+    # the word a caller types is no manifest
+    for refused in (REAL, "synthetic", "real", None):
+        with pytest.raises(RealDataError, match="registered as real"):
+            draw(SeededNoise(0), refused)
+
+
+def test_a_simulated_world_cannot_be_called_real():
+    with pytest.raises(AttributeError):
+        SimulatedWorld("w").data_kind = "real"  # pyright: ignore[reportAttributeAccessIssue]
+    with pytest.raises(TypeError):
+        SimulatedWorld("w", data_kind="real")  # pyright: ignore[reportCallIssue]
+
+
+@pytest.mark.parametrize("variance", [10**10, 10**12])
+def test_wide_seeded_noise_has_the_right_scale(variance):
+    draws = SeededNoise(3).gaussian(DRAWS, variance, SYNTHETIC)
+    assert draws.std() == pytest.approx(variance**0.5, rel=0.02)
+    assert SeededNoise(3).laplace(DRAWS, Fraction(variance), SYNTHETIC).std() == pytest.approx(
+        2**0.5 * variance, rel=0.03
+    )
 
 
 def test_the_float_scale_is_never_below_the_exact_one():

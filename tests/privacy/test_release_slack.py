@@ -1,0 +1,50 @@
+"""The slack a sampler adds to delta reaches the mechanism, the file and the sum; without it nothing changes."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+from pipeline.privacy.fast_noise import FastOsNoise
+from pipeline.privacy.noise import OsNoise
+from pipeline.privacy.release import Mechanism, Release, total_delta_slack, with_sampler_slack
+from pipeline.privacy.release_file import describe, describe_mechanism, mechanism_from, read_release, write_release
+from pipeline.privacy.table import LARGEST_VARIANCE, TV_BOUND
+from tests.privacy.handles import REAL
+
+GAUSSIAN = Mechanism("n_sa", (2, 3, 4), "user", 4, 4, "2H", variance=40)
+LAPLACE = replace(GAUSSIAN, table="n_sas", shape=(2, 3, 4, 5), variance=None, scale=Fraction(8))
+WIDE = replace(GAUSSIAN, variance=LARGEST_VARIANCE + 1)
+
+
+def test_only_draws_of_the_table_add_to_delta():
+    exact = with_sampler_slack((GAUSSIAN, LAPLACE, WIDE), OsNoise(), 3.0)
+    assert exact == (GAUSSIAN, LAPLACE, WIDE) and total_delta_slack(exact) == 0
+    fast = with_sampler_slack((GAUSSIAN, LAPLACE, WIDE), FastOsNoise(), 3.0)
+    assert fast[1:] == (LAPLACE, WIDE)
+    by_hand = (1 + Fraction(math.exp(3.0))) * 24 * TV_BOUND
+    assert by_hand <= total_delta_slack(fast) <= by_hand * (1 + Fraction(1, 10**11))
+    with pytest.raises(ValueError, match="finite epsilon"):
+        with_sampler_slack((GAUSSIAN,), FastOsNoise(), math.inf)
+
+
+def test_a_description_without_slack_is_what_it_was_and_with_it_survives_the_file(tmp_path):
+    assert "delta_slack" not in describe_mechanism(GAUSSIAN)
+    assert list(describe_mechanism(GAUSSIAN)) == [
+        *("name", "table", "shape", "cells", "unit", "l2_squared", "l1", "sensitivity", "sensitivity_rule"),
+        *("variance", "laplace_scale", "scale", "rho", "rho_exact", "epsilon"),
+    ]
+    (slack,) = with_sampler_slack((GAUSSIAN,), FastOsNoise(), 1.0)
+    assert mechanism_from(describe_mechanism(slack)) == slack and mechanism_from(describe_mechanism(GAUSSIAN)) == (
+        GAUSSIAN
+    )
+    noise = FastOsNoise()
+    drawn = noise.gaussian(24, 40, REAL).reshape(2, 3, 4)
+    release = Release("d", "real", "per_step", (slack,), {"n_sa": np.asarray(drawn)}, noise.name, noise.sampler)
+    write_release(release, tmp_path)
+    assert read_release(tmp_path).delta_slack == release.delta_slack == slack.delta_slack > 0
+    assert "table inversion" in describe(release)["sampler"] and describe(release)["noise"] == "os"
