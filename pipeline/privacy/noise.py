@@ -22,6 +22,8 @@ Integers = NDArray[np.int64]
 _LARGEST_DRAW = 2**61
 # largest standard deviation or scale that may be asked for: 2^20 of them still fit below the largest draw
 LARGEST_SCALE = 2**40
+# largest variance whose law a simulation tabulates
+_TABLED = 2**22
 
 
 class RealDataError(Exception):
@@ -120,7 +122,10 @@ class SeededNoise:
             raise RealDataError("seeded noise is for simulations; this dataset is registered as real")
 
     def gaussian(self, size: int, variance: int, data_kind: str) -> Integers:
-        """See :class:`NoiseSource`."""
+        """See :class:`NoiseSource`; wide laws are rounded normals, which differ by less than float can show."""
+        if variance > _TABLED:
+            self.admit(data_kind)
+            return np.rint(self._rng.normal(0.0, math.sqrt(variance), size)).astype(np.int64)
         reach = math.ceil(12 * math.sqrt(variance)) + 1
         support = np.arange(-reach, reach + 1)
         return self._draw(size, support, np.exp(-(support**2) / (2 * variance)), data_kind)
