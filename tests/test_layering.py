@@ -37,6 +37,8 @@ AGENTS_MAY_NOT = (
     "pipeline.ledger",
     "pipeline.privacy.noise",
     "pipeline.statistics.privatizers",
+    "pipeline.statistics.desk",
+    "pipeline.statistics.one_shot",
 )
 
 

@@ -13,8 +13,7 @@ from numpy.typing import NDArray
 
 from pipeline.agents.linear_backup import Backup, LinearConstants, LinearResult, LinearTask, backup_of, greedy_step
 from pipeline.mdp.policy import Policy
-from pipeline.statistics.one_shot import OneShot
-from pipeline.statistics.regression import PrivateRegression
+from pipeline.statistics.regression import OneShot, PrivateRegression
 
 Array = NDArray[np.float64]
 

@@ -9,7 +9,6 @@ of successors, ``||V - c||_2`` instead of ``max |V - c|``: good for few states.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from fractions import Fraction
 
 import numpy as np
@@ -23,39 +22,13 @@ from pipeline.statistics.gram import counted_sums
 from pipeline.statistics.linear_calibration import one_shot_scales
 from pipeline.statistics.linear_plan import LinearPlan
 from pipeline.statistics.linear_sensitivity import largest, table_moves
+from pipeline.statistics.regression import OneShot
 from pipeline.statistics.rows import CountRows
 
-Array = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
 # weight of the reward column against a successor's: measured on Appendix F, 1 is worse
 _REWARD_WEIGHT = 3
-
-
-@dataclass(frozen=True)
-class OneShot:
-    """Released statistics in real units.
-
-    Parameters
-    ----------
-    gram
-        ``(H, d, d)``.
-    successors
-        ``(H, S', d)``: sums of phi over the rows that led to each successor.
-    rewards
-        ``(H, d)``: sums of phi (r - ``middle``).
-    gram_sd, successor_sd, reward_sd
-        Noise off the Gram's diagonal, and of one entry of each table.
-    """
-
-    gram: Array
-    successors: Array
-    rewards: Array
-    middle: float
-    gram_sd: float
-    successor_sd: float
-    reward_sd: float
-    release: Release | None
 
 
 def release_one_shot(plan: LinearPlan, rows: CountRows, noise: NoiseSource) -> OneShot:

@@ -13,6 +13,8 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from pipeline.privacy.release import Release
+
 Array = NDArray[np.float64]
 
 # (..., A, d) integer features of every action of a state -> (...) its value to go, reward units
@@ -62,6 +64,32 @@ class PrivateRegression:
     bound: float
     gram_sd: float
     target_sd: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class OneShot:
+    """Statistics released once, in real units; all planning on them is post-processing.
+
+    Parameters
+    ----------
+    gram
+        ``(H, d, d)``.
+    successors
+        ``(H, S', d)``: sums of phi over the rows that led to each successor.
+    rewards
+        ``(H, d)``: sums of phi (r - ``middle``).
+    gram_sd, successor_sd, reward_sd
+        Noise off the Gram's diagonal, and of one entry of each table.
+    """
+
+    gram: Array
+    successors: Array
+    rewards: Array
+    middle: float
+    gram_sd: float
+    successor_sd: float
+    reward_sd: float
+    release: Release | None
 
 
 class Desk(Protocol):
