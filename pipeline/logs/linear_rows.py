@@ -62,12 +62,12 @@ class ParquetBatches:
                     keep = rank < self.episodes
                     if side != "both":
                         keep &= in_second_half(users, self.salt) == (side == "D'")
-                    yield self._batch(table.filter(pa.array(keep)))
+                    ended = table["terminated"].to_numpy(zero_copy_only=False).astype(bool)
+                    keep &= ended | ~np.asarray(table["next_observation"].is_null())
+                    if keep.any():
+                        yield self._batch(table.filter(pa.array(keep)), ended[keep])
 
-    def _batch(self, table: Any) -> Batch:
-        ended = table["terminated"].to_numpy(zero_copy_only=False).astype(bool)
-        known = ended | ~np.asarray(table["next_observation"].is_null())
-        table, ended = table.filter(pa.array(known)), ended[known]
+    def _batch(self, table: Any, ended: NDArray[np.bool_]) -> Batch:
         action = table["action"].to_numpy(zero_copy_only=False).astype(np.int64)
         p = self.features.observed
         return Batch(

@@ -51,7 +51,8 @@ class FeatureMap:
         if self.square <= 0 or self.square >= 2**30:
             raise ValueError(f"square must be in 1 .. 2^30; got {self.square}")
         # entries first: a wrapped square could look small
-        if np.abs(f).max(initial=0) ** 2 > self.square or (f * f).sum(-1).max(initial=0) > self.square:
+        longest = max(int(f.max(initial=0)), -int(f.min(initial=0)))
+        if longest > math.isqrt(self.square) or (f * f).sum(-1).max(initial=0) > self.square:
             raise ValueError(
                 f"a feature is longer than the declared square norm {self.square}; clip or rescale the map"
             )
