@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 from pipeline.mdp.features import FeatureMap, ObservationMap
 from pipeline.statistics.gram import Extent
@@ -89,30 +89,6 @@ class LinearAsk:
     variance_share: Fraction = Fraction(2, 5)
     value_steps: int = 1024
     weight_steps: int = 1024
-
-
-class Features(Protocol):
-    """What the statistics need of a feature map, finite or not."""
-
-    @property
-    def square(self) -> int:
-        """F^2."""
-        ...
-
-    @property
-    def unit_squared(self) -> Fraction:
-        """Squared length of one integer step."""
-        ...
-
-    @property
-    def unit(self) -> float:
-        """Length of one integer step."""
-        ...
-
-    @property
-    def dimension(self) -> int:
-        """Number of features d."""
-        ...
 
 
 @dataclass(frozen=True)
