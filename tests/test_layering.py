@@ -23,6 +23,7 @@ FLOORS = {
     "pipeline.simulate": 5,
     "pipeline.curate": 5,
     "pipeline.offline": 5,
+    "pipeline.linear_runs": 5,
     "pipeline.synthetic": 6,
     "reports": 6,
     "flows": 7,
@@ -38,6 +39,8 @@ AGENTS_MAY_NOT = (
     "pipeline.ledger",
     "pipeline.privacy.noise",
     "pipeline.statistics.privatizers",
+    "pipeline.statistics.desk",
+    "pipeline.statistics.one_shot",
 )
 
 

@@ -115,6 +115,8 @@ class Release:
         Table name -> int64 array of the mechanism's shape, read-only.
     noise
         ``os`` | ``seeded`` | ``none``; only ``os`` is private.
+    joint_rho
+        Cost of all tables together where it was bounded jointly; None: the sum of their costs.
     """
 
     dataset: str
@@ -126,6 +128,7 @@ class Release:
     sampler: str
     trust_model: str = "central"
     relation: str = "replace"
+    joint_rho: Fraction | None = None
 
     def __post_init__(self) -> None:
         if self.data_kind == "real" and self.noise != "os":
@@ -141,7 +144,7 @@ class Release:
     @property
     def rho(self) -> Fraction | None:
         """Exact zCDP cost; None where there is no noise."""
-        return total_rho(self.mechanisms)
+        return total_rho(self.mechanisms) if self.joint_rho is None else self.joint_rho
 
     @property
     def delta_slack(self) -> Fraction:

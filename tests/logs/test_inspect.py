@@ -16,7 +16,8 @@ from pipeline.logs.advice import advice
 from pipeline.logs.hidden_state import hidden_state
 from pipeline.logs.ingest import ingest
 from pipeline.logs.inspect import look
-from pipeline.simulate import sample_log, write_log
+from pipeline.simulate import sample_log
+from pipeline.synthetic.log_files import write_log
 
 from .conftest import make_card
 

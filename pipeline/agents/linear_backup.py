@@ -1,0 +1,194 @@
+"""One step of pessimistic linear planning: a ridge, its width, and the clipped greedy backup they define.
+
+| code | paper 003 | shape | meaning |
+|---|---|---|---|
+| ``Lambda`` | Λ̃_h (or Σ̃_h) | (d, d) | noisy Gram matrix + (λ + shift) I |
+| ``w`` | w̃_h | (d,) | regression weights, per real unit of φ |
+| ``width`` | Γ_h | (…) | C √d (φᵀ Λ̃⁻¹ φ)^½ + D/K |
+| ``offset`` | – | scalar | what the desk subtracted from every target; added back to every value |
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline.mdp.features import FeatureMap
+from pipeline.mdp.policy import Policy
+from pipeline.statistics.linear_plan import LinearPlan
+from pipeline.statistics.regression import PrivateRegression, floored
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class LinearTask:
+    """What is declared: horizon, reward range, public number of episodes, lattice of values, and the features.
+
+    ``reference (M, A, d)`` are integer features of all states of a finite map, or of a public sample of observations;
+    ``unit`` is the length of one integer step; ``allowed (M, A)`` may veto actions in a finite map.
+    """
+
+    horizon: int
+    bounds: tuple[float, float]
+    episodes: int
+    reference: Array
+    unit: float
+    lattice: int = 1024
+    can_end: bool = False
+    allowed: NDArray[np.bool_] | None = None
+
+    @property
+    def dimension(self) -> int:
+        """Number of features d."""
+        return self.reference.shape[-1]
+
+    def value_range(self, h: int) -> tuple[float, float]:
+        """Least and largest value to go at 0-based step ``h``."""
+        low, high = self.bounds
+        if self.can_end:
+            low, high = min(low, 0.0), max(high, 0.0)
+        return (self.horizon - h) * low, (self.horizon - h) * high
+
+
+def linear_task(plan: LinearPlan, reference: Array | None = None) -> LinearTask:
+    """The task a plan declares; ``reference (M, A, d)`` is needed where states cannot be listed."""
+    d, f = plan.domain, plan.features
+    if reference is None:
+        if not isinstance(f, FeatureMap):
+            raise ValueError("observations cannot be listed: pass the integer features of a public sample")
+        reference = f.integers.astype(np.float64)
+    return LinearTask(d.horizon, d.bounds, d.total, reference, f.unit, plan.ask.value_steps, d.can_end)
+
+
+@dataclass(frozen=True)
+class LinearConstants:
+    """Constants of one run; with an adaptive desk they are part of the mechanism (privacy.md §0.1-4).
+
+    Attributes
+    ----------
+    C, D
+        Pessimism: width C √d ‖φ‖ + D/K.  The paper leaves C "universal" and a D that clips everything before K = 10⁸.
+    ridge
+        λ, relative to features of norm at most 1.
+    shift
+        ``paper``: E/2 of Algorithm 2 (c1 = c2 = 1); ``edge``: 2 √d times the noise's standard deviation, the edge of
+        the spectrum of symmetric noise.  Both vanish without noise.
+    failure
+        δ, in E only.
+    """
+
+    C: float = 0.1
+    D: float = 0.0
+    ridge: float = 0.01
+    shift: Literal["paper", "edge"] = "edge"
+    failure: float = 0.1
+
+
+def shift_of(gram_sd: float, d: int, horizon: int, c: LinearConstants) -> float:
+    """What is added to every eigenvalue so that noise off the diagonal of ``gram_sd`` leaves the matrix positive."""
+    if c.shift == "edge":
+        return 2 * math.sqrt(d) * gram_sd
+    # E/2 = sqrt(d / (2 rho_0)) (2 + ...), and the noise has variance 1 / (4 rho_0)
+    return math.sqrt(2 * d) * gram_sd * (2 + (math.log(5 * horizon / c.failure) / d) ** (2 / 3))
+
+
+@dataclass(frozen=True)
+class Ridge:
+    """Λ̃ by its eigenvectors: never indefinite, whatever the noise did."""
+
+    eigenvalues: Array
+    vectors: Array
+
+    def solve(self, target: Array) -> Array:
+        """Λ̃⁻¹ target."""
+        return self.vectors @ ((self.vectors.T @ target) / self.eigenvalues)
+
+    def inverse(self) -> Array:
+        """Λ̃⁻¹ ``(d, d)``."""
+        return (self.vectors / self.eigenvalues) @ self.vectors.T
+
+
+def ridge(gram: Array, gram_sd: float, horizon: int, c: LinearConstants) -> Ridge:
+    """Gram + (λ + shift) I; an eigenvalue the noise pushed below λ is set to λ."""
+    e, E = np.linalg.eigh(gram)
+    return Ridge(np.maximum(e + c.ridge + shift_of(gram_sd, len(e), horizon, c), c.ridge), E)
+
+
+@dataclass(frozen=True)
+class Backup:
+    """Q̂ and V̂ of one step as functions of integer features: weights, width and clip.
+
+    ``multiplier`` is C √d (or PEVI's β); calling it with ``(..., A, d)`` gives the floored greedy value ``(...)``.
+    """
+
+    w: Array
+    inverse: Array
+    offset: float
+    multiplier: float
+    constant: float
+    clip: tuple[float, float]
+    unit: float
+    lattice: int
+    sign: int = -1
+
+    def q(self, features: Array) -> tuple[Array, Array]:
+        """Unclipped and clipped Q̂ ``(..., A)`` (003 Algorithm 2, lines 11-13)."""
+        phi = features * self.unit
+        norm = np.sqrt(np.maximum(((phi @ self.inverse) * phi).sum(-1), 0.0))
+        Q = phi @ self.w + self.offset + self.sign * (self.multiplier * norm + self.constant)
+        return Q, np.clip(Q, *self.clip)
+
+    def __call__(self, features: Array) -> Array:
+        """V̂ ``(...)`` on the lattice (line 14)."""
+        return floored(self.q(features)[1].max(-1), self.lattice)
+
+
+def backup_of(s: PrivateRegression, h: int, task: LinearTask, c: LinearConstants, multiplier: float) -> Backup:
+    """Backup of step ``h`` from its regression."""
+    Lambda = ridge(s.gram, s.gram_sd, task.horizon, c)
+    clip = task.value_range(h)
+    w = Lambda.solve(s.targets[0])
+    return Backup(w, Lambda.inverse(), s.offset, multiplier, c.D / task.episodes, clip, task.unit, task.lattice)
+
+
+@dataclass(frozen=True)
+class LinearResult:
+    """A linear policy: one backup a step, and what it does on the reference states.
+
+    Parameters
+    ----------
+    policy
+        On the reference states (all of them, for a finite map).
+    V
+        ``(H+1, M)`` pessimistic value there.
+    tied
+        ``(H, M)``: where clipping left several best actions.
+    weighted
+        ``(H,)``: whether the variance step was taken; it is skipped where σ² is provably 1.
+    """
+
+    policy: Policy
+    backups: list[Backup]
+    V: Array
+    tied: NDArray[np.bool_]
+    weighted: NDArray[np.bool_]
+
+
+def greedy_step(backup: Backup, task: LinearTask, rng: np.random.Generator) -> tuple[Array, Array, NDArray[np.bool_]]:
+    """Choice probabilities ``(M, A)``, value ``(M,)`` and ties of one step on the reference states.
+
+    Ties of the clipped Q̂ go to the unclipped one, then to chance: everything clipped to 0 must not mean action 0.
+    """
+    Q, clipped = backup.q(task.reference)
+    allowed = np.ones(Q.shape, dtype=bool) if task.allowed is None else task.allowed
+    clipped = np.where(allowed, clipped, -np.inf)
+    first = clipped == clipped.max(axis=1, keepdims=True)
+    unclipped = np.where(first, Q, -np.inf)
+    second = unclipped == unclipped.max(axis=1, keepdims=True)
+    best = np.where(second, rng.random(Q.shape), -1.0).argmax(axis=1)
+    return np.eye(Q.shape[1])[best], floored(clipped.max(axis=1), task.lattice), first.sum(axis=1) > 1

@@ -1,0 +1,131 @@
+"""Integer feature maps: what a linear planner and the sums under its noise both see (privacy.md §8, remedy B).
+
+The integers *are* the feature map, also for planning: rounding happens once, here, and nowhere after.  One integer
+step is ``unit`` long, so that ``phi = unit * f``; every ``||f||^2`` is at most ``square``, checked in integers.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from fractions import Fraction
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[np.float64]
+Integers = NDArray[np.int64]
+
+# keeps a row of norm exactly 1 inside the ball after the float rounding of its norm
+_INSIDE = 1 - 1e-12
+
+
+@dataclass(frozen=True)
+class FeatureMap:
+    """Features of finitely many states and actions.
+
+    Parameters
+    ----------
+    integers
+        ``(S, A, d)`` int64.
+    square
+        Declared bound F^2 on every ``||f||^2``.
+    unit_squared
+        Squared length of one integer step, exactly; ``1 / square`` puts ``phi`` in the unit ball.
+
+    Raises
+    ------
+    ValueError
+        If a feature is longer than declared, or so long that its Gram matrix would leave 64-bit integers.
+    """
+
+    integers: Integers
+    square: int
+    unit_squared: Fraction
+
+    def __post_init__(self) -> None:
+        f = self.integers
+        if f.ndim != 3 or f.dtype != np.int64:
+            raise ValueError(f"features must be int64 (S, A, d); got {f.dtype} {f.shape}")
+        if self.square <= 0 or self.square >= 2**30:
+            raise ValueError(f"square must be in 1 .. 2^30; got {self.square}")
+        # entries first: a wrapped square could look small
+        longest = max(int(f.max(initial=0)), -int(f.min(initial=0)))
+        if longest > math.isqrt(self.square) or (f * f).sum(-1).max(initial=0) > self.square:
+            raise ValueError(
+                f"a feature is longer than the declared square norm {self.square}; clip or rescale the map"
+            )
+
+    @property
+    def unit(self) -> float:
+        """Length of one integer step."""
+        return math.sqrt(self.unit_squared)
+
+    @property
+    def dimension(self) -> int:
+        """Number of features d."""
+        return self.integers.shape[-1]
+
+
+def quantise(phi: Array, steps: int) -> Array:
+    """Rows ``(..., d)`` clipped to the unit ball and truncated toward zero to ``steps`` steps a unit, as float64.
+
+    The result holds integers of square norm at most ``steps**2``; what is not a number becomes 0.
+    """
+    phi = np.nan_to_num(np.asarray(phi, dtype=np.float64), nan=0.0, posinf=1e150, neginf=-1e150)
+    # the largest entry is divided out first, so that no square overflows
+    largest = np.maximum(np.abs(phi).max(axis=-1, keepdims=True), 1.0)
+    norm = np.linalg.norm(phi / largest, axis=-1, keepdims=True) * largest
+    return np.trunc(phi / np.maximum(norm, 1.0) * (steps * _INSIDE))
+
+
+def finite_map(phi: Array, steps: int = 1024) -> FeatureMap:
+    """Real features ``(S, A, d)`` of norm at most 1 on the lattice of ``1 / steps``."""
+    return FeatureMap(quantise(phi, steps).astype(np.int64), steps * steps, Fraction(1, steps * steps))
+
+
+@dataclass(frozen=True)
+class ObservationMap:
+    """Features of any observation, for states that cannot be listed.
+
+    Parameters
+    ----------
+    lift
+        ``(observations (n, p), actions (n,) int64) -> (n, d)``: public and row by row.
+    observed, actions, dimension
+        p, A and d.
+    steps
+        Lattice steps a unit.
+    """
+
+    lift: Callable[[Array, Integers], Array]
+    observed: int
+    actions: int
+    dimension: int
+    steps: int = 256
+
+    @property
+    def square(self) -> int:
+        """F^2: holds for every observation, because :meth:`chosen` clips."""
+        return self.steps * self.steps
+
+    @property
+    def unit_squared(self) -> Fraction:
+        """Squared length of one integer step."""
+        return Fraction(1, self.square)
+
+    @property
+    def unit(self) -> float:
+        """Length of one integer step."""
+        return 1 / self.steps
+
+    def chosen(self, observations: Array, actions: Integers) -> Array:
+        """Integer features ``(n, d)`` of the actions taken, as float64."""
+        return quantise(self.lift(observations, actions), self.steps)
+
+    def every(self, observations: Array) -> Array:
+        """Integer features ``(n, A, d)`` of every action, as float64."""
+        n = len(observations)
+        each = (self.chosen(observations, np.full(n, a, dtype=np.int64)) for a in range(self.actions))
+        return np.stack(list(each), axis=1)

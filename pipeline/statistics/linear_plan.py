@@ -1,0 +1,158 @@
+"""The pre-declared plan of a linear release: what will be asked, in which order, and what each call may cost.
+
+Made from declared constants alone.  It is what ``plan`` prints, what the ledger is charged and what the desk is built
+from; the scales of later calls are adaptive (they follow earlier *noisy* answers), their costs are fixed here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property
+from typing import Literal
+
+from pipeline.mdp.features import FeatureMap, ObservationMap
+from pipeline.statistics.gram import Extent
+from pipeline.statistics.linear_sensitivity import BallMoves, Reach, largest, moves
+
+Variant = Literal["paper", "centred", "one_shot"]
+Half = Literal["D", "D'"]
+
+
+@dataclass(frozen=True)
+class LinearDomain:
+    """What is declared about a linear decision problem.
+
+    Parameters
+    ----------
+    users, episodes
+        Public number of people and cap on episodes each: never counted (privacy.md §0.1-7).
+    bounds
+        Reward of one step, lowest and highest.
+    can_end
+        Whether an episode may end before H; the value from then on is 0.
+    """
+
+    name: str
+    kind: Literal["real", "synthetic"]
+    horizon: int
+    users: int
+    bounds: tuple[float, float] = (0.0, 1.0)
+    episodes: int = 1
+    can_end: bool = False
+
+    @property
+    def total(self) -> int:
+        """K: declared number of episodes."""
+        return self.users * self.episodes
+
+    def value_range(self, h: int) -> tuple[float, float]:
+        """Least and largest value to go at 0-based step ``h``: the paper's [0, H-h+1] for rewards in [0, 1]."""
+        low, high = self.bounds
+        if self.can_end:
+            low, high = min(low, 0.0), max(high, 0.0)
+        return (self.horizon - h) * low, (self.horizon - h) * high
+
+
+@dataclass(frozen=True)
+class LinearAsk:
+    """What a recipe asks of a linear release.
+
+    Attributes
+    ----------
+    rho
+        zCDP budget, exactly; None: no noise (a baseline, simulation only).
+    variant
+        ``paper``: Algorithm 2's targets; ``centred``: targets less the mid-range of the private V~; ``one_shot``:
+        non-adaptive tables, all planning afterwards free.
+    calibration
+        ``tight``: scales from :mod:`~pipeline.statistics.linear_sensitivity`; ``paper``: as Algorithm 2 prints them,
+        with the true loss recomputed.
+    split
+        Whether D and D' are disjoint halves of the people.
+    variance
+        Whether the variance step may be asked (PEVI never does).
+    gram_share, variance_share
+        Share of a call's budget on its Gram matrix; share of a step's budget on the variance step without split.
+    value_steps, weight_steps
+        q, lattice steps of one reward unit for rewards *and* values; W, steps of a weight.
+    """
+
+    rho: Fraction | None
+    variant: Variant = "centred"
+    calibration: Literal["tight", "paper"] = "tight"
+    split: bool = False
+    variance: bool = True
+    gram_share: Fraction = Fraction(9, 20)
+    variance_share: Fraction = Fraction(2, 5)
+    value_steps: int = 1024
+    weight_steps: int = 1024
+
+
+@dataclass(frozen=True)
+class LinearPlan:
+    """Who asks what of whom, at what price.
+
+    Raises
+    ------
+    ValueError
+        If the paper's calibration meets another variant than the paper's, or the paper's targets could be negative.
+    OverflowError
+        If a sum could leave 64-bit integers.
+    """
+
+    domain: LinearDomain
+    ask: LinearAsk
+    features: FeatureMap | ObservationMap
+
+    def __post_init__(self) -> None:
+        ask = self.ask
+        if ask.rho is not None and ask.rho <= 0:
+            raise ValueError(f"rho must be positive; got {ask.rho}")
+        if ask.calibration == "paper" and ask.variant != "paper":
+            raise ValueError(f"the paper prints scales for its own variant only; got variant {ask.variant!r}")
+        if ask.variant == "paper" and self.domain.bounds[0] < 0:
+            raise ValueError(f"the paper's targets are never negative; got rewards from {self.domain.bounds[0]:g}")
+        self.extent()
+
+    @cached_property
+    def reach(self) -> Reach:
+        """Moves of one person at one step."""
+        m = self.domain.episodes
+        return moves(self.features, m) if isinstance(self.features, FeatureMap) else BallMoves(self.features.square, m)
+
+    @cached_property
+    def largest_moves(self) -> tuple[int, int, int]:
+        """Largest single moves (Gram, signed, unsigned): what one mechanism alone would be charged."""
+        return largest(self.reach, 0), largest(self.reach, 1), largest(self.reach, 2)
+
+    def weight(self, half: Half) -> int:
+        """W of a half's sums: only the regression after a variance step is weighted."""
+        return self.ask.weight_steps if half == "D" and self.ask.variance else 1
+
+    @property
+    def centred(self) -> bool:
+        """Whether targets are taken less a mid-range and so have both signs."""
+        return self.ask.variant != "paper"
+
+    def extent(self) -> Extent:
+        """Largest integers of any sum, over all windows an adaptive call may use."""
+        low, high = self.domain.value_range(0)
+        reach = int((high - low) * self.ask.value_steps) + 2
+        target = -(-reach // 2) if self.centred else reach
+        power = 2 if self.ask.variance and self.ask.variant != "one_shot" else 1
+        weight = self.ask.weight_steps if power == 2 else 1
+        # squared targets carry no weight, weighted ones no square
+        return Extent(self.domain.total, self.features.square, 1, max(target**power, weight * target))
+
+    def step_rho(self, h: int) -> Fraction | None:
+        """What all calls at step ``h`` may cost one person together."""
+        return None if self.ask.rho is None else self.ask.rho / self.domain.horizon
+
+    def call_rho(self, h: int, half: Half, *, whole: bool = False) -> Fraction | None:
+        """What one call may cost: the whole step where halves are disjoint or the other call is skipped (``whole``)."""
+        rho = self.step_rho(h)
+        if rho is None or self.ask.split or whole or not self.ask.variance or h == self.domain.horizon - 1:
+            return rho
+        share = self.ask.variance_share
+        return rho * (share if half == "D'" else 1 - share)

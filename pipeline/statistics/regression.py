@@ -1,0 +1,115 @@
+"""What an adaptive linear planner asks and gets: the desk's protocol and its noisy answers.
+
+The desk holds the rows; the planner hands it *functions* of a state's features and sees noisy sums only.  So one
+planner serves counts of a finite world, rows of a log and streams of observations alike.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline.privacy.release import Release
+
+Array = NDArray[np.float64]
+
+# (..., A, d) integer features of every action of a state -> (...) its value to go, reward units
+Value = Callable[[Array], Array]
+# (..., d) integer features -> (...) weight in (0, 1]
+Weight = Callable[[Array], Array]
+
+
+class DeskClosedError(RuntimeError):
+    """A call the plan does not hold: out of order, a second one, or of a step whose budget is spent."""
+
+
+@dataclass(frozen=True)
+class Window:
+    """Range to which values are clipped before they are summed, reward units; chosen from public or private values."""
+
+    low: float
+    high: float
+
+    @property
+    def half(self) -> float:
+        """Half the span: no value is further from the middle."""
+        return (self.high - self.low) / 2
+
+
+@dataclass(frozen=True)
+class PrivateRegression:
+    """Noisy sums of one call in real units.
+
+    Parameters
+    ----------
+    gram
+        ``(d, d)`` symmetric: sum of w phi phi^T plus noise.
+    targets
+        ``(k, d)``: sums of w phi y plus noise, y in reward units to the power the call says.
+    offset
+        What was subtracted from every target before it was summed, reward units.
+    bound
+        No |target| was larger, reward units.
+    gram_sd, target_sd
+        Standard deviation of the noise off the diagonal, and of each target's entries; 0 without noise.
+    """
+
+    gram: Array
+    targets: Array
+    offset: float
+    bound: float
+    gram_sd: float
+    target_sd: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class OneShot:
+    """Statistics released once, in real units; all planning on them is post-processing.
+
+    Parameters
+    ----------
+    gram
+        ``(H, d, d)``.
+    successors
+        ``(H, S', d)``: sums of phi over the rows that led to each successor.
+    rewards
+        ``(H, d)``: sums of phi (r - ``middle``).
+    gram_sd, successor_sd, reward_sd
+        Noise off the Gram's diagonal, and of one entry of each table.
+    """
+
+    gram: Array
+    successors: Array
+    rewards: Array
+    middle: float
+    gram_sd: float
+    successor_sd: float
+    reward_sd: float
+    release: Release | None
+
+
+class Desk(Protocol):
+    """Answers each step once, from the last to the first; quantises, clips and weighs by itself."""
+
+    @property
+    def lattice(self) -> int:
+        """q: values are floored to multiples of 1/q."""
+        ...
+
+    def variance(self, h: int, value: Value, window: Window) -> PrivateRegression:
+        """Sums over D' of phi y^2 and phi y with y = V(s') - offset (003 Algorithm 2, lines 4-6)."""
+        ...
+
+    def regression(self, h: int, value: Value, window: Window, weight: Weight | None = None) -> PrivateRegression:
+        """Sums over D of w phi y with y = r + V(s') - offset (lines 9-10)."""
+        ...
+
+
+def floored(value: Array, lattice: int) -> Array:
+    """Values on the lattice, rounded down: a lower value stays one (privacy.md §0.1-11)."""
+    # a float product this close below an integer is that integer
+    return np.floor(value * lattice + 1e-9) / lattice

@@ -1,0 +1,192 @@
+"""VAPVI, PEVI and one-shot planning: against a naive reference, against each other, and at what they promise."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+import pipeline.statistics.desk as desk_module
+from pipeline.agents.linear_backup import LinearConstants, LinearResult, LinearTask, linear_task
+from pipeline.agents.one_shot import one_shot, optimal_upper, policy_bound
+from pipeline.agents.pevi import pevi, theory_beta
+from pipeline.agents.vapvi import vapvi, window_of
+from pipeline.environments.linear_003 import LinearWorld, linear_003
+from pipeline.mdp.features import FeatureMap
+from pipeline.mdp.model import TabularMDP
+from pipeline.mdp.planning import optimal_values, policy_value
+from pipeline.privacy.noise import SeededNoise
+from pipeline.statistics.desk import RegressionDesk
+from pipeline.statistics.linear_calibration import Scales
+from pipeline.statistics.linear_plan import LinearAsk, LinearDomain, LinearPlan
+from pipeline.statistics.one_shot import release_one_shot
+from pipeline.statistics.rows import CountRows
+
+C, K, Q = LinearConstants(C=0.3), 400, 1024
+
+
+def setting(ask: LinearAsk, w: LinearWorld, seed: int = 0) -> tuple[LinearPlan, CountRows]:
+    H = w.mdp.horizon
+    plan = LinearPlan(LinearDomain("003", "synthetic", H, K), ask, w.features)
+    return plan, CountRows(w.features, {"both": w.counts(K, np.random.default_rng(seed))}, w.mdp.rewards)
+
+
+def planned(ask: LinearAsk, w: LinearWorld, c: LinearConstants = C, seed: int = 0) -> LinearResult:
+    plan, rows = setting(ask, w, seed)
+    desk = RegressionDesk(plan, rows, SeededNoise(seed))
+    return vapvi(desk, linear_task(plan), c, np.random.default_rng(0), centred=ask.variant != "paper")
+
+
+def naive(w: LinearWorld, n: np.ndarray, c: LinearConstants) -> np.ndarray:
+    """Algorithm 2 without noise, in the paper's order: loops over rows, plain inverses, lattice by rounding down."""
+    f, unit = w.features.integers, w.features.unit
+    S, A, d = f.shape
+    H = w.mdp.horizon
+    V = np.zeros((H + 1, S))
+    for h in reversed(range(H)):
+        Sigma, b, t = c.ridge * np.eye(d), np.zeros(d), np.zeros(d)
+        for s, a, s2 in np.argwhere(n[h]):
+            phi, m = f[s, a] * unit, n[h, s, a, s2]
+            Sigma = Sigma + m * np.outer(phi, phi)
+            b, t = b + m * phi * V[h + 1, s2] ** 2, t + m * phi * V[h + 1, s2]
+        beta, theta = np.linalg.inv(Sigma) @ b, np.linalg.inv(Sigma) @ t
+        Lambda, u = c.ridge * np.eye(d), np.zeros(d)
+        for s, a, s2 in np.argwhere(n[h]):
+            phi, m = f[s, a] * unit, n[h, s, a, s2]
+            variance = min(max(phi @ beta, 0), (H - h) ** 2) - min(max(phi @ theta, 0), H - h) ** 2
+            weight = round(1024 / max(1, variance)) / 1024
+            Lambda = Lambda + weight * m * np.outer(phi, phi)
+            u = u + weight * m * phi * (np.floor(w.mdp.rewards[h, s, a] * Q + 1e-9) / Q + V[h + 1, s2])
+        inverse = np.linalg.inv(Lambda)
+        for s in range(S):
+            best = 0.0
+            for a in range(A):
+                phi = f[s, a] * unit
+                width = c.C * d**0.5 * (phi @ inverse @ phi) ** 0.5
+                best = max(best, min(max(phi @ inverse @ u - width, 0), H - h))
+            V[h, s] = np.floor(best * Q + 1e-9) / Q
+    return V
+
+
+def wide_world() -> LinearWorld:
+    """Three sticky states, one that pays, one-hot features: values spread, so that variances exceed 1."""
+    H, S, A = 12, 3, 2
+    P = np.full((S, A, S), 0.05) + 0.85 * np.eye(S)[:, None]
+    P[0, 1], P[1, 1] = (0.4, 0.3, 0.3), (0.3, 0.4, 0.3)
+    reward = np.array([[1.0, 0.8], [0.0, 0.1], [0.2, 0.0]])
+    mdp = TabularMDP(np.tile(P, (H, 1, 1, 1)), np.tile(reward, (H, 1, 1)), np.full(S, 1 / S))
+    one_hot = np.eye(S * A, dtype=np.int64).reshape(S, A, -1)
+    return LinearWorld(mdp, FeatureMap(one_hot, 1, Fraction(1)), np.full((S, A), 0.5))
+
+
+@pytest.mark.parametrize("world", [linear_003(0), wide_world()], ids=["appendix F", "variances above 1"])
+def test_the_paper_variant_without_noise_is_the_printed_algorithm(world):
+    result = planned(LinearAsk(None, "paper"), world)
+    n = world.counts(K, np.random.default_rng(0))
+    np.testing.assert_allclose(result.V, naive(world, n, C), atol=1e-10)
+    assert result.weighted.tolist() == [True] * (world.mdp.horizon - 1) + [False]
+
+
+@pytest.mark.parametrize("variant", ["paper", "centred"])
+def test_dp_vapvi_with_zero_noise_is_vapvi_to_the_bit(variant, monkeypatch):
+    class Zeros(SeededNoise):
+        def gaussian(self, size, variance, data):
+            return np.zeros(size, dtype=np.int64)
+
+    exact = planned(LinearAsk(None, variant), wide_world())
+    monkeypatch.setattr(desk_module, "call_scales", lambda *a, **k: Scales(0, (0,) * len(a[3]), Fraction(0)))
+    monkeypatch.setattr(RegressionDesk, "_record", lambda *a: None)
+    plan, rows = setting(LinearAsk(Fraction(1), variant), wide_world())
+    desk = RegressionDesk(plan, rows, Zeros(0))
+    noisy = vapvi(desk, linear_task(plan), C, np.random.default_rng(0), centred=variant != "paper")
+    np.testing.assert_array_equal(exact.V, noisy.V)
+    np.testing.assert_array_equal(exact.policy.probabilities, noisy.policy.probabilities)
+
+
+@pytest.mark.parametrize("rho", [None, Fraction(1)])
+def test_with_weights_of_one_vapvi_is_pevi(rho):
+    """On Appendix F every variance is below 1: only the multiplier tells the two apart."""
+    w = linear_003(0)
+    one = planned(LinearAsk(rho), w)
+    plan, rows = setting(LinearAsk(rho), w)
+    task = linear_task(plan)
+    two = pevi(RegressionDesk(plan, rows, SeededNoise(0)), task, C, np.random.default_rng(0), C.C * 10**0.5)
+    np.testing.assert_array_equal(one.V, two.V)
+    assert not one.weighted.any()
+
+
+def test_the_theorys_beta_pushes_every_value_to_zero():
+    plan, rows = setting(LinearAsk(None), linear_003(0))
+    task = linear_task(plan)
+    result = pevi(RegressionDesk(plan, rows, SeededNoise(0)), task, C, np.random.default_rng(0), theory_beta(task, 0.1))
+    assert result.V.max() == 0 and result.tied.all()
+    # ties go to the unclipped Q: not to action 0 by default, nor to chance
+    assert (result.policy.probabilities.max(axis=2) == 1).all()
+
+
+def test_the_variance_step_is_taken_where_values_spread_and_skipped_where_sigma_is_provably_one():
+    result = planned(LinearAsk(None), wide_world())
+    assert result.weighted[:6].all() and not result.weighted[-3:].any()
+    world = wide_world()
+    V, P = result.V, world.mdp.transitions
+    variance = np.array([P[h] @ V[h + 1] ** 2 - (P[h] @ V[h + 1]) ** 2 for h in range(12)])
+    assert variance[:6].max() > 1 >= variance[~result.weighted].max()
+
+
+def test_an_end_widens_the_window_to_zero():
+    task = LinearTask(5, (0.0, 1.0), 10, np.ones((2, 1, 1)), 1.0, can_end=True)
+    V = np.array([2.0, 3.0])
+    assert window_of(V, 1, task, centred=True).low == 0
+    assert window_of(V, 1, LinearTask(5, (0.0, 1.0), 10, np.ones((2, 1, 1)), 1.0), centred=True).low == 2
+    assert window_of(V, 1, task, centred=False).high == 3
+
+
+def test_the_seed_of_ties_and_the_noise_are_all_that_is_random():
+    ask = LinearAsk(Fraction(1))
+    one, two, other = (planned(ask, linear_003(0), seed=s) for s in (0, 0, 1))
+    np.testing.assert_array_equal(one.V, two.V)
+    assert (one.V != other.V).any()
+
+
+@pytest.mark.parametrize("scale", ["normalised", "balanced"])
+def test_one_shot_statistics_give_vapvi_where_weights_are_one(scale):
+    w = linear_003(0, scale)
+    plan, rows = setting(LinearAsk(None, "one_shot"), w)
+    free = one_shot(release_one_shot(plan, rows, SeededNoise(0)), linear_task(plan), C, np.random.default_rng(0))
+    desk = planned(LinearAsk(None), w)
+    # the desk centres on a lattice point, the one-shot planner on the middle itself
+    np.testing.assert_allclose(free.V, desk.V, atol=0.02)
+
+
+def test_one_release_gives_any_penalty_and_an_interval_for_free():
+    w = linear_003(0, "balanced")
+    plan, rows = setting(LinearAsk(Fraction(25), "one_shot"), w)
+    released, task = release_one_shot(plan, rows, SeededNoise(1)), linear_task(plan)
+    mild, harsh = (one_shot(released, task, LinearConstants(C=c), np.random.default_rng(0)) for c in (0.0, 1.0))
+    assert (mild.V[0] > harsh.V[0]).all()
+    wide = LinearConstants(C=1.0)
+    low, high = (policy_bound(released, task, wide, harsh.policy, sign)[0] for sign in (-1, 1))
+    value = policy_value(w.mdp, harsh.policy)
+    assert w.mdp.start @ low < value < w.mdp.start @ high <= w.mdp.start @ optimal_upper(released, task, wide)[0] + 1e-9
+    assert w.mdp.start @ optimal_upper(released, task, wide)[0] > w.mdp.start @ optimal_values(w.mdp)[1][0]
+
+
+def test_private_learning_on_appendix_f_beats_uniform_by_far():
+    """K = 1000, rho = 25: the campaign reports 20 runs; one is enough to notice that it stopped learning."""
+    w = linear_003(0, "balanced")
+    plan = LinearPlan(LinearDomain("003", "synthetic", 20, 1000), LinearAsk(Fraction(25)), w.features)
+    rows = CountRows(w.features, {"both": w.counts(1000, np.random.default_rng(5))}, w.mdp.rewards)
+    desk = RegressionDesk(plan, rows, SeededNoise(5))
+    result = vapvi(desk, linear_task(plan), LinearConstants(), np.random.default_rng(0))
+    assert w.mdp.start @ optimal_values(w.mdp)[1][0] - policy_value(w.mdp, result.policy) < 0.3
+
+
+def test_a_policy_is_the_same_in_another_basis():
+    """The balanced basis spans the printed features: any linear Q in one is linear in the other."""
+    f = linear_003(0).features.integers.reshape(-1, 10).astype(float)
+    g = linear_003(0, "balanced").features
+    assert isinstance(g, FeatureMap) and g.dimension == 9
+    rows = g.integers.reshape(-1, 9).astype(float)
+    fit = rows @ np.linalg.lstsq(rows, f, rcond=None)[0]
+    assert np.abs(fit - f).max() < 0.02

@@ -1,0 +1,75 @@
+"""Feature maps are integers of bounded norm, whatever is fed in; the balanced basis is even."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+from pipeline.mdp.balance import balanced, balanced_basis
+from pipeline.mdp.features import FeatureMap, ObservationMap, finite_map, quantise
+
+
+@pytest.mark.parametrize("steps", [1, 7, 256, 4096])
+def test_every_row_stays_in_the_ball_in_integers(steps):
+    rng = np.random.default_rng(0)
+    rows = rng.normal(size=(5000, 6)) * 10 ** rng.uniform(-3, 3, (5000, 1))
+    f = quantise(rows, steps).astype(np.int64)
+    assert ((f * f).sum(1) <= steps**2).all()
+    assert (f == quantise(rows, steps)).all()
+
+
+def test_odd_numbers_become_harmless():
+    f = quantise(np.array([[np.nan, 0.5], [np.inf, 0.0], [1e300, 1e300], [-np.inf, np.nan]]), 100)
+    assert np.isfinite(f).all() and ((f * f).sum(1) <= 10_000).all()
+
+
+def test_rows_inside_the_ball_are_truncated_toward_zero():
+    np.testing.assert_array_equal(quantise(np.array([[0.256, -0.256]]), 100), [[25, -25]])
+
+
+@pytest.mark.parametrize("square", [24, 2**31])
+def test_a_map_longer_than_declared_is_refused(square):
+    with pytest.raises(ValueError, match="square"):
+        FeatureMap(np.array([[[3, 4]]]), square, Fraction(1))
+
+
+def test_a_wrapped_square_does_not_look_small():
+    with pytest.raises(ValueError, match="longer"):
+        FeatureMap(np.array([[[2**32]]]), 4, Fraction(1))
+
+
+def test_observations_are_lifted_row_by_row():
+    m = ObservationMap(lambda o, a: o * (1.0 + a)[:, None], 2, 3, 2, 10)
+    seen = np.array([[0.1, 0.2], [5.0, 0.0]])
+    np.testing.assert_array_equal(m.every(seen)[:, 2], m.chosen(seen, np.array([2, 2])))
+    np.testing.assert_array_equal(m.every(seen)[1], m.every(seen[1:])[0])
+    assert m.every(np.zeros((0, 2))).shape == (0, 3, 2)
+
+
+def test_a_skewed_map_becomes_even_and_keeps_its_span():
+    rng = np.random.default_rng(1)
+    rows = rng.random((60, 5)) * [1, 1, 0.01, 1, 0] + [1, 0, 0, 0, 0]
+    even = balanced_basis(rows)
+    assert even.shape == (60, 4) and np.linalg.norm(even, axis=1).max() == pytest.approx(1)
+    back = even @ np.linalg.lstsq(even, rows, rcond=None)[0]
+    np.testing.assert_allclose(back, rows, atol=1e-9)
+    # John: no direction can be longer for the same longest feature; the longest reach 1 in every basis vector's share
+    widths = np.abs(even @ np.linalg.svd(even)[2].T).max(axis=0)
+    assert widths.min() > 0.3
+
+
+def test_bits_become_plus_and_minus_one():
+    bits = np.array([[b >> 1 & 1, b & 1, 1] for b in range(4)], dtype=np.int64)[None]
+    even = balanced(FeatureMap(bits, 3, Fraction(1, 3))).integers[0]
+    norms = (even * even).sum(-1)
+    assert norms.min() > 0.99 * norms.max()
+    cosines = even @ even.T / norms.max()
+    # corners of a cube: neighbours at 1/3, opposite ones at -1/3
+    np.testing.assert_allclose(np.sort(cosines[0]), [-1 / 3, 1 / 3, 1 / 3, 1], atol=0.01)
+
+
+def test_finite_maps_clip_what_is_too_long():
+    m = finite_map(np.array([[[3.0, 4.0]]]), 100)
+    np.testing.assert_array_equal(m.integers, [[[59, 79]]])

@@ -1,0 +1,139 @@
+"""The desk answers each call of its plan once, is charged once before that, and real data gets real noise."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+from pipeline.environments.linear_003 import linear_003
+from pipeline.privacy.noise import OsNoise, RealDataError, SeededNoise
+from pipeline.statistics.desk import RegressionDesk
+from pipeline.statistics.linear_calibration import planned_calls, true_rho
+from pipeline.statistics.linear_plan import LinearAsk, LinearDomain, LinearPlan
+from pipeline.statistics.one_shot import release_one_shot
+from pipeline.statistics.regression import DeskClosedError, Window
+from pipeline.statistics.rows import CountRows
+from tests.statistics.linear_people import random_map
+
+ONE, NONE = Fraction(1), Window(0, 1)
+
+
+def zero(features: np.ndarray) -> np.ndarray:
+    return np.zeros(features.shape[:-2])
+
+
+def plan(rho: Fraction | None = ONE, kind: str = "synthetic", **ask) -> LinearPlan:
+    return LinearPlan(LinearDomain("tiny", kind, 3, 100), LinearAsk(rho, **ask), random_map(0))
+
+
+def rows(kind: str = "synthetic") -> CountRows:
+    n = np.random.default_rng(0).integers(0, 5, (3, 3, 2, 3))
+    return CountRows(random_map(0), {"both": n}, np.full((3, 3, 2), 0.5), kind)
+
+
+class Untouchable(CountRows):
+    def sums(self, *args, **kwargs):
+        raise AssertionError("rows were read")
+
+
+def test_each_call_is_answered_once_and_in_order():
+    desk = RegressionDesk(plan(), rows(), SeededNoise(0))
+    desk.regression(2, zero, NONE)
+    for call in (lambda: desk.regression(2, zero, NONE), lambda: desk.regression(0, zero, NONE)):
+        with pytest.raises(DeskClosedError, match="never answers twice"):
+            call()
+    desk.variance(1, zero, NONE)
+    with pytest.raises(DeskClosedError):
+        desk.variance(1, zero, NONE)
+    desk.regression(1, zero, NONE)
+    with pytest.raises(DeskClosedError):
+        desk.variance(1, zero, NONE)
+    desk.regression(0, zero, NONE)
+    with pytest.raises(DeskClosedError):
+        desk.regression(0, zero, NONE)
+    assert desk.spent <= 1 and desk.release().rho == 1
+
+
+def test_nothing_is_asked_of_the_variance_half_at_the_last_step_or_without_a_plan_for_it():
+    with pytest.raises(DeskClosedError, match="no variance call"):
+        RegressionDesk(plan(), rows(), SeededNoise(0)).variance(2, zero, NONE)
+    with pytest.raises(DeskClosedError, match="no variance call"):
+        RegressionDesk(plan(variance=False), rows(), SeededNoise(0)).variance(1, zero, NONE)
+
+
+def test_the_budget_is_charged_once_and_before_a_row_is_read():
+    charged: list[LinearPlan] = []
+    desk = RegressionDesk(plan(), rows(), SeededNoise(0), charged.append)
+    assert charged == []
+    desk.regression(2, zero, NONE)
+    desk.regression(1, zero, NONE)
+    assert len(charged) == 1
+
+    def refuse(_: LinearPlan) -> None:
+        raise RuntimeError("cap")
+
+    closed = RegressionDesk(plan(), Untouchable(random_map(0), {}, np.zeros((3, 3, 2))), SeededNoise(0), refuse)
+    with pytest.raises(RuntimeError, match="cap"):
+        closed.regression(2, zero, NONE)
+
+
+def test_real_rows_refuse_every_desk_that_is_not_private():
+    real = rows("real")
+    with pytest.raises(RealDataError):
+        RegressionDesk(plan(kind="real"), real, SeededNoise(0))
+    with pytest.raises(RealDataError):
+        RegressionDesk(plan(None, "real"), real, OsNoise())
+    with pytest.raises(RealDataError):
+        RegressionDesk(plan(), real, OsNoise())
+    long = replace(random_map(0), unit_squared=Fraction(1))
+    unfit = LinearPlan(LinearDomain("t", "real", 3, 100), LinearAsk(ONE, "paper", "paper"), long)
+    with pytest.raises(RealDataError, match="does not give"):
+        RegressionDesk(unfit, real, OsNoise())
+    with pytest.raises(RealDataError):
+        release_one_shot(plan(None, "real", variant="one_shot"), real, OsNoise())
+    RegressionDesk(plan(kind="real"), real, OsNoise()).regression(2, zero, NONE)
+
+
+@pytest.mark.parametrize(
+    "ask", [{}, {"split": True}, {"variant": "paper"}, {"variance": False}, {"variant": "one_shot"}]
+)
+def test_the_planned_calls_add_up_to_what_was_asked(ask):
+    p = plan(**ask)
+    calls = planned_calls(p)
+    halves = {half: sum(e["rho"] for e in calls if e["name"].endswith(half)) for half in ("D", "D'")}
+    assert max(halves.values()) == 1 if p.ask.split else sum(halves.values()) == 1
+    assert all(e["adaptive"] == p.centred for e in calls) or p.ask.variant == "one_shot"
+
+
+def test_the_planned_calls_of_the_papers_noise_are_charged_what_they_truly_cost():
+    w = linear_003(0, "literal")
+    p = LinearPlan(LinearDomain("003", "synthetic", 20, 500), LinearAsk(ONE, "paper", "paper"), w.features)
+    alone = sum(e["rho"] for e in planned_calls(p))
+    assert true_rho(p) <= alone < 24.2
+
+
+def test_the_one_shot_release_costs_what_was_asked_and_is_shaped_as_declared():
+    w = linear_003(0)
+    p = LinearPlan(LinearDomain("003", "synthetic", 20, 500), LinearAsk(ONE, "one_shot"), w.features)
+    r = release_one_shot(
+        p, CountRows(w.features, {"both": w.counts(500, np.random.default_rng(0))}, w.mdp.rewards), SeededNoise(0)
+    )
+    assert r.release is not None and Fraction(99, 100) < r.release.rho <= 1
+    assert r.gram.shape == (20, 10, 10) and r.successors.shape == (20, 2, 10)
+    np.testing.assert_array_equal(r.gram, r.gram.transpose(0, 2, 1))
+
+
+def test_declared_mistakes_are_refused():
+    for message, make in (
+        ("must be positive", lambda: plan(Fraction(0))),
+        ("its own variant", lambda: plan(variant="centred", calibration="paper")),
+        (
+            "never negative",
+            lambda: LinearPlan(LinearDomain("t", "real", 3, 9, (-1.0, 1.0)), LinearAsk(ONE, "paper"), random_map(0)),
+        ),
+    ):
+        with pytest.raises(ValueError, match=message):
+            make()

@@ -1,0 +1,205 @@
+"""The joint loss of the linear desk by enumeration, and deliberately broken twins that the enumeration catches."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+import pipeline.mdp.features as features_module
+import pipeline.statistics.desk as desk_module
+import pipeline.statistics.linear_plan as plan_module
+from pipeline.environments.linear_003 import feature_map
+from pipeline.mdp.features import FeatureMap, ObservationMap
+from pipeline.privacy.noise import SeededNoise
+from pipeline.statistics.desk import RegressionDesk, symmetric_noise
+from pipeline.statistics.linear_calibration import true_rho
+from pipeline.statistics.linear_plan import LinearAsk, LinearDomain, LinearPlan
+from pipeline.statistics.linear_sensitivity import BallMoves, Moves, moves, table_moves
+from pipeline.statistics.regression import Window
+from pipeline.statistics.rows import Batch, Quantiser, StreamRows
+from tests.statistics.linear_people import Silent, loss, people, plan_of, points, random_map, script
+
+ONE = Fraction(1)
+SMALL = {"value_steps": 64, "weight_steps": 16}
+CASES = {
+    "centred, no variance step": (LinearAsk(ONE, variance=False, **SMALL), False),
+    "centred, variance skipped": (LinearAsk(ONE, **SMALL), False),
+    "centred, weighted": (LinearAsk(ONE, **SMALL), True),
+    "centred, weighted, halves": (LinearAsk(ONE, split=True, **SMALL), True),
+    "paper's targets, weighted": (LinearAsk(ONE, "paper", **SMALL), True),
+    "paper's targets, halves": (LinearAsk(Fraction(1, 10), "paper", split=True, **SMALL), True),
+}
+
+
+def measured(features: FeatureMap, ask: LinearAsk, weigh: bool) -> tuple[float, LinearPlan]:
+    plan = plan_of(features, ask)
+    at = points(
+        plan, people(len(features.integers), features.integers.shape[1], True), lambda d: script(d, 0, 1, weigh)
+    )
+    return loss(at), plan
+
+
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("seed", [0])
+def test_no_two_people_of_the_domain_are_further_apart_than_claimed(case, seed):
+    ask, weigh = CASES[case]
+    found, _ = measured(random_map(seed), ask, weigh)
+    assert found <= float(ask.rho) * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("low", [-4, 0])
+@pytest.mark.parametrize("variant", ["centred", "paper"])
+def test_the_claim_of_one_step_is_attained(low, variant):
+    """Over-charging fails too: rounding variances up to integers is all that separates the two."""
+    plan = plan_of(random_map(3, low=low), LinearAsk(ONE, variant, variance=False, value_steps=1024), horizon=1)
+    everyone = [p for p in people(3, 2, True) if len(p) < 2]
+    assert loss(points(plan, everyone, lambda d: script(d, 0, 0, False))) == pytest.approx(1.0, rel=1e-5)
+
+
+def test_a_person_in_the_other_half_leaves_this_half_alone():
+    features = random_map(0)
+    plan = plan_of(features, LinearAsk(ONE, split=True, **SMALL))
+    at = points(plan, people(3, 2, True), lambda d: script(d, 0, 1, True))
+    d = features.dimension
+    # order of release: step 1 D, step 0 D', step 0 D; these people are in D
+    first, other = d * (d + 1) // 2 + d, d * (d + 1) // 2 + 2 * d
+    assert np.ptp(at[:, first : first + other], axis=0).max() == 0
+    assert np.ptp(at[:, first + other :], axis=0).max() > 0
+
+
+def _add_remove(features: FeatureMap, episodes: int = 1) -> Moves:
+    found = moves(features, episodes)
+    return Moves(
+        found.squares * np.array([[0], [1], [1]]) + found.squares.max(1)[:, None] // 2 * np.array([[1], [0], [0]])
+    )
+
+
+def _twice(self: RegressionDesk, h: int, half: str) -> None:
+    self._done.append((h, half))
+
+
+def test_a_gram_scaled_for_add_or_remove_is_caught(monkeypatch):
+    monkeypatch.setattr(plan_module, "moves", _add_remove)
+    found, _ = measured(random_map(3), LinearAsk(ONE, variance=False, gram_share=Fraction(9, 10), **SMALL), False)
+    assert found > 1.2
+
+
+def test_half_the_variance_is_caught(monkeypatch):
+    shipped = desk_module.call_scales
+
+    def half(*args, **kwargs):
+        s = shipped(*args, **kwargs)
+        return replace(s, gram=s.gram // 4 * 2, targets=tuple(v // 2 for v in s.targets))
+
+    monkeypatch.setattr(desk_module, "call_scales", half)
+    assert measured(random_map(3), LinearAsk(ONE, variance=False, **SMALL), False)[0] > 1.9
+
+
+def test_two_calls_at_one_step_are_caught(monkeypatch):
+    monkeypatch.setattr(RegressionDesk, "_admit", _twice)
+    plan = plan_of(random_map(3), LinearAsk(ONE, variance=False, **SMALL))
+
+    def greedy(desk: RegressionDesk) -> None:
+        script(desk, 0, 1, False)
+        first = dict(desk._tables)
+        desk._tables.clear()
+        kept = list(desk._mechanisms)
+        script(desk, 0, 1, False)
+        desk._tables.update({f"{k}_again": v for k, v in first.items()})
+        desk._mechanisms += [replace(m, table=f"{m.table}_again") for m in kept[: len(first)]]
+        del desk._mechanisms[len(first) : 2 * len(first)]
+
+    assert loss(points(plan, people(3, 2, True), greedy)) > 1.9
+
+
+def test_targets_that_leave_their_window_are_caught(monkeypatch):
+    monkeypatch.setattr(Quantiser, "values", lambda self, v: np.floor(v * self.lattice).astype(np.int64))
+    assert measured(random_map(3), LinearAsk(ONE, variance=False, **SMALL), False)[0] > 1.9
+
+
+def _lifted(clip: bool, monkeypatch) -> float:
+    """Largest move of the Gram matrix, in F², of a person whose logged observation is far out."""
+
+    if not clip:
+        monkeypatch.setattr(features_module, "quantise", lambda phi, steps: np.trunc(np.asarray(phi) * steps))
+    fmap = ObservationMap(lambda o, a: o * (1 + a)[:, None], 2, 2, 2, 64)
+    far = np.array([[300.0, -7.0]])
+
+    def batches(h, side):
+        yield Batch(fmap.chosen(far, np.array([1])), np.array([0.5]), fmap.every(far), np.array([False]))
+
+    plan = LinearPlan(LinearDomain("t", "synthetic", 1, 10), LinearAsk(ONE, variance=False), fmap)
+    desk = RegressionDesk(plan, StreamRows(batches, 2, "synthetic"), Silent())
+    desk.regression(0, lambda f: np.zeros(f.shape[:-2]), Window(0, 0))
+    return float(np.linalg.norm(desk._tables["gram_D_0"].astype(float)) / fmap.square)
+
+
+def test_features_that_were_not_clipped_are_caught(monkeypatch):
+    assert _lifted(True, monkeypatch) <= 1
+    assert _lifted(False, monkeypatch) > 1000
+
+
+def test_the_ball_bounds_every_pair_in_it():
+    rng = np.random.default_rng(0)
+    F2, G, v = 10_000, Fraction(1, 10**8), Fraction(1, 10**4)
+    for signed in (v / 9, v / 2, v, 5 * v):
+        bound = float(BallMoves(F2).cost(G, signed, Fraction(0)))
+        f, g = rng.normal(size=(2, 200_000, 2))
+        f, g = (x / np.linalg.norm(x, axis=1)[:, None] * 100 * rng.random((len(x), 1)) ** 0.1 for x in (f, g))
+        inner, n, m = (f * g).sum(1), (f * f).sum(1), (g * g).sum(1)
+        got = float(G) * (n**2 + m**2 - 2 * inner**2) + float(signed) * (n + m + 2 * abs(inner))
+        assert 0.97 * bound < got.max() <= bound
+
+
+def test_enumerated_moves_stay_inside_the_ball():
+    features = feature_map("normalised")
+    for rates in ((1, 0, 0), (0, 1, 0), (1, 30, 0), (1, 0, 30)):
+        exact, ball = (r.cost(*map(Fraction, rates)) for r in (moves(features), BallMoves(features.square)))
+        assert 0 < exact <= ball
+
+
+def test_the_one_shot_moves_bound_all_tagged_rows():
+    features, tag, reward = random_map(1), 5, 7
+    rows = [np.zeros((3, 4))]
+    for f in features.integers.reshape(-1, 3):
+        for s in range(3):
+            for r in (-reward, 0, reward):
+                x = np.append(tag * np.eye(3)[s], r)
+                rows.append(np.outer(f, x))
+    at = np.array(rows).reshape(len(rows), -1)
+    far = ((at[:, None] - at[None]) ** 2).sum(-1).max()
+    assert table_moves(features, tag, reward).cost(Fraction(0), ONE, Fraction(0)) == far
+
+
+def test_the_literal_features_truly_spend_about_23_times_the_nominal_budget():
+    domain = LinearDomain("003", "synthetic", 20, 1000)
+    found = {
+        (scale, split): float(
+            true_rho(LinearPlan(domain, LinearAsk(ONE, "paper", "paper", split=split), feature_map(scale)))
+        )
+        for scale in ("literal", "normalised")
+        for split in (False, True)
+    }
+    assert found["literal", False] == pytest.approx(22.53, abs=0.05)
+    assert found["literal", True] == pytest.approx(11.5, abs=0.1)
+    assert found["normalised", False] == pytest.approx(0.50, abs=0.01)
+    assert found["normalised", True] == pytest.approx(0.25, abs=0.01)
+
+
+def test_a_gram_at_the_papers_noise_costs_two_rho_0_under_replace():
+    """By enumeration, and by Monte Carlo of the log likelihood ratio between e1 e1^T and e2 e2^T."""
+    features = FeatureMap(np.array([[[1000, 0], [0, 1000]]], dtype=np.int64), 10**6, Fraction(1, 10**6))
+    rho_0 = Fraction(1, 20)
+    off = int(1 / (4 * rho_0) * 10**12)  # Z_ij ~ N(0, 1/(4 rho_0)), as Algorithm 2 prints it, in lattice steps
+    assert moves(features).cost(Fraction(1, 2 * 2 * off), Fraction(0), Fraction(0)) == 2 * rho_0
+    drawn = np.stack([symmetric_noise(SeededNoise(i), 2, 2 * off, "synthetic") for i in range(20_000)]).astype(float)
+    assert drawn[:, 0, 0].var() == pytest.approx(2 * off, rel=0.05)
+    assert drawn[:, 0, 1].var() == pytest.approx(off, rel=0.05)
+    shift = np.array([10.0**6, -(10.0**6)])
+    diagonal = drawn[:, [0, 1], [0, 1]]
+    ratio = (((diagonal + shift) ** 2 - diagonal**2) / (2 * 2 * off)).sum(1)
+    error = ratio.std() / len(ratio) ** 0.5
+    assert abs(ratio.mean() - 2 * float(rho_0)) < 5 * error < 0.5 * float(rho_0)
