@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from flows.publish import Published, publish_run
-from flows.setting import Setting, Step, counts_privatizer, ledger_for, newest_snapshot, plain_step, setting
+from flows.setting import Setting, Step, counts_privatizer, ledger_for, newest_snapshot, noise_of, plain_step, setting
 from flows.shelf import Home, find_card
 from pipeline.card import CardError, load_card
 from pipeline.curate import Curated, known_to_ledger, release_counts
@@ -18,7 +18,7 @@ from pipeline.logs.ingest import ingest
 from pipeline.logs.tolerance import check_names
 from pipeline.offline import Learnt, learn
 from pipeline.privacy.budget import fraction_of
-from pipeline.privacy.noise import NoiseSource, OsNoise
+from pipeline.privacy.noise import NoiseSource
 from pipeline.privacy.release import total_epsilon, total_rho
 from pipeline.statistics.privatizers import CentralCounts
 
@@ -71,7 +71,7 @@ def run_job(
 ) -> dict[str, Any]:
     """The offline job on the latest snapshot: release -> policy -> certificate -> report."""
     s = setting(recipe, home)
-    source = noise or OsNoise()
+    source = noise or noise_of(s)
     chosen = counts_privatizer(s)
     chosen.admit(source)
     _refuse_weaker(s, chosen)

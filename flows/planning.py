@@ -14,7 +14,8 @@ from pipeline.card import Card
 from pipeline.curate import run_key
 from pipeline.ledger.certificate import spent_budget
 from pipeline.logs.store import latest
-from pipeline.privacy.budget import epsilon_from_rho
+from pipeline.privacy.budget import up
+from pipeline.privacy.losses import safe_epsilon
 from pipeline.privacy.noise import OsNoise
 from pipeline.privacy.release import total_rho
 from pipeline.privacy.release_file import describe_mechanism
@@ -48,8 +49,8 @@ def plan_job(recipe: str, home: Home) -> dict[str, Any]:
         "remaining_after": float(account.remaining - cost),
         "cap_rho": float(account.cap),
         "delta_of_lineage": account.delta,
-        "epsilon_before": epsilon_from_rho(float(account.spent), account.delta),
-        "epsilon_after": epsilon_from_rho(float(account.spent + cost), account.delta),
+        "epsilon_before": safe_epsilon(up(account.spent), account.delta),
+        "epsilon_after": safe_epsilon(up(account.spent + cost), account.delta),
         "replays": replays,
         "allowed": allowed,
         "fits": None if allowed else _what_fits(s.card, s.recipe.ask(), account.remaining),

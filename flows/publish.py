@@ -24,7 +24,8 @@ from pipeline.ledger.certificate import NOT_COVERED, assumptions, certificate, g
 from pipeline.ledger.chain import BudgetError, Entry, canonical
 from pipeline.mdp.policy import Policy
 from pipeline.offline import Learnt, planner_facts, practice
-from pipeline.privacy.budget import epsilon_from_rho
+from pipeline.privacy.budget import down, fraction_of, up
+from pipeline.privacy.losses import safe_epsilon
 from pipeline.privacy.release_file import describe_mechanism, read_release, sha256_file
 from pipeline.statistics.privatizers import privatizer
 from reports.facts import dataset_facts, measured, proved, value_facts
@@ -181,10 +182,10 @@ def _ledger_facts(card: Card, curated: Curated) -> dict[str, Any] | None:
     return {
         "dataset": card.name,
         "cap_rho": card.budget.rho,
-        "spent_rho": float(spent),
-        "remaining_rho": card.budget.rho - float(spent),
+        "spent_rho": up(spent),
+        "remaining_rho": down(fraction_of(card.budget.rho) - spent),
         "delta": card.budget.delta,
-        "epsilon_spent": epsilon_from_rho(float(spent), card.budget.delta),
+        "epsilon_spent": safe_epsilon(up(spent), card.budget.delta),
         "entry": curated.commit.seq,
         "hash": curated.commit.hash,
         "at": curated.commit.at,

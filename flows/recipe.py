@@ -30,6 +30,7 @@ class Privacy(Strict):
     delta: Annotated[float, Field(ge=0, lt=1)] | None = None
     calibration: Literal["tight", "paper"] = "tight"
     release: Literal["one_table", "two_tables"] = "one_table"
+    sampler: Literal["opendp", "table"] = "opendp"
     split: dict[Literal["n_0", "n_sa", "n_sas", "r_sa"], Annotated[float, Field(gt=0, le=1)]] | None = None
 
     @model_validator(mode="after")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol, TypeVar
 
 from flows.recipe import Recipe, load_recipe
@@ -11,6 +11,10 @@ from flows.shelf import Home, card_of_recipe, find_recipe
 from pipeline.card import Card, CardError
 from pipeline.ledger.ledger import Ledger, open_ledger
 from pipeline.logs.store import Snapshot, latest
+from pipeline.privacy.fast_noise import FastOsNoise
+from pipeline.privacy.losses import safe_epsilon
+from pipeline.privacy.noise import NoiseSource, OsNoise
+from pipeline.privacy.release import with_sampler_slack
 from pipeline.statistics.privatizers import CentralCounts, privatizer
 
 T = TypeVar("T")
@@ -63,9 +67,20 @@ def counts_privatizer(s: Setting) -> CentralCounts:
             f"at most {1 / (10 * people):g} means anything"
         )
     try:
-        return privatizer(s.card, ask)
+        chosen = privatizer(s.card, ask)
     except ValueError as e:
         raise CardError(f"{s.recipe.path.name}: [privacy]: {e}") from None
+    if chosen.exact or ask.pure:
+        return chosen
+    # the epsilon of the whole cap covers every release of the lineage
+    most = safe_epsilon(s.card.budget.rho, s.card.budget.delta)
+    return replace(chosen, mechanisms=with_sampler_slack(chosen.mechanisms, noise_of(s), most))
+
+
+def noise_of(s: Setting) -> NoiseSource:
+    """The operating-system noise that a recipe names: OpenDP's, or the fast table's."""
+    p = s.recipe.privacy
+    return FastOsNoise() if p is not None and p.sampler == "table" else OsNoise()
 
 
 def newest_snapshot(card: Card, home: Home) -> Snapshot:

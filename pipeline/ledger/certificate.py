@@ -14,18 +14,23 @@ from typing import Any
 from pipeline.card import Card
 from pipeline.ledger.chain import Entry
 from pipeline.ledger.inspection import inspection_sentences
-from pipeline.privacy.budget import epsilon_from_rho
-from pipeline.privacy.release import Mechanism, Release, total_epsilon, total_rho
+from pipeline.privacy.budget import down, up
+from pipeline.privacy.losses import safe_epsilon
+from pipeline.privacy.release import Mechanism, Release, total_delta_slack, total_epsilon, total_rho
 
 
 def spent_budget(mechanisms: Sequence[Mechanism], delta: float) -> dict[str, Any]:
-    """``rho``, ``epsilon``, ``delta`` and ``pure`` of a list of mechanisms; nulls where there is no noise."""
+    """``rho``, ``epsilon``, ``delta`` and ``pure`` of a list of mechanisms, rounded up; nulls where there is no noise.
+
+    What a sampler adds to delta is taken from the ``delta`` of the conversion, so that ``delta`` holds in all.
+    """
     rho, pure = total_rho(tuple(mechanisms)), total_epsilon(tuple(mechanisms))
     if rho is None:
         return {"rho": None, "epsilon": None, "delta": None, "pure": False}
     if pure is not None:
-        return {"rho": float(rho), "epsilon": float(pure), "delta": 0.0, "pure": True}
-    return {"rho": float(rho), "epsilon": epsilon_from_rho(float(rho), delta), "delta": delta, "pure": False}
+        return {"rho": up(rho), "epsilon": up(pure), "delta": 0.0, "pure": True}
+    left = down(Fraction(delta) - total_delta_slack(tuple(mechanisms)))
+    return {"rho": up(rho), "epsilon": safe_epsilon(up(rho), left), "delta": delta, "pure": False}
 
 
 def unit_sentence(card: Card) -> str:

@@ -46,6 +46,10 @@ class CentralCounts:
             if exact.shape != m.shape:
                 raise ValueError(f"table {m.table} must be {m.shape}; got {exact.shape}")
             drawn = np.zeros(m.cells, dtype=np.int64)
+            if m.variance is not None and m.delta_slack < 2 * m.cells * noise.tv_bound(m.variance):
+                raise ValueError(
+                    f"table {m.table}: this sampler's share of delta is not counted; see with_sampler_slack"
+                )
             if m.variance is not None:
                 drawn = noise.gaussian(m.cells, m.variance, counts)
             elif m.scale is not None:

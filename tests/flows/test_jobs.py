@@ -18,6 +18,8 @@ from flows.shelf import Home
 from pipeline.card import CardError
 from pipeline.ledger.chain import BudgetError
 from pipeline.ledger.ledger import open_ledger
+from pipeline.ledger.verify import verify_run
+from pipeline.privacy.fast_noise import FastOsNoise
 from pipeline.privacy.noise import RealDataError, SeededNoise
 from tests.flows.shop import lay_out
 
@@ -254,3 +256,26 @@ def test_a_plan_shows_less_and_more_budget_fewer_and_more_people(shop, home):
     assert list(plan["people_needed"].values()) == sorted(plan["people_needed"].values())
     assert plan["epsilon_before"] == 0 < plan["epsilon_after"] == pytest.approx(plan["epsilon"])
     assert plan_job(str(shop / "exact.toml"), home)["what_if"] == []
+
+
+def test_the_fast_sampler_is_named_counted_in_delta_and_checked(shop, home):
+    text = (shop / "private.toml").read_text().replace("rho = 1.0", 'rho = 1.0\nsampler = "table"')
+    (shop / "fast.toml").write_text(text)
+    slow = run_job(str(shop / "private.toml"), home)
+    fast = run_job(str(shop / "fast.toml"), home)
+    assert not fast["replayed"] and fast["ledger"]["spent_rho"] == pytest.approx(2 * slow["ledger"]["spent_rho"])
+    proof = json.loads((home.runs / fast["run"] / "certificate.json").read_text())
+    assert "table inversion" in proof["guarantee"]["sampler"] and proof["guarantee"]["noise"] == "os"
+    slack = [Fraction(m["delta_slack"]) for m in proof["mechanisms"]]
+    assert all(0 < s < Fraction(1, 10**20) for s in slack)
+    assert proof["guarantee"]["delta"] == slow["guarantee"]["delta"]
+    assert proof["guarantee"]["epsilon"] >= slow["guarantee"]["epsilon"]
+    entries = open_ledger(home.root / "ledger.db", create=False).entries()
+    assert all(c.ok for c in verify_run(home.runs / fast["run"], entries))
+
+
+def test_a_sampler_whose_share_of_delta_is_not_counted_is_refused(shop, home):
+    before = open_ledger(home.root / "ledger.db", create=True).entries()
+    with pytest.raises(ValueError, match="delta"):
+        run_job(str(shop / "private.toml"), home, noise=FastOsNoise())
+    assert len(before) < len(open_ledger(home.root / "ledger.db", create=False).entries())
