@@ -114,8 +114,9 @@ class Card(Strict):
             "source.columns.next_state": {*d.states.raw_labels(), *d.states.ends, ""},
         }
         for key, column in self.step_keys().items():
-            for text in filter(None.__ne__, map(constant, self.step_cells(column))):
-                _check_constant(key, str(text), labels.get(key), self.reward)
+            for text in map(constant, self.step_cells(column)):
+                if text is not None:
+                    _check_constant(key, text, labels.get(key), self.reward)
         telling = [self.step_cells(d.actions.column)]
         if d.states.bins is None or d.states.ends:
             telling.append(self.step_cells(d.states.column))

@@ -95,22 +95,23 @@ def ingest(
             # the tolerance may have changed since
             check_tolerance(card, previous.folder, previous.quarantined, previous.source_rows)
             return previous
-        number = next_number(store, card.name)
-        if left is not None and left.number == number:
+        # its number may be noted already, but as long as its work is there no snapshot took it
+        if left is not None and (previous is None or left.number > previous.number):
             say(
                 f"resuming an ingest of {card.name} that stopped: its files are read, "
                 f"{len(left.done)} of {left.partitions} partitions are done"
             )
             work = left
         else:
+            number = next_number(store, card.name)
             work = begin(folder, now, source_digest, number, partitions or _likely_partitions(card, sources))
         try:
             if work is not left:
                 _read(card, sources, work, partitions, progress)
             snapshot = _screened(card, sources, work, progress)
             _refuse_beyond_tolerance(card, snapshot, home)
-            note_number(store, card.name, number)
-            published = _publish(snapshot, home / f"snapshot-{number:04d}")
+            note_number(store, card.name, work.number)
+            published = _publish(snapshot, home / f"snapshot-{work.number:04d}")
         except BaseException as e:
             # a log that is refused, or was not read to its end, leaves nothing to continue with
             if isinstance(e, LogError) or not work.resumable:
