@@ -9,6 +9,7 @@ import pytest
 from flows.recipe import load_recipe
 from flows.shelf import find_card, find_recipe
 from pipeline.card import Card, CardError, load_card
+from pipeline.logs.ingest import ingest
 from tests.conftest import card_dict
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -150,3 +151,11 @@ def test_an_unknown_name_lists_the_known_ones():
         find_card("no-such-dataset")
     with pytest.raises(CardError, match="demo"):
         find_recipe("no-such-recipe")
+
+
+def test_the_wide_card_of_the_documentation_is_a_card_and_reads_its_log(tmp_path):
+    text = (ROOT / "docs" / "card.md").read_text(encoding="utf-8")
+    card = load_card(write(tmp_path, text.partition("```toml\n")[2].partition("```")[0]))
+    (tmp_path / "game.csv").write_text("userID,choice,planet,points\nu,1,2,9\n")
+    snapshot = ingest(card, tmp_path / "store")
+    assert (card.source.layout, snapshot.rows, snapshot.quarantined) == ("wide", 2, {})

@@ -30,7 +30,11 @@ class Rule:
 RULES: tuple[Rule, ...] = (
     Rule("missing_column", "refuse", "a file lacks a column that the card names"),
     Rule("null_user", "refuse", "a row has no user id, so nobody knows whose it is"),
-    Rule("malformed_line", "drop_step", "a CSV line with the wrong number of fields or with unbalanced quotes"),
+    Rule(
+        "malformed_line",
+        "drop_step",
+        "a CSV line with the wrong number of fields or unbalanced quotes, an NDJSON line that is no flat object",
+    ),
     Rule("beyond_horizon", "drop_step", "the step is H or later"),
     Rule("after_end", "drop_step", "the row's state is an end, or the episode ended at an earlier step"),
     Rule("unparsable", "drop_episode", "a step, episode id, bin number, boolean or probability that cannot be read"),
