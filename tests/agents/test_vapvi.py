@@ -8,9 +8,7 @@ import numpy as np
 import pytest
 
 import pipeline.statistics.desk as desk_module
-from pipeline.agents.linear_backup import LinearConstants, LinearResult, LinearTask, linear_task
-from pipeline.agents.one_shot import one_shot, optimal_upper, policy_bound
-from pipeline.agents.pevi import pevi, theory_beta
+from pipeline.agents.linear_backup import LinearConstants, LinearTask, linear_task
 from pipeline.agents.vapvi import vapvi, window_of
 from pipeline.environments.linear_003 import LinearWorld, linear_003
 from pipeline.mdp.features import FeatureMap
@@ -20,22 +18,8 @@ from pipeline.privacy.noise import SeededNoise
 from pipeline.statistics.desk import RegressionDesk
 from pipeline.statistics.linear_calibration import Scales
 from pipeline.statistics.linear_plan import LinearAsk, LinearDomain, LinearPlan
-from pipeline.statistics.one_shot import release_one_shot
 from pipeline.statistics.rows import CountRows
-
-C, K, Q = LinearConstants(C=0.3), 400, 1024
-
-
-def setting(ask: LinearAsk, w: LinearWorld, seed: int = 0) -> tuple[LinearPlan, CountRows]:
-    H = w.mdp.horizon
-    plan = LinearPlan(LinearDomain("003", "synthetic", H, K), ask, w.features)
-    return plan, CountRows(w.features, {"both": w.counts(K, np.random.default_rng(seed))}, w.mdp.rewards)
-
-
-def planned(ask: LinearAsk, w: LinearWorld, c: LinearConstants = C, seed: int = 0) -> LinearResult:
-    plan, rows = setting(ask, w, seed)
-    desk = RegressionDesk(plan, rows, SeededNoise(seed))
-    return vapvi(desk, linear_task(plan), c, np.random.default_rng(0), centred=ask.variant != "paper")
+from tests.agents.linear_bench import C, K, Q, planned, setting
 
 
 def naive(w: LinearWorld, n: np.ndarray, c: LinearConstants) -> np.ndarray:
@@ -104,27 +88,6 @@ def test_dp_vapvi_with_zero_noise_is_vapvi_to_the_bit(variant, monkeypatch):
     np.testing.assert_array_equal(exact.policy.probabilities, noisy.policy.probabilities)
 
 
-@pytest.mark.parametrize("rho", [None, Fraction(1)])
-def test_with_weights_of_one_vapvi_is_pevi(rho):
-    """On Appendix F every variance is below 1: only the multiplier tells the two apart."""
-    w = linear_003(0)
-    one = planned(LinearAsk(rho), w)
-    plan, rows = setting(LinearAsk(rho), w)
-    task = linear_task(plan)
-    two = pevi(RegressionDesk(plan, rows, SeededNoise(0)), task, C, np.random.default_rng(0), C.C * 10**0.5)
-    np.testing.assert_array_equal(one.V, two.V)
-    assert not one.weighted.any()
-
-
-def test_the_theorys_beta_pushes_every_value_to_zero():
-    plan, rows = setting(LinearAsk(None), linear_003(0))
-    task = linear_task(plan)
-    result = pevi(RegressionDesk(plan, rows, SeededNoise(0)), task, C, np.random.default_rng(0), theory_beta(task, 0.1))
-    assert result.V.max() == 0 and result.tied.all()
-    # ties go to the unclipped Q: not to action 0 by default, nor to chance
-    assert (result.policy.probabilities.max(axis=2) == 1).all()
-
-
 def test_the_variance_step_is_taken_where_values_spread_and_skipped_where_sigma_is_provably_one():
     result = planned(LinearAsk(None), wide_world())
     assert result.weighted[:6].all() and not result.weighted[-3:].any()
@@ -147,29 +110,6 @@ def test_the_seed_of_ties_and_the_noise_are_all_that_is_random():
     one, two, other = (planned(ask, linear_003(0), seed=s) for s in (0, 0, 1))
     np.testing.assert_array_equal(one.V, two.V)
     assert (one.V != other.V).any()
-
-
-@pytest.mark.parametrize("scale", ["normalised", "balanced"])
-def test_one_shot_statistics_give_vapvi_where_weights_are_one(scale):
-    w = linear_003(0, scale)
-    plan, rows = setting(LinearAsk(None, "one_shot"), w)
-    free = one_shot(release_one_shot(plan, rows, SeededNoise(0)), linear_task(plan), C, np.random.default_rng(0))
-    desk = planned(LinearAsk(None), w)
-    # the desk centres on a lattice point, the one-shot planner on the middle itself
-    np.testing.assert_allclose(free.V, desk.V, atol=0.02)
-
-
-def test_one_release_gives_any_penalty_and_an_interval_for_free():
-    w = linear_003(0, "balanced")
-    plan, rows = setting(LinearAsk(Fraction(25), "one_shot"), w)
-    released, task = release_one_shot(plan, rows, SeededNoise(1)), linear_task(plan)
-    mild, harsh = (one_shot(released, task, LinearConstants(C=c), np.random.default_rng(0)) for c in (0.0, 1.0))
-    assert (mild.V[0] > harsh.V[0]).all()
-    wide = LinearConstants(C=1.0)
-    low, high = (policy_bound(released, task, wide, harsh.policy, sign)[0] for sign in (-1, 1))
-    value = policy_value(w.mdp, harsh.policy)
-    assert w.mdp.start @ low < value < w.mdp.start @ high <= w.mdp.start @ optimal_upper(released, task, wide)[0] + 1e-9
-    assert w.mdp.start @ optimal_upper(released, task, wide)[0] > w.mdp.start @ optimal_values(w.mdp)[1][0]
 
 
 def test_private_learning_on_appendix_f_beats_uniform_by_far():
