@@ -80,6 +80,8 @@ def run_job(
     snapshot = newest_snapshot(s.card, home)
     say(f"releasing counts of snapshot {snapshot.number} of {s.card.name}")
     curated: Curated = step("release", lambda: release_counts(s.card, snapshot, chosen, ledger, home.store, source))
+    if found := str(curated.recovered):
+        say(found)
     if curated.replayed:
         say("this release is committed: replayed at no cost")
     if curated.stale:
