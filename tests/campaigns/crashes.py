@@ -114,10 +114,12 @@ def scenarios(world: World) -> dict[str, int]:
     # died between the release's rename and its COMMIT: the next run recovers it
     renamed = labels.index("before commit") + 1
     # died with a half-written draw: the next run deletes it and draws again
-    half = len(labels[: labels.index("after draw")]) + 6
+    half = labels.index("before write_text", labels.index("after draw")) + 1
     for name, at in (("uncommitted", renamed), ("half_written", half)):
         world.restore("registered")
         assert world.run(at) == -signal.SIGKILL
+        left = [p.name for p in (world.home.store / "shop" / "releases").iterdir()]
+        assert [".attempt-" in n for n in left] == [name == "half_written"], left
         world.keep(name)
         assert world.run() == 0
         counts[name] = len(world.steps())
