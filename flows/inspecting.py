@@ -7,7 +7,8 @@ from typing import Any
 from flows.setting import ledger_for, newest_snapshot
 from flows.shelf import Home, find_card
 from pipeline.card import load_card
-from pipeline.curate import known_to_ledger, one_at_a_time, remember_head
+from pipeline.kept.heads import known_to_ledger, remember_head
+from pipeline.kept.lock import one_at_a_time
 from pipeline.logs.advice import advice
 from pipeline.logs.hidden_state import hidden_state
 from pipeline.logs.inspect import look

@@ -12,7 +12,8 @@ from flows.publish import Published, publish_run
 from flows.setting import Setting, Step, counts_privatizer, ledger_for, newest_snapshot, noise_of, plain_step, setting
 from flows.shelf import Home, find_card
 from pipeline.card import CardError, load_card
-from pipeline.curate import Curated, known_to_ledger, release_counts
+from pipeline.curate import Curated, release_counts
+from pipeline.kept.heads import known_to_ledger
 from pipeline.ledger.ledger import open_ledger
 from pipeline.logs.ingest import ingest
 from pipeline.logs.tolerance import check_names
@@ -84,6 +85,8 @@ def run_job(
     snapshot = newest_snapshot(s.card, home)
     say(f"releasing counts of snapshot {snapshot.number} of {s.card.name}")
     curated: Curated = step("release", lambda: release_counts(s.card, snapshot, chosen, ledger, home.store, source))
+    if found := str(curated.recovered):
+        say(found)
     if curated.replayed:
         say("this release is committed: replayed at no cost")
     if curated.stale:

@@ -18,8 +18,9 @@ from flows.folder import publish, read_policy, write_json, write_policy
 from flows.recipe import Recipe
 from flows.shelf import Home
 from pipeline.card import Card
-from pipeline.curate import Curated, one_at_a_time
+from pipeline.curate import Curated
 from pipeline.environments.registry import WORLD_ARRAYS, WORLD_FILE
+from pipeline.kept.lock import one_at_a_time
 from pipeline.ledger.certificate import NOT_COVERED, assumptions, certificate, guarantee
 from pipeline.ledger.chain import BudgetError, Entry, canonical
 from pipeline.mdp.policy import Policy

@@ -7,7 +7,8 @@ from typing import Any
 from flows.setting import ledger_for
 from flows.shelf import Home, find_card
 from pipeline.card import load_card
-from pipeline.curate import known_to_ledger, one_at_a_time
+from pipeline.kept.heads import known_to_ledger, remember_head
+from pipeline.kept.lock import one_at_a_time
 from pipeline.logs.retention import NOT_UNDONE, carry_out, plan_purge
 
 
@@ -22,7 +23,8 @@ def purge_job(card_name: str, home: Home, *, keep: int = 0, quarantine_only: boo
         purge = plan_purge(lineage, keep=keep, quarantine_only=quarantine_only)
         if yes and purge.paths:
             # noted first: a purge that died half-way is known, and done again at no harm
-            ledger.purged(card.name, {"snapshots": purge.snapshots, "quarantine_only": quarantine_only})
+            entry = ledger.purged(card.name, {"snapshots": purge.snapshots, "quarantine_only": quarantine_only})
+            remember_head(lineage, entry)
             carry_out(purge, lineage)
     return {
         "dataset": card.name,

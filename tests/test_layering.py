@@ -18,6 +18,7 @@ FLOORS = {
     "pipeline.ledger": 3,
     "pipeline.statistics": 3,
     "pipeline.environments": 3,
+    "pipeline.kept": 4,
     "pipeline.logs": 4,
     "pipeline.agents": 4,
     "pipeline.evaluate": 4,

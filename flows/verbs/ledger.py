@@ -1,4 +1,4 @@
-"""``reticent ledger show|verify|export``: what was spent on which lineage, by which run."""
+"""``reticent ledger show|verify|export|head|sign``: what was spent on which lineage, by which run, who signed it."""
 
 from __future__ import annotations
 
@@ -12,11 +12,19 @@ import typer
 from flows.screen import Context, Json, show
 
 if TYPE_CHECKING:
+    from pipeline.ledger.chain import Entry
     from pipeline.ledger.ledger import Ledger
 
 app = typer.Typer(help="What was spent on which lineage, by which run.", no_args_is_help=True)
 CardOption = Annotated[
     str | None, typer.Option("--card", help="The card whose ledger is meant; default: home's ledger.")
+]
+HeadsOption = Annotated[
+    list[str] | None,
+    typer.Option("--head", help="SEQ:HASH kept elsewhere, or a file of them; the ledger must have it."),
+]
+CertificatesOption = Annotated[
+    list[Path] | None, typer.Option("--certificate", help="A certificate.json; the ledger must have its entry.")
 ]
 
 
@@ -31,80 +39,97 @@ def _ledger(context: typer.Context, card: str | None) -> Ledger:
     return open_ledger(where, create=False)
 
 
-def _unknown_to(context: typer.Context, ledger: Ledger) -> str | None:
-    """What home's store has seen and this ledger lacks, if anything."""
-    from pipeline.curate import known_to_ledger
-    from pipeline.ledger.chain import BudgetError
-
-    options: Context = context.obj
-    try:
-        for name in ledger.lineages():
-            known_to_ledger(name, ledger, options.home_folder().store)
-    except BudgetError as e:
-        return str(e)
-    return None
-
-
 @app.command("show")
 def show_ledger(context: typer.Context, card: CardOption = None, as_json: Json = False) -> None:
-    """Cap, spending and entries of every lineage."""
+    """Cap, spending, entries and sign-offs of every lineage."""
     ledger = _ledger(context, card)
-    datasets: list[dict[str, Any]] = []
-    for name in ledger.lineages():
-        account, entries = ledger.account(name), ledger.entries(name)
-        done = {e.body["intent"] for e in entries if e.kind == "COMMIT"}
-        datasets.append(
-            {
-                "name": name,
-                "cap_rho": float(account.cap),
-                "spent_rho": float(account.spent),
-                "delta": account.delta,
-                "amendments": [
-                    {"entry": e.seq, "at": e.at, "cap_rho": float(Fraction(e.body["rho"]))}
-                    for e in ledger.amendments(name)
-                ],
-                "inspections": [
-                    {"entry": e.seq, "at": e.at, "snapshot": e.body["snapshot"]} for e in ledger.inspections(name)
-                ],
-                "entries": [
-                    {
-                        "entry": e.seq,
-                        "run": e.body["run_key"][:24],
-                        "state": "committed" if e.seq in done else "intent",
-                        "rho": float(Fraction(e.body["rho"])),
-                        "at": e.at,
-                    }
-                    for e in entries
-                    if e.kind == "INTENT"
-                ],
-            }
-        )
+    datasets = [_lineage(ledger, name) for name in ledger.lineages()]
     lines: list[str] = []
     for d in datasets:
         lines.append(f"{d['name']}: spent ρ = {d['spent_rho']:.6g} of {d['cap_rho']:g} (δ = {d['delta']:g})")
         lines += [f"  {a['entry']:>4}  {a['at']}  amended    cap ρ = {a['cap_rho']:g}" for a in d["amendments"]]
         lines += [f"  {i['entry']:>4}  {i['at']}  inspected  snapshot {i['snapshot']}" for i in d["inspections"]]
         lines += [f"  {e['entry']:>4}  {e['at']}  {e['state']:9}  ρ = {e['rho']:.6g}  {e['run']}" for e in d["entries"]]
+        lines += [f"  {s['entry']:>4}  {s['at']}  signed     {_signature(s)}" for s in d["signatures"]]
     show({"datasets": datasets}, as_json, lambda: lines or ["no lineage is registered"])
 
 
-@app.command("verify")
-def verify(context: typer.Context, card: CardOption = None, as_json: Json = False) -> None:
-    """Check the hash chain; exit 4 where it is broken."""
-    ledger = _ledger(context, card)
-    problem = ledger.problem() or _unknown_to(context, ledger)
-    entries = 0 if problem else len(ledger.entries())
-    result = {"ok": problem is None, "entries": entries, "problem": problem}
-    show(
-        result,
-        as_json,
-        lambda: [
-            f"{ledger.where}: "
-            + (f"ok: {entries} entries, chain unbroken" if problem is None else f"damaged: {problem}")
+def _lineage(ledger: Ledger, name: str) -> dict[str, Any]:
+    account, entries = ledger.account(name), ledger.entries(name)
+    done = {e.body["intent"] for e in entries if e.kind == "COMMIT"}
+    return {
+        "name": name,
+        "cap_rho": float(account.cap),
+        "spent_rho": float(account.spent),
+        "delta": account.delta,
+        "amendments": [
+            {"entry": e.seq, "at": e.at, "cap_rho": float(Fraction(e.body["rho"]))} for e in ledger.amendments(name)
         ],
-    )
-    if problem is not None:
+        "inspections": [{"entry": e.seq, "at": e.at, "snapshot": e.body["snapshot"]} for e in ledger.inspections(name)],
+        "entries": [_charge(e, done) for e in entries if e.kind == "INTENT"],
+        "signatures": [
+            {"entry": e.seq, "at": e.at, "run": e.body["run"], "by": e.body["by"], "note": e.body.get("note")}
+            for e in entries
+            if e.kind == "SIGN"
+        ],
+    }
+
+
+def _charge(e: Entry, done: set[int]) -> dict[str, Any]:
+    of_part = {"partition": e.body["partition"]} if "partition" in e.body else {}
+    return {
+        "entry": e.seq,
+        "run": e.body["run_key"][:24],
+        "state": "committed" if e.seq in done else "intent",
+        "rho": float(Fraction(e.body["rho"])),
+        "at": e.at,
+        **of_part,
+    }
+
+
+def _signature(s: dict[str, Any]) -> str:
+    return f"{s['run']} by {s['by']}" + (f": {s['note']}" if s["note"] else "")
+
+
+@app.command("verify")
+def verify(
+    context: typer.Context,
+    run: Annotated[str | None, typer.Argument(help="A run, or its folder: check its certificate too.")] = None,
+    card: CardOption = None,
+    head: HeadsOption = None,
+    certificate: CertificatesOption = None,
+    as_json: Json = False,
+) -> None:
+    """Check the hash chain, and that nothing seen elsewhere is lacking; exit 4 where it is damaged or old.
+
+    With RUN the certificate is recomputed and compared with release, policy, report and ledger; without a ledger at
+    hand, with all but the ledger.
+    """
+    from flows.ledger_checks import verify_job, verify_run_job
+    from pipeline.ledger.head import head_of_certificate, parse_heads
+
+    options: Context = context.obj
+    heads = [h for text in head or [] for h in parse_heads(text)] + [head_of_certificate(c) for c in certificate or []]
+    if run is not None:
+        from flows.verbs.report import run_folder
+
+        proof = verify_run_job(run_folder(options, run), lambda: _ledger(context, card))
+        show(proof, as_json, lambda: _checked(proof))
+        if not proof["ok"]:
+            raise typer.Exit(4)
+        return
+    ledger = _ledger(context, card)
+    found = verify_job(ledger, options.home_folder(), heads)
+    told = f"ok: {found['entries']} entries, chain unbroken" if found["ok"] else f"damaged: {found['problem']}"
+    show(found, as_json, lambda: [*found.get("recovered", []), f"{ledger.where}: {told}"])
+    if not found["ok"]:
         raise typer.Exit(4)
+
+
+def _checked(proof: dict[str, Any]) -> list[str]:
+    words = {True: "ok", False: "WRONG", None: "not checked"}
+    lines = [f"{words[c['ok']]:12}{c['what']}" + (f": {c['found']}" if c["found"] else "") for c in proof["checks"]]
+    return [*lines, f"{proof['run']}: " + ("ok" if proof["ok"] else f"damaged: {proof['problem']}")]
 
 
 @app.command("export")
@@ -117,3 +142,34 @@ def export(context: typer.Context, to: Path, card: CardOption = None, as_json: J
         json.dumps({"schema_version": 1, "entries": entries}, indent=2, ensure_ascii=False) + "\n", encoding="utf-8"
     )
     show({"entries": len(entries), "file": str(to.resolve())}, as_json, lambda: [f"{len(entries)} entries in {to}"])
+
+
+@app.command("head")
+def head(context: typer.Context, card: CardOption = None, as_json: Json = False) -> None:
+    """Print SEQ:HASH of the newest entry, to be kept in another place than the ledger."""
+    from pipeline.ledger.chain import BudgetError
+
+    ledger = _ledger(context, card)
+    found = ledger.head()
+    if found is None:
+        raise BudgetError(f"ledger {ledger.where} has no entry yet; `reticent register` writes the first")
+    show({"seq": found.seq, "hash": found.hash}, as_json, lambda: [str(found)])
+
+
+@app.command("sign")
+def sign(
+    context: typer.Context,
+    run: str,
+    by: Annotated[str, typer.Option("--by", help="Who answers for the run; the name enters the ledger.")],
+    note: Annotated[str | None, typer.Option("--note", help="A line beside the name.")] = None,
+    card: CardOption = None,
+    as_json: Json = False,
+) -> None:
+    """Sign off a run: who, when and for which certificate, as an entry of the chain."""
+    from flows.ledger_checks import sign_job
+    from flows.verbs.report import run_folder
+
+    folder = run_folder(context.obj, run)
+    e = sign_job(_ledger(context, card), folder, by, note)
+    facts = {"entry": e.seq, "hash": e.hash, "at": e.at, "run": folder.name, **e.body}
+    show(facts, as_json, lambda: [f"{folder.name}: signed by {e.body['by']} at {e.at} (entry {e.seq})"])

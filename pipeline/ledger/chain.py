@@ -15,12 +15,20 @@ class BudgetError(Exception):
     """The budget, or a missing or damaged ledger, does not allow it (exit code 4); nothing was read."""
 
 
+class AttemptLostError(BudgetError):
+    """Another attempt committed this release first: this one's file is deleted, its spend stays."""
+
+
+class NoLedgerError(BudgetError):
+    """There is no ledger where one was named."""
+
+
 @dataclass(frozen=True)
 class Entry:
     """One line of the ledger: what happened to which lineage, chained to the line before by hash.
 
     ``kind`` is ``REGISTER``, ``AMEND``, ``INTENT`` (budget spent, whatever follows), ``COMMIT``, ``INSPECT``
-    or ``PURGE`` (raw rows left the store).
+    ``PURGE`` (raw rows left the store) or ``SIGN``.
     """
 
     seq: int
@@ -42,10 +50,10 @@ def entry_hash(seq: int, lineage: str, kind: str, at: str, body: Mapping[str, An
     return hashlib.sha256(canonical([seq, lineage, kind, at, dict(body), previous]).encode()).hexdigest()
 
 
-def chain_problem(entries: Sequence[Entry]) -> str | None:
-    """The first break in the chain in words, or None."""
-    previous = GENESIS
-    for expected, e in enumerate(entries, start=1):
+def chain_problem(entries: Sequence[Entry], after: Entry | None = None) -> str | None:
+    """The first break in the chain in words, or None; ``after`` is the checked entry before the first, if any."""
+    first, previous = (1, GENESIS) if after is None else (after.seq + 1, after.hash)
+    for expected, e in enumerate(entries, start=first):
         if e.seq != expected:
             return f"entry {expected} is missing (found {e.seq})"
         if e.previous != previous:

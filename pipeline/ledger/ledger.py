@@ -1,4 +1,4 @@
-"""The budget ledger: registered lineages, intents and commits, in SQLite (another database by URL).
+"""The budget ledger: registered lineages, intents and commits, in SQLite or PostgreSQL.
 
 Order of a run (privacy.md §10): INTENT is on disk before a row is read or a number is drawn; what it charges stays
 spent whatever happens next.  The cap is a filter: a request that would pass it is refused.
@@ -8,62 +8,23 @@ from __future__ import annotations
 
 import json
 from collections.abc import Generator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
 import sqlalchemy as sa
-from sqlalchemy.exc import DatabaseError, IntegrityError
+from sqlalchemy.exc import DBAPIError
 
-from pipeline.card import Card, CardError
-from pipeline.ledger.chain import GENESIS, BudgetError, Entry, canonical, chain_problem, entry_hash
-from pipeline.ledger.engine import open_engine
+from pipeline.card import Card
+from pipeline.ledger import lease, tables
+from pipeline.ledger.account import Account, account_of, commit_of, intents_of, left_for, registration
+from pipeline.ledger.chain import GENESIS, AttemptLostError, BudgetError, Entry, canonical, chain_problem, entry_hash
+from pipeline.ledger.engine import open_engine, refusal
+from pipeline.ledger.head import Head
 from pipeline.ledger.inspection import card_hash
-from pipeline.privacy.budget import fraction_of
-
-_metadata = sa.MetaData()
-_entries = sa.Table(
-    "entries",
-    _metadata,
-    sa.Column("seq", sa.Integer, primary_key=True, autoincrement=False),
-    sa.Column("lineage", sa.String, nullable=False, index=True),
-    sa.Column("kind", sa.String, nullable=False),
-    sa.Column("at", sa.String, nullable=False),
-    sa.Column("body", sa.Text, nullable=False),
-    sa.Column("previous", sa.String(64), nullable=False),
-    sa.Column("hash", sa.String(64), nullable=False),
-)
-
-
-@dataclass(frozen=True)
-class Account:
-    """Where a lineage stands: cap, what is spent (all INTENTs), what is left; exact zCDP rhos."""
-
-    lineage: str
-    cap: Fraction
-    spent: Fraction
-    delta: float
-
-    @property
-    def remaining(self) -> Fraction:
-        """Cap minus spent."""
-        return self.cap - self.spent
-
-
-def registered_fields(card: Card) -> dict[str, Any]:
-    """What registration fixes: later runs compare the card with this (privacy.md §0.1-14)."""
-    return {
-        "rho": str(fraction_of(card.budget.rho)),
-        "delta": card.budget.delta,
-        "kind": card.kind,
-        "unit": card.unit.user,
-        "episodes_per_user": card.unit.episodes_per_user,
-        "relation": "replace",
-        "domain_hash": card.domain_hash(),
-    }
+from pipeline.ledger.registration import change_of_registration, check_partition
 
 
 class Ledger:
@@ -71,11 +32,7 @@ class Ledger:
 
     def __init__(self, engine: sa.Engine, where: str) -> None:
         self._engine, self.where = engine, where
-
-    def create_tables(self) -> None:
-        """Lay out an empty ledger; an existing one is left alone."""
-        with self._transaction() as connection:
-            _metadata.create_all(connection)
+        self._known: tuple[list[tables.Row], list[Entry]] = ([], [])
 
     def entries(self, lineage: str | None = None) -> list[Entry]:
         """All entries, or those of one lineage, oldest first; a broken chain is a :class:`BudgetError`."""
@@ -86,10 +43,20 @@ class Ledger:
     def problem(self) -> str | None:
         """What is wrong with the chain, or None."""
         with self._transaction() as connection:
-            return chain_problem(self._read(connection))
+            return self._read(connection)[1]
 
-    def register(self, card: Card, *, amend: bool = False) -> Entry | None:
+    def head(self) -> Head | None:
+        """The newest entry, to be kept elsewhere; None while nothing is registered."""
+        found = self.entries()
+        return Head(found[-1].seq, found[-1].hash) if found else None
+
+    def register(self, card: Card, *, amend: bool = False, partitions: int | None = None) -> Entry | None:
         """Create the lineage, or check that the card still agrees with its registration.
+
+        Parameters
+        ----------
+        partitions
+            Number of user-disjoint partitions, declared once; None leaves what is registered.
 
         Returns
         -------
@@ -98,40 +65,21 @@ class Ledger:
         Raises
         ------
         CardError
-            If a registered field differs and ``amend`` is not set, or if ``kind`` would change.
+            If a registered field differs and ``amend`` is not set, or if ``kind`` or ``partitions`` would change.
         """
-        fields = registered_fields(card)
         with self._transaction() as connection:
             found = self._checked(connection)
-            now = _registration(found, card.name)
-            if now is None:
-                return self._append(connection, found, card.name, "REGISTER", fields)
-            changed = sorted(k for k in fields if fields[k] != now[k])
-            if not changed:
-                return None
-            spent = _account(found, card.name, self.where).spent
-            if amend and Fraction(fields["rho"]) < spent:
-                raise CardError(f"{card.name}: cap {fields['rho']} is below what is spent, {float(spent):.6g}")
-            if not amend or "kind" in changed:
-                rule = (
-                    "'kind' never changes"
-                    if "kind" in changed
-                    else "use `register --amend` to change them for all runs"
-                )
-                found = ", ".join(f"{k}: registered {now[k]}, card says {fields[k]}" for k in changed)
-                raise CardError(f"{card.name}: differs from its registration ({found}); {rule}")
-            return self._append(connection, found, card.name, "AMEND", fields)
+            change = change_of_registration(found, card, amend=amend, partitions=partitions)
+            return None if change is None else self._append(connection, found, card.name, *change)
 
     def require(self, card: Card) -> None:
         """Refuse a card that was never registered (exit 4) or differs from its registration (exit 2)."""
-        now = _registration(self.entries(), card.name)
-        if now is None:
-            raise BudgetError(f"{card.name}: no entry in {self.where}; run `reticent register` once. Nothing was read")
+        self.account(card.name)
         self.register(card)
 
     def account(self, lineage: str) -> Account:
         """Cap and spending of a registered lineage."""
-        return _account(self.entries(), lineage, self.where)
+        return account_of(self.entries(), lineage, self.where)
 
     def amendments(self, lineage: str) -> list[Entry]:
         """Every change of a registered value, oldest first."""
@@ -151,44 +99,110 @@ class Ledger:
         """Names of all registered lineages."""
         return list(dict.fromkeys(e.lineage for e in self.entries() if e.kind == "REGISTER"))
 
-    def intent(self, lineage: str, run_key: str, rho: Fraction, body: Mapping[str, Any]) -> Entry:
+    def intent(
+        self,
+        lineage: str,
+        run_key: str,
+        rho: Fraction,
+        body: Mapping[str, Any],
+        *,
+        holder: lease.Holder | None = None,
+        partition: int | None = None,
+    ) -> Entry:
         """Spend ``rho`` for an attempt at ``run_key``; durable when this returns.
+
+        Parameters
+        ----------
+        holder
+            Who draws; the attempt counts as alive while its lease runs (see :meth:`leased`).  Without, as dead.
+        partition
+            The one registered user-disjoint partition whose rows are read; None means everybody's.
 
         Raises
         ------
         BudgetError
-            If it would pass the cap, or the key has its COMMIT; nothing was read.
+            If it would pass the cap, the key has its COMMIT, or another attempt at it is alive; nothing was read.
+        CardError
+            If the partition is not registered.
         """
         with self._transaction() as connection:
             found = self._checked(connection)
-            account = _account(found, lineage, self.where)
-            if _commit(found, lineage, run_key) is not None:
+            account = account_of(found, lineage, self.where)
+            check_partition(found, lineage, partition)
+            if commit_of(found, lineage, run_key) is not None:
                 raise BudgetError(f"{lineage}: this release is committed; it is replayed, never drawn again")
-            if account.spent + rho > account.cap:
+            earlier = [e.seq for e in intents_of(found, lineage, run_key)]
+            if holder is not None and (alive := lease.living(connection, earlier, holder.place)):
                 raise BudgetError(
-                    f"{lineage}: asked ρ = {float(rho):.6g}, left {float(account.remaining):.6g} of "
+                    f"{lineage}: this release is being drawn elsewhere (entry {alive[0]} of {self.where}); "
+                    "wait until it is committed or its lease ends. Nothing was read"
+                )
+            left = left_for(found, account, partition)
+            if rho > left:
+                raise BudgetError(
+                    f"{lineage}: asked ρ = {float(rho):.6g}, left {float(left):.6g} of "
                     f"{float(account.cap):g}; ask for at most what is left. Nothing was read"
                 )
-            attempt = 1 + sum(e.kind == "INTENT" and e.body["run_key"] == run_key for e in found)
-            full = {"run_key": run_key, "attempt": attempt, "rho": str(rho), **body}
-            return self._append(connection, found, lineage, "INTENT", full)
+            of_part = {} if partition is None else {"partition": partition}
+            full = {"run_key": run_key, "attempt": 1 + len(earlier), "rho": str(rho), **of_part, **body}
+            e = self._append(connection, found, lineage, "INTENT", full)
+            lease.end(connection, earlier)
+            if holder is not None:
+                lease.grant(connection, e.seq, holder)
+            return e
+
+    @contextmanager
+    def leased(self, intent: Entry, holder: lease.Holder) -> Generator[None]:
+        """Keep an attempt's lease alive while its release is drawn and written; afterwards the lease ends."""
+        try:
+            with lease.heartbeat(lambda: self.renew(intent, holder)):
+                yield
+        finally:
+            # where the database is gone too, the lease runs out by itself
+            with suppress(BudgetError), self._transaction() as connection:
+                lease.end(connection, [intent.seq])
+
+    def renew(self, intent: Entry, holder: lease.Holder) -> bool:
+        """Prolong a lease; False where another attempt has taken over."""
+        with self._transaction() as connection:
+            return lease.renew(connection, intent.seq, holder)
+
+    def alive(self, intent: Entry, place: str) -> bool:
+        """Whether an attempt may still be drawing; the caller holds the lock of ``place``."""
+        with self._transaction() as connection:
+            return bool(lease.living(connection, [intent.seq], place))
 
     def commit(self, intent: Entry, body: Mapping[str, Any]) -> Entry:
-        """Record that the attempt's release is on disk; at most one COMMIT a key."""
+        """Record that the attempt's release is on disk; at most one COMMIT a key, the same one for the same file.
+
+        Raises
+        ------
+        AttemptLostError
+            If another attempt has the COMMIT.
+        """
         key = intent.body["run_key"]
         with self._transaction() as connection:
             found = self._checked(connection)
-            if _commit(found, intent.lineage, key) is not None:
-                raise BudgetError(f"{intent.lineage}: another attempt committed this release first; its spend stays")
-            spent = _account(found, intent.lineage, self.where).spent
-            full = {
-                "run_key": key,
-                "attempt": intent.body["attempt"],
-                "intent": intent.seq,
-                "spent": str(spent),
-                **body,
-            }
-            return self._append(connection, found, intent.lineage, "COMMIT", full)
+            there = commit_of(found, intent.lineage, key)
+            if there is not None:
+                if there.body["intent"] == intent.seq and all(there.body[k] == v for k, v in body.items()):
+                    return there
+                raise AttemptLostError(
+                    f"{intent.lineage}: another attempt committed this release first; its spend stays"
+                )
+            if (registration(found, intent.lineage) or {}).get("kind") == "real" and body.get("noise") != "os":
+                raise BudgetError(
+                    f"{intent.lineage}: registered as real, so only a release with operating-system noise is committed"
+                )
+            spent = account_of(found, intent.lineage, self.where).spent
+            told = {"run_key": key, "attempt": intent.body["attempt"], "intent": intent.seq, "spent": str(spent)}
+            return self._append(connection, found, intent.lineage, "COMMIT", {**told, **body})
+
+    def sign(self, commit: Entry, body: Mapping[str, Any]) -> Entry:
+        """Somebody answers for a run made of a committed release: who, which run, sha256 of its certificate."""
+        with self._transaction() as connection:
+            found = self._checked(connection)
+            return self._append(connection, found, commit.lineage, "SIGN", {"commit": commit.seq, **body})
 
     def purged(self, lineage: str, body: Mapping[str, Any]) -> Entry:
         """Note, at no cost, that raw rows left the store."""
@@ -197,35 +211,36 @@ class Ledger:
 
     def committed(self, lineage: str, run_key: str) -> Entry | None:
         """The COMMIT of a key, if there is one."""
-        return _commit(self.entries(), lineage, run_key)
+        return commit_of(self.entries(), lineage, run_key)
 
     @contextmanager
     def _transaction(self) -> Generator[sa.Connection]:
         try:
             with self._engine.begin() as connection:
                 yield connection
-        except IntegrityError:
-            raise BudgetError(
-                f"ledger {self.where}: another process wrote first; nothing was charged, try again"
-            ) from None
-        except DatabaseError as e:
-            raise BudgetError(
-                f"ledger {self.where} is damaged or not a ledger ({type(e.orig).__name__}); restore it"
-            ) from e
+        except DBAPIError as e:
+            raise refusal(self.where, e) from None
 
     def _checked(self, connection: sa.Connection) -> list[Entry]:
-        found = self._read(connection)
-        if problem := chain_problem(found):
+        found, problem = self._read(connection)
+        if problem is not None:
             raise BudgetError(f"ledger {self.where} is damaged: {problem}; restore it from a copy. Nothing was read")
         return found
 
-    @staticmethod
-    def _read(connection: sa.Connection) -> list[Entry]:
-        rows = connection.execute(sa.select(_entries).order_by(_entries.c.seq)).all()
+    def _read(self, connection: sa.Connection) -> tuple[list[Entry], str | None]:
+        """Every row, every time; rows that are what they were when last checked are not hashed again."""
+        stored, (rows, known) = tables.rows(connection), self._known
+        if stored[: len(rows)] != rows:
+            rows, known = [], []
         try:
-            return [Entry(r.seq, r.lineage, r.kind, r.at, json.loads(r.body), r.previous, r.hash) for r in rows]
+            fresh = [tables.parsed(r) for r in stored[len(rows) :]]
         except ValueError:
-            raise BudgetError("the ledger is damaged: an entry is not JSON; restore it. Nothing was read") from None
+            return [], "an entry is not readable"
+        if problem := chain_problem(fresh, after=known[-1] if known else None):
+            return [], problem
+        found = known + fresh
+        self._known = stored, found
+        return found, tables.head_problem(connection, found)
 
     @staticmethod
     def _append(
@@ -234,10 +249,10 @@ class Ledger:
         # numbered after the entries that were checked: a writer in between makes the primary key conflict
         seq, previous = (found[-1].seq + 1, found[-1].hash) if found else (1, GENESIS)
         at = datetime.now(UTC).isoformat(timespec="seconds")
-        plain = json.loads(canonical(dict(body)))
+        text = canonical(dict(body))
+        plain = json.loads(text)
         e = Entry(seq, lineage, kind, at, plain, previous, entry_hash(seq, lineage, kind, at, plain, previous))
-        values = {"seq": seq, "lineage": lineage, "kind": kind, "at": at, "previous": previous, "hash": e.hash}
-        connection.execute(_entries.insert().values(body=canonical(plain), **values))
+        tables.insert(connection, e, text)
         return e
 
 
@@ -250,26 +265,4 @@ def open_ledger(where: Path | str, *, create: bool) -> Ledger:
         If it does not exist and ``create`` is False: a missing ledger means refuse, never "start at zero".
     """
     engine, shown = open_engine(where, create=create)
-    ledger = Ledger(engine, shown)
-    if create:
-        ledger.create_tables()
-    return ledger
-
-
-def _registration(entries: Sequence[Entry], lineage: str) -> Mapping[str, Any] | None:
-    found = [e.body for e in entries if e.lineage == lineage and e.kind in ("REGISTER", "AMEND")]
-    return found[-1] if found else None
-
-
-def _account(entries: Sequence[Entry], lineage: str, where: str) -> Account:
-    fields = _registration(entries, lineage)
-    if fields is None:
-        raise BudgetError(f"{lineage}: no entry in {where}; run `reticent register` once. Nothing was read")
-    spent = sum((Fraction(e.body["rho"]) for e in entries if e.lineage == lineage and e.kind == "INTENT"), Fraction(0))
-    return Account(lineage, Fraction(fields["rho"]), spent, fields["delta"])
-
-
-def _commit(entries: Sequence[Entry], lineage: str, run_key: str) -> Entry | None:
-    return next(
-        (e for e in entries if e.lineage == lineage and e.kind == "COMMIT" and e.body["run_key"] == run_key), None
-    )
+    return Ledger(engine, shown)

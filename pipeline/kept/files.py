@@ -1,0 +1,97 @@
+"""Committed releases in the operator's store: ``releases/<key>/`` whole or not there, unfinished draws beside."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from pipeline.ledger.chain import AttemptLostError, BudgetError
+from pipeline.privacy.release import Release
+from pipeline.privacy.release_file import write_release
+
+_PARTIAL = re.compile(r"(?P<key>[0-9a-f]{24})\.attempt-(?P<attempt>\d+)")
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """Which draw a folder holds: key, attempt number, digest of the data (operator-only: it would confirm guesses)."""
+
+    run_key: str
+    attempt: int
+    data_digest: str
+
+
+def folder_of(store: Path, lineage: str, run_key: str, *, exact: bool) -> Path:
+    """Where the release of a key is kept."""
+    return store / lineage / "releases" / f"{'exact-' if exact else ''}{run_key[:24]}"
+
+
+def drawn_folders(store: Path, lineage: str) -> list[Path]:
+    """Folders of finished private releases; the exact tables of a simulation are not among them."""
+    found = sorted((store / lineage / "releases").glob("*/attempt.json"))
+    return [p.parent for p in found if re.fullmatch(r"[0-9a-f]{24}", p.parent.name)]
+
+
+def unfinished(store: Path, lineage: str) -> list[tuple[Path, str, int]]:
+    """Folders of draws that were never finished, with the beginning of their key and their attempt."""
+    found = [(p, _PARTIAL.fullmatch(p.name)) for p in sorted((store / lineage / "releases").glob("*.attempt-*"))]
+    return [(p, m["key"], int(m["attempt"])) for p, m in found if m is not None]
+
+
+def read_attempt(folder: Path) -> Attempt:
+    """Which draw a folder holds.
+
+    Raises
+    ------
+    BudgetError
+        If that cannot be read.
+    """
+    try:
+        facts: Any = json.loads((folder / "attempt.json").read_text(encoding="utf-8"))
+        return Attempt(str(facts["run_key"]), int(facts["attempt"]), str(facts["data_digest"]))
+    except (OSError, ValueError, KeyError, TypeError):
+        raise BudgetError(f"{folder / 'attempt.json'} is damaged; restore the store. Nothing was read") from None
+
+
+def write_attempt(release: Release, folder: Path, attempt: Attempt) -> str:
+    """Write beside, sync, rename: a folder under its final name is whole.  Returns the sha256 of its numbers.
+
+    Raises
+    ------
+    AttemptLostError
+        If another attempt's release is there already: a release that is there is never replaced.
+    """
+    partial = folder.with_name(f"{folder.name}.attempt-{attempt.attempt}")
+    shutil.rmtree(partial, ignore_errors=True)
+    folder.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    partial.mkdir(mode=0o700)
+    digest = write_release(release, partial)
+    (partial / "attempt.json").write_text(json.dumps(asdict(attempt)))
+    for path in [*partial.iterdir(), partial]:
+        path.chmod(0o700 if path.is_dir() else 0o600)
+        sync(path)
+    if folder.exists() and release.noise == "none":
+        shutil.rmtree(folder)
+    try:
+        partial.rename(folder)
+    except OSError:
+        if not folder.exists():
+            raise
+        shutil.rmtree(partial)
+        raise AttemptLostError(f"{release.dataset}: another attempt drew this release first; its spend stays") from None
+    sync(folder.parent)
+    return digest
+
+
+def sync(path: Path) -> None:
+    """Force a file or a folder to disk."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

@@ -1,0 +1,122 @@
+"""The world of the crash campaign: a dataset of people, its store and its ledger, put back before every kill."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from collections.abc import Callable
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import flows.jobs
+import flows.publish
+from flows.jobs import ingest_job, register_job, run_job
+from flows.setting import setting
+from flows.shelf import Home
+from pipeline.ledger.ledger import Ledger, open_ledger
+from pipeline.offline import learn
+from pipeline.privacy.release import total_rho
+from pipeline.privacy.release_file import read_release
+from pipeline.statistics.privatizers import CentralCounts
+from tests.campaigns.kill_points import arm
+from tests.flows.shop import lay_out
+from tests.ledger.postgres import Server
+
+
+class World:
+    """A dataset of people, its store and its ledger, copied anew from a template for every kill."""
+
+    def __init__(self, folder: Path, server: Server | None) -> None:
+        self.folder, self.server = folder, server
+        self.engine = "sqlite" if server is None else "postgresql"
+        self.template = folder / "template"
+        self.now = folder / "now"
+        where = "ledger.db" if server is None else server.url("now")
+        lay_out(self.template / "people", kind="real", ledger=where, cap=100.0)
+        if server is not None:
+            server.psql("create database now")
+        shutil.copytree(self.template, self.now)
+        assert self.child(self._prepare) == 0
+        found = setting(str(self.folder / "spare" / "people" / "private.toml"), Home(self.folder / "spare" / "home"))
+        release = read_release(next((found.home.store / "shop" / "releases").iterdir()))
+        self.learnt = learn(found.card, found.recipe.settings(), release)
+        self.keep("registered")
+
+    def _prepare(self) -> None:
+        register_job(str(self.now / "people"), self.home)
+        ingest_job(str(self.now / "people"), self.home)
+        # the plan of a throw-away run elsewhere stands in for that of every run
+        spare = self.folder / "spare"
+        lay_out(spare / "people", ledger="home", cap=100.0)
+        ingest_job(str(spare / "people"), Home(spare / "home"))
+        run_job(str(spare / "people" / "private.toml"), Home(spare / "home"))
+
+    @property
+    def home(self) -> Home:
+        return Home(self.now / "home")
+
+    @property
+    def witness(self) -> Path:
+        return self.now / "witness"
+
+    def keep(self, name: str) -> None:
+        """Keep the present state under a name."""
+        shutil.copytree(self.now, self.folder / f"kept-{name}")
+        if self.server is not None:
+            self.server.psql(f"create database kept_{name} template now")
+
+    def restore(self, name: str) -> None:
+        """Back to a kept state."""
+        shutil.rmtree(self.now)
+        shutil.copytree(self.folder / f"kept-{name}", self.now)
+        if self.server is not None:
+            self.server.psql("drop database now with (force)")
+            self.server.psql(f"create database now template kept_{name}")
+
+    def child(self, work: Callable[[], object]) -> int:
+        """Run ``work`` in a process of its own; minus the signal that killed it, else its exit code."""
+        sys.stdout.flush()
+        pid = os.fork()
+        if pid == 0:
+            try:
+                work()
+                os._exit(0)
+            except BaseException as e:
+                print(f"{type(e).__name__}: {e}", file=sys.stderr, flush=True)
+                os._exit(1)
+        return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+    def run(self, at: int | None = None) -> int:
+        """One run of the job, killed at step ``at``."""
+        return self.child(lambda: self._run(at))
+
+    def _run(self, at: int | None) -> None:
+        flows.jobs.learn = lambda *_: self.learnt
+        flows.publish.render = lambda *_: None
+        draw = CentralCounts.draw
+
+        def witnessed(self_: CentralCounts, *args: Any) -> Any:
+            with self.witness.open("a") as file:
+                file.write(f"{total_rho(self_.mechanisms)}\n")
+            return draw(self_, *args)
+
+        CentralCounts.draw = witnessed
+        steps = (self.now / "steps").open("w")
+        arm(at, lambda n, label: print(n, label, file=steps, flush=True))
+        run_job(str(self.now / "people" / "private.toml"), self.home)
+
+    def steps(self) -> list[str]:
+        """Labels of the steps of the last run, in order."""
+        return [line.split(" ", 1)[1] for line in (self.now / "steps").read_text().splitlines()]
+
+    def ledger(self) -> Ledger:
+        where = self.now / "people" / "ledger.db" if self.server is None else self.server.url("now")
+        return open_ledger(where, create=False)
+
+    def drawn(self) -> Fraction:
+        """What was truly spent: written down by the sampler itself before it drew."""
+        return (
+            sum(map(Fraction, self.witness.read_text().split()), Fraction(0)) if self.witness.exists() else Fraction(0)
+        )

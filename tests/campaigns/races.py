@@ -1,0 +1,76 @@
+"""Who gets the last of the budget?  ``python -P -m tests.campaigns.races [rounds]`` rewrites ``results/races.json``.
+
+Each round starts eight processes at one gate, on SQLite and on PostgreSQL: all want the last of a lineage's budget, and
+all want to draw one release from stores of their own.  Exactly one may get it, and the account must say so.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import tempfile
+from collections.abc import Callable
+from datetime import UTC, datetime
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+from pipeline.card import Card
+from pipeline.ledger.ledger import open_ledger
+from tests.conftest import card_dict
+from tests.ledger.postgres import postgres_server
+from tests.ledger.racing import draw, race, spend
+
+RESULTS = Path(__file__).resolve().parent / "results" / "races.json"
+RUNNERS = 8
+PRICES = {spend: Fraction(3, 2), draw: Fraction(1, 100)}
+
+
+def one_round(where: str, todo: Callable[..., None]) -> dict[str, Any]:
+    """One race in a new ledger: winners, and what the account says."""
+    book = open_ledger(where, create=True)
+    book.register(Card.model_validate(card_dict(budget={"rho": 2.0})))
+    # forked: nothing here has threads, and eight interpreters to start would take longer than the race
+    wins, _ = race(todo, where, RUNNERS, "fork")
+    charged = book.account("tiny").spent
+    whole = book.problem() is None and len(book.entries()) == 2
+    return {"race": todo.__name__, "winners": wins, "held": wins == 1 and charged == PRICES[todo] and whole}
+
+
+def main(rounds: int) -> int:
+    """Run all rounds, print and keep their result; 1 where a race had not exactly one winner."""
+    found: list[dict[str, Any]] = []
+    with postgres_server() as server, tempfile.TemporaryDirectory(prefix="reticent-races-") as folder:
+        for i in range(rounds):
+            for todo in (spend, draw):
+                name = f"{todo.__name__}_{i}"
+                server.psql(f"create database {name}")
+                found.append({"engine": "sqlite", **one_round(str(Path(folder) / f"{name}.db"), todo)})
+                found.append({"engine": "postgresql", **one_round(server.url(name), todo)})
+                server.psql(f"drop database {name} with (force)")
+            print(f"round {i + 1} of {rounds}", file=sys.stderr, flush=True)
+    result = {
+        "command": f"python -P -m tests.campaigns.races {rounds}",
+        "date": datetime.now(UTC).date().isoformat(),
+        "rounds": rounds,
+        "processes_a_race": RUNNERS,
+        "races": [
+            {
+                "engine": engine,
+                "race": todo.__name__,
+                "rounds": sum(r["engine"] == engine and r["race"] == todo.__name__ for r in found),
+                "exactly_one_winner": sum(
+                    r["engine"] == engine and r["race"] == todo.__name__ and r["held"] for r in found
+                ),
+            }
+            for engine in ("sqlite", "postgresql")
+            for todo in (spend, draw)
+        ],
+    }
+    print(json.dumps(result))
+    RESULTS.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+    return 0 if all(r["held"] for r in found) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(int(sys.argv[1]) if len(sys.argv) > 1 else 50))

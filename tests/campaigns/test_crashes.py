@@ -1,0 +1,66 @@
+"""A sample of the crash campaign, what its committed result says, and that its checks can fail."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from fractions import Fraction
+from types import SimpleNamespace
+
+import pytest
+
+from flows.shelf import Home
+from pipeline.ledger.ledger import open_ledger
+from tests.campaigns import crashes, races
+
+
+@pytest.mark.slow
+def test_ten_kills_break_no_promise():
+    command = [sys.executable, "-P", "-m", "tests.campaigns.crashes", "--sample", "10"]
+    done = subprocess.run(command, cwd=crashes.RESULTS.parents[3], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["kills"] == 10
+
+
+def test_the_committed_campaigns_are_whole_and_broke_no_promise():
+    found = json.loads(crashes.RESULTS.read_text())
+    assert found["kills"] == len(found["rows"]) >= 200 and min(found["kills_by_engine"].values()) >= 100
+    assert found["violations"] == 0 and not [r for r in found["rows"] if r["violations"]]
+    assert all(Fraction(r["charged"]) >= Fraction(r["drawn"]) for r in found["rows"])
+    for r in json.loads(races.RESULTS.read_text())["races"]:
+        assert r["exactly_one_winner"] == r["rounds"] >= 50
+
+
+@pytest.fixture
+def world(tmp_path, make_card):
+    book = open_ledger(tmp_path / "ledger.db", create=True)
+    book.register(make_card(name="shop"))
+    intent = book.intent("shop", "k" * 64, Fraction(1), {})
+    book.commit(intent, {"release_sha256": "0" * 64})
+    drawn = [Fraction(1)]
+    return SimpleNamespace(ledger=lambda: book, home=Home(tmp_path), drawn=lambda: sum(drawn), spends=drawn.append)
+
+
+def test_a_sound_state_has_no_violation(world):
+    assert crashes.violations(world) == []
+
+
+def test_a_draw_before_its_intent_is_seen(world):
+    world.spends(Fraction(1, 10**9))
+    assert crashes.violations(world) == ["more was drawn than charged"]
+
+
+def test_an_uncommitted_release_that_is_published_is_seen(world):
+    run = world.home.runs / "run"
+    run.mkdir()
+    (run / "release.parquet").write_bytes(b"other numbers")
+    assert crashes.violations(world) == ["an uncommitted release is published"]
+
+
+def test_a_second_commit_is_seen(world):
+    book = world.ledger()
+    with book._transaction() as connection:
+        found = book._checked(connection)
+        book._append(connection, found, "shop", "COMMIT", dict(found[-1].body))
+    assert crashes.violations(world) == ["a key has two COMMITs"]

@@ -1,0 +1,158 @@
+"""``ledger head|sign|verify``: heads kept elsewhere, sign-offs, and what verify says of both."""
+
+from __future__ import annotations
+
+import json
+import shutil
+
+import pytest
+from typer.testing import CliRunner
+
+from flows.cli import app
+from flows.jobs import ingest_job, register_job, run_job
+from flows.shelf import Home
+from pipeline.card import CardError
+from pipeline.ledger.chain import BudgetError
+from tests.flows.shop import lay_out
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """One run of people's data, made once and copied for each test."""
+    root = tmp_path_factory.mktemp("made")
+    folder, home = lay_out(root / "people", kind="real", ledger="ledger.db", cap=10.0), Home(root / "home")
+    register_job(str(folder), home)
+    ingest_job(str(folder), home)
+    run = run_job(str(folder / "private.toml"), home)["run"]
+    return root, run
+
+
+@pytest.fixture
+def office(made, tmp_path):
+    root, run = made
+    shutil.copytree(root, tmp_path / "office")
+    return tmp_path / "office", run
+
+
+def reticent(root, *args):
+    """Run a ``ledger`` verb on the card's ledger; (exit code, JSON or None), or the error it raised."""
+    command = ["--home", str(root / "home"), "ledger", *map(str, args), "--card", str(root / "people"), "--json"]
+    done = CliRunner().invoke(app, command)
+    if done.exception is not None and not isinstance(done.exception, SystemExit):
+        raise done.exception
+    return done.exit_code, json.loads(done.stdout)
+
+
+def test_a_head_kept_elsewhere_is_found_in_every_form(office, tmp_path):
+    root, run = office
+    _, head = reticent(root, "head")
+    line = f"{head['seq']}:{head['hash']}"
+    (tmp_path / "mail.txt").write_text(f"Kept on Friday: {line}\n")
+    (tmp_path / "head.json").write_text(json.dumps(head))
+    for form in (line, tmp_path / "mail.txt", tmp_path / "head.json"):
+        assert reticent(root, "verify", "--head", form) == (0, {"ok": True, "entries": 3, "problem": None})
+    certificate = root / "home" / "runs" / run / "certificate.json"
+    assert reticent(root, "verify", "--certificate", certificate)[0] == 0
+
+
+@pytest.mark.parametrize("kept", ["head", "certificate"])
+def test_an_old_ledger_restored_with_its_store_is_refused_by_what_was_kept(office, tmp_path, kept):
+    root, _ = office
+    shutil.copytree(root, tmp_path / "old")
+    run_job(str(root / "people" / "pure.toml"), Home(root / "home"))
+    _, head = reticent(root, "head")
+    newest = max((root / "home" / "runs").glob("*/certificate.json"), key=lambda p: p.stat().st_mtime_ns)
+    old = tmp_path / "old"
+    assert reticent(old, "verify")[0] == 0, "nothing in the restored folders can tell"
+    proof = ("--head", f"{head['seq']}:{head['hash']}") if kept == "head" else ("--certificate", newest)
+    code, said = reticent(old, "verify", *proof)
+    assert code == 4 and f"lacks entry {head['seq']}" in said["problem"]
+
+
+@pytest.mark.parametrize("head", ["", "none", "3:abc"])
+def test_what_is_no_head_is_the_operators_mistake(office, head):
+    with pytest.raises(CardError, match="--head"):
+        reticent(office[0], "verify", "--head", head)
+
+
+def test_several_people_sign_and_everybody_reads_it(office, tmp_path):
+    root, run = office
+    reticent(root, "sign", run, "--by", "Ada Lovelace", "--note", "scales checked by hand")
+    _, signed = reticent(root, "sign", run[:10], "--by", "Grace Hopper")
+    assert signed["entry"] == 5 and signed["run"] == run
+    _, shown = reticent(root, "show")
+    by = [(s["by"], s["note"]) for s in shown["datasets"][0]["signatures"]]
+    assert by == [("Ada Lovelace", "scales checked by hand"), ("Grace Hopper", None)]
+    reticent(root, "export", tmp_path / "all.json")
+    entries = json.loads((tmp_path / "all.json").read_text())["entries"]
+    assert [e["kind"] for e in entries[3:]] == ["SIGN", "SIGN"] and len(entries[3]["body"]["certificate_sha256"]) == 64
+    assert reticent(root, "verify") == (0, {"ok": True, "entries": 5, "problem": None})
+
+
+def test_a_certificate_that_changed_after_its_sign_off_is_said(office):
+    root, run = office
+    reticent(root, "sign", run, "--by", "Ada Lovelace")
+    file = root / "home" / "runs" / run / "certificate.json"
+    file.write_text(file.read_text() + "\n")
+    code, said = reticent(root, "verify")
+    assert code == 4 and "changed since Ada Lovelace signed it (entry 4)" in said["problem"]
+
+
+def test_a_run_made_again_from_its_release_keeps_its_sign_off(office):
+    root, run = office
+    reticent(root, "sign", run, "--by", "Ada Lovelace")
+    run_job(str(root / "people" / "private.toml"), Home(root / "home"))
+    assert reticent(root, "verify")[0] == 0
+
+
+@pytest.mark.parametrize("file", ["release.parquet", "policy.parquet"])
+def test_nobody_signs_what_is_not_what_its_certificate_says(office, file):
+    root, run = office
+    path = root / "home" / "runs" / run / file
+    path.write_bytes(path.read_bytes() + b"x")
+    with pytest.raises(CardError, match="edited"):
+        reticent(root, "sign", run, "--by", "Ada Lovelace")
+
+
+def test_nobody_signs_in_another_ledger_or_without_a_name(office):
+    root, run = office
+    home_ledger = ["--home", str(root / "home"), "ledger", "sign", run, "--by", "Ada", "--json"]
+    from pipeline.ledger.ledger import open_ledger
+
+    open_ledger(root / "home" / "ledger.db", create=True)
+    done = CliRunner().invoke(app, home_ledger)
+    assert isinstance(done.exception, BudgetError) and "--card" in str(done.exception)
+    for by in ("", " ", "Ada\nLovelace"):
+        with pytest.raises(CardError, match="--by"):
+            reticent(root, "sign", run, "--by", by)
+
+
+def test_a_simulation_has_nothing_to_sign(office):
+    root, _ = office
+    lay_out(root / "games")
+    home = Home(root / "home-of-games")
+    ingest_job(str(root / "games"), home)
+    run = run_job(str(root / "games" / "exact.toml"), home)["run"]
+    command = ["--home", str(home.root), "ledger", "sign", run, "--by", "Ada"]
+    done = CliRunner().invoke(app, command)
+    assert isinstance(done.exception, CardError) and "charged no ledger" in str(done.exception)
+
+
+def test_verify_settles_what_a_dead_run_left_and_says_so(office, monkeypatch):
+    from pipeline.ledger.ledger import Ledger
+
+    class Died(BaseException):
+        pass
+
+    def die(*_):
+        raise Died
+
+    root, _ = office
+    with monkeypatch.context() as m:
+        m.setattr(Ledger, "commit", die)
+        with pytest.raises(Died):
+            run_job(str(root / "people" / "pure.toml"), Home(root / "home"))
+    code, said = reticent(root, "verify")
+    assert code == 0 and said["entries"] == 5
+    assert len(said["recovered"]) == 1 and "committed attempt 1" in said["recovered"][0]
+    assert "recovered" not in reticent(root, "verify")[1]

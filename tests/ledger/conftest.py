@@ -1,0 +1,59 @@
+"""The two engines a ledger lives in; a test that takes ``place`` runs on both (PostgreSQL under ``service``)."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Generator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from pipeline.ledger.ledger import Ledger, open_ledger
+from tests.ledger.postgres import Server, binaries, postgres_server
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where one test's ledger lives."""
+
+    where: str
+    server: Server | None
+
+    def open(self, *, create: bool = False) -> Ledger:
+        return open_ledger(self.where, create=create)
+
+    def execute(self, sql: str) -> None:
+        """Change the tables behind the ledger's back."""
+        if self.server is not None:
+            self.server.psql(sql, "ledger")
+            return
+        raw = sqlite3.connect(self.where)
+        raw.execute(sql)
+        raw.commit()
+        raw.close()
+
+
+@pytest.fixture(scope="session")
+def server() -> Generator[Server]:
+    if binaries() is None:
+        pytest.skip("no PostgreSQL server: apt-get install postgresql")
+    with postgres_server() as running:
+        yield running
+
+
+@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.service)])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
+    if request.param == "sqlite":
+        return Place(str(tmp_path / "ledger.db"), None)
+    running: Server = request.getfixturevalue("server")
+    running.psql("drop database if exists ledger with (force)")
+    running.psql("create database ledger")
+    return Place(running.url("ledger"), running)
+
+
+@pytest.fixture
+def ledger(place: Place, make_card) -> Ledger:
+    book = place.open(create=True)
+    book.register(make_card(budget={"rho": 2.0}))
+    return book

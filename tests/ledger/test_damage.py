@@ -1,0 +1,189 @@
+"""Missing, cut, edited, swapped, restored: a damaged ledger is refused by every method and never starts at zero."""
+
+from __future__ import annotations
+
+import shutil
+import sqlite3
+from fractions import Fraction
+from pathlib import Path
+
+import pytest
+
+from pipeline.card import Card
+from pipeline.ledger.chain import BudgetError
+from pipeline.ledger.head import lacking
+from pipeline.ledger.ledger import open_ledger
+from tests.conftest import card_dict
+
+EDITS = {
+    "a body": "update entries set body = replace(body, '1/2', '1/4') where seq = 2",
+    "a rho to zero": "update entries set body = replace(body, '1/2', '0') where seq = 3",
+    "the cap": 'update entries set body = replace(body, \'"rho":"2"\', \'"rho":"9"\') where seq = 1',
+    "a kind": "update entries set kind = 'NOTE' where seq = 2",
+    "a time": "update entries set at = '2001-01-01T00:00:00+00:00' where seq = 2",
+    "a lineage": "update entries set lineage = 'other' where seq = 3",
+    "a hash": "update entries set hash = previous where seq = 3",
+    "no JSON": "update entries set body = 'x' where seq = 2",
+    "JSON of another shape": "update entries set body = '[1]' where seq = 2",
+    "a middle entry gone": "delete from entries where seq = 2",
+    "the first entry gone": "delete from entries where seq = 1",
+    "the last entry gone": "delete from entries where seq = 4",
+    "the last entries gone": "delete from entries where seq > 1",
+    "all entries gone": "delete from entries",
+    "a number moved": "update entries set seq = 9 where seq = 3",
+    "two entries swapped": "update entries set seq = case seq when 2 then -3 when 3 then -2 else seq end",
+    "the head gone": "delete from head",
+    "the head set back": "update head set seq = 3, hash = (select hash from entries where seq = 3)",
+    "a table gone: entries": "drop table entries",
+    "a table gone: head": "drop table head",
+    "a table gone: leases": "drop table leases",
+}
+
+
+@pytest.fixture
+def written(ledger):
+    for key in "abc":
+        ledger.intent("tiny", key, Fraction(1, 2), {})
+    return ledger
+
+
+def refused(where: object, make_card) -> None:
+    """Opening, with and without leave to create, or the first question: one of them refuses; nothing is spent anew."""
+    for create in (False, True):
+        for use in (
+            lambda book: book.account("tiny"),
+            lambda book: book.entries(),
+            lambda book: book.register(make_card(budget={"rho": 2.0})),
+            lambda book: book.intent("tiny", "new", Fraction(1, 4), {}),
+        ):
+            with pytest.raises(BudgetError, match=r"damaged|lacks|no file|rights|cannot be opened|not a file"):
+                use(open_ledger(where, create=create))
+
+
+@pytest.mark.parametrize("edit", EDITS)
+def test_an_edit_is_refused(written, place, make_card, edit):
+    place.execute(EDITS[edit])
+    if edit == "two entries swapped":
+        place.execute("update entries set seq = -seq where seq < 0")
+    refused(place.where, make_card)
+
+
+def test_the_undamaged_ledger_would_pass_all_of_it(written, place, make_card):
+    """The twin of ``refused``: without damage none of its questions fails."""
+    with pytest.raises(pytest.fail.Exception, match="DID NOT RAISE"):
+        refused(place.where, make_card)
+
+
+@pytest.fixture(scope="module")
+def content(tmp_path_factory) -> bytes:
+    path = tmp_path_factory.mktemp("book") / "ledger.db"
+    book = open_ledger(path, create=True)
+    book.register(Card.model_validate(card_dict(budget={"rho": 100.0})))
+    for i in range(60):
+        book.intent("tiny", f"key-{i}", Fraction(1, 2), {"note": "x" * 100})
+    return path.read_bytes()
+
+
+@pytest.fixture
+def file(tmp_path, content) -> Path:
+    path = tmp_path / "ledger.db"
+    path.write_bytes(content)
+    path.chmod(0o600)
+    return path
+
+
+@pytest.mark.parametrize("tenth", range(10))
+def test_a_file_cut_at_any_place_is_refused(file, make_card, tenth):
+    whole = file.read_bytes()
+    for size in {len(whole) * tenth // 10, (len(whole) * tenth // 10) // 4096 * 4096, len(whole) - 1 - tenth}:
+        file.write_bytes(whole[:size])
+        refused(file, make_card)
+
+
+@pytest.mark.parametrize("page", range(8))
+def test_a_file_with_a_page_of_zeros_is_refused(file, make_card, page):
+    whole = bytearray(file.read_bytes())
+    assert len(whole) >= 8 * 4096
+    whole[page * 4096 : (page + 1) * 4096] = bytes(4096)
+    file.write_bytes(whole)
+    refused(file, make_card)
+
+
+@pytest.mark.parametrize("wrong", [b"", b"not a database at all" * 100, b"SQLite format 3\x00"])
+def test_a_file_that_is_no_ledger_is_refused_and_not_laid_out(tmp_path, make_card, wrong):
+    (tmp_path / "ledger.db").write_bytes(wrong)
+    (tmp_path / "ledger.db").chmod(0o600)
+    refused(tmp_path / "ledger.db", make_card)
+    assert (tmp_path / "ledger.db").read_bytes() == wrong
+
+
+def test_a_database_of_something_else_is_refused(tmp_path, make_card):
+    raw = sqlite3.connect(tmp_path / "ledger.db")
+    raw.execute("create table people (name text)")
+    raw.close()
+    (tmp_path / "ledger.db").chmod(0o600)
+    refused(tmp_path / "ledger.db", make_card)
+
+
+@pytest.mark.parametrize("rights", [0o000, 0o400, 0o200, 0o602, 0o666])
+def test_a_ledger_that_its_owner_cannot_use_or_anybody_can_write_is_refused(file, make_card, rights):
+    file.chmod(rights)
+    refused(file, make_card)
+
+
+def test_a_folder_in_the_place_of_the_ledger_is_refused(file, make_card):
+    file.unlink()
+    file.mkdir()
+    refused(file, make_card)
+
+
+def test_a_ledger_that_vanished_while_open_is_not_made_anew(file):
+    book = open_ledger(file, create=False)
+    file.unlink()
+    with pytest.raises(BudgetError):
+        book.account("tiny")
+    assert not file.exists()
+
+
+def test_a_ledger_never_keeps_entries_in_a_side_file_that_could_be_lost(file):
+    """Somebody's tool switched it to write-ahead logging; the next opening switches back, and no log is left."""
+    raw = sqlite3.connect(file)
+    raw.execute("PRAGMA journal_mode=WAL")
+    raw.close()
+    book = open_ledger(file, create=False)
+    book.intent("tiny", "new", Fraction(1, 4), {})
+    assert [p.name for p in file.parent.glob("ledger.db*")] == ["ledger.db"]
+
+
+def test_a_lost_write_ahead_log_is_noticed_where_the_head_was_kept(file):
+    """A tool held it in WAL mode and its log was deleted: the file is a whole old ledger; only a head can tell."""
+    old = file.read_bytes()
+    book = open_ledger(file, create=False)
+    book.intent("tiny", "new", Fraction(1, 4), {})
+    head = book.head()
+    file.write_bytes(old)
+    assert book.problem() is None
+    assert lacking(book.entries(), [head]) == head
+
+
+def test_a_ledger_of_the_first_version_gains_its_tables_and_keeps_its_entries(file):
+    before = open_ledger(file, create=False).entries()
+    raw = sqlite3.connect(file)
+    raw.executescript("drop table head; drop table leases;")
+    raw.close()
+    book = open_ledger(file, create=False)
+    assert book.entries() == before and book.head().seq == len(before)
+
+
+def test_a_swapped_or_restored_ledger_is_whole_and_refused_by_what_others_saw(file, tmp_path, make_card):
+    book = open_ledger(file, create=False)
+    kept = shutil.copy(file, tmp_path / "old.db")
+    book.intent("tiny", "new", Fraction(1, 4), {})
+    head = book.head()
+    other = open_ledger(tmp_path / "other.db", create=True)
+    for i in range(3):
+        other.register(make_card(name=f"n{i}"))
+    for wrong in (Path(kept), tmp_path / "other.db"):
+        shutil.copy(wrong, file)
+        file.chmod(0o600)
+        assert lacking(open_ledger(file, create=False).entries(), [head]) == head

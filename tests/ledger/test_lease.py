@@ -1,0 +1,98 @@
+"""Leases: two stores that share a ledger do not draw one release twice unknowingly."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from threading import Event
+
+import pytest
+
+from pipeline.ledger import lease
+from pipeline.ledger.chain import AttemptLostError, BudgetError
+from pipeline.ledger.lease import Holder
+
+HERE, THERE = Holder("1" * 32, "here"), Holder("2" * 32, "there")
+
+
+def draw(book, holder):
+    return book.intent("tiny", "k", Fraction(1, 2), {}, holder=holder)
+
+
+def run_out(place):
+    place.execute("update leases set expires = 1")
+
+
+def test_a_release_that_is_being_drawn_elsewhere_is_refused_before_it_is_charged(ledger):
+    first = draw(ledger, HERE)
+    with pytest.raises(BudgetError, match="being drawn elsewhere"):
+        draw(ledger, THERE)
+    assert ledger.account("tiny").spent == Fraction(1, 2)
+    ledger.intent("tiny", "another", Fraction(1, 2), {}, holder=THERE)
+    assert ledger.alive(first, "there") and not ledger.alive(first, "here")
+
+
+def test_without_leases_both_would_draw(ledger):
+    """The broken twin: two charges, and only one release can be committed."""
+    first, second = (ledger.intent("tiny", "k", Fraction(1, 2), {}) for _ in range(2))
+    ledger.commit(second, {})
+    with pytest.raises(AttemptLostError):
+        ledger.commit(first, {})
+
+
+def test_who_holds_the_lock_of_a_place_knows_that_attempts_there_are_dead(ledger):
+    draw(ledger, HERE)
+    again = draw(ledger, Holder("3" * 32, "here"))
+    assert again.body["attempt"] == 2
+    assert not ledger.renew(ledger.entries()[1], HERE), "the first lease was taken over"
+
+
+def test_a_lease_that_ran_out_is_dead_until_its_holder_wakes(ledger, place):
+    first = draw(ledger, HERE)
+    run_out(place)
+    assert not ledger.alive(first, "there")
+    assert ledger.renew(first, HERE) and ledger.alive(first, "there")
+    run_out(place)
+    second = draw(ledger, THERE)
+    assert not ledger.renew(first, HERE)
+    ledger.commit(second, {"release_sha256": "2"})
+    with pytest.raises(AttemptLostError, match="its spend stays"):
+        ledger.commit(first, {"release_sha256": "1"})
+    assert ledger.account("tiny").spent == 1
+
+
+def test_only_the_holder_renews(ledger):
+    first = draw(ledger, HERE)
+    assert not ledger.renew(first, THERE)
+
+
+def test_a_lease_beats_while_a_release_is_drawn_and_ends_with_it(ledger, monkeypatch):
+    beaten = Event()
+    renew = lease.renew
+
+    def seen(*args):
+        kept = renew(*args)
+        beaten.set()
+        return kept
+
+    monkeypatch.setattr(lease, "SECONDS", 60.0)
+    monkeypatch.setattr(lease, "renew", seen)
+    first = draw(ledger, HERE)
+    monkeypatch.setattr(lease, "SECONDS", 0.04)
+    with ledger.leased(first, HERE):
+        assert beaten.wait(60)
+    monkeypatch.setattr(lease, "SECONDS", 60.0)
+    assert not ledger.alive(first, "there")
+    assert draw(ledger, THERE).body["attempt"] == 2
+
+
+def test_a_lease_ends_with_a_failed_draw_too(ledger):
+    first = draw(ledger, HERE)
+    with pytest.raises(OverflowError), ledger.leased(first, HERE):
+        raise OverflowError
+    assert not ledger.alive(first, "there")
+
+
+def test_leases_are_no_part_of_the_chain(ledger):
+    first = draw(ledger, HERE)
+    assert set(first.body) == {"run_key", "attempt", "rho"}
+    assert ledger.problem() is None

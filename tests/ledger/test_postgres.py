@@ -1,0 +1,115 @@
+"""What is PostgreSQL's own: durability, clear refusals without a password, and who may write."""
+
+from __future__ import annotations
+
+import sys
+from fractions import Fraction
+
+import pytest
+
+from pipeline.card import CardError
+from pipeline.ledger.chain import BudgetError
+from pipeline.ledger.ledger import open_ledger
+from tests.ledger.conftest import Place
+from tests.ledger.postgres import USER
+
+DOWN = "postgresql+psycopg://keeper:s3cret@127.0.0.1:1/books?password=s3cret"
+
+
+def test_a_server_that_is_down_is_a_refusal_without_the_password():
+    for create in (False, True):
+        with pytest.raises(BudgetError, match="does not answer") as refused:
+            open_ledger(DOWN, create=create)
+        assert "s3cret" not in str(refused.value) and "127.0.0.1" in str(refused.value)
+        assert refused.value.__cause__ is None and refused.value.__suppress_context__
+
+
+@pytest.mark.parametrize("scheme", ["postgresql", "postgres"])
+def test_the_short_names_mean_the_same_driver(scheme):
+    with pytest.raises(BudgetError, match=r"psycopg://keeper:\*\*\*@127"):
+        open_ledger(DOWN.replace("postgresql+psycopg", scheme), create=False)
+
+
+def test_a_missing_driver_is_the_operators_to_install(monkeypatch):
+    monkeypatch.setitem(sys.modules, "psycopg", None)
+    with pytest.raises(CardError, match=r"pip install 'reticent\[postgres\]'"):
+        open_ledger(DOWN, create=False)
+
+
+@pytest.mark.parametrize("url", ["mysql://keeper:s3cret@host/books", "postgresql+psycopg://keeper:s3cret@host:port/b"])
+def test_a_url_that_names_no_ledger_is_the_operators_to_mend_and_not_repeated(url):
+    with pytest.raises(CardError, match=r"budget\.ledger") as refused:
+        open_ledger(url, create=False)
+    assert "s3cret" not in str(refused.value)
+
+
+@pytest.fixture
+def books(request, server) -> Place:
+    server.psql("drop database if exists ledger with (force)")
+    server.psql("create database ledger")
+    return Place(server.url("ledger"), server)
+
+
+@pytest.mark.service
+@pytest.mark.parametrize("how", ["database", "role"])
+def test_a_database_that_may_lose_a_commit_is_refused(books, make_card, how):
+    book = books.open(create=True)
+    book.register(make_card())
+    whom = {"database": "database ledger", "role": f"role {USER}"}[how]
+    books.server.psql(f"alter {whom} set synchronous_commit = off")
+    try:
+        with pytest.raises(BudgetError, match="synchronous_commit = off"):
+            book.intent("tiny", "k", Fraction(1), {})
+        with pytest.raises(BudgetError, match="synchronous_commit = off"):
+            books.open()
+    finally:
+        books.server.psql(f"alter {whom} reset synchronous_commit")
+    assert book.account("tiny").spent == 0
+
+
+@pytest.mark.service
+def test_a_database_without_a_ledger_is_refused_and_a_missing_database_too(books):
+    with pytest.raises(BudgetError, match="holds no ledger"):
+        books.open()
+    with pytest.raises(BudgetError, match="does not answer"):
+        open_ledger(books.server.url("nowhere"), create=True)
+
+
+@pytest.mark.service
+def test_a_role_that_may_only_append_can_keep_the_ledger_and_one_that_may_only_read_cannot(books, make_card):
+    books.open(create=True).register(make_card())
+    server = books.server
+    for sql in (
+        "drop role if exists keeper",
+        "drop role if exists reader",
+        "create role keeper login",
+        "create role reader login",
+    ):
+        server.psql(sql)
+    books.execute(
+        "grant select, insert on entries to keeper; grant select, insert, delete, update on head, leases to keeper"
+    )
+    books.execute("grant select on entries, head, leases to reader")
+    keeper = open_ledger(books.where.replace(f"{USER}@", "keeper@"), create=False)
+    assert keeper.intent("tiny", "k", Fraction(1), {}).seq == 2
+    reader = open_ledger(books.where.replace(f"{USER}@", "reader@"), create=False)
+    assert reader.account("tiny").spent == 1
+    with pytest.raises(BudgetError, match="may not write"):
+        reader.intent("tiny", "l", Fraction(1), {})
+
+
+@pytest.mark.service
+def test_a_server_that_stops_between_two_questions_costs_nothing_and_comes_back(books, make_card):
+    book = books.open(create=True)
+    book.register(make_card())
+    books.server.stop("immediate")
+    try:
+        with pytest.raises(BudgetError, match="does not answer"):
+            book.intent("tiny", "k", Fraction(1), {})
+    finally:
+        books.server.start()
+    assert book.account("tiny").spent == 0
+    book.intent("tiny", "k", Fraction(1), {})
+    books.server.stop("immediate")
+    books.server.start()
+    assert book.account("tiny").spent == 1

@@ -1,0 +1,40 @@
+"""Of processes that race for one thing, exactly one wins; the others are told why, and nothing is lost."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import pytest
+
+from tests.ledger.racing import commit, draw, race, register, spend
+
+RUNNERS = 3
+
+
+def test_of_processes_racing_for_the_last_budget_exactly_one_wins(ledger, place):
+    wins, told = race(spend, place.where, RUNNERS)
+    assert wins == 1 and all("asked ρ = 1.5, left 0.5" in t for t in told)
+    assert ledger.account("tiny").spent == Fraction(3, 2) and ledger.problem() is None
+
+
+@pytest.mark.slow
+def test_of_stores_racing_to_draw_one_release_exactly_one_draws(ledger, place):
+    wins, told = race(draw, place.where, RUNNERS)
+    assert wins == 1 and all("being drawn elsewhere" in t for t in told)
+    assert ledger.account("tiny").spent == Fraction(1, 100)
+
+
+@pytest.mark.slow
+def test_of_attempts_at_one_release_exactly_one_is_committed(ledger, place):
+    for _ in range(RUNNERS):
+        ledger.intent("tiny", "one", Fraction(1, 100), {})
+    wins, told = race(commit, place.where, RUNNERS)
+    assert wins == 1 and all("another attempt" in t for t in told)
+    assert [e.kind for e in ledger.entries()].count("COMMIT") == 1
+
+
+@pytest.mark.slow
+def test_of_processes_that_register_at_once_one_creates_and_the_others_agree(place):
+    wins, told = race(register, place.where, RUNNERS)
+    assert wins == 1 and set(told) == {"it stood already"}
+    assert [e.kind for e in place.open().entries()] == ["REGISTER"]
