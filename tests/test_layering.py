@@ -24,6 +24,7 @@ FLOORS = {
     "pipeline.simulate": 5,
     "pipeline.curate": 5,
     "pipeline.offline": 5,
+    "pipeline.linear_runs": 5,
     "reports": 6,
     "flows": 7,
 }

@@ -7,6 +7,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import Any
 
 from pipeline.mdp.features import FeatureMap
 from pipeline.statistics.linear_plan import Half, LinearPlan
@@ -127,6 +128,27 @@ def _rates(plan: LinearPlan, half: Half, bound: int) -> tuple[Fraction, Fraction
     targets = targets_of(plan, half, bound)
     each = (Fraction(weight**2 * t.bound**2, 2 * v) for t, v in zip(targets, variances, strict=True))
     return Fraction(weight**2, 2 * gram), sum(each, Fraction(0))
+
+
+def planned_calls(plan: LinearPlan) -> list[dict[str, Any]]:
+    """One row a call, in order: name, sensitivity rule, whether its scale is adaptive, and its rho (None: no noise).
+
+    The paper's scales are charged what each call truly costs alone; :func:`true_rho` is what they cost together.
+    """
+    last = plan.domain.horizon - 1
+    rule = "sup over two people's rows of |move of svec Gram|²/2σ² + |move of targets|²/2σ², jointly"
+    rows: list[dict[str, Any]] = []
+    for h in range(last, -1, -1):
+        twice = plan.ask.variance and plan.ask.variant != "one_shot" and h < last
+        halves: tuple[Half, ...] = ("D'", "D") if twice else ("D",)
+        for half in halves:
+            rho = plan.call_rho(h, half, whole=not twice)
+            if rho is not None and plan.ask.calibration == "paper":
+                rates = _rates(plan, half, _printed_bound(plan, h, half))
+                rho = plan.reach.cost(rates[0], Fraction(0), rates[1])
+            adaptive = plan.ask.variant == "centred"
+            rows.append({"name": f"step {h}, {half}", "sensitivity": rule, "adaptive": adaptive, "rho": rho})
+    return rows
 
 
 def one_shot_scales(plan: LinearPlan, tag: int, reward: int) -> Scales:

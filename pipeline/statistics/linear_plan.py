@@ -4,14 +4,12 @@ Made from declared constants alone.  It is what ``plan`` prints, what the ledger
 from; the scales of later calls are adaptive (they follow earlier *noisy* answers), their costs are fixed here.
 """
 
-# ruff: noqa: N806  (the letters of the paper)
-
 from __future__ import annotations
 
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
-from typing import Any, Literal, Protocol
+from typing import Literal
 
 from pipeline.mdp.features import FeatureMap, ObservationMap
 from pipeline.statistics.gram import Extent
@@ -91,30 +89,6 @@ class LinearAsk:
     weight_steps: int = 1024
 
 
-class Features(Protocol):
-    """What the statistics need of a feature map, finite or not."""
-
-    @property
-    def square(self) -> int:
-        """F^2."""
-        ...
-
-    @property
-    def unit_squared(self) -> Fraction:
-        """Squared length of one integer step."""
-        ...
-
-    @property
-    def unit(self) -> float:
-        """Length of one integer step."""
-        ...
-
-    @property
-    def dimension(self) -> int:
-        """Number of features d."""
-        ...
-
-
 @dataclass(frozen=True)
 class LinearPlan:
     """Who asks what of whom, at what price.
@@ -182,17 +156,3 @@ class LinearPlan:
             return rho
         share = self.ask.variance_share
         return rho * (share if half == "D'" else 1 - share)
-
-    def entries(self) -> list[dict[str, Any]]:
-        """One row a call, in order: name, rule, rho; every scale is adaptive unless the variant is one-shot."""
-        rule = "sup over two people's rows of |move of svec Gram|²/2σ² + |move of targets|²/2σ², jointly"
-        H = self.domain.horizon
-        calls: list[tuple[int, Half]] = []
-        for h in reversed(range(H)):
-            if self.ask.variance and self.ask.variant != "one_shot" and h < H - 1:
-                calls.append((h, "D'"))
-            calls.append((h, "D"))
-        return [
-            {"name": f"step {h}, {half}", "sensitivity": rule, "adaptive": True, "rho": self.call_rho(h, half)}
-            for h, half in calls
-        ]

@@ -95,7 +95,7 @@ class CountRows:
         self, h: int, side: Side, value: Value, quantiser: Quantiser, weight: Weight | None, extent: Extent
     ) -> tuple[Integers, Integers]:
         """See :class:`Rows`."""
-        n = self.visits.get(side, self.visits["both"])[h]
+        n = self.visits[side][h]
         S, A, d = self.features.integers.shape
         real = self.features.integers.astype(np.float64)
         V = np.append(value(real), 0.0)[: n.shape[-1]]

@@ -11,6 +11,7 @@ import pytest
 from pipeline.environments.linear_003 import linear_003
 from pipeline.privacy.noise import OsNoise, RealDataError, SeededNoise
 from pipeline.statistics.desk import RegressionDesk
+from pipeline.statistics.linear_calibration import planned_calls, true_rho
 from pipeline.statistics.linear_plan import LinearAsk, LinearDomain, LinearPlan
 from pipeline.statistics.one_shot import release_one_shot
 from pipeline.statistics.regression import DeskClosedError, Window
@@ -96,11 +97,22 @@ def test_real_rows_refuse_every_desk_that_is_not_private():
     RegressionDesk(plan(kind="real"), real, OsNoise()).regression(2, zero, NONE)
 
 
-@pytest.mark.parametrize("ask", [{}, {"split": True}, {"variant": "paper"}, {"variance": False}])
-def test_the_entries_of_the_plan_add_up_to_what_was_asked(ask):
+@pytest.mark.parametrize(
+    "ask", [{}, {"split": True}, {"variant": "paper"}, {"variance": False}, {"variant": "one_shot"}]
+)
+def test_the_planned_calls_add_up_to_what_was_asked(ask):
     p = plan(**ask)
-    halves = {half: sum(e["rho"] for e in p.entries() if e["name"].endswith(half)) for half in ("D", "D'")}
+    calls = planned_calls(p)
+    halves = {half: sum(e["rho"] for e in calls if e["name"].endswith(half)) for half in ("D", "D'")}
     assert max(halves.values()) == 1 if p.ask.split else sum(halves.values()) == 1
+    assert all(e["adaptive"] == p.centred for e in calls) or p.ask.variant == "one_shot"
+
+
+def test_the_planned_calls_of_the_papers_noise_are_charged_what_they_truly_cost():
+    w = linear_003(0, "literal")
+    p = LinearPlan(LinearDomain("003", "synthetic", 20, 500), LinearAsk(ONE, "paper", "paper"), w.features)
+    alone = sum(e["rho"] for e in planned_calls(p))
+    assert true_rho(p) <= alone < 24.2
 
 
 def test_the_one_shot_release_costs_what_was_asked_and_is_shaped_as_declared():
