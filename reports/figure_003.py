@@ -119,7 +119,7 @@ def _drawn(e: Evidence, panels: Mapping[str, Mapping[Key, Style]], key: str, tit
         .properties(width=_WIDE, height=_HIGH)
         .facet(facet=alt.Facet("panel:N", sort=list(panels), title=None, header=header), columns=2)
     )
-    frame = 60 + 2 * (_WIDE + 20) + 220, 60 + (_HIGH + 45) * math.ceil(len(panels) / 2)
+    frame = 60 + 2 * (_WIDE + 20) + 220, 50 + (_HIGH + 40) * math.ceil(len(panels) / 2)
     text = _words(e, panels, title)
     return Figure(inline(chart, key, title, text, 60, frame), text, _NOTE)
 

@@ -8,8 +8,7 @@ from typing import Any
 from reports.claims_003 import SLIGHT, Evidence, claims
 from reports.figure_003 import figure_1a, figure_1b
 from reports.format import number, percent
-from reports.page import Section, table
-from reports.pooled import Curve
+from reports.page import Section, Table, table
 from reports.reproduction import Study
 
 Rows = Sequence[Mapping[str, Any]]
@@ -37,7 +36,7 @@ def study_003(name: str, rows: Rows) -> Study:
 
 def _losses(e: Evidence) -> Section:
     words = ("v* less the policy's value, evaluated exactly; mean ± standard deviation over all runs and worlds.",)
-    rows = [(*_names(e, *key), *(f"{p.mean:.2f} ± {p.sd:.2f}" for p in curve.values())) for key, curve in _shown(e)]
+    rows = [(*_names(*key), *(f"{p.mean:.2f} ± {p.sd:.2f}" for p in curve.values())) for key, curve in e.curves.items()]
     return Section("losses", "Loss against the best policy", words, tables=(_by_episodes(e, rows),))
 
 
@@ -46,8 +45,8 @@ def _ties(e: Evidence) -> Section:
         "Share of (step, state) where clipping left several best actions. Such ties go to the unclipped value, then to "
         "chance: left to the first index they would copy action 0, the most logged one.",
     )
-    learners = [(key, curve) for key, curve in _shown(e) if key[0] in _AGENTS]
-    rows = [(*_names(e, *key), *(percent(p.ties) for p in curve.values())) for key, curve in learners]
+    learners = [(key, curve) for key, curve in e.curves.items() if key[0] in _AGENTS]
+    rows = [(*_names(*key), *(percent(p.ties) for p in curve.values())) for key, curve in learners]
     return Section("ties", "Ties", words, tables=(_by_episodes(e, rows),))
 
 
@@ -100,8 +99,8 @@ def _setting(e: Evidence) -> Section:
     runs = sorted({int(r["runs"]) for r in e.rows})
     words = (
         f"{' or '.join(map(str, runs))} runs in each world ({_worlds(e)}); each run draws a fresh log, the same for "
-        "all agents, and fresh noise. Sufficient counts are drawn by multinomials, the exact law. Data is used twice (no "
-        "split), as in the paper.",
+        "all agents, and fresh noise. Sufficient counts are drawn by multinomials, the exact law. Data is used "
+        "twice (no split), as in the paper.",
         "Not printed by the paper and chosen here: C, D, λ, c1 = c2 = 1 and failure 0.1 in E, β, ρ, the order of the "
         "bits (most significant first), deterministic rewards. Instances 0 and 1 served to choose these constants.",
         f"β below is that of K = {e.episodes[-1]:,}: it grows with log K.",
@@ -114,15 +113,11 @@ def _worlds(e: Evidence) -> str:
     return ", ".join(dict.fromkeys(str(r["world"]) for r in e.rows))
 
 
-def _shown(e: Evidence) -> list[tuple[tuple[str, str, float | None], Curve]]:
-    return list(e.curves.items())
-
-
-def _names(e: Evidence, agent: str, variant: str, rho: float | None) -> tuple[str, str, str]:
+def _names(agent: str, variant: str, rho: float | None) -> tuple[str, str, str]:
     return _AGENTS.get(agent, agent), variant, "–" if rho is None else number(rho)
 
 
-def _by_episodes(e: Evidence, rows: list[tuple[str, ...]]) -> Any:
+def _by_episodes(e: Evidence, rows: list[tuple[str, ...]]) -> Table:
     numbers = [f"K = {K:,}" for K in e.episodes]
     return table(
         " | ".join(["Agent", "Variant", "ρ", *numbers]), rows, numeric=" | ".join(["ρ", *numbers]), grouped=True
