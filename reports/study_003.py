@@ -35,9 +35,14 @@ def study_003(name: str, rows: Rows) -> Study:
 
 
 def _losses(e: Evidence) -> Section:
-    words = ("v* less the policy's value, evaluated exactly; mean ± standard deviation over all runs and worlds.",)
-    rows = [(*_names(*key), *(f"{p.mean:.2f} ± {p.sd:.2f}" for p in curve.values())) for key, curve in e.curves.items()]
-    return Section("losses", "Loss against the best policy", words, tables=(_by_episodes(e, rows),))
+    words = ("v* less the policy's value, evaluated exactly; over all runs and worlds.",)
+    means = [(*_names(*key), *(f"{p.mean:.2f}" for p in curve.values())) for key, curve in e.curves.items()]
+    spreads = [(*_names(*key), *(f"{p.sd:.2f}" for p in curve.values())) for key, curve in e.curves.items()]
+    tables = (
+        _by_episodes(e, means, "Mean"),
+        _by_episodes(e, spreads, "Standard deviation, differences of worlds included"),
+    )
+    return Section("losses", "Loss against the best policy", words, tables=tables)
 
 
 def _ties(e: Evidence) -> Section:
@@ -117,8 +122,8 @@ def _names(agent: str, variant: str, rho: float | None) -> tuple[str, str, str]:
     return _AGENTS.get(agent, agent), variant, "–" if rho is None else number(rho)
 
 
-def _by_episodes(e: Evidence, rows: list[tuple[str, ...]]) -> Table:
-    numbers = [f"K = {K:,}" for K in e.episodes]
-    return table(
-        " | ".join(["Agent", "Variant", "ρ", *numbers]), rows, numeric=" | ".join(["ρ", *numbers]), grouped=True
-    )
+def _by_episodes(e: Evidence, rows: list[tuple[str, ...]], caption: str = "") -> Table:
+    numbers = [f"{K:,}" for K in e.episodes]
+    head = " | ".join(["Agent", "Variant", "ρ", *numbers])
+    said = f"{caption}, by K" if caption else "By K"
+    return table(head, rows, said, numeric=" | ".join(["ρ", *numbers]), grouped=True)

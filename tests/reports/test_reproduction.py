@@ -139,7 +139,7 @@ def test_page_and_files_say_what_the_rows_say_and_load_nothing(name):
     assert not re.search(r'(?:src|href)\s*=\s*"?\s*(?:https?:)?//', html) and "<script" not in html
     for page in (html, md):
         assert "simulation, not private" in page and "spends 22.6 × the asked ρ" in page
-        assert "more than tried" in page and "3.00 ± 0.10" in page
+        assert "more than tried" in page and "3.00" in page
     assert html == render_html(study_003(name, rows))
     parquet, csv = table_files(rows)
     assert pl.read_parquet(io.BytesIO(parquet)).to_dicts() == rows
