@@ -47,7 +47,7 @@ def show(result: Mapping[str, Any], as_json: bool, human: Callable[[], Sequence[
 
 
 @contextmanager
-def rows_bar(label: str) -> Generator[Callable[[int, int | None], None]]:
+def rows_bar(label: str, unit: str = "rows") -> Generator[Callable[[int, int | None], None]]:
     """A progress bar on stderr where it is a terminal; silent elsewhere."""
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
@@ -55,7 +55,7 @@ def rows_bar(label: str) -> Generator[Callable[[int, int | None], None]]:
     columns = (
         TextColumn(label),
         BarColumn(),
-        TextColumn("{task.completed:,.0f} rows"),
+        TextColumn(f"{{task.completed:,.0f}} {unit}"),
         TimeElapsedColumn(),
         TimeRemainingColumn(),
     )

@@ -65,12 +65,13 @@ def _part(title: str, *sections: Section | None) -> Part:
 
 def _render(template: str, facts: dict[str, Any], policy: PolicyView) -> str:
     run = {key: clean(facts[key]) for key in ("run", "agent", "recipe", "schema_version")}
-    page = _templates().get_template(template)
+    page = templates().get_template(template)
     return page.render(opening=opening(facts), parts=parts(facts, policy), run=run)
 
 
 @cache
-def _templates() -> Environment:
+def templates() -> Environment:
+    """The page templates, with this package's filters."""
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
     found = Environment(

@@ -23,10 +23,18 @@ _MARKS = re.compile(
 _OWN = (" transform=", " d=", " x", " y")
 
 
-def inline(chart: LayerChart | FacetChart, key: str, title: str, text: str, margin: int) -> str:
+def inline(
+    chart: LayerChart | FacetChart,
+    key: str,
+    title: str,
+    text: str,
+    margin: int,
+    frame: tuple[int, int] | None = None,
+) -> str:
     """The chart as SVG in the page's text colour, with ``title`` and ``text`` for those who cannot see it.
 
-    ``key`` makes the ids unique in the page; ``margin`` is the space left of the chart in pixels.
+    ``key`` makes the ids unique in the page; ``margin`` is the space left of the chart in pixels; ``frame`` is the
+    whole width and height where panels stand side by side, which a fixed frame cannot measure by itself.
     """
     import vl_convert
 
@@ -34,7 +42,7 @@ def inline(chart: LayerChart | FacetChart, key: str, title: str, text: str, marg
         chart.properties(
             # A fixed frame: the fonts of the rendering machine must not move anything.
             autosize={"type": "none"},
-            padding={"left": margin, "right": 12, "top": 6, "bottom": 36},
+            padding={"left": margin, "right": 12, "top": 6 if frame is None else 30, "bottom": 36},
         )
         .configure(aria=False, font="system-ui, sans-serif")
         .configure_view(stroke=None)
@@ -54,6 +62,9 @@ def inline(chart: LayerChart | FacetChart, key: str, title: str, text: str, marg
     # Tags only: what stands between them is somebody's label and stays as it is.
     svg = _MARKS.sub(_share, re.sub("<[^>]+>", lambda tag: _bare(tag[0]), svg))
     opening, rest = svg.split(">", 1)
+    if frame is not None:
+        size = 'width="{0}" height="{1}" viewBox="0 0 {0} {1}"'.format(*frame)
+        opening = re.sub(r'width="[^"]*" height="[^"]*" viewBox="[^"]*"', size, opening)
     return (
         f'{opening} role="img" aria-labelledby="{key}-title {key}-text"><title id="{key}-title">{escape(title)}</title>'
         f'<desc id="{key}-text">{escape(text)}</desc>{_PATTERN if HATCH in svg else ""}{rest}'
@@ -86,3 +97,9 @@ def _without(tag: str, attributes: Iterable[str]) -> str:
     for attribute in attributes:
         tag = tag.replace(attribute, "")
     return tag
+
+
+def standalone(svg: str) -> str:
+    """An inline SVG as a file of its own: dark on white, whatever shows it."""
+    opening, rest = svg.replace("currentColor", "#22262a").split(">", 1)
+    return f'{opening}><rect width="100%" height="100%" fill="#ffffff"/>{rest}'

@@ -22,6 +22,7 @@ FLOORS = {
     "pipeline.logs": 4,
     "pipeline.agents": 4,
     "pipeline.evaluate": 4,
+    "pipeline.benches": 5,
     "pipeline.simulate": 5,
     "pipeline.curate": 5,
     "pipeline.offline": 5,

@@ -47,7 +47,7 @@ def test_every_verb_has_help_and_a_json_flag():
 
 def test_the_paper_map_names_files_that_exist_and_have_tests():
     for algorithm, file, *_, state in table("Paper map"):
-        if state == "done":
+        if state in ("done", "simulated worlds"):
             path = ROOT / file.strip("`")
             assert path.is_file(), algorithm
             tests = ROOT / "tests" / path.parent.name / f"test_{path.stem}.py"
