@@ -1,8 +1,8 @@
 """Real people at several budgets and caps: ``python -P -m tests.campaigns.real_people``.
 
 The log of 93 people goes through ``register``, ``ingest`` and ``run`` at rho 0.3, 1 and 3 with 10, 40 and 80 rounds a
-person.  The cap m is changed by ``register --amend`` on the one lineage, every run is charged to it, and its lifetime cap
-is amended to hold them.  Everything printed is a released fact; card and ledger are copies in a temporary folder.  Then
+person.  The cap m is changed by ``register --amend`` on the one lineage, every run is charged to it, and its lifetime
+cap is amended to hold them.  Everything printed is a released fact; card and ledger are copies in a temporary folder.  Then
 the two smaller logs once, at rho = 1.
 """
 
@@ -21,7 +21,10 @@ from pipeline.ledger.ledger import open_ledger
 
 ROOT = Path(__file__).resolve().parents[2]
 BUDGETS, CAPS = (0.3, 1.0, 3.0), (10, 40, 80)
-HEAD = f"{'log':>16} {'people':>6} {'m':>4} {'rho':>5} {'ε':>6} {'value':>16} {'practice-free':>14} {'moves':>6} {'noise':>7} {'abstains':>8}"
+HEAD = (
+    f"{'log':>16} {'people':>6} {'m':>4} {'rho':>5} {'ε':>6} {'value of policy':>16} {'of uniform':>14} "
+    f"{'moves':>6} {'noise':>7} {'abstains':>8}"
+)
 
 
 def copied(name: str, folder: Path) -> Path:
