@@ -2,7 +2,8 @@
 
 The log of 93 people goes through ``register``, ``ingest`` and ``run`` at rho 0.3, 1 and 3 with 10, 40 and 80 rounds a
 person.  The cap m is changed by ``register --amend`` on the one lineage, every run is charged to it, and its lifetime
-cap is amended to hold them.  Everything printed is a released fact; card and ledger are copies in a temporary folder.  Then
+cap is amended to hold them.  Everything printed is a released fact; card and ledger are copies in a temporary folder.
+Then
 the two smaller logs once, at rho = 1.
 """
 
