@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from flows.screen import Context, fail
-from flows.verbs import demo, ingest, ledger, plan, policy, register, report, run, simulate
+from flows.verbs import demo, ingest, inspect, ledger, plan, policy, register, report, run, simulate, store
 
 app = typer.Typer(
     name="reticent",
@@ -23,12 +23,14 @@ app = typer.Typer(
 app.command("demo")(demo.demo)
 app.command("register")(register.register)
 app.command("ingest")(ingest.ingest)
+app.command("inspect")(inspect.inspect)
 app.command("plan")(plan.plan)
 app.command("run")(run.run)
 app.command("simulate")(simulate.simulate)
 app.command("report")(report.report)
 app.add_typer(policy.app, name="policy")
 app.add_typer(ledger.app, name="ledger")
+app.add_typer(store.app, name="store")
 
 
 @app.callback()

@@ -43,6 +43,8 @@ def write_policy(folder: Path, card: Card, policy: Policy) -> None:
         "actions": d.action_labels,
         "vetoes": [[str(s), str(a)] for s, a in d.vetoes],
         "abstains": [[int(h), int(s)] for h, s in np.argwhere(policy.abstains)],
+        # declared, so that a raw value can be looked up where no card is at hand
+        "state_column": d.states.model_dump(mode="json"),
         "abstention": "not enough evidence: keep current practice; the probabilities there are a uniform stand-in",
     }
     write_json(folder / "policy.json", facts)

@@ -86,7 +86,10 @@ def run_job(
         say("warning: the snapshot's bytes have changed since this release was drawn; the committed release stands")
     say("planning on the release")
     learnt: Learnt = step("plan", lambda: learn(s.card, s.recipe.settings(), curated.release))
-    published: Published = step("report", lambda: publish_run(s.card, s.recipe, home, snapshot.number, curated, learnt))
+    looks = ledger.inspections(s.card.name)
+    published: Published = step(
+        "report", lambda: publish_run(s.card, s.recipe, home, snapshot.number, curated, learnt, looks)
+    )
     account = ledger.account(s.card.name)
     out: dict[str, Any] = {
         "run": published.name,

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+from dataclasses import replace
+from decimal import ROUND_FLOOR, Decimal, localcontext
 from fractions import Fraction
 from typing import Any
 
@@ -15,6 +18,8 @@ from pipeline.privacy.budget import epsilon_from_rho
 from pipeline.privacy.noise import OsNoise
 from pipeline.privacy.release import total_rho
 from pipeline.privacy.release_file import describe_mechanism
+from pipeline.statistics.calibration import Ask, count_mechanisms
+from pipeline.statistics.yardstick import BUDGETS, LEVELS, PEOPLE, even_visits, people_needed, scaled, yardstick
 
 
 def plan_job(recipe: str, home: Home) -> dict[str, Any]:
@@ -30,6 +35,7 @@ def plan_job(recipe: str, home: Home) -> dict[str, Any]:
     replays = newest is not None and ledger.committed(s.card.name, run_key(s.card, newest, p)) is not None
     cost = Fraction(0) if replays or rho is None else rho
     spent = spent_budget(p.mechanisms, s.card.budget.delta)
+    allowed = account.spent + cost <= account.cap
     return {
         "dataset": s.card.name,
         "recipe": s.recipe.recipe.name,
@@ -41,17 +47,51 @@ def plan_job(recipe: str, home: Home) -> dict[str, Any]:
         "spent_before": float(account.spent),
         "remaining_after": float(account.remaining - cost),
         "cap_rho": float(account.cap),
+        "delta_of_lineage": account.delta,
+        "epsilon_before": epsilon_from_rho(float(account.spent), account.delta),
         "epsilon_after": epsilon_from_rho(float(account.spent + cost), account.delta),
         "replays": replays,
-        "allowed": account.spent + cost <= account.cap,
-        "visits_per_cell_if_even": _even_visits(s.card),
+        "allowed": allowed,
+        "fits": None if allowed else _what_fits(s.card, s.recipe.ask(), account.remaining),
+        "visits_per_cell_if_even": even_visits(s.card, s.card.unit.users_public),
         "noise_per_cell": {m.table: m.standard_deviation for m in p.mechanisms},
+        "what_if": [] if rho is None else _what_if(s.card, s.recipe.ask()),
+        "people_needed": {} if rho is None else _people_needed(s.card, s.recipe.ask()),
     }
 
 
-def _even_visits(card: Card) -> float:
-    """Declared steps a cell of n[h,s,a] if everybody stayed to the end and visited all cells alike: a yardstick."""
-    d, u = card.domain, card.unit
-    return (
-        u.users_public * u.episodes_per_user * d.horizon / (d.table_steps * len(d.live_states) * len(d.action_labels))
-    )
+def _what_if(card: Card, ask: Ask) -> list[dict[str, float | None]]:
+    """Visits against noise for less and more budget, fewer and more people."""
+    rows: list[dict[str, float | None]] = []
+    for factor in BUDGETS:
+        asked = scaled(ask, factor)
+        for share in PEOPLE:
+            y = yardstick(card, asked, card.unit.users_public * share)
+            budget = {"rho": asked.rho, "epsilon": asked.epsilon}
+            rows.append({**budget, "people": y.people, "visits": y.visits, "noise": y.noise, "ratio": y.ratio})
+    return rows
+
+
+def _people_needed(card: Card, ask: Ask) -> dict[str, int]:
+    return {f"{level:g}": people_needed(card, ask, level) for level in LEVELS}
+
+
+def _what_fits(card: Card, ask: Ask, remaining: Fraction) -> dict[str, float] | None:
+    """The largest budget of the same kind that is still allowed, and what it would buy; None where nothing is left."""
+    if remaining <= 0:
+        return None
+    # six digits, rounded down: a number that a person can type
+    if ask.pure:
+        asked = replace(ask, epsilon=_down(math.sqrt(2 * float(remaining))))
+    else:
+        asked = Ask(_down(float(remaining)), tables=ask.tables, calibration=ask.calibration, split=ask.split)
+    rho = total_rho(count_mechanisms(card, asked))
+    if rho is None or rho > remaining:
+        return None
+    budget = {"epsilon": asked.epsilon} if asked.pure else {"rho": asked.rho}
+    return {**{k: v for k, v in budget.items() if v is not None}, "ratio": yardstick(card, asked).ratio}
+
+
+def _down(value: float) -> float:
+    with localcontext(prec=6, rounding=ROUND_FLOOR):
+        return float(+Decimal(repr(value)))

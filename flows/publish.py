@@ -6,7 +6,7 @@ import csv
 import hashlib
 import math
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
@@ -20,7 +20,7 @@ from flows.shelf import Home
 from pipeline.card import Card
 from pipeline.curate import Curated, one_at_a_time
 from pipeline.ledger.certificate import NOT_COVERED, assumptions, certificate, guarantee
-from pipeline.ledger.chain import BudgetError, canonical
+from pipeline.ledger.chain import BudgetError, Entry, canonical
 from pipeline.mdp.policy import Policy
 from pipeline.offline import Learnt, planner_facts, practice
 from pipeline.privacy.budget import epsilon_from_rho
@@ -46,13 +46,20 @@ def run_name(recipe: Recipe, run_key: str) -> str:
     return f"{recipe.recipe.name}-{digest}"
 
 
-def publish_run(card: Card, recipe: Recipe, home: Home, snapshot: int, curated: Curated, learnt: Learnt) -> Published:
-    """Write release, policy, certificate and report; byte-identical for one release and one recipe."""
+def publish_run(
+    card: Card, recipe: Recipe, home: Home, snapshot: int, curated: Curated, learnt: Learnt, looks: Sequence[Entry]
+) -> Published:
+    """Write release, policy, certificate and report; byte-identical for one release, one recipe and ``looks``.
+
+    ``looks`` are the lineage's INSPECT entries so far: the page says that they happened, never what was seen.
+    """
     with one_at_a_time(home.store / card.name):
-        return _publish_run(card, recipe, home, snapshot, curated, learnt)
+        return _publish_run(card, recipe, home, snapshot, curated, learnt, looks)
 
 
-def _publish_run(card: Card, recipe: Recipe, home: Home, snapshot: int, curated: Curated, learnt: Learnt) -> Published:
+def _publish_run(
+    card: Card, recipe: Recipe, home: Home, snapshot: int, curated: Curated, learnt: Learnt, looks: Sequence[Entry]
+) -> Published:
     private = curated.release.noise == "os"
     name = run_name(recipe, curated.run_key) + ("" if private else "-simulation-not-private")
     partial = home.runs / f".{name}.partial"
@@ -66,9 +73,9 @@ def _publish_run(card: Card, recipe: Recipe, home: Home, snapshot: int, curated:
     write_policy(partial, card, learnt.plan.policy)
     shutil.copyfile(recipe.path, partial / "recipe.toml")
     digests = {"release": copied, "policy": sha256_file(partial / "policy.parquet")}
-    facts = run_facts(card, recipe, name, snapshot, curated, learnt, digests)
+    facts = run_facts(card, recipe, name, snapshot, curated, learnt, digests, looks)
     write_json(partial / "report.json", facts)
-    proof = certificate(card, curated.release, facts["guarantee"], facts["mechanisms"], curated.commit, digests)
+    proof = certificate(card, curated.release, facts["guarantee"], facts["mechanisms"], curated.commit, digests, looks)
     write_json(partial / "certificate.json", proof)
     render(partial, facts, learnt.plan.tied)
     publish(partial, home.runs / name)
@@ -106,6 +113,7 @@ def run_facts(
     curated: Curated,
     learnt: Learnt,
     digests: Mapping[str, str],
+    looks: Sequence[Entry],
 ) -> dict[str, Any]:
     """All of ``report.json``."""
     ask, release = recipe.ask(), curated.release
@@ -146,7 +154,7 @@ def run_facts(
             "abstain_share": float(learnt.plan.policy.abstains.mean()),
             "tied": [[int(h), int(s)] for h, s in np.argwhere(learnt.plan.tied)],
         },
-        "assumptions": assumptions(card),
+        "assumptions": assumptions(card, looks),
         "not_covered": list(NOT_COVERED),
         "verify": [
             f"reticent ledger verify{of_card}",

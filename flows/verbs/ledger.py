@@ -63,6 +63,9 @@ def show_ledger(context: typer.Context, card: CardOption = None, as_json: Json =
                     {"entry": e.seq, "at": e.at, "cap_rho": float(Fraction(e.body["rho"]))}
                     for e in ledger.amendments(name)
                 ],
+                "inspections": [
+                    {"entry": e.seq, "at": e.at, "snapshot": e.body["snapshot"]} for e in ledger.inspections(name)
+                ],
                 "entries": [
                     {
                         "entry": e.seq,
@@ -80,6 +83,7 @@ def show_ledger(context: typer.Context, card: CardOption = None, as_json: Json =
     for d in datasets:
         lines.append(f"{d['name']}: spent ρ = {d['spent_rho']:.6g} of {d['cap_rho']:g} (δ = {d['delta']:g})")
         lines += [f"  {a['entry']:>4}  {a['at']}  amended    cap ρ = {a['cap_rho']:g}" for a in d["amendments"]]
+        lines += [f"  {i['entry']:>4}  {i['at']}  inspected  snapshot {i['snapshot']}" for i in d["inspections"]]
         lines += [f"  {e['entry']:>4}  {e['at']}  {e['state']:9}  ρ = {e['rho']:.6g}  {e['run']}" for e in d["entries"]]
     show({"datasets": datasets}, as_json, lambda: lines or ["no lineage is registered"])
 

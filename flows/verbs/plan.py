@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 import typer
 
 from flows.screen import Context, Json, show
@@ -30,4 +33,38 @@ def plan(context: typer.Context, recipe: str, as_json: Json = False) -> None:
         else f"refused: left now {r['cap_rho'] - r['spent_before']:.4g}"
     )
     lines.append(f"lineage: cap {r['cap_rho']:g}, spent {r['spent_before']:.4g}, {left}")
-    show(r, as_json, lambda: lines)
+    if r["allowed"] and not r["replays"] and r["epsilon"] is not None:
+        lines.append(
+            f"lineage's ε at δ = {r['delta_of_lineage']:g}: {r['epsilon_before']:.4g} → {r['epsilon_after']:.4g}"
+        )
+    if not r["allowed"]:
+        lines.append(_still_fits(r["fits"]))
+    show(r, as_json, lambda: lines + _grid(r))
+
+
+def _still_fits(fits: Mapping[str, float] | None) -> str:
+    if fits is None:
+        return "nothing fits any more: a larger cap is a decision of its own (`reticent register --amend`)"
+    asked = f"epsilon = {fits['epsilon']:g}" if "epsilon" in fits else f"rho = {fits['rho']:g}"
+    return f"what still fits: {asked} (visits = {fits['ratio']:.3g} × noise)"
+
+
+def _grid(r: Mapping[str, Any]) -> list[str]:
+    """Visits of a cell in units of its noise, budgets down and people across."""
+    if not r["what_if"]:
+        return []
+    people = sorted({row["people"] for row in r["what_if"]})
+    lines = [
+        "",
+        "What would I need?  Visits of one (step, state, action) over the noise on them, if all were visited alike:",
+        f"  {'':14}" + "".join(f"{f'n = {n:,.0f}':>16}" for n in people),
+    ]
+    for start in range(0, len(r["what_if"]), len(people)):
+        rows = r["what_if"][start : start + len(people)]
+        asked = f"ρ = {rows[0]['rho']:g}" if rows[0]["rho"] is not None else f"ε = {rows[0]['epsilon']:g}"
+        lines.append(f"  {asked:14}" + "".join(f"{row['ratio']:>16.3g}" for row in rows))
+    needed = ", ".join(f"{n:,} for {level}" for level, n in r["people_needed"].items())
+    return [
+        *lines,
+        f"people needed at this budget: {needed}  (below 1 noise drowns the counts, 3 is usable, 10 is good)",
+    ]

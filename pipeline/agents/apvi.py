@@ -47,8 +47,9 @@ Array = NDArray[np.float64]
 class Task:
     """What is declared about the decision process: horizon, per-step reward range, allowed actions.
 
-    ``allowed (L, A)`` is False where an action is vetoed or is OTHER.  ``rewards (L, A)`` is None where the release
-    estimates them.  ``can_end``: whether an episode may end before H, worth 0 from then on.
+    ``allowed (L, A)`` is False where an action is vetoed or is OTHER.  ``rewards``, ``(L, A)`` or one such table a step
+    ``(H, L, A)``, is None where the release estimates them.  ``can_end``: whether an episode may end before H, worth 0
+    from then on.
     """
 
     horizon: int

@@ -1,4 +1,8 @@
-"""The certificate: every mechanism with sensitivity and scale, what is assumed, what is not covered (design §5.3)."""
+"""The certificate: every mechanism with sensitivity and scale, what is assumed, what is not covered (design §5.3).
+
+It is ordered as the pyramid of NIST SP 800-226: the loss and its unit on top, then what makes them true in the program
+(algorithm, arithmetic, side channels), then the data: how it was collected and who can reach it.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +13,7 @@ from typing import Any
 
 from pipeline.card import Card
 from pipeline.ledger.chain import Entry
+from pipeline.ledger.inspection import inspection_sentences
 from pipeline.privacy.budget import epsilon_from_rho
 from pipeline.privacy.release import Mechanism, Release, total_epsilon, total_rho
 
@@ -75,8 +80,8 @@ def _up(loss: float) -> str:
         return f"{+Decimal(repr(loss)):f}"
 
 
-def assumptions(card: Card) -> list[str]:
-    """What the guarantee rests on besides the mathematics."""
+def assumptions(card: Card, looks: Sequence[Entry]) -> list[str]:
+    """What the guarantee rests on besides the mathematics; ``looks``: the lineage's INSPECT entries."""
     u = card.unit
     found = [
         f"{u.user} identifies a person: two ids of one person are protected as two people",
@@ -86,7 +91,7 @@ def assumptions(card: Card) -> list[str]:
     ]
     if u.recurs == "never":
         found.append("nobody returns in a later batch; whoever does is charged again, and the ledger adds it up")
-    return found
+    return found + inspection_sentences(card, looks)
 
 
 NOT_COVERED = (
@@ -98,6 +103,48 @@ NOT_COVERED = (
 )
 
 
+def implementation(release: Release) -> dict[str, str]:
+    """The middle of the pyramid: why the program keeps what the mathematics promises."""
+    exact = release.noise == "none"
+    return {
+        "algorithm": "each sensitivity is an integer computed from what the code sums, and proved by enumerating "
+        "neighbouring logs in the project's tests; all that follows the release is post-processing and costs nothing",
+        "floating_point": "no noise was drawn: nothing is private"
+        if exact
+        else f"integers only: exact sums in 64 bits plus exact discrete noise ({release.sampler}); "
+        "no floating-point number lies on the path to the release",
+        "side_channels": "run times, memory and file sizes of the store are not protected; errors name rules and "
+        "places, never values; which outputs exist does not depend on the rows",
+    }
+
+
+def stewardship(card: Card) -> dict[str, str]:
+    """The base of the pyramid: what is known of the data's collection and of who can reach it."""
+    return {
+        "collection": "declared by the card and not checked by this program: how the log was collected, and whether "
+        "its people agreed, is for whoever signs",
+        "access": "raw rows and committed releases lie in the operator's store (mode 0700); what left it is "
+        "the release of noisy integers, and all else in the run's folder was computed from that and from the card",
+        "domain_hash": card.domain_hash(),
+    }
+
+
+def registry_entry(card: Card, release: Release, promise: Mapping[str, Any]) -> dict[str, Any]:
+    """The same facts under the names of the proposed registry of differential-privacy deployments."""
+    return {
+        "product": f"policy learnt from {card.name}",
+        "unit_of_privacy": promise["unit"],
+        "flavour": "pure differential privacy" if promise["pure"] else "zero-concentrated differential privacy",
+        "epsilon": promise["epsilon"],
+        "delta": promise["delta"],
+        "rho": promise["rho"],
+        "model": promise["trust_model"],
+        "relation": promise["relation"],
+        "accounting": "exact rational rho, lifetime cap per dataset in a hash-chained ledger",
+        "implementation": f"reticent; {release.sampler}",
+    }
+
+
 def certificate(
     card: Card,
     release: Release,
@@ -105,6 +152,7 @@ def certificate(
     mechanisms: Sequence[Mapping[str, Any]],
     commit: Entry | None,
     digests: Mapping[str, str],
+    looks: Sequence[Entry],
 ) -> dict[str, Any]:
     """``certificate.json``: what can be checked without the data.
 
@@ -118,6 +166,8 @@ def certificate(
         The ledger's COMMIT, None where nothing was charged.
     digests
         sha256 of ``release`` and ``policy``; never of data.
+    looks
+        The lineage's INSPECT entries.
     """
     rho = total_rho(release.mechanisms)
     return {
@@ -127,9 +177,11 @@ def certificate(
         "rho_exact": None if rho is None else str(rho),
         "mechanisms": [dict(m) for m in mechanisms],
         "composition": "zCDP: rhos add; pure losses add as epsilons",
-        "assumptions": assumptions(card),
+        "implementation": implementation(release),
+        "data": stewardship(card),
+        "assumptions": assumptions(card, looks),
         "not_covered": list(NOT_COVERED),
-        "domain_hash": card.domain_hash(),
+        "registry": registry_entry(card, release, promise),
         "ledger": None
         if commit is None
         else {

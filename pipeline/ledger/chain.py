@@ -19,7 +19,8 @@ class BudgetError(Exception):
 class Entry:
     """One line of the ledger: what happened to which lineage, chained to the line before by hash.
 
-    ``kind`` is ``REGISTER``, ``AMEND``, ``INTENT`` (budget spent, whatever follows), ``COMMIT`` or ``INSPECT``.
+    ``kind`` is ``REGISTER``, ``AMEND``, ``INTENT`` (budget spent, whatever follows), ``COMMIT``, ``INSPECT``
+    or ``PURGE`` (raw rows left the store).
     """
 
     seq: int

@@ -21,6 +21,7 @@ from sqlalchemy.exc import DatabaseError, IntegrityError
 from pipeline.card import Card, CardError
 from pipeline.ledger.chain import GENESIS, BudgetError, Entry, canonical, chain_problem, entry_hash
 from pipeline.ledger.engine import open_engine
+from pipeline.ledger.inspection import card_hash
 from pipeline.privacy.budget import fraction_of
 
 _metadata = sa.MetaData()
@@ -136,6 +137,16 @@ class Ledger:
         """Every change of a registered value, oldest first."""
         return [e for e in self.entries(lineage) if e.kind == "AMEND"]
 
+    def inspected(self, card: Card, snapshot: int) -> Entry:
+        """Record, at no cost and without a counted fact, that somebody is about to look at a snapshot."""
+        body = {"snapshot": snapshot, "domain_hash": card.domain_hash(), "card_hash": card_hash(card), "rho": "0"}
+        with self._transaction() as connection:
+            return self._append(connection, self._checked(connection), card.name, "INSPECT", body)
+
+    def inspections(self, lineage: str) -> list[Entry]:
+        """Every look at the data, oldest first."""
+        return [e for e in self.entries(lineage) if e.kind == "INSPECT"]
+
     def lineages(self) -> list[str]:
         """Names of all registered lineages."""
         return list(dict.fromkeys(e.lineage for e in self.entries() if e.kind == "REGISTER"))
@@ -178,6 +189,11 @@ class Ledger:
                 **body,
             }
             return self._append(connection, found, intent.lineage, "COMMIT", full)
+
+    def purged(self, lineage: str, body: Mapping[str, Any]) -> Entry:
+        """Note, at no cost, that raw rows left the store."""
+        with self._transaction() as connection:
+            return self._append(connection, self._checked(connection), lineage, "PURGE", body)
 
     def committed(self, lineage: str, run_key: str) -> Entry | None:
         """The COMMIT of a key, if there is one."""

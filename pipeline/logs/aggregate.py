@@ -2,75 +2,131 @@
 
 What is summed here is what :mod:`pipeline.statistics.sensitivity` bounds; the enumeration test runs this code.
 Everything looks at one user at a time, so replacing a user changes that user's contribution only (privacy.md §1.2).
+
+Every row is one place of one table ``(step, s, a, s' or unknown)``, found by polars and counted by numpy; all counts
+are sums of it.  Rows are read in batches, so memory does not depend on how many there are.
 """
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
 from pipeline.card import Card
+from pipeline.logs.caps import capped, needs_whole_users, total_steps, up_to_total, whole_users
 from pipeline.logs.schema import default_end, first_end
 from pipeline.logs.store import Snapshot
 from pipeline.statistics.calibration import reward_lattice
 from pipeline.statistics.counts import Counts
 
-_NEEDED = ["user_id", "episode_id", "step", "state", "action", "reward", "next_state", "terminated"]
+Tables = dict[str, NDArray[np.int64]]
+
+# a row group of a part file: a batch is then neither cut nor copied together
+BATCH_ROWS = 1 << 18
+# opening a scan costs as much as counting a quarter of a million rows
+PARTS_PER_SCAN = 16
+# larger temporaries go back to the system and are fetched again every time: four times the cost
+_PIECE_ROWS = 1 << 15
 
 
-def aggregate(snapshot: Snapshot, card: Card, progress: Callable[[int, int], None] | None = None) -> Counts:
-    """Sum a snapshot, one partition in memory at a time.
+def aggregate(
+    snapshot: Snapshot,
+    card: Card,
+    progress: Callable[[int, int], None] | None = None,
+    *,
+    batch_rows: int = BATCH_ROWS,
+) -> Counts:
+    """Sum a snapshot, a batch of rows in memory at a time.
 
     Parameters
     ----------
     snapshot
         What ``ingest`` wrote; partitions are disjoint in users.
     progress
-        Called with (partitions done, partitions).
+        Called with (partitions done, partitions), after one or several.
+    batch_rows
+        Rows read at once; no table depends on it.
     """
-    tables = _empty(card)
-    for i, part in enumerate(snapshot.part_files):
-        for name, table in count_rows(pl.read_parquet(part, columns=_NEEDED), card).items():
-            tables[name] += table
+    sums, parts = _Sums(card), snapshot.part_files
+    # users are sorted within a part only
+    together = 1 if needs_whole_users(card) else PARTS_PER_SCAN
+    for first in range(0, len(parts), together):
+        scanned = parts[first : first + together]
+        for placed in _placed_batches(pl.scan_parquet(scanned, glob=False), card, batch_rows):
+            sums.add(placed)
         if progress is not None:
-            progress(i + 1, len(snapshot.part_files))
-    return Counts(card.name, snapshot.kind, card.domain.dynamics, tables)
+            progress(first + len(scanned), len(parts))
+    return Counts(card.name, snapshot.kind, card.domain.dynamics, sums.tables())
 
 
-def count_rows(rows: pl.DataFrame, card: Card) -> dict[str, NDArray[np.int64]]:
+def count_rows(rows: pl.DataFrame, card: Card) -> Tables:
     """Tables of canonical rows that hold whole users.
 
     Returns
     -------
     ``n_0 (L,)``, ``n_sa (G, L, A)``, ``n_sas (G, L, A, S)``, ``r_sa (G, L, A)`` (lattice integers), all int64.
     """
-    d, tables = card.domain, _empty(card)
-    # an unknown successor counts in no table: not even as a visit, so that n_sa = sum n_sas
-    counted = rows.filter(pl.col("next_state").is_not_null()).with_columns(_successor(card))
-    live, actions, states = len(d.live_states), len(d.action_labels), len(d.state_labels)
-    first = rows.filter(pl.col("step") == 0)["state"].to_numpy()
-    tables["n_0"] += np.bincount(first, minlength=live)
-    if d.cell_cap is not None:
-        counted = _capped(counted, card)
-    if counted.is_empty():
-        return tables
-    step = counted["step"].to_numpy() if d.dynamics == "per_step" else np.zeros(len(counted), dtype=np.int64)
-    cell = (step.astype(np.int64) * live + counted["state"].to_numpy()) * actions + counted["action"].to_numpy()
-    successor = cell * states + counted["next_state"].to_numpy()
-    cells = d.table_steps * live * actions
-    tables["n_sa"] += np.bincount(cell, minlength=cells).reshape(tables["n_sa"].shape)
-    tables["n_sas"] += np.bincount(successor, minlength=cells * states).reshape(tables["n_sas"].shape)
+    sums = _Sums(card)
+    whole = _bounded(rows, card) if needs_whole_users(card) else rows
+    sums.add(whole.select(_places(card)))
+    return sums.tables()
+
+
+def _placed_batches(rows: pl.LazyFrame, card: Card, batch_rows: int) -> Iterator[pl.DataFrame]:
+    """Places of all rows; people are put together again only where the card bounds something over a person."""
+    if not needs_whole_users(card):
+        return _batches(rows.select(_places(card)), batch_rows)
+    whole = whole_users(_batches(rows.select(_needed(card)), batch_rows))
+    return (_bounded(users, card).select(_places(card)) for users in whole)
+
+
+def _batches(rows: pl.LazyFrame, size: int) -> Iterator[pl.DataFrame]:
+    return iter(rows.collect_batches(chunk_size=size, maintain_order=True))
+
+
+def _needed(card: Card) -> list[str]:
+    """Columns read where people must be whole."""
+    needed = ["user_id", "episode_id", "step", "state", "action", "next_state"]
+    ends = ["terminated"] if default_end(card) is not None else []
+    return needed + ends + (["reward"] if card.reward.kind == "estimate" else [])
+
+
+def _bounded(rows: pl.DataFrame, card: Card) -> pl.DataFrame:
+    """Rows of whole users with what exceeds their share taken out: successors forgotten, lattice steps ``k`` cut."""
+    rows = capped(rows, card)
+    if (total := total_steps(card)) is not None:
+        k = reward_lattice(card).index(rows["reward"].to_numpy())
+        rows = up_to_total(rows.with_columns(pl.Series("k", k)), total)
+    return rows
+
+
+def _grid(card: Card) -> tuple[int, int, int, int]:
+    """Shape of the table of places: steps, or whether it is the first; s; a; s' and, last, unknown."""
+    d = card.domain
+    steps = d.horizon if d.dynamics == "per_step" else 2
+    return steps, len(d.live_states), len(d.action_labels), len(d.state_labels) + 1
+
+
+def _places(card: Card) -> list[pl.Expr]:
+    """``place`` of each row in the table of places; where rewards are estimated ``cell`` too, and the reward."""
+    shape = _grid(card)
+    _, live, actions, successors = shape
+    width = pl.Int32 if np.prod(shape, dtype=float) < 2**31 else pl.Int64
+    per_step = card.domain.dynamics == "per_step"
+    visit = pl.col("state").cast(width) * actions + pl.col("action")
+    step = pl.col("step").cast(width) if per_step else (pl.col("step") == 0).cast(width)
+    unknown = successors - 1
+    place = (step * (live * actions) + visit) * successors + _successor(card).fill_null(unknown)
+    places = [place.cast(pl.Int64).alias("place")]
     if card.reward.kind == "estimate":
-        lattice = reward_lattice(card)
-        k = lattice.index(counted["reward"].to_numpy())
-        if card.reward.total_steps is not None:
-            k = _up_to_total(counted, k, card.reward.total_steps)
-        np.add.at(tables["r_sa"].reshape(-1), cell, lattice.integer(k))
-    return tables
+        cell = step * (live * actions) + visit if per_step else visit
+        uncounted = card.domain.table_steps * live * actions
+        cell = pl.when(pl.col("next_state").is_null()).then(uncounted).otherwise(cell)
+        places += [cell.cast(pl.Int64).alias("cell"), pl.col("reward" if total_steps(card) is None else "k")]
+    return places
 
 
 def _successor(card: Card) -> pl.Expr:
@@ -79,41 +135,42 @@ def _successor(card: Card) -> pl.Expr:
     if end is None:
         return logged
     over = pl.col("terminated") & (logged < first_end(card))
-    return pl.when(over).then(pl.lit(end, dtype=pl.Int32)).otherwise(logged).alias("next_state")
+    return pl.when(over).then(pl.lit(end, dtype=pl.Int32)).otherwise(logged)
 
 
-def _empty(card: Card) -> dict[str, NDArray[np.int64]]:
-    d = card.domain
-    cell = (d.table_steps, len(d.live_states), len(d.action_labels))
-    shapes = {"n_0": cell[1:2], "n_sa": cell, "n_sas": (*cell, len(d.state_labels)), "r_sa": cell}
-    return {name: np.zeros(shape, dtype=np.int64) for name, shape in shapes.items()}
+class _Sums:
+    """Running sums over batches of places."""
 
+    def __init__(self, card: Card) -> None:
+        d = card.domain
+        self._per_step, self._grid = d.dynamics == "per_step", _grid(card)
+        self._cells = d.table_steps, len(d.live_states), len(d.action_labels)
+        self._lattice = reward_lattice(card) if card.reward.kind == "estimate" else None
+        self._visits = np.zeros(np.prod(self._grid), dtype=np.int64)
+        # one cell more for the rows that no table counts
+        self._steps = np.zeros(np.prod(self._cells) + 1, dtype=np.int64)
 
-def _capped(rows: pl.DataFrame, card: Card) -> pl.DataFrame:
-    """Keep a user's first ``cell_cap`` steps at each (s, a), in (keyed hash of episode, step) order (§0.1-20)."""
-    if card.unit.episodes_per_user > 1:
-        rows = _in_keyed_order(rows, card.name.encode())
-    rank = pl.int_range(pl.len()).over("user_id", "state", "action")
-    return rows.filter(rank < card.domain.cell_cap)
+    def add(self, placed: pl.DataFrame) -> None:
+        """Count the places; add up lattice steps by cell."""
+        np.add.at(self._visits, placed["place"].to_numpy(), 1)
+        if self._lattice is not None:
+            for piece in placed.iter_slices(_PIECE_ROWS):
+                k = piece["k"].to_numpy() if "k" in piece.columns else self._lattice.index(piece["reward"].to_numpy())
+                np.add.at(self._steps, piece["cell"].to_numpy(), k)
 
+    def tables(self) -> Tables:
+        """All tables as sums of the places."""
+        visits = self._visits.reshape(self._grid)
+        n_0 = visits[0 if self._per_step else 1].sum((1, 2))
+        known = visits[..., :-1] if self._per_step else visits[..., :-1].sum(0, keepdims=True)
+        n_sas = np.ascontiguousarray(known)
+        n_sa = n_sas.sum(-1)
+        return {"n_0": n_0, "n_sa": n_sa, "n_sas": n_sas, "r_sa": self._summed(n_sa)}
 
-def _in_keyed_order(rows: pl.DataFrame, key: bytes) -> pl.DataFrame:
-    """A user's episodes by keyed hash, so that no episode is favoured for its number."""
-    episodes = rows.select("user_id", "episode_id").unique(maintain_order=True)
-    digests = [
-        int.from_bytes(hashlib.blake2b(f"{user}|{episode}".encode(), key=key[:64], digest_size=8).digest(), "big")
-        for user, episode in episodes.iter_rows()
-    ]
-    ordered = episodes.with_columns(pl.Series("_order", digests, dtype=pl.UInt64))
-    rows = rows.join(ordered, on=["user_id", "episode_id"], how="left")
-    return rows.sort("user_id", "_order", "episode_id", "step").drop("_order")
-
-
-def _up_to_total(rows: pl.DataFrame, k: NDArray[np.int64], total: int) -> NDArray[np.int64]:
-    """A person's rewards in (episode, step) order until their sum reaches ``total`` lattice steps, then 0."""
-    columns = pl.Series("k", k), pl.Series("_at", np.arange(len(k)))
-    frame = rows.select("user_id", "episode_id", "step").with_columns(*columns)
-    frame = frame.sort("user_id", "episode_id", "step")
-    before = (pl.col("k").cum_sum() - pl.col("k")).over("user_id")
-    kept = frame.with_columns(pl.min_horizontal(pl.col("k"), (total - before).clip(lower_bound=0)).alias("k"))
-    return kept.sort("_at")["k"].to_numpy()
+    def _summed(self, n_sa: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Lattice integers: each is affine in ``k``, so their sum follows from the summed ``k`` and the visits."""
+        if self._lattice is None:
+            return np.zeros_like(n_sa)
+        at_0, at_1 = self._lattice.integer(np.arange(2))
+        steps = self._steps[:-1].reshape(self._cells)
+        return at_0 * n_sa + (at_1 - at_0) * steps

@@ -13,6 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import polars as pl
+import pyarrow.parquet as pq
 
 from pipeline.card import Card, CardError
 from pipeline.logs.errors import LogError
@@ -34,6 +35,7 @@ from pipeline.logs.tolerance import check_names, check_tolerance
 
 ROWS_PER_PARTITION = 1_000_000
 MOST_PARTITIONS = 256
+ROWS_PER_GROUP = 1 << 18
 
 
 def ingest(card: Card, store: Path, *, progress: Progress | None = None, partitions: int | None = None) -> Snapshot:
@@ -86,6 +88,12 @@ def ingest(card: Card, store: Path, *, progress: Progress | None = None, partiti
             shutil.rmtree(work, ignore_errors=True)
 
 
+def write_rows(rows: pl.DataFrame, path: Path) -> None:
+    """Write canonical rows: a dictionary for every column, rewards too, so that counting reads few bytes; 0600."""
+    with open_private(path) as file:
+        pq.write_table(rows.to_arrow(), file, compression="zstd", row_group_size=ROWS_PER_GROUP)
+
+
 def _build(
     card: Card, sources: Sources, source_digest: str, number: int, work: Path, parts: int, progress: Progress | None
 ) -> Snapshot:
@@ -102,7 +110,7 @@ def _build(
     for i in range(parts):
         raw = _spilt(spill_file(work, i), sources)
         canonical, quarantine = screen(raw, card, sources.names)
-        _write(canonical, part_file(work, i))
+        write_rows(canonical, part_file(work, i))
         _write(quarantine, work / f"quarantine-{i:04d}.parquet")
         with part_file(work, i).open("rb") as file:
             data.update(hashlib.file_digest(file, "sha256").digest())

@@ -159,9 +159,13 @@ def integer_variances(squares: Mapping[str, int], shares: Mapping[str, Fraction]
         payable = [n for n, p in price.items() if p <= left]
         if not payable:
             return variances
-        neediest = max(payable, key=lambda n: shares[n] * rho - Fraction(squares[n], 2 * variances[n]))
-        variances[neediest] -= 1
-        left -= price[neediest]
+        short = {n: shares[n] * rho - Fraction(squares[n], 2 * variances[n]) for n in payable}
+        neediest = max(payable, key=short.__getitem__)
+        # as many steps as it stays the neediest, at once: a fine reward lattice has millions of them
+        spend = min([left, *(short[neediest] - short[n] for n in payable if n != neediest)])
+        old, square = variances[neediest], squares[neediest]
+        variances[neediest] = min(old - 1, math.ceil(square / (Fraction(square, old) + 2 * spend)))
+        left -= Fraction(square, 2 * variances[neediest]) - Fraction(square, 2 * old)
 
 
 def _paper(

@@ -225,3 +225,32 @@ def test_a_restored_old_ledger_is_noticed_by_the_release_in_the_store(shop, home
     shutil.copy(old, home.root / "ledger.db")
     with pytest.raises(BudgetError, match="Restore the newest"):
         run_job(str(shop / "private.toml"), home)
+
+
+def test_a_refused_plan_says_what_would_still_fit(shop, home):
+    run_job(str(shop / "private.toml"), home)
+    refused = plan_job(str(shop / "greedy.toml"), home)
+    assert not refused["allowed"] and refused["fits"]["rho"] <= 2.001
+    text = (shop / "greedy.toml").read_text().replace("rho = 2.5", f"rho = {refused['fits']['rho']!r}")
+    (shop / "fitting.toml").write_text(text)
+    assert plan_job(str(shop / "fitting.toml"), home)["allowed"]
+    assert run_job(str(shop / "fitting.toml"), home)["ledger"]["remaining_rho"] < 0.01
+
+
+def test_a_refused_pure_plan_says_the_epsilon_that_fits(shop, home):
+    run_job(str(shop / "greedy.toml"), home)
+    text = (shop / "pure.toml").read_text()
+    (shop / "loud.toml").write_text(text.replace("epsilon = 1.0", "epsilon = 3.0"))
+    fits = plan_job(str(shop / "loud.toml"), home)["fits"]
+    (shop / "fitting.toml").write_text(text.replace("epsilon = 1.0", f"epsilon = {fits['epsilon']!r}"))
+    assert 0.9 < fits["epsilon"] < 1.1 and plan_job(str(shop / "fitting.toml"), home)["allowed"]
+
+
+def test_a_plan_shows_less_and_more_budget_fewer_and_more_people(shop, home):
+    plan = plan_job(str(shop / "private.toml"), home)
+    assert len(plan["what_if"]) == 15
+    asked = [row for row in plan["what_if"] if row["rho"] == 1.0 and row["people"] == 400]
+    assert asked[0]["visits"] == plan["visits_per_cell_if_even"]
+    assert list(plan["people_needed"].values()) == sorted(plan["people_needed"].values())
+    assert plan["epsilon_before"] == 0 < plan["epsilon_after"] == pytest.approx(plan["epsilon"])
+    assert plan_job(str(shop / "exact.toml"), home)["what_if"] == []

@@ -1,0 +1,38 @@
+"""``inspect``: the operator's look at the newest snapshot.  It is never a recorded flow and writes no run folder."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from flows.setting import ledger_for, newest_snapshot
+from flows.shelf import Home, find_card
+from pipeline.card import load_card
+from pipeline.curate import known_to_ledger, one_at_a_time, remember_head
+from pipeline.logs.advice import advice
+from pipeline.logs.hidden_state import hidden_state
+from pipeline.logs.inspect import look
+from pipeline.logs.tolerance import check_names
+
+
+def inspect_job(card_name: str, home: Home) -> dict[str, Any]:
+    """Enter the look in the ledger, then read the snapshot and the source files.
+
+    Raises
+    ------
+    BudgetError
+        If a real card is not registered: a look that no ledger knows of cannot be told in a certificate.
+    CardError
+        If the card differs from its registration, or there is no snapshot of it.
+    """
+    card = load_card(find_card(card_name, home.shelf))
+    check_names(card)
+    ledger = ledger_for(card, home)
+    ledger.require(card)
+    snapshot = newest_snapshot(card, home)
+    with one_at_a_time(home.store / card.name):
+        known_to_ledger(card.name, ledger, home.store)
+        # on disk before a row is read: a look that fails half-way was a look
+        entry = ledger.inspected(card, snapshot.number)
+        remember_head(home.store / card.name, entry)
+    facts = look(snapshot, card) | {"hidden_state": hidden_state(snapshot, card)}
+    return facts | {"warnings": advice(facts, card), "ledger_entry": entry.seq}

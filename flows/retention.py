@@ -1,0 +1,34 @@
+"""``store purge``: which raw rows leave the operator's store, noted in the ledger."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from flows.setting import ledger_for
+from flows.shelf import Home, find_card
+from pipeline.card import load_card
+from pipeline.curate import known_to_ledger, one_at_a_time
+from pipeline.logs.retention import NOT_UNDONE, carry_out, plan_purge
+
+
+def purge_job(card_name: str, home: Home, *, keep: int = 0, quarantine_only: bool = False, yes: bool) -> dict[str, Any]:
+    """Remove old snapshots (and what ingest set aside); without ``yes`` only say what would go."""
+    card = load_card(find_card(card_name, home.shelf))
+    ledger = ledger_for(card, home)
+    ledger.require(card)
+    lineage = home.store / card.name
+    with one_at_a_time(lineage):
+        known_to_ledger(card.name, ledger, home.store)
+        purge = plan_purge(lineage, keep=keep, quarantine_only=quarantine_only)
+        if yes and purge.paths:
+            # noted first: a purge that died half-way is known, and done again at no harm
+            ledger.purged(card.name, {"snapshots": purge.snapshots, "quarantine_only": quarantine_only})
+            carry_out(purge, lineage)
+    return {
+        "dataset": card.name,
+        "purged": yes and bool(purge.paths),
+        "snapshots": purge.snapshots,
+        "paths": purge.paths,
+        "bytes": purge.size,
+        "not_undone": list(NOT_UNDONE),
+    }

@@ -1,0 +1,189 @@
+"""``reticent inspect CARD``: an operator-only look at the newest snapshot, entered in the ledger."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from io import StringIO
+from shutil import get_terminal_size
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from flows.screen import Context, Json, show
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+Facts = Mapping[str, Any]
+# rows of a table a person reads; --json has all of them
+_SHOWN = 40
+# a matrix of more steps than this is no longer a glance
+_STEPS = 24
+
+
+def inspect(context: typer.Context, card: str, as_json: Json = False) -> None:
+    """Rows, rules broken, coverage and warnings of a snapshot; for the operator only, nothing may be published."""
+    from flows.inspecting import inspect_job
+
+    options: Context = context.obj
+    facts = inspect_job(card, options.home_folder())
+    show(facts, as_json, lambda: page(facts))
+
+
+def page(facts: Facts) -> list[str]:
+    """The facts as a person reads them."""
+    from rich.console import Console
+
+    out = StringIO()
+    console = Console(file=out, width=max(100, get_terminal_size().columns), highlight=False, markup=False)
+    console.print(_opening(facts))
+    for table in (_rules(facts), _states(facts), _matrix(facts), _noise(facts), _hidden(facts)):
+        if table is not None:
+            console.print(table)
+    for line in _closing(facts):
+        console.print(line)
+    return out.getvalue().rstrip("\n").split("\n")
+
+
+def _opening(f: Facts) -> str:
+    people, steps, reward = f["people"], f["steps"], f["reward"]
+    lines = [
+        f"{f['dataset']} snapshot {f['snapshot']} ({f['kind']}): {f['rows']:,} rows, {f['users']:,} users, "
+        f"{f['episodes']:,} episodes; users_public declares {people['declared']:,}",
+        f"OPERATOR ONLY: raw facts, not for publication.  This look is entry {f['ledger_entry']} of the ledger.",
+        f"episodes: {steps['mean']:.3g} steps on average, median {steps['median']}, 90 % within {steps['p90']}, "
+        f"{steps['whole_horizon_share']:.1%} last all {steps['horizon']}",
+        "transitions into ends: " + (", ".join(f"{k} {v:.2%}" for k, v in f["shares"]["ends"].items()) or "no ends"),
+        "rows: " + ", ".join(_shares(f["shares"])),
+    ]
+    if reward is not None:
+        lines.append(
+            f"rewards: {reward['lowest']:g} to {reward['highest']:g}, mean {reward['mean']:.4g}; "
+            f"clipped {reward['clipped_share']:.2%}, floored {reward['floored_share']:.2%}"
+        )
+    return "\n".join(lines)
+
+
+def _shares(shares: Facts) -> list[str]:
+    words = {
+        "unknown_next_state": "next state unknown",
+        "other_state": "state OTHER",
+        "other_action": "action OTHER",
+        "beyond_cell_cap": "beyond the cell cap",
+    }
+    return [f"{words[k]} {shares[k]:.2%}" for k in words if shares[k] is not None]
+
+
+def _table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], *, plain: int = 1) -> Table | None:
+    """A table with right-aligned columns after the first ``plain``; None without rows."""
+    from rich.table import Table
+    from rich.text import Text
+
+    if not rows:
+        return None
+    table = Table(title=title, title_justify="left", show_edge=False, pad_edge=False)
+    for i, column in enumerate(columns):
+        table.add_column(column, justify="left" if i < plain else "right", overflow="fold")
+    for row in rows[:_SHOWN]:
+        # a label is text, whatever brackets it holds
+        table.add_row(*(Text(cell) for cell in row))
+    if len(rows) > _SHOWN:
+        table.caption = f"… and {len(rows) - _SHOWN} more; --json has all"
+    return table
+
+
+def _rules(f: Facts) -> Table | None:
+    rows = [
+        (
+            r["rule"],
+            r["effect"],
+            f"{r['rows']:,}",
+            f"{r['share']:.3%}",
+            "any" if r["tolerance"] is None else f"{r['tolerance']:.3%}",
+        )
+        for r in f["rules"]
+    ]
+    return _table("\nRules broken", ("rule", "effect", "rows", "share", "accepted"), rows, plain=2)
+
+
+def _states(f: Facts) -> Table | None:
+    by_state: dict[str, list[int]] = {}
+    for r in f["coverage"]["table"]:
+        sums = by_state.setdefault(r["state"], [0, 0, 0])
+        for i, key in enumerate(("visits", "never_seen", "seen_fewer_than_few")):
+            sums[i] += r[key]
+    rows = [
+        (
+            b["state"],
+            f"{by_state[b['state']][0]:,}",
+            f"{by_state[b['state']][1]:,}",
+            f"{by_state[b['state']][2]:,}",
+            "–" if b["top_action"] is None else f"{b['top_action']} ({b['top_share']:.1%})",
+        )
+        for b in f["behaviour"]
+    ]
+    c = f["coverage"]
+    pooled = "all steps pooled" if c["pooled"] else "over all steps"
+    title = (
+        f"\nCoverage of (step, state, action), {pooled}: {c['cells']:,} usable cells, {c['never_seen']:,} never seen, "
+        f"{c['seen_fewer_than_few']:,} seen fewer than {c['few']} times"
+    )
+    return _table(title, ("state", "visits", "never seen", f"< {c['few']} times", "top action (share)"), rows)
+
+
+def _matrix(f: Facts) -> Table | None:
+    """A row a state, a column a step: how many actions were never or hardly seen."""
+    c, horizon = f["coverage"], f["steps"]["horizon"]
+    if c["pooled"] or not 1 < horizon <= _STEPS:
+        return None
+    rows: dict[str, list[str]] = {}
+    for r in c["table"]:
+        thin = r["never_seen"] + r["seen_fewer_than_few"]
+        rows.setdefault(r["state"], [r["state"]]).append("·" if not thin else str(thin))
+    title = f"\nActions seen fewer than {c['few']} times, by state and step (· none)"
+    return _table(title, ("state", *map(str, range(horizon))), list(rows.values()))
+
+
+def _noise(f: Facts) -> Table | None:
+    rows = [
+        (
+            n["budget"],
+            f"{n['rho']:g}",
+            f"{n['deviation_of_visits']:.4g}",
+            f"{n['cells_drowned']:,}",
+            f"{n['share_of_cells']:.1%}",
+            f"{n['share_of_visits']:.2%}",
+        )
+        for n in f["noise"]
+    ]
+    columns = ("budget", "ρ", "noise of a cell's visits (sd)", "cells drowned", "of cells", "of visits")
+    return _table("\nVisits against the noise (drowned: fewer than 2 sd)", columns, rows)
+
+
+def _hidden(f: Facts) -> Table | None:
+    rows = [
+        (
+            t["state"],
+            t["column"],
+            f"{t['people']:,}",
+            f"{t['p_value']:.2g}",
+            f"{t['difference']:.1%}",
+            t["at"],
+            "YES" if t["speaks"] else "no",
+        )
+        for t in f["hidden_state"]["tests"]
+    ]
+    columns = ("state", "raw column", "people", "p", "difference", "at", "action depends on it")
+    return _table("\nDoes the logged action depend on what the states hide?", columns, rows, plain=2)
+
+
+def _closing(f: Facts) -> list[str]:
+    hidden = f["hidden_state"]
+    lines = (
+        ["A 'no' is absence of evidence, not a proof; columns that the card does not name were not looked at."]
+        if hidden["checked"]
+        else [f"Hidden state not checked: {hidden['why_not']}"]
+    )
+    for w in f["warnings"]:
+        lines += ["", f"WARNING {w['code']}: {w['what']}.", f"  means: {w['means']}.", f"  do: {w['do']}."]
+    return lines if f["warnings"] else [*lines, "", "No warnings.  That is no proof that the log is good."]

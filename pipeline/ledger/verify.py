@@ -1,0 +1,162 @@
+"""Check a run's certificate without the data: arithmetic, hashes, and the ledger entry where a ledger is at hand."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from pipeline.ledger.certificate import spent_budget
+from pipeline.ledger.chain import Entry, canonical
+from pipeline.privacy.release import total_rho
+from pipeline.privacy.release_file import mechanism_from, sha256_file
+
+SCHEMA_FILE = Path(__file__).with_name("certificate.schema.json")
+
+
+@dataclass(frozen=True)
+class Check:
+    """One thing that was checked; ``ok`` is None where it could not be."""
+
+    what: str
+    ok: bool | None
+    found: str = ""
+
+
+def verify_run(folder: Path, entries: Sequence[Entry] | None = None) -> list[Check]:
+    """Check ``certificate.json`` of a run's folder.
+
+    Parameters
+    ----------
+    folder
+        With ``certificate.json``, ``release.parquet``, ``release.json``, ``policy.parquet`` and ``report.json``.
+    entries
+        Of the ledger that charged the run, chain already checked; None: what needs it stays unchecked.
+
+    Raises
+    ------
+    ValueError
+        If there is no readable certificate.
+    """
+    proof = _read(folder, "certificate.json")
+    checks = [_against_schema(proof)]
+    if checks[0].ok:
+        checks += [
+            _guarded("the loss, recomputed from the listed mechanisms", lambda: _loss(proof)),
+            _guarded("release.json lists the same mechanisms", lambda: _same_mechanisms(folder, proof)),
+            _guarded("the report states the same guarantee", lambda: _same_guarantee(folder, proof)),
+            *(
+                _guarded(f"sha256 of {kind}.parquet", lambda k=kind: _digest(folder, proof, k))
+                for kind in proof["sha256"]
+            ),
+            *_ledger_checks(proof, entries),
+        ]
+    return checks
+
+
+@cache
+def schema() -> Mapping[str, Any]:
+    """The shipped JSON Schema of a certificate."""
+    return json.loads(SCHEMA_FILE.read_text(encoding="utf-8"))
+
+
+def _read(folder: Path, name: str) -> dict[str, Any]:
+    try:
+        found = json.loads((folder / name).read_text(encoding="utf-8"))
+    except (OSError, ValueError) as e:
+        raise ValueError(f"{folder}: no readable {name} ({type(e).__name__}); name the folder of a run") from None
+    if not isinstance(found, dict):
+        raise ValueError(f"{folder}: {name} is not a JSON object; name the folder of a run")
+    return found
+
+
+def _guarded(what: str, check: Callable[[], str | None]) -> Check:
+    """A check says what is wrong, or None; a file that is not there or makes no sense is wrong as well."""
+    try:
+        problem = check()
+    except (OSError, ValueError, KeyError, TypeError, ArithmeticError) as e:
+        problem = f"unreadable ({type(e).__name__})"
+    return Check(what, problem is None, problem or "")
+
+
+def _against_schema(proof: Mapping[str, Any]) -> Check:
+    from jsonschema import Draft202012Validator
+
+    errors = sorted(Draft202012Validator(schema()).iter_errors(proof), key=lambda e: list(map(str, e.absolute_path)))
+    found = "" if not errors else f"{'/'.join(map(str, errors[0].absolute_path)) or 'top'}: {errors[0].message[:120]}"
+    return Check("the certificate has the form of its schema", not errors, found)
+
+
+def _loss(proof: Mapping[str, Any]) -> str | None:
+    mechanisms = tuple(mechanism_from(m) for m in proof["mechanisms"])
+    rho, stated = total_rho(mechanisms), proof["guarantee"]
+    if (None if rho is None else str(rho)) != proof["rho_exact"]:
+        return f"the mechanisms cost rho = {rho}, the certificate says {proof['rho_exact']}"
+    cost = spent_budget(mechanisms, stated["delta"] or 0.5)
+    for key in ("rho", "epsilon", "pure"):
+        if not _equal(cost[key], stated[key]):
+            return f"{key} is {cost[key]}, the certificate says {stated[key]}"
+    for m, listed in zip(mechanisms, proof["mechanisms"], strict=True):
+        if listed["rho_exact"] != (None if m.rho is None else str(m.rho)) or listed["name"] != m.name:
+            return f"table {m.table}: listed cost or name differs from its sensitivity and scale"
+    return None
+
+
+def _equal(ours: Any, stated: Any) -> bool:
+    """Conversions are minimised numerically: another machine may differ in the last digits."""
+    if isinstance(ours, float) and isinstance(stated, int | float):
+        return abs(ours - stated) <= 1e-9 * max(1.0, abs(ours))
+    return ours == stated
+
+
+def _same_mechanisms(folder: Path, proof: Mapping[str, Any]) -> str | None:
+    described = _read(folder, "release.json")
+    if described["mechanisms"] != proof["mechanisms"]:
+        return "they differ"
+    stated = proof["guarantee"]
+    differ = [k for k in ("noise", "sampler", "data_kind", "relation") if described[k] != stated[k]]
+    return f"{', '.join(differ)} differ" if differ else None
+
+
+def _same_guarantee(folder: Path, proof: Mapping[str, Any]) -> str | None:
+    report = _read(folder, "report.json")
+    return None if report["guarantee"] == proof["guarantee"] else "report.json says something else"
+
+
+def _digest(folder: Path, proof: Mapping[str, Any], kind: str) -> str | None:
+    found = sha256_file(folder / f"{kind}.parquet")
+    return None if found == proof["sha256"][kind] else f"the file has {found[:16]}…: it was changed"
+
+
+def _ledger_checks(proof: Mapping[str, Any], entries: Sequence[Entry] | None) -> list[Check]:
+    said, what = proof["ledger"], "the ledger holds this very entry"
+    if said is None:
+        exact = proof["guarantee"]["noise"] == "none"
+        return [Check("nothing was charged, and nothing is promised", exact, "" if exact else "noise, but no entry")]
+    if entries is None:
+        return [Check(what, None, "no ledger at hand")]
+    entry = next((e for e in entries if e.seq == said["entry"]), None)
+    if entry is None:
+        return [Check(what, False, f"it ends before entry {said['entry']}: cut, or an old copy")]
+    if entry.hash != said["hash"] or entry.kind != "COMMIT" or entry.lineage != proof["dataset"]:
+        return [Check(what, False, f"entry {entry.seq} is another one")]
+    intent = next((e for e in entries if e.seq == entry.body["intent"]), None)
+    return [
+        Check(what, ok=True),
+        _guarded("the ledger was charged for these mechanisms", lambda: _charged(proof, entry, intent)),
+    ]
+
+
+def _charged(proof: Mapping[str, Any], commit: Entry, intent: Entry | None) -> str | None:
+    if commit.body["release_sha256"] != proof["sha256"]["release"]:
+        return "its COMMIT names another release"
+    if intent is None or intent.kind != "INTENT":
+        return "its INTENT is missing"
+    if json.loads(canonical(proof["mechanisms"])) != intent.body["mechanisms"]:
+        return f"entry {intent.seq} lists other mechanisms"
+    charged = Fraction(intent.body["rho"])
+    return None if charged == Fraction(proof["rho_exact"]) else f"entry {intent.seq} charged {float(charged):.6g}"

@@ -1,0 +1,92 @@
+"""Whole people: what is capped over all that one person did, and batches that cut nobody in two."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator
+
+import polars as pl
+
+from pipeline.card import Card
+from pipeline.logs.errors import LogError
+
+
+def needs_whole_users(card: Card) -> bool:
+    """Whether a row's part in the tables depends on the person's other rows."""
+    return card.domain.cell_cap is not None or total_steps(card) is not None
+
+
+def total_steps(card: Card) -> int | None:
+    """Declared bound on a person's summed reward, in lattice steps; None if none is declared or no reward is read."""
+    return card.reward.total_steps if card.reward.kind == "estimate" else None
+
+
+def whole_users(batches: Iterable[pl.DataFrame]) -> Iterator[pl.DataFrame]:
+    """The same rows cut between users.
+
+    Raises
+    ------
+    LogError
+        If the rows are not sorted by user: a cap would then hold for a piece of a person only.
+    """
+    held: pl.DataFrame | None = None
+    for batch in batches:
+        rows = batch if held is None else pl.concat([held, batch])
+        if rows.is_empty():
+            continue
+        users = rows["user_id"]
+        if not users.is_sorted():
+            raise LogError("part file: user_id: rows are not sorted by user; remove the snapshot and ingest again")
+        # the last user of a batch may go on in the next
+        cut = (users == users[-1]).arg_max() or 0
+        if cut:
+            yield rows[:cut]
+        held = rows[cut:]
+    if held is not None:
+        yield held
+
+
+def capped(rows: pl.DataFrame, card: Card) -> pl.DataFrame:
+    """Forget the successor of a user's steps beyond the first ``cell_cap`` at each (s, a): no table counts them.
+
+    "First" is in (keyed hash of episode, step) order, among rows whose successor is known (§0.1-20).
+    """
+    if card.domain.cell_cap is None:
+        return rows
+    if card.unit.episodes_per_user > 1:
+        rows = _in_keyed_order(rows, card.name.encode())
+    group = ["user_id", "state", "action"]
+    known = pl.col("next_state").is_not_null().cast(pl.Int64)
+    kept = _running_sum(known, group) <= card.domain.cell_cap
+    # sorting and one pass: a window over as many groups is ten times slower
+    return rows.sort(group, maintain_order=True).with_columns(pl.when(kept).then("next_state").alias("next_state"))
+
+
+def up_to_total(rows: pl.DataFrame, total: int) -> pl.DataFrame:
+    """A person's lattice steps ``k`` in (episode, step) order until their sum reaches ``total``, then 0.
+
+    Rows without a successor enter no table, so they use nothing up.
+    """
+    rows = rows.with_columns(pl.when(pl.col("next_state").is_not_null()).then("k").otherwise(0).alias("k"))
+    left = total - (_running_sum(pl.col("k"), ["user_id"]) - pl.col("k"))
+    rows = rows.sort("user_id", "episode_id", "step", maintain_order=True)
+    return rows.with_columns(pl.min_horizontal(pl.col("k"), left.clip(lower_bound=0)).alias("k"))
+
+
+def _running_sum(values: pl.Expr, group: list[str]) -> pl.Expr:
+    """Running sum that starts anew wherever a column of ``group`` changes."""
+    total = values.cum_sum()
+    begins = pl.any_horizontal(pl.col(c).ne_missing(pl.col(c).shift()) for c in group)
+    return total - pl.when(begins).then(total - values).forward_fill()
+
+
+def _in_keyed_order(rows: pl.DataFrame, key: bytes) -> pl.DataFrame:
+    """A user's episodes by keyed hash, so that no episode is favoured for its number."""
+    episodes = rows.select("user_id", "episode_id").unique(maintain_order=True)
+    digests = [
+        int.from_bytes(hashlib.blake2b(f"{user}|{episode}".encode(), key=key[:64], digest_size=8).digest(), "big")
+        for user, episode in episodes.iter_rows()
+    ]
+    ordered = episodes.with_columns(pl.Series("_order", digests, dtype=pl.UInt64))
+    rows = rows.join(ordered, on=["user_id", "episode_id"], how="left")
+    return rows.sort("user_id", "_order", "episode_id", "step").drop("_order")

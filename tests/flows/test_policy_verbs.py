@@ -1,0 +1,282 @@
+"""The policy for programs: what is written, what is escaped, and what is decided."""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import io
+import json
+import unicodedata
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from flows.deciding import OVER, check_steps, decide, state_indices
+from flows.folder import read_policy, write_json, write_policy
+from flows.policy_file import COLUMNS, KEEP, NEVER, as_csv, as_json, escape, read_policy_file, unescape, write_whole
+from pipeline.card import Card, CardError
+from pipeline.mdp.policy import Policy
+from tests.conftest import card_dict
+from tests.flows.test_cli import reticent
+
+STATES = ["=1+1", "two\r\nlines", 'a "quote", a comma']
+ACTIONS = ["@go", "-3", "plain", " ＝x"]
+
+
+def card(**states) -> Card:
+    domain = {
+        "horizon": 2,
+        "states": {"column": "state", "labels": STATES, "ends": ["over"]} | states,
+        "actions": {"column": "action", "labels": ACTIONS},
+        "vetoes": [["=1+1", "plain"]],
+    }
+    return Card.model_validate(card_dict(domain=domain))
+
+
+def lay_out(folder, made: Card):
+    """A run's folder as a run leaves it, as far as its policy goes."""
+    L = len(made.domain.live_states)
+    p = np.zeros((2, L, 4))
+    p[:, :, 0] = 1
+    p[1, -1] = [1 / 3, 2 / 3, 0, 0]
+    abstains = np.zeros((2, L), dtype=bool)
+    abstains[0, 0] = True
+    p[0, 0] = [1 / 3, 1 / 3, 0, 1 / 3]
+    folder.mkdir(parents=True)
+    write_policy(folder, made, Policy(p, abstains))
+    write_json(
+        folder / "report.json",
+        {"schema_version": 1, "policy": {"tied": [[1, 0]]}, "guarantee": {"sentence": "Nobody, “truly”; =2"}},
+    )
+    return folder
+
+
+@pytest.fixture
+def run(tmp_path):
+    return lay_out(tmp_path / ".reticent" / "runs" / "some-run", card())
+
+
+def read_csv(text: str) -> list[dict[str, str]]:
+    return list(csv.DictReader(io.StringIO(text, newline="")))
+
+
+def test_json_has_the_exact_labels_and_csv_gives_them_back(run):
+    file = read_policy_file(run)
+    exact, cells = json.loads(as_json(file)), read_csv(as_csv(file))
+    assert list(exact["rows"][0]) == list(COLUMNS) and len(cells) == len(exact["rows"])
+    for row, cell in zip(exact["rows"], cells, strict=True):
+        assert unescape(cell["state"]) == row["state"] and unescape(cell["action"]) == (row["action"] or "")
+        assert int(cell["step"]) == row["step"] and cell["tie"] == str(row["tie"]).lower()
+        assert (float(cell["probability"]) if cell["probability"] else None) == row["probability"]
+    digest = hashlib.sha256((run / "policy.parquet").read_bytes()).hexdigest()
+    assert exact["policy_sha256"] == digest == cells[0]["policy_sha256"]
+    assert exact["run"] == "some-run" == cells[0]["run"]
+    assert unescape(cells[0]["guarantee"]) == exact["guarantee"] == "Nobody, “truly”; =2"
+    assert exact["vetoes"] == [["=1+1", "plain"]]
+
+
+def test_rows_are_the_policy_its_abstentions_and_its_vetoes_in_order(run):
+    rows = json.loads(as_json(read_policy_file(run)))["rows"]
+    assert [(r["step"], r["state"], r["action"], r["probability"]) for r in rows] == [
+        (0, STATES[0], None, None),
+        (0, STATES[0], "plain", 0.0),
+        (0, STATES[1], "@go", 1.0),
+        (0, STATES[2], "@go", 1.0),
+        (1, STATES[0], "@go", 1.0),
+        (1, STATES[0], "plain", 0.0),
+        (1, STATES[1], "@go", 1.0),
+        (1, STATES[2], "@go", 1 / 3),
+        (1, STATES[2], "-3", 2 / 3),
+    ]
+    assert (rows[0]["advice"], rows[0]["abstains"]) == (KEEP, True)
+    assert (rows[1]["advice"], rows[1]["vetoed"]) == (NEVER, True)
+    assert [r["tie"] for r in rows] == [False] * 4 + [True] * 2 + [False] * 3
+    assert (read_policy(run).probabilities[0, 0] > 0).sum() == 3
+
+
+def test_the_csv_is_rfc_4180_and_nothing_in_it_is_a_formula(run):
+    text = as_csv(read_policy_file(run))
+    assert text.endswith("\r\n") and text.splitlines()[0].startswith('"step","state"')
+    assert '"two\r\nlines"' in text and '"a ""quote"", a comma"' in text
+    assert as_csv(read_policy_file(run)) == text
+    for cell in (c for row in csv.reader(io.StringIO(text, newline="")) for c in row):
+        assert not evaluated(cell), cell
+
+
+def evaluated(cell: str) -> bool:
+    """Whether some spreadsheet would take the cell for a formula; written apart from the code under test."""
+    if cell[:1] in "\t\r\n" and cell:
+        return True
+    bare = cell.lstrip("".join(chr(i) for i in range(33)) + "\u00a0\u200b\ufeff\u3000")
+    return unicodedata.normalize("NFKC", bare)[:1] in ("=", "+", "-", "@")
+
+
+@pytest.mark.parametrize(
+    "label",
+    ["=1+1", "+1", "-1", "@x", "\tx", "\rx", "  =1", "\u00a0=1", "\u3000=1", "\ufeff=1", "＝1", "＋1", "－1", "＠x",
+     "\n-2", " \t＝x", "﹣1"],
+)  # fmt: skip
+def test_what_a_spreadsheet_would_evaluate_is_escaped_and_comes_back(label):
+    assert evaluated(label) and not evaluated(escape(label))
+    assert escape(label).startswith("'") and unescape(escape(label)) == label
+    assert unescape(escape(escape(label))) == escape(label)
+
+
+@pytest.mark.parametrize("label", ["plain", "a=b", "x - y", "3", "O'Hara", "'quoted'", "4 ≤ sofa < 7", "", "a; b"])
+def test_a_harmless_label_stays_as_it_is(label):
+    assert escape(label) == label
+
+
+def test_a_piece_behind_another_programs_separator_is_escaped_too():
+    assert escape("x;=1") == "x;'=1" and escape("x|+1") == "x|'+1"
+    assert escape('a","=1') == 'a","\'=1'
+    for text in ("x;=1", "x|+1", 'a","=1', "x\t@y", "x;'=1"):
+        assert unescape(escape(text)) == text
+
+
+@given(st.text(st.sampled_from("='+-@＝ \t\r\n;,|\"ab\u200b"), max_size=12))
+def test_escaping_is_reversible_whatever_the_label(text):
+    assert unescape(escape(text)) == text
+    assert not evaluated(escape(text))
+
+
+def test_a_file_is_written_whole_and_never_over_another_unasked(tmp_path, monkeypatch):
+    target = tmp_path / "policy.csv"
+    write_whole(target, "one", force=False)
+    with pytest.raises(CardError, match="--force"):
+        write_whole(target, "two", force=False)
+    assert target.read_text() == "one"
+    with monkeypatch.context() as m:
+
+        def dies(_):
+            raise OSError(28, "No space left on device")
+
+        m.setattr("os.fsync", dies)
+        with pytest.raises(CardError, match="No space"):
+            write_whole(target, "two", force=True)
+    assert target.read_text() == "one" and list(tmp_path.iterdir()) == [target]
+    write_whole(target, "two", force=True)
+    assert target.read_text() == "two" and list(tmp_path.iterdir()) == [target]
+    with pytest.raises(CardError, match="cannot be written"):
+        write_whole(tmp_path / "no" / "policy.csv", "x", force=False)
+
+
+def test_a_decision_is_the_policys_a_wish_to_keep_or_the_end(run):
+    file = read_policy_file(run)
+    index = state_indices(file, [STATES[0], STATES[0], STATES[2], "over", STATES[0]], raw=False)
+    found, which = decide(file, index, np.array([0, 1, 1, 1, 0]), sample=False)
+    abstains, tie, mixed, over, again = (found[i] for i in which)
+    assert abstains["advice"] == KEEP and abstains["action"] is None and abstains["actions"] == []
+    assert abstains is again and abstains["vetoed"] == ["plain"]
+    assert (tie["action"], tie["tie"], tie["vetoed"]) == ("@go", True, ["plain"])
+    assert mixed["action"] is None and [a["probability"] for a in mixed["actions"]] == [1 / 3, 2 / 3]
+    assert over["advice"] == OVER and over["state"] == "over"
+
+
+def test_a_sample_follows_the_probabilities_and_never_leaves_them(run):
+    file = read_policy_file(run)
+    n = 30_000
+    found, which = decide(file, np.full(n, 2), np.ones(n, dtype=np.int64), sample=True)
+    drawn = np.array([d["action"] for d in found])[which]
+    share = np.mean(drawn == "-3")
+    # five standard deviations, and both wrong shares are outside
+    assert abs(share - 2 / 3) < 5 * np.sqrt(2 / 9 / n) < 1 / 6
+    assert set(drawn) == {"@go", "-3"}
+    found, _ = decide(file, np.zeros(2, dtype=np.int64), np.zeros(2, dtype=np.int64), sample=True)
+    assert all(d["action"] is None for d in found)
+
+
+@pytest.mark.parametrize(
+    ("states", "raw", "expected"),
+    [
+        ({"labels": None, "bins": {"by": "sofa", "edges": [4, 7]}, "ends": ["over"]},
+         ["3.9", "4", " 7.5 ", "over", "-1"], [0, 1, 2, 3, 0]),
+        ({"labels": None, "bins": {"by": "sofa", "edges": [4, 7]}, "other": True}, ["nan", None, "1e3"], [3, 3, 2]),
+        ({"labels": {"low": [1, 2], "high": ["3", "x"]}}, ["1", "2.0", "3", "x", "over"], [0, 0, 1, 1, 2]),
+        ({"labels": ["a", "b"], "other": True}, ["a", "?", None, "over"], [0, 2, 2, 3]),
+        ({"labels": 3}, ["0", "2.0"], [0, 2]),
+    ],
+)  # fmt: skip
+def test_raw_values_are_read_as_ingest_reads_them(tmp_path, states, raw, expected):
+    made = Card.model_validate(
+        card_dict(
+            domain={
+                "horizon": 2,
+                "states": {"column": "state", "ends": ["over"]} | states,
+                "actions": {"column": "action", "labels": ACTIONS},
+            }
+        )
+    )
+    file = read_policy_file(lay_out(tmp_path / "r", made))
+    assert state_indices(file, raw, raw=True).tolist() == expected
+
+
+def test_an_unknown_state_or_step_is_refused_with_what_is_known_and_no_value(run):
+    file = read_policy_file(run)
+    for raw in (False, True):
+        with pytest.raises(CardError, match="record 2, 4: no declared state; states of some-run: '=1") as e:
+            state_indices(file, ["over", "secret", STATES[1], "secret"], raw=raw)
+        assert "secret" not in str(e.value)
+    with pytest.raises(CardError, match="steps count from 0 to 1"):
+        check_steps(file, np.array([0, 2]))
+    old = replace(file, labels={k: v for k, v in file.labels.items() if k != "state_column"})
+    with pytest.raises(CardError, match="run` its recipe again"):
+        state_indices(old, ["x"], raw=True)
+
+
+def test_a_damaged_folder_is_a_line_and_not_a_traceback(run):
+    (run / "policy.json").write_text("{")
+    with pytest.raises(CardError, match="cannot be read"):
+        read_policy_file(run)
+
+
+def test_the_verbs_from_outside(tmp_path, run):
+    r = reticent("policy", "show", "some", "--json", cwd=tmp_path)
+    assert [row["tie"] for row in json.loads(r.stdout)["rows"]] == [False, False, False, True, False, False]
+    assert "tie" in reticent("policy", "show", "some", cwd=tmp_path).stdout
+    for name in ("p.csv", "p.json"):
+        r = reticent("policy", "export", "some", "--to", name, "--json", cwd=tmp_path)
+        assert json.loads(r.stdout)["file"] == str(tmp_path / name)
+    assert read_csv((tmp_path / "p.csv").read_bytes().decode()) and json.loads((tmp_path / "p.json").read_text())
+    assert reticent("policy", "export", "some", "--to", "p.csv", cwd=tmp_path).returncode == 2
+    assert reticent("policy", "export", "some", "--to", "p.csv", "--force", cwd=tmp_path).returncode == 0
+    r = reticent("policy", "act", "some", "--state", STATES[1], "--step", 0, "--json", cwd=tmp_path)
+    assert json.loads(r.stdout)["action"] == "@go"
+    r = reticent("policy", "act", "some", "--state", STATES[0], "--step", 0, cwd=tmp_path)
+    assert KEEP in r.stdout and "never (vetoed): plain" in r.stdout
+    for args in (
+        ("--state", "x", "--step", 0),
+        ("--state", STATES[0]),
+        ("--batch", "none.csv"),
+        ("--batch", "-", "--step", 1),
+    ):
+        r = reticent("policy", "act", "some", *args, cwd=tmp_path)
+        assert r.returncode == 2 and len(r.stderr.splitlines()) == 1, r.stderr
+
+
+@pytest.mark.parametrize(
+    "text",
+    ['id,step,state\r\n7,1,"two\r\nlines"\r\n8,0,over\r\n',
+     '{"step":1,"state":"two\\r\\nlines"}\n{"state":"over","step":0}\n'],
+)  # fmt: skip
+def test_a_batch_is_one_decision_a_line_in_order(tmp_path, run, text):
+    (tmp_path / "ask").write_bytes(text.encode())
+    r = reticent("policy", "act", "some", "--batch", "ask", cwd=tmp_path)
+    first, second = map(json.loads, r.stdout.splitlines())
+    assert (first["step"], first["action"], second["advice"]) == (1, "@go", OVER)
+    r = reticent("policy", "act", "some", "--batch", "ask", "--json", cwd=tmp_path)
+    assert json.loads(r.stdout)["decisions"] == [first, second]
+
+
+@pytest.mark.parametrize(
+    "text", ["", "step,x\n1,2\n", "step,state\n1.5,x\n", "state,step\nx,\n", "{not json\n", '{"state":"x"}\n', "a\xff"]
+)
+def test_a_batch_that_cannot_be_read_is_refused_without_its_values(text):
+    from pipeline.logs.queries import read_queries
+
+    with pytest.raises(CardError, match="ask: ") as e:
+        read_queries(text.encode("latin-1"), "ask")
+    assert "1.5" not in str(e.value)

@@ -1,0 +1,206 @@
+"""Nothing but the noisy integers may depend on the rows (privacy.md §12.7 and §0.1-16).
+
+Two neighbouring logs of *real* kind go through ``reticent register | ingest | run`` end to end.  Only the drawn noise
+is replaced, so that the noisy integers agree; then every byte that is published must agree too.
+"""
+
+from __future__ import annotations
+
+import datetime
+import re
+import sys
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+
+import pipeline.ledger.ledger as ledger_module
+from flows import cli
+from pipeline.card import load_card
+from pipeline.logs.aggregate import aggregate
+from pipeline.logs.store import latest
+from pipeline.privacy.noise import OsNoise
+from tests.flows.shop import lay_out, rows
+
+# a label, a reward and a user id that stand nowhere else
+LABEL, REWARD, USER = "kanarienvogel-4711", "31415.92653", "u-schwalbe-0815"
+
+RECORDS = {
+    "nobody": [],
+    "one step": [(USER, 0, 0, "warm", "call", 2, True)],
+    "all steps": [(USER, 0, t, "warm", "mail", 0, False) for t in range(3)],
+    "too many steps": [(USER, 0, t, "cold", "none", 1, False) for t in range(9)],
+    "labels outside the domain": [(USER, 0, t, LABEL, LABEL, 2, False) for t in range(3)],
+    "rewards outside the range, and none": [
+        (USER, 0, 0, "cold", "mail", REWARD, False),
+        (USER, 0, 1, "warm", "mail", "NaN", False),
+    ],
+    "a dropped episode": [(USER, 0, 0, "cold", "mail", 0, False), (USER, 0, 0, "cold", "mail", 0, False)],
+    "a hole": [(USER, 0, 0, "cold", "mail", 0, False), (USER, 0, 2, "warm", "call", 2, True)],
+    "unreadable steps": [(USER, 0, LABEL, "cold", "mail", 0, False)],
+    "many episodes": [(USER, e, 0, "cold", "mail", 2, True) for e in range(7)],
+    "a line that is no row": [(USER, 0, 0, f'"{LABEL}', "mail", 0, False), (USER, 0, 1, "cold")],
+}
+
+
+class Clock(datetime.datetime):
+    """The ledger's entries carry the time; here it stands still."""
+
+    @classmethod
+    def now(cls, tz=None):
+        return cls(2026, 1, 1, tzinfo=tz)
+
+
+class Agreeing:
+    """Noise of the second run: what makes its noisy integers those of the first."""
+
+    def __init__(self, noisy):
+        self.noisy, self.exact, self.turn = noisy, None, 0
+
+    def draw(self, size):
+        name = list(self.noisy)[self.turn]
+        self.turn += 1
+        return self.noisy[name] - self.exact[name].reshape(size)
+
+
+def reticent(root, *args):
+    """One verb, in this process, by its command line."""
+    old = sys.argv
+    sys.argv = ["reticent", "--home", str(root / "home"), *map(str, args)]
+    try:
+        with pytest.raises(SystemExit) as done:
+            cli.main()
+    finally:
+        sys.argv = old
+    return done.value.code or 0
+
+
+def prepare(root, record, *, other):
+    log = [*rows(120)[: len(rows(60))], *record, *rows(120)[len(rows(60)) :]]
+    shop = lay_out(root / "shop", kind="real", ledger="ledger.db", log=log)
+    card = shop / "card.toml"
+    text = card.read_text()
+    if other:
+        text = text.replace('ends = ["gone"]', 'ends = ["gone"], other = true')
+        text = text.replace('"call"] }', '"call"], other = true }')
+    card.write_text(text)
+    assert reticent(root, "register", shop) == 0
+    assert reticent(root, "ingest", shop) == 0
+    loaded = load_card(card)
+    counts = aggregate(latest(root / "home" / "store", "shop"), loaded)
+    return shop, {name: table.copy() for name, table in counts.tables.items()}
+
+
+def published(root):
+    """Everything outside the store and the source, as bytes."""
+    runs = root / "home" / "runs"
+    return {str(p.relative_to(runs)): p.read_bytes() for p in sorted(runs.rglob("*")) if p.is_file()}
+
+
+@pytest.fixture
+def still(monkeypatch):
+    monkeypatch.setattr(ledger_module, "datetime", Clock)
+
+
+def run_pair(tmp_path, monkeypatch, capfd, first, second, recipe, *, other):
+    """Both runs; returns what each published and printed."""
+    noisy = {}
+    out = []
+    for name, record in (("a", first), ("b", second)):
+        root = tmp_path / name
+        shop, exact = prepare(root, record, other=other)
+        capfd.readouterr()
+        if noisy:
+            agreeing = Agreeing(noisy)
+            agreeing.exact = exact
+            monkeypatch.setattr(OsNoise, "gaussian", lambda self, size, variance, kind, a=agreeing: a.draw(size))
+            monkeypatch.setattr(OsNoise, "laplace", lambda self, size, scale, kind, a=agreeing: a.draw(size))
+        assert reticent(root, "run", shop / recipe) == 0
+        said = capfd.readouterr()
+        out.append((published(root), re.sub(str(root), "ROOT", said.out + said.err)))
+        if not noisy:
+            [folder] = (root / "home" / "runs").iterdir()
+            table = pq.read_table(folder / "release.parquet")
+            names, values = table["table"].to_numpy(zero_copy_only=False), table["value"].to_numpy()
+            noisy.update({n: values[names == n] for n in dict.fromkeys(names)})
+            assert any((noisy[n] != exact[n].reshape(-1)).any() for n in noisy)
+            exact_of_first = exact
+        else:
+            differ = any((exact[n] != exact_of_first[n]).any() for n in noisy)
+        monkeypatch.undo()
+        monkeypatch.setattr(ledger_module, "datetime", Clock)
+    return out, differ
+
+
+@pytest.mark.parametrize("record", [r for r in RECORDS if r != "nobody"])
+def test_every_published_byte_is_the_same_for_neighbours(tmp_path, monkeypatch, capfd, still, record):
+    other = record in ("labels outside the domain", "many episodes")
+    (a, b), _ = run_pair(tmp_path, monkeypatch, capfd, [], RECORDS[record], "private.toml", other=other)
+    assert a[0].keys() == b[0].keys() and len(a[0]) == 9
+    assert not [name for name in a[0] if a[0][name] != b[0][name]]
+    assert a[1] == b[1]
+
+
+@pytest.mark.parametrize("recipe", ["both.toml", "pure.toml"])
+def test_and_with_two_tables_and_with_laplace_noise(tmp_path, monkeypatch, capfd, still, recipe):
+    pair, differ = run_pair(
+        tmp_path, monkeypatch, capfd, RECORDS["one step"], RECORDS["all steps"], recipe, other=False
+    )
+    assert differ and pair[0] == pair[1]
+
+
+def test_a_page_that_tells_the_number_of_rows_is_caught(tmp_path, monkeypatch, capfd, still):
+    import flows.jobs as jobs
+    import flows.publish as publishing
+
+    original, publish = publishing.dataset_facts, publishing.publish_run
+
+    def leaky(card, recipe, home, *others):
+        count = latest(home.store, card.name).rows
+        publishing.dataset_facts = lambda c, s: original(c, s) | {"rows_seen": count}
+        try:
+            return publish(card, recipe, home, *others)
+        finally:
+            publishing.dataset_facts = original
+
+    # set by hand: run_pair undoes what monkeypatch set
+    jobs.publish_run = leaky
+    try:
+        (a, b), _ = run_pair(tmp_path, monkeypatch, capfd, [], RECORDS["one step"], "private.toml", other=False)
+    finally:
+        jobs.publish_run = publish
+    assert [name for name in a[0] if a[0][name] != b[0][name]]
+
+
+def readable(path: Path) -> bytes:
+    """A file's bytes; of a Parquet file its cells as well, which are compressed."""
+    raw = path.read_bytes()
+    return raw + str(pq.read_table(path).to_pydict()).encode() if path.suffix == ".parquet" else raw
+
+
+@pytest.mark.parametrize("other", [False, True])
+def test_canaries_of_the_log_stand_nowhere_outside_the_store(tmp_path, capfd, other):
+    record = [row for name, rs in RECORDS.items() if name != "nobody" for row in rs]
+    shop, _ = prepare(tmp_path, record, other=other)
+    for verb in (
+        ["plan", shop / "private.toml"],
+        ["run", shop / "private.toml"],
+        ["run", shop / "both.toml", "--json"],
+        ["ledger", "show", "--card", shop],
+        ["ledger", "verify", "--card", shop],
+        ["ledger", "export", tmp_path / "home" / "entries.json", "--card", shop],
+    ):
+        assert reticent(tmp_path, *verb) == 0, verb
+    for run in sorted((tmp_path / "home" / "runs").iterdir()):
+        assert reticent(tmp_path, "report", run.name) == 0
+        assert reticent(tmp_path, "policy", "show", run.name) == 0
+    said = capfd.readouterr()
+    files = [p for p in tmp_path.rglob("*") if p.is_file() and "store" not in p.parts and p.name != "log.csv"]
+    texts = {str(p): readable(p) for p in files} | {"stdout and stderr": (said.out + said.err).encode()}
+    assert len(files) >= 20
+    for where, text in texts.items():
+        for canary in (LABEL, REWARD, USER):
+            assert canary.encode() not in text, (canary, where)
+    # the canaries were in the log: the operator's store has them
+    stored = b"".join(readable(p) for p in (tmp_path / "home" / "store").rglob("*.parquet"))
+    assert all(canary.encode() in stored for canary in (LABEL, USER))

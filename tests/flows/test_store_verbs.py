@@ -1,0 +1,78 @@
+"""Retention: raw rows go, what was spent and released stays, and the purge is on record."""
+
+from __future__ import annotations
+
+import stat
+
+import pytest
+
+from flows.jobs import ingest_job, run_job
+from flows.retention import purge_job
+from flows.shelf import Home
+from pipeline.card import CardError
+from pipeline.ledger.ledger import open_ledger
+from tests.flows.shop import lay_out, rows
+
+
+@pytest.fixture
+def used(tmp_path):
+    shop, home = lay_out(tmp_path / "shop"), Home(tmp_path / "home")
+    ingest_job(str(shop), home)
+    run_job(str(shop / "private.toml"), home)
+    lay_out(shop, log=rows(500, seed=1))
+    ingest_job(str(shop), home)
+    return shop, home
+
+
+def tree(folder):
+    return {str(p.relative_to(folder)): p.read_bytes() for p in sorted(folder.rglob("*")) if p.is_file()}
+
+
+def test_without_yes_nothing_goes(used):
+    shop, home = used
+    before = tree(home.root)
+    r = purge_job(str(shop), home, yes=False)
+    assert r["snapshots"] == [1, 2] and not r["purged"] and r["bytes"] > 0
+    after = tree(home.root)
+    assert {k: v for k, v in after.items() if "store" in k and ".releasing" not in k} == {
+        k: v for k, v in before.items() if "store" in k and ".releasing" not in k
+    }
+
+
+def test_old_snapshots_go_and_ledger_releases_and_runs_stay(used):
+    shop, home = used
+    kept = tree(home.store / "shop" / "releases"), tree(home.runs)
+    spent = open_ledger(home.root / "ledger.db", create=False).account("shop").spent
+    r = purge_job(str(shop), home, keep=1, yes=True)
+    assert r["purged"] and r["snapshots"] == [1]
+    assert [p.name for p in (home.store / "shop").glob("snapshot-*")] == ["snapshot-0002"]
+    assert (tree(home.store / "shop" / "releases"), tree(home.runs)) == kept
+    ledger = open_ledger(home.root / "ledger.db", create=False)
+    assert ledger.account("shop").spent == spent and ledger.problem() is None
+    assert [e.body["snapshots"] for e in ledger.entries("shop") if e.kind == "PURGE"] == [[1]]
+    assert len(r["not_undone"]) == 3
+    assert not run_job(str(shop / "private.toml"), home)["replayed"]
+
+
+def test_a_purge_of_everything_leaves_the_next_ingest_a_new_number(used):
+    shop, home = used
+    purge_job(str(shop), home, yes=True)
+    with pytest.raises(CardError, match="ingest"):
+        run_job(str(shop / "private.toml"), home)
+    assert ingest_job(str(shop), home)["snapshot"] == 3
+
+
+def test_quarantine_alone_can_go(used):
+    shop, home = used
+    r = purge_job(str(shop), home, quarantine_only=True, yes=True)
+    assert r["snapshots"] == [] and r["paths"]
+    assert not list((home.store / "shop").rglob("quarantine-*"))
+    run_job(str(shop / "private.toml"), home)
+    assert not purge_job(str(shop), home, quarantine_only=True, yes=True)["purged"]
+
+
+def test_the_store_and_all_in_it_are_the_owners_alone(used):
+    _, home = used
+    for path in [home.store, *home.store.rglob("*")]:
+        mode = stat.S_IMODE(path.stat().st_mode)
+        assert mode == (0o700 if path.is_dir() else 0o600), (path, oct(mode))

@@ -1,0 +1,125 @@
+"""``ledger verify RUN``: an honest folder passes every check, and every edit of it fails the check that names it."""
+
+from __future__ import annotations
+
+import json
+import shutil
+
+import pytest
+
+from flows.jobs import ingest_job, run_job
+from flows.shelf import Home
+from pipeline.ledger.ledger import open_ledger
+from pipeline.ledger.verify import schema, verify_run
+from tests.flows.shop import lay_out
+
+
+@pytest.fixture(scope="module")
+def published(tmp_path_factory):
+    root = tmp_path_factory.mktemp("verify")
+    shop, home = lay_out(root / "shop"), Home(root / "home")
+    ingest_job(str(shop), home)
+    names = {n: run_job(str(shop / f"{n}.toml"), home)["folder"] for n in ("private", "pure", "exact")}
+    return names, home
+
+
+@pytest.fixture
+def folder(published, tmp_path):
+    return shutil.copytree(published[0]["private"], tmp_path / "run")
+
+
+def entries(published):
+    return open_ledger(published[1].root / "ledger.db", create=False).entries()
+
+
+@pytest.mark.parametrize("name", ["private", "pure", "exact"])
+def test_an_honest_run_passes_with_the_ledger_and_without(published, name):
+    from pathlib import Path
+
+    run = Path(published[0][name])
+    assert all(c.ok for c in verify_run(run, entries(published)))
+    alone = verify_run(run)
+    assert all(c.ok is not False for c in alone)
+    assert any(c.ok is None for c in alone) == (name != "exact")
+
+
+def edit(folder, file, change):
+    facts = json.loads((folder / file).read_text())
+    change(facts)
+    (folder / file).write_text(json.dumps(facts))
+
+
+def better_noise(facts):
+    facts["mechanisms"][0]["variance"] *= 2
+
+
+def smaller_epsilon(facts):
+    facts["guarantee"]["epsilon"] /= 2
+
+
+EDITS = {
+    "a smaller loss": ("certificate.json", lambda f: f.update(rho_exact="1/100"), "recomputed"),
+    "more noise claimed": ("certificate.json", better_noise, "recomputed"),
+    "a smaller epsilon": ("certificate.json", smaller_epsilon, "recomputed"),
+    "a mechanism left out": ("certificate.json", lambda f: f["mechanisms"].pop(), "recomputed"),
+    "more noise in release.json": ("release.json", better_noise, "same mechanisms"),
+    "another sampler": ("release.json", lambda f: f.update(sampler="none"), "same mechanisms"),
+    "a report that promises more": ("report.json", smaller_epsilon, "same guarantee"),
+    "another hash": ("certificate.json", lambda f: f["sha256"].update(policy="0" * 64), "policy.parquet"),
+    "another entry": ("certificate.json", lambda f: f["ledger"].update(entry=1), "very entry"),
+    "an entry to come": ("certificate.json", lambda f: f["ledger"].update(entry=99), "very entry"),
+    "another entry hash": ("certificate.json", lambda f: f["ledger"].update(hash="0" * 64), "very entry"),
+    "no entry": ("certificate.json", lambda f: f.update(ledger=None), "nothing was charged"),
+    "a key gone": ("certificate.json", lambda f: f.pop("not_covered"), "schema"),
+    "seeded noise on real data": (
+        "certificate.json",
+        lambda f: f["guarantee"].update(data_kind="real", noise="seeded"),
+        "schema",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", EDITS)
+def test_every_edit_is_caught(published, folder, what):
+    file, change, named = EDITS[what]
+    edit(folder, file, change)
+    wrong = [c for c in verify_run(folder, entries(published)) if c.ok is False]
+    assert any(named in c.what for c in wrong), wrong
+    assert all(c.found for c in wrong)
+
+
+@pytest.mark.parametrize("kind", ["release", "policy"])
+def test_a_changed_table_is_caught_with_no_ledger_at_hand(folder, kind):
+    path = folder / f"{kind}.parquet"
+    path.write_bytes(path.read_bytes()[:-1] + b"x")
+    assert [c.what for c in verify_run(folder) if c.ok is False] == [f"sha256 of {kind}.parquet"]
+
+
+def test_another_release_with_its_own_hash_is_not_what_the_ledger_committed(published, folder):
+    from pipeline.privacy.release_file import sha256_file
+
+    other = folder / "release.parquet"
+    other.write_bytes((folder / "policy.parquet").read_bytes())
+    edit(folder, "certificate.json", lambda f: f["sha256"].update(release=sha256_file(other)))
+    assert all(c.ok is not False for c in verify_run(folder))
+    wrong = [c for c in verify_run(folder, entries(published)) if c.ok is False]
+    assert ["another release" in c.found for c in wrong] == [True]
+
+
+def test_a_folder_that_is_no_run_says_so(tmp_path):
+    with pytest.raises(ValueError, match="name the folder of a run"):
+        verify_run(tmp_path)
+    (tmp_path / "certificate.json").write_text("[]")
+    with pytest.raises(ValueError, match="name the folder of a run"):
+        verify_run(tmp_path)
+
+
+def test_the_schema_is_itself_valid_and_in_the_pyramids_order(published):
+    from pathlib import Path
+
+    from jsonschema import Draft202012Validator
+
+    Draft202012Validator.check_schema(schema())
+    proof = json.loads((Path(published[0]["private"]) / "certificate.json").read_text())
+    order = ["guarantee", "mechanisms", "implementation", "data", "assumptions", "not_covered"]
+    assert [k for k in proof if k in order] == order

@@ -1,0 +1,76 @@
+"""A look at the data is an entry without a cost, and a card changed after it is said so."""
+
+from __future__ import annotations
+
+import pytest
+
+from pipeline.ledger.certificate import assumptions
+from pipeline.ledger.inspection import card_hash
+from pipeline.ledger.ledger import open_ledger
+
+CHANGED = "the card was changed after somebody had looked at the data"
+
+
+@pytest.fixture
+def book(tmp_path, make_card):
+    book = open_ledger(tmp_path / "ledger.db", create=True)
+    book.register(make_card())
+    return book
+
+
+def domain(**changes):
+    return {
+        "horizon": 2,
+        "states": {"column": "state", "labels": ["x", "y"], "ends": ["end"]},
+        "actions": {"column": "action", "labels": ["a", "b"]},
+        **changes,
+    }
+
+
+def test_a_look_costs_nothing_and_holds_nothing_counted(book, make_card):
+    entry = book.inspected(make_card(), 3)
+    assert (entry.kind, entry.seq) == ("INSPECT", 2)
+    assert set(entry.body) == {"snapshot", "domain_hash", "card_hash", "rho"}
+    assert (entry.body["snapshot"], entry.body["rho"]) == (3, "0")
+    assert book.account("tiny").spent == 0 and book.problem() is None
+    assert book.inspections("tiny") == [entry] and book.inspections("other") == []
+
+
+def test_nobody_looked_and_nothing_is_said(book, make_card):
+    assert assumptions(make_card(), book.inspections("tiny")) == assumptions(make_card(), [])
+    assert not [s for s in assumptions(make_card(), []) if "looked" in s]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"domain": domain(vetoes=[["x", "a"]])},
+        {"domain": domain(markov="aggregated")},
+        {"domain": domain(horizon=3)},
+        {"tolerance": {"gap": 0.5}},
+        {"budget": {"rho": 9.0}},
+    ],
+)
+def test_any_change_of_what_the_card_declares_is_told(book, make_card, change):
+    book.inspected(make_card(), 1)
+    same, other = (assumptions(card, book.inspections("tiny")) for card in (make_card(), make_card(**change)))
+    assert any("looked at the data with `reticent inspect` (entry 2)" in s for s in same)
+    assert not any(CHANGED in s for s in same)
+    assert any(f"{CHANGED} (entry 2)" in s for s in other)
+
+
+def test_a_second_look_at_the_changed_card_does_not_wash_the_change_away(book, make_card):
+    changed = make_card(domain=domain(vetoes=[["x", "a"]]))
+    book.inspected(make_card(), 1)
+    book.inspected(changed, 1)
+    told = assumptions(changed, book.inspections("tiny"))
+    assert any("(entries 2, 3)" in s for s in told) and any(f"{CHANGED} (entry 2)" in s for s in told)
+
+
+def test_where_files_and_ledger_lie_is_no_declaration_and_a_spelt_out_default_no_change(make_card, tmp_path):
+    columns = {"user_id": "user_id", "episode_id": "episode_id", "step": "step", "reward": "reward"}
+    moved = make_card(
+        source={"files": ["elsewhere/*.csv"], "columns": columns}, budget={"rho": 10.0, "ledger": "books.db"}
+    )
+    assert card_hash(moved.placed(tmp_path / "other")) == card_hash(make_card())
+    assert card_hash(make_card(domain=domain(markov="declared", vetoes=[]))) == card_hash(make_card())

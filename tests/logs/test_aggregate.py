@@ -1,0 +1,233 @@
+"""Counting in batches: the same tables as a loop over rows, whatever the batch, the partition and the card."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import pipeline.logs.aggregate as aggregating
+from pipeline.card import Card
+from pipeline.logs.aggregate import aggregate, count_rows
+from pipeline.logs.caps import whole_users
+from pipeline.logs.errors import LogError
+from pipeline.logs.ingest import write_rows
+from pipeline.logs.schema import CANONICAL, default_end
+from pipeline.logs.store import Snapshot, part_file
+from pipeline.statistics.calibration import reward_lattice
+
+from .conftest import make_card
+
+
+def by_hand(rows: pl.DataFrame, card: Card) -> dict[str, np.ndarray]:
+    """What a snapshot's tables are, one row at a time."""
+    d, lattice, end = card.domain, reward_lattice(card), default_end(card)
+    live, cell = len(d.live_states), (d.table_steps, len(d.live_states), len(d.action_labels))
+    out = {"n_0": np.zeros(live, np.int64), "n_sa": np.zeros(cell, np.int64), "r_sa": np.zeros(cell, np.int64)}
+    out["n_sas"] = np.zeros((*cell, len(d.state_labels)), np.int64)
+    records = list(rows.iter_rows(named=True))
+    for r in records:
+        out["n_0"][r["state"]] += r["step"] == 0
+
+    def keyed(r: dict[str, Any]) -> tuple[Any, ...]:
+        text = f"{r['user_id']}|{r['episode_id']}".encode()
+        return hashlib.blake2b(text, key=card.name.encode(), digest_size=8).digest(), r["episode_id"], r["step"]
+
+    known = [r for r in records if r["next_state"] is not None]
+    if d.cell_cap is not None:
+        seen: Counter[Any] = Counter()
+        within = []
+        for r in sorted(known, key=keyed) if card.unit.episodes_per_user > 1 else known:
+            group = r["user_id"], r["state"], r["action"]
+            seen[group] += 1
+            within += [r] if seen[group] <= d.cell_cap else []
+        known = within
+    spent: Counter[Any] = Counter()
+    for r in sorted(known, key=lambda r: (r["user_id"], r["episode_id"], r["step"])):
+        at = r["step"] if d.dynamics == "per_step" else 0, r["state"], r["action"]
+        over = end is not None and r["terminated"] and r["next_state"] < live
+        out["n_sa"][at] += 1
+        out["n_sas"][(*at, end if over else r["next_state"])] += 1
+        if card.reward.kind == "estimate":
+            k = int(lattice.index(np.array([r["reward"]]))[0])
+            if card.reward.total_steps is not None:
+                k = min(k, max(card.reward.total_steps - spent[r["user_id"]], 0))
+                spent[r["user_id"]] += k
+            out["r_sa"][at] += int(lattice.integer(np.array([k]))[0])
+    return out
+
+
+def snapshot(parts: list[pl.DataFrame], folder: Path) -> Snapshot:
+    for i, rows in enumerate(parts):
+        write_rows(rows, part_file(folder, i))
+    n = sum(map(len, parts))
+    return Snapshot("tiny", 1, folder, "synthetic", "", "", "", n, n, 0, 0, {}, len(parts))
+
+
+@st.composite
+def cards(draw: st.DrawFn) -> Card:
+    dynamics = draw(st.sampled_from(["per_step", "stationary"]))
+    ends = draw(st.sampled_from([["died", "end"], []]))
+    states = {"column": "s", "labels": ["x", "y"], "ends": ends, "other": draw(st.booleans())}
+    cap = draw(st.sampled_from([None, 1, 2])) if dynamics == "stationary" else None
+    live, high = 2 + states["other"], draw(st.sampled_from([1.0, 0.3, 7.0]))
+    reward: dict[str, Any] = {"range": [0.0, high], "steps": draw(st.sampled_from([1, 3, 10]))}
+    if draw(st.booleans()):
+        reward["total"] = draw(st.sampled_from([high, 1.5 * high]))
+    elif draw(st.booleans()):
+        reward = {"range": [0.0, high], "kind": "table", "table": [[0.0, high, 0.0]] * live}
+    return make_card(
+        Path(),
+        ["log.csv"],
+        {"next_state": "n"},
+        domain={"states": states, "dynamics": dynamics, "cell_cap": cap},
+        unit={"episodes_per_user": draw(st.sampled_from([1, 3]))},
+        reward=reward,
+    )
+
+
+@st.composite
+def logs(draw: st.DrawFn, card: Card) -> list[pl.DataFrame]:
+    """Partitions of whole users, each sorted by user, episode, step; some empty, episodes of any length."""
+    d, text = card.domain, draw(st.booleans())
+    state = st.integers(0, len(d.live_states) - 1)
+    successor = st.none() | st.integers(0, len(d.state_labels) - 1)
+    action = st.integers(0, len(d.action_labels) - 1)
+    reward = st.floats(-0.1, 7.1) if card.reward.kind == "estimate" else st.none()
+    step = st.tuples(state, action, reward, successor, st.booleans())
+    episode = st.lists(step, max_size=d.horizon)
+    person = st.lists(episode, max_size=card.unit.episodes_per_user)
+    parts = draw(st.lists(st.lists(person, max_size=4), min_size=1, max_size=3))
+    frames, user = [], 0
+    for people in parts:
+        rows: list[tuple[Any, ...]] = []
+        for episodes in people:
+            user += 1
+            name = f"u{user:02d}" if text else user
+            for e, steps in enumerate(episodes):
+                rows += [(name, e, h, s, a, r, s2, t, s2 is None, None) for h, (s, a, r, s2, t) in enumerate(steps)]
+        frames.append(pl.DataFrame(rows, CANONICAL | {"user_id": pl.String if text else pl.Int64}, orient="row"))
+    return frames
+
+
+def same(got: Any, wanted: dict[str, np.ndarray]) -> None:
+    assert set(got) == set(wanted)
+    for name, table in wanted.items():
+        assert got[name].dtype == np.int64 and got[name].shape == table.shape, name
+        assert got[name].tobytes() == table.tobytes(), name
+
+
+@settings(deadline=None, max_examples=150)
+@given(st.data())
+def test_batches_count_as_the_rows_do_one_by_one(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
+    card = data.draw(cards())
+    parts = data.draw(logs(card))
+    wanted = by_hand(pl.concat(parts), card)
+    same(count_rows(pl.concat(parts), card), wanted)
+    made = snapshot(parts, tmp_path_factory.mktemp("store"))
+    counts = aggregate(made, card, batch_rows=data.draw(st.integers(1, 7)))
+    same(counts.tables, wanted)
+
+
+def people(n: int, seed: int = 3) -> pl.DataFrame:
+    rng = np.random.default_rng(seed)
+    columns = {
+        "user_id": np.repeat(np.arange(n), 3), "episode_id": np.zeros(3 * n), "step": np.tile(np.arange(3), n),
+        "state": rng.integers(0, 2, 3 * n), "action": rng.integers(0, 2, 3 * n), "reward": rng.random(3 * n).round(1),
+        "next_state": rng.integers(0, 5, 3 * n), "terminated": np.zeros(3 * n, bool),
+        "truncated": np.zeros(3 * n, bool), "behavior_prob": np.full(3 * n, 0.5),
+    }  # fmt: skip
+    return pl.DataFrame(columns).cast(CANONICAL | {"user_id": pl.Int64})  # pyright: ignore[reportArgumentType]
+
+
+def capped_card() -> Card:
+    return make_card(Path(), ["log.csv"], domain={"dynamics": "stationary", "cell_cap": 1}, reward={"total": 1.0})
+
+
+def test_people_cut_by_a_batch_are_put_together_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And a twin that forgets to counts more than one person may add."""
+    card, rows = capped_card(), people(50)
+    made = snapshot([rows], tmp_path)
+    wanted = by_hand(rows, card)
+    same(aggregate(made, card, batch_rows=4).tables, wanted)
+    monkeypatch.setattr(aggregating, "whole_users", lambda batches: batches)
+    forgetful = aggregate(made, card, batch_rows=4).tables
+    assert forgetful["n_sa"].sum() > wanted["n_sa"].sum() and forgetful["r_sa"].sum() > wanted["r_sa"].sum()
+
+
+def test_a_cap_takes_episodes_in_keyed_order(tmp_path: Path) -> None:
+    rows = pl.concat(people(40, seed).with_columns(pl.lit(seed).alias("episode_id")) for seed in range(3))
+    rows = rows.cast({"episode_id": pl.Int64}).sort("user_id", "episode_id", "step")
+    card = make_card(
+        Path(), ["log.csv"], domain={"dynamics": "stationary", "cell_cap": 1}, unit={"episodes_per_user": 3}
+    )
+    got = aggregate(snapshot([rows], tmp_path), card, batch_rows=10).tables
+    same(got, by_hand(rows, card))
+    in_order = by_hand(rows, card.model_copy(update={"unit": card.unit.model_copy(update={"episodes_per_user": 1})}))
+    assert (got["n_sas"] != in_order["n_sas"]).any()
+
+
+def test_part_files_have_dictionaries_and_the_same_bytes_twice(tmp_path: Path) -> None:
+    rows = people(100)
+    for name in ("a", "b"):
+        write_rows(rows, tmp_path / name)
+    assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
+    assert pl.read_parquet(tmp_path / "a").equals(rows)
+    group = pq.ParquetFile(tmp_path / "a").metadata.row_group(0)
+    columns = {group.column(i).path_in_schema: group.column(i) for i in range(group.num_columns)}
+    for needed in ("step", "state", "action", "reward", "next_state"):
+        assert "RLE_DICTIONARY" in columns[needed].encodings and columns[needed].compression == "ZSTD", needed
+
+
+def test_whole_users_keep_every_row_in_order() -> None:
+    rows = people(9)
+    pieces = list(whole_users(rows.iter_slices(4)))
+    assert pl.concat(pieces).equals(rows)
+    users = [set(p["user_id"]) for p in pieces]
+    assert sum(map(len, users)) == 9
+    assert list(whole_users([rows[:0]])) == []
+
+
+def test_a_person_in_two_places_is_refused_where_a_cap_counts_on_it(tmp_path: Path) -> None:
+    made = snapshot([pl.concat([people(2), people(2)])], tmp_path)
+    with pytest.raises(LogError, match="not sorted by user"):
+        aggregate(made, capped_card(), batch_rows=4)
+
+
+def test_only_what_the_tables_need_is_read(tmp_path: Path) -> None:
+    """Users and episodes are no columns of a table that bounds nothing over a person; nor are undeclared rewards."""
+    rows = people(20)
+    made = snapshot([rows.select("step", "state", "action", "next_state", "terminated", "reward")], tmp_path)
+    same(aggregate(made, make_card(Path(), ["log.csv"])).tables, by_hand(rows, make_card(Path(), ["log.csv"])))
+    write_rows(rows.select("step", "state", "action", "next_state"), part_file(tmp_path, 0))
+    card = make_card(
+        Path(),
+        ["log.csv"],
+        {"next_state": "n"},
+        domain={"states": {"column": "s", "labels": 5}},
+        reward={"kind": "table", "table": [[0.0] * 3] * 5},
+    )
+    same(aggregate(made, card).tables, by_hand(rows, card))
+
+
+@pytest.mark.parametrize(("card", "wanted"), [("plain", [(2, 3), (3, 3)]), ("capped", [(1, 3), (2, 3), (3, 3)])])
+def test_progress_is_told_in_partitions(
+    card: str, wanted: list[tuple[int, int]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[tuple[int, int]] = []
+    made = snapshot([people(3), people(0), people(2)], tmp_path)
+    monkeypatch.setattr(aggregating, "PARTS_PER_SCAN", 2)
+    aggregate(
+        made,
+        capped_card() if card == "capped" else make_card(Path(), ["log.csv"]),
+        lambda *at: told.append(at),
+    )
+    assert told == wanted

@@ -1,0 +1,246 @@
+"""Facts of a snapshot, counted by hand; and a check for hidden state that speaks when it should and only then."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pipeline.card import Card, load_card
+from pipeline.environments.registry import load_world
+from pipeline.logs import hidden_state as hidden
+from pipeline.logs.advice import advice
+from pipeline.logs.hidden_state import hidden_state
+from pipeline.logs.ingest import ingest
+from pipeline.logs.inspect import look
+from pipeline.simulate import sample_log, write_log
+
+from .conftest import make_card
+
+SHELF = Path(__file__).resolve().parents[2] / "datasets"
+ROWS = [
+    ("u", 1, 0, "x", 0, 0), ("u", 1, 1, "y", 1, 1), ("u", 1, 2, "x", 0, 0.5),
+    ("v", 1, 0, "x", 0, 0), ("v", 1, 1, "end", 0, 0),
+    ("v", 2, 0, "?", 7, 3),
+    ("w", 1, 0, "y", 1, 0.7),
+]  # fmt: skip
+
+
+def facts_of(folder: Path, rows: list[tuple[Any, ...]], **card: Any) -> tuple[dict[str, Any], Card]:
+    lines = [",".join(map(str, r)) for r in [("user", "episode", "t", "s", "a", "r"), *rows]]
+    (folder / "log.csv").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    made = make_card(folder, ["log.csv"], **card)
+    snapshot = ingest(made, folder / "store", partitions=2)
+    return look(snapshot, made) | {"hidden_state": hidden_state(snapshot, made)}, made
+
+
+def codes(facts: dict[str, Any], card: Card) -> set[str]:
+    return {w["code"] for w in advice(facts, card)}
+
+
+def test_the_facts_are_those_of_the_log(tmp_path: Path) -> None:
+    f, _ = facts_of(tmp_path, ROWS, unit={"episodes_per_user": 2}, tolerance={"gap": 0.5})
+    assert (f["rows"], f["users"], f["episodes"], f["snapshot"], f["source_rows"]) == (6, 3, 4, 1, 7)
+    rules = {r["rule"]: (r["rows"], round(r["share"], 4), r["tolerance"]) for r in f["rules"]}
+    assert rules["unknown_label"] == (1, 0.1429, None) and rules["gap"] == (0, 0.0, 0.5)
+    assert f["steps"]["episodes_by_length"] == [3, 0, 1] and f["steps"]["rows_by_step"] == [4, 1, 1]
+    assert (f["steps"]["mean"], f["steps"]["median"], f["steps"]["p90"]) == (1.5, 1, 3)
+    assert f["people"]["with_several_episodes"] == 1 and f["people"]["most_episodes_kept"] == 2
+    assert f["people"]["counted_over_declared"] == 0.3
+    # w's only row and v's second episode lead nobody knows where
+    assert f["shares"]["unknown_next_state"] == pytest.approx(2 / 6)
+    # u leaves by the horizon and v by its end: one live transition each way besides
+    assert f["shares"]["ends"] == {"died": 0.0, "end": 0.5}
+    assert f["shares"]["other_state"] == f["shares"]["other_action"] == pytest.approx(1 / 6)
+    assert f["reward"] == {
+        "lowest": 0.0,
+        "highest": 1.0,
+        "mean": pytest.approx((1 + 0.5 + 1 + 0.5) / 6),
+        "clipped_share": pytest.approx(1 / 6),
+        "floored_share": pytest.approx(1 / 6),
+    }
+    assert [b["top_action"] for b in f["behaviour"]] == ["0", "1", "OTHER"]
+    json.dumps(f, allow_nan=False)
+
+
+def test_coverage_is_that_of_the_cards_tables(tmp_path: Path) -> None:
+    f, _ = facts_of(tmp_path, ROWS, unit={"episodes_per_user": 2})
+    c = f["coverage"]
+    # 3 steps x (x, y, OTHER) x the two declared actions; OTHER is never recommended
+    assert (c["pooled"], c["cells"], len(c["table"])) == (False, 18, 9)
+    assert c["never_seen"] == 18 - 3 and c["seen_fewer_than_few"] == 3
+    first = c["table"][0]
+    assert (first["step"], first["state"], first["visits"], first["never_seen"]) == (0, "x", 2, 1)
+    pooled = {"dynamics": "stationary", "cell_cap": 1, "vetoes": [["x", "1"]]}
+    f, _ = facts_of(tmp_path, ROWS, domain=pooled, unit={"episodes_per_user": 2})
+    c = f["coverage"]
+    # step H - 1 has no successor in a pooled table; the veto takes a cell away
+    assert (c["pooled"], c["cells"], [r["visits"] for r in c["table"]]) == (True, 5, [2, 1, 0])
+    assert f["noise"][0]["rho"] == 1.0 and f["noise"][1]["rho"] == 0.25
+    assert f["noise"][1]["deviation_of_visits"] > 1.9 * f["noise"][0]["deviation_of_visits"]
+
+
+def steady(users: int, action: Any = lambda u, t: (u + t) % 2) -> list[tuple[Any, ...]]:
+    return [(f"u{u}", 1, t, "xy"[(u // 2 + t) % 2], action(u, t), u % 3 / 2) for u in range(users) for t in range(3)]
+
+
+def test_a_sound_log_gets_no_warning(tmp_path: Path) -> None:
+    f, card = facts_of(tmp_path, steady(4000), unit={"users_public": 4000})
+    assert codes(f, card) == set()
+
+
+@pytest.mark.parametrize(
+    ("code", "rows", "card"),
+    [
+        ("thin_support", steady(40), {"unit": {"users_public": 40}}),
+        ("nearly_deterministic", steady(4000, lambda u, _: int(u % 100 == 0)), {"unit": {"users_public": 4000}}),
+        ("people_declared", steady(4000), {"unit": {"users_public": 5000}}),
+        ("delta", steady(4000), {"unit": {"users_public": 4000}, "budget": {"rho": 1.0, "delta": 1e-4}}),
+        ("several_episodes", [*steady(4000), ("u0", 2, 0, "x", 0, 0)], {"unit": {"users_public": 4000}}),
+        ("constant_state", [(*r[:3], "x", *r[4:]) for r in steady(4000)], {"unit": {"users_public": 4000}}),
+        ("constant_reward", [(*r[:5], 1) for r in steady(4000)], {"unit": {"users_public": 4000}}),
+    ],
+)
+def test_each_warning_is_given_where_it_is_due(tmp_path: Path, code: str, rows: Any, card: Any) -> None:
+    f, made = facts_of(tmp_path, rows, **card)
+    assert code in codes(f, made)
+    assert all(set(w) == {"code", "what", "means", "do"} for w in advice(f, made))
+
+
+def test_what_the_cap_dropped_is_counted_in_episodes_and_people(tmp_path: Path) -> None:
+    rows = [("a", e, 0, "x", 0, 0) for e in range(5)] + [("b", e, 0, "x", 0, 0) for e in range(2)] + [ROWS[-1]]
+    f, card = facts_of(tmp_path, rows)
+    assert (f["people"]["episodes_dropped_by_cap"], f["people"]["above_cap"]) == (4 + 1, 2)
+    for file in (tmp_path / "store").rglob("quarantine-*.parquet"):
+        file.unlink()
+    purged = look(ingest(card, tmp_path / "store"), card)
+    assert purged["people"]["episodes_dropped_by_cap"] is None
+
+
+@pytest.fixture(scope="module")
+def icu() -> Card:
+    return load_card(SHELF / "icu_sepsis" / "card.toml")
+
+
+def test_the_shipped_uniform_log_hides_nothing_and_is_not_warned_of(tmp_path: Path, icu: Card) -> None:
+    snapshot = ingest(icu, tmp_path)
+    f = look(snapshot, icu) | {"hidden_state": hidden_state(snapshot, icu)}
+    assert f["hidden_state"]["checked"] and len(f["hidden_state"]["tests"]) == 8
+    assert not any(t["speaks"] for t in f["hidden_state"]["tests"])
+    assert codes(f, icu) == set()
+
+
+@pytest.mark.parametrize("people", [3_000, 20_000])
+def test_clinicians_who_saw_more_than_the_bins_are_noticed(tmp_path: Path, icu: Card, people: int) -> None:
+    world = load_world("icu_sepsis", icu.folder)
+    rows = sample_log(world, "clinician", icu.domain.horizon, people, np.random.default_rng(1))
+    write_log(world, rows, tmp_path)
+    card = icu.model_copy(deep=True).placed(tmp_path)
+    snapshot = ingest(card, tmp_path / "store")
+    f = look(snapshot, card) | {"hidden_state": hidden_state(snapshot, card)}
+    assert {t["state"] for t in f["hidden_state"]["tests"] if t["speaks"]} == set(card.domain.live_states)
+    assert "hidden_state" in codes(f, card)
+
+
+def binned(folder: Path, rows: list[tuple[Any, ...]]) -> dict[str, Any]:
+    """The check on (user, episode, step, number, action) under two bins split at 0."""
+    lines = [f"{u},{e},{t},{x},{a},0" for u, e, t, x, a in rows]
+    (folder / "log.csv").write_text("\n".join(["user,episode,t,x,a,r", *lines]) + "\n")
+    states = {"column": "x", "labels": None, "bins": {"by": "x", "edges": [0.0]}, "ends": [], "other": True}
+    card = make_card(folder, ["log.csv"], domain={"states": states}, unit={"episodes_per_user": 50})
+    return hidden_state(ingest(card, folder / "store"), card)
+
+
+def draws(users: int, seed: int) -> tuple[np.random.Generator, list[tuple[int, int]]]:
+    return np.random.default_rng(seed), [(u, t) for u in range(users) for t in range(3)]
+
+
+def test_a_policy_that_changes_with_the_step_is_no_hidden_state(tmp_path: Path, monkeypatch: Any) -> None:
+    rng, visits = draws(3000, 0)
+    # both the number and the action follow the step, neither the other
+    rows = [(f"u{u}", 1, t, t + rng.random(), int(rng.random() < 0.2 + 0.3 * t)) for u, t in visits]
+    # the first visit of half the people comes late
+    rows = [(u, e, t, x if t or int(u[1:]) % 2 else -x - 1, a) for u, e, t, x, a in rows]
+    f = binned(tmp_path, rows)
+    assert f["checked"] and not any(t["speaks"] for t in f["tests"])
+    # the broken twin forgets the step
+    verdict = hidden._verdict
+    monkeypatch.setattr(hidden, "_verdict", lambda counts, *a: verdict(counts.sum(0, keepdims=True), *a))
+    assert any(t["speaks"] for t in binned(tmp_path, rows)["tests"])
+
+
+def test_people_with_habits_are_no_hidden_state_however_often_they_come(tmp_path: Path, monkeypatch: Any) -> None:
+    rng = np.random.default_rng(3)
+    habit, number = rng.integers(0, 2, 250), rng.random(250)
+    rows = [(f"u{u}", e, 0, number[u], habit[u]) for u in range(250) for e in range(40)]
+    f = binned(tmp_path, rows)
+    assert f["checked"] and not any(t["speaks"] for t in f["tests"])
+    # the broken twin counts every row as if each were another person's
+    whole = hidden._first_visits
+    monkeypatch.setattr(hidden, "_first_visits", lambda *a: every_visit(whole, *a))
+    assert any(t["speaks"] for t in binned(tmp_path, rows)["tests"])
+
+
+def every_visit(_: Any, sources: Any, card: Card, roles: list[str], share: float) -> Any:
+    import polars as pl
+
+    from pipeline.logs.decode import decode
+    from pipeline.logs.sources import batches
+
+    frames = [frame for i in range(len(sources.paths)) for _, frame in batches(sources, i, card)]
+    whole = [decode(f, card).with_columns(f[f"raw_{role}"] for role in roles) for f in frames]
+    return pl.concat(whole)
+
+
+def test_a_dependence_on_the_number_is_found_in_its_bin_only(tmp_path: Path) -> None:
+    rng, visits = draws(4000, 5)
+    rows = []
+    for u, t in visits:
+        x = rng.uniform(-1, 1)
+        rows.append((f"u{u}", 1, t, x, int(rng.random() < (0.3 + 0.4 * (x > 0.5) if x > 0 else 0.5))))
+    f = binned(tmp_path, rows)
+    assert {t["state"] for t in f["tests"] if t["speaks"]} == {"x ≥ 0"}
+    assert next(t for t in f["tests"] if t["speaks"])["difference"] > 0.15
+
+
+def test_false_alarms_are_as_rare_as_declared() -> None:
+    """P-values of independent tables are uniform: few below 5 %, some below 50 %."""
+    rng = np.random.default_rng(11)
+    p = []
+    for _ in range(400):
+        step, group = rng.integers(0, 3, 900), rng.integers(0, 4, 900)
+        action = (rng.random(900) * (step + 2)).astype(int)
+        counts = np.zeros((3, 4, 4))
+        np.add.at(counts, (step, group, action), 1.0)
+        p.append(hidden._verdict(counts, ["a", "b", "c", "d"], 1)["p_value"])
+    # 99.9 % intervals of Binomial(400, ·)
+    assert 7 <= np.sum(np.array(p) < 0.05) <= 36
+    assert 167 <= np.sum(np.array(p) < 0.5) <= 233
+
+
+def test_it_agrees_with_the_chi_square_test_of_one_stratum() -> None:
+    from scipy.stats import chi2_contingency
+
+    counts = np.random.default_rng(2).integers(20, 60, (1, 3, 4)).astype(float)
+    n = counts.sum()
+    ours = hidden._verdict(counts, ["a", "b", "c"], 1)
+    theirs = chi2_contingency(counts[0], correction=False)
+    assert ours["degrees_of_freedom"] == theirs.dof == 6
+    assert ours["statistic"] == pytest.approx(theirs.statistic * (n - 1) / n)
+
+
+def test_without_the_files_it_says_why_nothing_was_checked(tmp_path: Path) -> None:
+    f, card = facts_of(tmp_path, ROWS)
+    (tmp_path / "log.csv").unlink()
+    gone = hidden_state(ingest_of(tmp_path), card)
+    assert not gone["checked"] and "nothing matches" in gone["why_not"]
+    assert "hidden_state" not in codes(f, card)
+
+
+def ingest_of(folder: Path) -> Any:
+    from pipeline.logs.store import latest
+
+    return latest(folder / "store", "tiny")
