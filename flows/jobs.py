@@ -45,11 +45,15 @@ def register_job(card_name: str, home: Home, *, amend: bool = False) -> dict[str
 
 
 def ingest_job(
-    card_name: str, home: Home, step: Step = plain_step, progress: Callable[[int, int | None], None] | None = None
+    card_name: str,
+    home: Home,
+    step: Step = plain_step,
+    progress: Callable[[int, int | None], None] | None = None,
+    say: Callable[[str], None] = lambda _: None,
 ) -> dict[str, Any]:
     """Logs -> validated snapshot and quarantine; operator-only facts."""
     card = load_card(find_card(card_name, home.shelf))
-    s = step("ingest", lambda: ingest(card, home.store, progress=progress))
+    s = step("ingest", lambda: ingest(card, home.store, progress=progress, say=say))
     return {
         "dataset": s.dataset,
         "snapshot": s.number,
@@ -130,5 +134,5 @@ def demo_job(
     say(f"registering {s.card.name}")
     register_job(str(s.card.folder), home)
     say("ingesting the shipped log")
-    ingest_job(str(s.card.folder), home, step, progress)
+    ingest_job(str(s.card.folder), home, step, progress, say)
     return run_job("demo", home, step, say=say)

@@ -9,16 +9,18 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
-from pydantic import Field, PrivateAttr, ValidationError, field_validator, model_validator
+from pydantic import Field, PrivateAttr, ValidationError, model_validator
 
 from pipeline.domain import END, OTHER, Domain, Reward
+from pipeline.source import Columns, Source, StepColumn, check_layout, constant, step_cells
 from pipeline.toml import CardError, Strict, explain, read_toml
 
-__all__ = ["END", "OTHER", "Card", "CardError", "load_card", "named_root"]
+__all__ = ["END", "OTHER", "Card", "CardError", "Columns", "Source", "load_card", "named_root"]
 
 
 class Unit(Strict):
@@ -28,37 +30,6 @@ class Unit(Strict):
     episodes_per_user: Annotated[int, Field(ge=1, le=10_000)] = 1
     users_public: Annotated[int, Field(ge=1)]
     recurs: Literal["never", "capped"] = "never"
-
-
-class Columns(Strict):
-    """Where each canonical column is found in the source files."""
-
-    user_id: str
-    episode_id: str | None = None
-    step: str | None = None
-    reward: str | None = None
-    next_state: str | None = None
-    next_bin: str | None = None
-    terminated: str | None = None
-    truncated: str | None = None
-    behavior_prob: str | None = None
-
-
-class Source(Strict):
-    """Files of the log and the mapping of their columns."""
-
-    layout: Literal["long"] = "long"
-    files: Annotated[list[str], Field(min_length=1)]
-    columns: Columns
-
-    @field_validator("files")
-    @classmethod
-    def _inside(cls, files: list[str]) -> list[str]:
-        for f in files:
-            bare = f.partition(":")[2] if ":" in f else f
-            if not bare or Path(bare).is_absolute() or ".." in Path(bare).parts:
-                raise ValueError(f"{f!r} must stay below the card's folder, or be 'root:path' below a named root")
-        return files
 
 
 class Budget(Strict):
@@ -88,8 +59,9 @@ class Card(Strict):
         d, cols = self.domain, self.source.columns
         if self.unit.user != cols.user_id:
             raise ValueError(f"unit.user ({self.unit.user!r}) and source.columns.user_id ({cols.user_id!r}) must agree")
-        if d.horizon > 1 and (cols.step is None or cols.episode_id is None):
-            raise ValueError("source.columns needs 'step' and 'episode_id' when domain.horizon > 1")
+        check_layout(self.source, self.step_keys(), d.horizon)
+        if self.source.layout == "wide":
+            self._check_constants()
         if cols.next_bin is not None and (cols.next_state is None or d.states.bins is None):
             raise ValueError("source.columns.next_bin goes with 'next_state' and binned states")
         if self.reward.kind == "estimate" and cols.reward is None:
@@ -112,6 +84,49 @@ class Card(Strict):
                     f"at most {1 / (10 * self.unit.users_public):g} means anything"
                 )
         return self
+
+    def step_keys(self) -> dict[str, StepColumn]:
+        """Columns that differ from step to step in a wide source, by their key in the card."""
+        states, cols = self.domain.states, self.source.columns
+        keys: dict[str, StepColumn | None] = {
+            "domain.states.column": states.column,
+            "domain.states.bins.by": states.bins.by if states.bins else None,
+            "domain.actions.column": self.domain.actions.column,
+            "source.columns.reward": cols.reward,
+            "source.columns.next_state": cols.next_state,
+            "source.columns.next_bin": cols.next_bin,
+            "source.columns.terminated": cols.terminated,
+            "source.columns.truncated": cols.truncated,
+            "source.columns.behavior_prob": cols.behavior_prob,
+        }
+        return {key: column for key, column in keys.items() if column is not None}
+
+    def step_cells(self, column: StepColumn) -> list[str]:
+        """The H cells of a column of a wide source."""
+        return step_cells(column, self.domain.horizon, self.source.first_step)
+
+    def _check_constants(self) -> None:
+        """Constants of a wide source mean something, and do not alone make a step."""
+        d = self.domain
+        labels = {
+            "domain.states.column": {*d.states.raw_labels(), *d.states.ends} | ({""} if d.states.bins else set()),
+            "domain.actions.column": set(d.actions.raw_labels()),
+            "source.columns.next_state": {*d.states.raw_labels(), *d.states.ends, ""},
+        }
+        for key, column in self.step_keys().items():
+            for text in filter(None.__ne__, map(constant, self.step_cells(column))):
+                _check_constant(key, str(text), labels.get(key), self.reward)
+        telling = [self.step_cells(d.actions.column)]
+        if d.states.bins is None or d.states.ends:
+            telling.append(self.step_cells(d.states.column))
+        if d.states.bins is not None:
+            telling.append(self.step_cells(d.states.bins.by))
+        for h, cells in enumerate(zip(*telling, strict=True)):
+            if all(constant(cell) is not None for cell in cells):
+                raise ValueError(
+                    f"domain.actions.column: entry {h + 1} and that of domain.states.column are constants, so no row "
+                    "could tell whether the step was taken; name a column in one of them"
+                )
 
     @property
     def folder(self) -> Path:
@@ -152,6 +167,32 @@ class Card(Strict):
             found += matches
         # overlapping patterns name a file once
         return sorted(set(found))
+
+
+def _check_constant(key: str, text: str, labels: set[str] | None, reward: Reward) -> None:
+    if labels is not None:
+        if text not in labels:
+            raise ValueError(f"{key}: the constant '={text}' is no declared label; declared: {sorted(labels - {''})}")
+        return
+    if key in ("source.columns.terminated", "source.columns.truncated"):
+        allowed, good = "'=true', '=false' or '='", text in ("", "true", "false")
+    elif key == "source.columns.reward":
+        low, high = reward.range
+        allowed, good = f"a number in [{low:g}, {high:g}]", _number_in(text, low, high)
+    elif key == "source.columns.behavior_prob":
+        allowed, good = "'=' or a number in [0, 1]", text == "" or _number_in(text, 0, 1)
+    else:
+        good = _number_in(text, -math.inf, math.inf) or (key == "source.columns.next_bin" and text == "")
+        allowed = "a number"
+    if not good:
+        raise ValueError(f"{key}: the constant '={text}' must be {allowed}")
+
+
+def _number_in(text: str, low: float, high: float) -> bool:
+    try:
+        return low <= float(text) <= high
+    except ValueError:
+        return False
 
 
 def named_root(name: str) -> Path:

@@ -17,7 +17,7 @@ END = "END"
 class Bins(Strict):
     """State bins ``(-inf, e0), [e0, e1), …, [ek, inf)`` of one numeric column."""
 
-    by: str
+    by: str | list[str]
     edges: Annotated[list[float], Field(min_length=1)]
     names: list[str] | None = None
 
@@ -27,15 +27,21 @@ class Bins(Strict):
             raise ValueError(f"edges must be finite and strictly increasing; got {self.edges}")
         if self.names is not None and len(self.names) != len(self.edges) + 1:
             raise ValueError(f"names must have {len(self.edges) + 1} entries, one a bin; got {len(self.names)}")
+        if self.names is not None and (len(set(self.names)) != len(self.names) or OTHER in self.names):
+            raise ValueError(f"names must be distinct and not {OTHER}; got {self.names}")
+        if self.names is None and isinstance(self.by, list):
+            raise ValueError(f"names: 'by' is a list of columns; name the {len(self.edges) + 1} bins")
         return self
 
     def labels(self) -> list[str]:
         """Names of the ``len(edges) + 1`` bins."""
         if self.names is not None:
             return list(self.names)
+        # a pattern of a wide source is named without its step
+        by = str(self.by).replace("{step}", "").strip("_-. ") if "{step}" in self.by else self.by
         e = [f"{x:g}" for x in self.edges]
-        middle = [f"{a} ≤ {self.by} < {b}" for a, b in itertools.pairwise(e)]
-        return [f"{self.by} < {e[0]}", *middle, f"{self.by} ≥ {e[-1]}"]
+        middle = [f"{a} ≤ {by} < {b}" for a, b in itertools.pairwise(e)]
+        return [f"{by} < {e[0]}", *middle, f"{by} ≥ {e[-1]}"]
 
 
 Labels = Annotated[int, Field(ge=1)] | list[str | int] | dict[str, list[str | int]]
@@ -68,7 +74,7 @@ def _check_labels(labels: Labels | None, reserved: list[str]) -> None:
 class States(Strict):
     """The state column: bins of a number or a list of labels; ``ends`` are absorbing and worth nothing."""
 
-    column: str
+    column: str | list[str]
     bins: Bins | None = None
     labels: Labels | None = None
     ends: list[str] = Field(default_factory=list)
@@ -100,7 +106,7 @@ class States(Strict):
 class Actions(Strict):
     """The action column; OTHER, where declared, counts what was done but is never recommended."""
 
-    column: str
+    column: str | list[str]
     labels: Labels
     other: bool = False
 

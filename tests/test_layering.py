@@ -12,6 +12,7 @@ FLOORS = {
     "pipeline.toml": 0,
     "pipeline.privacy": 1,
     "pipeline.domain": 1,
+    "pipeline.source": 1,
     "pipeline.mdp": 1,
     "pipeline.card": 2,
     "pipeline.ledger": 3,

@@ -17,7 +17,7 @@ def ingest(context: typer.Context, card: str, as_json: Json = False) -> None:
 
     options: Context = context.obj
     with rows_bar("ingest") as bar:
-        r = carry_out("ingest", lambda step: ingest_job(card, options.home_folder(), step, bar))
+        r = carry_out("ingest", lambda step: ingest_job(card, options.home_folder(), step, bar, say))
     for rule, count in r["quarantined"].items():
         # the cap is the card's wish, not a fault of the log
         if rule != "over_cap" and count > _LOUD * max(1, r["rows"]):

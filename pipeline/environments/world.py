@@ -90,7 +90,7 @@ def declared_states(card: Card, world: World) -> Ints:
     states, live = card.domain.states, len(card.domain.live_states)
     other = live - 1 if states.other else -1
     if states.bins is not None:
-        if states.bins.by not in world.bin_values:
+        if not isinstance(states.bins.by, str) or states.bins.by not in world.bin_values:
             known = ", ".join(world.bin_values) or "none"
             raise CardError(
                 f"{card.name}: world {world.name} has no column {states.bins.by!r} to bin by; it has: {known}"

@@ -5,9 +5,10 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import json
+import os
 import shutil
 from collections import Counter
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -17,29 +18,43 @@ import pyarrow.parquet as pq
 
 from pipeline.card import Card, CardError
 from pipeline.logs.errors import LogError
-from pipeline.logs.schema import SCHEMA_VERSION
 from pipeline.logs.screen import screen
 from pipeline.logs.sources import Sources, digest, examine
-from pipeline.logs.spill import Progress, spill, spill_file
+from pipeline.logs.spill import Progress, spill
 from pipeline.logs.store import (
     Snapshot,
     latest,
+    next_number,
+    note_number,
     open_private,
     part_file,
     private_folder,
     settle,
-    snapshots,
     write_manifest,
 )
 from pipeline.logs.tolerance import check_names, check_tolerance
+from pipeline.logs.work import Screened, Work, begin, meaning, resume, spill_file, stamp, sweep
 
 ROWS_PER_PARTITION = 1_000_000
 MOST_PARTITIONS = 256
 ROWS_PER_GROUP = 1 << 18
 
 
-def ingest(card: Card, store: Path, *, progress: Progress | None = None, partitions: int | None = None) -> Snapshot:
+Say = Callable[[str], None]
+
+
+def ingest(
+    card: Card,
+    store: Path,
+    *,
+    progress: Progress | None = None,
+    partitions: int | None = None,
+    say: Say = lambda _: None,
+) -> Snapshot:
     """Read the card's files, apply the rules, publish a snapshot; memory holds one partition at a time.
+
+    An ingest that was killed is continued where the files and the card are as they were: what was read is not read
+    again, partitions that were done stay, and the snapshot is the same to the last byte.
 
     Parameters
     ----------
@@ -50,6 +65,8 @@ def ingest(card: Card, store: Path, *, progress: Progress | None = None, partiti
         start, while the rules are applied.
     partitions
         1 to 256; by default about a million rows each.
+    say
+        Told in a sentence what was resumed, or that another ingest of the lineage is waited for.
 
     Returns
     -------
@@ -68,24 +85,41 @@ def ingest(card: Card, store: Path, *, progress: Progress | None = None, partiti
         raise CardError(f"{card.name}: source.columns.next_bin needs next_state, which tells the ends; map it too")
     if partitions is not None and not 1 <= partitions <= MOST_PARTITIONS:
         raise ValueError(f"partitions must be 1 to {MOST_PARTITIONS}; got {partitions}")
-    sources = examine(card)
-    source_digest = _source_digest(sources, card)
     home = private_folder(private_folder(store) / card.name)
-    with _alone(home):
+    with _alone(home, card, say):
+        sources = examine(card)
+        now, folder = stamp(sources, card, partitions), home / ".ingest"
+        left = resume(folder, now)
+        source_digest = left.source_digest if left is not None else _source_digest(sources, card)
         previous = latest(store, card.name)
         if previous is not None and previous.source_digest == source_digest:
+            sweep(folder)
             # the tolerance may have changed since
             check_tolerance(card, previous.folder, previous.quarantined, previous.source_rows)
             return previous
-        number = 1 + max((s.number for s in snapshots(store, card.name)), default=0)
-        work = private_folder(home / ".ingest")
+        number = next_number(store, card.name)
+        if left is not None and left.number == number:
+            say(
+                f"resuming an ingest of {card.name} that stopped: its files are read, "
+                f"{len(left.done)} of {left.partitions} partitions are done"
+            )
+            work = left
+        else:
+            work = begin(folder, now, source_digest, number, partitions or _likely_partitions(card, sources))
         try:
-            parts = partitions or min(MOST_PARTITIONS, 1 + sources.likely_rows // ROWS_PER_PARTITION)
-            snapshot = _build(card, sources, source_digest, number, work, parts, progress)
+            if work is not left:
+                _read(card, sources, work, partitions, progress)
+            snapshot = _screened(card, sources, work, progress)
             _refuse_beyond_tolerance(card, snapshot, home)
-            return _publish(snapshot, home / f"snapshot-{number:04d}")
-        finally:
-            shutil.rmtree(work, ignore_errors=True)
+            note_number(store, card.name, number)
+            published = _publish(snapshot, home / f"snapshot-{number:04d}")
+        except BaseException as e:
+            # a log that is refused, or was not read to its end, leaves nothing to continue with
+            if isinstance(e, LogError) or not work.resumable:
+                sweep(folder)
+            raise
+        sweep(folder)
+        return published
 
 
 def write_rows(rows: pl.DataFrame, path: Path) -> None:
@@ -94,64 +128,89 @@ def write_rows(rows: pl.DataFrame, path: Path) -> None:
         pq.write_table(rows.to_arrow(), file, compression="zstd", row_group_size=ROWS_PER_GROUP)
 
 
-def _build(
-    card: Card, sources: Sources, source_digest: str, number: int, work: Path, parts: int, progress: Progress | None
-) -> Snapshot:
-    source_rows = spill(sources, card, work, parts, progress)
-    if source_rows == 0:
+def _likely_partitions(card: Card, sources: Sources) -> int:
+    steps = card.domain.horizon if card.source.layout == "wide" else 1
+    return min(MOST_PARTITIONS, 1 + sources.likely_rows * steps // ROWS_PER_PARTITION)
+
+
+def _read(card: Card, sources: Sources, work: Work, partitions: int | None, progress: Progress | None) -> None:
+    """First pass; from here on the source files are not needed."""
+    spill(sources, card, work, progress)
+    if work.source_rows == 0:
         raise LogError(f"{card.name}: the files hold no rows ({', '.join(sources.names)}); put the log there")
-    malformed = work / "quarantine-malformed.parquet"
-    filed: Counter[str] = Counter()
-    done = rows = users = episodes = 0
-    if malformed.exists():
-        done = pl.scan_parquet(malformed).select(pl.len()).collect().item()
-        filed["malformed_line"] = done
-    data = hashlib.sha256()
-    for i in range(parts):
-        raw = _spilt(spill_file(work, i), sources)
+    if stamp(sources, card, partitions) != work.stamp:
+        raise LogError(f"{card.name}: a file changed while it was read; ingest again when the files are complete")
+    settle(work.folder)
+    settle(work.built)
+    work.save()
+
+
+def _screened(card: Card, sources: Sources, work: Work, progress: Progress | None) -> Snapshot:
+    """Second pass, from the first partition that is not done."""
+    seen = work.malformed + sum(one.spilt for one in work.done)
+    for i in range(len(work.done), work.partitions):
+        raw = _spilt(spill_file(work.folder, i), sources)
         canonical, quarantine = screen(raw, card, sources.names)
-        write_rows(canonical, part_file(work, i))
-        _write(quarantine, work / f"quarantine-{i:04d}.parquet")
-        with part_file(work, i).open("rb") as file:
-            data.update(hashlib.file_digest(file, "sha256").digest())
-        filed.update(dict(quarantine.group_by("rule").len().iter_rows()))
-        rows += len(canonical)
-        users += canonical["user_id"].n_unique()
-        episodes += canonical.select("user_id", "episode_id").n_unique()
-        done += len(raw)
+        write_rows(canonical, part_file(work.built, i))
+        _write(quarantine, work.built / f"quarantine-{i:04d}.parquet")
+        with part_file(work.built, i).open("rb") as file:
+            digest = hashlib.file_digest(file, "sha256").hexdigest()
+        work.done.append(
+            Screened(
+                spilt=len(raw),
+                rows=len(canonical),
+                users=canonical["user_id"].n_unique(),
+                episodes=canonical.select("user_id", "episode_id").n_unique(),
+                filed=dict(quarantine.group_by("rule").len().iter_rows()),
+                digest=digest,
+                bytes=part_file(work.built, i).stat().st_size,
+            )
+        )
+        work.save()
+        spill_file(work.folder, i).unlink(missing_ok=True)
+        seen += len(raw)
         if progress is not None:
-            progress(done, source_rows)
+            progress(seen, work.source_rows)
+    return _summed(card, work)
+
+
+def _summed(card: Card, work: Work) -> Snapshot:
+    filed = Counter({"malformed_line": work.malformed} if work.malformed else {})
+    data = hashlib.sha256()
+    for one in work.done:
+        filed.update(one.filed)
+        data.update(bytes.fromhex(one.digest))
     return Snapshot(
         dataset=card.name,
-        number=number,
-        folder=work,
+        number=work.number,
+        folder=work.built,
         kind=card.kind,
         domain_hash=card.domain_hash(),
-        source_digest=source_digest,
+        source_digest=work.source_digest,
         data_digest=data.hexdigest(),
-        source_rows=source_rows,
-        rows=rows,
-        users=users,
-        episodes=episodes,
+        source_rows=work.source_rows,
+        rows=sum(one.rows for one in work.done),
+        users=sum(one.users for one in work.done),
+        episodes=sum(one.episodes for one in work.done),
         quarantined=dict(sorted(filed.items())),
-        partitions=parts,
+        partitions=work.partitions,
     )
 
 
 def _spilt(file: Path, sources: Sources) -> pl.DataFrame:
-    """Rows of a partition; its temporary file is gone afterwards."""
+    """Rows of a partition."""
     if not file.exists():
         schema = {f"raw_{role}": dtype for role, dtype in sources.dtypes.items()}
         return pl.DataFrame(schema={**schema, "file": pl.Int32(), "line": pl.Int64()})
     with file.open("rb") as stream:
-        raw = pl.read_ipc_stream(stream)
-    file.unlink()
-    return raw
+        return pl.read_ipc_stream(stream)
 
 
 def _write(frame: pl.DataFrame, path: Path) -> None:
     with open_private(path) as file:
         frame.write_parquet(file, compression="zstd")
+        file.flush()
+        os.fsync(file.fileno())
 
 
 def _refuse_beyond_tolerance(card: Card, snapshot: Snapshot, home: Path) -> None:
@@ -175,15 +234,17 @@ def _publish(snapshot: Snapshot, folder: Path) -> Snapshot:
 
 
 def _source_digest(sources: Sources, card: Card) -> str:
-    told = card.model_dump(mode="json", include={"source", "domain", "unit", "reward"})
-    text = json.dumps({"schema_version": SCHEMA_VERSION, "files": digest(sources), **told}, sort_keys=True)
+    text = json.dumps({"files": digest(sources), **meaning(card)}, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()
 
 
 @contextmanager
-def _alone(home: Path) -> Generator[None, None, None]:
-    """Wait until no other ingest of the lineage runs; then what it left unfinished is of no use."""
+def _alone(home: Path, card: Card, say: Say) -> Generator[None, None, None]:
+    """Wait until no other ingest of the lineage runs."""
     with open_private(home / ".lock") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        shutil.rmtree(home / ".ingest", ignore_errors=True)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            say(f"another ingest of {card.name} is running; waiting for it to end")
+            fcntl.flock(lock, fcntl.LOCK_EX)
         yield

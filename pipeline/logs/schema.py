@@ -5,6 +5,7 @@ from __future__ import annotations
 import polars as pl
 
 from pipeline.card import END, Card
+from pipeline.source import StepColumn, constant
 
 SCHEMA_VERSION = 1
 
@@ -32,12 +33,32 @@ QUARANTINE_HEAD: dict[str, type[pl.DataType]] = {
 
 
 def roles(card: Card) -> dict[str, str]:
-    """What is read: role (``user``, ``step``, ``bin``, …) -> source column.  One column may play two roles."""
+    """What is read: role (``user``, ``step``, ``bin``, …) -> source column.  One column may play two roles.
+
+    In a wide source the roles of step h are ``state@h``, ``action@h``, …; constants are not read.
+    """
+    c = card.source.columns
+    rows = {"user": c.user_id, "episode": c.episode_id, "step": c.step}
+    once = {role: column for role, column in rows.items() if column is not None}
+    if card.source.layout == "wide":
+        cells = {step_role(role, h): cell for role, cells in step_roles(card).items() for h, cell in enumerate(cells)}
+        return once | {role: cell for role, cell in cells.items() if constant(cell) is None}
+    return once | {role: str(column) for role, column in _step_columns(card).items()}
+
+
+def step_roles(card: Card) -> dict[str, list[str]]:
+    """Role -> its H cells in a wide source: columns and constants."""
+    return {role: card.step_cells(column) for role, column in _step_columns(card).items()}
+
+
+def step_role(role: str, h: int) -> str:
+    """Name of a role at step h of a wide source."""
+    return f"{role}@{h}"
+
+
+def _step_columns(card: Card) -> dict[str, StepColumn]:
     c, states = card.source.columns, card.domain.states
-    wanted = {
-        "user": c.user_id,
-        "episode": c.episode_id,
-        "step": c.step,
+    wanted: dict[str, StepColumn | None] = {
         # bins: the label column only tells the ends apart
         "state": states.column if states.bins is None or states.ends else None,
         "bin": states.bins.by if states.bins else None,

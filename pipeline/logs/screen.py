@@ -9,6 +9,9 @@ from pipeline.logs import rules
 from pipeline.logs.decode import decode
 from pipeline.logs.keyed_hash import keyed_hash
 from pipeline.logs.schema import CANONICAL, default_end, first_end, quarantine_schema, roles
+from pipeline.logs.wide import empty_rows, unfold
+
+_DROPPED = {rule.name: "drop_episode" if rule.effect == "coerce" else rule.effect for rule in rules.RULES}
 
 
 def screen(raw: pl.DataFrame, card: Card, names: tuple[str, ...]) -> tuple[pl.DataFrame, pl.DataFrame]:
@@ -17,16 +20,18 @@ def screen(raw: pl.DataFrame, card: Card, names: tuple[str, ...]) -> tuple[pl.Da
     Parameters
     ----------
     raw
-        Rows of whole users as spilt: ``raw_<role>``, ``file``, ``line``.
+        Rows of whole users as spilt: ``raw_<role>``, ``file``, ``line``; of a wide source, one row an episode.
     names
         File names that ``file`` numbers.
 
     Returns
     -------
     Canonical rows, sorted by user, episode, step; and the quarantine, sorted by file and line.  Every row of ``raw``
-    is in the first, or once in the second with a drop effect.
+    is in the first, or once in the second with a drop effect.  A row of a wide source is judged step by step, and
+    filed once under each rule that some of its steps break.
     """
-    rows = decode(raw, card).sort("user_id", "episode_id", "step", "row", nulls_last=True)
+    steps = unfold(raw, card) if card.source.layout == "wide" else raw
+    rows = decode(steps, card).sort("user_id", "episode_id", "step", "row", nulls_last=True)
     new = (pl.col("user_id") != pl.col("user_id").shift()) | pl.col("episode_id").ne_missing(
         pl.col("episode_id").shift()
     )
@@ -34,7 +39,10 @@ def screen(raw: pl.DataFrame, card: Card, names: tuple[str, ...]) -> tuple[pl.Da
     rows = _mark_steps(rows, card)
     rows = _mark_episodes(rows, card)
     kept = rows.filter(pl.col("rule").is_null())
-    return _canonical(kept, card), _quarantine(raw, rows, kept, card, names)
+    entries = _entries(rows, kept)
+    if card.source.layout == "wide":
+        entries = _by_source_row(entries, raw, steps, card)
+    return _canonical(kept, card), _quarantine(raw, entries, card, names)
 
 
 def _mark_steps(rows: pl.DataFrame, card: Card) -> pl.DataFrame:
@@ -119,12 +127,10 @@ def _canonical(kept: pl.DataFrame, card: Card) -> pl.DataFrame:
     ).select(pl.col(name) if name == "user_id" else pl.col(name).cast(dtype) for name, dtype in CANONICAL.items())
 
 
-def _quarantine(
-    raw: pl.DataFrame, rows: pl.DataFrame, kept: pl.DataFrame, card: Card, names: tuple[str, ...]
-) -> pl.DataFrame:
+def _entries(rows: pl.DataFrame, kept: pl.DataFrame) -> pl.DataFrame:
+    """``row, rule, effect, text``: what each rule did to which row."""
     dropped = rows.filter(pl.col("rule").is_not_null()).select("row", "rule")
-    effects = {rule.name: "drop_episode" if rule.effect == "coerce" else rule.effect for rule in rules.RULES}
-    filed = [dropped.with_columns(pl.col("rule").replace_strict(effects, return_dtype=pl.String).alias("effect"))]
+    filed = [dropped.with_columns(pl.col("rule").replace_strict(_DROPPED, return_dtype=pl.String).alias("effect"))]
     coerced = {
         "unknown_label": pl.col("relabelled"),
         "reward_range": rules.reward_range(),
@@ -132,13 +138,36 @@ def _quarantine(
     }
     for name, broken in coerced.items():
         filed.append(kept.filter(broken).select("row", pl.lit(name).alias("rule"), pl.lit("coerce").alias("effect")))
-    entries = pl.concat(filed).sort("row", "rule")
+    return pl.concat(filed).sort("row", "rule").with_columns(pl.lit(None, dtype=pl.String).alias("text"))
+
+
+def _by_source_row(entries: pl.DataFrame, raw: pl.DataFrame, steps: pl.DataFrame, card: Card) -> pl.DataFrame:
+    """Entries of steps as entries of the rows they stand in, with the steps told; a row without a step is a gap."""
+    at = entries.select(
+        steps["origin"].gather(entries["row"]).alias("row"),
+        "rule",
+        "effect",
+        (steps["raw_step"].gather(entries["row"]) + card.source.first_step).cast(pl.String).alias("step"),
+    )
+    told = at.group_by("row", "rule", "effect", maintain_order=True).agg(pl.col("step").str.join(", "))
+    empty = empty_rows(raw, steps).to_frame("row")
+    return pl.concat([
+        told.select("row", "rule", "effect", pl.format("step {}", "step").alias("text")),
+        empty.select(
+            "row",
+            pl.lit("gap").alias("rule"),
+            pl.lit(_DROPPED["gap"]).alias("effect"),
+            pl.lit("no step").alias("text"),
+        ),
+    ]).sort("row", "rule", "effect")  # fmt: skip
+
+
+def _quarantine(raw: pl.DataFrame, entries: pl.DataFrame, card: Card, names: tuple[str, ...]) -> pl.DataFrame:
     source = {column: f"raw_{role}" for role, column in reversed(roles(card).items())}
     return (
         pl.concat([entries, raw[entries["row"]]], how="horizontal")
         .with_columns(
             pl.lit(pl.Series(names)).gather(pl.col("file")).alias("file"),
-            pl.lit(None, dtype=pl.String).alias("text"),
             pl.struct(pl.col(role).cast(pl.String).alias(column) for column, role in source.items()).alias("source"),
         )
         .select(pl.col(name).cast(dtype) for name, dtype in quarantine_schema(card).items())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,11 +12,45 @@ import polars as pl
 
 from pipeline.card import Card
 from pipeline.logs.errors import LogError
-from pipeline.logs.readers import csv, parquet
+from pipeline.logs.readers import csv, ipc, ndjson, parquet
 from pipeline.logs.readers.batch import Batch
 from pipeline.logs.schema import roles
 
-_CSV_ROW_BYTES = 20
+
+@dataclass(frozen=True)
+class Format:
+    """How files of one suffix are read.
+
+    Parameters
+    ----------
+    types
+        Columns of a file and their types; None where any key may occur and every cell is text.
+    read
+        Its batches.
+    row_bytes
+        Bytes of a short row, to guess the number of rows; None where the file tells it.
+    lines
+        Whether its first line holds the column names.
+    """
+
+    types: Callable[[Path], dict[str, pl.DataType]] | None
+    read: Callable[[Path, list[str]], Iterator[Batch]]
+    row_bytes: int | None = None
+    lines: bool = False
+
+
+_IPC = Format(ipc.column_types, ipc.read_ipc, row_bytes=20)
+_NDJSON = Format(None, ndjson.read_ndjson, row_bytes=60)
+FORMATS: dict[str, Format] = {
+    ".csv": Format(csv.column_types, csv.read_csv, row_bytes=20, lines=True),
+    ".parquet": Format(parquet.column_types, parquet.read_parquet),
+    ".arrow": _IPC,
+    ".arrows": _IPC,
+    ".feather": _IPC,
+    ".ipc": _IPC,
+    ".ndjson": _NDJSON,
+    ".jsonl": _NDJSON,
+}
 
 
 @dataclass(frozen=True)
@@ -30,9 +64,9 @@ class Sources:
     dtypes
         Role -> type in every batch: the type the files agree on, text where they do not.
     rows
-        Total number of rows, or None if a file is CSV.
+        Total number of rows, or None if a file is not Parquet.
     likely_rows
-        The same, estimated from the size of CSV files.
+        The same, estimated from the sizes of the other files.
     """
 
     paths: tuple[Path, ...]
@@ -60,10 +94,11 @@ def examine(card: Card) -> Sources:
             raise LogError(f"{name}: not allowed to read it; give yourself the right to")
         for role, dtype in _dtypes(path, name, card).items():
             dtypes[role] = dtype if dtypes.get(role, dtype) == dtype else pl.String()
-        if path.suffix == ".csv":
-            exact, likely = False, likely + path.stat().st_size // _CSV_ROW_BYTES
-        else:
+        row_bytes = FORMATS[path.suffix].row_bytes
+        if row_bytes is None:
             likely += parquet.row_count(path)
+        else:
+            exact, likely = False, likely + path.stat().st_size // row_bytes
     return Sources(paths, names, dtypes, likely if exact else None, likely)
 
 
@@ -71,8 +106,7 @@ def batches(sources: Sources, index: int, card: Card) -> Iterator[tuple[Batch, p
     """Batches of one file, each with its rows under the names of their roles (``raw_user``, …) in common types."""
     path, wanted = sources.paths[index], roles(card)
     columns = list(dict.fromkeys(wanted.values()))
-    read = csv.read_csv if path.suffix == ".csv" else parquet.read_parquet
-    for batch in read(path, columns):
+    for batch in FORMATS[path.suffix].read(path, columns):
         cells = [
             _cell(batch.frame[column], sources.dtypes[role]).alias(f"raw_{role}") for role, column in wanted.items()
         ]
@@ -89,16 +123,15 @@ def digest(sources: Sources) -> str:
 
 
 def _dtypes(path: Path, name: str, card: Card) -> dict[str, pl.DataType]:
-    if path.suffix == ".csv":
-        found = csv.header(path)
-        types: dict[str, pl.DataType] = {column: pl.String() for column in found if found.count(column) == 1}
-    elif path.suffix == ".parquet":
-        types = parquet.column_types(path)
-    else:
-        raise LogError(f"{name}: {path.suffix or 'no suffix'}: not a supported format; give .csv or .parquet files")
+    if (form := FORMATS.get(path.suffix)) is None:
+        known = ", ".join(FORMATS)
+        raise LogError(f"{name}: {path.suffix or 'no suffix'}: not a supported format; give files of {known}")
     wanted = roles(card)
+    if form.types is None:
+        return dict.fromkeys(wanted, pl.String())
+    types = form.types(path)
     if missing := sorted({column for column in wanted.values() if column not in types}):
-        where = "line 1: " if path.suffix == ".csv" else ""
+        where = "line 1: " if form.lines else ""
         raise LogError(
             f"{name}: {where}missing_column: {', '.join(map(repr, missing))} not there, or there twice; "
             f"mend the file, or the card's [source] or [domain] (the file has: {', '.join(types)})"
@@ -123,8 +156,12 @@ def _common(dtype: pl.DataType) -> pl.DataType | None:
 
 
 def _cell(column: pl.Series, dtype: pl.DataType) -> pl.Series:
-    own = _common(column.dtype)
-    return column.cast(own or dtype).cast(dtype)
+    cell = column.cast(_common(column.dtype) or dtype)
+    if cell.dtype == pl.Float64 and dtype == pl.String:
+        cell = cell.fill_nan(None)
+    cell = cell.cast(dtype)
+    # empty text is missing, as an empty CSV cell is
+    return cell.set(cell == "", None) if dtype == pl.String else cell
 
 
 def _name(path: Path, card: Card) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import ExitStack
-from pathlib import Path
 from typing import Any
 
 import polars as pl
@@ -18,28 +17,21 @@ from pipeline.logs.keyed_hash import keyed_hash
 from pipeline.logs.schema import quarantine_schema
 from pipeline.logs.sources import Sources, batches
 from pipeline.logs.store import open_private
+from pipeline.logs.work import Work, spill_file
 
 Progress = Callable[[int, int | None], None]
 
 
-def spill_file(folder: Path, partition: int) -> Path:
-    """Temporary file of a partition; absent if the partition has no row."""
-    return folder / f"spill-{partition:04d}.arrow"
+def spill(sources: Sources, card: Card, work: Work, progress: Progress | None) -> None:
+    """Read every row once; file malformed lines as ``quarantine-malformed.parquet`` in ``work.built``.
 
-
-def spill(sources: Sources, card: Card, folder: Path, partitions: int, progress: Progress | None) -> int:
-    """Read every row once; file malformed lines as ``quarantine-malformed.parquet`` in ``folder``.
-
-    Returns
-    -------
-    Rows read, malformed lines included.
+    Fills in ``source_rows`` (malformed lines included), ``malformed`` and ``spills``.
 
     Raises
     ------
     LogError
         If a row has no user id (rule ``null_user``), or a file cannot be read to its end.
     """
-    rows = 0
     with ExitStack() as stack:
         writers: dict[int, Any] = {}
         filed: Any = None
@@ -49,23 +41,25 @@ def spill(sources: Sources, card: Card, folder: Path, partitions: int, progress:
                 frame = frame.with_columns(
                     pl.lit(index, dtype=pl.Int32).alias("file"), pl.Series("line", batch.lines, dtype=pl.Int64)
                 )
-                for partition, piece in _split(frame, card.name, partitions):
+                for partition, piece in _split(frame, card.name, work.partitions):
                     table = piece.to_arrow()
                     if partition not in writers:
-                        sink = stack.enter_context(open_private(spill_file(folder, partition)))
+                        sink = stack.enter_context(open_private(spill_file(work.folder, partition)))
                         lz4 = pa.ipc.IpcWriteOptions(compression="lz4")
                         writers[partition] = stack.enter_context(pa.ipc.new_stream(sink, table.schema, options=lz4))
                     writers[partition].write_table(table)
                 if len(batch.malformed):
                     table = _malformed(batch.malformed, name, card).to_arrow()
                     if filed is None:
-                        sink = stack.enter_context(open_private(folder / "quarantine-malformed.parquet"))
+                        sink = stack.enter_context(open_private(work.built / "quarantine-malformed.parquet"))
                         filed = stack.enter_context(pq.ParquetWriter(sink, table.schema, compression="zstd"))
                     filed.write_table(table)
-                rows += len(frame) + len(batch.malformed)
+                work.malformed += len(batch.malformed)
+                work.source_rows += len(frame) + len(batch.malformed)
                 if progress is not None:
-                    progress(rows, sources.rows)
-    return rows
+                    progress(work.source_rows, sources.rows)
+    files = [spill_file(work.folder, i) for i in range(work.partitions)]
+    work.spills = [file.stat().st_size if file.exists() else 0 for file in files]
 
 
 def _split(frame: pl.DataFrame, salt: str, partitions: int) -> list[tuple[int, pl.DataFrame]]:

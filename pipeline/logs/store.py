@@ -69,6 +69,37 @@ def latest(store: Path, dataset: str) -> Snapshot | None:
     return next(reversed(snapshots(store, dataset)), None)
 
 
+def next_number(store: Path, dataset: str) -> int:
+    """Number of the next snapshot: above every one that was ever given, purged ones included.
+
+    Raises
+    ------
+    LogError
+        If the note of the highest number is damaged.
+    """
+    note = _number_note(store, dataset)
+    try:
+        highest = int(note.read_text(encoding="utf-8")) if note.exists() else 0
+    except ValueError:
+        raise LogError(f"{note}: damaged; write the highest snapshot number ever given into it") from None
+    return 1 + max([highest, *(s.number for s in snapshots(store, dataset))])
+
+
+def note_number(store: Path, dataset: str, number: int) -> None:
+    """Note that a number is given; the note lies beside the lineage's folder and outlives it."""
+    note = _number_note(store, dataset)
+    fresh = note.with_name(f"{note.name}.new")
+    with open_private(fresh) as file:
+        file.write(f"{number}\n".encode())
+        file.flush()
+        os.fsync(file.fileno())
+    fresh.replace(note)
+
+
+def _number_note(store: Path, dataset: str) -> Path:
+    return store / f".last-snapshot-{dataset}"
+
+
 def load(folder: Path) -> Snapshot:
     """Read a snapshot's manifest.
 

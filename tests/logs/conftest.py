@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ COLUMNS = {"user_id": "user", "episode_id": "episode", "step": "t", "reward": "r
 HEAD = ("user", "episode", "t", "s", "a", "r")
 
 
-def make_card(folder: Path, files: list[str], columns: dict[str, str] | None = None, **changes: Any) -> Card:
+def make_card(folder: Path, files: list[str], columns: dict[str, Any] | None = None, **changes: Any) -> Card:
     """H = 3, states x, y, OTHER and the ends died, end; actions 0, 1, OTHER; rewards 0, 0.5, 1."""
     domain = {
         "horizon": 3,
@@ -33,7 +33,7 @@ def make_card(folder: Path, files: list[str], columns: dict[str, str] | None = N
             "unit": {"user": "user", "users_public": 10, **changes.pop("unit", {})},
             "domain": domain,
             "reward": {"range": [0.0, 1.0], "steps": 2, **changes.pop("reward", {})},
-            "source": {"files": files, "columns": COLUMNS | (columns or {})},
+            "source": {"files": files, "columns": COLUMNS | (columns or {}), **changes.pop("source", {})},
             "budget": {"rho": 1.0},
             **changes,
         }
@@ -47,7 +47,7 @@ def ingested(tmp_path: Path) -> Callable[..., Snapshot]:
     """Write rows (tuples of text, in the order of ``head``) as CSV and ingest them."""
 
     def run(
-        rows: list[tuple[Any, ...]], head: tuple[str, ...] = HEAD, partitions: int | None = None, **card: Any
+        rows: Sequence[tuple[Any, ...]], head: tuple[str, ...] = HEAD, partitions: int | None = None, **card: Any
     ) -> Snapshot:
         lines = [",".join("" if x is None else str(x) for x in row) for row in [head, *rows]]
         (tmp_path / "log.csv").write_text("\n".join(lines) + "\n", encoding="utf-8")

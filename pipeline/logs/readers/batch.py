@@ -18,7 +18,7 @@ class Batch:
     frame
         The needed source columns, ``n`` rows.
     lines
-        ``(n,)`` int64, 1-based line (CSV, the header is line 1) or row (Parquet) of each row.
+        ``(n,)`` int64, 1-based line (CSV, where the header is line 1; NDJSON) or row (Parquet, Arrow) of each row.
     malformed
         Lines that are no rows: columns ``line``, ``text``.
     """

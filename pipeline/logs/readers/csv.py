@@ -13,11 +13,11 @@ from pathlib import Path
 
 import numpy as np
 import polars as pl
-import pyarrow as pa
 from numpy.typing import NDArray
 
 from pipeline.logs.errors import LogError
 from pipeline.logs.readers.batch import NO_LINES, Batch
+from pipeline.logs.readers.blocks import lines, utf8, whole_lines
 
 BLOCK_BYTES = 1 << 24
 _NEWLINE, _RETURN, _COMMA, _QUOTE = b'\n\r,"'
@@ -34,10 +34,16 @@ def header(path: Path) -> list[str]:
     """
     with path.open("rb") as file:
         line = file.readline(BLOCK_BYTES).removeprefix(b"\xef\xbb\xbf")
-    names = next(csv.reader([_text(line, path, 1).rstrip("\r\n")]), [])
+    names = next(csv.reader([utf8(line, path, 1).rstrip("\r\n")]), [])
     if not names:
         raise LogError(f"{path.name}: line 1: empty, no header; write the column names on the first line")
     return names
+
+
+def column_types(path: Path) -> dict[str, pl.DataType]:
+    """The columns that the header names once; all are text."""
+    found = header(path)
+    return {column: pl.String() for column in found if found.count(column) == 1}
 
 
 def read_csv(path: Path, columns: list[str]) -> Iterator[Batch]:
@@ -51,23 +57,11 @@ def read_csv(path: Path, columns: list[str]) -> Iterator[Batch]:
     names = header(path)
     with path.open("rb") as file:
         file.readline()
-        first, rest = 2, b""
-        while block := file.read(BLOCK_BYTES):
-            cut = block.rfind(b"\n") + 1
-            if not cut and len(rest) + len(block) > BLOCK_BYTES:
-                raise LogError(f"{path.name}: line {first}: longer than {BLOCK_BYTES >> 20} MiB; is this a CSV file?")
-            if cut:
-                whole, rest = rest + block[:cut], block[cut:]
-                yield _batch(whole, first, names, columns, path)
-                first += whole.count(b"\n")
-            else:
-                rest += block
-        if rest:
-            yield _batch(rest + b"\n", first, names, columns, path)
+        for data, first in whole_lines(file, 2, BLOCK_BYTES, path, "a CSV"):
+            yield _batch(data, first, names, columns)
 
 
-def _batch(data: bytes, first: int, names: list[str], columns: list[str], path: Path) -> Batch:
-    _text(data, path, first)
+def _batch(data: bytes, first: int, names: list[str], columns: list[str]) -> Batch:
     raw = np.frombuffer(data, dtype=np.uint8)
     ends = np.flatnonzero(raw == _NEWLINE)
     starts = np.concatenate([[0], ends[:-1] + 1])
@@ -77,7 +71,7 @@ def _batch(data: bytes, first: int, names: list[str], columns: list[str], path: 
     bad = ~blank & ~good
     malformed = NO_LINES
     if bad.any():
-        text = _lines(data, ends).filter(pl.Series(bad)).str.strip_chars_end("\r\n")
+        text = lines(data, ends).filter(pl.Series(bad)).str.strip_chars_end("\r\n")
         malformed = pl.DataFrame({"line": np.flatnonzero(bad) + first, "text": text})
     kept = data if good.all() else raw[np.repeat(good, length + 1)].tobytes()
     return Batch(_parsed(kept, names, columns), np.flatnonzero(good) + first, malformed)
@@ -102,26 +96,9 @@ def _well_formed(
     if b'"' in data:
         quoted = np.unique(np.searchsorted(ends, np.flatnonzero(raw == _QUOTE)))
         pattern = rf"^{_FIELD}(?:,{_FIELD}){{{fields - 1}}}\r?\n$"
-        good[quoted] = _lines(data, ends).gather(quoted).str.contains(pattern).to_numpy()
+        good[quoted] = lines(data, ends).gather(quoted).str.contains(pattern).to_numpy()
     if b"\r" in data:
         lone = np.flatnonzero(raw == _RETURN)
         lone = lone[raw[lone + 1] != _NEWLINE]
         good[np.searchsorted(ends, lone)] = False
     return good
-
-
-def _lines(data: bytes, ends: NDArray[np.int64]) -> pl.Series:
-    offsets = pa.py_buffer(np.concatenate([[0], ends + 1]).astype(np.int64).tobytes())
-    return pl.Series(pl.from_arrow(pa.LargeStringArray.from_buffers(len(ends), offsets, pa.py_buffer(data))))
-
-
-def _text(data: bytes, path: Path, first: int) -> str:
-    try:
-        text = data.decode("utf-8")
-    except UnicodeDecodeError as e:
-        line = first + data[: e.start].count(b"\n")
-        raise LogError(f"{path.name}: line {line}: not UTF-8 text; save the file as UTF-8") from None
-    if "\0" in text:
-        line = first + text[: text.index("\0")].count("\n")
-        raise LogError(f"{path.name}: line {line}: a zero byte, so not UTF-8 text; save the file as UTF-8")
-    return text

@@ -12,9 +12,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pipeline.logs.errors import LogError
+from pipeline.logs.readers.arrow import batch_rows, frame_of, types_of
 from pipeline.logs.readers.batch import NO_LINES, Batch
-
-BATCH_ROWS = 1 << 18
 
 
 def column_types(path: Path) -> dict[str, pl.DataType]:
@@ -26,12 +25,7 @@ def column_types(path: Path) -> dict[str, pl.DataType]:
         If the file is no readable Parquet file.
     """
     with _opened(path) as file:
-        schema = file.schema_arrow
-        found: dict[str, pl.DataType] = {}
-        for name in schema.names:
-            if schema.names.count(name) == 1:
-                found[name] = _type_of(schema.field(name).type)
-        return found
+        return types_of(file.schema_arrow)
 
 
 def row_count(path: Path) -> int:
@@ -41,7 +35,7 @@ def row_count(path: Path) -> int:
 
 
 def read_parquet(path: Path, columns: list[str]) -> Iterator[Batch]:
-    """Yield the rows of ``columns``, at most ``BATCH_ROWS`` at a time.
+    """Yield the rows of ``columns``, a bounded number at a time.
 
     Raises
     ------
@@ -51,8 +45,8 @@ def read_parquet(path: Path, columns: list[str]) -> Iterator[Batch]:
     first = 1
     with _opened(path) as file:
         try:
-            for batch in file.iter_batches(batch_size=BATCH_ROWS, columns=columns):
-                frame = pl.DataFrame(pl.from_arrow(batch)).select(columns)
+            for batch in file.iter_batches(batch_size=batch_rows(columns), columns=columns):
+                frame = frame_of(batch, columns)
                 yield Batch(frame, np.arange(first, first + len(frame), dtype=np.int64), NO_LINES)
                 first += len(frame)
         except (pa.ArrowException, pl.exceptions.PolarsError, OSError):
@@ -68,12 +62,3 @@ def _opened(path: Path) -> Any:
 
 def _damaged(path: Path, where: str) -> LogError:
     return LogError(f"{path.name}: not a whole Parquet file{where}; write or copy it again")
-
-
-def _type_of(arrow: Any) -> pl.DataType:
-    if pa.types.is_dictionary(arrow):
-        arrow = arrow.value_type
-    try:
-        return pl.DataFrame(pl.from_arrow(pa.table({"x": pa.array([], type=arrow)})))["x"].dtype
-    except (pa.ArrowException, pl.exceptions.PolarsError, BaseExceptionGroup, ValueError):
-        return pl.Object()

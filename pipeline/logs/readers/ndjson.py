@@ -1,0 +1,145 @@
+"""NDJSON in blocks: one object a physical line; every scalar is its text, so no row decides how another is read.
+
+Most lines are flat and free of escapes: these are cut at the colons and commas outside quotes, all at once.  The
+others go through the standard parser, one at a time; both read a line alike.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from pipeline.logs.readers.batch import NO_LINES, Batch
+from pipeline.logs.readers.blocks import lines, pieces, whole_lines
+
+BLOCK_BYTES = 1 << 24
+_BOM = b"\xef\xbb\xbf"
+_STRING = r'"[^"\\\x00-\x1f]*"'
+_NUMBER = r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?"
+_PAIR = rf"[ \t]*{_STRING}[ \t]*:[ \t]*(?:{_STRING}|{_NUMBER}|true|false|null|NaN|-?Infinity)[ \t]*"
+_FLAT = rf"^[ \t]*\{{(?:{_PAIR}(?:,{_PAIR})*|[ \t]*)\}}[ \t]*\r?\n$"
+_NEWLINE, _RETURN, _QUOTE, _COLON = b'\n\r":'
+_CUTS = np.isin(np.arange(256), list(b"{:,}"))
+
+
+class _Pairs(tuple[tuple[str, Any], ...]):
+    """An object as it was written, repeated keys included."""
+
+    __slots__ = ()
+
+
+# a NaN is a missing number, as in the other formats
+_DECODER = json.JSONDecoder(
+    object_pairs_hook=_Pairs, parse_int=str, parse_float=str, parse_constant=lambda x: None if x == "NaN" else x
+)
+
+
+def read_ndjson(path: Path, columns: list[str]) -> Iterator[Batch]:
+    """Yield the values of the keys ``columns`` as text, about ``BLOCK_BYTES`` at a time; a key that is missing is null.
+
+    A line that is no object, repeats one of these keys, or holds a list or an object under one of them, is malformed.
+
+    Raises
+    ------
+    LogError
+        If the file is not UTF-8 text or a line is longer than a block.
+    """
+    with path.open("rb") as file:
+        if file.read(len(_BOM)) != _BOM:
+            file.seek(0)
+        for data, first in whole_lines(file, 1, BLOCK_BYTES, path, "an NDJSON"):
+            yield _batch(data, first, columns)
+
+
+def _batch(data: bytes, first: int, columns: list[str]) -> Batch:
+    raw = np.frombuffer(data, dtype=np.uint8)
+    ends = np.flatnonzero(raw == _NEWLINE)
+    starts = np.concatenate([[0], ends[:-1] + 1])
+    text = lines(data, ends)
+    blank = (ends == starts) | ((ends == starts + 1) & (raw[starts] == _RETURN))
+    flat = text.str.contains(_FLAT).to_numpy()
+    cells: dict[str, pl.Series] = {}
+    good = flat.copy()
+    if flat.any():
+        kept = data if flat.all() else raw[np.repeat(flat, ends + 1 - starts)].tobytes()
+        found, twice = _flat_cells(kept, columns)
+        good[flat] = ~twice
+        # positions of the flat lines among all; the others are null until they are parsed
+        at = pl.Series(np.where(flat, np.cumsum(flat) - 1, -1)).replace(-1, None)
+        cells = {c: found[c].gather(at) for c in columns}
+    odd = np.flatnonzero(~flat & ~blank)
+    if odd.size:
+        rows = [_parsed(line, columns) for line in text.gather(odd)]
+        good[odd] = [row is not None for row in rows]
+        empty = pl.Series([None], dtype=pl.String).new_from_index(0, len(text))
+        for j, c in enumerate(columns):
+            values = pl.Series([row[j] if row else None for row in rows], dtype=pl.String)
+            cells[c] = cells.get(c, empty).clone().scatter(odd, values)
+    bad = np.flatnonzero(~good & ~blank)
+    malformed = NO_LINES
+    if bad.size:
+        malformed = pl.DataFrame({"line": bad + first, "text": text.gather(bad).str.strip_chars_end("\r\n")})
+    frame = pl.DataFrame(cells, schema=dict.fromkeys(columns, pl.String))
+    return Batch(frame.filter(pl.Series(good)) if cells else frame, np.flatnonzero(good) + first, malformed)
+
+
+def _flat_cells(data: bytes, columns: list[str]) -> tuple[dict[str, pl.Series], NDArray[np.bool_]]:
+    """Values of ``(n,)`` flat lines by key, and the mark ``(n,)`` of lines that repeat one of the keys."""
+    raw = np.frombuffer(data, dtype=np.uint8)
+    ends = np.flatnonzero(raw == _NEWLINE)
+    outside = np.cumsum(raw == _QUOTE, dtype=np.int32) % 2 == 0
+    cuts = np.flatnonzero(_CUTS[raw] & outside)
+    colon = np.flatnonzero(raw[cuts] == _COLON)
+    # a key stands between the cut before its colon and the colon, its value between the colon and the next cut
+    tokens = pieces(data, np.concatenate([cuts, [len(data)]])).str.slice(1).str.strip_chars(" \t")
+    keys, values = tokens.gather(colon - 1), tokens.gather(colon)
+    row = np.searchsorted(ends, cuts[colon])
+    values = pl.select(
+        pl.when(values.str.starts_with('"'))
+        .then(values.str.slice(1).str.strip_suffix('"'))
+        .when(~values.is_in(["null", "NaN"]))
+        .then(values)
+    ).to_series()
+    twice = np.zeros(len(ends), dtype=np.bool_)
+    found: dict[str, pl.Series] = {}
+    for column in columns:
+        at = np.flatnonzero((keys == f'"{column}"').to_numpy())
+        where = np.full(len(ends), -1)
+        where[row[at]] = at
+        twice |= np.bincount(row[at], minlength=len(ends)) > 1
+        found[column] = values.gather(pl.Series(where).replace(-1, None))
+    return found, twice
+
+
+def _parsed(line: str, columns: list[str]) -> list[str | None] | None:
+    """Text of each cell of a line, or None if the line is malformed."""
+    try:
+        pairs = _DECODER.decode(line)
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(pairs, _Pairs):
+        return None
+    cells: list[str | None] = []
+    for column in columns:
+        values = [value for key, value in pairs if key == column]
+        if len(values) > 1 or not all(_scalar(value) for value in values):
+            return None
+        cells.append(_as_text(values[0]) if values else None)
+    return cells
+
+
+def _scalar(value: Any) -> bool:
+    if isinstance(value, str):
+        # an escaped half of a surrogate pair is no text
+        return not any("\ud800" <= c <= "\udfff" for c in value)
+    return value is None or isinstance(value, bool)
+
+
+def _as_text(value: str | bool | None) -> str | None:
+    return str(value).lower() if isinstance(value, bool) else value

@@ -1,0 +1,116 @@
+"""One row an episode -> one row a step: a wide source is spilt as it is and unfolded before the rules."""
+
+from __future__ import annotations
+
+import polars as pl
+
+from pipeline.card import Card
+from pipeline.logs.schema import step_role, step_roles
+from pipeline.source import constant
+
+_NO_LABEL = "\x1f"
+
+
+def unfold(raw: pl.DataFrame, card: Card) -> pl.DataFrame:
+    """Unfold the rows of whole users.
+
+    Parameters
+    ----------
+    raw
+        Rows as spilt: ``raw_user``, perhaps ``raw_episode``, ``raw_<role>@<h>`` for each column of step h, ``file``,
+        ``line``.
+
+    Returns
+    -------
+    The same columns as a long source has, ``raw_step`` 0-based, ``origin`` (position in ``raw``), by row and step.
+    A step whose state and action cells are all empty is not there; constants are no sign of a step.
+    """
+    roles = step_roles(card)
+    if "raw_episode" not in raw.columns:
+        # every row is an episode: the n-th of its user
+        raw = raw.with_columns(pl.int_range(pl.len(), dtype=pl.Int64).over("raw_user").alias("raw_episode"))
+    raw = raw.with_row_index("origin")
+    as_text = {role: _needs_text(role, cells, raw, card) for role, cells in roles.items()}
+    steps = [
+        raw.filter(_taken(h, roles, raw)).select(
+            pl.col("origin").cast(pl.Int64),
+            "raw_user",
+            "raw_episode",
+            pl.lit(h, dtype=pl.Int64).alias("raw_step"),
+            *(_cell(role, h, cells[h], raw, card, as_text=as_text[role]) for role, cells in roles.items()),
+            "file",
+            "line",
+        )
+        for h in range(card.domain.horizon)
+    ]
+    return pl.concat(steps).sort("origin", "raw_step")
+
+
+def empty_rows(raw: pl.DataFrame, steps: pl.DataFrame) -> pl.Series:
+    """Positions in ``raw`` of the rows that hold no step at all."""
+    held = pl.Series(steps["origin"].unique())
+    every = pl.int_range(len(raw), dtype=pl.Int64, eager=True)
+    return every.filter(~every.is_in(held.implode()))
+
+
+def _taken(h: int, roles: dict[str, list[str]], raw: pl.DataFrame) -> pl.Expr:
+    """Some state or action cell of the step is filled."""
+    telling = [r for r in ("state", "bin", "action") if r in roles and constant(roles[r][h]) is None]
+    return pl.any_horizontal(_filled(step_role(role, h), raw, number=role == "bin") for role in telling)
+
+
+def _filled(role: str, raw: pl.DataFrame, *, number: bool) -> pl.Expr:
+    cell = pl.col(f"raw_{role}")
+    dtype = raw.schema[f"raw_{role}"]
+    if dtype == pl.Float64:
+        return cell.is_not_null() & cell.is_not_nan()
+    if number and dtype == pl.String:
+        nan = cell.str.strip_chars().cast(pl.Float64, strict=False).is_nan().fill_null(value=False)
+        return cell.is_not_null() & ~nan
+    return cell.is_not_null()
+
+
+def _needs_text(role: str, cells: list[str], raw: pl.DataFrame, card: Card) -> bool:
+    """Whether the cells of a role agree on a type only as text."""
+    types = {raw.schema[f"raw_{step_role(role, h)}"] for h, cell in enumerate(cells) if constant(cell) is None}
+    labels = role in ("state", "next_state", "action")
+    return len(types) != 1 or any(constant(c) is not None for c in cells) or (labels and bool(_qualified(role, card)))
+
+
+def _cell(role: str, h: int, source: str, raw: pl.DataFrame, card: Card, *, as_text: bool) -> pl.Expr:
+    if (text := constant(source)) is not None:
+        return pl.lit(text or None, dtype=pl.String).alias(f"raw_{role}")
+    cell = pl.col(f"raw_{step_role(role, h)}")
+    if as_text:
+        if raw.schema[f"raw_{step_role(role, h)}"] == pl.Float64:
+            cell = cell.fill_nan(None)
+        cell = cell.cast(pl.String)
+        if role in ("state", "next_state", "action") and (labels := _qualified(role, card)):
+            cell = _named(cell, source, labels, card)
+    return cell.alias(f"raw_{role}")
+
+
+def _named(cell: pl.Expr, column: str, labels: dict[str, dict[str, str]], card: Card) -> pl.Expr:
+    """Raw text -> the qualified label where the column has some; no other label of the key is meant then."""
+    if column in labels:
+        own = labels[column]
+        floats = {f"{value}.0": label for value, label in own.items() if value.lstrip("-").isdecimal()}
+        ends = {end: end for end in card.domain.states.ends}
+        named = cell.replace_strict(floats | ends | own, default=_NO_LABEL, return_dtype=pl.String)
+        return pl.when(cell.is_not_null()).then(named)
+    others = [label for own in labels.values() for label in own.values()]
+    return pl.when(cell.is_in(others)).then(pl.lit(_NO_LABEL)).otherwise(cell)
+
+
+def _qualified(role: str, card: Card) -> dict[str, dict[str, str]]:
+    """Column -> {raw value: label} of the labels that are written ``column=value``."""
+    domain = card.domain
+    labels = domain.actions.raw_labels() if role == "action" else domain.states.raw_labels()
+    kinds = ("action",) if role == "action" else ("state", "next_state")
+    columns = {cell for kind in kinds for cell in step_roles(card).get(kind, []) if constant(cell) is None}
+    found: dict[str, dict[str, str]] = {}
+    for label in labels:
+        column, equals, value = label.partition("=")
+        if equals and column in columns:
+            found.setdefault(column, {})[value] = label
+    return found
