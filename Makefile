@@ -1,25 +1,51 @@
 # Day-to-day commands.  PYTHON is the interpreter of the environment that README's first command makes.
 PYTHON ?= .venv/bin/python
 CPM = cpm-toolbox==0.26.0
-CSV = model_based_model_free.csv
-REAL = datasets/two_step_game/data
+HBAYESDM = hbayesdm==1.1.1
+GAME = datasets/two_step_game/data
+ADULTS = datasets/two_step_adults/data
+CHANCE = datasets/two_step_chance/data
+REAL = $(GAME)/model_based_model_free.csv $(ADULTS)/two_step_adults.csv $(CHANCE)/ts_exampleData.csv
 
 .PHONY: help real-data datasets check campaigns
 
 help:
-	@echo "real-data   fetch the log of real people into $(REAL) (AGPL: never vendored)"
+	@echo "real-data   fetch the logs of real people into datasets/*/data (AGPL, GPL: never vendored)"
 	@echo "datasets    write the shipped simulated logs anew, byte for byte"
 	@echo "check       lint, types and all tests but the campaigns"
 	@echo "campaigns   the long studies; they print their tables and rewrite their committed results"
 
-real-data: $(REAL)/$(CSV)
+real-data: $(REAL)
 
-$(REAL)/$(CSV):
-	mkdir -p $(REAL)/wheel
-	$(PYTHON) -m pip download --quiet --no-deps --dest $(REAL)/wheel '$(CPM)'
-	$(PYTHON) -m zipfile --extract $(REAL)/wheel/cpm_toolbox-*.whl $(REAL)/wheel/unpacked
-	cp $(REAL)/wheel/unpacked/cpm/datasets/data/$(CSV) $@
-	rm -rf $(REAL)/wheel
+$(GAME)/model_based_model_free.csv $(ADULTS)/two_step_adults.csv &:
+	mkdir -p $(GAME)/wheel $(ADULTS)
+	$(PYTHON) -m pip download --quiet --no-deps --dest $(GAME)/wheel '$(CPM)'
+	$(PYTHON) -m zipfile --extract $(GAME)/wheel/cpm_toolbox-*.whl $(GAME)/wheel/unpacked
+	cp $(GAME)/wheel/unpacked/cpm/datasets/data/model_based_model_free.csv $(GAME)/
+	cp $(GAME)/wheel/unpacked/cpm/datasets/data/two_step_adults.csv $(ADULTS)/
+	rm -rf $(GAME)/wheel
+	cd $(GAME) && echo '5420713f0143fb27ff3dfcd5d836b66e6024a34777dc6dd2afe5462375985ae1  model_based_model_free.csv' | sha256sum --check --quiet
+	cd $(ADULTS) && echo '7ee3eab270230da2fb1d2d1ff02c1fe7b28e6cefb9745a87cf2e43d598b954a3  two_step_adults.csv' | sha256sum --check --quiet
+
+# pip asks a source archive's build tool for its name before it hands the archive over; a stand-in of four lines answers,
+# so that neither that tool nor any code of the package is installed or run.  The log is tab-separated: tabs become commas.
+define STAND_IN
+import pathlib
+def prepare_metadata_for_build_wheel(folder, settings=None):
+    path = pathlib.Path(folder, "hbayesdm-1.1.1.dist-info"); path.mkdir()
+    (path / "METADATA").write_text("Metadata-Version: 2.1\nName: hbayesdm\nVersion: 1.1.1\n"); return path.name
+endef
+export STAND_IN
+
+$(CHANCE)/ts_exampleData.csv:
+	mkdir -p $(CHANCE)/source/poetry/core/masonry
+	printf '%s\n' "$$STAND_IN" > $(CHANCE)/source/poetry/core/masonry/api.py
+	PYTHONPATH=$(CURDIR)/$(CHANCE)/source $(PYTHON) -m pip download --quiet --no-deps --no-build-isolation \
+		--no-binary hbayesdm --dest $(CHANCE)/source '$(HBAYESDM)'
+	tar -xzf $(CHANCE)/source/hbayesdm-1.1.1.tar.gz -C $(CHANCE)/source
+	tr '\t' ',' < $(CHANCE)/source/hbayesdm-1.1.1/hbayesdm/common/extdata/ts_exampleData.txt > $@
+	rm -rf $(CHANCE)/source
+	cd $(CHANCE) && echo '20c018141ac0031d88577fea8637c29d3af79ed3fcd90a80ee722f7628ac9b64  ts_exampleData.csv' | sha256sum --check --quiet
 
 datasets:
 	$(PYTHON) -m flows.cli simulate icu_sepsis --logs

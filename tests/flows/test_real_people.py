@@ -1,4 +1,4 @@
-"""A log of 93 real people, fetched by ``make real-data`` (.ci/run does); never shipped, so absent in a bare clone."""
+"""Logs of real people, fetched by ``make real-data`` (.ci/run does); never shipped, so absent in a bare clone."""
 
 from __future__ import annotations
 
@@ -11,46 +11,77 @@ import pytest
 from flows.jobs import ingest_job, register_job, run_job
 from flows.shelf import Home
 from pipeline.ledger.chain import BudgetError
+from pipeline.ledger.ledger import open_ledger
 
-SHELF = Path(__file__).resolve().parents[2] / "datasets" / "two_step_game"
-LOG = SHELF / "data" / "model_based_model_free.csv"
+ROOT = Path(__file__).resolve().parents[2]
+# people; rounds kept; rounds dropped by the cap; steps dropped because a round was missed
+LOGS = {
+    "two_step_game": (93, 93 * 80, 8001 - 93 * 80, 0),
+    "two_step_adults": (24, 24 * 40, 3360 - 23 - 24 * 40, 23),
+    "two_step_chance": (11, 11 * 100, 2190 - 11 * 100, 0),
+}
 
-pytestmark = pytest.mark.skipif(not LOG.is_file(), reason="the log of real people is fetched by `make real-data`")
+
+def needs(name):
+    return pytest.mark.skipif(
+        not list((ROOT / "datasets" / name / "data").glob("*.csv")),
+        reason="the logs of real people are fetched by `make real-data`",
+    )
 
 
-@pytest.fixture
-def game(tmp_path):
-    folder = tmp_path / "two_step_game"
-    folder.mkdir()
-    shutil.copy(SHELF / "card.toml", folder)
-    shutil.copytree(SHELF / "data", folder / "data")
-    recipe = SHELF.parents[1] / "flows" / "recipes" / "two_step_game.toml"
-    for rho in ("0.3", "1.0", "3.0", "0.9"):
-        text = (
-            recipe.read_text()
-            .replace('card = "two_step_game"', 'card = "card.toml"')
-            .replace("rho = 1.0", f"rho = {rho}")
-        )
-        (folder / f"rho-{rho}.toml").write_text(text)
+def copied(name, folder):
+    shutil.copytree(ROOT / "datasets" / name, folder, ignore=shutil.ignore_patterns("ledger"))
     return folder
 
 
-def test_real_people_get_a_policy_a_promise_and_a_budget_that_holds(tmp_path, game):
-    home = Home(tmp_path / "home")
-    register_job(str(game), home)
-    s = ingest_job(str(game), home)
-    assert (s["users"], s["rows"], s["quarantined"]["over_cap"]) == (93, 93 * 80, 8001 - 93 * 80)
+def recipe(name, folder, rho):
+    text = (ROOT / "flows" / "recipes" / f"{name}.toml").read_text()
+    text = text.replace(f'card = "{name}"', 'card = "card.toml"').replace("rho = 1.0", f"rho = {rho}")
+    path = folder / f"rho-{rho}.toml"
+    path.write_text(text)
+    return str(path)
+
+
+@pytest.mark.parametrize("name", [pytest.param(n, marks=needs(n)) for n in LOGS])
+def test_real_people_get_a_policy_a_promise_and_a_report(tmp_path, name):
+    folder, home = copied(name, tmp_path / name), Home(tmp_path / "home")
+    register_job(str(folder), home)
+    people, kept, beyond, missed = LOGS[name]
+    s = ingest_job(str(folder), home)
+    assert (s["users"], s["episodes"], s["rows"]) == (people, kept, 2 * kept)
+    assert s["quarantined"].get("over_cap", 0) == 2 * beyond
+    assert s["quarantined"].get("unknown_label", 0) == 2 * missed
+    r = run_job(recipe(name, folder, 1.0), home)
+    assert 0.99 < r["guarantee"]["rho"] <= 1
+    assert r["guarantee"]["claim"].startswith("differential privacy") and r["guarantee"]["noise"] == "os"
+    assert "truth" not in r and r["value"]["status"] == "estimate"
+    assert r["value"]["lower_trivial"] <= r["value"]["lower"] < r["value"]["upper"] <= r["value"]["upper_trivial"]
+    words = "".join(p.read_text() for p in Path(r["folder"]).glob("*.[hjm]*"))
+    assert not [n for n in (f"{2 * kept}", f"{2 * kept:,}", "over_cap", "unknown_label") if n in words]
+    facts = json.loads((Path(r["folder"]) / "report.json").read_text())
+    assert facts["dataset"]["horizon"] == 2 and facts["guarantee"]["data_kind"] == "real"
+
+
+@needs("two_step_game")
+def test_the_budget_holds_and_the_cap_of_rounds_changes_by_amending_only(tmp_path):
+    folder, home = copied("two_step_game", tmp_path / "game"), Home(tmp_path / "home")
+    register_job(str(folder), home)
+    ingest_job(str(folder), home)
     spent = 0.0
     for rho in (0.3, 1.0, 3.0):
-        r = run_job(str(game / f"rho-{rho}.toml"), home)
-        assert rho * 0.99 < r["guarantee"]["rho"] <= rho and r["guarantee"]["claim"].startswith("differential privacy")
-        assert "truth" not in r and r["value"]["status"] == "estimate"
-        assert 0 <= r["value"]["lower"] < r["value"]["upper"] <= 9
+        r = run_job(recipe("two_step_game", folder, rho), home)
         spent += r["guarantee"]["rho"]
         assert r["ledger"]["spent_rho"] == pytest.approx(spent)
     with pytest.raises(BudgetError, match="left"):
-        run_job(str(game / "rho-0.9.toml"), home)
-    facts = json.loads((Path(r["folder"]) / "report.json").read_text())
-    assert facts["guarantee"]["noise"] == "os" and facts["guarantee"]["data_kind"] == "real"
-    words = "".join(p.read_text() for p in Path(r["folder"]).glob("*.[hjm]*"))
-    assert "7440" not in words and "7,440" not in words and "over_cap" not in words
+        run_job(recipe("two_step_game", folder, 0.9), home)
+    card = folder / "card.toml"
+    card.write_text(card.read_text().replace("episodes_per_user = 80", "episodes_per_user = 10"))
+    with pytest.raises(Exception, match="amend"):
+        run_job(recipe("two_step_game", folder, 0.5), home)
+    register_job(str(folder), home, amend=True)
+    assert ingest_job(str(folder), home)["episodes"] == 93 * 10
+    r = run_job(recipe("two_step_game", folder, 0.5), home)
+    spent += r["guarantee"]["rho"]
+    ledger = open_ledger(folder / "ledger" / "ledger.db", create=False)
+    assert float(ledger.account("two_step_game").spent) == pytest.approx(spent)
+    assert len(ledger.amendments("two_step_game")) == 1
