@@ -77,7 +77,7 @@ def check_layout(source: Source, keys: Mapping[str, StepColumn], horizon: int) -
     if source.layout == "long":
         if listed := [key for key, column in keys.items() if isinstance(column, list)]:
             raise ValueError(f"{listed[0]}: a list, one a step, belongs to source.layout = 'wide'; name one column")
-        if "first_step" in source.model_fields_set:
+        if source.first_step != Source.model_fields["first_step"].default:
             raise ValueError("source.first_step belongs to source.layout = 'wide'; take it out")
         if horizon > 1 and (source.columns.step is None or source.columns.episode_id is None):
             raise ValueError("source.columns needs 'step' and 'episode_id' when domain.horizon > 1")

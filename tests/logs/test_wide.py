@@ -176,12 +176,17 @@ def states(column: Any, **more: Any) -> dict[str, Any]:
         ({"columns": {"terminated": ["=", "=maybe", "c"]}}, "source.columns.terminated: the constant '=maybe' must be"),
         ({"columns": {"behavior_prob": ["=", "=1.5", "c"]}}, "source.columns.behavior_prob: the constant '=1.5'"),
         (states("s_{step}", bins={"by": ["n", "m", "o"], "edges": [1]}, labels=None), "names: 'by' is a list"),
-        ({"source": {"layout": "long", "first_step": 1}, "columns": {"step": "t"}}, "source.first_step belongs to"),
+        ({"source": {"layout": "long", "first_step": 0}, "columns": {"step": "t"}}, "source.first_step belongs to"),
         ({"source": {"layout": "long"}, "columns": {"step": "t", "reward": ["r"]}}, "source.columns.reward: a list"),
     ],
 )  # fmt: skip
 def test_a_card_that_does_not_fit_the_layout_says_which_key_and_what_to_write(changes: Any, says: str) -> None:
     assert re.search(says, bad(**changes)), bad(**changes)
+
+
+@pytest.mark.parametrize("card", [make_card(Path(), ["a.csv"]), wide_card(Path())], ids=["long", "wide"])
+def test_a_card_that_was_written_out_reads_back_as_it_was(card: Card) -> None:
+    assert Card.model_validate(card.model_dump(mode="json")) == card
 
 
 def test_constants_alone_make_no_step() -> None:
