@@ -59,4 +59,14 @@ campaigns:
 	$(PYTHON) -P -m tests.campaigns.icu_sepsis_study
 	$(PYTHON) -P -m tests.campaigns.tune_practical
 	$(PYTHON) -P -m tests.campaigns.containment
+	$(PYTHON) -P -m tests.campaigns.constants_study
+	$(PYTHON) -P -m tests.campaigns.constants_on_icu_sepsis
+	$(PYTHON) -P -m tests.campaigns.linear_tuning
+	$(PYTHON) -P -m tests.campaigns.linear_study
+	$(PYTHON) -P -m tests.campaigns.real_people
+	$(PYTHON) -P -m tests.campaigns.crashes
+	$(PYTHON) -P -m tests.campaigns.races
 	$(PYTHON) -P -m tests.benchmarks.consistency_speed
+	$(PYTHON) -P -m tests.benchmarks.count_speed
+	$(PYTHON) -P -m tests.benchmarks.gram_speed
+	$(PYTHON) -P -m tests.benchmarks.sampler_speed
