@@ -203,7 +203,11 @@ def test_duplicate_bin_names_are_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "begins"), [("icu_sepsis", "48ba51f3"), ("riverswim", "f1295867"), ("two_step_game", "906b5b73")]
+    ("name", "begins"),
+    [
+        ("icu_sepsis", "48ba51f3"),
+        ("riverswim", "f1295867"),
+    ],
 )
 def test_the_domain_hashes_of_cards_written_before_stay(name: str, begins: str) -> None:
     card = load_card(Path(__file__).parents[2] / "datasets" / name / "card.toml")
