@@ -13,7 +13,7 @@ from flows.setting import Setting, Step, counts_privatizer, ledger_for, newest_s
 from flows.shelf import Home, find_card
 from pipeline.card import CardError, load_card
 from pipeline.curate import Curated, release_counts
-from pipeline.kept.heads import known_to_ledger
+from pipeline.kept.heads import known_to_ledger, not_lost
 from pipeline.ledger.ledger import open_ledger
 from pipeline.logs.ingest import ingest
 from pipeline.logs.tolerance import check_names
@@ -28,6 +28,7 @@ def register_job(card_name: str, home: Home, *, amend: bool = False) -> dict[str
     """Create (or amend) the lineage in its ledger."""
     card = load_card(find_card(card_name, home.shelf))
     check_names(card)
+    not_lost(card.name, home.ledger_of(card), home.store)
     ledger = open_ledger(home.ledger_of(card), create=True)
     known_to_ledger(card.name, ledger, home.store)
     entry = ledger.register(card, amend=amend)

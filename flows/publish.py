@@ -121,7 +121,7 @@ def run_facts(
     """All of ``report.json``."""
     ask, release = recipe.ask(), curated.release
     # a real dataset's ledger is not home's
-    of_card = f" --card {card.name}" if card.kind == "real" else ""
+    of_card = " --card CARD" if card.kind == "real" else ""
     asked = {k: v for k, v in (("rho", ask.rho), ("epsilon", ask.epsilon), ("delta", ask.delta)) if v is not None}
     settings = recipe.settings()
     facts: dict[str, Any] = {
@@ -160,7 +160,8 @@ def run_facts(
         "assumptions": assumptions(card, looks),
         "not_covered": list(NOT_COVERED),
         "verify": [
-            f"reticent ledger verify{of_card}",
+            f"reticent ledger verify {name}{of_card}  # recomputes this run's certificate",
+            f"reticent ledger verify{of_card}  # the whole chain" + ("; CARD is the card's file" if of_card else ""),
             f"reticent ledger show{of_card}  # the entries of {card.name}",
             *(f"sha256sum {kind}.parquet  # {digest}" for kind, digest in digests.items()),
         ],

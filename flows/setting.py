@@ -9,6 +9,7 @@ from typing import Protocol, TypeVar
 from flows.recipe import Recipe, load_recipe
 from flows.shelf import Home, card_of_recipe, find_recipe
 from pipeline.card import Card, CardError
+from pipeline.kept.heads import not_lost
 from pipeline.ledger.ledger import Ledger, open_ledger
 from pipeline.logs.store import Snapshot, latest
 from pipeline.privacy.fast_noise import FastOsNoise
@@ -51,6 +52,7 @@ def setting(recipe: str, home: Home) -> Setting:
 
 def ledger_for(card: Card, home: Home) -> Ledger:
     """Open the ledger that charges this card; a synthetic card creates and registers itself, a real one never."""
+    not_lost(card.name, home.ledger_of(card), home.store)
     if card.kind == "synthetic":
         ledger = open_ledger(home.ledger_of(card), create=True)
         ledger.register(card)

@@ -71,8 +71,11 @@ class Card(Strict):
             or any(len(row) != len(d.action_labels) for row in self.reward.table)
         ):
             raise ValueError(f"reward.table must be {len(d.live_states)} rows of {len(d.action_labels)} numbers")
-        if d.horizon == 1 and not d.states.ends:
-            raise ValueError("domain.states.ends needs a label where the only step leads; e.g. ends = ['end']")
+        if d.dynamics == "per_step" and not d.states.ends and cols.next_state is None:
+            raise ValueError(
+                "domain.states.ends needs a label where the last step leads, or that step counts nowhere; "
+                "e.g. ends = ['end'] (or map source.columns.next_state)"
+            )
         if self.kind == "real":
             if self.budget.ledger == "home":
                 raise ValueError(

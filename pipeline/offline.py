@@ -133,13 +133,18 @@ def _baselines(m: Model, task: Task, names: list[str], start: Array | None) -> d
 
 
 def practice(release: Release) -> Array:
-    """Share of each action in the released visits ``(G, L, A)``; NaN where the visits drown in the noise."""
+    """Share of each action in the released visits ``(G, L, A)``; NaN where the visits drown in the noise.
+
+    An action whose visits are not told from the noise (two standard deviations) counts as not taken: the positive parts
+    of pure noise would else look like a practice of their own.
+    """
     n_sas = release.tables["n_sas"].astype(np.float64)
+    noise = next(m for m in release.mechanisms if m.table == "n_sas").standard_deviation * np.sqrt(n_sas.shape[-1])
     visits = np.maximum(n_sas.sum(-1), 0.0)
-    total = visits.sum(-1, keepdims=True)
-    noise = next(m for m in release.mechanisms if m.table == "n_sas").standard_deviation
-    enough = total > 4 * noise * np.sqrt(n_sas.shape[-1] * n_sas.shape[-2])
-    return np.where(enough & (total > 0), visits / np.where(total > 0, total, 1.0), np.nan)
+    enough = visits.sum(-1, keepdims=True) > 4 * noise * np.sqrt(n_sas.shape[-2])
+    heard = np.where(visits > 2 * noise, visits, 0.0)
+    total = heard.sum(-1, keepdims=True)
+    return np.where(enough & (total > 0), heard / np.where(total > 0, total, 1.0), np.nan)
 
 
 def planner_facts(learnt: Learnt, p: Settings) -> dict[str, Any]:

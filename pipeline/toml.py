@@ -24,12 +24,13 @@ def explain(error: ValidationError, where: str) -> str:
     """One line a problem: which key, what was found, what is allowed."""
     lines: list[str] = []
     for e in error.errors():
-        key = ".".join(str(p) for p in e["loc"]) or "(whole file)"
+        key = ".".join(str(p) for p in e["loc"])
         found = "" if e["type"] in ("missing", "value_error") else f"; found {_short(e['input'])}"
         message = e["msg"].removeprefix("Value error, ")
         if e["type"] == "extra_forbidden":
             message = "unknown key; see the card and recipe tables in docs/card.md"
-        lines.append(f"{where}: {key}: {message}{found}")
+        # a check across keys names them itself
+        lines.append(f"{where}: {message}{found}" if not e["loc"] else f"{where}: {key}: {message}{found}")
     return "\n".join(lines)
 
 

@@ -69,6 +69,12 @@ def _loss(guarantee: Facts) -> Tile:
 def _value(facts: Facts) -> Tile:
     value = facts["value"]
     notes = ["an estimate, not a guarantee" if value["status"] == "estimate" else "a bound"]
+    if (
+        value.get("upper") is not None
+        and value["lower"] <= trivial_lower(facts)
+        and value["upper"] >= value["upper_trivial"]
+    ):
+        notes.append("empty: it holds every possible value, so this run says nothing about it")
     if facts["dataset"]["markov"] == "aggregated":
         notes.append("concerns the binned process only")
     uniform = (facts.get("model_baselines") or {}).get("uniform")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict
 from fractions import Fraction
 from pathlib import Path
@@ -47,11 +48,26 @@ def show_ledger(context: typer.Context, card: CardOption = None, as_json: Json =
     lines: list[str] = []
     for d in datasets:
         lines.append(f"{d['name']}: spent ρ = {d['spent_rho']:.6g} of {d['cap_rho']:g} (δ = {d['delta']:g})")
-        lines += [f"  {a['entry']:>4}  {a['at']}  amended    cap ρ = {a['cap_rho']:g}" for a in d["amendments"]]
-        lines += [f"  {i['entry']:>4}  {i['at']}  inspected  snapshot {i['snapshot']}" for i in d["inspections"]]
-        lines += [f"  {e['entry']:>4}  {e['at']}  {e['state']:9}  ρ = {e['rho']:.6g}  {e['run']}" for e in d["entries"]]
-        lines += [f"  {s['entry']:>4}  {s['at']}  signed     {_signature(s)}" for s in d["signatures"]]
+        lines += _events(d)
     show({"datasets": datasets}, as_json, lambda: lines or ["no lineage is registered"])
+
+
+def _events(d: dict[str, Any]) -> list[str]:
+    """What happened to a lineage, a line an entry, in the order in which it happened."""
+    told = [
+        *((a, f"amended    cap ρ = {a['cap_rho']:g}") for a in d["amendments"]),
+        *((i, f"inspected  snapshot {i['snapshot']}") for i in d["inspections"]),
+        *((e, f"{e['state']:9}  ρ = {e['rho']:.6g}  {e['run']}") for e in d["entries"]),
+        *((p, f"purged     {p['what']}") for p in d["purges"]),
+        *((s, f"signed     {_signature(s)}") for s in d["signatures"]),
+    ]
+    return [f"  {e['entry']:>4}  {e['at']}  {line}" for e, line in sorted(told, key=lambda x: x[0]["entry"])]
+
+
+def _purged(body: Mapping[str, Any]) -> str:
+    if body["quarantine_only"]:
+        return "rows that ingest set aside"
+    return "snapshots " + (", ".join(map(str, body["snapshots"])) or "none: rows that ingest set aside")
 
 
 def _lineage(ledger: Ledger, name: str) -> dict[str, Any]:
@@ -67,6 +83,7 @@ def _lineage(ledger: Ledger, name: str) -> dict[str, Any]:
         ],
         "inspections": [{"entry": e.seq, "at": e.at, "snapshot": e.body["snapshot"]} for e in ledger.inspections(name)],
         "entries": [_charge(e, done) for e in entries if e.kind == "INTENT"],
+        "purges": [{"entry": e.seq, "at": e.at, "what": _purged(e.body)} for e in entries if e.kind == "PURGE"],
         "signatures": [
             {"entry": e.seq, "at": e.at, "run": e.body["run"], "by": e.body["by"], "note": e.body.get("note")}
             for e in entries

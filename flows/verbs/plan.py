@@ -13,6 +13,10 @@ from flows.screen import Context, Json, show
 def plan(context: typer.Context, recipe: str, as_json: Json = False) -> None:
     """Every mechanism with sensitivity, scale and cost, before anything is spent."""
     from flows.planning import plan_job
+    from reports.format import number
+
+    def up(loss: float) -> str:
+        return number(loss, toward="up")
 
     options: Context = context.obj
     r = plan_job(recipe, options.home_folder())
@@ -24,18 +28,18 @@ def plan(context: typer.Context, recipe: str, as_json: Json = False) -> None:
             f"  sensitivity {m['sensitivity']:.4g}  scale {m['scale']:.4g}  {cost}"
         )
     if r["rho"] is not None:
-        lines.append(f"total ρ = {r['rho']:.4g}, ε = {r['epsilon']:.4g} at δ = {r['delta']:g}")
+        lines.append(f"total ρ = {up(r['rho'])}, ε = {up(r['epsilon'])} at δ = {r['delta']:g}")
     if r["replays"]:
         lines.append("committed already on the latest snapshot: a run replays it and spends nothing")
     left = (
-        f"left after it {r['remaining_after']:.4g}"
+        f"left after it {number(r['remaining_after'], toward='down')}"
         if r["allowed"]
-        else f"refused: left now {r['cap_rho'] - r['spent_before']:.4g}"
+        else f"refused: left now {number(r['cap_rho'] - r['spent_before'], toward='down')}"
     )
-    lines.append(f"lineage: cap {r['cap_rho']:g}, spent {r['spent_before']:.4g}, {left}")
+    lines.append(f"lineage: cap {r['cap_rho']:g}, spent {up(r['spent_before'])}, {left}")
     if r["allowed"] and not r["replays"] and r["epsilon"] is not None:
         lines.append(
-            f"lineage's ε at δ = {r['delta_of_lineage']:g}: {r['epsilon_before']:.4g} → {r['epsilon_after']:.4g}"
+            f"lineage's ε at δ = {r['delta_of_lineage']:g}: {up(r['epsilon_before'])} → {up(r['epsilon_after'])}"
         )
     if not r["allowed"]:
         lines.append(_still_fits(r["fits"]))

@@ -34,8 +34,8 @@ def summary(result: Mapping[str, Any]) -> list[str]:
     status = "bound" if v["status"] == "bound" else "estimate, not a guarantee"
     lines = [
         f"guarantee   {promised}; claim: {g['claim']}",
-        f"value       {v['lower']:.4g} to {v['upper']:.4g} ({status})",
-        f"budget      spent ρ = {b['spent_rho']:.4g}, left {b['remaining_rho']:.4g}"
+        f"value       {number(v['lower'], toward='down')} to {number(v['upper'], toward='up')} ({status}){_empty(v)}",
+        f"budget      spent ρ = {number(b['spent_rho'], toward='up')}, left {number(b['remaining_rho'], toward='down')}"
         + ("   (replayed: nothing was drawn)" if result["replayed"] else ""),
     ]
     if t := result.get("truth"):
@@ -44,3 +44,9 @@ def summary(result: Mapping[str, Any]) -> list[str]:
             f"| uniform {t['v_uniform']:.4f}"
         )
     return [*lines, f"report      {result['report']}"]
+
+
+def _empty(value: Mapping[str, Any]) -> str:
+    """An interval that holds every possible value says nothing, and the line says so."""
+    full = value["lower"] <= value["lower_trivial"] and value["upper"] >= value["upper_trivial"]
+    return ": all that is possible, so this run says nothing about the value" if full else ""

@@ -46,6 +46,22 @@ def known_to_ledger(lineage: str, ledger: Ledger, store: Path) -> None:
         )
 
 
+def not_lost(lineage: str, where: Path | str, store: Path) -> None:
+    """Refuse to go on, or to begin anew, where this store has seen a ledger file that is gone.
+
+    Raises
+    ------
+    BudgetError
+        If so: a new ledger would start at zero.
+    """
+    head = store / lineage / "ledger-head.json"
+    if head.is_file() and not (isinstance(where, str) and "://" in where) and not Path(where).exists():
+        raise BudgetError(
+            f"{lineage}: ledger {where} is gone, but this store has seen its entry {_read(head).seq}. Restore "
+            "the newest copy; nothing was read, and nothing starts at zero"
+        )
+
+
 def _read(path: Path) -> Head:
     try:
         last: Any = json.loads(path.read_text())

@@ -24,8 +24,11 @@ from pipeline.card import Card, CardError
 from pipeline.logs.decode import decode
 from pipeline.logs.errors import LogError
 from pipeline.logs.keyed_hash import keyed_hash
+from pipeline.logs.schema import roles, step_roles
 from pipeline.logs.sources import Sources, batches, examine
 from pipeline.logs.store import Snapshot
+from pipeline.logs.wide import unfold
+from pipeline.source import StepColumn, constant
 
 # chance of one false alarm in a whole inspection, all states and columns together
 SIGNIFICANCE = 0.001
@@ -60,10 +63,9 @@ def hidden_state(snapshot: Snapshot, card: Card) -> dict[str, Any]:
         sources = examine(card)
     except (CardError, LogError) as e:
         return facts | {"why_not": str(e)}
-    columns = {
-        role: pl.String if role == "state" else pl.Float64 for role in ("bin", "state") if role in sources.dtypes
-    }
-    rows = _first_visits(sources, card, list(columns), PEOPLE / max(1, snapshot.users))
+    read = step_roles(card) if card.source.layout == "wide" else roles(card)
+    columns = [role for role in ("bin", "state") if role in read]
+    rows = _first_visits(sources, card, columns, PEOPLE / max(1, snapshot.users))
     tables = [
         (s, role, table)
         for s in range(len(card.domain.live_states))
@@ -72,7 +74,10 @@ def hidden_state(snapshot: Snapshot, card: Card) -> dict[str, Any]:
     ]
     if not tables:
         return facts | {"why_not": "no state stands for two raw values that were logged often enough"}
-    names = {"bin": card.domain.states.bins.by if card.domain.states.bins else "", "state": card.domain.states.column}
+    names = {
+        "bin": _named(card.domain.states.bins.by if card.domain.states.bins else ""),
+        "state": _named(card.domain.states.column),
+    }
     tests = [
         {"state": card.domain.live_states[s], "column": names[role], **_verdict(counts, labels, len(tables))}
         for s, role, (counts, labels) in tables
@@ -80,18 +85,21 @@ def hidden_state(snapshot: Snapshot, card: Card) -> dict[str, Any]:
     return facts | {"checked": True, "tests": tests}
 
 
-def _first_visits(sources: Sources, card: Card, roles: list[str], share: float) -> pl.DataFrame:
+def _first_visits(sources: Sources, card: Card, read: list[str], share: float) -> pl.DataFrame:
     """``step``, ``state``, ``action`` and ``raw_<role>`` of each person's first visit to each state."""
     live, kept = len(card.domain.live_states), pl.DataFrame()
     for index in range(len(sources.paths)):
         for _, frame in batches(sources, index, card):
             some = _some_people(frame, card.name, share)
-            rows = decode(some, card).with_columns(some[f"raw_{role}"] for role in roles)
+            if card.source.layout == "wide":
+                # the place in the file is asked for and not used
+                some = unfold(some.with_columns(file=pl.lit(0), line=pl.lit(0)), card)
+            rows = decode(some, card).with_columns(some[f"raw_{role}"] for role in read)
             usable = rows.filter(
                 ~pl.col("unreadable") & (pl.col("state") < live) & (pl.col("step") < card.domain.horizon)
             )
             seen = usable.select(
-                "user_id", "episode_id", "step", "state", "action", *(f"raw_{role}" for role in roles)
+                "user_id", "episode_id", "step", "state", "action", *(f"raw_{role}" for role in read)
             ).drop_nulls("action")
             kept = (
                 pl.concat([kept, seen] if len(kept) else [seen])
@@ -99,6 +107,11 @@ def _first_visits(sources: Sources, card: Card, roles: list[str], share: float) 
                 .unique(["user_id", "state"], keep="first", maintain_order=True)
             )
     return kept
+
+
+def _named(column: StepColumn) -> str:
+    """A column, or those of all steps that are no constants."""
+    return column if isinstance(column, str) else ", ".join(c for c in column if constant(c) is None)
 
 
 def _some_people(frame: pl.DataFrame, salt: str, share: float) -> pl.DataFrame:

@@ -112,6 +112,7 @@ def ingest(
                 _read(card, sources, work, partitions, progress)
             snapshot = _screened(card, sources, work, progress)
             _refuse_beyond_tolerance(card, snapshot, home)
+            _refuse_empty(card, snapshot)
             note_number(store, card.name, work.number)
             published = _publish(snapshot, home / f"snapshot-{work.number:04d}")
         except BaseException as e:
@@ -224,6 +225,16 @@ def _refuse_beyond_tolerance(card: Card, snapshot: Snapshot, home: Path) -> None
         shutil.rmtree(refused, ignore_errors=True)
         snapshot.folder.rename(refused)
         raise LogError(f"{e}.  Nothing was published; the rows are in {refused}") from None
+
+
+def _refuse_empty(card: Card, snapshot: Snapshot) -> None:
+    """A snapshot without a row would cost a run its whole budget for pure noise."""
+    if not snapshot.rows:
+        most = max(snapshot.quarantined, key=lambda rule: snapshot.quarantined[rule], default="none")
+        raise LogError(
+            f"{card.name}: not one of {snapshot.source_rows:,} rows is left (most broke {most}); "
+            "do the card's labels and columns fit the files?"
+        )
 
 
 def _publish(snapshot: Snapshot, folder: Path) -> Snapshot:

@@ -1,0 +1,106 @@
+"""What a team stumbles over in its first week says what is wrong, and costs nothing."""
+
+from __future__ import annotations
+
+import pytest
+
+from flows.inspecting import inspect_job
+from flows.jobs import ingest_job, register_job, run_job
+from flows.ledger_checks import verify_run_job
+from flows.shelf import Home
+from pipeline.card import CardError, load_card
+from pipeline.ledger.chain import BudgetError
+from pipeline.ledger.ledger import open_ledger
+from pipeline.logs.errors import LogError
+from tests.flows.shop import lay_out
+
+WIDE = """
+schema_version = 1
+name = "visits"
+kind = "real"
+[unit]
+user = "patient"
+users_public = 300
+[domain]
+horizon = 2
+states = { column = "visit{step}_state", labels = ["mild", "severe"], ends = ["end"] }
+actions = { column = "visit{step}_drug", labels = ["none", "low"] }
+[reward]
+range = [0.0, 1.0]
+[source]
+layout = "wide"
+files = ["visits.csv"]
+columns = { user_id = "patient", reward = "visit{step}_outcome" }
+[budget]
+rho = 2.0
+ledger = "ledger.db"
+"""
+
+
+@pytest.fixture
+def visits(tmp_path):
+    folder = tmp_path / "visits"
+    folder.mkdir()
+    (folder / "card.toml").write_text(WIDE)
+    head = "patient,visit1_state,visit1_drug,visit1_outcome,visit2_state,visit2_drug,visit2_outcome"
+    lines = [f"p{i},mild,{'low' if i % 3 else 'none'},0,severe,low,{i % 2}" for i in range(300)]
+    (folder / "visits.csv").write_text("\n".join([head, *lines]) + "\n")
+    recipe = '[recipe]\nname = "visits"\ncard = "card.toml"\nagent = "dp-apvi"\n[privacy]\nrho = 0.5\n'
+    (folder / "recipe.toml").write_text(recipe)
+    return folder
+
+
+def test_a_wide_log_can_be_looked_at(tmp_path, visits):
+    home = Home(tmp_path / "home")
+    register_job(str(visits), home)
+    ingest_job(str(visits), home)
+    facts = inspect_job(str(visits), home)
+    assert facts["rows"] == 600 and "hidden_state" in facts
+
+
+def test_a_last_step_that_would_count_nowhere_is_refused_with_the_card(visits):
+    card = visits / "card.toml"
+    card.write_text(card.read_text().replace(', ends = ["end"]', ""))
+    with pytest.raises(CardError, match=r"ends = \['end'\]"):
+        load_card(card)
+
+
+def test_labels_that_fit_no_row_end_the_ingest_before_they_cost_a_budget(tmp_path, visits):
+    card = visits / "card.toml"
+    card.write_text(card.read_text().replace('labels = ["mild", "severe"]', "labels = 2"))
+    home = Home(tmp_path / "home")
+    register_job(str(visits), home)
+    with pytest.raises(LogError, match=r"not one of 300 rows is left \(most broke unknown_label"):
+        ingest_job(str(visits), home)
+
+
+def test_a_lost_ledger_is_said_by_every_verb_and_none_is_begun(tmp_path, visits):
+    home = Home(tmp_path / "home")
+    register_job(str(visits), home)
+    ingest_job(str(visits), home)
+    run_job(str(visits / "recipe.toml"), home)
+    (visits / "ledger.db").unlink()
+    for verb in (
+        lambda: run_job(str(visits / "recipe.toml"), home),
+        lambda: register_job(str(visits), home),
+        lambda: inspect_job(str(visits), home),
+    ):
+        with pytest.raises(BudgetError, match="gone, but this store has seen its entry 3"):
+            verb()
+    assert not (visits / "ledger.db").exists()
+
+
+def test_another_ledger_than_the_runs_own_does_not_make_the_run_look_damaged(tmp_path, visits):
+    home = Home(tmp_path / "home")
+    register_job(str(visits), home)
+    ingest_job(str(visits), home)
+    folder = home.runs / run_job(str(visits / "recipe.toml"), home)["run"]
+    shop = lay_out(tmp_path / "shop")
+    ingest_job(str(shop), home)
+    run_job(str(shop / "private.toml"), home)
+    own, others = visits / "ledger.db", home.root / "ledger.db"
+    other = verify_run_job(folder, lambda: open_ledger(others, create=False))
+    assert other["ok"] and [c["found"] for c in other["checks"] if c["ok"] is None] == [
+        "no ledger of visits at hand; a real dataset has its own: name its card with --card"
+    ]
+    assert all(c["ok"] for c in verify_run_job(folder, lambda: open_ledger(own, create=False))["checks"])
