@@ -55,6 +55,8 @@ def ingest_job(
 ) -> dict[str, Any]:
     """Logs -> validated snapshot and quarantine; operator-only facts."""
     card = load_card(find_card(card_name, home.shelf))
+    if card.loses_last_step:
+        say(f"warning: {card.name} declares no ends, so the last step counts in no table; e.g. ends = ['end']")
     s = step("ingest", lambda: ingest(card, home.store, progress=progress, say=say))
     return {
         "dataset": s.dataset,

@@ -71,11 +71,8 @@ class Card(Strict):
             or any(len(row) != len(d.action_labels) for row in self.reward.table)
         ):
             raise ValueError(f"reward.table must be {len(d.live_states)} rows of {len(d.action_labels)} numbers")
-        if d.dynamics == "per_step" and not d.states.ends and cols.next_state is None:
-            raise ValueError(
-                "domain.states.ends needs a label where the last step leads, or that step counts nowhere; "
-                "e.g. ends = ['end'] (or map source.columns.next_state)"
-            )
+        if d.horizon == 1 and not d.states.ends:
+            raise ValueError("domain.states.ends needs a label where the only step leads; e.g. ends = ['end']")
         if self.kind == "real":
             if self.budget.ledger == "home":
                 raise ValueError(
@@ -131,6 +128,12 @@ class Card(Strict):
                     f"domain.actions.column: entry {h + 1} and that of domain.states.column are constants, so no row "
                     "could tell whether the step was taken; name a column in one of them"
                 )
+
+    @property
+    def loses_last_step(self) -> bool:
+        """Whether the last step can count in no table: it leads to no logged state and to no declared end."""
+        d = self.domain
+        return d.dynamics == "per_step" and not d.states.ends and self.source.columns.next_state is None
 
     @property
     def folder(self) -> Path:
