@@ -148,6 +148,7 @@ def _ledger_checks(proof: Mapping[str, Any], entries: Sequence[Entry] | None) ->
     return [
         Check(what, ok=True),
         _guarded("the ledger was charged for these mechanisms", lambda: _charged(proof, entry, intent)),
+        _guarded("the ledger says the same of this release", lambda: _as_entered(proof, entry, entries)),
     ]
 
 
@@ -160,3 +161,24 @@ def _charged(proof: Mapping[str, Any], commit: Entry, intent: Entry | None) -> s
         return f"entry {intent.seq} lists other mechanisms"
     charged = Fraction(intent.body["rho"])
     return None if charged == Fraction(proof["rho_exact"]) else f"entry {intent.seq} charged {float(charged):.6g}"
+
+
+def _as_entered(proof: Mapping[str, Any], commit: Entry, entries: Sequence[Entry]) -> str | None:
+    """What mechanisms do not tell: which noise, which people, at which delta, and what else was spent."""
+    stated, told, said = proof["guarantee"], commit.body, proof["ledger"]
+    registered = [e.body for e in entries if e.lineage == commit.lineage and e.kind in ("REGISTER", "AMEND")]
+    # a replay after an amendment states the delta of now
+    deltas = [0.0] if stated["pure"] else [r["delta"] for r in registered]
+    agree = {
+        "noise": stated["noise"] == told["noise"],
+        "sampler": stated["sampler"] == told["sampler"],
+        "data_kind": stated["data_kind"] in [r["kind"] for r in registered],
+        "relation": stated["relation"] in [r["relation"] for r in registered],
+        "delta": stated["delta"] in deltas,
+        "run_key": said["run_key"] == told["run_key"],
+        "at": said["at"] == commit.at,
+        "spent_rho_exact": said["spent_rho_exact"] == told["spent"],
+        "spent_rho": said["spent_rho"] == float(Fraction(told["spent"])),
+    }
+    differ = [key for key, same in agree.items() if not same]
+    return f"{', '.join(differ)} differ" if differ else None

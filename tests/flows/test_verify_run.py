@@ -11,6 +11,7 @@ from flows.jobs import ingest_job, run_job
 from flows.shelf import Home
 from pipeline.ledger.ledger import open_ledger
 from pipeline.ledger.verify import schema, verify_run
+from pipeline.privacy.losses import safe_epsilon
 from tests.flows.shop import lay_out
 
 
@@ -86,6 +87,34 @@ def test_every_edit_is_caught(published, folder, what):
     wrong = [c for c in verify_run(folder, entries(published)) if c.ok is False]
     assert any(named in c.what for c in wrong), wrong
     assert all(c.found for c in wrong)
+
+
+def larger_delta(guarantee):
+    """A smaller epsilon at a delta that nobody registered: the arithmetic is right."""
+    guarantee.update(delta=1e-3, epsilon=safe_epsilon(guarantee["rho"], 1e-3))
+
+
+FORGERIES = {
+    "delta": larger_delta,
+    "sampler": lambda g: g.update(sampler="another"),
+    "data_kind": lambda g: g.update(data_kind="real", claim="differential privacy for the people in the log"),
+}
+
+
+@pytest.mark.parametrize("what", FORGERIES)
+def test_a_forgery_that_is_consistent_in_all_files_differs_from_the_ledger(published, folder, what):
+    for file in ("certificate.json", "report.json"):
+        edit(folder, file, lambda f: FORGERIES[what](f["guarantee"]))
+    if what != "delta":
+        edit(folder, "release.json", lambda f: FORGERIES[what](f))
+    wrong = [c for c in verify_run(folder, entries(published)) if c.ok is False]
+    assert [(c.what, c.found) for c in wrong] == [("the ledger says the same of this release", f"{what} differ")]
+
+
+def test_a_certificate_that_says_less_was_spent_before_is_caught(published, folder):
+    edit(folder, "certificate.json", lambda f: f["ledger"].update(spent_rho_exact="1/1000", spent_rho=0.001))
+    wrong = [c for c in verify_run(folder, entries(published)) if c.ok is False]
+    assert [c.found for c in wrong] == ["spent_rho_exact, spent_rho differ"]
 
 
 @pytest.mark.parametrize("kind", ["release", "policy"])
