@@ -62,6 +62,23 @@ def test_a_purge_of_everything_leaves_the_next_ingest_a_new_number(used):
     assert ingest_job(str(shop), home)["snapshot"] == 3
 
 
+def test_what_a_purge_that_died_had_renamed_goes_with_the_next(used, monkeypatch):
+    shop, home = used
+
+    def dies(path):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr("pipeline.logs.retention.shutil.rmtree", dies)
+        with pytest.raises(KeyboardInterrupt):
+            purge_job(str(shop), home, keep=1, yes=True)
+    lineage = home.store / "shop"
+    assert list(lineage.glob(".purging-*/part-*.parquet"))
+    assert purge_job(str(shop), home, keep=1, yes=True)["purged"]
+    assert not list(lineage.glob(".purging-*"))
+    assert [p.name for p in lineage.glob("snapshot-*")] == ["snapshot-0002"]
+
+
 def test_quarantine_alone_can_go(used):
     shop, home = used
     r = purge_job(str(shop), home, quarantine_only=True, yes=True)
