@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -149,6 +150,7 @@ def _ledger_checks(proof: Mapping[str, Any], entries: Sequence[Entry] | None) ->
         Check(what, ok=True),
         _guarded("the ledger was charged for these mechanisms", lambda: _charged(proof, entry, intent)),
         _guarded("the ledger says the same of this release", lambda: _as_entered(proof, entry, entries)),
+        _guarded("looks at the data before it are told", lambda: _looks_told(proof, entry, entries)),
     ]
 
 
@@ -182,3 +184,11 @@ def _as_entered(proof: Mapping[str, Any], commit: Entry, entries: Sequence[Entry
     }
     differ = [key for key, same in agree.items() if not same]
     return f"{', '.join(differ)} differ" if differ else None
+
+
+def _looks_told(proof: Mapping[str, Any], commit: Entry, entries: Sequence[Entry]) -> str | None:
+    """Looks that came later may be missing: a page that was rendered before them is honest."""
+    before = [e for e in entries if e.kind == "INSPECT" and e.lineage == commit.lineage and e.seq < commit.seq]
+    told = " ".join(proof["assumptions"])
+    silent = [e.seq for e in before if not re.search(rf"\bentr(y|ies) ([\d, ]*, )?{e.seq}\b", told)]
+    return f"the assumptions do not name the look of entry {silent[0]}" if silent else None
