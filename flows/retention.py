@@ -9,7 +9,9 @@ from flows.shelf import Home, find_card
 from pipeline.card import load_card
 from pipeline.kept.heads import known_to_ledger, remember_head
 from pipeline.kept.lock import one_at_a_time
+from pipeline.logs.ingest import alone
 from pipeline.logs.retention import NOT_UNDONE, carry_out, plan_purge
+from pipeline.logs.store import private_folder
 
 
 def purge_job(card_name: str, home: Home, *, keep: int = 0, quarantine_only: bool = False, yes: bool) -> dict[str, Any]:
@@ -18,7 +20,8 @@ def purge_job(card_name: str, home: Home, *, keep: int = 0, quarantine_only: boo
     ledger = ledger_for(card, home)
     ledger.require(card)
     lineage = home.store / card.name
-    with one_at_a_time(lineage):
+    # the ingest's lock first: who waits for a long ingest must not keep runs waiting
+    with alone(private_folder(lineage)), one_at_a_time(lineage):
         known_to_ledger(card.name, ledger, home.store)
         purge = plan_purge(lineage, keep=keep, quarantine_only=quarantine_only)
         if yes and purge.paths:

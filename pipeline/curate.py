@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from pipeline.card import Card
+from pipeline.card import Card, CardError
 from pipeline.kept.files import Attempt, folder_of, read_attempt, write_attempt
 from pipeline.kept.heads import known_to_ledger, remember_head
 from pipeline.kept.lock import one_at_a_time
@@ -71,7 +71,8 @@ def release_counts(
         If the lineage is not registered, the cap does not allow it or the ledger is an old one; no row was read.
         Or if another attempt committed this release first; the cost of this one stays spent.
     CardError
-        If the card differs from its registration.
+        If the card differs from its registration or from the one the snapshot was ingested under, or the snapshot was
+        purged meanwhile.
     RealDataError
         If the data is real and some table would get no operating-system noise; no row was read.
     """
@@ -80,6 +81,7 @@ def release_counts(
     if snapshot.kind != card.kind:
         raise RealDataError(f"{card.name}: the snapshot was ingested as {snapshot.kind}, the card says {card.kind}")
     with one_at_a_time(store / card.name) as place:
+        _of_this_card(snapshot, card)
         known_to_ledger(card.name, ledger, store)
         recovered = recover(card.name, ledger, store, place)
         key = run_key(card, snapshot, privatizer)
@@ -100,6 +102,14 @@ def release_counts(
             commit = _commit(ledger, intent, release, folder)
         remember_head(store / card.name, commit)
         return Curated(release, folder, key, intent, commit, replayed=False, stale=False, recovered=recovered)
+
+
+def _of_this_card(snapshot: Snapshot, card: Card) -> None:
+    """Caps are applied at ingest, so a snapshot made under another domain voids every sensitivity of this card."""
+    if (snapshot.dataset, snapshot.domain_hash) != (card.name, card.domain_hash()):
+        raise CardError(f"{card.name}: snapshot {snapshot.number} was ingested under another card; ingest again")
+    if not all(p.is_file() for p in snapshot.part_files):
+        raise CardError(f"{card.name}: snapshot {snapshot.number} is gone: purged? Ingest again; nothing was charged")
 
 
 def _charge(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sqlite3
 import threading
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 
@@ -14,8 +15,11 @@ from flows.jobs import ingest_job, register_job, run_job
 from flows.planning import plan_job
 from flows.publish import setting_hash
 from flows.recipe import load_recipe
+from flows.retention import purge_job
+from flows.setting import counts_privatizer, ledger_for, newest_snapshot, setting
 from flows.shelf import Home
 from pipeline.card import CardError, load_card
+from pipeline.curate import release_counts
 from pipeline.ledger.chain import BudgetError
 from pipeline.ledger.ledger import open_ledger
 from pipeline.privacy.noise import OsNoise
@@ -78,6 +82,24 @@ def test_a_ledger_cut_at_its_end_is_refused_for_any_recipe(people, kept):
     raw.close()
     with pytest.raises(BudgetError, match="lacks entry 3"):
         run_job(recipe(folder, "other", "rho = 0.5"), home)
+
+
+def test_only_a_snapshot_that_is_there_and_of_this_very_card_is_charged(people):
+    """Episodes a person are capped at ingest: under a smaller cap the same rows would cost more than is charged."""
+    folder, home = people
+    s = setting(str(folder / "private.toml"), home)
+    snapshot, ledger = newest_snapshot(s.card, home), ledger_for(s.card, home)
+
+    def release(given):
+        release_counts(s.card, given, counts_privatizer(s), ledger, home.store, OsNoise())
+
+    for other in ({"domain_hash": "0" * 64}, {"dataset": "another"}):
+        with pytest.raises(CardError, match="another card"):
+            release(replace(snapshot, **other))
+    purge_job(str(folder), home, yes=True)
+    with pytest.raises(CardError, match="nothing was charged"):
+        release(snapshot)
+    assert ledger.account("shop").spent == 0
 
 
 def test_a_ledger_made_anew_is_refused_by_register_and_run(people):

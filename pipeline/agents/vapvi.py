@@ -120,7 +120,9 @@ def inverse_variance(s: PrivateRegression, h: int, task: LinearTask, c: LinearCo
 
     def weight(features: Array) -> Array:
         phi = features * task.unit
-        variance = np.clip(phi @ beta, 0.0, top**2) - np.clip(phi @ theta, bottom, top) ** 2  # line 7
+        # einsum: a BLAS product rounds a row by its place in the batch, and one person's weight by who stands before
+        second, first = (np.einsum("...d,d->...", phi, x) for x in (beta, theta))
+        variance = np.clip(second, 0.0, top**2) - np.clip(first, bottom, top) ** 2  # line 7
         return 1 / np.maximum(1.0, variance)  # line 8
 
     return weight

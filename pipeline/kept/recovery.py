@@ -74,7 +74,9 @@ def commit_facts(release: Release, folder: Path) -> dict[str, Any]:
 
 
 def fits(release: Release, intent: Entry) -> bool:
-    """Whether a release is described as it was charged."""
+    """Whether a release is described as it was charged: mechanisms, and the claim that every ledger entry makes."""
+    if (release.relation, release.trust_model) != ("replace", "central"):
+        return False
     return json.loads(canonical([describe_mechanism(m) for m in release.mechanisms])) == intent.body["mechanisms"]
 
 

@@ -124,7 +124,11 @@ class Ledger:
             If it would pass the cap, the key has its COMMIT, or another attempt at it is alive; nothing was read.
         CardError
             If the partition is not registered.
+        ValueError
+            If ``rho`` is negative: nothing is ever refunded.
         """
+        if rho < 0:
+            raise ValueError(f"a charge is at least 0; got {rho}")
         with self._transaction() as connection:
             found = self._checked(connection)
             account = account_of(found, lineage, self.where)

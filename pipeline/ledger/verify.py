@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -159,6 +160,8 @@ def _ledger_checks(proof: Mapping[str, Any], entries: Sequence[Entry] | None) ->
     return [
         Check(what, ok=True),
         _guarded("the ledger was charged for these mechanisms", lambda: _charged(proof, entry, intent)),
+        _guarded("the ledger says the same of this release", lambda: _as_entered(proof, entry, entries)),
+        _guarded("looks at the data before it are told", lambda: _looks_told(proof, entry, entries)),
     ]
 
 
@@ -171,3 +174,32 @@ def _charged(proof: Mapping[str, Any], commit: Entry, intent: Entry | None) -> s
         return f"entry {intent.seq} lists other mechanisms"
     charged = Fraction(intent.body["rho"])
     return None if charged == Fraction(proof["rho_exact"]) else f"entry {intent.seq} charged {float(charged):.6g}"
+
+
+def _as_entered(proof: Mapping[str, Any], commit: Entry, entries: Sequence[Entry]) -> str | None:
+    """What mechanisms do not tell: which noise, which people, at which delta, and what else was spent."""
+    stated, told, said = proof["guarantee"], commit.body, proof["ledger"]
+    registered = [e.body for e in entries if e.lineage == commit.lineage and e.kind in ("REGISTER", "AMEND")]
+    # a replay after an amendment states the delta of now
+    deltas = [0.0] if stated["pure"] else [r["delta"] for r in registered]
+    agree = {
+        "noise": stated["noise"] == told["noise"],
+        "sampler": stated["sampler"] == told["sampler"],
+        "data_kind": stated["data_kind"] in [r["kind"] for r in registered],
+        "relation": stated["relation"] in [r["relation"] for r in registered],
+        "delta": stated["delta"] in deltas,
+        "run_key": said["run_key"] == told["run_key"],
+        "at": said["at"] == commit.at,
+        "spent_rho_exact": said["spent_rho_exact"] == told["spent"],
+        "spent_rho": said["spent_rho"] == float(Fraction(told["spent"])),
+    }
+    differ = [key for key, same in agree.items() if not same]
+    return f"{', '.join(differ)} differ" if differ else None
+
+
+def _looks_told(proof: Mapping[str, Any], commit: Entry, entries: Sequence[Entry]) -> str | None:
+    """Looks that came later may be missing: a page that was rendered before them is honest."""
+    before = [e for e in entries if e.kind == "INSPECT" and e.lineage == commit.lineage and e.seq < commit.seq]
+    told = " ".join(proof["assumptions"])
+    silent = [e.seq for e in before if not re.search(rf"\bentr(y|ies) ([\d, ]*, )?{e.seq}\b", told)]
+    return f"the assumptions do not name the look of entry {silent[0]}" if silent else None

@@ -86,7 +86,7 @@ def ingest(
     if partitions is not None and not 1 <= partitions <= MOST_PARTITIONS:
         raise ValueError(f"partitions must be 1 to {MOST_PARTITIONS}; got {partitions}")
     home = private_folder(private_folder(store) / card.name)
-    with _alone(home, card, say):
+    with alone(home, say):
         sources = examine(card)
         now, folder = stamp(sources, card, partitions), home / ".ingest"
         left = resume(folder, now)
@@ -251,12 +251,12 @@ def _source_digest(sources: Sources, card: Card) -> str:
 
 
 @contextmanager
-def _alone(home: Path, card: Card, say: Say) -> Generator[None, None, None]:
-    """Wait until no other ingest of the lineage runs."""
+def alone(home: Path, say: Say = lambda _: None) -> Generator[None, None, None]:
+    """Wait until no other ingest of the lineage whose folder is ``home`` runs, nor a purge that takes its files."""
     with open_private(home / ".lock") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            say(f"another ingest of {card.name} is running; waiting for it to end")
+            say(f"another ingest of {home.name} is running; waiting for it to end")
             fcntl.flock(lock, fcntl.LOCK_EX)
         yield

@@ -50,6 +50,8 @@ def plan_purge(lineage: Path, *, keep: int, quarantine_only: bool) -> Purge:
     else:
         gone = [folders[number] for number in old]
     gone += [p for p in (lineage / "refused", lineage / ".ingest") if p.exists()]
+    # what an earlier purge had renamed when it died
+    gone += sorted(lineage.glob(".purging-*"))
     size = sum(f.stat().st_size for p in gone for f in ([p] if p.is_file() else p.rglob("*")) if f.is_file())
     return Purge(old, [str(p.relative_to(lineage)) for p in gone], size)
 

@@ -92,7 +92,8 @@ class ObservationMap:
     Parameters
     ----------
     lift
-        ``(observations (n, p), actions (n,) int64) -> (n, d)``: public and row by row.
+        ``(observations (n, p), actions (n,) int64) -> (n, d)``: public and row by row, to the last bit (no BLAS product
+        over rows, whose rounding depends on a row's place; ``einsum`` does not).
     observed, actions, dimension
         p, A and d.
     steps

@@ -93,25 +93,27 @@ def true_rho(plan: LinearPlan) -> Fraction | None:
     """Exact loss of the whole plan; None without noise.
 
     One person may meet the worst pair at every step, so steps add; halves of the same people add too, disjoint ones
-    take the larger.  With tight calibration this is at most what was asked; with the paper's it is recomputed from the
-    printed scales, the declared features and the value ranges [0, H-h-1] and [0, H-h] that the clip enforces.
+    take the larger; the people of D' join the regression of every step that asks nothing of D' (the last one does).
+    With tight calibration this is at most what was asked; with the paper's it is recomputed from the printed scales,
+    the declared features and the value ranges [0, H-h-1] and [0, H-h] that the clip enforces.
     """
     if plan.ask.rho is None:
         return None
     if plan.ask.calibration == "tight":
         return plan.ask.rho
-    sides: dict[Half, Fraction] = {"D": Fraction(0), "D'": Fraction(0)}
-    joint = Fraction(0)
+    first = second = joint = Fraction(0)
     for h in range(plan.domain.horizon):
-        gram = vectors = Fraction(0)
-        for half in sides:
-            if half == "D'" and (h == plan.domain.horizon - 1 or not plan.ask.variance):
-                continue
-            rates = _rates(plan, half, _printed_bound(plan, h, half))
-            sides[half] += plan.reach.cost(rates[0], Fraction(0), rates[1])
-            gram, vectors = gram + rates[0], vectors + rates[1]
-        joint += plan.reach.cost(gram, Fraction(0), vectors)
-    return max(sides.values()) if plan.ask.split else joint
+        rates = _rates(plan, "D", _printed_bound(plan, h, "D"))
+        alone = plan.reach.cost(rates[0], Fraction(0), rates[1])
+        if h == plan.domain.horizon - 1 or not plan.ask.variance:
+            first, second, joint = first + alone, second + alone, joint + alone
+            continue
+        more = _rates(plan, "D'", _printed_bound(plan, h, "D'"))
+        first += alone
+        # where D' is not asked for variances, its people join the regression
+        second += max(alone, plan.reach.cost(more[0], Fraction(0), more[1]))
+        joint += plan.reach.cost(rates[0] + more[0], Fraction(0), rates[1] + more[1])
+    return max(first, second) if plan.ask.split else joint
 
 
 def _printed_bound(plan: LinearPlan, h: int, half: Half) -> int:

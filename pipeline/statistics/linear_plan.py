@@ -138,12 +138,14 @@ class LinearPlan:
     def extent(self) -> Extent:
         """Largest integers of any sum, over all windows an adaptive call may use."""
         low, high = self.domain.value_range(0)
-        reach = int((high - low) * self.ask.value_steps) + 2
+        # what is not centred keeps its distance from 0
+        reach = int((high - low if self.centred else high) * self.ask.value_steps) + 2
         target = -(-reach // 2) if self.centred else reach
-        power = 2 if self.ask.variance and self.ask.variant != "one_shot" else 1
-        weight = self.ask.weight_steps if power == 2 else 1
+        if not self.ask.variance or self.ask.variant == "one_shot":
+            return Extent(self.domain.total, self.features.square, 1, target)
         # squared targets carry no weight, weighted ones no square
-        return Extent(self.domain.total, self.features.square, 1, max(target**power, weight * target))
+        weight = self.ask.weight_steps
+        return Extent(self.domain.total, self.features.square, weight, max(-(-(target**2) // weight), target))
 
     def step_rho(self, h: int) -> Fraction | None:
         """What all calls at step ``h`` may cost one person together."""

@@ -17,6 +17,8 @@ from pipeline.privacy.release import Release
 
 Array = NDArray[np.float64]
 
+# Both look at one row at a time, to the last bit: a function whose rounding depends on the other rows of the batch, as
+# a two-dimensional BLAS product does, lets one person move another's integers.
 # (..., A, d) integer features of every action of a state -> (...) its value to go, reward units
 Value = Callable[[Array], Array]
 # (..., d) integer features -> (...) weight in (0, 1]
@@ -29,10 +31,20 @@ class DeskClosedError(RuntimeError):
 
 @dataclass(frozen=True)
 class Window:
-    """Range to which values are clipped before they are summed, reward units; chosen from public or private values."""
+    """Range to which values are clipped before they are summed, reward units; chosen from public or private values.
+
+    Raises
+    ------
+    ValueError
+        If ``low`` is above ``high`` or one is no number: the bound on centred targets would not hold.
+    """
 
     low: float
     high: float
+
+    def __post_init__(self) -> None:
+        if not self.low <= self.high:
+            raise ValueError(f"a window needs low <= high; got [{self.low}, {self.high}]")
 
     @property
     def half(self) -> float:

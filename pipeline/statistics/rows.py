@@ -54,8 +54,9 @@ class Quantiser:
         return np.stack([y * y, y]) if self.reward is None else y[None]
 
     def weights(self, weight: Array) -> Integers:
-        """Weights in 1 .. W."""
-        return np.clip(np.rint(weight * self.weight_steps), 1, self.weight_steps).astype(np.int64)
+        """Weights in 1 .. W; what is not a number weighs 1."""
+        steps = np.rint(np.nan_to_num(weight * self.weight_steps, nan=1.0))
+        return np.clip(steps, 1, self.weight_steps).astype(np.int64)
 
 
 class Rows(Protocol):

@@ -9,7 +9,7 @@ import pytest
 
 import pipeline.statistics.desk as desk_module
 from pipeline.agents.linear_backup import LinearConstants, LinearTask, linear_task
-from pipeline.agents.vapvi import vapvi, window_of
+from pipeline.agents.vapvi import inverse_variance, vapvi, window_of
 from pipeline.environments.linear_003 import LinearWorld, linear_003
 from pipeline.mdp.features import FeatureMap
 from pipeline.mdp.model import TabularMDP
@@ -18,6 +18,7 @@ from pipeline.privacy.noise import SeededNoise
 from pipeline.statistics.desk import RegressionDesk
 from pipeline.statistics.linear_calibration import Scales
 from pipeline.statistics.linear_plan import LinearAsk, LinearDomain, LinearPlan
+from pipeline.statistics.regression import PrivateRegression
 from pipeline.statistics.rows import CountRows
 from tests.agents.linear_bench import C, K, Q, planned, setting
 
@@ -130,3 +131,17 @@ def test_a_policy_is_the_same_in_another_basis():
     rows = g.integers.reshape(-1, 9).astype(float)
     fit = rows @ np.linalg.lstsq(rows, f, rcond=None)[0]
     assert np.abs(fit - f).max() < 0.02
+
+
+@pytest.mark.parametrize("d", [3, 8, 17])
+def test_a_persons_weight_does_not_depend_on_who_stands_before_in_the_batch(d):
+    """To the last bit: else a replaced person would move other people's integers.  A BLAS product fails this."""
+    rng = np.random.default_rng(d)
+    task = LinearTask(20, (0.0, 1.0), 100, np.zeros((1, 1, d)), 1 / 256)
+    sums = PrivateRegression(np.eye(d) * 50, rng.normal(size=(2, d)) * 900, 0.0, 20.0, 0.0, (0.0, 0.0))
+    weight = inverse_variance(sums, 0, task, LinearConstants())
+    rows = np.trunc(rng.normal(size=(4001, d)) * 100)
+    whole = weight(rows)
+    assert len(np.unique(whole)) > 100
+    for first in (1, 2, 3, 5, 7, 4000):
+        assert (weight(rows[first:]) == whole[first:]).all()

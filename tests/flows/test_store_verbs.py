@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import stat
+from threading import Thread
 
 import pytest
 
@@ -60,6 +61,40 @@ def test_a_purge_of_everything_leaves_the_next_ingest_a_new_number(used):
     with pytest.raises(CardError, match="ingest"):
         run_job(str(shop / "private.toml"), home)
     assert ingest_job(str(shop), home)["snapshot"] == 3
+
+
+def test_what_a_purge_that_died_had_renamed_goes_with_the_next(used, monkeypatch):
+    shop, home = used
+
+    def dies(path):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr("pipeline.logs.retention.shutil.rmtree", dies)
+        with pytest.raises(KeyboardInterrupt):
+            purge_job(str(shop), home, keep=1, yes=True)
+    lineage = home.store / "shop"
+    assert list(lineage.glob(".purging-*/part-*.parquet"))
+    assert purge_job(str(shop), home, keep=1, yes=True)["purged"]
+    assert not list(lineage.glob(".purging-*"))
+    assert [p.name for p in lineage.glob("snapshot-*")] == ["snapshot-0002"]
+
+
+def test_a_purge_waits_for_an_ingest_and_takes_what_it_published(tmp_path):
+    """It once took the work in progress from under the ingest, which then died half-way."""
+    shop, home = lay_out(tmp_path / "shop"), Home(tmp_path / "home")
+    purges = []
+
+    def bar(done, total):
+        if not purges:
+            purges.append(Thread(target=purge_job, args=(str(shop), home), kwargs={"yes": True}))
+            purges[0].start()
+            purges[0].join(0.5)
+            assert purges[0].is_alive()
+
+    ingest_job(str(shop), home, progress=bar)
+    purges[0].join()
+    assert not list((home.store / "shop").glob("snapshot-*"))
 
 
 def test_quarantine_alone_can_go(used):

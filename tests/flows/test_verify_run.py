@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 import shutil
+from pathlib import Path
 
 import pytest
 
+from flows.inspecting import inspect_job
 from flows.jobs import ingest_job, run_job
 from flows.shelf import Home
 from pipeline.ledger.ledger import open_ledger
 from pipeline.ledger.verify import schema, verify_run
+from pipeline.privacy.losses import safe_epsilon
 from tests.flows.shop import lay_out
 
 
@@ -34,8 +37,6 @@ def entries(published):
 
 @pytest.mark.parametrize("name", ["private", "pure", "exact"])
 def test_an_honest_run_passes_with_the_ledger_and_without(published, name):
-    from pathlib import Path
-
     run = Path(published[0][name])
     assert all(c.ok for c in verify_run(run, entries(published)))
     alone = verify_run(run)
@@ -88,6 +89,47 @@ def test_every_edit_is_caught(published, folder, what):
     assert all(c.found for c in wrong)
 
 
+def larger_delta(guarantee):
+    """A smaller epsilon at a delta that nobody registered: the arithmetic is right."""
+    guarantee.update(delta=1e-3, epsilon=safe_epsilon(guarantee["rho"], 1e-3))
+
+
+FORGERIES = {
+    "delta": larger_delta,
+    "sampler": lambda g: g.update(sampler="another"),
+    "data_kind": lambda g: g.update(data_kind="real", claim="differential privacy for the people in the log"),
+}
+
+
+@pytest.mark.parametrize("what", FORGERIES)
+def test_a_forgery_that_is_consistent_in_all_files_differs_from_the_ledger(published, folder, what):
+    for file in ("certificate.json", "report.json"):
+        edit(folder, file, lambda f: FORGERIES[what](f["guarantee"]))
+    if what != "delta":
+        edit(folder, "release.json", lambda f: FORGERIES[what](f))
+    wrong = [c for c in verify_run(folder, entries(published)) if c.ok is False]
+    assert [(c.what, c.found) for c in wrong] == [("the ledger says the same of this release", f"{what} differ")]
+
+
+def test_a_look_before_the_release_cannot_be_left_out(tmp_path):
+    shop, home = lay_out(tmp_path / "shop"), Home(tmp_path / "home")
+    ingest_job(str(shop), home)
+    looks = [inspect_job(str(shop), home)["ledger_entry"] for _ in range(2)]
+    run = Path(run_job(str(shop / "private.toml"), home)["folder"])
+    inspect_job(str(shop), home)
+    book = open_ledger(home.root / "ledger.db", create=False).entries()
+    assert all(c.ok for c in verify_run(run, book))
+    edit(run, "certificate.json", lambda f: f.update(assumptions=[a for a in f["assumptions"] if "look" not in a]))
+    wrong = [c.found for c in verify_run(run, book) if c.ok is False]
+    assert wrong == [f"the assumptions do not name the look of entry {looks[0]}"]
+
+
+def test_a_certificate_that_says_less_was_spent_before_is_caught(published, folder):
+    edit(folder, "certificate.json", lambda f: f["ledger"].update(spent_rho_exact="1/1000", spent_rho=0.001))
+    wrong = [c for c in verify_run(folder, entries(published)) if c.ok is False]
+    assert [c.found for c in wrong] == ["spent_rho_exact, spent_rho differ"]
+
+
 @pytest.mark.parametrize("kind", ["release", "policy"])
 def test_a_changed_table_is_caught_with_no_ledger_at_hand(folder, kind):
     path = folder / f"{kind}.parquet"
@@ -115,8 +157,6 @@ def test_a_folder_that_is_no_run_says_so(tmp_path):
 
 
 def test_the_schema_is_itself_valid_and_in_the_pyramids_order(published):
-    from pathlib import Path
-
     from jsonschema import Draft202012Validator
 
     Draft202012Validator.check_schema(schema())

@@ -189,6 +189,21 @@ def test_an_uncommitted_release_that_was_edited_is_not_committed(died_before_com
     assert "COMMIT" not in [e.kind for e in ledger_of(died_before_commit).entries()]
 
 
+@pytest.mark.parametrize("claim", [{"relation": "zero_out"}, {"trust_model": "local"}])
+def test_a_release_that_claims_another_guarantee_is_neither_committed_nor_replayed(died_before_commit, claim):
+    _, home = died_before_commit
+    path = drawn_folders(home.store, "shop")[0] / "release.json"
+    honest = path.read_text()
+    path.write_text(json.dumps(json.loads(honest) | claim))
+    with pytest.raises(BudgetError, match="Move it away"):
+        release(died_before_commit)
+    path.write_text(honest)
+    assert release(died_before_commit).replayed
+    path.write_text(json.dumps(json.loads(honest) | claim))
+    with pytest.raises(BudgetError, match="edited"):
+        release(died_before_commit)
+
+
 @pytest.mark.parametrize("name", ["ledger-head.json", "releases/*/attempt.json"])
 @pytest.mark.parametrize("content", ["", "{}", "[1]", '{"seq": 1'])
 def test_a_damaged_note_in_the_store_is_refused(people, name, content):

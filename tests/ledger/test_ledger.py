@@ -31,6 +31,13 @@ def test_an_intent_spends_whatever_follows(ledger):
     assert [e.body["attempt"] for e in ledger.entries("tiny") if e.kind == "INTENT"] == [1, 2]
 
 
+def test_nothing_is_ever_refunded(ledger):
+    ledger.intent("tiny", "k1", Fraction(1), {})
+    with pytest.raises(ValueError, match="at least 0"):
+        ledger.intent("tiny", "k2", Fraction(-1), {})
+    assert ledger.account("tiny").spent == 1
+
+
 def test_the_cap_is_exact_and_a_refusal_leaves_no_trace(ledger):
     ledger.intent("tiny", "k1", Fraction(3, 2), {})
     with pytest.raises(BudgetError, match=r"left 0\.5"):

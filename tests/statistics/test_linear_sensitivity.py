@@ -20,7 +20,7 @@ from pipeline.statistics.linear_plan import LinearAsk, LinearDomain, LinearPlan
 from pipeline.statistics.linear_sensitivity import BallMoves, Moves, moves, table_moves
 from pipeline.statistics.regression import Window
 from pipeline.statistics.rows import Batch, Quantiser, StreamRows
-from tests.statistics.linear_people import Silent, loss, people, plan_of, points, random_map, script
+from tests.statistics.linear_people import Silent, loss, people, plan_of, points, random_map, rows_of, script
 
 ONE = Fraction(1)
 SMALL = {"value_steps": 64, "weight_steps": 16}
@@ -68,6 +68,50 @@ def test_a_person_in_the_other_half_leaves_this_half_alone():
     first, other = d * (d + 1) // 2 + d, d * (d + 1) // 2 + 2 * d
     assert np.ptp(at[:, first : first + other], axis=0).max() == 0
     assert np.ptp(at[:, first + other :], axis=0).max() > 0
+
+
+@pytest.mark.parametrize("weigh", [True, False])
+def test_people_of_the_second_half_pay_for_the_steps_at_which_they_join_the_first(weigh):
+    """The last step asks nothing of D', so its people enter the regression there: they are the ones who pay most."""
+    H = 20
+    plan = plan_of(random_map(0), LinearAsk(ONE, "paper", "paper", split=True, **SMALL), horizon=H)
+    everyone = [(), *(((s, a, r, n),) * H for s in range(3) for a in range(2) for r in (0.0, 1.0) for n in range(4))]
+
+    def in_second(desk):
+        person = everyone[len(played)]
+        played.append(person)
+        desk.rows = rows_of(person, plan.features, lambda side: side in ("D'", "both"))
+        script(desk, 0, 1, weigh, reach=100.0)
+
+    played = []
+    found, claimed = loss(points(plan, everyone, in_second)), float(true_rho(plan))
+    assert 0.99 * claimed < found <= claimed if weigh else found <= claimed
+
+
+def test_a_window_upside_down_is_refused():
+    for low, high in ((1.0, 0.0), (float("nan"), 1.0), (0.0, float("nan"))):
+        with pytest.raises(ValueError, match="low <= high"):
+            Window(low, high)
+
+
+def test_a_weight_that_is_no_number_stays_within_its_bound():
+    q = Quantiser(64, 0, 64, (0, 64), 0, 16)
+    assert q.weights(np.array([np.nan, np.inf, -np.inf, 0.5])).tolist() == [1, 16, 1, 8]
+
+
+@pytest.mark.parametrize("variant", ["centred", "paper"])
+def test_the_extent_covers_weighted_gram_matrices_and_values_far_from_zero(variant):
+    long = FeatureMap(np.array([[[2**13, 0]]], dtype=np.int64), 2**26, Fraction(1, 2**26))
+    ask = LinearAsk(ONE, variant, value_steps=1, weight_steps=2**20)
+    extent = LinearPlan(LinearDomain("x", "synthetic", 1, 2), ask, long).extent()
+    assert extent.block * 2**20 * 2**26 < 2**53
+    with pytest.raises(OverflowError):
+        LinearPlan(LinearDomain("x", "synthetic", 1, 2**17), ask, long)
+    far = LinearDomain("x", "synthetic", 2, 100, bounds=(1000.0, 1001.0))
+    assert (
+        variant == "centred"
+        or LinearPlan(far, LinearAsk(ONE, variant), feature_map("literal")).extent().target >= 2 * 1001
+    )
 
 
 def _add_remove(features: FeatureMap, episodes: int = 1) -> Moves:
