@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from flows.containment import setting_hash
 from flows.jobs import ingest_job, register_job, run_job
 from flows.planning import plan_job
-from flows.publish import setting_hash
 from flows.recipe import load_recipe
 from flows.shelf import Home
 from pipeline.card import CardError, load_card

@@ -22,7 +22,7 @@ def run(context: typer.Context, recipe: str, as_json: Json = False) -> None:
 
 def summary(result: Mapping[str, Any]) -> list[str]:
     """What a person wants to know of a run, in a few lines."""
-    from reports.format import number
+    from reports.format import interval, number
 
     v, g, b = result["value"], result["guarantee"], result["ledger"]
     promised = "not private (exact counts of simulated data)"
@@ -34,7 +34,9 @@ def summary(result: Mapping[str, Any]) -> list[str]:
     status = "bound" if v["status"] == "bound" else "estimate, not a guarantee"
     lines = [
         f"guarantee   {promised}; claim: {g['claim']}",
-        f"value       {v['lower']:.4g} to {v['upper']:.4g} ({status})",
+        f"value       {interval(v)} ({status})"
+        if v["upper"] is None
+        else f"value       {v['lower']:.4g} to {v['upper']:.4g} ({status})",
         f"budget      spent ρ = {b['spent_rho']:.4g}, left {b['remaining_rho']:.4g}"
         + ("   (replayed: nothing was drawn)" if result["replayed"] else ""),
     ]

@@ -103,13 +103,16 @@ def true_rho(plan: LinearPlan) -> Fraction | None:
     sides: dict[Half, Fraction] = {"D": Fraction(0), "D'": Fraction(0)}
     joint = Fraction(0)
     for h in range(plan.domain.horizon):
-        gram = vectors = Fraction(0)
-        for half in sides:
-            if half == "D'" and (h == plan.domain.horizon - 1 or not plan.ask.variance):
-                continue
+        gram = vectors = alone = Fraction(0)
+        twice = plan.ask.variance and h < plan.domain.horizon - 1
+        halves: tuple[Half, ...] = ("D", "D'") if twice else ("D",)
+        for half in halves:
             rates = _rates(plan, half, _printed_bound(plan, h, half))
-            sides[half] += plan.reach.cost(rates[0], Fraction(0), rates[1])
+            alone = plan.reach.cost(rates[0], Fraction(0), rates[1])
+            sides[half] += alone
             gram, vectors = gram + rates[0], vectors + rates[1]
+        # where nothing is asked of D' its people join the regression
+        sides["D'"] += Fraction(0) if twice else alone
         joint += plan.reach.cost(gram, Fraction(0), vectors)
     return max(sides.values()) if plan.ask.split else joint
 

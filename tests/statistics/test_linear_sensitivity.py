@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from fractions import Fraction
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -195,7 +196,8 @@ def test_a_gram_at_the_papers_noise_costs_two_rho_0_under_replace():
     rho_0 = Fraction(1, 20)
     off = int(1 / (4 * rho_0) * 10**12)  # Z_ij ~ N(0, 1/(4 rho_0)), as Algorithm 2 prints it, in lattice steps
     assert moves(features).cost(Fraction(1, 2 * 2 * off), Fraction(0), Fraction(0)) == 2 * rho_0
-    drawn = np.stack([symmetric_noise(SeededNoise(i), 2, 2 * off, "synthetic") for i in range(20_000)]).astype(float)
+    handle = SimpleNamespace(data_kind="synthetic")
+    drawn = np.stack([symmetric_noise(SeededNoise(i), 2, 2 * off, handle) for i in range(20_000)]).astype(float)
     assert drawn[:, 0, 0].var() == pytest.approx(2 * off, rel=0.05)
     assert drawn[:, 0, 1].var() == pytest.approx(off, rel=0.05)
     shift = np.array([10.0**6, -(10.0**6)])
