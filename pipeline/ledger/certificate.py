@@ -106,7 +106,7 @@ def assumptions(card: Card, looks: Sequence[Entry]) -> list[str]:
 
 JOINT_COMPOSITION = (
     "zCDP: steps add; the tables of one step come from one row a person and are bounded jointly, by the supremum over "
-    "two people's rows, so together they cost less than the sum of what is listed for each"
+    "two people's rows, so together they cost no more than the sum of what is listed for each"
 )
 NOT_COVERED = (
     "what the people as a group have in common: that is what the policy is meant to learn",

@@ -160,7 +160,7 @@ def call_mechanisms(
 ) -> list[Mechanism]:
     """What one call releases, each table with the sensitivity it would have alone."""
     moved, W, d = plan.largest_moves, plan.weight(half), plan.features.dimension
-    rule = "{}, joint with the other sums of the step: the step costs less than their sum"
+    rule = "{}, joint with the other sums of the step: the step costs no more than their sum"
     squares = [W**2 * moved[0], *((W * t.bound) ** 2 * moved[1 if t.signed else 2] for t in targets)]
     variances = (None,) * len(squares) if scales is None else (scales.gram, *scales.targets)
     shapes = [(d, d), *((d,) for _ in targets)]

@@ -27,7 +27,7 @@ def test_a_table_is_taken_as_written_and_no_longer_than_declared():
     table = [[[1, 2], [3, 4]], [[0, 0], [-5, 0]]]
     assert Features(kind="table", table=table).feature_map(2, 2).integers.tolist() == table
     assert Features(kind="table", table=table, square=100).feature_map(2, 2).square == 100
-    with pytest.raises(ValueError, match="square = 24.*25"):
+    with pytest.raises(ValueError, match=r"square = 24.*25"):
         Features(kind="table", table=table, square=24).feature_map(2, 2)
 
 
