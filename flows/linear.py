@@ -86,6 +86,10 @@ def value_facts(card: Card, request: LinearRequest, learnt: LinearLearnt) -> dic
         + ("true of any process, one feature a pair" if one_hot else "declared, not checked"),
         "containment: neither proved nor measured for these constants and this process",
     ]
+    if request.plan.ask.rho is not None:
+        assumes.append(
+            "the width leaves out the noise of the targets: with little budget the lower end can be too high"
+        )
     if upper is None:
         assumes.append("no upper end: asking an adaptive planner for one would be a release of its own")
     return value | {

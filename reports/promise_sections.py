@@ -97,8 +97,8 @@ def mechanisms_section(facts: Facts) -> Section:
     )
     if (joint := (facts.get("joint") or {}).get("rho_exact")) is not None:
         words += (
-            f"Together they cost ρ = {_up(float(Fraction(joint)))}, no more than the sum of the column: the tables of a "
-            "step come from one row a person and are bounded together.",
+            f"Together they cost ρ = {_up(float(Fraction(joint)))}, no more than the sum of the column: "
+            "the tables of a step come from one row a person and are bounded together.",
         )
     return Section(
         "mechanisms", "Mechanisms", words, tables=(table(head, rows, "", "Scale | ρ"),), points=tuple(points)

@@ -1,7 +1,7 @@
 """The joint loss of a linear release, again: from its listed scales and its declared features, without plan or data.
 
 A step's Gram matrix and targets come from one row a person, so they are bounded together and the step costs no
-more than the sum of its tables.  This module is what ``ledger verify`` computes; it knows nothing of how scales were chosen.
+more than the sum of its tables.  This is what ``ledger verify`` computes; it knows nothing of how scales were chosen.
 """
 
 # ruff: noqa: N806  (the letters of the paper)
