@@ -13,6 +13,8 @@ import numpy as np
 from pipeline.card import Card
 from pipeline.mdp.policy import Policy
 
+DECISIONS = "decisions.parquet"
+
 
 def write_json(path: Path, value: Mapping[str, Any]) -> None:
     """Indented JSON with a final newline; a number that is no number is an error, not a ``NaN``."""
@@ -21,6 +23,11 @@ def write_json(path: Path, value: Mapping[str, Any]) -> None:
 
 def write_policy(folder: Path, card: Card, policy: Policy) -> None:
     """``policy.parquet`` (step, state, action, probability of the positive ones) and ``policy.json`` (labels)."""
+    write_json(folder / "policy.json", write_decisions(folder / "policy.parquet", card, policy))
+
+
+def write_decisions(file: Path, card: Card, policy: Policy) -> dict[str, Any]:
+    """Write a policy state by state; returns the labels that ``policy.json`` needs to read it."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -33,9 +40,9 @@ def write_policy(folder: Path, card: Card, policy: Policy) -> None:
             "probability": policy.probabilities[step, state, action],
         }
     )
-    pq.write_table(table, folder / "policy.parquet", compression="zstd")
+    pq.write_table(table, file, compression="zstd")
     d = card.domain
-    facts = {
+    return {
         "schema_version": 1,
         "horizon": d.horizon,
         "states": d.live_states,
@@ -47,15 +54,14 @@ def write_policy(folder: Path, card: Card, policy: Policy) -> None:
         "state_column": d.states.model_dump(mode="json"),
         "abstention": "not enough evidence: keep current practice; the probabilities there are a uniform stand-in",
     }
-    write_json(folder / "policy.json", facts)
 
 
 def read_policy(folder: Path) -> Policy:
-    """The policy that :func:`write_policy` wrote."""
+    """The policy of a run, state by state: that of :func:`write_policy`, or the decisions beside linear weights."""
     import pyarrow.parquet as pq
 
     facts = json.loads((folder / "policy.json").read_text(encoding="utf-8"))
-    rows = pq.read_table(folder / "policy.parquet")
+    rows = pq.read_table(folder / (DECISIONS if facts.get("kind") == "linear" else "policy.parquet"))
     shape = facts["horizon"], len(facts["states"]), len(facts["actions"])
     probabilities, abstains = np.zeros(shape), np.zeros(shape[:2], dtype=bool)
     index = tuple(rows[c].to_numpy() for c in ("step", "state", "action"))

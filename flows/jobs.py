@@ -6,21 +6,23 @@ No job knows Prefect or the screen; what it says goes through ``say``, what it y
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
-from flows.publish import Published, publish_run
+from flows.pages import CountsPages
+from flows.publish import Pages, Published, publish_run
 from flows.setting import Setting, Step, counts_privatizer, ledger_for, newest_snapshot, noise_of, plain_step, setting
 from flows.shelf import Home, find_card
 from pipeline.card import CardError, load_card
-from pipeline.curate import Curated, release_counts
+from pipeline.curate import CountsDrawing, Curated, Drawing, release_drawn
 from pipeline.kept.heads import known_to_ledger, not_lost
 from pipeline.ledger.ledger import open_ledger
 from pipeline.logs.ingest import ingest
 from pipeline.logs.tolerance import check_names
-from pipeline.offline import Learnt, learn
+from pipeline.offline import learn
 from pipeline.privacy.budget import fraction_of
-from pipeline.privacy.noise import NoiseSource
-from pipeline.privacy.release import total_epsilon, total_rho
+from pipeline.privacy.noise import NoiseSource, OsNoise
+from pipeline.privacy.release import Release, total_epsilon, total_rho
 from pipeline.statistics.privatizers import CentralCounts
 
 
@@ -80,14 +82,15 @@ def run_job(
     """The offline job on the latest snapshot: release -> policy -> certificate -> report."""
     s = setting(recipe, home)
     source = noise or noise_of(s)
-    chosen = counts_privatizer(s)
-    chosen.admit(source)
-    _refuse_weaker(s, chosen)
+    work = _linear_work(s) if s.recipe.is_linear else _counts_work(s)
+    work.drawing.admit(source)
     ledger = ledger_for(s.card, home)
     ledger.require(s.card)
     snapshot = newest_snapshot(s.card, home)
-    say(f"releasing counts of snapshot {snapshot.number} of {s.card.name}")
-    curated: Curated = step("release", lambda: release_counts(s.card, snapshot, chosen, ledger, home.store, source))
+    say(f"releasing {work.what} of snapshot {snapshot.number} of {s.card.name}")
+    curated: Curated = step(
+        "release", lambda: release_drawn(s.card, snapshot, work.drawing, ledger, home.store, source)
+    )
     if found := str(curated.recovered):
         say(found)
     if curated.replayed:
@@ -95,10 +98,10 @@ def run_job(
     if curated.stale:
         say("warning: the snapshot's bytes have changed since this release was drawn; the committed release stands")
     say("planning on the release")
-    learnt: Learnt = step("plan", lambda: learn(s.card, s.recipe.settings(), curated.release))
+    learnt = step("plan", lambda: work.learn(curated.release))
     looks = ledger.inspections(s.card.name)
     published: Published = step(
-        "report", lambda: publish_run(s.card, s.recipe, home, snapshot.number, curated, learnt, looks)
+        "report", lambda: publish_run(s.card, s.recipe, home, snapshot.number, curated, work.pages(learnt), looks)
     )
     account = ledger.account(s.card.name)
     out: dict[str, Any] = {
@@ -113,6 +116,44 @@ def run_job(
     if "truth" in published.facts:
         out["truth"] = published.facts["truth"]
     return out
+
+
+@dataclass(frozen=True)
+class Work:
+    """What sets one kind of agent apart: what is drawn, what is learnt from it, and its pages."""
+
+    what: str
+    drawing: Drawing
+    learn: Callable[[Release], Any]
+    pages: Callable[[Any], Pages]
+
+
+def _counts_work(s: Setting) -> Work:
+    chosen = counts_privatizer(s)
+    chosen.admit(OsNoise())
+    _refuse_weaker(s, chosen)
+    settings = s.recipe.settings()
+    return Work(
+        "counts",
+        CountsDrawing(s.card, chosen),
+        lambda release: learn(s.card, settings, release),
+        lambda learnt: CountsPages(s.card, s.recipe, learnt),
+    )
+
+
+def _linear_work(s: Setting) -> Work:
+    from flows.linear import request_of
+    from flows.linear_pages import LinearPages
+    from pipeline.linear.drawing import LinearDrawing
+    from pipeline.linear.learning import learn_linear
+
+    request = request_of(s)
+    return Work(
+        "sums",
+        LinearDrawing(request),
+        lambda release: learn_linear(request, release),
+        lambda learnt: LinearPages(s.card, request, learnt),
+    )
 
 
 def _refuse_weaker(s: Setting, chosen: CentralCounts) -> None:

@@ -8,10 +8,10 @@ from decimal import ROUND_FLOOR, Decimal, localcontext
 from fractions import Fraction
 from typing import Any
 
-from flows.setting import counts_privatizer, ledger_for, setting
+from flows.setting import Setting, counts_privatizer, ledger_for, setting
 from flows.shelf import Home
 from pipeline.card import Card
-from pipeline.curate import run_key
+from pipeline.curate import key_of, run_key
 from pipeline.ledger.certificate import spent_budget
 from pipeline.logs.store import latest
 from pipeline.privacy.budget import up
@@ -26,6 +26,8 @@ from pipeline.statistics.yardstick import BUDGETS, LEVELS, PEOPLE, even_visits, 
 def plan_job(recipe: str, home: Home) -> dict[str, Any]:
     """What a run would spend and what is left; reads no rows and writes nothing but a synthetic registration."""
     s = setting(recipe, home)
+    if s.recipe.is_linear:
+        return _linear_plan(s, home)
     p = counts_privatizer(s)
     p.admit(OsNoise())
     rho = total_rho(p.mechanisms)
@@ -58,6 +60,46 @@ def plan_job(recipe: str, home: Home) -> dict[str, Any]:
         "noise_per_cell": {m.table: m.standard_deviation for m in p.mechanisms},
         "what_if": [] if rho is None else _what_if(s.card, s.recipe.ask()),
         "people_needed": {} if rho is None else _people_needed(s.card, s.recipe.ask()),
+    }
+
+
+def _linear_plan(s: Setting, home: Home) -> dict[str, Any]:
+    """The planned calls of a linear run and what they cost together."""
+    from flows.linear import planned_mechanisms, request_of
+    from pipeline.linear.drawing import LinearDrawing
+
+    request = request_of(s)
+    drawing = LinearDrawing(request)
+    drawing.admit(OsNoise())
+    ledger = ledger_for(s.card, home)
+    ledger.require(s.card)
+    account, rho = ledger.account(s.card.name), request.rho
+    newest = latest(home.store, s.card.name)
+    replays = newest is not None and ledger.committed(s.card.name, key_of(s.card, newest, drawing)) is not None
+    cost = Fraction(0) if replays or rho is None else rho
+    spent = spent_budget((), s.card.budget.delta, rho) if rho is not None else {"rho": None, "epsilon": None}
+    allowed = account.spent + cost <= account.cap
+    left = account.remaining
+    return {
+        "dataset": s.card.name,
+        "recipe": s.recipe.recipe.name,
+        "agent": s.recipe.recipe.agent,
+        "mechanisms": planned_mechanisms(request),
+        "joint": request.joint(),
+        "rho": spent["rho"],
+        "epsilon": spent["epsilon"],
+        "delta": None if rho is None else s.card.budget.delta,
+        "spent_before": float(account.spent),
+        "remaining_after": float(left - cost),
+        "cap_rho": float(account.cap),
+        "delta_of_lineage": account.delta,
+        "epsilon_before": safe_epsilon(up(account.spent), account.delta),
+        "epsilon_after": safe_epsilon(up(account.spent + cost), account.delta),
+        "replays": replays,
+        "allowed": allowed,
+        "fits": None if allowed or left <= 0 else {"rho": _down(float(left))},
+        "what_if": [],
+        "people_needed": {},
     }
 
 

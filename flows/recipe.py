@@ -12,6 +12,7 @@ from pipeline.statistics.calibration import Ask
 from pipeline.toml import CardError, Strict, explain, read_toml
 
 Preset = Literal["paper", "tail", "practical"]
+PRIVATE = ("dp-apvi", "dp-vapvi", "dp-one-shot")
 
 
 class Head(Strict):
@@ -19,7 +20,7 @@ class Head(Strict):
 
     name: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_\-]{0,62}$")]
     card: str
-    agent: Literal["dp-apvi", "apvi"]
+    agent: Literal["dp-apvi", "apvi", "dp-vapvi", "vapvi", "pevi", "dp-one-shot", "one-shot"]
 
 
 class Privacy(Strict):
@@ -39,8 +40,6 @@ class Privacy(Strict):
             raise ValueError("give exactly one of 'rho' and 'epsilon'")
         if self.rho is not None and self.delta is not None:
             raise ValueError("'delta' goes with 'epsilon'; a zCDP budget 'rho' has none")
-        if self.calibration == "paper" and self.release != "two_tables":
-            raise ValueError("calibration = 'paper' needs release = 'two_tables'; the paper prints no other")
         return self
 
 
@@ -52,6 +51,19 @@ class Planner(Strict):
     penalty: Literal["bernstein", "hoeffding"] = "bernstein"
     failure: Annotated[float, Field(gt=0, lt=1)] = 0.1
     seed: int = 0
+
+
+class Linear(Strict):
+    """How a linear agent asks and plans; with an adaptive one all of it is part of the release (privacy.md §0.1-4)."""
+
+    C: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.1
+    D: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0
+    ridge: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 0.01
+    shift: Literal["paper", "edge"] = "edge"
+    targets: Literal["centred", "paper"] = "centred"
+    halves: bool = False
+    steps: Annotated[int, Field(ge=1, le=2**20)] = 1024
+    beta: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = None
 
 
 class Evaluate(Strict):
@@ -67,16 +79,31 @@ class Recipe(Strict):
     recipe: Head
     privacy: Privacy | None = None
     planner: Planner = Planner()
+    linear: Linear | None = None
     evaluate: Evaluate | None = None
     _path: Path = PrivateAttr(default=Path())
 
     @model_validator(mode="after")
     def _agent_and_budget(self) -> Self:
-        if self.recipe.agent == "dp-apvi" and self.privacy is None:
-            raise ValueError("[privacy] is missing; dp-apvi needs a budget, e.g. rho = 1.0")
-        if self.recipe.agent == "apvi" and self.privacy is not None:
-            raise ValueError("[privacy] is given, but apvi is the non-private baseline: use agent = 'dp-apvi'")
+        agent, p = self.recipe.agent, self.privacy
+        if agent in PRIVATE and p is None:
+            raise ValueError(f"[privacy] is missing; {agent} needs a budget, e.g. rho = 1.0")
+        if agent not in PRIVATE and p is not None:
+            private = {"apvi": "dp-apvi", "one-shot": "dp-one-shot"}.get(agent, "dp-vapvi")
+            raise ValueError(f"[privacy] is given, but {agent} is the non-private baseline: use agent = '{private}'")
+        if not self.is_linear:
+            if p is not None and p.calibration == "paper" and p.release != "two_tables":
+                raise ValueError("calibration = 'paper' needs release = 'two_tables'; the paper prints no other")
+            if self.linear is not None:
+                raise ValueError(f"[linear] belongs to linear agents; {agent} has none of it")
+            return self
+        _check_linear(agent, p, self.linear or Linear())
         return self
+
+    @property
+    def is_linear(self) -> bool:
+        """Whether the agent plans on declared features."""
+        return self.recipe.agent not in ("dp-apvi", "apvi")
 
     @property
     def path(self) -> Path:
@@ -91,7 +118,7 @@ class Recipe(Strict):
     def ask(self) -> Ask:
         """The budget as the calibration understands it; apvi asks for none."""
         p = self.privacy
-        if p is None or self.recipe.agent == "apvi":
+        if p is None or self.recipe.agent not in PRIVATE:
             return Ask()
         split = None if p.split is None else {str(table): share for table, share in p.split.items()}
         return Ask(p.rho, p.epsilon, p.delta, p.release, p.calibration, split)
@@ -103,7 +130,24 @@ class Recipe(Strict):
 
     def dump(self) -> dict[str, Any]:
         """Plain values of the recipe, defaults filled in."""
-        return self.model_dump(mode="json")
+        # a table that other agents lack must not rename their runs
+        return self.model_dump(mode="json", exclude=None if self.is_linear else {"linear"})
+
+
+def _check_linear(agent: str, p: Privacy | None, linear: Linear) -> None:
+    """Refuse settings that a linear release does not have."""
+    if p is not None and p.rho is None and not p.delta:
+        raise ValueError(f"[privacy]: {agent} draws Gaussian noise: give 'rho', or 'epsilon' with 'delta'")
+    if p is not None and (p.split, p.sampler) != (None, "opendp"):
+        raise ValueError("[privacy]: 'split' and sampler = 'table' belong to count tables")
+    if p is not None and p.calibration == "paper" and linear.targets != "paper":
+        raise ValueError("[privacy]: calibration = 'paper' needs [linear] targets = 'paper'")
+    if linear.beta is not None and agent != "pevi":
+        raise ValueError(f"[linear]: 'beta' belongs to pevi; {agent} has C")
+    if agent.endswith("one-shot") and (linear.targets, linear.halves) != ("centred", False):
+        raise ValueError(
+            f"[linear]: 'targets' and 'halves' belong to dp-vapvi; {agent} asks once, whatever the targets"
+        )
 
 
 def load_recipe(path: Path) -> Recipe:

@@ -17,6 +17,7 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, PrivateAttr, ValidationError, model_validator
 
 from pipeline.domain import END, OTHER, Domain, Reward
+from pipeline.mdp.declared import Features
 from pipeline.source import Columns, Source, StepColumn, check_layout, constant, step_cells
 from pipeline.toml import CardError, Strict, explain, read_toml
 
@@ -49,6 +50,7 @@ class Card(Strict):
     unit: Unit
     domain: Domain
     reward: Reward
+    features: Features | None = None
     source: Source
     tolerance: dict[str, Annotated[float, Field(ge=0, le=1)]] = Field(default_factory=dict)
     budget: Budget
@@ -71,6 +73,8 @@ class Card(Strict):
             or any(len(row) != len(d.action_labels) for row in self.reward.table)
         ):
             raise ValueError(f"reward.table must be {len(d.live_states)} rows of {len(d.action_labels)} numbers")
+        if self.features is not None:
+            self.features.check(len(d.live_states), len(d.action_labels))
         if d.horizon == 1 and not d.states.ends:
             raise ValueError("domain.states.ends needs a label where the only step leads; e.g. ends = ['end']")
         if self.kind == "real":

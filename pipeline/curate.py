@@ -11,7 +11,9 @@ import secrets
 import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
+from fractions import Fraction
 from pathlib import Path
+from typing import Any, Protocol
 
 from pipeline.card import Card, CardError
 from pipeline.kept.files import Attempt, folder_of, read_attempt, write_attempt
@@ -27,6 +29,8 @@ from pipeline.privacy.noise import NoiseSource, RealDataError
 from pipeline.privacy.release import Release, total_epsilon, total_rho
 from pipeline.privacy.release_file import describe_mechanism, read_release, sha256_file
 from pipeline.statistics.privatizers import CentralCounts
+
+Progress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True)
@@ -47,11 +51,71 @@ class Curated:
     recovered: Recovered
 
 
-def run_key(card: Card, snapshot: Snapshot, privatizer: CentralCounts) -> str:
-    """Hex key of a release: lineage, snapshot *number*, registered domain and mechanism list; no digest of data."""
-    spec = [describe_mechanism(m) for m in privatizer.mechanisms]
-    parts = [card.name, snapshot.number, card.domain_hash(), spec]
+class Drawing(Protocol):
+    """What a curator may release: priced before a row is read, drawn once."""
+
+    @property
+    def exact(self) -> bool:
+        """Whether there is no noise at all: nothing is charged, synthetic data only."""
+        ...
+
+    def admit(self, noise: NoiseSource) -> None:
+        """Refuse, before any row is read, what would not be private on real data."""
+        ...
+
+    def spec(self) -> list[Any]:
+        """What tells this release from any other of the snapshot: plain values, part of the run key."""
+        ...
+
+    def charge(self) -> tuple[Fraction | None, dict[str, Any]]:
+        """Exact rho, and what the INTENT says of it beside the snapshot."""
+        ...
+
+    def draw(self, snapshot: Snapshot, noise: NoiseSource, progress: Progress | None) -> Release:
+        """Read the rows and draw; called once, after the charge is on disk."""
+        ...
+
+
+@dataclass(frozen=True)
+class CountsDrawing:
+    """The count tables of a card."""
+
+    card: Card
+    privatizer: CentralCounts
+
+    @property
+    def exact(self) -> bool:
+        """See :class:`Drawing`."""
+        return self.privatizer.exact
+
+    def admit(self, noise: NoiseSource) -> None:
+        """See :class:`Drawing`."""
+        self.privatizer.admit(noise)
+
+    def spec(self) -> list[Any]:
+        """See :class:`Drawing`: the mechanisms alone, whatever the planner."""
+        return [describe_mechanism(m) for m in self.privatizer.mechanisms]
+
+    def charge(self) -> tuple[Fraction | None, dict[str, Any]]:
+        """See :class:`Drawing`."""
+        mechanisms = self.privatizer.mechanisms
+        pure = total_epsilon(mechanisms)
+        return total_rho(mechanisms), {"mechanisms": self.spec(), "epsilon": None if pure is None else str(pure)}
+
+    def draw(self, snapshot: Snapshot, noise: NoiseSource, progress: Progress | None) -> Release:
+        """See :class:`Drawing`."""
+        return self.privatizer.draw(aggregate(snapshot, self.card, progress), noise)
+
+
+def key_of(card: Card, snapshot: Snapshot, drawing: Drawing) -> str:
+    """Hex key of a release: lineage, snapshot *number*, registered domain and what is drawn; no digest of data."""
+    parts = [card.name, snapshot.number, card.domain_hash(), drawing.spec()]
     return hashlib.sha256(canonical(parts).encode()).hexdigest()
+
+
+def run_key(card: Card, snapshot: Snapshot, privatizer: CentralCounts) -> str:
+    """Hex key of a release of counts."""
+    return key_of(card, snapshot, CountsDrawing(card, privatizer))
 
 
 def release_counts(
@@ -61,9 +125,22 @@ def release_counts(
     ledger: Ledger,
     store: Path,
     noise: NoiseSource,
-    progress: Callable[[int, int], None] | None = None,
+    progress: Progress | None = None,
 ) -> Curated:
-    """Release the counts of a snapshot, or replay the committed release.
+    """Release the counts of a snapshot, or replay the committed release; see :func:`release_drawn`."""
+    return release_drawn(card, snapshot, CountsDrawing(card, privatizer), ledger, store, noise, progress)
+
+
+def release_drawn(
+    card: Card,
+    snapshot: Snapshot,
+    drawing: Drawing,
+    ledger: Ledger,
+    store: Path,
+    noise: NoiseSource,
+    progress: Progress | None = None,
+) -> Curated:
+    """Charge, draw, write and commit a release of a snapshot, or replay the committed one.
 
     Raises
     ------
@@ -77,27 +154,27 @@ def release_counts(
         If the data is real and some table would get no operating-system noise; no row was read.
     """
     ledger.require(card)
-    privatizer.admit(noise)
+    drawing.admit(noise)
     if snapshot.kind != card.kind:
         raise RealDataError(f"{card.name}: the snapshot was ingested as {snapshot.kind}, the card says {card.kind}")
     with one_at_a_time(store / card.name) as place:
         _of_this_card(snapshot, card)
         known_to_ledger(card.name, ledger, store)
         recovered = recover(card.name, ledger, store, place)
-        key = run_key(card, snapshot, privatizer)
-        folder = folder_of(store, card.name, key, exact=privatizer.exact)
-        if privatizer.exact:
-            release = privatizer.draw(aggregate(snapshot, card, progress), noise)
+        key = key_of(card, snapshot, drawing)
+        folder = folder_of(store, card.name, key, exact=drawing.exact)
+        if drawing.exact:
+            release = drawing.draw(snapshot, noise, progress)
             write_attempt(release, folder, Attempt(key, 1, snapshot.data_digest))
             return Curated(release, folder, key, None, None, replayed=False, stale=False, recovered=recovered)
         commit = ledger.committed(card.name, key)
         if commit is not None:
             return _replay(ledger, card, folder, commit, snapshot, recovered)
         holder = Holder(secrets.token_hex(16), place)
-        intent = _charge(card, snapshot, privatizer, ledger, key, holder)
+        intent = _charge(card, snapshot, drawing, ledger, key, holder)
         remember_head(store / card.name, intent)
         with ledger.leased(intent, holder):
-            release = privatizer.draw(aggregate(snapshot, card, progress), noise)
+            release = drawing.draw(snapshot, noise, progress)
             write_attempt(release, folder, Attempt(key, intent.body["attempt"], snapshot.data_digest))
             commit = _commit(ledger, intent, release, folder)
         remember_head(store / card.name, commit)
@@ -112,15 +189,11 @@ def _of_this_card(snapshot: Snapshot, card: Card) -> None:
         raise CardError(f"{card.name}: snapshot {snapshot.number} is gone: purged? Ingest again; nothing was charged")
 
 
-def _charge(
-    card: Card, snapshot: Snapshot, privatizer: CentralCounts, ledger: Ledger, key: str, holder: Holder
-) -> Entry:
-    rho, pure = total_rho(privatizer.mechanisms), total_epsilon(privatizer.mechanisms)
+def _charge(card: Card, snapshot: Snapshot, drawing: Drawing, ledger: Ledger, key: str, holder: Holder) -> Entry:
+    rho, told = drawing.charge()
     if rho is None:
         raise RealDataError(f"{card.name}: some tables have noise and some have none; nothing was read")
-    mechanisms = [describe_mechanism(m) for m in privatizer.mechanisms]
-    body = {"snapshot": snapshot.number, "mechanisms": mechanisms, "epsilon": None if pure is None else str(pure)}
-    return ledger.intent(card.name, key, rho, body, holder=holder)
+    return ledger.intent(card.name, key, rho, {"snapshot": snapshot.number, **told}, holder=holder)
 
 
 def _commit(ledger: Ledger, intent: Entry, release: Release, folder: Path) -> Entry:
@@ -150,7 +223,7 @@ def _replay(
     intent = next(e for e in ledger.entries(card.name) if e.seq == commit.body["intent"])
     told = (release.dataset, release.data_kind, release.noise, release.sampler)
     charged = (card.name, card.kind, commit.body["noise"], commit.body["sampler"])
-    if not fits(release, intent) or told != charged:
+    if not fits(release, intent, commit) or told != charged:
         raise BudgetError(
             f"{card.name}: release.json does not match its ledger entries {intent.seq} and {commit.seq}: edited"
         )

@@ -34,6 +34,10 @@ def constants_section(facts: Facts) -> Section:
         if constants.get(key) is not None
     ]
     words = ("Only the preset “paper” carries the theorem of the paper.",)
+    if constants.get("part_of_the_release"):
+        words += (
+            "They are part of the release: another value of any of them would be a new one, with its own charge.",
+        )
     return Section("constants", "Constants", words, tables=(*tables, table("Setting | ", rows)))
 
 
@@ -86,6 +90,10 @@ def data_section(facts: Facts) -> Section:
         ("Cap per cell", number(data.get("cell_cap"))),
         ("Reward", f"{low} to {high} in units of {number(data['reward_unit'])}, in total at most {number(total)}"),
     ]
+    if found := facts.get("features"):
+        basis = ", in John's position" if found["balanced"] else ""
+        kind = clean(found["kind"]).replace("_", " ")
+        rows.append(("Features", f"{number(found['dimension'])}, declared as {kind}{basis}"))
     if data.get("vetoes"):
         rows.append(("Vetoes", _labels([" / ".join(pair) for pair in data["vetoes"]])))
     return Section("data", "What was declared about the data", tables=(table("Declared | ", rows),))

@@ -16,6 +16,14 @@ Facts = Mapping[str, Any]
 # Beyond this a table is for a program, and the run's folder has one; it also keeps the page under its size.
 MOST_ROWS = 250
 _LABEL = 80
+_COUNTED = (
+    "Evidence: released, hence noisy, count of this action in this state. "
+    "Current practice: its share among the released counts; a dash where they are too few."
+)
+_LINEAR = (
+    "Evidence: 1/φᵀΛ⁻¹φ, how many rows the released Gram matrix holds in the direction of this pair's features, ridge "
+    "and shift included. Current practice: sums of features do not tell it."
+)
 _CUT = "Only the first {} rows are printed; the run's folder holds the whole policy."
 
 
@@ -34,8 +42,7 @@ def policy_section(facts: Facts, view: PolicyView) -> Section:
         words.append(figure.note)
     found = list(runs(view))
     rows = [_row(view, run) for run in found[:MOST_ROWS]]
-    noisy = "Evidence: released, hence noisy, count of this action in this state. "
-    noisy += "Current practice: its share among the released counts; a dash where they are too few."
+    noisy = _LINEAR if facts.get("features") else _COUNTED
     if len(found) > MOST_ROWS:
         noisy += " " + _CUT.format(MOST_ROWS)
     recommended = table(
@@ -95,12 +102,15 @@ def abstention_section(facts: Facts, view: PolicyView) -> Section:
     if not view.abstains.any():
         return Section("abstains", title, ("Nowhere: every state has enough released evidence at every step.",))
     threshold = number(facts["constants"]["threshold"])
+    linear = bool(facts.get("features"))
+    stand_in = "took the planner's own choice" if linear else "chose uniformly among the allowed actions"
+    measure = "evidence" if linear else "released count"
     words = (
         f"In {percent(facts['policy']['abstain_share'])} of the cells the policy abstains "
         "(not enough evidence: keep current practice). "
         "It says nothing there about which action is better; "
-        "its value is computed as if it chose uniformly among the allowed actions.",
-        f"An action counts as seen in a state where its released count is above {threshold}.",
+        f"its value is computed as if it {stand_in}.",
+        f"An action counts as seen in a state where its {measure} is above {threshold}.",
     )
     where: dict[int, list[str]] = {}
     for run in runs(view):
@@ -111,8 +121,7 @@ def abstention_section(facts: Facts, view: PolicyView) -> Section:
         (_label(view.state_labels[s]), ", ".join(found), span(visits[:, s].min(), visits[:, s].max()))
         for s, found in where.items()
     ]
-    head = "State | Steps without a recommendation | Released count, all actions"
+    column = "Evidence, all actions" if linear else "Released count, all actions"
+    head = f"State | Steps without a recommendation | {column}"
     caption = _CUT.format(MOST_ROWS) if len(rows) > MOST_ROWS else ""
-    return Section(
-        "abstains", title, words, tables=(table(head, rows[:MOST_ROWS], caption, "Released count, all actions"),)
-    )
+    return Section("abstains", title, words, tables=(table(head, rows[:MOST_ROWS], caption, column),))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from fractions import Fraction
 from typing import Any
 
 from reports.format import clean, loss, number
@@ -94,6 +95,11 @@ def mechanisms_section(facts: Facts) -> Section:
     words = (
         "Everything on this page is computed from these releases and from declared constants; nothing else was read.",
     )
+    if (joint := (facts.get("joint") or {}).get("rho_exact")) is not None:
+        words += (
+            f"Together they cost ρ = {_up(float(Fraction(joint)))}, no more than the sum of the column: "
+            "the tables of a step come from one row a person and are bounded together.",
+        )
     return Section(
         "mechanisms", "Mechanisms", words, tables=(table(head, rows, "", "Scale | ρ"),), points=tuple(points)
     )

@@ -35,8 +35,10 @@ def value_section(facts: Facts) -> Section:
     if data["markov"] == "aggregated":
         words.append(BINNED)
     if data["kind"] != "synthetic":
+        released = "sums" if facts.get("features") else "counts"
         words.append(
-            "All of it is computed from the released noisy counts. How the policy does in use has not been observed."
+            f"All of it is computed from the released noisy {released}. How the policy does in use has not been "
+            "observed."
         )
     rows: list[tuple[str, ...]] = [
         ("Lower end", number(value["lower"], toward="down")),

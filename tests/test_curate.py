@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from flows.containment import setting_hash
 from flows.jobs import ingest_job, register_job, run_job
 from flows.planning import plan_job
-from flows.publish import setting_hash
 from flows.recipe import load_recipe
 from flows.retention import purge_job
 from flows.setting import counts_privatizer, ledger_for, newest_snapshot, setting

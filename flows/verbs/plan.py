@@ -23,12 +23,17 @@ def plan(context: typer.Context, recipe: str, as_json: Json = False) -> None:
     lines = [f"{r['recipe']} on {r['dataset']} ({r['agent']})"]
     for m in r["mechanisms"]:
         cost = "no noise" if m["rho"] is None else f"ρ = {m['rho']:.4g}"
+        if "table" not in m:
+            scale = "adaptive scale" if m["adaptive"] else "fixed scale"
+            lines.append(f"  {m['name']:14} {', '.join(m['tables']):44} {scale}  {cost}")
+            continue
         lines.append(
             f"  {m['table']:6} {m['name']:17} {m['cells']:>8,} cells"
             f"  sensitivity {m['sensitivity']:.4g}  scale {m['scale']:.4g}  {cost}"
         )
     if r["rho"] is not None:
-        lines.append(f"total ρ = {up(r['rho'])}, ε = {up(r['epsilon'])} at δ = {r['delta']:g}")
+        sum_of = "together" if "joint" in r else "total"
+        lines.append(f"{sum_of} ρ = {up(r['rho'])}, ε = {up(r['epsilon'])} at δ = {r['delta']:g}")
     if r["replays"]:
         lines.append("committed already on the latest snapshot: a run replays it and spends nothing")
     left = (
@@ -50,7 +55,8 @@ def _still_fits(fits: Mapping[str, float] | None) -> str:
     if fits is None:
         return "nothing fits any more: a larger cap is a decision of its own (`reticent register --amend`)"
     asked = f"epsilon = {fits['epsilon']:g}" if "epsilon" in fits else f"rho = {fits['rho']:g}"
-    return f"what still fits: {asked} (visits = {fits['ratio']:.3g} × noise)"
+    ratio = f" (visits = {fits['ratio']:.3g} × noise)" if "ratio" in fits else ""
+    return f"what still fits: {asked}{ratio}"
 
 
 def _grid(r: Mapping[str, Any]) -> list[str]:

@@ -34,7 +34,7 @@ def summary(result: Mapping[str, Any]) -> list[str]:
     status = "bound" if v["status"] == "bound" else "estimate, not a guarantee"
     lines = [
         f"guarantee   {promised}; claim: {g['claim']}",
-        f"value       {number(v['lower'], toward='down')} to {number(v['upper'], toward='up')} ({status}){_empty(v)}",
+        f"value       {_interval(v)} ({status}){_empty(v)}",
         f"budget      spent ρ = {number(b['spent_rho'], toward='up')}, left {number(b['remaining_rho'], toward='down')}"
         + ("   (replayed: nothing was drawn)" if result["replayed"] else ""),
     ]
@@ -46,7 +46,18 @@ def summary(result: Mapping[str, Any]) -> list[str]:
     return [*lines, f"report      {result['report']}"]
 
 
+def _interval(value: Mapping[str, Any]) -> str:
+    """Rounded outward; at least the lower end where no upper one is given."""
+    from reports.format import interval, number
+
+    if value["upper"] is None:
+        return interval(value)
+    return f"{number(value['lower'], toward='down')} to {number(value['upper'], toward='up')}"
+
+
 def _empty(value: Mapping[str, Any]) -> str:
     """An interval that holds every possible value says nothing, and the line says so."""
+    if value["upper"] is None:
+        return ""
     full = value["lower"] <= value["lower_trivial"] and value["upper"] >= value["upper_trivial"]
     return ": all that is possible, so this run says nothing about the value" if full else ""

@@ -123,7 +123,8 @@ def ridge(gram: Array, gram_sd: float, horizon: int, c: LinearConstants) -> Ridg
 class Backup:
     """Q̂ and V̂ of one step as functions of integer features: weights, width and clip.
 
-    ``multiplier`` is C √d (or PEVI's β); calling it with ``(..., A, d)`` gives the floored greedy value ``(...)``.
+    ``multiplier`` is C √d (or PEVI's β); calling it with ``(..., A, d)`` gives the floored greedy value ``(...)`` over
+    the ``allowed (M, A)`` actions; where some are vetoed it is called with all M states of the finite map.
     """
 
     w: Array
@@ -135,6 +136,7 @@ class Backup:
     unit: float
     lattice: int
     sign: int = -1
+    allowed: NDArray[np.bool_] | None = None
 
     def q(self, features: Array) -> tuple[Array, Array]:
         """Unclipped and clipped Q̂ ``(..., A)`` (003 Algorithm 2, lines 11-13)."""
@@ -145,7 +147,15 @@ class Backup:
 
     def __call__(self, features: Array) -> Array:
         """V̂ ``(...)`` on the lattice (line 14)."""
-        return floored(self.q(features)[1].max(-1), self.lattice)
+        clipped = self.q(features)[1]
+        if self.allowed is not None:
+            clipped = np.where(self.allowed, clipped, -np.inf)
+        return floored(clipped.max(-1), self.lattice)
+
+    def evidence(self, features: Array) -> Array:
+        """What the Gram matrix holds of each direction ``(...)``, ridge and shift included: 1 / φᵀΛ̃⁻¹φ, in rows."""
+        phi = features * self.unit
+        return 1 / np.maximum(((phi @ self.inverse) * phi).sum(-1), 1e-12)
 
 
 def backup_of(s: PrivateRegression, h: int, task: LinearTask, c: LinearConstants, multiplier: float) -> Backup:
@@ -153,7 +163,8 @@ def backup_of(s: PrivateRegression, h: int, task: LinearTask, c: LinearConstants
     Lambda = ridge(s.gram, s.gram_sd, task.horizon, c)
     clip = task.value_range(h)
     w = Lambda.solve(s.targets[0])
-    return Backup(w, Lambda.inverse(), s.offset, multiplier, c.D / task.episodes, clip, task.unit, task.lattice)
+    constant, unit = c.D / task.episodes, task.unit
+    return Backup(w, Lambda.inverse(), s.offset, multiplier, constant, clip, unit, task.lattice, allowed=task.allowed)
 
 
 @dataclass(frozen=True)

@@ -66,7 +66,8 @@ def optimal_upper(released: OneShot, task: LinearTask, c: LinearConstants) -> Ar
     """Upper value ``(H+1, S)`` of the best policy: the recursion with + Γ and a maximum."""
     V = np.zeros((task.horizon + 1, task.reference.shape[0]))
     for h in reversed(range(task.horizon)):
-        V[h] = _clipped(released, task, c, h, V[h + 1], +1).max(axis=1)
+        Q = _clipped(released, task, c, h, V[h + 1], +1)
+        V[h] = (Q if task.allowed is None else np.where(task.allowed, Q, -np.inf)).max(axis=1)
     return V
 
 

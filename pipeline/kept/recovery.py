@@ -14,7 +14,7 @@ from pipeline.ledger.account import commit_of
 from pipeline.ledger.chain import BudgetError, Entry, canonical
 from pipeline.ledger.ledger import Ledger
 from pipeline.privacy.release import Release
-from pipeline.privacy.release_file import describe_mechanism, read_release, sha256_file
+from pipeline.privacy.release_file import describe, describe_mechanism, read_release, sha256_file
 
 
 @dataclass(frozen=True)
@@ -65,19 +65,28 @@ def recover(lineage: str, ledger: Ledger, store: Path, place: str) -> Recovered:
 
 
 def commit_facts(release: Release, folder: Path) -> dict[str, Any]:
-    """What a COMMIT says of a release on disk."""
+    """What a COMMIT says of a release on disk; with scales that followed earlier answers, those that were used."""
+    used = {} if release.joint is None else {"mechanisms": [describe_mechanism(m) for m in release.mechanisms]}
     return {
         "release_sha256": sha256_file(folder / "release.parquet"),
         "noise": release.noise,
         "sampler": release.sampler,
+        **used,
     }
 
 
-def fits(release: Release, intent: Entry) -> bool:
-    """Whether a release is described as it was charged: mechanisms, and the claim that every ledger entry makes."""
+def fits(release: Release, intent: Entry, commit: Entry | None = None) -> bool:
+    """Whether a release is described as it was charged; adaptive scales, as they were committed."""
     if (release.relation, release.trust_model) != ("replace", "central"):
         return False
-    return json.loads(canonical([describe_mechanism(m) for m in release.mechanisms])) == intent.body["mechanisms"]
+    told = json.loads(canonical(describe(release)))
+    if told.get("joint") != intent.body.get("joint"):
+        return False
+    charged = intent.body.get("mechanisms") or (commit.body["mechanisms"] if commit is not None else None)
+    if charged is not None:
+        return told["mechanisms"] == charged
+    planned = {table for call in intent.body["planned_calls"] for table in call["tables"]}
+    return {m.table for m in release.mechanisms} <= planned
 
 
 def _described(folder: Path, intent: Entry) -> Release:

@@ -17,13 +17,18 @@ from pipeline.ledger.inspection import inspection_sentences
 from pipeline.privacy.budget import down, up
 from pipeline.privacy.losses import safe_epsilon
 from pipeline.privacy.release import Mechanism, Release, total_delta_slack, total_epsilon, total_rho
+from pipeline.privacy.release_file import describe_joint
 
 
-def spent_budget(mechanisms: Sequence[Mechanism], delta: float) -> dict[str, Any]:
+def spent_budget(mechanisms: Sequence[Mechanism], delta: float, joint: Fraction | None = None) -> dict[str, Any]:
     """``rho``, ``epsilon``, ``delta`` and ``pure`` of a list of mechanisms, rounded up; nulls where there is no noise.
 
-    What a sampler adds to delta is taken from the ``delta`` of the conversion, so that ``delta`` holds in all.
+    What a sampler adds to delta is taken from the ``delta`` of the conversion, so that ``delta`` holds in all.  Where
+    the tables were bounded jointly, ``joint`` is what they cost together.
     """
+    if joint is not None:
+        left = down(Fraction(delta) - total_delta_slack(tuple(mechanisms)))
+        return {"rho": up(joint), "epsilon": safe_epsilon(up(joint), left), "delta": delta, "pure": False}
     rho, pure = total_rho(tuple(mechanisms)), total_epsilon(tuple(mechanisms))
     if rho is None:
         return {"rho": None, "epsilon": None, "delta": None, "pure": False}
@@ -43,7 +48,7 @@ def unit_sentence(card: Card) -> str:
 
 def guarantee(card: Card, release: Release, calibration: str, asked: Mapping[str, Any]) -> dict[str, Any]:
     """The guarantee of one release, in numbers and in one plain sentence."""
-    cost = spent_budget(release.mechanisms, card.budget.delta)
+    cost = spent_budget(release.mechanisms, card.budget.delta, release.joint_rho)
     synthetic = card.kind == "synthetic"
     return {
         "sentence": _sentence(card, release, cost),
@@ -101,6 +106,10 @@ def assumptions(card: Card, looks: Sequence[Entry]) -> list[str]:
     return found + inspection_sentences(card, looks)
 
 
+JOINT_COMPOSITION = (
+    "zCDP: steps add; the tables of one step come from one row a person and are bounded jointly, by the supremum over "
+    "two people's rows, so together they cost no more than the sum of what is listed for each"
+)
 NOT_COVERED = (
     "what the people as a group have in common: that is what the policy is meant to learn",
     "people whose records depend on each other (households, contagion)",
@@ -176,14 +185,16 @@ def certificate(
     looks
         The lineage's INSPECT entries.
     """
-    rho = total_rho(release.mechanisms)
+    rho = release.rho
+    joint = {} if release.joint is None else {"joint": describe_joint(release)}
     return {
         "schema_version": 1,
         "dataset": card.name,
         "guarantee": dict(promise),
         "rho_exact": None if rho is None else str(rho),
         "mechanisms": [dict(m) for m in mechanisms],
-        "composition": "zCDP: rhos add; pure losses add as epsilons",
+        **joint,
+        "composition": JOINT_COMPOSITION if joint else "zCDP: rhos add; pure losses add as epsilons",
         "implementation": implementation(release),
         "data": stewardship(card),
         "assumptions": assumptions(card, looks),

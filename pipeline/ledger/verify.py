@@ -15,6 +15,7 @@ from pipeline.ledger.certificate import spent_budget
 from pipeline.ledger.chain import Entry, canonical
 from pipeline.privacy.release import total_rho
 from pipeline.privacy.release_file import mechanism_from, sha256_file
+from pipeline.statistics.joint_loss import declared_map, features_digest, joint_loss
 
 SCHEMA_FILE = Path(__file__).with_name("certificate.schema.json")
 
@@ -48,6 +49,11 @@ def verify_run(folder: Path, entries: Sequence[Entry] | None = None) -> list[Che
     if checks[0].ok:
         checks += [
             _guarded("the loss, recomputed from the listed mechanisms", lambda: _loss(proof)),
+            *(
+                [_guarded("the joint loss, recomputed from scales and features", lambda: _joint(folder, proof))]
+                if "joint" in proof
+                else []
+            ),
             _guarded("release.json lists the same mechanisms", lambda: _same_mechanisms(folder, proof)),
             _guarded("the report states the same guarantee", lambda: _same_guarantee(folder, proof)),
             *(
@@ -99,10 +105,14 @@ def _against_schema(proof: Mapping[str, Any]) -> Check:
 
 def _loss(proof: Mapping[str, Any]) -> str | None:
     mechanisms = tuple(mechanism_from(m) for m in proof["mechanisms"])
-    rho, stated = total_rho(mechanisms), proof["guarantee"]
+    alone, stated = total_rho(mechanisms), proof["guarantee"]
+    joint = proof["joint"]["rho_exact"] if "joint" in proof else None
+    if joint is not None and (alone is None or Fraction(joint) > alone):
+        return f"together the mechanisms are said to cost rho = {joint}, more than the sum of their costs"
+    rho = alone if joint is None else Fraction(joint)
     if (None if rho is None else str(rho)) != proof["rho_exact"]:
         return f"the mechanisms cost rho = {rho}, the certificate says {proof['rho_exact']}"
-    cost = spent_budget(mechanisms, stated["delta"] or 0.5)
+    cost = spent_budget(mechanisms, stated["delta"] or 0.5, None if joint is None else rho)
     for key in ("rho", "epsilon", "pure"):
         if not _equal(cost[key], stated[key]):
             return f"{key} is {cost[key]}, the certificate says {stated[key]}"
@@ -110,6 +120,21 @@ def _loss(proof: Mapping[str, Any]) -> str | None:
         if listed["rho_exact"] != (None if m.rho is None else str(m.rho)) or listed["name"] != m.name:
             return f"table {m.table}: listed cost or name differs from its sensitivity and scale"
     return None
+
+
+def _joint(folder: Path, proof: Mapping[str, Any]) -> str | None:
+    """The features that the policy uses are those that were charged for, and the scales cost no more than was said."""
+    facts, features = proof["joint"], declared_map(_read(folder, "policy.json")["features"])
+    if features_digest(features) != facts["features_sha256"]:
+        return "policy.json declares other features than the release was charged for"
+    if facts["rho_exact"] is None:
+        return None
+    try:
+        cost = joint_loss(tuple(mechanism_from(m) for m in proof["mechanisms"]), facts, features)
+    except ValueError as e:
+        return str(e)
+    stated = Fraction(facts["rho_exact"])
+    return None if cost <= stated else f"together they cost rho = {float(cost):.6g}, stated is {float(stated):.6g}"
 
 
 def _equal(ours: Any, stated: Any) -> bool:
@@ -124,6 +149,8 @@ def _same_mechanisms(folder: Path, proof: Mapping[str, Any]) -> str | None:
     if described["mechanisms"] != proof["mechanisms"]:
         return "they differ"
     stated = proof["guarantee"]
+    if described.get("joint") != proof.get("joint"):
+        return "the joint cost differs"
     differ = [k for k in ("noise", "sampler", "data_kind", "relation") if described[k] != stated[k]]
     return f"{', '.join(differ)} differ" if differ else None
 
@@ -170,8 +197,12 @@ def _charged(proof: Mapping[str, Any], commit: Entry, intent: Entry | None) -> s
         return "its COMMIT names another release"
     if intent is None or intent.kind != "INTENT":
         return "its INTENT is missing"
-    if json.loads(canonical(proof["mechanisms"])) != intent.body["mechanisms"]:
-        return f"entry {intent.seq} lists other mechanisms"
+    if intent.body.get("joint") != proof.get("joint"):
+        return f"entry {intent.seq} was charged on other terms"
+    # scales that followed earlier answers were not known before: the COMMIT lists those that were used
+    listed = intent if "mechanisms" in intent.body else commit
+    if json.loads(canonical(proof["mechanisms"])) != listed.body["mechanisms"]:
+        return f"entry {listed.seq} lists other mechanisms"
     charged = Fraction(intent.body["rho"])
     return None if charged == Fraction(proof["rho_exact"]) else f"entry {intent.seq} charged {float(charged):.6g}"
 

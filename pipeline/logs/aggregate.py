@@ -119,7 +119,7 @@ def _places(card: Card) -> list[pl.Expr]:
     visit = pl.col("state").cast(width) * actions + pl.col("action")
     step = pl.col("step").cast(width) if per_step else (pl.col("step") == 0).cast(width)
     unknown = successors - 1
-    place = (step * (live * actions) + visit) * successors + _successor(card).fill_null(unknown)
+    place = (step * (live * actions) + visit) * successors + successor(card).fill_null(unknown)
     places = [place.cast(pl.Int64).alias("place")]
     if card.reward.kind == "estimate":
         cell = step * (live * actions) + visit if per_step else visit
@@ -129,7 +129,7 @@ def _places(card: Card) -> list[pl.Expr]:
     return places
 
 
-def _successor(card: Card) -> pl.Expr:
+def successor(card: Card) -> pl.Expr:
     """A terminated row counts as a transition to an end, whatever live state was logged behind it (design §5.2)."""
     logged, end = pl.col("next_state"), default_end(card)
     if end is None:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -117,6 +118,8 @@ class Release:
         ``os`` | ``seeded`` | ``none``; only ``os`` is private.
     joint_rho
         Cost of all tables together where it was bounded jointly; None: the sum of their costs.
+    joint
+        What the joint bound rests on besides the list of mechanisms: plain values, written into ``release.json``.
     """
 
     dataset: str
@@ -129,6 +132,7 @@ class Release:
     trust_model: str = "central"
     relation: str = "replace"
     joint_rho: Fraction | None = None
+    joint: Mapping[str, Any] | None = None
 
     def __post_init__(self) -> None:
         if self.data_kind == "real" and self.noise != "os":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -15,29 +16,47 @@ from numpy.typing import NDArray
 
 from pipeline.privacy.release import Mechanism, Release
 
-_AXES = {
+_COUNTS = {
     "n_0": ("state",),
     "n_sa": ("step", "state", "action"),
     "n_sas": ("step", "state", "action", "next_state"),
     "r_sa": ("step", "state", "action"),
 }
+_SUMS = {"gram": ("row", "col"), "target": ("row",), "target_squared": ("row",)}
+# an adaptive regression releases a table a step and half of the people: gram_D_3 is gram_D of step 3
+_CALL = re.compile(r"(?P<label>(?P<kind>gram|target|target_squared)_D'?)_(?P<step>\d+)")
+_INDEX = ("step", "state", "action", "next_state")
 
 
 def write_release(release: Release, folder: Path) -> str:
     """Write both files into an existing folder and return the sha256 of ``release.parquet``."""
-    pieces: list[pa.Table] = []
-    for m in release.mechanisms:
-        table = release.tables[m.table]
-        index = dict(zip(_AXES[m.table], np.indices(table.shape, dtype=np.int32).reshape(table.ndim, -1), strict=True))
-        columns: dict[str, Any] = {"table": pa.array([m.table] * table.size, pa.string())}
-        for axis in ("step", "state", "action", "next_state"):
-            columns[axis] = pa.array(index[axis]) if axis in index else pa.nulls(table.size, pa.int32())
-        columns["value"] = pa.array(table.reshape(-1))
-        pieces.append(pa.table(columns))
+    index = _INDEX if all(m.table in _COUNTS for m in release.mechanisms) else (*_INDEX, "row", "col")
     path = folder / "release.parquet"
+    pieces = [_columns(m.table, release.tables[m.table], index) for m in release.mechanisms]
     pq.write_table(pa.concat_tables(pieces), path, compression="zstd")
     (folder / "release.json").write_text(json.dumps(describe(release), indent=2, ensure_ascii=False) + "\n")
     return sha256_file(path)
+
+
+def _columns(name: str, table: NDArray[np.int64], index: tuple[str, ...]) -> pa.Table:
+    label, step, axes = _place(name, table.ndim)
+    where = dict(zip(axes, np.indices(table.shape, dtype=np.int32).reshape(table.ndim, -1), strict=True))
+    if step is not None:
+        where["step"] = np.full(table.size, step, dtype=np.int32)
+    columns: dict[str, Any] = {"table": pa.array([label] * table.size, pa.string())}
+    for axis in index:
+        columns[axis] = pa.array(where[axis]) if axis in where else pa.nulls(table.size, pa.int32())
+    return pa.table(columns | {"value": pa.array(table.reshape(-1))})
+
+
+def _place(name: str, axes: int) -> tuple[str, int | None, tuple[str, ...]]:
+    """Label of a table in the file, its step where each step is a table of its own, and its axes."""
+    if name in _COUNTS:
+        return name, None, _COUNTS[name]
+    if (call := _CALL.fullmatch(name)) is not None:
+        return call["label"], int(call["step"]), _SUMS[call["kind"]]
+    # released once for all steps: (H, d, d), or (H, successors and rewards, d)
+    return name, None, ("step", "row", "col")[:axes]
 
 
 def read_release(folder: Path) -> Release:
@@ -54,11 +73,22 @@ def read_release(folder: Path) -> Release:
         mechanisms = tuple(mechanism_from(m) for m in facts["mechanisms"])
         name = rows["table"].to_numpy(zero_copy_only=False)
         value: NDArray[np.int64] = rows["value"].to_numpy()
-        tables = {m.table: value[name == m.table].reshape(m.shape) for m in mechanisms}
+        step: NDArray[Any] = rows["step"].to_numpy(zero_copy_only=False)
+        tables: dict[str, NDArray[np.int64]] = {}
+        for m in mechanisms:
+            label, at, _ = _place(m.table, len(m.shape))
+            found = name == label if at is None else (name == label) & (step == at)
+            tables[m.table] = value[found].reshape(m.shape)
+        joint = facts.get("joint")
     except (OSError, KeyError, ValueError, pa.ArrowInvalid) as e:
         raise ValueError(f"{folder} holds no readable release ({type(e).__name__})") from e
     keys = ("dataset", "data_kind", "dynamics", "noise", "sampler", "trust_model", "relation")
-    return Release(mechanisms=mechanisms, tables=tables, **{k: facts[k] for k in keys})
+    told: dict[str, Any] = {k: facts[k] for k in keys}
+    if joint is not None:
+        rho = joint["rho_exact"]
+        rest = {k: v for k, v in joint.items() if k != "rho_exact"}
+        told |= {"joint_rho": None if rho is None else Fraction(rho), "joint": rest}
+    return Release(mechanisms=mechanisms, tables=tables, **told)
 
 
 def describe(release: Release) -> dict[str, Any]:
@@ -73,7 +103,14 @@ def describe(release: Release) -> dict[str, Any]:
         "noise": release.noise,
         "sampler": release.sampler,
         "mechanisms": [describe_mechanism(m) for m in release.mechanisms],
+        **({} if release.joint is None else {"joint": describe_joint(release)}),
     }
+
+
+def describe_joint(release: Release) -> dict[str, Any]:
+    """The joint cost of a release, exact, and what it rests on."""
+    rho = release.joint_rho
+    return {"rho_exact": None if rho is None else str(rho), **(release.joint or {})}
 
 
 def describe_mechanism(m: Mechanism) -> dict[str, Any]:

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from pipeline.privacy.noise import DataHandle, NoiseSource, RealDataError
 from pipeline.privacy.release import Mechanism, Release
+from pipeline.statistics.joint_loss import joint_facts
 from pipeline.statistics.linear_calibration import Scales, Target, call_scales, targets_of, true_rho
 from pipeline.statistics.linear_plan import Half, LinearPlan
 from pipeline.statistics.regression import DeskClosedError, PrivateRegression, Value, Weight, Window
@@ -100,88 +101,98 @@ class RegressionDesk:
         self._done.append((h, half))
 
     def _answer(self, h: int, half: Half, value: Value, window: Window, weight: Weight | None) -> PrivateRegression:
-        plan, quantiser, bound = self.plan, *self._quantiser(h, half, window)
+        plan, (quantiser, bound) = self.plan, call_window(self.plan, h, half, window)
         alone = half == "D" and (h, "D'") not in self._done
         side: Side = "both" if not plan.ask.split or alone else half
         gram, sums = self.rows.sums(h, side, value, quantiser, weight, plan.extent())
         W = plan.weight(half)
         if weight is None:
             gram, sums = gram * W, sums * W
-        scales = None
+        targets, scales = targets_of(plan, half, bound), None
         if plan.ask.rho is not None:
-            targets = targets_of(plan, half, bound)
             scales = call_scales(plan, h, half, targets, whole=alone)
-            gram, sums = self._noisy(h, half, gram, sums, scales, targets)
-        q, unit2, powers = plan.ask.value_steps, float(plan.features.unit_squared), (2, 1) if half == "D'" else (1,)
-        steps = [plan.features.unit / (W * q**p) for p in powers]
-        return PrivateRegression(
-            gram=gram.astype(np.float64) * (unit2 / W),
-            targets=sums.astype(np.float64) * np.array(steps)[:, None],
-            offset=quantiser.offset / q,
-            bound=bound / q,
-            gram_sd=math.sqrt(scales.gram / 2) * unit2 / W if scales else 0.0,
-            target_sd=tuple(math.sqrt(v) * s for v, s in zip(scales.targets, steps, strict=True))
-            if scales
-            else (0.0,) * len(powers),
-        )
-
-    def _quantiser(self, h: int, half: Half, window: Window) -> tuple[Quantiser, int]:
-        """Integer window of the call, its centre and the bound on its targets; wider than declared is cut."""
-        q, domain = self.plan.ask.value_steps, self.plan.domain
-        low, high = (math.floor(v * q + 1e-9) for v in domain.value_range(h + 1))
-        if self.plan.centred:
-            low, high = (min(max(math.floor(v * q + 1e-9), low), high) for v in (window.low, window.high))
-        reward = None if half == "D'" else (math.floor(domain.bounds[0] * q), math.floor(domain.bounds[1] * q + 1e-9))
-        least, most = low + (reward[0] if reward else 0), high + (reward[1] if reward else 0)
-        offset = (least + most) // 2 if self.plan.centred else 0
-        bound = max(most - offset, offset - least, 1)
-        return Quantiser(q, low, high, reward, offset, self.plan.ask.weight_steps), bound
-
-    def _noisy(
-        self, h: int, half: Half, gram: Integers, sums: Integers, scales: Scales, targets: tuple[Target, ...]
-    ) -> tuple[Integers, Integers]:
-        d, moved = self.plan.features.dimension, self.plan.largest_moves
-        gram = gram + symmetric_noise(self.noise, d, scales.gram, self.rows)
-        drawn = [self.noise.gaussian(d, v, self.rows) for v in scales.targets]
-        sums = sums + np.stack(drawn)
-        self.spent += scales.rho
-        W = self.plan.weight(half)
-        names = ("target_squared", "target") if half == "D'" else ("target",)
-        rule = "{}, joint with the other sums of the step: the step costs less than their sum"
-        self._record(
-            f"gram_{half}_{h}",
-            gram,
-            scales.gram,
-            W**2 * moved[0],
-            rule.format("svec: half the variance off the diagonal"),
-        )
-        for name, table, v, t in zip(names, sums, scales.targets, targets, strict=True):
-            square = (W * t.bound) ** 2 * moved[1 if t.signed else 2]
-            self._record(f"{name}_{half}_{h}", table, v, square, rule.format("targets at their bound"))
-        return gram, sums
-
-    def _record(self, name: str, table: Integers, variance: int, square: int, rule: str) -> None:
-        l1 = math.isqrt(square * table.size) + 1
-        self._mechanisms.append(Mechanism(name, table.shape, "lattice steps", square, l1, rule, variance=variance))
-        self._tables[name] = table
+            gram = gram + symmetric_noise(self.noise, plan.features.dimension, scales.gram, self.rows)
+            drawn = [self.noise.gaussian(plan.features.dimension, v, self.rows) for v in scales.targets]
+            sums = sums + np.stack(drawn)
+            self.spent += scales.rho
+        for m, table in zip(call_mechanisms(plan, h, half, targets, scales), (gram, *sums), strict=True):
+            self._mechanisms.append(m)
+            self._tables[m.table] = table
+        return answered(plan, half, quantiser.offset, bound, gram, sums, scales)
 
     def release(self) -> Release:
-        """All that left the desk so far, at the joint cost of its calls.
-
-        Raises
-        ------
-        ValueError
-            If the plan draws no noise: an exact desk releases nothing.
-        """
-        if self.plan.ask.rho is None:
-            raise ValueError("an exact desk releases nothing")
+        """All that left the desk so far, at the joint cost of its calls; without noise it is marked so (simulation)."""
+        exact = self.plan.ask.rho is None
         return Release(
             dataset=self.plan.domain.name,
             data_kind=self.plan.domain.kind,
             dynamics="per_step",
             mechanisms=tuple(self._mechanisms),
             tables=self._tables,
-            noise=self.noise.name,
-            sampler=self.noise.sampler,
+            noise="none" if exact else self.noise.name,
+            sampler="none: exact sums, simulation, not private" if exact else self.noise.sampler,
             joint_rho=true_rho(self.plan),
+            joint=joint_facts(self.plan),
         )
+
+
+def call_window(plan: LinearPlan, h: int, half: Half, window: Window) -> tuple[Quantiser, int]:
+    """Integer window of a call with its centre, and the bound on its targets; wider than declared is cut."""
+    q, domain = plan.ask.value_steps, plan.domain
+    low, high = (math.floor(v * q + 1e-9) for v in domain.value_range(h + 1))
+    if plan.centred:
+        low, high = (min(max(math.floor(v * q + 1e-9), low), high) for v in (window.low, window.high))
+    reward = None if half == "D'" else plan.reward_steps
+    least, most = low + (reward[0] if reward else 0), high + (reward[1] if reward else 0)
+    offset = (least + most) // 2 if plan.centred else 0
+    bound = max(most - offset, offset - least, 1)
+    return Quantiser(q, low, high, reward, offset, plan.ask.weight_steps), bound
+
+
+def call_tables(h: int, half: Half) -> tuple[str, ...]:
+    """Names of what one call releases: the Gram matrix, then its targets."""
+    names = ("gram", "target_squared", "target") if half == "D'" else ("gram", "target")
+    return tuple(f"{name}_{half}_{h}" for name in names)
+
+
+def call_mechanisms(
+    plan: LinearPlan, h: int, half: Half, targets: tuple[Target, ...], scales: Scales | None
+) -> list[Mechanism]:
+    """What one call releases, each table with the sensitivity it would have alone."""
+    moved, W, d = plan.largest_moves, plan.weight(half), plan.features.dimension
+    rule = "{}, joint with the other sums of the step: the step costs no more than their sum"
+    squares = [W**2 * moved[0], *((W * t.bound) ** 2 * moved[1 if t.signed else 2] for t in targets)]
+    variances = (None,) * len(squares) if scales is None else (scales.gram, *scales.targets)
+    shapes = [(d, d), *((d,) for _ in targets)]
+    rules = ["svec: half the variance off the diagonal", *("targets at their bound" for _ in targets)]
+    return [
+        Mechanism(
+            name,
+            shape,
+            "lattice steps",
+            square,
+            math.isqrt(square * math.prod(shape)) + 1,
+            rule.format(words),
+            variance=v,
+        )
+        for name, shape, square, words, v in zip(call_tables(h, half), shapes, squares, rules, variances, strict=True)
+    ]
+
+
+def answered(
+    plan: LinearPlan, half: Half, offset: int, bound: int, gram: Integers, sums: Integers, scales: Scales | None
+) -> PrivateRegression:
+    """Noisy integers of one call in real units."""
+    W, q = plan.weight(half), plan.ask.value_steps
+    unit2, powers = float(plan.features.unit_squared), (2, 1) if half == "D'" else (1,)
+    steps = [plan.features.unit / (W * q**p) for p in powers]
+    return PrivateRegression(
+        gram=gram.astype(np.float64) * (unit2 / W),
+        targets=sums.astype(np.float64) * np.array(steps)[:, None],
+        offset=offset / q,
+        bound=bound / q,
+        gram_sd=math.sqrt(scales.gram / 2) * unit2 / W if scales else 0.0,
+        target_sd=tuple(math.sqrt(v) * s for v, s in zip(scales.targets, steps, strict=True))
+        if scales
+        else (0.0,) * len(powers),
+    )

@@ -6,6 +6,7 @@ from; the scales of later calls are adaptive (they follow earlier *noisy* answer
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
@@ -17,6 +18,9 @@ from pipeline.statistics.linear_sensitivity import BallMoves, Reach, largest, mo
 
 Variant = Literal["paper", "centred", "one_shot"]
 Half = Literal["D", "D'"]
+
+# weight of the one-shot reward column against a successor's: measured on Appendix F, 1 is worse
+_REWARD_WEIGHT = 3
 
 
 @dataclass(frozen=True)
@@ -129,6 +133,19 @@ class LinearPlan:
     def weight(self, half: Half) -> int:
         """W of a half's sums: only the regression after a variance step is weighted."""
         return self.ask.weight_steps if half == "D" and self.ask.variance else 1
+
+    @property
+    def reward_steps(self) -> tuple[int, int]:
+        """Least and largest reward of a step on the lattice."""
+        low, high = self.domain.bounds
+        return math.floor(low * self.ask.value_steps), math.floor(high * self.ask.value_steps + 1e-9)
+
+    @property
+    def one_shot_steps(self) -> tuple[int, int]:
+        """Integers of a row of the one-shot table: at its successor, and the largest of its reward."""
+        least, most = self.reward_steps
+        # rewards are summed in half steps round the middle, so that both ends are equally far
+        return round(2 * self.ask.value_steps / _REWARD_WEIGHT), most - least
 
     @property
     def centred(self) -> bool:

@@ -6,6 +6,8 @@ sums, upper values and the values of other policies cost nothing more.  The pric
 of successors, ``||V - c||_2`` instead of ``max |V - c|``: good for few states.
 """
 
+# ruff: noqa: N806  (the letters of the paper)
+
 from __future__ import annotations
 
 import math
@@ -19,19 +21,17 @@ from pipeline.privacy.noise import NoiseSource, RealDataError
 from pipeline.privacy.release import Mechanism, Release
 from pipeline.statistics.desk import symmetric_noise
 from pipeline.statistics.gram import counted_sums
-from pipeline.statistics.linear_calibration import one_shot_scales
+from pipeline.statistics.joint_loss import joint_facts
+from pipeline.statistics.linear_calibration import Scales, one_shot_scales
 from pipeline.statistics.linear_plan import LinearPlan
 from pipeline.statistics.linear_sensitivity import largest, table_moves
 from pipeline.statistics.regression import OneShot
-from pipeline.statistics.rows import CountRows
+from pipeline.statistics.rows import CountRows, TalliedRows
 
 Integers = NDArray[np.int64]
 
-# weight of the reward column against a successor's: measured on Appendix F, 1 is worse
-_REWARD_WEIGHT = 3
 
-
-def release_one_shot(plan: LinearPlan, rows: CountRows, noise: NoiseSource) -> OneShot:
+def release_one_shot(plan: LinearPlan, rows: CountRows | TalliedRows, noise: NoiseSource) -> OneShot:
     """Draw the release, or the exact statistics where the plan has no budget (simulation only).
 
     Raises
@@ -46,56 +46,75 @@ def release_one_shot(plan: LinearPlan, rows: CountRows, noise: NoiseSource) -> O
         )
     if not isinstance(plan.features, FeatureMap) or plan.ask.variant != "one_shot":
         raise ValueError("a one-shot release needs a finite feature map and variant 'one_shot'")
-    q, (low, high) = plan.ask.value_steps, plan.domain.bounds
-    least, most = math.floor(low * q), math.floor(high * q + 1e-9)
-    # rewards are summed in half steps round the middle, so that both ends are equally far
-    reward, tag = most - least, round(2 * q / _REWARD_WEIGHT)
+    q, (least, most) = plan.ask.value_steps, plan.reward_steps
+    tag, _ = plan.one_shot_steps
     gram, table = _sums(rows, tag, least, most, q)
-    scales = None if plan.ask.rho is None else one_shot_scales(plan, tag, reward)
-    mechanisms: list[Mechanism] = []
+    scales = None if plan.ask.rho is None else _scales(plan)
     if scales is not None:
-        reach = table_moves(plan.features, tag, reward, plan.domain.episodes)
         drawn = [symmetric_noise(noise, plan.features.dimension, scales.gram, rows) for _ in gram]
         gram = gram + np.stack(drawn)
         table = table + noise.gaussian(table.size, scales.targets[0], rows).reshape(table.shape)
-        for name, at, v, i in (("gram", gram, scales.gram, 0), ("target", table, scales.targets[0], 1)):
-            square = plan.domain.horizon * largest(reach, i)
-            rule = "every step at its worst pair, joint with the other table"
-            mechanisms.append(
-                Mechanism(name, at.shape, "lattice steps", square, math.isqrt(square * at.size) + 1, rule, variance=v)
-            )
-    release = None
-    if scales is not None:
-        release = Release(
-            dataset=plan.domain.name,
-            data_kind=rows.data_kind,
-            dynamics="per_step",
-            mechanisms=tuple(mechanisms),
-            tables={"gram": gram, "target": table},
-            noise=noise.name,
-            sampler=noise.sampler,
-            joint_rho=Fraction(plan.domain.horizon) * scales.rho,
-        )
-    unit = plan.features.unit
-    sd = math.sqrt(scales.targets[0]) if scales else 0.0
+    release = Release(
+        dataset=plan.domain.name,
+        data_kind=rows.data_kind,
+        dynamics="per_step",
+        mechanisms=one_shot_mechanisms(plan, table.shape[1]),
+        tables={"gram": gram, "target": table},
+        noise="none" if scales is None else noise.name,
+        sampler="none: exact sums, simulation, not private" if scales is None else noise.sampler,
+        joint_rho=None if scales is None else one_shot_rho(plan),
+        joint=joint_facts(plan),
+    )
+    return released_statistics(plan, release)
+
+
+def _scales(plan: LinearPlan) -> Scales:
+    return one_shot_scales(plan, *plan.one_shot_steps)
+
+
+def one_shot_rho(plan: LinearPlan) -> Fraction:
+    """Exact joint cost of both tables: nothing adapts, so it is known before a row is read."""
+    return Fraction(plan.domain.horizon) * _scales(plan).rho
+
+
+def one_shot_mechanisms(plan: LinearPlan, columns: int) -> tuple[Mechanism, ...]:
+    """Both tables; ``columns``: successors and the reward."""
+    if not isinstance(plan.features, FeatureMap):
+        raise ValueError("a one-shot release needs a finite feature map")
+    H, d, exact = plan.domain.horizon, plan.features.dimension, plan.ask.rho is None
+    reach = table_moves(plan.features, *plan.one_shot_steps, plan.domain.episodes)
+    variances = (None, None) if exact else (_scales(plan).gram, _scales(plan).targets[0])
+    rule = "every step at its worst pair, joint with the other table"
+    found: list[Mechanism] = []
+    for i, (name, shape) in enumerate((("gram", (H, d, d)), ("target", (H, columns, d)))):
+        square = H * largest(reach, i)
+        l1 = math.isqrt(square * math.prod(shape)) + 1
+        found.append(Mechanism(name, shape, "lattice steps", square, l1, rule, variance=variances[i]))
+    return tuple(found)
+
+
+def released_statistics(plan: LinearPlan, release: Release) -> OneShot:
+    """Statistics in real units from the integers of a release."""
+    q, (least, most), (tag, _) = plan.ask.value_steps, plan.reward_steps, plan.one_shot_steps
+    gram, table, unit = release.tables["gram"], release.tables["target"], plan.features.unit
+    sds = {m.table: 0.0 if m.variance is None else math.sqrt(m.variance) for m in release.mechanisms}
     return OneShot(
         gram=(gram * unit**2).astype(np.float64),
         successors=(table[:, :-1] * (unit / tag)).astype(np.float64),
         rewards=(table[:, -1] * (unit / (2 * q))).astype(np.float64),
         middle=(least + most) / (2 * q),
-        gram_sd=math.sqrt(scales.gram / 2) * unit**2 if scales else 0.0,
-        successor_sd=sd * unit / tag,
-        reward_sd=sd * unit / (2 * q),
+        gram_sd=sds["gram"] / math.sqrt(2) * unit**2,
+        successor_sd=sds["target"] * unit / tag,
+        reward_sd=sds["target"] * unit / (2 * q),
         release=release,
     )
 
 
-def _sums(rows: CountRows, tag: int, least: int, most: int, q: int) -> tuple[Integers, Integers]:
+def _sums(rows: CountRows | TalliedRows, tag: int, least: int, most: int, q: int) -> tuple[Integers, Integers]:
     """Exact Gram matrices ``(H, d, d)`` and tables ``(H, S' + 1, d)``."""
     f = rows.features.integers.reshape(-1, rows.features.dimension)
-    n = rows.visits["both"]
-    r = np.clip(np.floor(rows.rewards * q + 1e-9), least, most).astype(np.int64)
-    y = (2 * r - least - most) * n.sum(-1)
+    n, r = rows.totals(least, most, q)
+    y = 2 * r - (least + most) * n.sum(-1)
     x = np.concatenate([tag * n, y[..., None]], axis=-1).reshape(len(n), len(f), -1)
     each = [counted_sums(f, n_h.sum(-1).reshape(-1), x_h.T) for n_h, x_h in zip(n, x, strict=True)]
     return np.stack([g for g, _ in each]), np.stack([t for _, t in each])

@@ -4,8 +4,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Literal, Protocol
 
 import numpy as np
@@ -104,6 +105,70 @@ class CountRows:
         t = (quantiser.targets(y) * n).sum(-1).reshape(-1, S * A)
         w = None if weight is None else quantiser.weights(weight(real)).reshape(-1)
         return counted_sums(self.features.integers.reshape(-1, d), n.sum(-1).reshape(-1), t, w)
+
+    def totals(self, least: int, most: int, lattice: int) -> tuple[Integers, Integers]:
+        """Everybody's visits ``(H, S, A, S')`` and summed reward integers ``(H, S, A)``."""
+        n = self.visits["both"]
+        r = np.clip(np.floor(self.rewards * lattice + 1e-9), least, most).astype(np.int64)
+        return n, r * n.sum(-1)
+
+
+@dataclass(frozen=True)
+class Tallies:
+    """What rows over declared states and actions add up to.
+
+    Parameters
+    ----------
+    visits
+        ``(H, S, A, S')``; S' is S, or S + 1 where the last is the END.
+    rewards
+        ``(H, S, A)``: each reward clipped and floored on the lattice, then summed.
+    first
+        ``(S,)``: first states.
+    """
+
+    visits: Integers
+    rewards: Integers
+    first: Integers
+
+
+@dataclass(frozen=True)
+class TalliedRows:
+    """Rows of a log over declared states: read once, at the first call, and only their sums are kept.
+
+    ``tally`` gives D and D', or ``both`` where nothing is split; rewards may differ from row to row.
+    """
+
+    features: FeatureMap
+    tally: Callable[[], Mapping[Side, Tallies]]
+    data_kind: str
+
+    @cached_property
+    def tallies(self) -> Mapping[Side, Tallies]:
+        """The sums of each side, ``both`` included."""
+        found = dict(self.tally())
+        if "both" not in found:
+            one, two = found["D"], found["D'"]
+            found["both"] = Tallies(one.visits + two.visits, one.rewards + two.rewards, one.first + two.first)
+        return found
+
+    def sums(
+        self, h: int, side: Side, value: Value, quantiser: Quantiser, weight: Weight | None, extent: Extent
+    ) -> tuple[Integers, Integers]:
+        """See :class:`Rows`."""
+        t, (S, A, d) = self.tallies[side], self.features.integers.shape
+        n, real = t.visits[h], self.features.integers.astype(np.float64)
+        y = quantiser.values(np.append(value(real), 0.0)[: n.shape[-1]]) - quantiser.offset
+        targets = np.einsum("kt,sat->ksa", quantiser.targets(y), n)
+        if quantiser.reward is not None:
+            targets = targets + t.rewards[h]
+        w = None if weight is None else quantiser.weights(weight(real)).reshape(-1)
+        f = self.features.integers.reshape(-1, d)
+        return counted_sums(f, n.sum(-1).reshape(-1), targets.reshape(-1, S * A), w)
+
+    def totals(self, least: int, most: int, lattice: int) -> tuple[Integers, Integers]:
+        """See :class:`CountRows`; the rewards were put on the lattice when they were read."""
+        return self.tallies["both"].visits, self.tallies["both"].rewards
 
 
 @dataclass(frozen=True)

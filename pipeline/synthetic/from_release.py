@@ -56,6 +56,8 @@ def read_run(folder: Path) -> ReleasedRun:
         certified = proof["sha256"]["release"]
     except (OSError, KeyError, ValueError) as e:
         raise CardError(f"{folder}: not a run's folder ({type(e).__name__}); name one that `run` wrote") from None
+    if "n_sas" not in release.tables:
+        raise CardError(f"{folder}: a linear run releases sums of features, no counts; name a run of dp-apvi")
     if sha256_file(folder / "release.parquet") != certified:
         raise CardError(f"{folder}: release.parquet is not the one its certificate names: it was edited")
     return run

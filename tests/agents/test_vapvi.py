@@ -81,7 +81,6 @@ def test_dp_vapvi_with_zero_noise_is_vapvi_to_the_bit(variant, monkeypatch):
 
     exact = planned(LinearAsk(None, variant), wide_world())
     monkeypatch.setattr(desk_module, "call_scales", lambda *a, **k: Scales(0, (0,) * len(a[3]), Fraction(0)))
-    monkeypatch.setattr(RegressionDesk, "_record", lambda *a: None)
     plan, rows = setting(LinearAsk(Fraction(1), variant), wide_world())
     desk = RegressionDesk(plan, rows, Zeros(0))
     noisy = vapvi(desk, linear_task(plan), C, np.random.default_rng(0), centred=variant != "paper")

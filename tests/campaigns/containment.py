@@ -10,7 +10,7 @@ import csv
 import sys
 from pathlib import Path
 
-from flows.publish import setting_key
+from flows.containment import setting_key
 from flows.recipe import load_recipe
 from flows.shelf import find_recipe
 from tests.campaigns.draws import SHELF, draws, shelf_card, world_of

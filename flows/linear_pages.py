@@ -1,0 +1,67 @@
+"""What a run's folder says of a linear policy: its weights, and the same policy state by state."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from flows.folder import DECISIONS, write_decisions, write_json
+from flows.linear import planner_facts, policy_columns, policy_facts, value_facts
+from pipeline.card import Card
+from pipeline.linear.learning import LinearLearnt
+from pipeline.linear.request import LinearRequest
+from pipeline.mdp.policy import Policy
+
+_STAND_IN = (
+    "not enough evidence: keep current practice; the probabilities there are the planner's own choice, so that the "
+    "policy can be evaluated"
+)
+
+
+@dataclass(frozen=True)
+class LinearPages:
+    """See :class:`~flows.publish.Pages`."""
+
+    card: Card
+    request: LinearRequest
+    learnt: LinearLearnt
+
+    @property
+    def policy(self) -> Policy:
+        """See :class:`~flows.publish.Pages`."""
+        return self.learnt.policy
+
+    @property
+    def tied(self) -> np.ndarray:
+        """See :class:`~flows.publish.Pages`."""
+        return self.learnt.result.tied
+
+    def write(self, folder: Path) -> tuple[str, ...]:
+        """See :class:`~flows.publish.Pages`: the decisions have a digest of their own."""
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        columns = policy_columns(self.request, self.learnt)
+        pq.write_table(pa.table(dict(columns)), folder / "policy.parquet", compression="zstd")
+        labels = write_decisions(folder / DECISIONS, self.card, self.policy)
+        write_json(folder / "policy.json", labels | {"abstention": _STAND_IN} | policy_facts(self.request, self.learnt))
+        return ("policy", "decisions")
+
+    def learnt_facts(self) -> dict[str, Any]:
+        """See :class:`~flows.publish.Pages`."""
+        return {
+            "constants": planner_facts(self.request, self.learnt),
+            "value": value_facts(self.card, self.request, self.learnt),
+            "model_baselines": self.learnt.baselines,
+        }
+
+    def checked_facts(self) -> Mapping[str, Any]:
+        """See :class:`~flows.publish.Pages`: what the release cost jointly, and the feature map in words."""
+        map_, rho = self.card.features, self.request.rho
+        assert map_ is not None
+        words = {"kind": map_.kind, "dimension": self.request.plan.features.dimension, "balanced": map_.balanced}
+        return {"joint": {"rho_exact": None if rho is None else str(rho)}, "features": words}

@@ -1,0 +1,78 @@
+"""What a run's folder says of a policy learnt from counts."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from flows.containment import containment, setting_key
+from flows.folder import write_policy
+from flows.recipe import Recipe
+from pipeline.card import Card
+from pipeline.mdp.policy import Policy
+from pipeline.offline import Learnt, planner_facts
+from reports.facts import measured, proved, value_facts
+
+
+@dataclass(frozen=True)
+class CountsPages:
+    """See :class:`~flows.publish.Pages`."""
+
+    card: Card
+    recipe: Recipe
+    learnt: Learnt
+
+    @property
+    def policy(self) -> Policy:
+        """See :class:`~flows.publish.Pages`."""
+        return self.learnt.plan.policy
+
+    @property
+    def tied(self) -> np.ndarray:
+        """See :class:`~flows.publish.Pages`."""
+        return self.learnt.plan.tied
+
+    def write(self, folder: Path) -> tuple[str, ...]:
+        """See :class:`~flows.publish.Pages`."""
+        write_policy(folder, self.card, self.policy)
+        return ("policy",)
+
+    def learnt_facts(self) -> dict[str, Any]:
+        """See :class:`~flows.publish.Pages`."""
+        settings = self.recipe.settings()
+        return {
+            "constants": planner_facts(self.learnt, settings),
+            "value": value_facts(
+                self.card,
+                self.learnt.value,
+                is_proved=proved(self.card, settings, self.recipe.ask()),
+                row=measured(containment(self.card), setting_key(self.card, self.recipe)),
+            ),
+            "model_baselines": self.learnt.baselines,
+        }
+
+    def checked_facts(self) -> Mapping[str, Any]:
+        """See :class:`~flows.publish.Pages`: the certificate of the consistency step."""
+        found = self.learnt.consistency
+        return {
+            "consistency": {
+                "solver": found.solver,
+                "cells": sum(found.cells.values()),
+                "certified": sum(found.certified.values()),
+                "cases": {
+                    case: {"cells": found.cells[case], "certified": found.certified[case]} for case in found.cells
+                },
+                "largest_relative_difference": decade_above(found.largest_relative_difference),
+                "tolerance": found.tolerance,
+            }
+        }
+
+
+def decade_above(difference: float) -> float:
+    """The next power of ten, at least 1e-12: which cells were drawn must not change a page of the same release."""
+    return max(1e-12, 10.0 ** math.ceil(math.log10(difference))) if difference > 0 else 1e-12

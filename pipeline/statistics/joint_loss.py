@@ -1,0 +1,125 @@
+"""The joint loss of a linear release, again: from its listed scales and its declared features, without plan or data.
+
+A step's Gram matrix and targets come from one row a person, so they are bounded together and the step costs no
+more than the sum of its tables.  This is what ``ledger verify`` computes; it knows nothing of how scales were chosen.
+"""
+
+# ruff: noqa: N806  (the letters of the paper)
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Mapping, Sequence
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+
+from pipeline.mdp.features import FeatureMap
+from pipeline.privacy.release import Mechanism
+from pipeline.statistics.linear_plan import LinearPlan
+from pipeline.statistics.linear_sensitivity import Reach, largest, moves, table_moves
+
+_CALL = re.compile(r"(?P<kind>gram|target|target_squared)_(?P<half>D'?)_(?P<step>\d+)")
+
+
+def features_digest(features: FeatureMap) -> str:
+    """Sha256 of the integers of a map, row by row, with their shape and bound."""
+    head = f"{features.integers.shape} {features.square} ".encode()
+    return hashlib.sha256(head + features.integers.astype("<i8").tobytes()).hexdigest()
+
+
+def joint_facts(plan: LinearPlan) -> dict[str, Any]:
+    """What the bound rests on besides the mechanisms: plain values for ``release.json`` and the ledger."""
+    ask, f = plan.ask, plan.features
+    facts: dict[str, Any] = {
+        "rule": "supremum over two people's rows of all tables of a step together",
+        "variant": ask.variant,
+        "split": ask.split,
+        "horizon": plan.domain.horizon,
+        "episodes": plan.domain.episodes,
+        "square": f.square,
+        "weights": {"D": plan.weight("D"), "D'": plan.weight("D'")},
+        "features_sha256": features_digest(f) if isinstance(f, FeatureMap) else None,
+    }
+    if ask.variant == "one_shot":
+        tag, reward = plan.one_shot_steps
+        facts |= {"tag": tag, "reward": reward}
+    return facts
+
+
+def joint_loss(mechanisms: Sequence[Mechanism], facts: Mapping[str, Any], features: FeatureMap) -> Fraction:
+    """Exact zCDP cost of a linear release to one person, from what the release lists.
+
+    Parameters
+    ----------
+    facts
+        Of :func:`joint_facts`.
+    features
+        The declared map; its digest is in ``facts``.
+
+    Raises
+    ------
+    ValueError
+        If a table has no noise, is none of a linear release, or lists a sensitivity that the features contradict.
+    """
+    m, H = facts["episodes"], facts["horizon"]
+    cost = {x.table: x.rho for x in mechanisms}
+    if any(rho is None for rho in cost.values()):
+        raise ValueError("a table has no noise")
+    rhos = {name: rho for name, rho in cost.items() if rho is not None}
+    start = rhos.pop("n_0", Fraction(0))
+    if facts["variant"] == "one_shot":
+        reach: Reach = table_moves(features, facts["tag"], facts["reward"], m)
+        for x in mechanisms:
+            if x.table in ("gram", "target"):
+                _check_square(x, H * largest(reach, int(x.table == "target")))
+        gram, table = (rhos.pop(name) / (H * largest(reach, i)) for i, name in enumerate(("gram", "target")))
+        steps = H * reach.cost(gram, table, Fraction(0))
+    else:
+        steps = _calls(mechanisms, rhos, facts, moves(features, m))
+        rhos = {}
+    if rhos:
+        raise ValueError(f"tables of no linear release: {sorted(rhos)}")
+    return start + steps
+
+
+def _check_square(m: Mechanism, square: int) -> None:
+    if m.l2_squared != square:
+        raise ValueError(f"table {m.table}: squared sensitivity {m.l2_squared}, by the declared features {square}")
+
+
+def _calls(
+    mechanisms: Sequence[Mechanism], rhos: Mapping[str, Fraction], facts: Mapping[str, Any], reach: Reach
+) -> Fraction:
+    """Steps add; a person of D' is in its calls and in every regression that stood alone, one of D in all of D."""
+    unit = [largest(reach, i) for i in range(3)]
+    listed = {m.table: m for m in mechanisms}
+    signed = facts["variant"] == "centred"
+    rates: dict[tuple[int, str], list[Fraction]] = {}
+    for name, rho in rhos.items():
+        call = _CALL.fullmatch(name)
+        if call is None:
+            raise ValueError(f"table of no linear release: {name}")
+        if call["kind"] == "gram":
+            _check_square(listed[name], facts["weights"][call["half"]] ** 2 * unit[0])
+        which = 0 if call["kind"] == "gram" else 1 if call["kind"] == "target" and signed else 2
+        rates.setdefault((int(call["step"]), call["half"]), [Fraction(0)] * 3)[which] += rho / unit[which]
+    total = {"D": Fraction(0), "D'": Fraction(0)}
+    for step in {h for h, _ in rates}:
+        halves = {half: found for (h, half), found in rates.items() if h == step}
+        if not facts["split"]:
+            together = [sum(parts, Fraction(0)) for parts in zip(*halves.values(), strict=True)]
+            total["D"] += reach.cost(*together)
+            continue
+        each = {half: reach.cost(*found) for half, found in halves.items()}
+        total["D"] += each.get("D", Fraction(0))
+        total["D'"] += each.get("D'", each.get("D", Fraction(0)))
+    return max(total.values())
+
+
+def declared_map(told: Mapping[str, Any]) -> FeatureMap:
+    """The map that ``policy.json`` declares."""
+    integers = np.array(told["integers"], dtype=np.int64)
+    return FeatureMap(integers, int(told["square"]), Fraction(told["unit_squared"]))

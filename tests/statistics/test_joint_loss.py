@@ -1,0 +1,89 @@
+"""What an auditor recomputes from scales and features: it agrees with the charge, and catches every cheaper story."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+from pipeline.agents.linear_backup import LinearConstants, linear_task
+from pipeline.agents.vapvi import vapvi
+from pipeline.environments.linear_003 import in_halves, linear_003
+from pipeline.privacy.noise import SeededNoise
+from pipeline.statistics.desk import RegressionDesk
+from pipeline.statistics.joint_loss import declared_map, features_digest, joint_loss
+from pipeline.statistics.linear_calibration import true_rho
+from pipeline.statistics.linear_plan import LinearAsk, LinearDomain, LinearPlan
+from pipeline.statistics.one_shot import release_one_shot
+from pipeline.statistics.rows import CountRows
+
+ASKS = {
+    "centred": LinearAsk(Fraction(1)),
+    "halves": LinearAsk(Fraction(1), split=True),
+    "paper's targets": LinearAsk(Fraction(1), "paper"),
+    "paper's noise": LinearAsk(Fraction(1), "paper", "paper"),
+    "paper's noise in halves": LinearAsk(Fraction(1), "paper", "paper", split=True),
+    "no variance step": LinearAsk(Fraction(1), variance=False),
+    "one-shot": LinearAsk(Fraction(1), "one_shot"),
+}
+
+
+def released(ask: LinearAsk, episodes: int = 1):
+    w = linear_003(0)
+    plan = LinearPlan(LinearDomain("003", "synthetic", 20, 400, episodes=episodes), ask, w.features)
+    both = w.counts(400, np.random.default_rng(0))
+    visits = in_halves(both, np.random.default_rng(1)) if ask.split else {"both": both}
+    rows = CountRows(w.features, visits, w.mdp.rewards)
+    if ask.variant == "one_shot":
+        return plan, release_one_shot(plan, rows, SeededNoise(0)).release
+    desk = RegressionDesk(plan, rows, SeededNoise(0))
+    c, rng = LinearConstants(), np.random.default_rng(0)
+    vapvi(desk, linear_task(plan), c, rng, centred=plan.centred)
+    return plan, desk.release()
+
+
+@pytest.mark.parametrize("name", ASKS)
+@pytest.mark.parametrize("episodes", [1, 3])
+def test_the_recomputed_loss_is_the_charge_up_to_the_rounding_of_scales(name, episodes):
+    plan, release = released(ASKS[name], episodes)
+    found = joint_loss(release.mechanisms, release.joint, plan.features)
+    assert found <= release.joint_rho <= true_rho(plan)
+    assert float(found) == pytest.approx(float(release.joint_rho), rel=1e-4)
+    assert release.joint_rho < sum(m.rho for m in release.mechanisms)
+
+
+@pytest.mark.parametrize("name", ["centred", "halves", "one-shot"])
+def test_half_the_variance_of_any_table_costs_more_than_was_charged(name):
+    plan, release = released(ASKS[name])
+    for i, m in enumerate(release.mechanisms):
+        cheap = list(release.mechanisms)
+        cheap[i] = replace(m, variance=m.variance // 2)
+        assert joint_loss(cheap, release.joint, plan.features) > release.joint_rho
+
+
+@pytest.mark.parametrize("name", ["centred", "one-shot"])
+def test_a_sensitivity_that_the_features_contradict_is_refused(name):
+    plan, release = released(ASKS[name])
+    first, *rest = release.mechanisms
+    with pytest.raises(ValueError, match="by the declared features"):
+        joint_loss([replace(first, l2_squared=first.l2_squared // 2), *rest], release.joint, plan.features)
+    with pytest.raises(ValueError, match="by the declared features"):
+        joint_loss(release.mechanisms, dict(release.joint) | {"episodes": 3}, plan.features)
+
+
+def test_a_digest_tells_maps_apart_and_a_map_reads_back():
+    f = linear_003(0).features
+    told = {"integers": f.integers.tolist(), "square": f.square, "unit_squared": str(f.unit_squared)}
+    assert features_digest(declared_map(told)) == features_digest(f)
+    other = f.integers.copy()
+    other[0, 0, 0] -= 1
+    assert features_digest(replace(f, integers=other)) != features_digest(f)
+
+
+def test_tables_of_something_else_are_refused():
+    plan, release = released(ASKS["centred"])
+    for wrong in (replace(release.mechanisms[0], table="n_sas"), replace(release.mechanisms[0], variance=None)):
+        with pytest.raises(ValueError, match=r"no linear release|no noise"):
+            joint_loss([wrong, *release.mechanisms[1:]], release.joint, plan.features)
