@@ -106,6 +106,9 @@ def test_a_ledger_made_anew_is_refused_by_register_and_run(people):
     folder, home = people
     run_job(str(folder / "private.toml"), home)
     (folder / "ledger.db").unlink()
+    with pytest.raises(BudgetError, match="gone, but this store has seen"):
+        register_job(str(folder), home)
+    open_ledger(folder / "ledger.db", create=True)
     with pytest.raises(BudgetError, match="lacks entry"):
         register_job(str(folder), home)
 

@@ -50,7 +50,9 @@ def test_the_recomputed_loss_is_the_charge_up_to_the_rounding_of_scales(name, ep
     plan, release = released(ASKS[name], episodes)
     found = joint_loss(release.mechanisms, release.joint, plan.features)
     assert found <= release.joint_rho <= true_rho(plan)
-    assert float(found) == pytest.approx(float(release.joint_rho), rel=1e-4)
+    # the paper's halves are charged as if D' might be skipped at any step, which costs its people a little more
+    slack = 2e-3 if "halves" in name and "paper" in name else 1e-4
+    assert float(found) == pytest.approx(float(release.joint_rho), rel=slack)
     assert release.joint_rho < sum(m.rho for m in release.mechanisms)
 
 
