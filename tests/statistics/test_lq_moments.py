@@ -1,0 +1,273 @@
+"""Private LQ moments: nobody moves the sums further than claimed, and the claim is met; broken twins are caught."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from fractions import Fraction
+from itertools import product
+
+import numpy as np
+import pytest
+
+import pipeline.statistics.lq_moments as lq_module
+from pipeline.privacy.noise import OsNoise, RealDataError, SeededNoise
+from pipeline.privacy.release import total_rho
+from pipeline.statistics.lq_moments import (
+    Episodes,
+    SimulatedRows,
+    lattice_rows,
+    lq_mechanisms,
+    lq_sums,
+    release_lq_moments,
+)
+from pipeline.statistics.lq_plan import LqAsk, LqDomain, LqPlan
+
+ONE = Fraction(1)
+Point = np.ndarray
+
+
+def plan_of(n: int = 1, d: int = 1, horizon: int = 2, steps: int = 64, rho: Fraction | None = ONE, **domain) -> LqPlan:
+    return LqPlan(LqDomain("tiny", domain.pop("kind", "synthetic"), n, d, horizon, 50, **domain), LqAsk(rho, steps))
+
+
+def person(states, controls, length: int | None = None) -> Episodes:
+    x, u = np.array(states, dtype=float), np.array(controls, dtype=float)
+    return Episodes(x[None], u[None], np.array([len(u) if length is None else length]))
+
+
+def point(plan: LqPlan, one: Episodes) -> Point:
+    """One person's sums: G in svec coordinates, then X."""
+    gram, cross = lq_sums(plan, SimulatedRows((one,)))
+    i, j = np.triu_indices(len(gram))
+    return np.concatenate([gram[i, j] * np.where(i == j, 1.0, np.sqrt(2)), cross.ravel()])
+
+
+def squares(plan: LqPlan, people: list[Episodes]) -> tuple[np.ndarray, np.ndarray]:
+    """Squared moves of G and of X between every two people."""
+    D = plan.domain.dimension
+    p = np.array([point(plan, one) for one in people])
+    moved = []
+    for part in (p[:, : D * (D + 1) // 2], p[:, D * (D + 1) // 2 :]):
+        n = (part * part).sum(1)
+        moved.append(n[:, None] + n - 2 * part @ part.T)
+    return moved[0], moved[1]
+
+
+def loss(plan: LqPlan, people: list[Episodes]) -> float:
+    gram, cross = squares(plan, people)
+    a, b = plan.variances
+    return float((gram / (2 * a) + cross / (2 * b)).max())
+
+
+def everybody() -> list[Episodes]:
+    """Inside, on and outside the balls, short and too long: two steps are read of up to three."""
+    ends = [-1.0, 0.4, 1.0, 3.0], [-1.0, 0.3, 1.0, 2.0]
+    return [
+        person([[a], [b], [c], [5.0]], [[u], [v], [7.0]], length)
+        for a, b, c in product(ends[0], repeat=3)
+        for u, v in product(ends[1], repeat=2)
+        for length in (0, 1, 3)
+    ]
+
+
+def opposed(angle: float, horizon: int) -> list[Episodes]:
+    """One stands still, the other flips its sign every step: the worst pair that real episodes can form."""
+    sign = (-1.0) ** np.arange(horizon + 1)[:, None]
+    still = person(np.ones((horizon + 1, 1)), np.tile([1.0, 0.0], (horizon, 1)))
+    return [still, person(sign, sign[:-1] * [np.cos(angle), np.sin(angle)])]
+
+
+def test_no_two_people_are_further_apart_than_claimed_and_each_table_alone_is_met_exactly():
+    plan = plan_of()
+    people = everybody()
+    gram, cross = squares(plan, people)
+    assert gram.max() == pytest.approx(plan.gram_l2_squared, rel=1e-9)
+    assert cross.max() == pytest.approx(plan.cross_l2_squared, rel=1e-9)
+    assert loss(plan, people) <= plan.joint_rho * (1 + 1e-9) <= 1 + 1e-9
+
+
+@pytest.mark.parametrize("share", [Fraction(1, 10), Fraction(3, 10), Fraction(2, 3)])
+def test_the_joint_claim_is_met_by_two_real_episodes(share):
+    """Over-charging fails too: only the lattice separates the two."""
+    plan = plan_of(d=2, horizon=4, steps=4096)
+    plan = replace(plan, ask=replace(plan.ask, gram_share=share))
+    worst = max(loss(plan, opposed(t, 4)) for t in np.linspace(0, np.pi, 181))
+    assert 0.999 < worst <= plan.joint_rho * (1 + 1e-9)
+    assert total_rho(lq_mechanisms(plan)) > plan.joint_rho
+
+
+def test_several_episodes_of_one_person_cost_their_square():
+    one, three = plan_of(), plan_of(episodes_each=3)
+    assert three.gram_l2_squared == 9 * one.gram_l2_squared and three.cross_l2_squared == 9 * one.cross_l2_squared
+    assert three.variances[0] == pytest.approx(9 * one.variances[0], rel=1e-6)
+
+
+def unclipped(plan, batch):
+    H = plan.domain.horizon
+    q = plan.ask.steps
+    read = (np.arange(H) < batch.lengths[:, None])[..., None]
+    parts = [np.trunc(v * q) * read for v in (batch.states[:, :H], batch.controls[:, :H], batch.states[:, 1 : H + 1])]
+    x, u, y = (v.reshape(-1, v.shape[-1]) for v in parts)
+    return np.hstack([x, u]), y
+
+
+def any_length(plan, batch):
+    return lattice_rows(replace(plan, domain=replace(plan.domain, horizon=99)), batch)
+
+
+def clipped_each_alone_in_a_box(plan, batch):
+    q = plan.ask.steps
+    box = replace(batch, states=np.clip(batch.states, -1, 1), controls=np.clip(batch.controls, -1, 1))
+    return unclipped(replace(plan, ask=replace(plan.ask, steps=q)), box)
+
+
+@pytest.mark.parametrize("twin", [unclipped, any_length])
+def test_twins_that_do_not_cut_break_the_claim(monkeypatch, twin):
+    monkeypatch.setattr(lq_module, "lattice_rows", twin)
+    assert loss(plan_of(), everybody()) > plan_of().joint_rho * (1 + 1e-9)
+
+
+def test_a_box_is_no_ball(monkeypatch):
+    """In one dimension they agree; in two, corners are too long."""
+    plan = plan_of(n=2, d=1)
+    corners = [person([[a, b]] * 3, [[1.0]] * 2) for a, b in product((-1.0, 1.0), repeat=2)]
+    assert loss(plan, corners) <= 1
+    monkeypatch.setattr(lq_module, "lattice_rows", clipped_each_alone_in_a_box)
+    assert loss(plan, corners) > 1.1
+
+
+def test_sums_are_those_of_a_loop_over_rows():
+    r = np.random.default_rng(0)
+    plan = plan_of(3, 2, 4, steps=32, state_bound=2.0, control_bound=0.5, successor_bound=1.5)
+    batch = Episodes(r.normal(size=(20, 6, 3)), r.normal(size=(20, 5, 2)), r.integers(0, 6, 20))
+    gram, cross = np.zeros((5, 5), int), np.zeros((5, 3), int)
+    for states, controls, length in zip(batch.states, batch.controls, batch.lengths, strict=True):
+        for h in range(min(length, 4)):
+            x, u, y = states[h] / 2, controls[h] / 0.5, states[h + 1] / 1.5
+            w = min(1, 1 / np.linalg.norm(x), 1 / np.linalg.norm(u))
+            y = y * w / max(1, np.linalg.norm(y * w))
+            z = np.array([int(v * 32) for v in (*(x * w), *(u * w))])
+            gram += np.outer(z, z)
+            cross += np.outer(z, [int(v * 32) for v in y])
+    halves = SimulatedRows(tuple(Episodes(*(v[s] for v in vars(batch).values())) for s in (slice(7), slice(7, None))))
+    found = lq_sums(plan, halves)
+    # the loop shortens in another order: a product on the edge of the lattice may fall to its other side
+    assert np.abs(found[0] - gram).max() <= 32 and np.abs(found[1] - cross).max() <= 32
+
+
+def test_a_row_that_is_too_long_is_shortened_as_a_whole():
+    """The plant x' = A x + B u still holds on what is left, so a tight bound costs no bias."""
+    A, B = np.array([[0.5, 0.2], [0.0, 0.4]]), np.array([[0.1], [0.5]])
+    r = np.random.default_rng(1)
+    x, u = r.normal(size=(500, 2)), r.normal(size=(500, 1))
+    batch = Episodes(np.stack([x, x @ A.T + u @ B.T], 1), u[:, None], np.ones(500, int))
+    plan = plan_of(2, 1, 1, steps=2**19, state_bound=0.5, control_bound=0.3, successor_bound=1.0)
+    z, y = (v / 2**19 for v in lattice_rows(plan, batch))
+    assert (np.linalg.norm(x, axis=1) > 0.5).mean() > 0.5
+    np.testing.assert_allclose(y, z[:, :2] * 0.5 @ A.T + z[:, 2:] * 0.3 @ B.T, atol=1e-5)
+
+
+def test_values_are_truncated_toward_zero_and_stay_in_the_ball_whatever_they_are():
+    plan = plan_of(2, 2, 1, steps=25)
+    z, y = lattice_rows(plan, person([[0.99, -0.05], [-0.05, 0.0399]], [[-0.5, 0.0]]))
+    np.testing.assert_array_equal(np.hstack([z, y]), [[24, -1, -12, 0, -1, 0]])
+    r = np.random.default_rng(0)
+    for size in (1e-300, 1.0, 1e9, 1e200, 1.7e308):
+        wild = Episodes(r.normal(size=(200, 2, 2)).clip(-1, 1) * size, r.uniform(-9, 9, (200, 1, 2)), np.ones(200, int))
+        z, y = lattice_rows(plan, wild)
+        for v in (z[:, :2], z[:, 2:], y):
+            assert ((v * v).sum(1) <= 25**2).all() and (v == np.trunc(v)).all()
+    # 3-4-5 and 7-24-25 lie on the ball: no rounding throws them out
+    z, _ = lattice_rows(plan, person([[0.6, 0.8], [0, 0]], [[0.28, -0.96]]))
+    np.testing.assert_array_equal(z, [[15, 20, 7, -24]])
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("where", [0, 1, 2])
+def test_rows_that_are_no_numbers_count_as_absent_and_move_nobody_else(bad, where):
+    plan, fine = plan_of(), person([[0.5], [0.2], [0.1]], [[0.3], [0.4]])
+    values = [[0.5], [0.2], [0.3]]
+    values[where] = [bad]
+    broken = person([values[0], values[1]], [values[2]])
+    expected = lq_sums(plan, SimulatedRows((fine,)))
+    for found, want in zip(lq_sums(plan, SimulatedRows((broken, fine))), expected, strict=True):
+        np.testing.assert_array_equal(found, want)
+
+
+def test_nothing_behind_an_episodes_length_is_read():
+    plan = plan_of(horizon=3)
+    one = person([[0.5], [0.2], [9.0], [9.0]], [[0.3], [9.0], [np.nan]], length=1)
+    np.testing.assert_array_equal(point(plan, one), point(plan, person([[0.5], [0.2]], [[0.3]])))
+
+
+def test_noise_has_the_stated_scale_and_no_other():
+    plan = plan_of(2, 1, steps=16)
+    nobody = SimulatedRows(())
+    releases = [release_lq_moments(plan, nobody, SeededNoise(s)).release.tables for s in range(400)]
+    gram, cross = (np.array([r[t] for r in releases]).astype(float) for t in ("gram", "cross"))
+    assert (gram == gram.transpose(0, 2, 1)).all()
+    off, diagonal = gram[:, *np.triu_indices(3, 1)], gram[:, range(3), range(3)]
+    a, b = plan.variances
+    for drawn, variance in ((diagonal, a), (off, a / 2), (cross, b)):
+        spread = 5 * np.sqrt(2 / drawn.size)
+        ratio = (drawn**2).mean() / variance
+        assert abs(ratio - 1) < spread and spread < 0.3
+
+
+def test_a_release_says_what_it_cost_and_planners_see_bounds_as_units():
+    plan = plan_of(2, 1, steps=16)
+    one = SimulatedRows((person([[0.5, 0.1], [0.2, 0.3]], [[0.4]]),))
+    seen = release_lq_moments(plan, one, SeededNoise(0))
+    assert seen.release.rho == plan.joint_rho <= 1 and seen.shape == (2, 1)
+    np.testing.assert_array_equal(seen.gram * 256, seen.release.tables["gram"])
+    assert seen.gram_sd**2 * 256**2 == pytest.approx(plan.variances[0] / 2)
+    exact = release_lq_moments(plan_of(2, 1, steps=16, rho=None), one, SeededNoise(0))
+    assert exact.release is None and exact.gram_sd == exact.cross_sd == 0
+    np.testing.assert_array_equal(exact.cross * 256, lq_sums(plan, one)[1])
+
+
+class Unread:
+    data_kind = "real"
+
+    def batches(self):
+        raise AssertionError("rows were read")
+
+
+def test_real_data_is_refused_to_every_other_noise_before_a_row_is_read():
+    real = plan_of(kind="real")
+    for plan, rows, noise in (
+        (real, Unread(), SeededNoise(0)),
+        (plan_of(kind="real", rho=None), Unread(), OsNoise()),
+        (plan_of(), Unread(), OsNoise()),
+        (real, SimulatedRows(()), OsNoise()),
+    ):
+        with pytest.raises(RealDataError):
+            release_lq_moments(plan, rows, noise)
+    with pytest.raises(AssertionError, match="rows were read"):
+        release_lq_moments(real, Unread(), OsNoise())
+
+
+def test_operating_system_noise_releases():
+    seen = release_lq_moments(plan_of(steps=4096), SimulatedRows(tuple(everybody()[:50])), OsNoise())
+    assert seen.release.noise == "os" and seen.release.tables["cross"].shape == (2, 1)
+
+
+def test_plans_that_would_overflow_and_rows_of_another_shape_are_refused():
+    with pytest.raises(OverflowError, match="64-bit"):
+        plan_of(steps=2**29)
+    with pytest.raises(OverflowError, match="noise"):
+        plan_of(steps=2**20, rho=Fraction(1, 10**6), horizon=50)
+    with pytest.raises(ValueError, match="more episodes than declared"):
+        lq_sums(plan_of(), SimulatedRows(tuple(everybody()[:51])))
+    with pytest.raises(ValueError, match="other dimensions"):
+        lq_sums(plan_of(n=2), SimulatedRows(tuple(everybody()[:1])))
+    with pytest.raises(ValueError, match="episodes need"):
+        Episodes(np.zeros((1, 2, 1)), np.zeros((1, 2, 1)), np.ones(1, int))
+    for change in ({"horizon": 0}, {"state_bound": 0.0}, {"control_bound": np.inf}):
+        with pytest.raises(ValueError, match="at least 1"):
+            replace(plan_of().domain, **change)
+    for change in ({"rho": Fraction(0)}, {"steps": 0}, {"gram_share": Fraction(1)}):
+        with pytest.raises(ValueError, match="positive"):
+            replace(plan_of().ask, **change)
+    with pytest.raises(ValueError, match="no noise"):
+        _ = plan_of(rho=None).variances
