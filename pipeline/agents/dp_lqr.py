@@ -53,7 +53,7 @@ class LqConstants:
     """
 
     ridge: float = 1.0
-    floor: float = 1.0
+    floor: float = 3.0
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ import pytest
 from pipeline.agents.dp_lqr import LqConstants, LqTask, certainty_equivalence, raise_eigenvalues
 from pipeline.environments.lq import Controller, LqSystem, double_integrator, lq_instance, simulate
 from pipeline.mdp.riccati import riccati
+from pipeline.privacy.budget import rho_from_epsilon
 from pipeline.privacy.noise import SeededNoise
 from pipeline.statistics.lq_moments import Episodes, SimulatedRows, release_lq_moments
 from pipeline.statistics.lq_plan import LqAsk, LqDomain, LqPlan
@@ -109,3 +110,15 @@ def test_only_eigenvalues_below_the_floor_are_raised():
     np.testing.assert_allclose(np.linalg.eigvalsh(raised), [1, 1, 4])
     assert number == 2
     assert raise_eigenvalues(G, 0.0)[0] is G
+
+
+@pytest.mark.parametrize("number", [1, 5])
+def test_ten_thousand_episodes_at_epsilon_one_leave_little_to_gain(number):
+    """Bounds of Assumption 1, no tuned cut; an independent implementation printed .001 here."""
+    world, n, d = lq_instance(number), *lq_instance(number).shape
+    plan = LqPlan(
+        LqDomain(world.name, "synthetic", n, d, world.horizon, 10_000), LqAsk(Fraction(rho_from_epsilon(1.0, 1e-5)))
+    )
+    rows = logged(world, 10_000)
+    found = [certainty_equivalence(release_lq_moments(plan, rows, SeededNoise(s)), task(world), ONE) for s in range(9)]
+    assert np.median([gap(world, r.gains) for r in found]) < 0.005
