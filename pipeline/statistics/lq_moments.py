@@ -164,7 +164,7 @@ def lattice_rows(plan: LqPlan, batch: Episodes) -> tuple[Array, Array]:
     read = (np.arange(H) < batch.lengths[:, None]).reshape(-1)
     # a number near the largest float may overflow on its way; its row does not count
     with np.errstate(over="ignore", invalid="ignore"):
-        units = [v.reshape(len(read), -1) / b for v, b in zip(raw, plan.domain.bounds, strict=True)]
+        units = [v.reshape(len(read), v.shape[2]) / b for v, b in zip(raw, plan.domain.bounds, strict=True)]
         read &= np.logical_and.reduce([np.isfinite(v).all(1) for v in units])
         x, u, following = cut(*(np.where(read[:, None], v, 0.0) for v in units))
         whole = [np.trunc(v * plan.ask.steps) for v in (x, u, following)]

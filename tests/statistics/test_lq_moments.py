@@ -200,6 +200,15 @@ def test_nothing_behind_an_episodes_length_is_read():
     np.testing.assert_array_equal(point(plan, one), point(plan, person([[0.5], [0.2]], [[0.3]])))
 
 
+def test_batches_without_episodes_or_without_steps_add_nothing():
+    plan, fine = plan_of(), person([[0.5], [0.2]], [[0.3]])
+    nobody = Episodes(np.zeros((0, 3, 1)), np.zeros((0, 2, 1)), np.zeros(0, int))
+    idle = Episodes(np.zeros((4, 1, 1)), np.zeros((4, 0, 1)), np.zeros(4, int))
+    found = lq_sums(plan, SimulatedRows((nobody, fine, idle)))
+    for a, b in zip(found, lq_sums(plan, SimulatedRows((fine,))), strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
 def test_noise_has_the_stated_scale_and_no_other():
     plan = plan_of(2, 1, steps=16)
     nobody = SimulatedRows(())
