@@ -46,6 +46,7 @@ AGENTS_MAY_NOT = (
     "pipeline.statistics.privatizers",
     "pipeline.statistics.desk",
     "pipeline.statistics.one_shot",
+    "pipeline.statistics.lq_moments",
 )
 
 

@@ -1,0 +1,109 @@
+"""Certainty equivalence for LQ control: regularised least squares on moments, then the Riccati gains of the estimate.
+
+On exact moments this is the non-private baseline; on one private release it is dp-lqr.  The same function serves both
+and sees declared constants and (released) moments only, so it may be called as often as wanted at no further cost.
+
+| code | paper 004 | shape | meaning |
+|---|---|---|---|
+| ``V`` | V_k | (n+d, n+d) | T_1, its small eigenvalues raised, + ridge I |
+| ``moments.cross`` | U_k = T_2 | (n+d, n) | sums of z x_next' |
+| ``theta``, ``A``, ``B`` | Θ̂' = (V⁻¹U)' = [A, B] | (n, n+d) | the estimate, cut to the declared norm |
+| ``gains`` | K_h | (H, d, n) | u = K_h x, cut to ``||K_h|| <= gamma`` |
+
+What is not exactly as in the paper
+    * V is T_1 + 2Λ I there, which shifts every direction by a bound on the noise; here only eigenvalues below a
+      multiple of the noise's spectral norm are raised to it, so well explored directions are not biased;
+    * the paper needs |u| <= gamma |x| of every gain it plays and nothing ensures it; here gains are cut;
+    * its set S also asks for a controllable pair, which is not closed; the norm alone is kept.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline.mdp.riccati import QuadraticCost, riccati, within_norm
+from pipeline.statistics.lq_plan import LqMoments
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class LqTask:
+    """Declared: the cost, the bound gamma on ``||K_h||``, and the largest ``||[A, B]||_F`` (Assumption 1(a): 1)."""
+
+    cost: QuadraticCost
+    gamma: float
+    theta_norm: float = 1.0
+
+
+@dataclass(frozen=True)
+class LqConstants:
+    """Constants of the estimate; post-processing, not part of the mechanism.
+
+    Parameters
+    ----------
+    ridge
+        λ > 0, in rows of the longest z.
+    floor
+        Eigenvalues of the Gram matrix below ``floor * gram_sd * sqrt(n+d)`` are raised to it.
+    """
+
+    ridge: float = 1.0
+    floor: float = 3.0
+
+
+@dataclass(frozen=True)
+class LqResult:
+    """Gains ``(H, d, n)``, the estimate they are optimal for, and how many directions were too noisy to be used."""
+
+    gains: Array
+    A: Array
+    B: Array
+    raised: int
+
+
+def certainty_equivalence(moments: LqMoments, task: LqTask, c: LqConstants) -> LqResult:
+    """Gains that are optimal for the least-squares estimate as if it were the truth.
+
+    Parameters
+    ----------
+    moments
+        Exact or released; without noise (``gram_sd`` 0) no eigenvalue is raised.
+    task
+        Declared constants.
+    c
+        Tuning.
+    """
+    theta, raised = estimate(moments, c)
+    size = float(np.linalg.norm(theta))
+    if size > task.theta_norm:
+        theta = theta * (task.theta_norm / size)
+    n = moments.shape[0]
+    A, B = theta[:, :n], theta[:, n:]
+    gains = riccati(A, B, task.cost)[0]
+    if np.linalg.norm(gains, 2, axis=(1, 2)).max() > task.gamma:
+        gains = within_norm(gains, task.gamma)
+    return LqResult(gains, A, B, raised)
+
+
+def estimate(moments: LqMoments, c: LqConstants) -> tuple[Array, int]:
+    """``[A, B] (n, n+d)`` in real units, and the number of eigenvalues raised."""
+    n, d = moments.shape
+    V, raised = raise_eigenvalues(moments.gram, c.floor * moments.gram_sd * math.sqrt(n + d))
+    of_state, of_control, of_next = moments.bounds
+    unit = np.repeat([of_next / of_state, of_next / of_control], (n, d))
+    theta = np.linalg.solve(V + c.ridge * np.eye(n + d), moments.cross).T * unit
+    return theta.astype(np.float64), raised
+
+
+def raise_eigenvalues(G: Array, floor: float) -> tuple[Array, int]:
+    """The nearest symmetric matrix whose eigenvalues are at least ``floor``, and how many were below; exact if none."""
+    values, vectors = np.linalg.eigh(G)
+    low = values < floor
+    if floor <= 0 or not low.any():
+        return G, 0
+    return (vectors * np.maximum(values, floor)) @ vectors.T, int(low.sum())

@@ -1,0 +1,97 @@
+"""Finite-horizon linear-quadratic control with known parameters: the Riccati recursion and exact costs.
+
+| code | paper 004 | shape | meaning |
+|---|---|---|---|
+| ``A``, ``B`` | A, B | (n, n), (n, d) | x' = A x + B u + w |
+| ``Q``, ``R`` | Q, R | (n, n), (d, d) | cost x'Qx + u'Ru of one step |
+| ``gains`` | K_h | (H, d, n) | u = K_h x |
+| ``P`` | P_h | (H+1, n, n) | cost to go x'P_h x, without what the noise adds; ``P[H] = 0`` |
+
+Reading: K_h uses P_{h+1}; the paper's eq. (3) prints P_h, which is off by one.  So the last gain is 0: nothing that the
+last control does is paid for.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class QuadraticCost:
+    """Cost x'Qx + u'Ru of each of ``horizon`` steps.
+
+    Parameters
+    ----------
+    Q
+        ``(n, n)`` symmetric positive semidefinite.
+    R
+        ``(d, d)`` symmetric positive definite.
+
+    Raises
+    ------
+    ValueError
+        If a matrix is not symmetric, ``Q`` has a negative eigenvalue, ``R`` one that is not positive, or there is no
+        step.
+    """
+
+    Q: Array
+    R: Array
+    horizon: int
+
+    def __post_init__(self) -> None:
+        for name, M in (("Q", self.Q), ("R", self.R)):
+            if M.ndim != 2 or M.shape[0] != M.shape[1] or not np.array_equal(M, M.T) or not np.isfinite(M).all():
+                raise ValueError(f"{name} must be a finite symmetric matrix; got shape {M.shape}")
+        if np.linalg.eigvalsh(self.Q)[0] < -1e-12 or np.linalg.eigvalsh(self.R)[0] <= 0:
+            raise ValueError("Q must be positive semidefinite and R positive definite")
+        if self.horizon < 1:
+            raise ValueError(f"horizon must be at least 1; got {self.horizon}")
+
+
+def riccati(A: Array, B: Array, cost: QuadraticCost) -> tuple[Array, Array]:
+    """Optimal gains ``(H, d, n)`` and matrices ``P (H+1, n, n)`` of a known system, from the last step to the first."""
+    H, (n, d) = cost.horizon, B.shape
+    K, P = np.zeros((H, d, n)), np.zeros((H + 1, n, n))
+    for h in reversed(range(H)):
+        PB = P[h + 1] @ B
+        K[h] = -np.linalg.solve(cost.R + B.T @ PB, PB.T @ A)
+        P[h] = cost.Q + A.T @ P[h + 1] @ A + (PB.T @ A).T @ K[h]
+        P[h] = (P[h] + P[h].T) / 2
+    return K, P
+
+
+def gain_matrices(A: Array, B: Array, cost: QuadraticCost, gains: Array) -> Array:
+    """``P (H+1, n, n)`` of any linear controller ``gains (H, d, n)``: cost to go x'P_h x where no noise is added."""
+    n = len(A)
+    P = np.zeros((cost.horizon + 1, n, n))
+    for h in reversed(range(cost.horizon)):
+        K, closed = gains[h], A + B @ gains[h]
+        P[h] = cost.Q + K.T @ cost.R @ K + closed.T @ P[h + 1] @ closed
+    return P
+
+
+def expected_cost(A: Array, B: Array, cost: QuadraticCost, gains: Array, start: Array, covariance: Array) -> float:
+    """Exact expected summed cost J of a linear controller.
+
+    Parameters
+    ----------
+    gains
+        ``(H, d, n)``; of a controller that is never cut: where controls are clipped the cost is no longer quadratic.
+    start
+        ``(n, n)`` second moment E[x x'] of the first state.
+    covariance
+        ``(n, n)`` of the noise, which has mean 0 and is independent of the past; truncation changes this matrix only.
+    """
+    P = gain_matrices(A, B, cost, gains)
+    return float(np.sum(P[0] * start) + np.sum(P[1:] * covariance))
+
+
+def within_norm(gains: Array, bound: float) -> Array:
+    """The nearest gains whose spectral norm is at most ``bound``, so that |u| <= bound |x|."""
+    left, size, right = np.linalg.svd(gains, full_matrices=False)
+    return (left * np.minimum(size, bound)[..., None, :]) @ right

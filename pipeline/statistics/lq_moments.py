@@ -1,0 +1,185 @@
+"""Private moments of LQ episodes: rows cut to declared balls, truncated toward zero, summed exactly, released once.
+
+A row (x, u, x_next) that is too long in x or u is shortened *as a whole*, so that x_next = A x + B u + w still holds on
+what is left; then x_next alone is projected onto its ball.  Where the declared bounds hold, nothing is changed.  The
+guarantee rests on the cut alone, never on the plant: without it there is none (privacy.md §7).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline.privacy.noise import NoiseSource, RealDataError
+from pipeline.privacy.release import Mechanism, Release
+from pipeline.statistics.desk import symmetric_noise
+from pipeline.statistics.gram import exact_sums
+from pipeline.statistics.lq_plan import LqMoments, LqPlan, moments_of
+
+Array = NDArray[np.float64]
+Integers = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Episodes:
+    """Raw episodes behind the privacy wall; ``T`` is the longest.
+
+    Parameters
+    ----------
+    states
+        ``(E, T+1, n)``: the state after the last control is needed.
+    controls
+        ``(E, T, d)``.
+    lengths
+        ``(E,)`` transitions of each episode; what lies behind them is never read.
+
+    Raises
+    ------
+    ValueError
+        If shapes disagree.
+    """
+
+    states: Array
+    controls: Array
+    lengths: Integers
+
+    def __post_init__(self) -> None:
+        E, T, _ = self.controls.shape  # noqa: N806
+        if self.states.shape[:2] != (E, T + 1) or self.lengths.shape != (E,):
+            raise ValueError(
+                f"episodes need states (E, T+1, n), controls (E, T, d), lengths (E,); got {self.states.shape}, "
+                f"{self.controls.shape}, {self.lengths.shape}"
+            )
+
+
+class LqRows(Protocol):
+    """Raw episodes that pass by once, a batch at a time; contributions are already capped at m a person."""
+
+    @property
+    def data_kind(self) -> str:
+        """Registered kind of the data: real | synthetic."""
+        ...
+
+    def batches(self) -> Iterator[Episodes]:
+        """Every episode in exactly one batch."""
+        ...
+
+
+@dataclass(frozen=True)
+class SimulatedRows:
+    """Episodes made up in this process: there is no way to say ``real`` with them."""
+
+    episodes: tuple[Episodes, ...]
+
+    @property
+    def data_kind(self) -> str:
+        """Always ``synthetic``."""
+        return "synthetic"
+
+    def batches(self) -> Iterator[Episodes]:
+        """See :class:`LqRows`."""
+        return iter(self.episodes)
+
+
+def release_lq_moments(plan: LqPlan, rows: LqRows, noise: NoiseSource) -> LqMoments:
+    """Draw the one release, or the exact sums where the plan has no budget (simulation only).
+
+    Raises
+    ------
+    RealDataError
+        If the data is real and the noise is not the operating system's, or there is none; before a row is read.
+    ValueError
+        If there are more episodes than declared, or they have other dimensions.
+    """
+    domain = plan.domain
+    noise.admit(domain.kind)
+    if domain.kind != rows.data_kind or (domain.kind == "real" and plan.ask.rho is None):
+        raise RealDataError(f"{domain.name}: rows are {rows.data_kind}, the plan {domain.kind}; nothing was released")
+    gram, cross = lq_sums(plan, rows)
+    if plan.ask.rho is None:
+        return moments_of(plan, gram, cross, None)
+    of_gram, of_cross = plan.variances
+    gram = gram + symmetric_noise(noise, domain.dimension, of_gram, rows)
+    cross = cross + noise.gaussian(cross.size, of_cross, rows).reshape(cross.shape)
+    release = Release(
+        dataset=domain.name,
+        data_kind=domain.kind,
+        dynamics="linear_quadratic",
+        mechanisms=lq_mechanisms(plan),
+        tables={"gram": gram, "cross": cross},
+        noise=noise.name,
+        sampler=noise.sampler,
+        joint_rho=plan.joint_rho,
+    )
+    return moments_of(plan, gram, cross, release)
+
+
+def lq_mechanisms(plan: LqPlan) -> tuple[Mechanism, ...]:
+    """The two tables of a plan with a budget; reads no row."""
+    d, n, rule = plan.domain.dimension, plan.domain.state, "{}; both tables together cost less than their sum"
+    described = (
+        ("gram", (d, d), plan.gram_l2_squared, "svec: half the variance off the diagonal"),
+        ("cross", (d, n), plan.cross_l2_squared, "rows cut to their balls"),
+    )
+    return tuple(
+        Mechanism(
+            name,
+            shape,
+            "lattice steps squared",
+            square,
+            math.isqrt(square * shape[0] * shape[1]) + 1,
+            rule.format(why),
+            variance=variance,
+        )
+        for (name, shape, square, why), variance in zip(described, plan.variances, strict=True)
+    )
+
+
+def lq_sums(plan: LqPlan, rows: LqRows) -> tuple[Integers, Integers]:
+    """Exact ``sum z z'`` ``(n+d, n+d)`` and ``sum z x_next'`` ``(n+d, n)`` in lattice steps squared."""
+    d, n, seen = plan.domain.dimension, plan.domain.state, 0
+    gram, cross = np.zeros((d, d), dtype=np.int64), np.zeros((d, n), dtype=np.int64)
+    for batch in rows.batches():
+        seen += len(batch.lengths)
+        if seen > plan.domain.episodes or (batch.states.shape[2], batch.controls.shape[2]) != (n, plan.domain.control):
+            raise ValueError(f"{plan.domain.name}: more episodes than declared, or other dimensions")
+        z, following = lattice_rows(plan, batch)
+        part = exact_sums(plan.extent(), z, following.T)
+        gram, cross = gram + part[0], cross + part[1].T
+    return gram, cross
+
+
+def lattice_rows(plan: LqPlan, batch: Episodes) -> tuple[Array, Array]:
+    """Integers held as float64: z ``(rows, n+d)`` and next states ``(rows, n)``; zeros where no row is counted.
+
+    Not a number, or longer than its ball after truncation: the row counts as absent.
+    """
+    H = min(plan.domain.horizon, batch.controls.shape[1])  # noqa: N806
+    raw = batch.states[:, :H], batch.controls[:, :H], batch.states[:, 1 : H + 1]
+    read = (np.arange(H) < batch.lengths[:, None]).reshape(-1)
+    # a number near the largest float may overflow on its way; its row does not count
+    with np.errstate(over="ignore", invalid="ignore"):
+        units = [v.reshape(len(read), v.shape[2]) / b for v, b in zip(raw, plan.domain.bounds, strict=True)]
+        read &= np.logical_and.reduce([np.isfinite(v).all(1) for v in units])
+        x, u, following = cut(*(np.where(read[:, None], v, 0.0) for v in units))
+        whole = [np.trunc(v * plan.ask.steps) for v in (x, u, following)]
+        within = np.logical_and.reduce([(v * v).sum(1) <= plan.ask.steps**2 for v in whole])[:, None]
+    x, u, following = (np.where(within, v, 0.0) for v in whole)
+    return np.hstack([x, u]), following
+
+
+def cut(x: Array, u: Array, following: Array) -> tuple[Array, Array, Array]:
+    """Rows whose vectors, in units of their bounds, are at most 1 long."""
+    factor = np.minimum(shortening(x), shortening(u))
+    following = following * factor
+    return x * factor, u * factor, following * shortening(following)
+
+
+def shortening(v: Array) -> Array:
+    """``(rows, 1)``: the factor that brings a vector onto the unit ball, 1 inside it."""
+    return 1.0 / np.maximum(np.linalg.norm(v, axis=1, keepdims=True), 1.0)

@@ -1,0 +1,100 @@
+"""Riccati and exact costs against naive recursions, brute force and simulation."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from pipeline.mdp.riccati import QuadraticCost, expected_cost, gain_matrices, riccati, within_norm
+
+SIZES = [(2, 1, 5), (3, 2, 7), (1, 1, 1), (4, 4, 3)]
+
+
+def problem(n: int, d: int, horizon: int, seed: int = 0):
+    r = np.random.default_rng(seed)
+    A, B = r.normal(size=(n, n)) / 2, r.normal(size=(n, d)) / 2
+    q, s = r.normal(size=(n, n)), r.normal(size=(d, d))
+    start, w = r.normal(size=n), r.normal(size=(n, n)) / 3
+    return A, B, QuadraticCost(q @ q.T, s @ s.T + np.eye(d), horizon), np.outer(start, start), w @ w.T
+
+
+def naive_cost(A, B, cost, gains, start, covariance) -> float:
+    """Forwards through second moments: shares no line with the backward recursion."""
+    total, M = 0.0, start
+    for K in gains:
+        total += np.trace((cost.Q + K.T @ cost.R @ K) @ M)
+        M = (A + B @ K) @ M @ (A + B @ K).T + covariance
+    return float(total)
+
+
+def printed_gains(A, B, cost):
+    """Eq. (3) as printed, K_h of P_h: the off-by-one twin."""
+    _, P = riccati(A, B, cost)
+    return np.stack([-np.linalg.solve(cost.R + B.T @ p @ B, B.T @ p @ A) for p in P[:-1]])
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_costs_agree_with_the_forward_recursion_of_second_moments(size):
+    A, B, cost, start, covariance = problem(*size)
+    gains = np.random.default_rng(1).normal(size=(size[2], size[1], size[0])) / 3
+    found = expected_cost(A, B, cost, gains, start, covariance)
+    assert found == pytest.approx(naive_cost(A, B, cost, gains, start, covariance), rel=1e-12)
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_optimal_gains_have_the_cost_of_their_matrices_and_no_other_gains_cost_less(size):
+    A, B, cost, start, covariance = problem(*size)
+    K, P = riccati(A, B, cost)
+    np.testing.assert_allclose(P, gain_matrices(A, B, cost, K), atol=1e-10)
+    assert (K[-1] == 0).all() and (P[-1] == 0).all()
+    best = expected_cost(A, B, cost, K, start, covariance)
+    r = np.random.default_rng(2)
+    for step in (1e-3, 1e-1, 1.0):
+        other = K + step * r.normal(size=K.shape)
+        assert expected_cost(A, B, cost, other, start, covariance) >= best * (1 - 1e-12)
+
+
+def test_the_gain_formula_as_printed_costs_more():
+    A, B, cost, start, covariance = problem(2, 1, 5)
+    best = expected_cost(A, B, cost, riccati(A, B, cost)[0], start, covariance)
+    assert expected_cost(A, B, cost, printed_gains(A, B, cost), start, covariance) > best * 1.0001
+
+
+def test_controls_of_a_noiseless_problem_solve_the_stacked_least_squares():
+    """All controls at once as one linear system: no dynamic programming at all."""
+    A, B, cost, _, _ = problem(3, 2, 4)
+    n, d, H = 3, 2, 4
+    x1 = np.array([1.0, -0.5, 0.2])
+    free = np.vstack([np.linalg.matrix_power(A, h) for h in range(H)])
+    forced = np.zeros((H * n, H * d))
+    for h in range(H):
+        for j in range(h):
+            forced[h * n : (h + 1) * n, j * d : (j + 1) * d] = np.linalg.matrix_power(A, h - 1 - j) @ B
+    Q, R = np.kron(np.eye(H), cost.Q), np.kron(np.eye(H), cost.R)
+    u = -np.linalg.solve(R + forced.T @ Q @ forced, forced.T @ Q @ free @ x1)
+    x = x1
+    for h, K in enumerate(riccati(A, B, cost)[0]):
+        np.testing.assert_allclose(K @ x, u[h * d : (h + 1) * d], atol=1e-10)
+        x = A @ x + B @ K @ x
+
+
+def test_gains_are_cut_to_a_norm_and_small_ones_are_left_alone():
+    K = np.random.default_rng(0).normal(size=(4, 2, 3))
+    cut = within_norm(K, 0.7)
+    assert np.linalg.norm(cut, 2, axis=(1, 2)).max() <= 0.7 + 1e-12
+    np.testing.assert_allclose(within_norm(K, 100.0), K, atol=1e-12)
+    assert (within_norm(np.zeros((1, 1, 2)), 0.0) == 0).all()
+
+
+@pytest.mark.parametrize(
+    ("Q", "R", "horizon", "match"),
+    [
+        (np.diag([1.0, -1.0]), np.eye(1), 2, "semidefinite"),
+        (np.eye(2), np.zeros((1, 1)), 2, "definite"),
+        (np.array([[1.0, 1.0], [0.0, 1.0]]), np.eye(1), 2, "symmetric"),
+        (np.eye(2), np.eye(1), 0, "horizon"),
+    ],
+)
+def test_costs_that_are_none_are_refused(Q, R, horizon, match):
+    with pytest.raises(ValueError, match=match):
+        QuadraticCost(Q, R, horizon)
