@@ -94,13 +94,18 @@ class CountsDrawing:
 
     def spec(self) -> list[Any]:
         """See :class:`Drawing`: the mechanisms alone, whatever the planner."""
+        # the sampler's share of delta follows the cap of the lineage: another cap is no other release
+        known = [{k: v for k, v in m.items() if k != "delta_slack"} for m in self._described()]
+        return known + (["table"] if any(m.delta_slack for m in self.privatizer.mechanisms) else [])
+
+    def _described(self) -> list[dict[str, Any]]:
         return [describe_mechanism(m) for m in self.privatizer.mechanisms]
 
     def charge(self) -> tuple[Fraction | None, dict[str, Any]]:
         """See :class:`Drawing`."""
         mechanisms = self.privatizer.mechanisms
         pure = total_epsilon(mechanisms)
-        return total_rho(mechanisms), {"mechanisms": self.spec(), "epsilon": None if pure is None else str(pure)}
+        return total_rho(mechanisms), {"mechanisms": self._described(), "epsilon": None if pure is None else str(pure)}
 
     def draw(self, snapshot: Snapshot, noise: NoiseSource, progress: Progress | None) -> Release:
         """See :class:`Drawing`."""

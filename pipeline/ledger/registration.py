@@ -48,9 +48,15 @@ def change_of_registration(
     spent = spent_on(entries, card.name)
     if amend and Fraction(fields["rho"]) < spent:
         raise CardError(f"{card.name}: cap {fields['rho']} is below what is spent, {float(spent):.6g}")
-    fixed = [k for k in ("kind", "partitions") if k in changed]
+    # what was spent was counted for the old unit, of which a new one may hold several
+    never = ("kind", "partitions", "unit") if spent else ("kind", "partitions")
+    fixed = [k for k in never if k in changed]
     if not amend or fixed:
-        rule = f"'{fixed[0]}' never changes" if fixed else "use `register --amend` to change them for all runs"
+        rule = (
+            f"'{fixed[0]}' never changes" + (" once a budget is spent" if fixed[0] == "unit" else "")
+            if fixed
+            else "use `register --amend` to change them for all runs"
+        )
         told = ", ".join(f"{k}: registered {old[k]}, card says {new[k]}" for k in changed)
         raise CardError(f"{card.name}: differs from its registration ({told}); {rule}")
     return "AMEND", fields

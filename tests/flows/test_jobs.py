@@ -274,6 +274,16 @@ def test_the_fast_sampler_is_named_counted_in_delta_and_checked(shop, home):
     assert all(c.ok for c in verify_run(home.runs / fast["run"], entries))
 
 
+def test_a_larger_cap_replays_what_the_fast_sampler_drew(shop, home):
+    text = (shop / "private.toml").read_text().replace("rho = 1.0", 'rho = 1.0\nsampler = "table"')
+    (shop / "fast.toml").write_text(text)
+    run_job(str(shop / "fast.toml"), home)
+    card = shop / "card.toml"
+    card.write_text(card.read_text().replace("rho = 3.0", "rho = 4.0"))
+    register_job(str(shop), home, amend=True)
+    assert run_job(str(shop / "fast.toml"), home)["replayed"]
+
+
 def test_a_sampler_whose_share_of_delta_is_not_counted_is_refused(shop, home):
     before = open_ledger(home.root / "ledger.db", create=True).entries()
     with pytest.raises(ValueError, match="delta"):

@@ -68,6 +68,18 @@ def test_registration_is_immutable_without_amend_and_the_kind_always(ledger, mak
         ledger.register(real, amend=True)
 
 
+def test_the_unit_may_be_amended_until_something_was_spent_on_it(ledger, make_card):
+    def of(user):
+        source = make_card().source.model_dump()
+        unit = {"user": user, "episodes_per_user": 1, "users_public": 100}
+        return make_card(unit=unit, source=source | {"columns": source["columns"] | {"user_id": user}})
+
+    assert ledger.register(of("household"), amend=True).kind == "AMEND"
+    ledger.intent("tiny", "k", Fraction(1, 10), {})
+    with pytest.raises(CardError, match="'unit' never changes once a budget is spent"):
+        ledger.register(of("patient"), amend=True)
+
+
 def test_vetoes_and_markov_are_not_registered_but_the_domain_is(ledger, make_card):
     domain = make_card().domain.model_dump()
     same = make_card(budget={"rho": 2.0}, domain=domain | {"vetoes": [["x", "a"]], "markov": "aggregated"})
