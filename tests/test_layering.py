@@ -27,6 +27,7 @@ FLOORS = {
     "pipeline.curate": 5,
     "pipeline.offline": 5,
     "pipeline.linear_runs": 5,
+    "pipeline.online": 5,
     "pipeline.synthetic": 6,
     "reports": 6,
     "flows": 7,

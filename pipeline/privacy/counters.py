@@ -48,6 +48,11 @@ class Counter(Protocol):
         ...
 
     @property
+    def leaves(self) -> int:
+        """T, declared."""
+        ...
+
+    @property
     def seen(self) -> int:
         """Leaves added so far."""
         ...

@@ -38,6 +38,12 @@ def coefficients(leaves: int) -> Integers:
     return g
 
 
+def squared_column(leaves: int) -> int:
+    """``cost`` of a counter over so many leaves: sum of g_k^2, exactly."""
+    g = coefficients(leaves)
+    return int(g @ g)
+
+
 def decoder(g: Integers) -> Array:
     """p_0 .. p_{T-1} ``(T,)``: weight of the noise that is k leaves old in a running sum."""
     inverse = np.zeros(len(g))
@@ -58,8 +64,7 @@ class SquareRoot:
         if lanes.data.data_kind != "synthetic":
             raise RealDataError("the square-root counter is for simulations; this dataset is registered as real")
         self.leaves, self.lanes, self.seen = leaves, lanes, 0
-        g = coefficients(leaves)
-        self.cost, self._p = int(g @ g), decoder(g)
+        self.cost, self._p = squared_column(leaves), decoder(coefficients(leaves))
         self._sum = np.zeros(lanes.length, dtype=np.int64)
         self._noise = np.zeros((leaves, lanes.length))
 
