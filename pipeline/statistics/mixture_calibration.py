@@ -21,14 +21,18 @@ class Variances:
     above: tuple[int, ...]
     target: tuple[int, ...]
 
-    def rho(self, message: Message, cost: int) -> Fraction:
-        """Exact zCDP of one message in a counter of this ``cost``: the worst pair meets every step at its worst.
+    def rho(self, message: Message, cost: int) -> Fraction | None:
+        """Exact zCDP of one message in a counter of this ``cost``, or None where a lane draws no noise.
+
+        The worst pair meets every step at its worst.
 
         The Gram matrix has squared length diagonal^2 + 2 above^2, so a move of MOVE costs at most MOVE / 2 over the
         smaller of diagonal variance and twice the variance above.
         """
         if message.steps != len(self.diagonal):
             raise ValueError("these variances belong to a message of another number of steps")
+        if 0 in (*self.diagonal, *self.above, *self.target):
+            return None
         each = (
             Fraction(MOVE, 2 * min(d, 2 * a)) + Fraction(MOVE, 2 * t)
             for d, a, t in zip(self.diagonal, self.above, self.target, strict=True)
@@ -38,7 +42,10 @@ class Variances:
 
 @dataclass(frozen=True)
 class Ask:
-    """Privacy asked for, replace-one; ``gram_share`` of a tight budget goes to the Gram matrices."""
+    """Privacy asked for, replace-one; ``gram_share`` of a tight budget goes to the Gram matrices.
+
+    An infinite ``epsilon`` asks for no noise at all.
+    """
 
     epsilon: float
     delta: float
@@ -52,11 +59,19 @@ class Ask:
 
 def tight(message: Message, ask: Ask, cost: int) -> Variances:
     """One joint release over all steps: equal shares a step, isotropic in svec coordinates, integers rounded up."""
+    if math.isinf(ask.epsilon):
+        return silent(message)
     each = ask.rho() / message.steps
     diagonal = 2 * math.ceil(cost * MOVE / (2 * each * ask.gram_share) / 2)
     target = math.ceil(cost * MOVE / (2 * each * (1 - ask.gram_share)))
     n = message.steps
     return Variances((diagonal,) * n, (diagonal // 2,) * n, (target,) * n)
+
+
+def silent(message: Message) -> Variances:
+    """No noise: the baseline."""
+    none = (0,) * message.steps
+    return Variances(none, none, none)
 
 
 def printed(message: Message, gram_sd: float, target_sd: float) -> Variances:

@@ -32,7 +32,7 @@ from pipeline.privacy.counters import Counter, Lanes, Messages, TreeCounter, lev
 from pipeline.privacy.losses import safe_epsilon
 from pipeline.privacy.noise import NoiseSource, RealDataError, SimulatedWorld
 from pipeline.privacy.square_root import SquareRoot, squared_column
-from pipeline.statistics.mixture_calibration import Ask, Variances, paper_000, paper_001, tight
+from pipeline.statistics.mixture_calibration import Ask, Variances, paper_000, paper_001, silent, tight
 from pipeline.statistics.mixture_message import LATTICE, Message
 
 Array = NDArray[np.float64]
@@ -169,8 +169,7 @@ class CountedRegularizer:
 
 def fixed(message: Message, episodes: int, lam: float, world: SimulatedWorld, noise: NoiseSource) -> CountedRegularizer:
     """Lambda = lam I plus the exact sums: the baseline, without privacy; ``noise`` is never drawn from."""
-    none = (0,) * message.steps
-    variances = Variances(none, none, none)
+    variances = silent(message)
     counter = Messages(episodes, _lanes(message, variances, noise, world))
     return CountedRegularizer(message, counter, variances, Guarantee("none", None), lam, "edge", 0.01)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 
@@ -35,26 +37,17 @@ def baseline(task, lam=0.01):
     return fixed(task.message, task.episodes, lam, WORLD, SeededNoise(0))
 
 
-class Silent(SeededNoise):
-    """A source whose every draw is 0."""
-
-    def gaussian(self, size, variance, data):
-        return np.zeros(size, dtype=np.int64)
-
-
-@pytest.mark.parametrize("make", [tree, local])
-def test_a_private_agent_whose_noise_is_zero_has_the_statistics_of_its_baseline_to_the_last_bit(make):
-    task = task_of(RIVER, 23)
-    quiet = make(task.message, 23, Ask(1.0, 1e-5), 0.01, WORLD, Silent(0))
-    plain = baseline(task)
-    rows = Rows(task, planned(task, plain, ucrl_vtr(0.1), np.random.default_rng(0)).V)
-    rng = np.random.default_rng(5)
-    for _ in range(23):
-        trajectory = Trajectory(rng.integers(0, 3, 7), rng.integers(0, 2, 6))
-        for r in (quiet, plain):
-            r.observe(*rows.statistics(trajectory))
-        one, two = (r.message.sums(r._counter.total()) for r in (quiet, plain))
-        assert all(np.array_equal(x, y) for x, y in zip(one, two, strict=True))
+def test_a_private_agent_without_noise_is_its_baseline_to_the_last_bit():
+    task, none = task_of(RIVER, 150), Ask(math.inf, 1e-5)
+    plain = run(RIVER, task, baseline(task), linopt(0.01))
+    for make in (tree, local):
+        quiet = make(task.message, 150, none, 0.01, WORLD, SeededNoise(0))
+        assert quiet.guarantee.rho is None
+        played = run(RIVER, task, quiet, linopt(0.01))
+        assert np.array_equal(played.regret, plain.regret)
+        assert np.array_equal(played.policy, plain.policy)
+    noisy = tree(task.message, 150, Ask(10.0, 1e-5), 0.01, WORLD, SeededNoise(0))
+    assert not np.array_equal(run(RIVER, task, noisy, linopt(0.01)).regret, plain.regret)
 
 
 @pytest.mark.parametrize("unit", [True, False])
