@@ -1,0 +1,230 @@
+"""Regularizers: growing least-squares problems whose statistics are seen only through noise (paper 000, Assumption 2).
+
+One planner and three of these are three algorithms:
+
+================  =======  ==============================================  ==========================
+made by           trust    where the noise enters                          agent
+================  =======  ==============================================  ==========================
+:func:`fixed`     none     nowhere                                         UCRL-VTR, LinOpt-VI
+:func:`tree`      joint    every completed node of a continual counter     Private-LinOpt-VI
+:func:`local`     local    every episode's own message, before it is kept  LDP-UCRL-VTR
+================  =======  ==============================================  ==========================
+
+They differ in their counter and its variances only, so a private one without noise is the fixed one, to the last bit.
+An episode is a person.  All three are protocols of a simulation: data registered as real is refused, because whoever
+holds logs is a central curator, whatever is computed from them (privacy.md §0.1-3).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+from itertools import groupby
+from operator import itemgetter
+from typing import Literal, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline.privacy.budget import up
+from pipeline.privacy.counters import Counter, Lanes, Messages, TreeCounter, levels
+from pipeline.privacy.losses import safe_epsilon
+from pipeline.privacy.noise import NoiseSource, RealDataError, SimulatedWorld
+from pipeline.privacy.square_root import SquareRoot, squared_column
+from pipeline.statistics.mixture_calibration import Ask, Variances, paper_000, paper_001, silent, tight
+from pipeline.statistics.mixture_message import LATTICE, Message
+
+Array = NDArray[np.float64]
+Shift = Literal["edge", "paper"]
+Mechanism = Literal["bottom-up", "plain", "square-root"]
+
+# of the noise's spectral edge: one block in some hundreds still needs more, and gets it
+_BEYOND_EDGE = 1.3
+
+
+@dataclass(frozen=True)
+class Ridge:
+    """``Lambda (H-1, blocks, d, d)`` positive definite and ``U (H-1, blocks, d)``, real units."""
+
+    Lambda: Array
+    U: Array
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """Paper 000, Assumption 2, a step ``(H-1,)``: the regularizer lies in ``[lambda_min, lambda_max]``, and the noise
+    of U is at most ``nu`` long in the norm of Lambda^-1.
+    """
+
+    lambda_min: Array
+    lambda_max: Array
+    nu: Array
+
+
+class Regularizer(Protocol):
+    """Takes one episode at a time, shows noisy sums."""
+
+    @property
+    def seen(self) -> int:
+        """Episodes so far."""
+        ...
+
+    @property
+    def bounds(self) -> Bounds:
+        """What the noise may do to the sums that :meth:`ridge` shows now."""
+        ...
+
+    def observe(self, gram: Array, target: Array) -> None:
+        """One episode's ``(H-1, blocks, d, d)`` and ``(H-1, blocks, d)``; cut to the declared bounds here."""
+        ...
+
+    def ridge(self) -> Ridge:
+        """The released sums, shifted until they are positive definite."""
+        ...
+
+
+@dataclass(frozen=True)
+class Guarantee:
+    """What the drawn noise gives, replace-one episode; ``rho`` is None without noise."""
+
+    trust: Literal["none", "joint", "local"]
+    rho: Fraction | None
+
+    def epsilon(self, delta: float) -> float | None:
+        """Epsilon at ``delta``: recomputed from the variances, whatever was asked."""
+        return None if self.rho is None else safe_epsilon(up(self.rho), delta)
+
+
+class CountedRegularizer:
+    """A regularizer over any counter; build one with :func:`fixed`, :func:`tree` or :func:`local`.
+
+    Parameters
+    ----------
+    lam
+        lambda, what is added to every Gram matrix beyond the noise's shift, squared reward units (``unit``: none).
+    shift
+        ``edge``: 1.3 times the spectral edge of the noise in the sum shown, no theorem.  ``paper``: twice a bound that
+        holds at every sum, step and block with probability 1 - ``failure`` / 2.
+    """
+
+    def __init__(
+        self,
+        message: Message,
+        counter: Counter,
+        variances: Variances,
+        guarantee: Guarantee,
+        lam: float,
+        shift: Shift,
+        failure: float,
+    ) -> None:
+        if not lam > 0:
+            raise ValueError(f"lam must be positive; got {lam}")
+        self.message, self.guarantee = message, guarantee
+        self._counter, self._lam, self._shift = counter, lam, shift
+        unit = np.array([message.gram_bound, message.target_bound]) / LATTICE
+        above = np.maximum(np.array(variances.above, float), np.array(variances.diagonal, float) / 2)
+        self._gram_sd = np.sqrt(above) * unit[0]
+        self._target_sd = np.sqrt(np.array(variances.target, float)) * unit[1]
+        self._log = math.log(4 * counter.leaves * message.steps * message.blocks / failure)
+
+    @property
+    def seen(self) -> int:
+        """See :class:`Regularizer`."""
+        return self._counter.seen
+
+    @property
+    def bounds(self) -> Bounds:
+        """See :class:`Regularizer`."""
+        norm, times = self._norm()
+        least = self._lam + (times - 1) * norm
+        noise = math.sqrt(self._counter.error(self.seen)) * self._target_sd
+        nu = noise * (math.sqrt(self.message.dimension) + math.sqrt(2 * self._log)) / np.sqrt(least)
+        return Bounds(least, self._lam + (times + 1) * norm, nu)
+
+    def observe(self, gram: Array, target: Array) -> None:
+        """See :class:`Regularizer`."""
+        self._counter.add(self.message.integers(gram, target))
+
+    def ridge(self) -> Ridge:
+        """See :class:`Regularizer`; a block that the shift leaves below ``lambda_min`` is raised to it."""
+        gram, target = self.message.sums(self._counter.total())
+        norm, times = self._norm()
+        shift = (self._lam + times * norm)[:, None]
+        least = (self._lam + (times - 1) * norm)[:, None]
+        lowest = np.linalg.eigvalsh(gram)[..., 0] + shift
+        raised = shift + np.maximum(least - lowest, 0.0)
+        return Ridge(gram + raised[..., None, None] * np.eye(self.message.dimension), target)
+
+    def _norm(self) -> tuple[Array, float]:
+        """Bound on the operator norm of the noise in one block ``(H-1,)``, and how many of them the shift is.
+
+        A symmetric Gaussian matrix of standard deviation s above and at most sqrt(2) s on the diagonal has an expected
+        largest eigenvalue of at most 2 s sqrt(d), and moves by sqrt(2) s times its standard normal draws.
+        """
+        sd = math.sqrt(self._counter.error(self.seen)) * self._gram_sd
+        edge = 2 * sd * math.sqrt(self.message.dimension)
+        return (edge, _BEYOND_EDGE) if self._shift == "edge" else (edge + 2 * sd * math.sqrt(self._log), 2.0)
+
+
+def fixed(message: Message, episodes: int, lam: float, world: SimulatedWorld, noise: NoiseSource) -> CountedRegularizer:
+    """Lambda = lam I plus the exact sums: the baseline, without privacy; ``noise`` is never drawn from."""
+    variances = silent(message)
+    counter = Messages(episodes, _lanes(message, variances, noise, world))
+    return CountedRegularizer(message, counter, variances, Guarantee("none", None), lam, "edge", 0.01)
+
+
+def tree(
+    message: Message,
+    episodes: int,
+    ask: Ask,
+    lam: float,
+    world: SimulatedWorld,
+    noise: NoiseSource,
+    *,
+    mechanism: Mechanism = "bottom-up",
+    shift: Shift = "edge",
+    failure: float = 0.01,
+) -> CountedRegularizer:
+    """Joint privacy: policies are a private function of all other episodes (paper 000).
+
+    ``paper`` calibration divides (epsilon, delta) by 4 H counters; the guarantee is recomputed from its variances.
+    """
+    paper = ask.calibration == "paper"
+    if paper and mechanism == "square-root":
+        raise ValueError("paper 000 prints scales for the tree only; use calibration 'tight' with the square root")
+    cost = squared_column(episodes) if mechanism == "square-root" else levels(episodes)
+    variances = paper_000(message, ask, episodes) if paper else tight(message, ask, cost)
+    lanes = _lanes(message, variances, noise, world)
+    counter = SquareRoot(episodes, lanes) if mechanism == "square-root" else TreeCounter(episodes, lanes, mechanism)
+    guarantee = Guarantee("joint", variances.rho(message, cost))
+    return CountedRegularizer(message, counter, variances, guarantee, lam, shift, failure)
+
+
+def local(
+    message: Message,
+    episodes: int,
+    ask: Ask,
+    lam: float,
+    world: SimulatedWorld,
+    noise: NoiseSource,
+    *,
+    shift: Shift = "edge",
+    failure: float = 0.01,
+) -> CountedRegularizer:
+    """Local privacy: each message is noisy before it leaves its person (paper 001)."""
+    variances = paper_001(message, ask) if ask.calibration == "paper" else tight(message, ask, 1)
+    counter = Messages(episodes, _lanes(message, variances, noise, world))
+    guarantee = Guarantee("local", variances.rho(message, 1))
+    return CountedRegularizer(message, counter, variances, guarantee, lam, shift, failure)
+
+
+def _lanes(message: Message, variances: Variances, noise: NoiseSource, world: SimulatedWorld) -> Lanes:
+    if world.data_kind != "synthetic":
+        raise RealDataError("joint and local agents run in simulated worlds; this dataset is registered as real")
+    every = (variances.diagonal, variances.above, variances.target)
+    sizes = (n // message.steps for n in message.sizes for _ in range(message.steps))
+    # neighbours of one variance are drawn in one call
+    runs = groupby(zip((v for lane in every for v in lane), sizes, strict=True), key=itemgetter(0))
+    merged = [(variance, sum(n for _, n in run)) for variance, run in runs]
+    return Lanes(tuple(n for _, n in merged), tuple(v for v, _ in merged), noise, world)

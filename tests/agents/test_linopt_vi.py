@@ -1,0 +1,138 @@
+"""LinOpt-VI: the naive page agrees, no noise is the baseline, blocks are the dense form, and the agents learn."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from pipeline.agents.linopt_vi import MixtureTask, Rows, geometric, linopt_vi, planned
+from pipeline.agents.optimism import ldp, linopt, ucrl_vtr
+from pipeline.environments.mixture import random_mixture, tabular_mixture
+from pipeline.environments.riverswim import riverswim_homogeneous
+from pipeline.mdp.mixture import written_out
+from pipeline.mdp.planning import optimal_values
+from pipeline.mdp.rollout import Trajectory
+from pipeline.online import play
+from pipeline.privacy.noise import SeededNoise, SimulatedWorld
+from pipeline.statistics.mixture_calibration import Ask
+from pipeline.statistics.regularizers import fixed, local, tree
+
+WORLD = SimulatedWorld("tests")
+RIVER = tabular_mixture(riverswim_homogeneous(3))
+LOW = random_mixture(6, 2, 3, 4, seed=2)
+
+
+def task_of(world, episodes, unit=True, features=None):
+    return MixtureTask(world.mdp.rewards, features or world.features, episodes, unit)
+
+
+def run(world, task, regularizer, radii, growth=1.0, seed=0):
+    agent = linopt_vi(task, regularizer, radii, geometric(task.episodes, growth), np.random.default_rng(seed))
+    return play(world.mdp, agent, np.random.default_rng(seed + 1))
+
+
+def baseline(task, lam=0.01):
+    return fixed(task.message, task.episodes, lam, WORLD, SeededNoise(0))
+
+
+def test_a_private_agent_without_noise_is_its_baseline_to_the_last_bit():
+    task, none = task_of(RIVER, 150), Ask(math.inf, 1e-5)
+    plain = run(RIVER, task, baseline(task), linopt(0.01))
+    for make in (tree, local):
+        quiet = make(task.message, 150, none, 0.01, WORLD, SeededNoise(0))
+        assert quiet.guarantee.rho is None
+        played = run(RIVER, task, quiet, linopt(0.01))
+        assert np.array_equal(played.regret, plain.regret)
+        assert np.array_equal(played.policy, plain.policy)
+    noisy = tree(task.message, 150, Ask(10.0, 1e-5), 0.01, WORLD, SeededNoise(0))
+    assert not np.array_equal(run(RIVER, task, noisy, linopt(0.01)).regret, plain.regret)
+
+
+@pytest.mark.parametrize("unit", [True, False])
+@pytest.mark.parametrize("world", [RIVER, LOW], ids=["one-hot", "d = 3"])
+def test_statistics_and_plan_agree_with_the_page_in_loops(world, unit):
+    task, c, lam = task_of(world, 12, unit), 0.05, 0.1
+    H, S, A = world.mdp.shape
+    psi = written_out(S, A).psi if world.features.psi is None else world.features.psi
+    d = psi.shape[-1]
+    regularizer, rng = baseline(task, lam), np.random.default_rng(0)
+    Lambda, u = np.stack([lam * np.eye(d)] * H), np.zeros((H, d))
+    for _ in range(12):
+        plan = planned(task, regularizer, linopt(c), np.random.default_rng(0))
+        V = np.zeros((H + 1, S))
+        for h in reversed(range(H)):
+            for s in range(S):
+                Q = []
+                for a in range(A):
+                    phi = sum(psi[s, a, t] * V[h + 1, t] for t in range(S))
+                    top = task.tops[h + 1]
+                    inside = 2 * np.log(H / 0.01) + d * np.log(1 + 12 * top**2 / lam)
+                    beta = c * (top / 2 * np.sqrt(inside) + np.sqrt(d * lam))
+                    inverse = np.linalg.inv(Lambda[h])
+                    bonus = beta * np.sqrt(phi @ inverse @ phi) if h < H - 1 else 0.0
+                    free = task.rewards[h, s, a] + phi @ inverse @ u[h] + bonus
+                    Q.append(min(max(free, 0.0), task.tops[h]))
+                V[h, s] = max(Q)
+        # features and targets are floored to 2^-26 of their bounds
+        np.testing.assert_allclose(plan.V, V, atol=1e-5)
+        states, actions = rng.integers(0, S, H + 1), rng.integers(0, A, H)
+        regularizer.observe(*Rows(task, plan.V).statistics(Trajectory(states, actions)))
+        for h in range(H - 1):
+            weight = 1.0
+            if unit:
+                every = [np.linalg.norm(plan.V[h + 1] @ psi[s, a]) for s in range(S) for a in range(A)]
+                weight = max(plan.V[h + 1].max(), *every)
+            phi = plan.V[h + 1] @ psi[states[h], actions[h]] / weight
+            Lambda[h] += np.outer(phi, phi)
+            u[h] += phi * plan.V[h + 1, states[h + 1]] / weight
+
+
+def test_blocks_are_the_dense_form_without_its_zeros():
+    one, dense = task_of(RIVER, 60), task_of(RIVER, 60, features=written_out(3, 2))
+    assert one.features.unknowns == dense.features.unknowns == 18
+    results = [run(RIVER, t, baseline(t), ucrl_vtr(0.1)) for t in (one, dense)]
+    np.testing.assert_allclose(results[0].regret, results[1].regret, atol=1e-12)
+
+
+def test_values_are_optimistic_with_a_wide_bonus_and_never_above_what_can_be_won():
+    task = task_of(LOW, 30)
+    regularizer = baseline(task, lam=1.0)
+    best = optimal_values(LOW.mdp)[1]
+    plan = planned(task, regularizer, linopt(3.0), np.random.default_rng(0))
+    assert (best - 1e-9 <= plan.V).all()
+    assert (task.tops[:, None] + 1e-12 >= plan.V).all()
+
+
+def test_ties_go_to_the_unclipped_value_and_then_to_chance():
+    task = task_of(RIVER, 30)
+    seen = {tuple(planned(task, baseline(task), ucrl_vtr(0.0), np.random.default_rng(s)).policy[0]) for s in range(40)}
+    assert len(seen) > 1
+    plan = planned(task, baseline(task), ucrl_vtr(100.0), np.random.default_rng(0))
+    assert plan.tied[:-1].any()
+
+
+def test_the_schedule_is_geometric_and_starts_with_the_first_episode():
+    assert sorted(geometric(10, 1.0)) == list(range(1, 11))
+    assert sorted(geometric(40, 2.0)) == [1, 2, 4, 8, 16, 32]
+    with pytest.raises(ValueError, match="at least 1"):
+        geometric(10, 0.9)
+
+
+@pytest.mark.parametrize("world", [RIVER, LOW], ids=["one-hot", "d = 3"])
+def test_ucrl_vtr_learns(world):
+    task = task_of(world, 1500)
+    played = run(world, task, baseline(task), ucrl_vtr(0.01), growth=1.05)
+    assert len(played.regret) == 1500
+    assert (played.regret > -1e-12).all()
+    assert played.regret[-300:].mean() < 0.1 * max(played.regret[:5].mean(), 0.02)
+
+
+def test_private_agents_play_every_episode_and_return_a_policy():
+    for make, radii in ((tree, linopt(0.0)), (local, ldp(0.0))):
+        task = task_of(LOW, 64)
+        regularizer = make(task.message, 64, Ask(10.0, 1e-5), 0.01, WORLD, SeededNoise(1))
+        played = run(LOW, task, regularizer, radii, growth=1.05)
+        assert played.regret.shape == (64,)
+        assert played.policy.shape == (4, 6)
