@@ -96,8 +96,8 @@ def assumptions(card: Card, looks: Sequence[Entry]) -> list[str]:
     found = [
         f"{u.user} identifies a person: two ids of one person are protected as two people",
         f"the number of people ({u.users_public}, declared) is public; one id's rows may be any, or none",
-        "the domain (states, actions, horizon, reward range) was declared without looking at this log, unless it is said "
-        "below that somebody looked",
+        "the domain (states, actions, horizon, reward range) was declared without looking at this log, unless a line "
+        "below says otherwise",
         "the curator's machine, its operators and its source of randomness are trusted",
     ]
     if u.recurs == "never":
