@@ -1,0 +1,34 @@
+"""Online agents and controls by name: what ``simulate``, ``compare`` and the benches can let play.
+
+A new agent is one line here: its name and the function from a :class:`~pipeline.benches.trial.Trial` to an outcome.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib import import_module
+
+from pipeline.benches.trial import Contestant, Outcome, Trial
+from pipeline.card import CardError
+
+# module and function, imported when first played: half of them need half of the libraries
+CONTESTANTS: Mapping[str, str] = {}
+
+
+def contestant(name: str) -> Contestant:
+    """The function that plays a trial of this agent.
+
+    Raises
+    ------
+    CardError
+        If there is none of that name; the message lists those there are.
+    """
+    if name not in CONTESTANTS:
+        raise CardError(f"no online agent {name!r}; there are: {', '.join(CONTESTANTS)}")
+    module, _, function = CONTESTANTS[name].partition(":")
+    return getattr(import_module(module), function)
+
+
+def run(trial: Trial) -> Outcome:
+    """Play one trial; the same trial gives the same outcome."""
+    return contestant(trial.agent)(trial)
