@@ -7,12 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from importlib import import_module
+from typing import Any
 
 from pipeline.benches.trial import Contestant, Outcome, Trial
 from pipeline.card import CardError
 
 # module and function, imported when first played: half of them need half of the libraries
-CONTESTANTS: Mapping[str, str] = {}
+CONTESTANTS: Mapping[str, str] = {
+    "uniform": "pipeline.benches.control_trials:uniform",
+    "always-first": "pipeline.benches.control_trials:always_first",
+    "always-right": "pipeline.benches.control_trials:always_right",
+}
 
 
 def contestant(name: str) -> Contestant:
@@ -32,3 +37,8 @@ def contestant(name: str) -> Contestant:
 def run(trial: Trial) -> Outcome:
     """Play one trial; the same trial gives the same outcome."""
     return contestant(trial.agent)(trial)
+
+
+def measure(trial: Trial) -> dict[str, Any]:
+    """The same as plain values, in a process of its own."""
+    return run(trial).as_dict()
