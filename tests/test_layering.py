@@ -29,7 +29,7 @@ FLOORS = {
     "pipeline.offline": 5,
     "pipeline.linear": 6,
     "pipeline.linear_runs": 5,
-    "pipeline.online": 5,
+    "pipeline.online": 4,
     "pipeline.synthetic": 6,
     "reports": 6,
     "flows": 7,

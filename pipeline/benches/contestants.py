@@ -17,6 +17,12 @@ CONTESTANTS: Mapping[str, str] = {
     "uniform": "pipeline.benches.control_trials:uniform",
     "always-first": "pipeline.benches.control_trials:always_first",
     "always-right": "pipeline.benches.control_trials:always_right",
+    "no-data": "pipeline.benches.mixture_trials:no_data",
+    "ucrl-vtr": "pipeline.benches.mixture_trials:ucrl_vtr_trial",
+    "linopt-po": "pipeline.benches.mixture_trials:linopt_po_trial",
+    "private-linopt-vi": "pipeline.benches.mixture_trials:private_linopt_vi",
+    "private-linopt-po": "pipeline.benches.mixture_trials:private_linopt_po",
+    "ldp-ucrl-vtr": "pipeline.benches.mixture_trials:ldp_ucrl_vtr",
 }
 
 TRUST: Mapping[str, Trust] = {
