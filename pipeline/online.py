@@ -32,7 +32,7 @@ def play(mdp: TabularMDP, agent: Agent, rng: np.random.Generator) -> Played:
     The world draws H + 1 numbers an episode, whatever the agent and however it asks; the choices of a stochastic policy
     come from a stream spawned off ``rng``.
     """
-    world = _Sampler(mdp, rng)
+    world = Sampler(mdp, rng)
     best = float(mdp.start @ optimal_values(mdp)[1][0])
     regret, last, lost = list[Array](), None, 0.0
     ask = next(agent)
@@ -48,7 +48,7 @@ def play(mdp: TabularMDP, agent: Agent, rng: np.random.Generator) -> Played:
             return Played(np.concatenate(regret), end.value)
 
 
-class _Sampler:
+class Sampler:
     """Draws episodes by inverting the cumulated start ``(S,)`` and transitions ``(H, S, A, S)``."""
 
     def __init__(self, mdp: TabularMDP, rng: np.random.Generator) -> None:

@@ -21,7 +21,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.agents.mixture_backup import MixtureTask, Problem, Rows, batches, optimistic
+from pipeline.agents.mixture_backup import MixtureTask, Optimistic, Problem, Rows, batches, optimistic
 from pipeline.mdp.rollout import Agent, Rollout
 
 Array = NDArray[np.float64]
@@ -50,16 +50,16 @@ def linopt_po(problem: Problem, growth: float, eta: float) -> Agent:
     H, S, A = problem.task.shape
     climb, policy = np.zeros((H, S, A)), np.full((H, S, A), 1 / A)
     for episodes in batches(problem.task.episodes, growth):
-        Q, V = _values(problem, policy)
+        found = _values(problem, policy)
         trajectory = yield Rollout(policy, episodes)
-        problem.observe(Rows(problem.task, V), trajectory)
-        climb += episodes * eta * Q
+        problem.observe(Rows(problem.task, found.V), trajectory)
+        climb += episodes * eta * found.Q
         policy = softmax(climb)
     return policy
 
 
-def _values(problem: Problem, policy: Array) -> tuple[Array, Array]:
-    return optimistic(problem, lambda h, Q, _: (Q * policy[h]).sum(-1))
+def _values(problem: Problem, policy: Array) -> Optimistic:
+    return optimistic(problem, lambda h, Q: (Q * policy[h]).sum(-1))
 
 
 def softmax(x: Array) -> Array:

@@ -74,15 +74,9 @@ def linopt_vi(problem: Problem, growth: float, rng: np.random.Generator) -> Agen
 
 def planned(problem: Problem, rng: np.random.Generator) -> OptimisticPlan:
     """Greedy in the optimistic values of the statistics released so far."""
-    H, S, _ = problem.task.shape
-    policy, tied = np.zeros((H, S), dtype=np.int64), np.zeros((H, S), dtype=bool)
-
-    def best(h: int, Q: Array, free: Array) -> Array:
-        policy[h], tied[h] = _greedy(Q, free, rng)
-        return Q.max(-1)
-
-    _, V = optimistic(problem, best)
-    return OptimisticPlan(policy, V, tied)
+    found = optimistic(problem, lambda _, Q: Q.max(-1))
+    policy, tied = _greedy(found.Q, found.free, rng)
+    return OptimisticPlan(policy, found.V, tied)
 
 
 def _greedy(Q: Array, free: Array, rng: np.random.Generator) -> tuple[Integers, NDArray[np.bool_]]:

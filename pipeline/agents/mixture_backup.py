@@ -116,26 +116,35 @@ class Problem:
             self.rewards.regularizer.observe(rows.rewards(trajectory))
 
 
-def optimistic(problem: Problem, value: Callable[[int, Array, Array], Array]) -> tuple[Array, Array]:
-    """Q ``(H, S, A)`` and V ``(H+1, S)`` from the statistics released so far, from the last step to the first.
+@dataclass(frozen=True)
+class Optimistic:
+    """``Q (H, S, A)``, the same before it was cut ``free (H, S, A)``, and ``V (H+1, S)``."""
+
+    Q: Array
+    free: Array
+    V: Array
+
+
+def optimistic(problem: Problem, value: Callable[[int, Array], Array]) -> Optimistic:
+    """Values from the statistics released so far, from the last step to the first.
 
     Parameters
     ----------
     value
-        V_h ``(S,)`` from h, Q_h and the Q_h before it was cut ``(S, A)``: what distinguishes the algorithms.
+        V_h ``(S,)`` from h and Q_h ``(S, A)``: what distinguishes the algorithms.
     """
     task, regression = problem.task, problem.transitions
     H, S, A = task.shape
     tops, ridge = task.tops, regression.regularizer.ridge()
     bonus = _radii(task, regression, ridge, tops[1:-1], task.features.unknowns)
     reward, predictor = _rewards(problem), Predictor(task.features, ridge)
-    Q, V = np.zeros((H, S, A)), np.zeros((H + 1, S))
+    Q, free, V = np.zeros((H, S, A)), reward.copy(), np.zeros((H + 1, S))
     for h in reversed(range(H)):
-        ahead = np.zeros((S, A)) if h == H - 1 else predictor.ahead(h, V[h + 1], bonus[h])
-        free = reward[h] + ahead
-        Q[h] = np.clip(free, 0.0, tops[h])
-        V[h] = value(h, Q[h], free)
-    return Q, V
+        if h < H - 1:
+            free[h] += predictor.ahead(h, V[h + 1], bonus[h])
+        Q[h] = np.minimum(np.maximum(free[h], 0.0), tops[h])
+        V[h] = value(h, Q[h])
+    return Optimistic(Q, free, V)
 
 
 def _rewards(problem: Problem) -> Array:
@@ -167,7 +176,8 @@ class Predictor:
 
     def ahead(self, h: int, V: Array, beta: float) -> Array:
         """``(S, A)`` for V of the next step."""
-        phi = self._features.phi(V)
+        # one-hot rows are V itself in every block
+        phi = V[None, None] if self._features.psi is None else self._features.phi(V)
         if self._inverse is None or self._theta is None:
             sides = np.concatenate([phi.swapaxes(-1, -2), self._ridge.U[h][..., None]], axis=-1)
             solved = np.linalg.solve(self._ridge.Lambda[h], sides)
@@ -184,7 +194,7 @@ class Rows:
 
     def __init__(self, task: MixtureTask, V: Array) -> None:
         self._task, self._features = task, task.features
-        phi = np.stack([task.features.phi(v) for v in V[1:-1]])
+        phi = task.features.phi(V[1:-1])
         weight = np.ones(len(phi))
         if task.unit:
             # public: a function of V alone; 1 where V = 0, whose rows are 0

@@ -58,10 +58,11 @@ class MixtureFeatures:
         return self.blocks * self.dimension
 
     def phi(self, V: Array) -> Array:
-        """phi_V ``(blocks, SA / blocks, dimension)`` of every (s, a), ordered s A + a, for ``V (S,)``."""
+        """phi_V ``(..., blocks, SA / blocks, dimension)`` of every (s, a), ordered s A + a, for ``V (..., S)``."""
         if self.psi is None:
-            return np.broadcast_to(V, (self.blocks, 1, self.states))
-        return np.einsum("satd,t->sad", self.psi, V).reshape(1, -1, self.dimension)
+            return np.broadcast_to(V[..., None, None, :], (*V.shape[:-1], self.blocks, 1, self.states))
+        found = np.einsum("satd,...t->...sad", self.psi, V)
+        return found.reshape(*V.shape[:-1], 1, -1, self.dimension)
 
     def place(self, cell: Integers) -> tuple[Integers, Integers]:
         """Block, and row in it, of each (s, a), ordered s A + a."""

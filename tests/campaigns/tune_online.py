@@ -22,14 +22,15 @@ from pipeline.benches.trial import Plain, Trial
 FIRST_SEED, EPISODES, DELTA = 1000, 10_000, 1e-5
 WORLDS = ("riverswim_homogeneous", "riverswim_inhomogeneous")
 TABLE = tuning.TABLE
+KEY = ("agent", "world", "epsilon", "knob", "value")
 
-_SHAPE: dict[str, tuple[Plain, ...]] = {
-    "prior": (0, 0.5, 0.75, 1, 1.5, 2),
-    "shift": ("floor", "edge", "paper"),
-    "growth": (1.005, 1.01, 1.02, 1.05, 1.1, 1.2),
-    "gram_share": (0.05, 0.1, 0.2, 0.3, 0.5),
-}
 _STEPS: tuple[Plain, ...] = (1, 3, 10, 30, 100)
+_SHAPE: dict[str, tuple[Plain, ...]] = {
+    "prior": (0, 0.5, 1, 1.5),
+    "shift": ("floor", "edge", "paper"),
+    "growth": (1.005, 1.02, 1.05, 1.2),
+    "gram_share": (0.1, 0.2, 0.3),
+}
 GRIDS: dict[str, tuple[tuple[float | None, ...], dict[str, tuple[Plain, ...]]]] = {
     "ucrl-vtr": ((None,), {"bonus": (0, 0.003, 0.01, 0.03, 0.1, 0.3), "growth": (1, 1.005, 1.02, 1.05, 1.2)}),
     "linopt-po": ((None,), {"bonus": (0, 0.003, 0.01, 0.03), "eta": _STEPS}),
@@ -40,21 +41,20 @@ GRIDS: dict[str, tuple[tuple[float | None, ...], dict[str, tuple[Plain, ...]]]] 
             **_SHAPE,
             "counter": ("plain", "bottom-up", "square-root"),
             "leaf": ("batch", "episode"),
-            "unit": (True, False),
         },
     ),
-    "private-linopt-po": ((1.0, 10.0), {"bonus": (0, 0.01, 0.03), "eta": _STEPS, "prior": (0, 1)}),
-    "ldp-ucrl-vtr": ((1.0, 10.0), {"bonus": (0, 0.001, 0.003, 0.01, 0.03), **_SHAPE, "unit": (True, False)}),
+    "private-linopt-po": ((1.0, 10.0), {"bonus": (0, 0.01), "eta": _STEPS}),
+    "ldp-ucrl-vtr": ((1.0, 10.0), {"bonus": (0, 0.001, 0.003, 0.01, 0.03), **_SHAPE}),
 }
 
 
 def cells(agent: str) -> Iterator[tuple[str, float | None, str, Plain]]:
-    """World, epsilon, knob and value."""
+    """World, epsilon, knob and value; the bonus in both chains, the rest in the homogeneous one."""
     budgets, knobs = GRIDS[agent]
     for knob, values in knobs.items():
         for value in values:
             for epsilon in budgets:
-                for world in WORLDS:
+                for world in WORLDS if knob == "bonus" else WORLDS[:1]:
                     yield world, epsilon, knob, value
 
 
@@ -84,13 +84,21 @@ def measured(agent: str, world: str, epsilon: float | None, knob: str, value: Pl
 
 
 def main(runs: int, agents: list[str]) -> None:
-    """Print a line a cell, then write the table, agents not asked for kept as they were."""
+    """Print and keep a line a cell; cells that the table has already are found again (delete it to start anew)."""
     kept = list(csv.DictReader(TABLE.open(encoding="utf-8"))) if TABLE.is_file() else []
-    rows = [r for r in kept if r["agent"] not in agents]
+    rows = {tuple(r[k] for k in KEY): r for r in kept}
     for agent in agents:
         for cell in cells(agent):
-            rows.append(measured(agent, *cell, runs))
-            print(*(f"{v}" for v in rows[-1].values()), flush=True)
+            world, epsilon, knob, value = ("" if x is None else str(x) for x in cell)
+            if (agent, world, epsilon, knob, value) in rows:
+                continue
+            row = measured(agent, *cell, runs)
+            rows[agent, world, epsilon, knob, value] = {k: "" if v is None else str(v) for k, v in row.items()}
+            print(*row.values(), flush=True)
+            _write(list(rows.values()))
+
+
+def _write(rows: list[dict[str, str]]) -> None:
     with TABLE.open("w", encoding="utf-8", newline="") as file:
         table = csv.DictWriter(file, list(rows[0]), lineterminator="\n")
         table.writeheader()
@@ -98,4 +106,4 @@ def main(runs: int, agents: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]) if len(sys.argv) > 1 else 10, sys.argv[2:] or list(GRIDS))
+    main(int(sys.argv[1]) if len(sys.argv) > 1 else 6, sys.argv[2:] or list(GRIDS))
