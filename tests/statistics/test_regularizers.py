@@ -86,6 +86,33 @@ def test_the_norm_bound_of_paper_001_is_too_small_for_one_hot_rows():
     assert max(lengths(broken, x, y)) <= MOVE
 
 
+class Uncut(Message):
+    """A broken twin: one-hot rows taken as ||phi|| <= H - h, as paper 001 does, and sent as they are."""
+
+    @property
+    def row_bound(self):
+        return np.array(self.ranges)
+
+    def integers(self, visits):
+        return message(unit=False, ranges=self.ranges).integers(visits) * np.repeat([S, 1], [12, 8])
+
+
+def test_rows_taken_as_paper_001_takes_them_move_by_more_than_is_paid_for():
+    V = np.array([1.0, 1.0])
+    twin = Uncut(S * A, S, 1.0, (1.0,), 2.5, False)
+    rows = [twin.integers(v) for v in step_rows(V, unit=False)]
+    # squared: S^2 / 1 for the Gram matrix
+    assert max(lengths(twin, x, y)[0] for x, y in product(rows, rows)) > 3.9 * MOVE
+
+
+def test_a_tree_charged_by_natural_logarithms_costs_more_than_was_asked():
+    m, ask = message(unit=True), Ask(1.0, 1e-5)
+    for leaves in (64, 296, 1024, 10_000):
+        wrong = tight(m, ask, math.floor(math.log(leaves)) + 1)
+        assert wrong.rho(m, levels(leaves)) > 1.25 * ask.rho()
+        assert tight(m, ask, levels(leaves)).rho(m, levels(leaves)) <= ask.rho()
+
+
 def test_whatever_is_sent_stays_inside_the_bounds():
     m, rng = message(unit=False), np.random.default_rng(0)
     for scale in (1.0, 1e3, 1e150):
@@ -266,6 +293,9 @@ def test_shares_of_one_budget_add_up_to_it():
     joint = both[0].beside(both[1])
     assert whole.rho() * Fraction(99_999, 100_000) < joint.rho <= whole.rho()
     assert joint.epsilon(1e-5) <= 3.0 + 1e-6
+    # a broken twin: each regression takes the whole budget
+    twice = [tree(m, 64, whole, 0.01, WORLD, SeededNoise(0)).guarantee for _ in parts]
+    assert twice[0].beside(twice[1]).epsilon(1e-5) > 1.3 * 3.0
     assert both[0].beside(fixed(m, 9, 1.0, WORLD, SeededNoise(0)).guarantee).rho is None
 
 
