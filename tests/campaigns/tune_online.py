@@ -32,7 +32,7 @@ _SHAPE: dict[str, tuple[Plain, ...]] = {
     "gram_share": (0.1, 0.2, 0.3),
 }
 GRIDS: dict[str, tuple[tuple[float | None, ...], dict[str, tuple[Plain, ...]]]] = {
-    "ucrl-vtr": ((None,), {"bonus": (0, 0.003, 0.01, 0.03, 0.1, 0.3), "growth": (1, 1.005, 1.02, 1.05, 1.2)}),
+    "ucrl-vtr": ((None,), {"bonus": (0.005, 0.01, 0.015, 0.02, 0.03, 0.1), "growth": (1.005, 1.02, 1.05)}),
     "linopt-po": ((None,), {"bonus": (0, 0.003, 0.01, 0.03), "eta": _STEPS}),
     "private-linopt-vi": (
         (1.0, 10.0),
