@@ -13,6 +13,7 @@ FLOORS = {
     "pipeline.privacy": 1,
     "pipeline.domain": 1,
     "pipeline.source": 1,
+    "pipeline.declaration": 1,
     "pipeline.mdp": 1,
     "pipeline.card": 2,
     "pipeline.ledger": 3,

@@ -11,7 +11,7 @@ from decimal import ROUND_CEILING, Decimal, localcontext
 from fractions import Fraction
 from typing import Any
 
-from pipeline.card import Card
+from pipeline.card import AnyCard
 from pipeline.ledger.chain import Entry
 from pipeline.ledger.inspection import inspection_sentences
 from pipeline.privacy.budget import down, up
@@ -38,7 +38,7 @@ def spent_budget(mechanisms: Sequence[Mechanism], delta: float, joint: Fraction 
     return {"rho": up(rho), "epsilon": safe_epsilon(up(rho), left), "delta": delta, "pure": False}
 
 
-def unit_sentence(card: Card) -> str:
+def unit_sentence(card: AnyCard) -> str:
     """Whose privacy, in words."""
     m = card.unit.episodes_per_user
     episodes = "its one episode" if m == 1 else f"up to {m} of its episodes, the rest dropped before counting"
@@ -46,7 +46,7 @@ def unit_sentence(card: Card) -> str:
     return f"everything one {card.unit.user} contributed ({episodes}, {steps} each)"
 
 
-def guarantee(card: Card, release: Release, calibration: str, asked: Mapping[str, Any]) -> dict[str, Any]:
+def guarantee(card: AnyCard, release: Release, calibration: str, asked: Mapping[str, Any]) -> dict[str, Any]:
     """The guarantee of one release, in numbers and in one plain sentence."""
     cost = spent_budget(release.mechanisms, card.budget.delta, release.joint_rho)
     synthetic = card.kind == "synthetic"
@@ -67,7 +67,7 @@ def guarantee(card: Card, release: Release, calibration: str, asked: Mapping[str
     }
 
 
-def _sentence(card: Card, release: Release, cost: Mapping[str, Any]) -> str:
+def _sentence(card: AnyCard, release: Release, cost: Mapping[str, Any]) -> str:
     if release.noise == "none":
         return "No privacy: the non-private baseline on exact counts of simulated data; nothing is promised to anyone."
     who = f"one person, meaning {unit_sentence(card)}"
@@ -90,7 +90,7 @@ def _up(loss: float) -> str:
         return f"{+Decimal(repr(loss)):f}"
 
 
-def assumptions(card: Card, looks: Sequence[Entry]) -> list[str]:
+def assumptions(card: AnyCard, looks: Sequence[Entry]) -> list[str]:
     """What the guarantee rests on besides the mathematics; ``looks``: the lineage's INSPECT entries."""
     u = card.unit
     found = [
@@ -133,7 +133,7 @@ def implementation(release: Release) -> dict[str, str]:
     }
 
 
-def stewardship(card: Card) -> dict[str, str]:
+def stewardship(card: AnyCard) -> dict[str, str]:
     """The base of the pyramid: what is known of the data's collection and of who can reach it."""
     return {
         "collection": "declared by the card and not checked by this program: how the log was collected, and whether "
@@ -144,7 +144,7 @@ def stewardship(card: Card) -> dict[str, str]:
     }
 
 
-def registry_entry(card: Card, release: Release, promise: Mapping[str, Any]) -> dict[str, Any]:
+def registry_entry(card: AnyCard, release: Release, promise: Mapping[str, Any]) -> dict[str, Any]:
     """The same facts under the names of the proposed registry of differential-privacy deployments."""
     return {
         "product": f"policy learnt from {card.name}",
@@ -161,7 +161,7 @@ def registry_entry(card: Card, release: Release, promise: Mapping[str, Any]) -> 
 
 
 def certificate(
-    card: Card,
+    card: AnyCard,
     release: Release,
     promise: Mapping[str, Any],
     mechanisms: Sequence[Mapping[str, Any]],
