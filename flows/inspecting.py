@@ -6,7 +6,7 @@ from typing import Any
 
 from flows.setting import ledger_for, newest_snapshot
 from flows.shelf import Home, find_card
-from pipeline.card import load_card
+from pipeline.card import load_any_card
 from pipeline.kept.heads import known_to_ledger, remember_head
 from pipeline.kept.lock import one_at_a_time
 from pipeline.logs.advice import advice
@@ -25,7 +25,7 @@ def inspect_job(card_name: str, home: Home) -> dict[str, Any]:
     CardError
         If the card differs from its registration, or there is no snapshot of it.
     """
-    card = load_card(find_card(card_name, home.shelf))
+    card = load_any_card(find_card(card_name, home.shelf))
     check_names(card)
     ledger = ledger_for(card, home)
     ledger.require(card)

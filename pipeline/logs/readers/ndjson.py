@@ -58,7 +58,7 @@ def read_ndjson(path: Path, columns: list[str], lists: frozenset[str] = frozense
             yield _batch(data, first, columns, lists)
 
 
-def _batch(data: bytes, first: int, columns: list[str], lists: frozenset[str]) -> Batch:
+def _batch(data: bytes, first: int, columns: list[str], lists: frozenset[str] = frozenset()) -> Batch:
     raw = np.frombuffer(data, dtype=np.uint8)
     ends = np.flatnonzero(raw == _NEWLINE)
     starts = np.concatenate([[0], ends[:-1] + 1])
