@@ -69,7 +69,7 @@ class Linear(Strict):
 
 
 class Lq(Strict):
-    """How an LQ agent asks and plans: ``cut`` and ``steps`` are part of the release, ``ridge`` and ``floor`` are free."""
+    """How an LQ agent asks and plans: cut, gram_share and steps are part of the release, ridge and floor are free."""
 
     cut: tuple[Part, Part] = (0.5, 0.7)
     gram_share: Annotated[float, Field(gt=0, lt=1)] = 0.3

@@ -3,6 +3,8 @@
 Values are rewards, that is minus expected costs, so that more is better as everywhere else.
 """
 
+# ruff: noqa: N806  (the letters of the paper)
+
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
@@ -82,7 +84,8 @@ def check_world(system: LqSystem, card: LqCard) -> None:
     d, cost = card.domain, card.quadratic
     pairs = {
         "domain.observation": (np.array([d.observation.size, *d.observation.scales]), [system.shape[0], 1.0]),
-        "domain.action": (np.array([d.action.size, d.action.radius, *d.action.scales]), [system.shape[1], system.gamma]),
+        "domain.action": (np.array([d.action.size, *d.action.scales]), [system.shape[1], 1.0]),
+        "domain.action.radius": (np.array(d.action.radius), system.gamma),
         "domain.horizon": (np.array(d.horizon), system.horizon),
         "domain.start": (d.first_moment(), np.outer(system.start, system.start)),
         "domain.noise_covariance": (d.noise(), system.covariance),
@@ -94,4 +97,4 @@ def check_world(system: LqSystem, card: LqCard) -> None:
         if key in ("domain.observation", "domain.action"):
             of_world = np.concatenate([of_world, np.ones(declared.size - of_world.size)])
         if declared.shape != of_world.shape or not np.allclose(declared, of_world, rtol=_CLOSE, atol=_CLOSE):
-            raise CardError(f"{card.name}: {key} is not that of the world {system.name}; leave [evaluate] out, or mend it")
+            raise CardError(f"{card.name}: {key} is not that of the world {system.name}; mend it, or drop [evaluate]")
