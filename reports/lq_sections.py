@@ -65,7 +65,8 @@ def gains_section(facts: Facts, view: GainsView) -> Section:
         "At each step, counted from 0, every control is a weighted sum of what is observed: u = K x. The weights are "
         "the gains. An observed number is divided by its scale first, a control is multiplied by its own at the end.",
         f"Controls longer than {number(data['action']['radius'])} are shortened to that length. The last gain is 0: "
-        "nothing that the last control does is paid for.",
+        "nothing that the last control does is paid for. No gain is larger than "
+        f"{number(facts['constants']['gamma'])}, so that no control is cut while observations stay in their ball.",
     ]
     if not facts["policy"]["left_zero"]:
         words.append("All gains are zero: this controller does nothing.")

@@ -29,6 +29,7 @@ FLOORS = {
     "pipeline.curate": 5,
     "pipeline.offline": 5,
     "pipeline.linear": 6,
+    "pipeline.lq": 6,
     "pipeline.linear_runs": 5,
     "pipeline.online": 5,
     "pipeline.synthetic": 6,
@@ -116,6 +117,7 @@ def test_no_pseudo_random_generator_on_the_release_path():
         "pipeline.logs",
         "pipeline.curate",
         "pipeline.linear",
+        "pipeline.lq",
     )
     assert not [(m, i) for m, i, _ in imports() if m.startswith(path) and i in ("random", "numpy.random")]
     for file in (ROOT / "pipeline" / "privacy").glob("*.py"):

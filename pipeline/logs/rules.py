@@ -38,6 +38,11 @@ RULES: tuple[Rule, ...] = (
     Rule("beyond_horizon", "drop_step", "the step is H or later"),
     Rule("after_end", "drop_step", "the row's state is an end, or the episode ended at an earlier step"),
     Rule(
+        "closing_row",
+        "drop_step",
+        "the last row of an episode of vectors holds no control: it only tells where the row before it led",
+    ),
+    Rule(
         "unparsable",
         "drop_episode",
         "a step, episode id, bin number, coordinate, boolean or probability that cannot be read",
@@ -99,6 +104,11 @@ def after_end(card: Card) -> pl.Expr:
 def after_last(ended: pl.Expr) -> pl.Expr:
     """Later than the step at which the episode ended."""
     return (pl.col("step") > ended).fill_null(value=False)
+
+
+def closing_row() -> pl.Expr:
+    """The last row of its episode, without any control."""
+    return pl.col("no_action") & pl.col("episode").ne_missing(pl.col("episode").shift(-1))
 
 
 def reward_range() -> pl.Expr:
