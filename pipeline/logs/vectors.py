@@ -110,7 +110,8 @@ class _Cells:
         """No cell says anything."""
         if self._split:
             return pl.all_horizontal(self._empty(raw, dtype) for raw, dtype in zip(self._raw, self._types, strict=True))
-        return self._listed().is_null()
+        blank = pl.element().fill_nan(None).is_null()
+        return self._listed().list.eval(blank).list.all().fill_null(value=True) & ~self.words()
 
     @staticmethod
     def _empty(raw: pl.Expr, dtype: pl.DataType) -> pl.Expr:

@@ -281,12 +281,10 @@ def test_a_recipe_that_cannot_be_says_why(tmp_path, what):
 # a number, a word and a user id that stand nowhere else
 NUMBER, WORD, USER = "31415.92653", "kanarienvogel-4711", "u-schwalbe-0815"
 RECORDS = {
-    "all steps": [(USER, 0, t, 0.1, 0.2, 0.3, "") for t in range(4)],
     "too many steps": [(USER, 0, t, -1, 1, -1, "") for t in range(9)],
     "far away": [(USER, 0, t, NUMBER, NUMBER, NUMBER, "") for t in range(4)],
     "no numbers": [(USER, 0, 0, WORD, 0, 0, ""), (USER, 0, 1, "nan", "inf", "", "")],
     "many episodes": [(USER, e, t, 1, 0, 1, "") for e in range(7) for t in range(2)],
-    "a step twice": [(USER, 0, 0, 1, 0, 1, ""), (USER, 0, 0, 1, 0, 1, "")],
     "a line that is no row": [(USER, 0, 0, f'"{WORD}', 0, 0, ""), (USER, 0, 1, 1)],
 }
 
