@@ -44,7 +44,7 @@ def planner_facts(request: LqRequest, learnt: LqLearnt) -> dict[str, Any]:
     c, ask, domain = request.constants, request.plan.ask, request.plan.domain
     radius = request.card.domain.observation.radius
     source = {
-        "ridge": "chosen by us, in rows of the longest (x, u)",
+        "ridge": "chosen by us, in sums of squares of (x, u), balls of radius 1",
         "floor": "chosen by us: multiples of the noise's spectral norm below which a direction is not trusted",
         "cut of x": "chosen on simulated plants that no figure uses; part of the release",
         "cut of next x": "chosen on simulated plants that no figure uses; part of the release",

@@ -81,7 +81,9 @@ def _lq_plan(s: Setting, home: Home) -> dict[str, Any]:
 
     request = request_of(s)
     mechanisms = [describe_mechanism(m) for m in request.mechanisms()]
-    return _joint_plan(s, home, LqDrawing(request), request.rho, mechanisms, request.joint())
+    told = _joint_plan(s, home, LqDrawing(request), request.rho, mechanisms, request.joint())
+    most = 2 * request.plan.domain.episodes * request.plan.domain.horizon
+    return told | {"most_squares": most, "squares_a_direction_needs": request.floor}
 
 
 def _joint_plan(

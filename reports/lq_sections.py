@@ -141,8 +141,8 @@ def evidence_section(facts: Facts) -> Section:
         (str(i), number(x), percent(x / total) if x > 0 else "–", "no" if x < c["floor"] else "yes")
         for i, x in enumerate(c["directions"], start=1)
     ]
-    words_of = "Directions of (x, u), counted in rows of the longest one"
-    seen = table("Direction | Rows | Share | Trusted", rows, words_of, "Rows | Share")
+    words_of = "Sums of squares along each direction of (x, u), balls of radius 1: a row adds at most 2 in all"
+    seen = table("Direction | Sum of squares | Share | Trusted", rows, words_of, "Sum of squares | Share")
     plant = table("Model | ", [("A", _matrix(model["A"])), ("B", _matrix(model["B"]))], "The estimated plant")
     source = c["policy"]["source"]
     constants = [(clean(k), number(v), clean(source[k])) for k, v in c["policy"]["values"].items()]

@@ -35,13 +35,13 @@ RULES: tuple[Rule, ...] = (
         "drop_step",
         "a CSV line with the wrong number of fields or unbalanced quotes, an NDJSON line that is no flat object",
     ),
-    Rule("beyond_horizon", "drop_step", "the step is H or later"),
-    Rule("after_end", "drop_step", "the row's state is an end, or the episode ended at an earlier step"),
     Rule(
         "closing_row",
         "drop_step",
         "the last row of an episode of vectors holds no control: it only tells where the row before it led",
     ),
+    Rule("beyond_horizon", "drop_step", "the step is H or later"),
+    Rule("after_end", "drop_step", "the row's state is an end, or the episode ended at an earlier step"),
     Rule(
         "unparsable",
         "drop_episode",

@@ -24,9 +24,9 @@ def screen_vectors(raw: pl.DataFrame, card: LqCard, names: tuple[str, ...]) -> t
     """Apply every rule; parameters and results as of :func:`~pipeline.logs.screen.screen`."""
     rows = in_episodes(decode_vectors(raw, card), pl.col("terminated"))
     steps = {
+        "closing_row": rules.closing_row(),
         "beyond_horizon": rules.beyond_horizon(card),
         "after_end": rules.after_last(pl.col("ended")),
-        "closing_row": rules.closing_row(),
     }
     rows = rows.with_columns(_next_observation(card).alias("following"), rules.first_broken(steps).alias("rule"))
     rows = mark_episodes(rows, rules.vector_rules(), card)

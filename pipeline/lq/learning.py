@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -30,8 +29,8 @@ class LqLearnt:
     baselines
         Name -> ``estimate`` of simple controllers in the same released model.
     directions
-        Eigenvalues of the released Gram matrix, largest first, in rows of the longest z; those below ``floor`` are
-        too noisy to be used and were raised to it.
+        Eigenvalues of the released Gram matrix, largest first: sums of squares along a direction of (x, u), balls of
+        radius 1, to which a row adds at most 2.  Those below ``floor`` are too noisy and were raised to it.
     """
 
     result: LqResult
@@ -69,9 +68,8 @@ def learn_lq(request: LqRequest, release: Release) -> LqLearnt:
     value = {"lower": least, "upper": None, "estimate": estimate(result.gains)}
     value |= {"optimal_upper": None, "lower_trivial": least, "upper_trivial": 0.0}
     directions = np.linalg.eigvalsh(moments.gram)[::-1]
-    floor = request.constants.floor * moments.gram_sd * math.sqrt(len(directions))
     baselines = {"zero": {"estimate": estimate(np.zeros_like(result.gains))}}
-    return LqLearnt(result, moments, value, baselines, tuple(map(float, directions)), floor)
+    return LqLearnt(result, moments, value, baselines, tuple(map(float, directions)), request.floor)
 
 
 def least_value(card: LqCard) -> float:

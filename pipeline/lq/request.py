@@ -58,6 +58,14 @@ class LqRequest:
         """Exact cost of the release."""
         return self.plan.joint_rho
 
+    @property
+    def floor(self) -> float:
+        """What a direction's squares must sum to, balls of radius 1, to be told from the noise; 0 without noise."""
+        if self.plan.ask.rho is None:
+            return 0.0
+        deviation = math.sqrt(self.plan.variances[0] / 2) / self.plan.ask.steps**2
+        return self.constants.floor * deviation * math.sqrt(self.plan.domain.dimension)
+
     def mechanisms(self) -> tuple[Mechanism, ...]:
         """Both tables."""
         return lq_mechanisms(self.plan)

@@ -172,7 +172,7 @@ def test_inspect_shows_rows_rules_and_what_is_cut(tmp_path, capfd):
     seen = json.loads(capfd.readouterr().out)
     assert seen["rows"] == 241 and seen["users"] == 61 and seen["shares"]["shortened"] == pytest.approx(1 / 241)
     broken = {r["rule"]: r["rows"] for r in seen["rules"]}
-    assert broken == {"beyond_horizon": 60, "unparsable": 1, "beyond_radius": 1}
+    assert broken == {"closing_row": 60, "unparsable": 1, "beyond_radius": 1}
     assert seen["vectors"]["action"]["longer_than"]["1"] == pytest.approx(1 / 241)
     assert any(w["code"] == "people_declared_and_counted" for w in seen["warnings"])
     assert reticent(tmp_path, "inspect", tmp_path / "shop") == 0
