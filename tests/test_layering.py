@@ -48,6 +48,8 @@ AGENTS_MAY_NOT = (
     "pipeline.statistics.desk",
     "pipeline.statistics.one_shot",
     "pipeline.statistics.lq_moments",
+    "pipeline.statistics.shuffle_counts",
+    "pipeline.statistics.batch_privatizers",
 )
 
 
