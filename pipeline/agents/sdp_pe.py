@@ -37,7 +37,8 @@ Departures from the printed page, both modes
     * no crude half: the model of the stages before plans the whole stage;
     * counts are not shifted, and those within 2 standard deviations of 0 are in W;
     * pi stays while V(r~ + width, x† paying 1 a step) >= max V(r~ - width): x† mass counted as reward keeps it safe;
-    * policies that visit a target most are mixtures of two, drawn for each episode;
+    * the most visits to a target are a mixture of two policies, of which one is active and played; ``mixed`` plays
+      both, drawn for each episode: more visits, and ten times the regret at 10^7 episodes;
     * counts of all stages are pooled (``pooled``); "forget" keeps the latest only.
 """
 
@@ -123,7 +124,7 @@ class Constants:
     pooled
         Of ``practical``: counts of all stages so far, not of the latest alone.
     mixed
-        Of ``practical``: where the most visits are a mixture of two policies, play both; else only the active one.
+        Of ``practical``: where the most visits are a mixture of two policies, play both, though one is not active.
     scale, deviations
         Of ``practical``: every width is scaled by ``scale``; noise counts with so many standard deviations.
     """
@@ -131,7 +132,7 @@ class Constants:
     mode: Literal["paper", "practical"] = "practical"
     lean: bool = True
     pooled: bool = True
-    mixed: bool = True
+    mixed: bool = False
     C: float = 1.0
     C1: float = 6.0
     scale: float = 0.5

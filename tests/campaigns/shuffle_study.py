@@ -28,14 +28,13 @@ PAPER: dict[str, tuple[str | None, dict[str, Any]]] = {
 }
 PRACTICAL: dict[str, tuple[str | None, dict[str, Any]]] = {
     "practical, shuffle": ("tight", {}),
-    "practical, shuffle, no mixtures": ("tight", {"mixed": False}),
+    "practical, shuffle, mixtures": ("tight", {"mixed": True}),
     "practical, shuffle, forget": ("tight", {"pooled": False}),
     "practical, shuffle, three tables": ("tight", {"lean": False}),
     "practical, shuffle, paper's bits": ("paper", {}),
     "practical, joint": ("tight", {"trust": "joint"}),
     "practical, local": ("tight", {"trust": "local"}),
     "practical, no privacy": (None, {"trust": "none"}),
-    "practical, no privacy, no mixtures": (None, {"trust": "none", "mixed": False}),
 }
 
 
@@ -71,7 +70,7 @@ def many_worlds(runs: int) -> Iterator[str]:
     """Whether the optimum is kept in random worlds of every shape: stages, and runs that lost it."""
     for label in (
         "practical, shuffle",
-        "practical, shuffle, no mixtures",
+        "practical, shuffle, mixtures",
         "practical, shuffle, forget",
         "practical, no privacy",
     ):
