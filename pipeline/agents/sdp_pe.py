@@ -19,7 +19,7 @@ trusted for that is the privatizer's business.  Two modes:
 | ``counts.error`` | E | scalar | bound on the error of every count |
 | ``iota`` | ι | scalar | log(2HAK/δ), or log(4HX²A stages/δ) in ``practical`` |
 
-0-based; X is S here; K episodes, δ ``failure``.  Numbers are the flags of the reading of paper 002 that is in the docs.
+0-based; X is S here; K episodes, δ ``failure``.  Numbers are those of docs/paper-002.md.
 
 Departures from the printed page, both modes
     * 1, line 2: the sum runs to b-1; 2, L_0 = L_b/HXA is at least 1: stages start at b = ceil(log2 HXA), remainders are
