@@ -2,8 +2,9 @@
 
 Options of a trial, with their defaults: ``mode`` ("practical" | "paper"), ``trust`` ("shuffle" | "none" | "joint" |
 "local"), ``pooled`` (true), ``lean`` (true; false in mode "paper", which keeps the paper's three tables), ``mixed``
-(false; true where ``pooled`` is false: a stage that forgets must visit everything anew), ``honest`` (1.0: declared
-share of users who add their bits), ``certify`` (4: how many targets of the last stage the linear programme checks).
+(false; true where a stage forgets or noise grows with the batch, "local": then what is not visited becomes uncertain
+again, and active policies alone swing between good and bad), ``honest`` (1.0: declared share who add their bits),
+``certify`` (4: how many targets of the last stage the linear programme checks).
 """
 
 from __future__ import annotations
@@ -92,7 +93,8 @@ def _knobs(trial: Trial) -> dict[str, Any]:
     if trial.calibration == "paper" and knobs["trust"] not in ("none", "shuffle"):
         raise CardError(f"sdp-pe: paper 002 prints no noise for trust {knobs['trust']!r}; use calibration 'tight'")
     lean = knobs["mode"] == "practical" if knobs["lean"] is None else bool(knobs["lean"])
-    mixed = not knobs["pooled"] if knobs["mixed"] is None else bool(knobs["mixed"])
+    fades = not knobs["pooled"] or knobs["trust"] == "local"
+    mixed = fades if knobs["mixed"] is None else bool(knobs["mixed"])
     return {**knobs, "lean": lean, "mixed": mixed}
 
 

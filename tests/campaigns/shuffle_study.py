@@ -41,6 +41,7 @@ PRACTICAL: dict[str, tuple[str | None, dict[str, Any]]] = {
     "practical, shuffle, paper's bits": ("paper", {}),
     "practical, joint": ("tight", {"trust": "joint"}),
     "practical, local": ("tight", {"trust": "local"}),
+    "practical, local, no mixtures": ("tight", {"trust": "local", "mixed": False}),
     "practical, no privacy": (None, {"trust": "none"}),
 }
 
