@@ -106,7 +106,9 @@ class BatchTask:
             half = min(length, left // 2)
             rest = left - 2 * half
             fine = half + (rest if rest < 2 * least else 0)
-            out.append((half, fine, half == length))
+            # a single step has no transitions to explore crudely
+            split = (half, fine) if self.shape[0] > 1 else (0, half + fine)
+            out.append((*split, half == length))
             left, length = left - half - fine, 2 * length
         return out
 
@@ -208,8 +210,8 @@ def crude_exploration(
     """Algorithm 2: tuples visited too seldom W ``(H, S, A, S)``, and the crude model, layer by layer."""
     H, S, A = task.shape
     W, P = np.ones((H, S, A, S), dtype=bool), np.zeros((H, S, A, S))
-    layers = np.full(H - 1, episodes // (H - 1)) + (np.arange(H - 1) < episodes % (H - 1))
-    for h, L in enumerate(layers.tolist()):  # line 1
+    for h in range(H - 1):  # line 1
+        L = episodes // (H - 1) + (h < episodes % (H - 1))
         targets = task.targets[task.targets[:, 0] == h]
         plays = active.most_visits(P, targets, rng)  # lines 3-4
         ask = BatchRollout(*plays.episodes(L, rng), (h, h + 1), rewards=False, lean=constants.lean)

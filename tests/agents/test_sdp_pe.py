@@ -262,6 +262,14 @@ def test_every_episode_is_played_once_and_stages_double():
         BatchTask(RANDOM.shape, RANDOM.start, 23).stages()
 
 
+def test_a_single_step_has_nothing_to_explore_crudely():
+    bandit = random_tabular(2, 2, 1, seed=1, successors=2).mdp(1)
+    for constants in (PAPER, Constants()):
+        got = played(bandit, 10**5, ExactBatch(), constants)
+        assert sum(b.users for b in got.batches) == 10**5 and len(got.batches) == len(got.answer.stages)
+        assert got.answer.policy[0, 0] == optimal_values(bandit)[0][0, 0].argmax()
+
+
 def test_crude_batches_release_one_step_and_no_rewards():
     seen = []
     played(RANDOM, 1000, SHUFFLE, PAPER, seen=seen)
