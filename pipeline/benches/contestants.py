@@ -17,6 +17,7 @@ CONTESTANTS: Mapping[str, str] = {
     "uniform": "pipeline.benches.control_trials:uniform",
     "always-first": "pipeline.benches.control_trials:always_first",
     "always-right": "pipeline.benches.control_trials:always_right",
+    "sdp-pe": "pipeline.benches.shuffle_trials:sdp_pe",
 }
 
 TRUST: Mapping[str, Trust] = {
