@@ -9,6 +9,8 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+from flows import lq
+from flows.canaries import one_run
 from flows.folder import publish, write_json
 from flows.linear import request_of
 from flows.setting import Setting, counts_privatizer, noise_of, setting
@@ -16,6 +18,7 @@ from flows.shelf import Home
 from pipeline.audits.attack import DRAWS, Attack, Verdict, attacked
 from pipeline.audits.counts import counts_attack
 from pipeline.audits.linear import linear_attack
+from pipeline.audits.lq import lq_attack
 from pipeline.privacy.noise import NoiseSource
 from reports.audit import audit_html, audit_markdown, figure_of
 
@@ -27,10 +30,13 @@ def audit_job(
     home: Home,
     *,
     draws: int = DRAWS,
+    canaries: int = 0,
     say: Callable[[str], None] = lambda _: None,
     progress: Progress | None = None,
 ) -> dict[str, Any]:
     """Attack every mechanism of a recipe; the verdicts, and the folder of their page.
+
+    ``canaries`` made-up people go through the whole pipeline as well, in a place of their own.
 
     Raises
     ------
@@ -50,16 +56,22 @@ def audit_job(
         "violates": any(v.violates for v in verdicts),
         "attacks": [_plain(v) | {"seconds": round(seconds, 2)} for v, seconds in found],
     }
+    if canaries:
+        say(f"sending {canaries:,} made-up people through ingest and run")
+        whole = one_run(s, canaries)
+        result |= {"one_run": whole, "violates": bool(result["violates"]) or whole["violates"]}
     return result | _published(name, verdicts, result, home.root / "audits")
 
 
 def attacks_of(s: Setting) -> list[Attack]:
     """One attack for each mechanism that the recipe would release."""
+    if s.recipe.is_lq:
+        return [lq_attack(lq.request_of(s).plan)]
     if s.recipe.is_linear:
         plan = request_of(s).plan
         # every step is released alike; a plan of two has each kind of call, and is calibrated by the same code
         return [linear_attack(replace(plan, domain=replace(plan.domain, horizon=min(plan.domain.horizon, 2))))]
-    return [counts_attack(s.card, counts_privatizer(s))]
+    return [counts_attack(s.tabular, counts_privatizer(s))]
 
 
 def _timed(

@@ -23,6 +23,7 @@ CONTESTANTS: Mapping[str, str] = {
     "private-linopt-vi": "pipeline.benches.mixture_trials:private_linopt_vi",
     "private-linopt-po": "pipeline.benches.mixture_trials:private_linopt_po",
     "ldp-ucrl-vtr": "pipeline.benches.mixture_trials:ldp_ucrl_vtr",
+    "sdp-pe": "pipeline.benches.shuffle_trials:sdp_pe",
 }
 
 TRUST: Mapping[str, Trust] = {
