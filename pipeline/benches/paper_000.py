@@ -1,7 +1,7 @@
 """A bench for paper 000, which prints no experiment: Private-LinOpt-VI and -PO, known and learnt rewards.
 
 Both calibrations at delta = 1e-5, K = 10 000: RiverSwim of paper 001 with S = 3, the same with S = 5, and mixtures of
-three known kernels over 8 and over 32 states, for the claim that regret does not depend on the number of states.
+five known kernels over 8 and over 32 states, for the claim that regret does not depend on the number of states.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ from pipeline.benches.paper_001 import DELTA, EPISODES, HOM, MIXTURE, RUNS, THRE
 from pipeline.benches.trial import Trial
 
 SMALL: Place = (HOM, THREE)
-LARGE: Place = ("random_mixture", (("states", 32),))
+# chosen as paper_001.MIXTURE was
+LARGE: Place = ("random_mixture", (("dimension", 5), ("seed", 28), ("states", 32), ("successors", 1)))
 WIDE: Place = (HOM, (("states", 5),))
 BUDGETS, MORE_BUDGETS = (1.0, 10.0), (0.1, 0.3, 1.0, 3.0, 10.0, 30.0)
 AGENTS = ("private-linopt-vi", "private-linopt-po")

@@ -1,6 +1,6 @@
 """Regret by size, counter and budget: ``python -P -m tests.campaigns.online_sizes [runs] [what ...]``.
 
-``sizes``: RiverSwim at S = 3, 5 and 10.  ``counters``: the ways to count, at S = 3.  ``mixture``: a mixture of three
+``sizes``: RiverSwim at S = 3, 5 and 10.  ``counters``: the ways to count, at S = 3.  ``mixture``: a mixture of five
 kernels, from which epsilon or K it learns.  Seeds from 0 on, delta = 1e-5, tight noise, the agents' defaults.
 """
 
@@ -12,6 +12,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from pipeline.benches.contestants import run
+from pipeline.benches.paper_001 import MIXTURE
 from pipeline.benches.trial import Plain, Trial
 
 Options = tuple[tuple[str, Plain], ...]
@@ -44,13 +45,13 @@ def counters() -> Iterator[Cell]:
 
 
 def mixture() -> Iterator[Cell]:
-    """Three unknowns a step instead of 192."""
-    place = "random_mixture", ()
-    for episodes in (1000, 10_000, 100_000):
+    """Five unknowns a step instead of 192."""
+    place = MIXTURE
+    for episodes in (10_000, 100_000, 1_000_000):
         yield "uniform", *place, episodes, None, ()
         yield "ucrl-vtr", *place, episodes, None, ()
         for agent in ("private-linopt-vi", "ldp-ucrl-vtr"):
-            for epsilon in (0.01, 0.1, 1.0, 10.0):
+            for epsilon in (1.0, 10.0, 100.0):
                 yield agent, *place, episodes, epsilon, ()
             yield "no-data", *place, episodes, 1.0, (("of", agent),)
 
