@@ -72,7 +72,7 @@ class Settings:
 _PRINTED = Settings(unit=False, counter="plain", leaf="episode")
 # without noise the prior would answer for unseen states, and the floor is zero
 _PLAIN = Settings(prior=0.0)
-# without noise every plan counts: at 1.02 one run in twenty locks in to a bad policy
+# without noise a plan costs no more than its time
 _GROWTH: Mapping[str, float] = {"ucrl-vtr": 1.005}
 _WORDS: Mapping[str, tuple[Any, ...]] = {
     "features": ("block", "dense"),
