@@ -49,14 +49,14 @@ class ConfidenceSet:
         r = theta - self.centre
         return np.sqrt(np.einsum("sij,ik,skj->s", r, self.V, r))
 
-    def holds(self, theta: Array) -> Array:
+    def holds(self, theta: Array) -> NDArray[np.bool_]:
         """Whether ``theta (s, D, n)`` lies in both, to a part in 10^9."""
         slack = 1 + 1e-9
         return (self.distance(theta) <= self.beta * slack) & (_norm(theta) <= slack)
 
     @cached_property
     def nearest_in_ball(self) -> Array:
-        """The model of S that is nearest to the centre in the norm of V ``(D, n)``; outside C_k, the two do not meet."""
+        """The model of S nearest to the centre in the norm of V ``(D, n)``; outside C_k, the two do not meet."""
         v, E, c = self._eigen
         if np.linalg.norm(c) <= 1:
             return self.centre

@@ -17,8 +17,8 @@ Departures from the printed page
     * the noise covariance that eq. (5) needs is declared; the paper only bounds the noise;
     * S is the closed ball ||Θ||_F <= 1: with "controllable" the minimum is not attained;
     * gains are cut to gamma, because nothing else ensures |u| <= gamma |x| of an optimistic model;
-    * V_k is floored at λ_min, and where C_k and S do not meet the model of S nearest to Θ̂_k in V_k's norm is taken: both
-      happen when the noise leaves its bounds, and both are logged;
+    * V_k is floored at λ_min, and where C_k and S do not meet the model of S nearest to Θ̂_k in V_k's norm is taken:
+      both happen when the noise leaves its bounds, and both are logged;
     * the model changes at the episodes of a schedule fixed in advance: post-processing of the same releases;
     * the minimum is searched by gradient descent from several starts.
 """
@@ -64,7 +64,10 @@ class LqControl:
 
 @dataclass(frozen=True)
 class OfuConstants:
-    """Confidence level alpha of the paper, and the search; ``width`` 1 has the theorem, anything else has not."""
+    """Confidence level alpha of the paper, and the search.
+
+    Only ``width`` 1 has the theorem; 0 is certainty equivalence: the model of S nearest to the estimate.
+    """
 
     alpha: float = 0.05
     width: float = 1.0
@@ -144,12 +147,12 @@ def planned(
 ) -> OptimisticPlan:
     """The optimistic model of what was released before ``episode``; ``last`` is the one before, a start."""
     n = len(task.start)
-    centre = np.linalg.solve(ridge.V, ridge.U)  # eq. (7)
+    centre = np.linalg.solve(ridge.V, ridge.U).astype(np.float64)  # eq. (7)
     beta = c.width * radius(task, ridge, episode, c.alpha)
     among = ConfidenceSet(ridge.V, centre, beta)
     nearest = among.nearest_in_ball
     empty = not bool(among.holds(nearest[None])[0])
-    theta = nearest if empty else optimistic(task, among, nearest, last, c.search, rng)
+    theta = nearest if empty or beta == 0 else optimistic(task, among, nearest, last, c.search, rng)
     A, B = theta[:n].T, theta[n:].T
     gains = riccati(A, B, task.cost)[0]
     cut = bool(np.linalg.norm(gains, 2, axis=(1, 2)).max() > task.gamma)

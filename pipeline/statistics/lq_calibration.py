@@ -1,8 +1,8 @@
 """Noise of the LQ counters: from what was asked to integer variances, what they cost, and how large the noise gets.
 
 The printed scales of paper 004: ``sigma_i^2 = 8 m Delta_i^2 ln(2/delta) / epsilon^2`` with m = ceil(log2 K), Delta_1 =
-H (1 + gamma)^2, Delta_2 = H (1 + gamma), a counter each at half the budget.  Tight: both counters are one release to one
-rho, variances isotropic in svec coordinates.
+H (1 + gamma)^2, Delta_2 = H (1 + gamma), a counter each at half the budget.  Tight: both counters are one release to
+one rho, variances isotropic in svec coordinates.
 """
 
 from __future__ import annotations

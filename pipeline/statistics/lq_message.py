@@ -1,7 +1,7 @@
 """What LQ episodes add to the two sums of paper 004: integers cut to balls, and how far one person moves them.
 
-With z = (x, u) an episode adds sum_h z z' and sum_h z x_next'.  x, u and x_next are cut to their balls *before* they are
-multiplied, episodes to H steps: the guarantee rests on that alone, never on the plant (privacy.md §7).
+With z = (x, u) an episode adds sum_h z z' and sum_h z x_next'.  x, u and x_next are cut to their balls *before* they
+are multiplied, episodes to H steps: the guarantee rests on that alone, never on the plant (privacy.md §7).
 
 ====================  ==============================  =====================================  =====================
 sum                   declared                        replace-one, here                      paper 004 prints

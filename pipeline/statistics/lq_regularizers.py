@@ -31,9 +31,9 @@ from pipeline.mdp.lq_rollout import LqBatch
 from pipeline.privacy.counters import Counter, Lanes, Messages, levels
 from pipeline.privacy.lazy_tree import LazyTree
 from pipeline.privacy.noise import NoiseSource, SimulatedWorld
+from pipeline.statistics.eigenvalues import raise_eigenvalues
 from pipeline.statistics.lq_calibration import LqVariances, Tails, paper_004, paper_tails, tail_bounds, tight
 from pipeline.statistics.lq_message import LqMessage
-from pipeline.statistics.lq_plan import raise_eigenvalues
 from pipeline.statistics.mixture_calibration import Ask
 from pipeline.statistics.regularizers import Guarantee
 
