@@ -30,7 +30,7 @@ FLOORS = {
     "pipeline.linear": 6,
     "pipeline.linear_runs": 5,
     "pipeline.online": 5,
-    "pipeline.online_lq": 5,
+    "pipeline.online_lq": 4,
     "pipeline.synthetic": 6,
     "reports": 6,
     "flows": 7,

@@ -66,17 +66,13 @@ class ConfidenceSet:
         return E @ (v[:, None] * c / (v + mu)[:, None])
 
     def still(self) -> Array | None:
-        """A model with A = 0 in both sets ``(D, n)``, or None where none was found.
-
-        Tried are the B nearest to the centre in the norm of V, if it is in the ball, and B = 0.
-        """
-        n = self.centre.shape[1]
-        nearest = np.zeros_like(self.centre)
-        # stationary in B: V_BB (B - B^) = V_BA A^
-        nearest[n:] = self.centre[n:] + np.linalg.solve(self.V[n:, n:], self.V[n:, :n] @ self.centre[:n])
-        tried = np.stack([nearest, np.zeros_like(nearest)])
-        good = np.flatnonzero(self.holds(tried))
-        return tried[good[0]] if len(good) else None
+        """A model with A = 0 in both sets ``(D, n)``, or None where there is none: the one nearest to the centre."""
+        V, n = self.V, self.centre.shape[1]
+        # stationary in B: V_BB (B - B^) = V_BA A^; then the nearest to it in the ball, in the norm of V_BB
+        free = self.centre[n:] + np.linalg.solve(V[n:, n:], V[n:, :n] @ self.centre[:n])
+        found = np.zeros_like(self.centre)
+        found[n:] = ConfidenceSet(V[n:, n:], free, self.beta).nearest_in_ball
+        return found if self.holds(found[None])[0] else None
 
     def project(self, theta: Array) -> Array:
         """The nearest models ``(s, D, n)`` in both sets, exactly (Frobenius norm); the sets must meet."""

@@ -13,6 +13,7 @@ Regret is exact: J of the gains of each episode by the Riccati recursion, less J
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -43,6 +44,8 @@ Array = NDArray[np.float64]
 WRONG = 0.3
 # lengths to which dp-lqr cuts states and successors, tuned on other systems (docs/figures/lq.md)
 CUT = 0.5, 0.7
+# of gamma: the sphere on which explore-then-commit explores; like K_0 chosen on other systems
+RADIUS = 0.1
 _SEARCH, _MODEL, _LOGS = 2, 3, 4
 
 
@@ -78,7 +81,7 @@ def commit(trial: Trial) -> Outcome:
     """Explore-then-commit: one release of exploring episodes, then the gains of the estimate."""
     world, task, knobs = lq_world(trial), _task(trial), trial.knobs
     first = int(knobs.get("explore", exploring(trial.episodes)))
-    exploration = Exploration(min(first, trial.episodes - 1), float(knobs.get("radius", 1.0)) * world.gamma)
+    exploration = Exploration(min(first, trial.episodes - 1), float(knobs.get("radius", RADIUS)) * world.gamma)
     plan = _plan(trial, world, exploration)
     agent = explore_then_commit(
         task, trial.episodes, exploration, lambda seen: _release(trial, plan, seen), LqConstants()
@@ -103,8 +106,8 @@ def dp_lqr(trial: Trial) -> Outcome:
 
 
 def exploring(episodes: int) -> int:
-    """K_0 of explore-then-commit: 6 K^(2/3), at most half of K; the factor was chosen on other systems."""
-    return max(1, min(round(6 * episodes ** (2 / 3)), episodes // 2))
+    """K_0 of explore-then-commit: 20 sqrt(K), at most half of K."""
+    return max(1, min(round(20 * math.sqrt(episodes)), episodes // 2))
 
 
 def _optimistic(trial: Trial, width: float) -> Outcome:

@@ -90,9 +90,13 @@ class CountedLqRegularizer:
         """See :class:`LqRegularizer`."""
         self._counter.add(self.message.batch(batch))
 
+    def sums(self) -> tuple[Array, Array]:
+        """T_1 ``(D, D)`` and T_2 ``(D, n)`` as released, before they are regularized."""
+        return self.message.tables(self._counter.total())
+
     def ridge(self) -> LqRidge:
         """See :class:`LqRegularizer`."""
-        T, U = self.message.tables(self._counter.total())
+        T, U = self.sums()
         noise, cross = self._tails(*self._sds, self._counter.error(self._counter.seen))
         least, most = noise + self._lam, 3 * noise + self._lam
         # without noise the least eigenvalue is lam up to a rounding, and V stays as it is
