@@ -148,7 +148,7 @@ class Search:
     Parameters
     ----------
     starts
-        First candidates: the nearest model to the estimate, the last one, then random ones.
+        First candidates, at least 2: the nearest model to the estimate, a random one, the last one, random ones.
     steps
         Most gradient steps.
     tolerance
@@ -158,6 +158,10 @@ class Search:
     starts: int = 4
     steps: int = 200
     tolerance: float = 1e-9
+
+    def __post_init__(self) -> None:
+        if self.starts < 2 or self.steps < 1 or not self.tolerance >= 0:
+            raise ValueError(f"a search needs at least 2 starts, one step and a tolerance of 0 or more; got {self}")
 
 
 def least(objective: Objective, among: ConfidenceSet, starts: Array, search: Search) -> tuple[Array, float]:

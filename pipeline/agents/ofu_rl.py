@@ -12,8 +12,9 @@ One function; its regularizer says which algorithm it is: ``fixed`` OFU-RL, ``tr
 
 Departures from the printed page
     * K_h uses P_{h+1}; eq. (3) prints P_h, which is off by one;
-    * β_k is the deterministic bound of the proof: ln det(I + Z'Z / λ_min) of the raw data, as printed, is no function
-      of what was released and breaks the billboard argument;
+    * β_k is the deterministic bound of the proof (or, as an option, ln det(V_k / λ_min), which is no smaller than the
+      printed one where H_k is at least λ_min I): ln det(I + Z'Z / λ_min) of the raw data is no function of what was
+      released and breaks the billboard argument;
     * the noise covariance that eq. (5) needs is declared; the paper only bounds the noise;
     * S is the closed ball ||Θ||_F <= 1: with "controllable" the minimum is not attained;
     * gains are cut to gamma, because nothing else ensures |u| <= gamma |x| of an optimistic model;
@@ -28,6 +29,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -66,11 +68,13 @@ class LqControl:
 class OfuConstants:
     """Confidence level alpha of the paper, and the search.
 
-    Only ``width`` 1 has the theorem; 0 is certainty equivalence: the model of S nearest to the estimate.
+    Only ``width`` 1 has the theorem; 0 is certainty equivalence: the model of S nearest to the estimate.  ``volume``:
+    see :func:`radius`; both have it.
     """
 
     alpha: float = 0.05
     width: float = 1.0
+    volume: Literal["declared", "released"] = "declared"
     search: Search = field(default_factory=Search)
 
 
@@ -148,7 +152,7 @@ def planned(
     """The optimistic model of what was released before ``episode``; ``last`` is the one before, a start."""
     n = len(task.start)
     centre = np.linalg.solve(ridge.V, ridge.U).astype(np.float64)  # eq. (7)
-    beta = c.width * radius(task, ridge, episode, c.alpha)
+    beta = c.width * radius(task, ridge, episode, c)
     among = ConfidenceSet(ridge.V, centre, beta)
     nearest = among.nearest_in_ball
     empty = not bool(among.holds(nearest[None])[0])
@@ -161,12 +165,17 @@ def planned(
     return OptimisticPlan(episode, theta, gains, cost, beta, ridge.raised, empty, cut)
 
 
-def radius(task: LqControl, ridge: LqRidge, episode: int, alpha: float) -> float:
-    """β_k: C_w sqrt(2 ln(2/α) + n (n+d) ln(1 + H (k-1) (1 + γ²) / ((n+d) λ_min))) + sqrt(λ_max) + ν."""
+def radius(task: LqControl, ridge: LqRidge, episode: int, c: OfuConstants) -> float:
+    """β_k: C_w sqrt(2 ln(2/α) + n volume) + sqrt(λ_max) + ν, where volume bounds ln det(I + Z'Z / λ_min).
+
+    ``declared``: (n+d) ln(1 + H (k-1) (1 + γ²) / ((n+d) λ_min)); ``released``: ln det(V_k / λ_min) where it is smaller.
+    """
     D, n = ridge.U.shape
     rows = task.cost.horizon * (episode - 1) * (1 + task.gamma**2)
     volume = D * math.log1p(rows / (D * ridge.lambda_min))
-    return task.C_w * math.sqrt(2 * math.log(2 / alpha) + n * volume) + math.sqrt(ridge.lambda_max) + ridge.nu
+    if c.volume == "released":
+        volume = max(0.0, min(volume, float(np.linalg.slogdet(ridge.V / ridge.lambda_min)[1])))
+    return task.C_w * math.sqrt(2 * math.log(2 / c.alpha) + n * volume) + math.sqrt(ridge.lambda_max) + ridge.nu
 
 
 def optimistic(
@@ -176,9 +185,10 @@ def optimistic(
     still = among.still()
     if still is not None:
         return still
-    drawn = rng.normal(size=(max(search.starts - 2, 0), *nearest.shape))
+    drawn = rng.normal(size=(search.starts - 1, *nearest.shape))
     drawn /= np.linalg.norm(drawn, axis=(1, 2), keepdims=True)
-    starts = np.stack([nearest, last, *drawn])[: search.starts]
+    # at B = 0 the gradient in B is 0 as well: until a control was tried, only a random start can leave that saddle
+    starts = np.stack([nearest, drawn[0], last, *drawn[1:]])[: search.starts]
     return least(lambda theta: _objective(task, theta), among, starts, search)[0]
 
 

@@ -6,6 +6,7 @@ Regret is exact: J of the gains of each episode by the Riccati recursion, less J
 ``growth``                  a new plan when the episodes have grown by this factor (1.2)
 ``counter``                 ``tree`` or ``epochs`` (one release of each plan's episodes)
 ``width``                   times β_k; only 1 has the theorem
+``volume``                  in β_k: ``declared`` (a bound fixed in advance) or ``released`` (ln det V_k)
 ``starts``                  of the optimistic search (4)
 ``explore``, ``radius``     of explore-then-commit: K_0, and the sphere as a part of gamma
 ==========================  ====================================================================
@@ -116,7 +117,9 @@ def _optimistic(trial: Trial, width: float) -> Outcome:
     regularizer = _regularizer(trial, world, ends)
     control = LqControl(world.cost, world.gamma, world.noise.bound, world.start, world.covariance)
     width = float(knobs.get("width", width))
-    c = OfuConstants(width=width, search=Search(starts=int(knobs.get("starts", 4))))
+    c = OfuConstants(
+        width=width, volume=knobs.get("volume", "declared"), search=Search(starts=int(knobs.get("starts", 4)))
+    )
     agent = optimistic_control(control, regularizer, c, ends, trial.stream(_SEARCH))
     played = play_lq(world, agent, trial.stream(0))
     cost = spent(trial, regularizer.guarantee.rho)

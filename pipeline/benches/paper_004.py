@@ -43,14 +43,15 @@ def grid(
             found += [Trial("certainty-equivalence", world, params, K)]
             found += [Trial(a, world, params, K, seed=s) for a in ("fixed-gain", "ofu-rl") for s in range(runs)]
             for epsilon in EPSILONS:
-                asked: list[tuple[str, Calibration, Options, int]] = [
-                    ("private-ofu-rl", calibration, options, private_runs) for calibration, options in PRIVATE
-                ]
-                asked += [("dp-lqr", "tight", (), runs), ("explore-then-commit", "tight", (), runs)]
                 found += [
-                    Trial(agent, world, params, K, epsilon, DELTA, calibration, options, s)
-                    for agent, calibration, options, n in asked
-                    for s in range(n)
+                    Trial("private-ofu-rl", world, params, K, epsilon, DELTA, calibration, options, s)
+                    for calibration, options in PRIVATE
+                    for s in range(private_runs)
+                ]
+                found += [
+                    Trial(agent, world, params, K, epsilon, DELTA, "tight", seed=s)
+                    for agent in ("dp-lqr", "explore-then-commit")
+                    for s in range(runs)
                 ]
     return found
 

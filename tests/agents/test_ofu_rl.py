@@ -78,7 +78,7 @@ def test_sums_estimate_and_radius_agree_with_the_page_in_loops(number):
     volume = D * math.log(1 + H * 8 * (1 + world.gamma**2) / (D * lam))
     beta = world.noise.bound * math.sqrt(2 * math.log(2 / alpha) + n * volume) + math.sqrt(lam)
     task = control(world)
-    assert radius(task, ridge, 9, alpha) == pytest.approx(beta, rel=1e-12)
+    assert radius(task, ridge, 9, OfuConstants(alpha=alpha)) == pytest.approx(beta, rel=1e-12)
     # width 0 leaves the estimate itself, cut to the ball, and its Riccati gains
     plan = planned(task, ridge, OfuConstants(width=0.0), 9, np.zeros((D, n)), rng)
     theta = np.linalg.inv(V) @ U
@@ -93,7 +93,10 @@ def test_the_radius_of_a_noisy_moment_is_the_page_s():
     ridge = LqRidge(np.eye(4), np.zeros((4, 2)), 50.0, 150.0, 7.0, 0)
     volume = 4 * math.log(1 + 10 * 99 * 1.25 / (4 * 50.0))
     expected = 0.4 * math.sqrt(2 * math.log(40) + 2 * volume) + math.sqrt(150.0) + 7.0
-    assert radius(control(world), ridge, 100, 0.05) == pytest.approx(expected)
+    assert radius(control(world), ridge, 100, ONE) == pytest.approx(expected)
+    # ln det(V / λ_min) is 0 here or less: nothing was seen
+    bare = 0.4 * math.sqrt(2 * math.log(40)) + math.sqrt(150.0) + 7.0
+    assert radius(control(world), ridge, 100, OfuConstants(volume="released")) == pytest.approx(bare)
 
 
 @pytest.mark.parametrize("number", [1, 2, 3, 4, 5])
@@ -136,9 +139,13 @@ def test_sets_that_do_not_meet_are_said_so_and_the_nearest_model_is_played():
     np.testing.assert_allclose(plan.theta, np.ones((3, 2)) / math.sqrt(6), atol=1e-9)
 
 
-def test_a_single_start_is_enough_to_run():
-    world, ends = lq_instance(2), batch_ends(20, 2.0)
-    assert len(play(world, baseline(world, ends), ends, OfuConstants(search=Search(starts=1))).losses) == len(ends)
+def test_two_starts_leave_the_saddle_at_b_zero_and_fewer_are_refused():
+    """Sparse plans: without a random start every one of them stays at zero."""
+    world, ends = lq_instance(1), batch_ends(3000, 3.0)
+    played = play(world, baseline(world, ends), ends, OfuConstants(search=Search(starts=2)))
+    assert np.any(played.gains[-1])
+    with pytest.raises(ValueError, match="at least 2 starts"):
+        Search(starts=1)
 
 
 def test_the_schedule_covers_every_episode_once():
