@@ -117,9 +117,10 @@ def _optimistic(trial: Trial, width: float) -> Outcome:
     regularizer = _regularizer(trial, world, ends)
     control = LqControl(world.cost, world.gamma, world.noise.bound, world.start, world.covariance)
     width = float(knobs.get("width", width))
-    c = OfuConstants(
-        width=width, volume=knobs.get("volume", "declared"), search=Search(starts=int(knobs.get("starts", 4)))
-    )
+    volume = knobs.get("volume", "declared")
+    if volume not in ("declared", "released"):
+        raise CardError(f"volume must be declared or released; got {volume!r}")
+    c = OfuConstants(width=width, volume=volume, search=Search(starts=int(knobs.get("starts", 4))))
     agent = optimistic_control(control, regularizer, c, ends, trial.stream(_SEARCH))
     played = play_lq(world, agent, trial.stream(0))
     cost = spent(trial, regularizer.guarantee.rho)
@@ -158,6 +159,8 @@ def _said(trial: Trial, width: float) -> dict[str, Any]:
     variant = {"": "λ = 1", "tree": "tree over episodes", "epochs": "extra: one release a plan"}[counter]
     growth = trial.knobs.get("growth", 1.2)
     words = f"α = 0.05, plans at growth {growth:g}, {trial.knobs.get('starts', 4)} starts"
+    if trial.knobs.get("volume") == "released":
+        words += ", ln det V_k in β_k"
     if trial.epsilon is not None:
         words += ", printed Λ and ν" if trial.calibration == "paper" else ", Λ and ν by Gaussian tails"
     if width == 0:
