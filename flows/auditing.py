@@ -9,6 +9,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+from flows.canaries import one_run
 from flows.folder import publish, write_json
 from flows.linear import request_of
 from flows.setting import Setting, counts_privatizer, noise_of, setting
@@ -27,10 +28,13 @@ def audit_job(
     home: Home,
     *,
     draws: int = DRAWS,
+    canaries: int = 0,
     say: Callable[[str], None] = lambda _: None,
     progress: Progress | None = None,
 ) -> dict[str, Any]:
     """Attack every mechanism of a recipe; the verdicts, and the folder of their page.
+
+    ``canaries`` made-up people go through the whole pipeline as well, in a place of their own.
 
     Raises
     ------
@@ -50,6 +54,10 @@ def audit_job(
         "violates": any(v.violates for v in verdicts),
         "attacks": [_plain(v) | {"seconds": round(seconds, 2)} for v, seconds in found],
     }
+    if canaries:
+        say(f"sending {canaries:,} made-up people through ingest and run")
+        whole = one_run(s, canaries)
+        result |= {"one_run": whole, "violates": bool(result["violates"]) or whole["violates"]}
     return result | _published(name, verdicts, result, home.root / "audits")
 
 

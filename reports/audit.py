@@ -73,7 +73,7 @@ def figure_of(verdicts: Verdicts) -> Figure:
         "at the threshold fixed in advance."
         for v in verdicts
     )
-    note = "Solid: measured. Dashed: the most that the claim allows; a measured curve above it would break the claim."
+    note = "Solid: measured. Dashed: the most that the claim allows; one clearly above it breaks the claim."
     return Figure(inline(chart, "trade-off", "Trade-off of the attacks", text, 60), text, note)
 
 
@@ -83,7 +83,8 @@ def _opening(name: str, verdicts: Verdicts) -> dict[str, str]:
         "claim is no proof of the claim, which rests on the enumerated sensitivities."
     )
     title = f"Audit of {name}"
-    return {"name": name, "title": title, "banner": BANNER, "answer": summary(name, verdicts), "foot": foot}
+    answer = summary(name, verdicts)
+    return {"kind": "audit", "name": name, "title": title, "banner": BANNER, "answer": answer, "foot": foot}
 
 
 def _claim(v: Mapping[str, Any]) -> str:

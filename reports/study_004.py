@@ -161,8 +161,8 @@ def _setting(e: Evidence) -> Section:
     runs = sorted({int(r["runs"]) for r in now})
     words = (
         f"{' or '.join(map(str, runs))} runs a row (1 where nothing is random). The systems' matrices are normal draws "
-        "scaled to the norms of Assumption 1, plant noise is uniform on a sphere (double integrator: truncated normal), "
-        "Q = I, R = r I with the smallest r of a list at which optimal gains stay within γ.",
+        "scaled to the norms of Assumption 1, plant noise is uniform on a sphere (double integrator: truncated "
+        "normal), Q = I, R = r I with the smallest r of a list at which optimal gains stay within γ.",
         "Not printed by the paper and chosen here: the noise covariance (declared, exact), α = 0.05, λ = 1, the lazy "
         "schedule, the search (projected gradient from several starts: no proof of a global minimum).",
     )

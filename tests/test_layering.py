@@ -32,6 +32,7 @@ FLOORS = {
     "pipeline.linear_runs": 5,
     "pipeline.online": 5,
     "pipeline.online_lq": 4,
+    "pipeline.batches": 4,
     "pipeline.synthetic": 6,
     "reports": 6,
     "flows": 7,
@@ -50,6 +51,8 @@ AGENTS_MAY_NOT = (
     "pipeline.statistics.desk",
     "pipeline.statistics.one_shot",
     "pipeline.statistics.lq_moments",
+    "pipeline.statistics.shuffle_counts",
+    "pipeline.statistics.batch_privatizers",
 )
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Mapping
+from typing import Annotated, Any
 
 import typer
 
@@ -13,6 +14,9 @@ def audit(
     context: typer.Context,
     recipe: str,
     draws: Annotated[int, typer.Option(min=100, help="Releases of each neighbour.")] = 20_000,
+    canaries: Annotated[
+        int, typer.Option(min=0, help="Also send so many made-up people through ingest and run; try 2000.")
+    ] = 0,
     as_json: Json = False,
 ) -> None:
     """Attack a recipe's mechanisms with made-up neighbours: a proved lower bound on the loss beside the claim.
@@ -24,7 +28,7 @@ def audit(
 
     options: Context = context.obj
     with rows_bar("audit", "releases") as progress:
-        result = audit_job(recipe, options.home_folder(), draws=draws, say=say, progress=progress)
+        result = audit_job(recipe, options.home_folder(), draws=draws, canaries=canaries, say=say, progress=progress)
     page = next(file for file in result["files"] if file.endswith("page.html"))
     show(
         result,
@@ -36,6 +40,16 @@ def audit(
                 f"{v['lower_bound_rho']:.4g}  ({v['ratio']:.0%} of the claim, {v['seconds']} s)"
                 for v in result["attacks"]
             ),
+            *_whole(result.get("one_run")),
             f"report      {page}",
         ],
     )
+
+
+def _whole(found: Mapping[str, Any] | None) -> list[str]:
+    if not found:
+        return []
+    return [
+        f"  whole pipeline, {found['canaries']:,} people, {found['right']} of {found['guesses']} guesses right: "
+        f"ε ≥ {found['lower_bound_epsilon']:.3g} proved, {found['claimed_epsilon']:.3g} claimed (in or out)"
+    ]

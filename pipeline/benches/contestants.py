@@ -24,6 +24,7 @@ CONTESTANTS: Mapping[str, str] = {
     "zero": "pipeline.benches.lq_trials:zero",
     "fixed-gain": "pipeline.benches.lq_trials:fixed_gain",
     "certainty-equivalence": "pipeline.benches.lq_trials:certainty_equivalent",
+    "sdp-pe": "pipeline.benches.shuffle_trials:sdp_pe",
 }
 
 TRUST: Mapping[str, Trust] = {

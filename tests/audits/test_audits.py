@@ -10,7 +10,10 @@ import pytest
 from scipy import stats
 from typer.testing import CliRunner
 
+from flows.canaries import one_run
 from flows.cli import app
+from flows.setting import setting
+from flows.shelf import Home
 from pipeline.audits.attack import (
     attacked,
     black_box_epsilon,
@@ -21,8 +24,11 @@ from pipeline.audits.attack import (
     trade_off,
     upper_rate,
 )
+from pipeline.audits.one_run import lower_epsilon
 from pipeline.privacy.fast_noise import FastOsNoise
 from pipeline.privacy.noise import NoiseSource, OsNoise
+from pipeline.privacy.release import Release
+from pipeline.statistics.privatizers import CentralCounts
 from tests.audits.mutants import MECHANISMS, Repeating
 
 
@@ -108,3 +114,28 @@ def test_the_verb_reads_no_rows_and_says_what_was_proved(tmp_path):
 def test_a_recipe_without_noise_has_no_claim_to_attack(tmp_path):
     done = CliRunner().invoke(app, ["--home", str(tmp_path), "audit", "icu_sepsis_baseline"])
     assert "no noise, no claim" in str(done.exception)
+
+
+def test_as_many_right_guesses_as_a_law_allows_prove_its_loss_and_no_more():
+    for epsilon in (0.5, 2.0, 5.0):
+        fair = stats.binom.isf(1e-3, 2000, 1 / (1 + math.exp(-epsilon)))
+        assert lower_epsilon(10_000, 2000, int(fair), 0.0, 1e-3) <= epsilon
+        assert lower_epsilon(10_000, 2000, int(fair) + 10, 0.0, 1e-3) > epsilon - 0.05
+    assert lower_epsilon(10_000, 2000, 1000, 1e-6, 1e-3) == 0
+    assert lower_epsilon(10_000, 2000, 1990, 1e-3, 1e-3) < lower_epsilon(10_000, 2000, 1990, 0.0, 1e-3)
+
+
+@pytest.mark.slow
+def test_canaries_find_raw_counts_in_a_release_and_pass_what_is_shipped(tmp_path, monkeypatch):
+    s = setting("demo", Home(tmp_path))
+    right = one_run(s, 2000)
+    assert not right["violates"] and right["lower_bound_epsilon"] > 0.3
+    monkeypatch.setattr(CentralCounts, "draw", raw_counts)
+    broken = one_run(s, 2000)
+    assert broken["violates"] and broken["right"] == broken["guesses"]
+
+
+def raw_counts(privatizer, counts, noise):
+    """A release that forgets its noise."""
+    kept = {m.table: counts.tables[m.table] for m in privatizer.mechanisms}
+    return Release("canaries", "synthetic", counts.dynamics, privatizer.mechanisms, kept, "os", "forgotten")
