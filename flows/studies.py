@@ -6,11 +6,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pipeline.benches import contestants, paper_003
+from pipeline.benches import contestants, paper_003, paper_004
 from pipeline.benches.trial import Trial, gathered_rows
 from pipeline.card import CardError
 from reports.reproduction import Study
 from reports.study_003 import study_003
+from reports.study_004 import study_004
 
 Row = dict[str, Any]
 
@@ -65,6 +66,7 @@ PAPER_003 = Bench("paper-003", paper_003.grid, paper_003.full_grid, paper_003.me
 STUDIES: dict[str, Entry] = {
     "003-figure-1a": Entry(PAPER_003, study_003),
     "003-figure-1b": Entry(PAPER_003, study_003),
+    "004-regret": Entry(online("paper-004", paper_004.grid, paper_004.full_grid), study_004),
 }
 
 

@@ -33,6 +33,7 @@ FLOORS = {
     "pipeline.lq": 6,
     "pipeline.linear_runs": 5,
     "pipeline.online": 5,
+    "pipeline.online_lq": 4,
     "pipeline.batches": 4,
     "pipeline.synthetic": 6,
     "reports": 6,

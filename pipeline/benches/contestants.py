@@ -17,6 +17,13 @@ CONTESTANTS: Mapping[str, str] = {
     "uniform": "pipeline.benches.control_trials:uniform",
     "always-first": "pipeline.benches.control_trials:always_first",
     "always-right": "pipeline.benches.control_trials:always_right",
+    "ofu-rl": "pipeline.benches.lq_trials:ofu_rl",
+    "private-ofu-rl": "pipeline.benches.lq_trials:private_ofu_rl",
+    "dp-lqr": "pipeline.benches.lq_trials:dp_lqr",
+    "explore-then-commit": "pipeline.benches.lq_trials:commit",
+    "zero": "pipeline.benches.lq_trials:zero",
+    "fixed-gain": "pipeline.benches.lq_trials:fixed_gain",
+    "certainty-equivalence": "pipeline.benches.lq_trials:certainty_equivalent",
     "sdp-pe": "pipeline.benches.shuffle_trials:sdp_pe",
 }
 
