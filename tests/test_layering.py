@@ -32,7 +32,7 @@ FLOORS = {
     "pipeline.linear": 6,
     "pipeline.lq": 6,
     "pipeline.linear_runs": 5,
-    "pipeline.online": 5,
+    "pipeline.online": 4,
     "pipeline.online_lq": 4,
     "pipeline.batches": 4,
     "pipeline.synthetic": 6,

@@ -24,6 +24,12 @@ CONTESTANTS: Mapping[str, str] = {
     "zero": "pipeline.benches.lq_trials:zero",
     "fixed-gain": "pipeline.benches.lq_trials:fixed_gain",
     "certainty-equivalence": "pipeline.benches.lq_trials:certainty_equivalent",
+    "no-data": "pipeline.benches.mixture_trials:no_data",
+    "ucrl-vtr": "pipeline.benches.mixture_trials:ucrl_vtr_trial",
+    "linopt-po": "pipeline.benches.mixture_trials:linopt_po_trial",
+    "private-linopt-vi": "pipeline.benches.mixture_trials:private_linopt_vi",
+    "private-linopt-po": "pipeline.benches.mixture_trials:private_linopt_po",
+    "ldp-ucrl-vtr": "pipeline.benches.mixture_trials:ldp_ucrl_vtr",
     "sdp-pe": "pipeline.benches.shuffle_trials:sdp_pe",
 }
 
