@@ -10,7 +10,25 @@ from typing import Annotated
 import typer
 
 from flows.screen import Context, fail
-from flows.verbs import demo, ingest, inspect, ledger, plan, policy, register, report, reproduce, run, simulate, store
+from flows.verbs import (
+    compare_runs,
+    demo,
+    ingest,
+    inspect,
+    ledger,
+    nightly,
+    plan,
+    policy,
+    promote,
+    register,
+    report,
+    reproduce,
+    run,
+    serve,
+    simulate,
+    store,
+    trigger,
+)
 
 app = typer.Typer(
     name="reticent",
@@ -29,6 +47,11 @@ app.command("run")(run.run)
 app.command("simulate")(simulate.simulate)
 app.command("reproduce")(reproduce.reproduce)
 app.command("report")(report.report)
+app.command("nightly")(nightly.nightly)
+app.command("compare-runs")(compare_runs.compare_runs)
+app.command("promote")(promote.promote)
+app.command("serve")(serve.serve)
+app.command("trigger")(trigger.trigger)
 app.add_typer(policy.app, name="policy")
 app.add_typer(ledger.app, name="ledger")
 app.add_typer(store.app, name="store")

@@ -1,0 +1,86 @@
+"""``reticent trigger``: start a deployed flow on the server that ``PREFECT_API_URL`` names."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from flows.serving import API, answers
+from pipeline.card import CardError
+
+_POLL = 1.0
+
+
+def parsed(params: Sequence[str]) -> dict[str, Any]:
+    """``key=value`` pairs; a value that is JSON is read as such, any other is a text.
+
+    Raises
+    ------
+    CardError
+        If a pair has no ``=`` or a key comes twice.
+    """
+    found: dict[str, Any] = {}
+    for pair in params:
+        key, equals, value = pair.partition("=")
+        if not equals or not key or key in found:
+            raise CardError(f"--param {pair}: write key=value, each key once")
+        try:
+            found[key] = json.loads(value)
+        except ValueError:
+            found[key] = value
+    return found
+
+
+def trigger_job(deployment: str, params: Sequence[str], timeout: float | None) -> dict[str, Any]:
+    """Start a run of a deployment; wait for its end where ``timeout`` (seconds) is given.
+
+    Raises
+    ------
+    CardError
+        If there is no server, no such deployment, or the parameters break its schema.
+    """
+    values, api = parsed(params), os.environ.get(API)
+    if not api:
+        raise CardError(f"trigger: no server; set {API} to that of the service, e.g. http://127.0.0.1:4200/api")
+    answers(api, 0)
+    from prefect.client.orchestration import get_client
+    from prefect.exceptions import ObjectNotFound, PrefectHTTPStatusError
+
+    name = deployment if "/" in deployment else f"{deployment}/{deployment}"
+    with get_client(sync_client=True) as client:
+        try:
+            run = client.create_flow_run_from_deployment(
+                client.read_deployment_by_name(name).id, parameters=values, tags=["reticent-trigger"]
+            )
+        except ObjectNotFound:
+            known = ", ".join(sorted(d.name for d in client.read_deployments())) or "none"
+            raise CardError(f"no deployment {deployment!r} at {api}; there are: {known}") from None
+        except PrefectHTTPStatusError as e:
+            raise CardError(f"{deployment}: the server refused it: {_detail(e)}") from None
+        end = None if timeout is None else time.monotonic() + timeout
+        while end is not None and not (run.state and run.state.is_final()) and time.monotonic() < end:
+            time.sleep(_POLL)
+            run = client.read_flow_run(run.id)
+    state = run.state
+    return {
+        "deployment": name,
+        "flow_run": str(run.id),
+        "name": run.name,
+        "state": "UNKNOWN" if state is None else state.type.value,
+        "final": state is not None and state.is_final(),
+        "message": None if state is None else state.message,
+        "parameters": run.parameters,
+    }
+
+
+def _detail(error: Any) -> str:
+    """What the server says of a request it refuses, on one line."""
+    try:
+        told = error.response.json()
+    except ValueError:
+        told = {}
+    text = told.get("detail") or told.get("exception_message") or f"HTTP {error.response.status_code}"
+    return " ".join(str(text).split())
