@@ -52,9 +52,9 @@ def trigger_job(deployment: str, params: Sequence[str], timeout: float | None) -
     name = deployment if "/" in deployment else f"{deployment}/{deployment}"
     with get_client(sync_client=True) as client:
         try:
-            run = client.create_flow_run_from_deployment(
-                client.read_deployment_by_name(name).id, parameters=values, tags=["reticent-trigger"]
-            )
+            found = client.read_deployment_by_name(name)
+            _check_names(deployment, values, found.parameter_openapi_schema or {})
+            run = client.create_flow_run_from_deployment(found.id, parameters=values, tags=["reticent-trigger"])
         except ObjectNotFound:
             known = ", ".join(sorted(d.name for d in client.read_deployments())) or "none"
             raise CardError(f"no deployment {deployment!r} at {api}; there are: {known}") from None
@@ -74,6 +74,13 @@ def trigger_job(deployment: str, params: Sequence[str], timeout: float | None) -
         "message": None if state is None else state.message,
         "parameters": run.parameters,
     }
+
+
+def _check_names(deployment: str, values: dict[str, Any], schema: dict[str, Any]) -> None:
+    """The server checks types and patterns but takes a parameter nobody knows, whose run then fails."""
+    known = list(schema.get("properties", {}))
+    if strange := sorted(set(values) - set(known)):
+        raise CardError(f"{deployment} has no parameter {', '.join(strange)}; there are: {', '.join(known) or 'none'}")
 
 
 def _detail(error: Any) -> str:

@@ -97,7 +97,7 @@ def prefect_server(home: Path, *flags: str, **settings: str) -> Generator[Prefec
     api = f"http://127.0.0.1:{port}/api"
     server = PrefectServer(api, home, {**env, "PREFECT_API_URL": api})
     try:
-        wait_for(lambda: _healthy(api), 120, "a server that answers", server)
+        wait_for(lambda: _healthy(api), 240, "a server that answers", server)
         yield server
     finally:
         for worker in server.workers:

@@ -17,7 +17,7 @@ from tests.flows.shop import lay_out
 pytestmark = pytest.mark.service
 DEADLY = Path(__file__).resolve().parent / "deadly"
 # the scheduler looks at fresh deployments every five seconds
-SOON = 25
+SOON = 60
 
 
 def folder(parent: Path, name: str) -> Path:
@@ -34,7 +34,7 @@ class Night:
         lay_out(self.shop, cap=9.0)
         self.start_worker()
         # it makes the pool
-        wait_for(lambda: server.ask("work_pools/filter", {}), 60, "a work pool", server)
+        wait_for(lambda: server.ask("work_pools/filter", {}), 300, "a work pool", server)
         self.deployment = server.deploy("nightly")
 
     def start_worker(self) -> subprocess.Popen[bytes]:
@@ -54,7 +54,7 @@ class Night:
         """A triggered night whose worker and process are killed before or after the release is renamed."""
         self.order.write_text(when)
         self.trigger()
-        wait_for(lambda: self.worker.poll() is not None, 90, "a killed worker", self.server)
+        wait_for(lambda: self.worker.poll() is not None, 300, "a killed worker", self.server)
         assert not self.order.exists()
 
     def schedule(self) -> None:
@@ -93,7 +93,7 @@ def test_cron_plans_and_runs_a_night_and_finishes_one_that_was_killed_after_its_
         night.schedule()
         night.start_worker()
         assert a_scheduled_run(night, SOON)
-        done = wait_for(lambda: night.scheduled(state_type="COMPLETED"), 150, "a cron run that completed", server)
+        done = wait_for(lambda: night.scheduled(state_type="COMPLETED"), 300, "a cron run that completed", server)
         assert night.ledger() == (["1"], [True])
         assert night.published() == 1
         # what the shell asked for and what the schedule says, as the server shows it
@@ -110,7 +110,7 @@ def test_a_dead_scheduler_fails_the_check_and_a_night_killed_before_its_rename_i
         night.killed("before")
         assert night.ledger() == (["1"], [False])
         night.start_worker()
-        again = night.trigger("--wait", "--timeout", "150")
+        again = night.trigger("--wait", "--timeout", "300")
         assert again["state"] == "COMPLETED"
         assert night.ledger() == (["1", "1"], [False, True])
         assert night.published() == 1

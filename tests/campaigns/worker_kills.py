@@ -1,0 +1,213 @@
+"""Kill -9 of Prefect's worker and its run.  ``python -P -m tests.campaigns.worker_kills`` rewrites its result.
+
+A night of a registered lineage of people runs on a real server: cron or trigger, work pool, worker.  Worker and run are
+killed together at a random moment: half of the moments are traces on the disk, half are seconds of the job.  Then a new
+worker and a triggered night; the ledger is checked after the kill and after the night.  Before that, cron ticks are
+timed from the minute to the report's file.  ``--sample N`` kills N times, times no tick and writes nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+import sys
+import tempfile
+import time
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from flows.jobs import register_job
+from flows.shelf import Home
+from pipeline.ledger.ledger import open_ledger
+from tests.flows.service import PrefectServer, end_group, prefect_server, wait_for
+from tests.flows.shop import lay_out, rows
+
+RESULTS = Path(__file__).resolve().parent / "results" / "worker_kills.json"
+DEADLY = Path(__file__).resolve().parents[1] / "flows" / "deadly"
+KILLS, TICKS, CAP = 20, 5, 1000.0
+
+
+@dataclass(frozen=True)
+class Kill:
+    """One kill, what stood in the ledger then and after the next night, and what was broken."""
+
+    moment: str
+    intents: int
+    committed: int
+    intents_in_the_end: int
+    committed_in_the_end: int
+    violations: tuple[str, ...]
+
+
+class World:
+    """A shop of people with a ledger of its own, its deployment, and one worker at a time."""
+
+    def __init__(self, server: PrefectServer, folder: Path) -> None:
+        self.server, self.shop, self.home, self.order = server, folder / "shop", Home(folder / "home"), folder / "order"
+        self.nights = 0
+        lay_out(self.shop, kind="real", ledger="ledger.db", cap=CAP)
+        register_job(str(self.shop), self.home)
+        self.start_worker()
+        wait_for(lambda: server.ask("work_pools/filter", {}), 120, "a work pool", server)
+        self.deployment = server.deploy("nightly")["id"]
+
+    @property
+    def parameters(self) -> dict[str, str]:
+        return {"recipe": str(self.shop / "private.toml")}
+
+    def start_worker(self) -> None:
+        env = {"DEADLY_ORDER": str(self.order), "PYTHONPATH": f"{DEADLY}:{self.server.env['PYTHONPATH']}"}
+        # Prefect's own pace
+        env["PREFECT_WORKER_QUERY_SECONDS"] = "10"
+        self.worker = self.server.start_worker(RETICENT_HOME=str(self.home.root), **env)
+
+    def new_log(self) -> None:
+        self.nights += 1
+        lay_out(self.shop, kind="real", ledger="ledger.db", cap=CAP, log=rows(seed=self.nights))
+
+    def trigger(self) -> str:
+        return self.server.ask(f"deployments/{self.deployment}/create_flow_run", {"parameters": self.parameters})["id"]
+
+    def state(self, run: str) -> str:
+        return self.server.ask(f"flow_runs/{run}")["state_type"]
+
+    def night(self) -> None:
+        """A whole night; the run must complete."""
+        run = self.trigger()
+        wait_for(lambda: self.state(run) in ("COMPLETED", "FAILED", "CRASHED"), 300, "the end of a night", self.server)
+        assert self.state(run) == "COMPLETED", self.server.logs()
+
+    def killed(self, order: str) -> bool:
+        """A night under an order to kill; False where the moment came after its end."""
+        self.order.write_text(order)
+        run = self.trigger()
+        wait_for(lambda: self.worker.poll() is not None or self.state(run) == "COMPLETED", 300, "an end", self.server)
+        time.sleep(1)
+        return self.worker.poll() is not None
+
+    def entries(self) -> tuple[list[Any], list[Any]]:
+        entries = open_ledger(self.shop / "ledger.db", create=False).entries("shop")
+        return tuple([e for e in entries if e.kind == kind] for kind in ("INTENT", "COMMIT"))  # type: ignore[return-value]
+
+    def violations(self) -> list[str]:
+        """Every promise of the ledger that does not hold now, in words."""
+        ledger = open_ledger(self.shop / "ledger.db", create=False)
+        if problem := ledger.problem():
+            return [problem]
+        intents, commits = self.entries()
+        found = []
+        if ledger.account("shop").spent != sum((Fraction(e.body["rho"]) for e in intents), Fraction(0)):
+            found.append("total is not the sum of the INTENTs")
+        keys = [e.body["run_key"] for e in commits]
+        if len(keys) != len(set(keys)):
+            found.append("a key has two COMMITs")
+        folders = list((self.home.store / "shop" / "releases").glob("*/attempt.json"))
+        if not {p.parent.name for p in folders if ".attempt-" not in p.parent.name} <= {
+            e.body["run_key"][:24] for e in intents
+        }:
+            found.append("a release was drawn without an INTENT")
+        return found
+
+    def settled(self) -> list[str]:
+        """What a finished night must have put in order."""
+        _, commits = self.entries()
+        runs = [p for p in self.home.runs.iterdir() if p.name.startswith("private-")]
+        found = [] if len(commits) == self.nights else [f"{len(commits)} COMMITs after {self.nights} logs"]
+        if len(runs) != self.nights:
+            found.append(f"{len(runs)} runs after {self.nights} logs")
+        left = [p.name for p in (self.home.store / "shop" / "releases").glob("*.attempt-*")]
+        return found + [f"left over: {name}" for name in left]
+
+
+def ticks(world: World) -> list[float]:
+    """Seconds from the minute of a cron run to its report's file, for runs with a new log each."""
+    every = {"active": True, "schedule": {"cron": "* * * * *"}, "parameters": world.parameters}
+    world.server.ask(f"deployments/{world.deployment}", {"schedules": [every]}, method="PATCH")
+    found: list[float] = []
+    done: set[str] = set()
+    for _ in range(TICKS):
+        world.new_log()
+        before = {p.name for p in world.home.runs.iterdir()}
+
+        def fresh(before: set[str] = before) -> list[Path]:
+            return [p for p in world.home.runs.iterdir() if p.name.startswith("private-") and p.name not in before]
+
+        (folder,) = wait_for(fresh, 200, "a run's folder", world.server)
+        written = (folder / "report.html").stat().st_mtime
+        starts = [
+            datetime.fromisoformat(r["expected_start_time"]).timestamp()
+            for r in world.server.runs(auto_scheduled=True)
+            if r["state_type"] in ("RUNNING", "COMPLETED") and r["id"] not in done
+        ]
+        # the last tick before the report is the one that made it
+        found.append(written - max(s for s in starts if s < written))
+    world.server.ask(f"deployments/{world.deployment}", {"schedules": []}, method="PATCH")
+    busy = ("PENDING", "RUNNING")
+    wait_for(lambda: not [r for r in world.server.runs() if r["state_type"] in busy], 120, "quiet", world.server)
+    return found
+
+
+def campaign(world: World, kills: int) -> list[Kill]:
+    """Kill, look, run normally, look again."""
+    world.new_log()
+    world.order.write_text("count")
+    world.night()
+    traces, seconds = map(float, (world.order.with_name("counted")).read_text().split())
+    rng = np.random.default_rng(0)
+    found: list[Kill] = []
+    while len(found) < kills:
+        world.new_log()
+        step = f"step {rng.integers(1, int(traces) + 1)}"
+        moment = step if len(found) % 2 else f"time {rng.uniform(0, seconds):.3f}"
+        if not world.killed(moment):
+            continue
+        end_group(world.worker)
+        broken, (intents, commits) = world.violations(), world.entries()
+        world.start_worker()
+        world.night()
+        broken += world.violations() + world.settled()
+        end = world.entries()
+        found.append(Kill(moment, len(intents), len(commits), len(end[0]), len(end[1]), tuple(broken)))
+        print(found[-1], file=sys.stderr, flush=True)
+    return found
+
+
+def main(sample: int | None) -> int:
+    """Run the campaign, print and keep its result; 1 where a promise was broken."""
+    with tempfile.TemporaryDirectory(prefix="reticent-kills-") as name:
+        folder = Path(name)
+        (folder / "prefect").mkdir()
+        with prefect_server(folder / "prefect") as server:
+            world = World(server, folder)
+            timed = [] if sample else ticks(world)
+            kills = campaign(world, sample or KILLS)
+            intents, commits = world.entries()
+            spent = open_ledger(world.shop / "ledger.db", create=False).account("shop").spent
+    result = {
+        "command": "python -P -m tests.campaigns.worker_kills",
+        "date": datetime.now(UTC).date().isoformat(),
+        "kills": len(kills),
+        "violations": sum(bool(k.violations) for k in kills),
+        "intents": len(intents),
+        "commits": len(commits),
+        "ledger_total": str(spent),
+        "sum_of_intents": str(sum((Fraction(e.body["rho"]) for e in intents), Fraction(0))),
+        "killed_between_intent_and_commit": sum(k.intents > k.committed for k in kills),
+        "charged_a_second_time": len(intents) - len(commits),
+        "seconds_from_cron_tick_to_report": [round(t, 1) for t in timed],
+        "median_seconds": round(statistics.median(timed), 1) if timed else None,
+        "rows": [asdict(k) for k in kills],
+    }
+    print(json.dumps(result, indent=1))
+    if sample is None:
+        RESULTS.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+    return 1 if result["violations"] else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(int(sys.argv[2]) if sys.argv[1:2] == ["--sample"] else None))
