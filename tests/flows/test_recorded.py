@@ -77,7 +77,7 @@ def test_a_night_shows_released_facts_alone(tmp_path, server):
     lay_out(shop, log=[*log_with_canaries(*canaries), *rows(300, seed=4)])
     (shop / "private.toml").write_text((shop / "private.toml").read_text() + "[promote]\nmost_changed = 0.0\n")
     night = reticent(server, tmp_path, "nightly", shop / "private.toml")
-    shown = {a["key"]: a for a in server.ask("artifacts/filter", {"sort": "CREATED_ASC"}) if a["key"] is not None}
+    shown = {a["key"]: a for a in reversed(server.ask("artifacts/filter", {"sort": "CREATED_DESC"})) if a["key"]}
     assert set(shown) == {"night-private", "night-private-report", "night-private-ledger"}
     text = shown["night-private"]["data"]
     assert "charged ρ = 1" in text and night["run"].replace("_", "\\_") in text and first["run"] in text
