@@ -42,7 +42,7 @@ def nightly_job(
     except Exception as e:
         alert(watch.failed(e, exit_code(e)), say)
         raise
-    text = watch.done(found["run"], stale_days)
+    text = watch.done(found["run"], found["night"]["snapshot"], stale_days)
     if text is not None:
         alert(text, say)
     found["night"]["stale"] = text is not None

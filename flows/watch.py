@@ -29,8 +29,11 @@ class Watch:
 
     @property
     def note(self) -> dict[str, Any]:
-        """What is known of the last night and of the last good one; empty before the first."""
-        return json.loads(self.file.read_text(encoding="utf-8")) if self.file.is_file() else {}
+        """What is known of the last night and of the last good one; empty before the first, or where it is damaged."""
+        try:
+            return json.loads(self.file.read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            return {}
 
     def failed(self, error: Exception, code: int) -> str:
         """Note a night that failed; returns the alert's text: the recipe, the kind of error, its exit code."""
@@ -38,11 +41,11 @@ class Watch:
         self._write({**self.note, "outcome": "failed", "exit": code, "kind": kind, "text": str(error)})
         return f"the night of {self.recipe} failed ({kind}, exit {code}); the policy in use stays"
 
-    def done(self, run: str, stale_days: float | None) -> str | None:
-        """Note a good night; returns the alert's text where its run is the same as that of too long ago."""
+    def done(self, run: str, snapshot: int, stale_days: float | None) -> str | None:
+        """Note a good night; returns the alert's text where its snapshot is the same as that of too long ago."""
         last, now = self.note, _now()
-        news_at = last["news_at"] if last.get("run") == run else now
-        told = {"outcome": "done", "exit": 0, "run": run, "done_at": now, "news_at": news_at}
+        news_at = last["news_at"] if last.get("snapshot") == snapshot else now
+        told = {"outcome": "done", "exit": 0, "run": run, "snapshot": snapshot, "done_at": now, "news_at": news_at}
         self._write({**told, "stale_days": stale_days})
         return self._stale({**told, "stale_days": stale_days})
 

@@ -54,7 +54,7 @@ class World:
         register_job(str(self.shop), self.home)
         # ticks are timed at Prefect's own pace
         self.start_worker(10)
-        wait_for(lambda: server.ask("work_pools/filter", {}), 120, "a work pool", server)
+        wait_for(lambda: server.ask("work_pools/filter", {}), 600, "a work pool", server)
         self.deployment = server.deploy("nightly")["id"]
 
     @property
@@ -79,14 +79,14 @@ class World:
     def night(self) -> None:
         """A whole night; the run must complete."""
         run = self.trigger()
-        wait_for(lambda: self.state(run) in ("COMPLETED", "FAILED", "CRASHED"), 300, "the end of a night", self.server)
+        wait_for(lambda: self.state(run) in ("COMPLETED", "FAILED", "CRASHED"), 900, "the end of a night", self.server)
         assert self.state(run) == "COMPLETED", self.server.logs()
 
     def killed(self, order: str) -> bool:
         """A night under an order to kill; False where the moment came after its end."""
         self.order.write_text(order)
         run = self.trigger()
-        wait_for(lambda: self.worker.poll() is not None or self.state(run) == "COMPLETED", 300, "an end", self.server)
+        wait_for(lambda: self.worker.poll() is not None or self.state(run) == "COMPLETED", 900, "an end", self.server)
         time.sleep(1)
         return self.worker.poll() is not None
 
@@ -137,7 +137,7 @@ def ticks(world: World) -> list[float]:
         def fresh(before: set[str] = before) -> list[Path]:
             return [p for p in world.home.runs.iterdir() if p.name.startswith("private-") and p.name not in before]
 
-        (folder,) = wait_for(fresh, 200, "a run's folder", world.server)
+        (folder,) = wait_for(fresh, 900, "a run's folder", world.server)
         written = (folder / "report.html").stat().st_mtime
         starts = [
             datetime.fromisoformat(r["expected_start_time"]).timestamp()
@@ -148,7 +148,7 @@ def ticks(world: World) -> list[float]:
         found.append(written - max(s for s in starts if s < written))
     world.server.ask(f"deployments/{world.deployment}", {"schedules": []}, method="PATCH")
     busy = ("PENDING", "RUNNING")
-    wait_for(lambda: not [r for r in world.server.runs() if r["state_type"] in busy], 120, "quiet", world.server)
+    wait_for(lambda: not [r for r in world.server.runs() if r["state_type"] in busy], 600, "quiet", world.server)
     return found
 
 

@@ -172,6 +172,16 @@ def test_a_night_that_never_came_is_noticed_by_its_age(tmp_path, home):
     assert watch.problem(30) == "no night of private was done within 30 hours" and watch.problem(32) is None
 
 
+def test_a_damaged_note_hides_no_error_and_is_written_anew(tmp_path, home):
+    shop = lay_out(tmp_path / "shop")
+    watch = watch_of(str(shop / "private.toml"), home)
+    nightly_job(str(shop / "private.toml"), home)
+    watch.file.write_text("{")
+    assert watch.problem(30) == "no night of private was done within 30 hours"
+    nightly_job(str(shop / "private.toml"), home)
+    assert watch.problem(30) is None
+
+
 def test_an_alert_whose_command_fails_is_said_and_stops_nothing(monkeypatch):
     said: list[str] = []
     for command, kind in (("/does/not/exist", "FileNotFoundError"), ("false", "CalledProcessError")):

@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.flows.service import PrefectServer, clean_environment, end_group, wait_for
+from tests.flows.service import PrefectServer, clean_environment, end_group, prefect_server, wait_for
 from tests.flows.shop import lay_out
+from tests.ledger.postgres import USER, binaries, postgres_server
 
 pytestmark = [pytest.mark.service, pytest.mark.slow]
 
@@ -95,3 +96,14 @@ def test_serve_registers_runs_what_is_triggered_and_leaves_the_operators_schedul
         assert not again.server.ask("deployments/name/nightly/nightly")["paused"]
     finally:
         again.stop()
+
+
+@pytest.mark.skipif(binaries() is None, reason="no PostgreSQL server: apt-get install postgresql")
+def test_a_prefect_server_lives_on_postgresql(tmp_path):
+    with postgres_server() as database:
+        database.psql("create database prefect")
+        database.psql("create extension pg_trgm", "prefect")
+        url = f"postgresql+asyncpg://{USER}@/prefect?host={database.folder}"
+        with prefect_server(tmp_path, PREFECT_SERVER_DATABASE_CONNECTION_URL=url) as server:
+            assert server.ask("deployments/filter", {}) == []
+            assert not list(tmp_path.glob("*.db"))
