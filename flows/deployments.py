@@ -80,7 +80,7 @@ def reproduce(name: Name, full: bool = False, home: Folder | None = None) -> Non
 FLOWS = (nightly, simulate, reproduce)
 
 
-def deployments(home: Path, recipe: str, cron: str | None, timezone: str, there: frozenset[str]) -> list[Any]:
+def deployments(home: Path, recipe: str, cron: str | None, timezone: str, *, there: bool) -> list[Any]:
     """The three deployments of a service.
 
     Parameters
@@ -90,7 +90,7 @@ def deployments(home: Path, recipe: str, cron: str | None, timezone: str, there:
     cron
         Its schedule, active.  None: an example that is not, or whatever the server has.
     there
-        Deployments the server has; their schedules are the operator's.
+        Whether the server has ``nightly`` already; its schedules are the operator's.
     """
     found: list[Any] = []
     for each in FLOWS:
@@ -98,7 +98,7 @@ def deployments(home: Path, recipe: str, cron: str | None, timezone: str, there:
         schedules: list[Any] | None = None
         if each is nightly:
             parameters["recipe"] = recipe
-            if cron is not None or "nightly/nightly" not in there:
+            if cron is not None or not there:
                 schedules = [Schedule(cron=cron or EXAMPLE_CRON, timezone=timezone, active=cron is not None)]
         found.append(
             each.to_deployment(

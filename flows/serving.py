@@ -36,12 +36,17 @@ def serve(service: Service, say: Callable[[str], None]) -> None:
     answers(os.environ[API], service.wait)
     from prefect import serve as run_deployments
     from prefect.client.orchestration import get_client
+    from prefect.exceptions import ObjectNotFound
 
     from flows.deployments import deployments
 
     with get_client(sync_client=True) as client:
-        there = frozenset(f"{d.name}/{d.name}" for d in client.read_deployments())
-    found = deployments(service.home, service.recipe, service.cron, service.timezone, there)
+        try:
+            client.read_deployment_by_name("nightly/nightly")
+            there = True
+        except ObjectNotFound:
+            there = False
+    found = deployments(service.home, service.recipe, service.cron, service.timezone, there=there)
     say(f"serving nightly, simulate and reproduce for {service.home}; stop with Ctrl-C or SIGTERM")
     # a stopped service must not leave its schedule paused: nobody would switch it on again
     run_deployments(*found, pause_on_shutdown=False, print_starting_message=False, limit=service.limit)

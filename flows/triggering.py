@@ -47,6 +47,7 @@ def trigger_job(deployment: str, params: Sequence[str], timeout: float | None) -
         raise CardError(f"trigger: no server; set {API} to that of the service, e.g. http://127.0.0.1:4200/api")
     answers(api, 0)
     from prefect.client.orchestration import get_client
+    from prefect.client.schemas.sorting import DeploymentSort
     from prefect.exceptions import ObjectNotFound, PrefectHTTPStatusError
 
     name = deployment if "/" in deployment else f"{deployment}/{deployment}"
@@ -56,7 +57,9 @@ def trigger_job(deployment: str, params: Sequence[str], timeout: float | None) -
             _check_names(deployment, values, found.parameter_openapi_schema or {})
             run = client.create_flow_run_from_deployment(found.id, parameters=values, tags=["reticent-trigger"])
         except ObjectNotFound:
-            known = ", ".join(sorted(d.name for d in client.read_deployments())) or "none"
+            # limit and sort are said: fastapi 0.151 and newer refuse the nulls that Prefect's client sends instead
+            there = client.read_deployments(limit=100, sort=DeploymentSort.NAME_ASC)
+            known = ", ".join(d.name for d in there) or "none"
             raise CardError(f"no deployment {deployment!r} at {api}; there are: {known}") from None
         except PrefectHTTPStatusError as e:
             raise CardError(f"{deployment}: the server refused it: {_detail(e)}") from None

@@ -36,12 +36,12 @@ def test_prefect_yaml_names_the_same_flows_with_an_example_schedule_that_is_not_
 
 
 def test_serve_registers_an_inactive_example_leaves_the_operators_schedule_and_takes_the_one_it_is_given():
-    fresh, *others = deployments(Path("/h"), "/r.toml", None, "UTC", frozenset())
+    fresh, *others = deployments(Path("/h"), "/r.toml", None, "UTC", there=False)
     assert [(s.schedule.cron, s.active) for s in fresh.schedules] == [(EXAMPLE_CRON, False)]
     assert all(not d.schedules for d in others)
-    again, *_ = deployments(Path("/h"), "/r.toml", None, "UTC", frozenset({"nightly/nightly"}))
+    again, *_ = deployments(Path("/h"), "/r.toml", None, "UTC", there=True)
     assert not again.schedules
-    asked, *_ = deployments(Path("/h"), "/r.toml", "5 4 * * *", "Europe/Paris", frozenset({"nightly/nightly"}))
+    asked, *_ = deployments(Path("/h"), "/r.toml", "5 4 * * *", "Europe/Paris", there=True)
     assert [(s.schedule.cron, s.schedule.timezone, s.active) for s in asked.schedules] == [
         ("5 4 * * *", "Europe/Paris", True)
     ]
