@@ -112,9 +112,14 @@ def prefect_server(home: Path, *flags: str, **settings: str) -> Generator[Prefec
 
 
 def end_group(process: subprocess.Popen[bytes]) -> None:
-    """End a process we started and all its children."""
-    with suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGKILL)
+    """End a process we started and its children: flow runs have groups of their own and outlive their worker."""
+    try:
+        children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+    except OSError:
+        children = []
+    for group in [process.pid, *map(int, children)]:
+        with suppress(ProcessLookupError):
+            os.killpg(group, signal.SIGKILL)
     process.wait()
 
 
