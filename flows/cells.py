@@ -6,8 +6,9 @@ import hashlib
 import json
 import multiprocessing
 import os
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from collections.abc import Callable, Generator, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -16,36 +17,66 @@ import numpy as np
 
 from flows.studies import Bench, Row
 
-# below this many cells a process takes longer to start than to measure
-_WORTH_A_PROCESS = 16
+# a worker's linear algebra must not fight with the other workers for the cores
+_ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "POLARS_MAX_THREADS")
 
 
 def measured(
-    bench: Bench, cells: Sequence[Any], kept: Path, progress: Callable[[int, int | None], None] | None = None
+    bench: Bench,
+    cells: Sequence[Any],
+    kept: Path,
+    progress: Callable[[int, int | None], None] | None = None,
+    each: Callable[[Any, Row], None] | None = None,
 ) -> list[Row]:
-    """Rows of all cells, in their order; measured rows are found again in ``kept`` while the code stays the same."""
+    """What was measured of all cells, in their order; each is kept at once in ``kept`` and found again there while the
+    code stays the same.  ``each`` hears of every cell that is measured now.
+    """
     kept.mkdir(parents=True, exist_ok=True)
     at = {cell: kept / f"{key_of(bench, cell)}.json" for cell in cells}
     rows = {cell: json.loads(path.read_text(encoding="utf-8")) for cell, path in at.items() if path.is_file()}
-    missing = [cell for cell in cells if cell not in rows]
-    for cell, row in zip(missing, _each(bench.measure, missing), strict=True):
+    missing = [cell for cell in at if cell not in rows]
+    for cell, row in _each(bench, missing):
         rows[cell] = row
         beside = at[cell].with_suffix(f".{os.getpid()}")
         beside.write_text(json.dumps(row, allow_nan=False), encoding="utf-8")
         beside.replace(at[cell])
         if progress is not None:
             progress(len(rows), len(at))
+        if each is not None:
+            each(cell, row)
     return [rows[cell] for cell in cells]
 
 
-def _each(measure: Callable[[Any], Row], cells: Sequence[Any]) -> Iterator[Row]:
-    workers = min(len(os.sched_getaffinity(0)), len(cells) // _WORTH_A_PROCESS)
+def _each(bench: Bench, cells: Sequence[Any]) -> Iterator[tuple[Any, Row]]:
+    """Cells as they are finished, in whatever order."""
+    workers = min(len(os.sched_getaffinity(0)), len(cells) // bench.cells_a_process)
     if workers < 2:
-        yield from map(measure, cells)
+        yield from ((cell, bench.measure(cell)) for cell in cells)
         return
     # spawned: forking a process that runs threads (polars, a progress bar) may hang
-    with ProcessPoolExecutor(workers, mp_context=multiprocessing.get_context("spawn")) as pool:
-        yield from pool.map(measure, cells, chunksize=2)
+    with _one_thread_each(), ProcessPoolExecutor(workers, mp_context=multiprocessing.get_context("spawn")) as pool:
+        asked = {pool.submit(bench.measure, cell): cell for cell in cells}
+        try:
+            for done in as_completed(asked):
+                yield asked[done], done.result()
+        finally:
+            # after an error or an interrupt nobody waits for the rest of the grid
+            pool.shutdown(cancel_futures=True)
+
+
+@contextmanager
+def _one_thread_each() -> Generator[None]:
+    """Spawned processes read these when they start."""
+    before = {name: os.environ.get(name) for name in _ONE_THREAD}
+    os.environ.update(dict.fromkeys(_ONE_THREAD, "1"))
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
 
 
 def key_of(bench: Bench, cell: Any) -> str:

@@ -11,6 +11,7 @@ import typer
 
 from flows.screen import Context, fail
 from flows.verbs import (
+    audit,
     compare_runs,
     demo,
     ingest,
@@ -46,6 +47,7 @@ app.command("plan")(plan.plan)
 app.command("run")(run.run)
 app.command("simulate")(simulate.simulate)
 app.command("reproduce")(reproduce.reproduce)
+app.command("audit")(audit.audit)
 app.command("report")(report.report)
 app.command("nightly")(nightly.nightly)
 app.command("compare-runs")(compare_runs.compare_runs)

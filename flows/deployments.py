@@ -17,13 +17,14 @@ from prefect.types.entrypoint import EntrypointType
 from pydantic import Field
 
 from flows.nightly import nightly_job
+from flows.playing import play_job
 from flows.recorded import publish, quietly, task_step
 from flows.reproducing import reproduce_job
 from flows.screen import say
-from flows.shelf import Home
+from flows.shelf import Home, find_recipe
 from flows.simulating import Asked, simulate_logs
 from pipeline.card import CardError
-from reports.night import Page, log_page, night_page, study_page
+from reports.night import Page, log_page, night_page, simulation_page, study_page
 
 EXAMPLE_CRON = "15 2 * * *"
 
@@ -54,7 +55,8 @@ def nightly(recipe: RecipeName, home: Folder | None = None) -> None:
 
 @flow(name="simulate", retries=0, persist_result=False, log_prints=False)
 def simulate(
-    world: Name,
+    recipe: RecipeName | None = None,
+    world: Name | None = None,
     episodes: Count = 10_000,
     behaviour: str | None = None,
     horizon: Count | None = None,
@@ -66,9 +68,17 @@ def simulate(
     name: Name | None = None,
     home: Folder | None = None,
 ) -> None:
-    """A simulated log of a known world, with its card and recipe."""
+    """An online agent by its recipe, or, by the other parameters, a simulated log of a world with card and recipe."""
     asked = Asked(behaviour, episodes, horizon, seed, bins, tuple(params or ()), episodes_per_user, rho, name)
-    _deployed(lambda: log_page(task_step("simulate", lambda: simulate_logs(world, asked, _home(home)))))
+
+    def job() -> Page:
+        if (recipe is None) == (world is None):
+            raise CardError("simulate: give either a recipe that has [world], or a world to log")
+        if recipe is not None:
+            return simulation_page(play_job(find_recipe(recipe), _home(home), task_step, say=say))
+        return log_page(task_step("simulate", lambda: simulate_logs(str(world), asked, _home(home))))
+
+    _deployed(job)
 
 
 @flow(name="reproduce", retries=0, persist_result=False, log_prints=False)

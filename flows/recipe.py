@@ -179,6 +179,8 @@ def load_recipe(path: Path) -> Recipe:
     values = read_toml(path)
     if "recipe" not in values and "domain" in values:
         raise CardError(f"{path}: this is a card, not a recipe; a recipe names its card (see docs/card.md)")
+    if "world" in values:
+        raise CardError(f"{path}: this is the recipe of a simulation; play it with `reticent simulate {path}`")
     try:
         return Recipe.model_validate(values).placed(path.resolve())
     except ValidationError as e:

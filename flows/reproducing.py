@@ -12,6 +12,7 @@ from flows.folder import publish, write_json
 from flows.setting import Step, plain_step
 from flows.shelf import Home
 from flows.studies import Row, find
+from pipeline.benches.trial import curve_points, printed
 from reports.reproduction import Study, figure_files, render_html, render_markdown, table_files
 
 
@@ -32,16 +33,17 @@ def reproduce_job(
     for key, bench in benches.items():
         cells = bench.full_cells() if full else bench.cells()
         say(f"measuring {len(cells)} cells of {key}; simulation, not private")
-        rows[key] = step("measure", lambda b=bench, c=cells: measured(b, c, root / "cells", progress))
+        found = step("measure", lambda b=bench, c=cells: measured(b, c, root / "cells", progress))
+        rows[key] = bench.gather(cells, found)
     results: list[dict[str, Any]] = []
     for one, entry in entries.items():
-        found = entry.read(one, rows[entry.bench.name])
-        results.append(step("report", lambda s=found, e=entry: _published(s, rows[e.bench.name], root)))
+        study = entry.read(one, rows[entry.bench.name])
+        results.append(step("report", lambda s=study, e=entry: _published(s, rows[e.bench.name], root)))
     if name != "all":
         return results[0]
     return {
         "name": "all",
-        "rows": [row for each in rows.values() for row in each],
+        "rows": [printed(row) for each in rows.values() for row in each],
         "claims": [{"name": r["name"], **claim} for r in results for claim in r["claims"]],
         "files": [file for r in results for file in r["files"]],
     }
@@ -52,17 +54,21 @@ def _published(study: Study, rows: Sequence[Mapping[str, Any]], root: Path) -> d
     partial, final = root / f".{study.name}.partial", root / study.name
     shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir(parents=True)
-    parquet, csv = table_files(rows)
+    table = [printed(row) for row in rows]
+    parquet, csv = table_files(table)
     svg, png = figure_files(study.figure)
+    tables = {"table.parquet": parquet, "figure.png": png}
+    if points := curve_points(rows):
+        tables["curves.parquet"] = table_files(points)[0]
     texts = {"table.csv": csv, "figure.svg": svg, "page.html": render_html(study), "page.md": render_markdown(study)}
     for file, text in texts.items():
         (partial / file).write_text(text, encoding="utf-8")
-    for file, data in {"table.parquet": parquet, "figure.png": png}.items():
+    for file, data in tables.items():
         (partial / file).write_bytes(data)
-    files = sorted([*texts, "table.parquet", "figure.png", "result.json"])
+    files = sorted([*texts, *tables, "result.json"])
     result = {
         "name": study.name,
-        "rows": list(rows),
+        "rows": table,
         "claims": list(study.claims),
         "files": [str(final / file) for file in files],
     }

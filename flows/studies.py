@@ -6,12 +6,18 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pipeline.benches import paper_003
+from pipeline.benches import contestants, paper_003
+from pipeline.benches.trial import Trial, gathered_rows
 from pipeline.card import CardError
 from reports.reproduction import Study
 from reports.study_003 import study_003
 
 Row = dict[str, Any]
+
+
+def as_measured(cells: Sequence[Any], rows: Sequence[Row]) -> list[Row]:
+    """Where a cell is a row of the table already."""
+    return list(rows)
 
 
 @dataclass(frozen=True)
@@ -25,13 +31,26 @@ class Bench:
     full_cells
         What ``--full`` measures.
     measure
-        A module-level function from a cell (a frozen dataclass of plain values) to a row.
+        A module-level function from a cell (a frozen dataclass of plain values) to plain values.
+    gather
+        Rows of the table from all cells and what was measured of each.
+    cells_a_process
+        Below this many cells a process takes longer to start than to measure.
     """
 
     name: str
     cells: Callable[[], Sequence[Any]]
     full_cells: Callable[[], Sequence[Any]]
     measure: Callable[[Any], Row]
+    gather: Callable[[Sequence[Any], Sequence[Row]], list[Row]] = as_measured
+    cells_a_process: int = 16
+
+
+def online(
+    name: str, grid: Callable[[], Sequence[Trial]], full_grid: Callable[[], Sequence[Trial]] | None = None
+) -> Bench:
+    """A bench whose cells are trials of online agents: its rows are over the seeds."""
+    return Bench(name, grid, full_grid or grid, contestants.measure, gathered_rows, cells_a_process=1)
 
 
 @dataclass(frozen=True)

@@ -64,6 +64,22 @@ def study_page(result: Mapping[str, Any]) -> Page:
     )
 
 
+def simulation_page(result: Mapping[str, Any]) -> Page:
+    """The page of an online agent that was played: its regret and that of its baselines."""
+    lines = [
+        f"* **{markdown(r['agent'])}**: regret {number(r['mean'])} ± {number(r['std'])} ({markdown(r['trust'])})"
+        for r in result["rows"]
+    ]
+    head = f"{result['episodes']:,} episodes of {markdown(result['world'])}; simulation, not private."
+    pages = [file for file in result["files"] if file.endswith("page.html")]
+    return Page(
+        slug(f"simulation-{result['agent']}-{result['world']}"),
+        f"{result['agent']} in {result['world']}: simulation, not private",
+        "\n".join([f"# {markdown(result['agent'])}", "", head, "", *lines]) + "\n",
+        Path(pages[0]).as_uri(),
+    )
+
+
 def log_page(result: Mapping[str, Any]) -> Page:
     """The page of a simulated log: how much of it there is, where it lies."""
     text = f"{result['episodes']:,} simulated episodes in {len(result['files'])} files; nobody real is in them"

@@ -1,19 +1,24 @@
-"""``reticent simulate WORLD --logs``: simulated logs of a known world, or from a release; exact values."""
+"""``reticent simulate``: an online agent in a known world; simulated logs of it, or from a release; exact values."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from flows.screen import Context, Json, say, show
+from flows.screen import Context, Json, rows_bar, say, show
+
+if TYPE_CHECKING:
+    from flows.simulating import Asked
 
 
 def simulate(
     context: typer.Context,
-    world: Annotated[str, typer.Argument(help="A world: see --values; or a shipped dataset.")] = "",
+    world: Annotated[
+        str, typer.Argument(help="A recipe with [world]; with --logs a world (see --values) or a shipped dataset.")
+    ] = "",
     logs: Annotated[bool, typer.Option("--logs", help="Write a simulated log with card and recipe.")] = False,
     from_run: Annotated[
         str, typer.Option(metavar="RUN", help="Sample from what this run released, instead of a world.")
@@ -37,9 +42,10 @@ def simulate(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Simulated logs with card, recipe and truth, ready to ingest and run.
+    """An online agent in a known world beside its baselines; with --logs a log of the world, ready to ingest and run.
 
-    `simulate DATASET --logs` and nothing else writes the log of a shipped dataset anew, byte for byte.
+    A simulation broken off goes on where it was: finished runs are kept in the home.  `simulate DATASET --logs` and
+    nothing else writes the log of a shipped dataset anew, byte for byte.
     """
     from flows.simulating import Asked, simulate_from_run, simulate_logs, world_table
     from flows.verbs.report import run_folder
@@ -54,7 +60,8 @@ def simulate(
         show(table, as_json, lambda: _values(table))
         return
     if not logs:
-        raise CardError("simulate: say --logs to write a log, or --values for exact values; see --help")
+        _play(options, world, asked, as_json)
+        return
     if bool(world) == bool(from_run):
         raise CardError(f"simulate --logs: name a world or --from-run RUN; worlds: {', '.join(WORLDS)}")
     say("simulating")
@@ -63,6 +70,36 @@ def simulate(
     else:
         result = simulate_logs(world, asked, options.home_folder())
     show(result, as_json, lambda: _summary(result))
+
+
+def _play(options: Context, recipe: str, asked: Asked, as_json: bool) -> None:
+    from flows.engine import carry_out
+    from flows.playing import play_job
+    from flows.shelf import find_recipe
+    from flows.simulating import Asked
+    from pipeline.card import CardError
+    from pipeline.environments.registry import WORLDS
+
+    if not recipe or recipe in WORLDS or asked != Asked():
+        raise CardError(
+            "simulate: name a recipe that has [world], or say --logs to write a log, --values for values; see --help"
+        )
+    path, home = find_recipe(recipe), options.home_folder()
+    with rows_bar(path.stem, "runs") as progress:
+        result = carry_out("simulate", lambda step: play_job(path, home, step, say=say, progress=progress))
+    show(result, as_json, lambda: _played(result))
+
+
+def _played(result: Mapping[str, Any]) -> list[str]:
+    from reports.format import number
+    from reports.simulation import promise
+
+    lines = [
+        f"{r['agent']:22} regret {number(r['mean']):>9} ± {number(r['std']):<8} {r['trust']}" for r in result["rows"]
+    ]
+    head = f"{result['world']}, {result['episodes']:,} episodes; simulation, not private"
+    page = next(file for file in result["files"] if file.endswith("page.html"))
+    return [head, *lines, f"would promise  {promise(result['rows'][0])}", f"report         {page}"]
 
 
 def _summary(result: Mapping[str, Any]) -> list[str]:

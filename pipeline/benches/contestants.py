@@ -7,12 +7,57 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from importlib import import_module
+from typing import Any
 
-from pipeline.benches.trial import Contestant, Outcome, Trial
+from pipeline.benches.trial import Contestant, Outcome, Trial, Trust
 from pipeline.card import CardError
 
 # module and function, imported when first played: half of them need half of the libraries
-CONTESTANTS: Mapping[str, str] = {}
+CONTESTANTS: Mapping[str, str] = {
+    "uniform": "pipeline.benches.control_trials:uniform",
+    "always-first": "pipeline.benches.control_trials:always_first",
+    "always-right": "pipeline.benches.control_trials:always_right",
+}
+
+TRUST: Mapping[str, Trust] = {
+    "private-linopt-vi": "joint",
+    "private-linopt-po": "joint",
+    "ldp-ucrl-vtr": "local",
+    "dp-ucbvi-jdp": "joint",
+    "dp-ucbvi-ldp": "local",
+    "counts-shuffle": "shuffle",
+    "sdp-pe": "shuffle",
+    "private-ofu-rl": "joint",
+    "dp-lqr": "central",
+    "explore-then-commit": "joint",
+}
+# the same algorithm without its noise
+_PLAIN: Mapping[str, str] = {
+    "private-linopt-vi": "ucrl-vtr",
+    "ldp-ucrl-vtr": "ucrl-vtr",
+    "private-linopt-po": "linopt-po",
+    "dp-ucbvi-jdp": "ucbvi",
+    "dp-ucbvi-ldp": "ucbvi",
+    "counts-shuffle": "ucbvi",
+    "sdp-pe": "ucbvi",
+    "private-ofu-rl": "ofu-rl",
+    "dp-lqr": "certainty-equivalence",
+    "explore-then-commit": "certainty-equivalence",
+}
+_NOTHING_LEARNT = ("uniform", "always-first", "always-right")
+_NOTHING_CONTROLLED = ("zero", "fixed-gain")
+
+
+def trust_of(name: str) -> Trust:
+    """Whom a user of this agent must trust; ``none``: it is not private."""
+    return TRUST.get(name, "none")
+
+
+def baselines_of(name: str) -> tuple[str, ...]:
+    """Who plays beside an agent: itself without noise, and policies that learn nothing."""
+    plain = _PLAIN.get(name)
+    of_control = "ofu-rl" in name or plain == "certainty-equivalence"
+    return (*(() if plain is None else (plain,)), *(_NOTHING_CONTROLLED if of_control else _NOTHING_LEARNT))
 
 
 def contestant(name: str) -> Contestant:
@@ -32,3 +77,8 @@ def contestant(name: str) -> Contestant:
 def run(trial: Trial) -> Outcome:
     """Play one trial; the same trial gives the same outcome."""
     return contestant(trial.agent)(trial)
+
+
+def measure(trial: Trial) -> dict[str, Any]:
+    """The same as plain values, in a process of its own."""
+    return run(trial).as_dict()

@@ -112,7 +112,7 @@ def staged_curve(ends: Sequence[int], losses: Sequence[float]) -> tuple[list[int
     """The same where the loss of an episode stays ``losses[i]`` up to episode ``ends[i]``: exact, at any K."""
     last = np.asarray(ends, dtype=np.int64)
     summed = np.append(0.0, np.cumsum(np.diff(np.append(0, last)) * np.asarray(losses)))
-    at = np.union1d(marks(int(last[-1])), last)
+    at = marks(int(last[-1]))
     return at.tolist(), np.interp(at, np.append(0, last), summed).tolist()
 
 
@@ -159,3 +159,36 @@ def gather(trials: Sequence[Trial], outcomes: Sequence[Mapping[str, Any]]) -> li
     for trial, outcome in zip(trials, outcomes, strict=True):
         found.setdefault(replace(trial, seed=0), []).append(outcome)
     return [Gathered(trial, group) for trial, group in found.items()]
+
+
+# what readers of a study need beside a printed row
+READERS = ("marks", "curve_mean", "curve_std", "totals", "facts")
+
+
+def gathered_rows(trials: Sequence[Trial], outcomes: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """A row for each group, with the keys :data:`READERS` beside; all runs of a group share their marks."""
+    rows: list[dict[str, Any]] = []
+    for g in gather(trials, outcomes):
+        curves = np.array([o["regret"] for o in g.outcomes])
+        spread = curves.std(0, ddof=1) if len(curves) > 1 else np.zeros(curves.shape[1])
+        rows.append(
+            g.row().as_dict()
+            | {"marks": list(g.outcomes[0]["marks"]), "curve_mean": curves.mean(0).tolist()}
+            | {"curve_std": spread.tolist(), "totals": g.totals.tolist(), "facts": dict(g.outcomes[0]["facts"])}
+        )
+    return rows
+
+
+def printed(row: Mapping[str, Any]) -> dict[str, Any]:
+    """A row without what only readers need."""
+    return {key: value for key, value in row.items() if key not in READERS}
+
+
+def curve_points(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Every mark of every row's curve as a row of its own: who, after how many episodes, mean and spread."""
+    names = ("agent", "variant", "trust", "world", "epsilon", "delta", "calibration", "constants", "runs")
+    return [
+        {name: row[name] for name in names} | {"episodes": at, "regret_mean": mean, "regret_std": std}
+        for row in rows
+        for at, mean, std in zip(*(row.get(k, ()) for k in ("marks", "curve_mean", "curve_std")), strict=True)
+    ]

@@ -68,6 +68,7 @@ def test_parameters_are_checked(flow, parameters):
 
 def test_good_parameters_pass():
     nightly.validate_parameters({"recipe": "/srv/shop/private.toml", "home": "/srv/reticent"})
+    simulate.validate_parameters({"recipe": "/srv/worlds/agent.toml"})
     simulate.validate_parameters({"world": "riverswim", "episodes": 10, "params": ["states=6"]})
     reproduce.validate_parameters({"name": "003-figure-1a", "full": True})
 

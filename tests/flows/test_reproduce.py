@@ -29,11 +29,10 @@ FILES = {"table.parquet", "table.csv", "figure.svg", "figure.png", "page.html", 
 
 @pytest.fixture
 def tiny(monkeypatch):
-    bench = Bench("tiny", TINY, TINY, measure)
+    bench = Bench("tiny", TINY, TINY, measure, cells_a_process=10**6)
     monkeypatch.setattr(
         flows.studies, "STUDIES", {n: Entry(bench, study_003) for n in ("003-figure-1a", "003-figure-1b")}
     )
-    monkeypatch.setattr(flows.cells, "_WORTH_A_PROCESS", 10**6)
 
 
 def test_one_json_object_of_the_agreed_shape_and_seven_files(tiny, tmp_path):
@@ -77,7 +76,7 @@ def test_a_second_study_measures_nothing_anew_and_other_homes_find_the_same(tiny
     def refuse(cell):
         raise AssertionError(f"measured again: {cell}")
 
-    bench = Bench("tiny", TINY, TINY, refuse)
+    bench = Bench("tiny", TINY, TINY, refuse, cells_a_process=10**6)
     assert measured(bench, TINY(), tmp_path / "a" / "reproductions" / "cells") == first["rows"]
     monkeypatch.setattr(flows.cells, "code_version", lambda: "other code")
     with pytest.raises(AssertionError, match="measured again"):
@@ -103,9 +102,8 @@ def test_a_broken_run_goes_on_where_it_was(tmp_path):
 
 def test_processes_give_the_rows_of_this_one(tmp_path, monkeypatch):
     cells = TINY()[:4]
-    monkeypatch.setattr(flows.cells, "_WORTH_A_PROCESS", 2)
     monkeypatch.setattr("os.sched_getaffinity", lambda pid: {0, 1})
-    assert measured(PAPER_003, cells, tmp_path) == [measure(c) for c in cells]
+    assert measured(replace(PAPER_003, cells_a_process=2), cells, tmp_path) == [measure(c) for c in cells]
 
 
 def test_an_unknown_name_lists_the_known_ones(tmp_path):

@@ -1,0 +1,131 @@
+"""Regret against episodes: one line an agent, bands of one standard deviation, one facet a panel."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from reports.figures import Figure
+from reports.format import number
+from reports.svg import INK, inline
+
+# Paul Tol's "bright" scheme; with the dashes it is read without colour too
+PALETTE = ("#4477aa", "#ee6677", "#228833", "#aa3377", "#66ccee", "#ccbb44")
+GREY = "#999999"
+DASHES = ([1, 0], [7, 4], [2, 3], [10, 3, 2, 3])
+_WIDE, _HIGH, _LEGEND = 310, 270, 240
+_NOTE = "Lines: mean over runs of the regret summed up to an episode, exactly. Bands: one standard deviation."
+
+
+@dataclass(frozen=True)
+class Line:
+    """One curve: ``marks``, ``mean`` and ``std`` of one length; a control is drawn grey and without a band."""
+
+    marks: Sequence[float]
+    mean: Sequence[float]
+    std: Sequence[float]
+    control: bool = False
+
+
+def line_of(row: Mapping[str, Any]) -> Line:
+    """The curve that a gathered row carries."""
+    return Line(row["marks"], row["curve_mean"], row["curve_std"], row["variant"] == "control")
+
+
+def regret_figure(
+    panels: Mapping[str, Mapping[str, Line]],
+    key: str,
+    title: str,
+    *,
+    log_y: bool = True,
+    x_title: str = "episodes",
+    y_title: str = "regret so far",
+    note: str = _NOTE,
+) -> Figure:
+    """Draw ``panels`` (title -> name -> curve); a name has one colour and one dash in all of them."""
+    import altair as alt
+
+    styles = _styles(panels)
+    names = list(styles)
+    legend = alt.Legend(
+        title=None, symbolType="stroke", symbolSize=600, labelLimit=_LEGEND, labelFontSize=12, labelColor=INK
+    )
+    colour = alt.Color(
+        "name:N", scale=alt.Scale(domain=names, range=[c for c, _ in styles.values()]), sort=names, legend=legend
+    )
+    dash = alt.StrokeDash(
+        "name:N", scale=alt.Scale(domain=names, range=[d for _, d in styles.values()]), sort=names, legend=legend
+    )
+    points = list(_points(panels, styles, log_y))
+    first, last = min(p["K"] for p in points), max(p["K"] for p in points)
+    x = alt.X(
+        "K:Q",
+        scale=alt.Scale(type="log", domain=[first, last], nice=False),
+        axis=alt.Axis(title=x_title, values=_decades(first, last), format="~s", grid=False, labelOverlap="greedy"),
+    )
+    top = 1.05 * max(p["mean"] for p in points)
+    floor = min(p["mean"] for p in points) if log_y else 0.0
+    y_scale = alt.Scale(type="log" if log_y else "linear", domain=[floor, max(top, 2 * floor)], nice=False, clamp=True)
+    y_axis = alt.Axis(title=y_title, gridOpacity=0.15, gridColor=INK, format="~g")
+    if log_y:
+        y_axis = alt.Axis(title=y_title, gridOpacity=0.15, gridColor=INK, format="~g", values=_decades(floor, top))
+    base = alt.Chart().encode(x=x)
+    band = base.mark_area(opacity=0.15).encode(
+        y=alt.Y("low:Q", scale=y_scale, axis=y_axis),
+        y2="high:Q",
+        fill=alt.Fill("colour:N", scale=None),
+        detail="name:N",
+    )
+    line = base.mark_line(strokeWidth=2).encode(
+        y=alt.Y("mean:Q", scale=y_scale, axis=y_axis), color=colour, strokeDash=dash
+    )
+    header = alt.Header(title=None, labelColor=INK, labelFontSize=13, labelAnchor="start")
+    columns = min(2, len(panels))
+    chart = (
+        alt.layer(band, line, data=alt.Data(values=points))
+        .properties(width=_WIDE, height=_HIGH)
+        .facet(facet=alt.Facet("panel:N", sort=list(panels), title=None, header=header), columns=columns)
+    )
+    frame = 60 + columns * (_WIDE + 20) + _LEGEND + 40, 50 + (_HIGH + 40) * math.ceil(len(panels) / columns)
+    text = _words(panels, title, y_title)
+    return Figure(inline(chart, key, title, text, 60, frame), text, note)
+
+
+def _styles(panels: Mapping[str, Mapping[str, Line]]) -> dict[str, tuple[str, list[int]]]:
+    """A colour and a dash a name, learners first."""
+    control = {name: line.control for lines in panels.values() for name, line in lines.items()}
+    found: dict[str, tuple[str, list[int]]] = {}
+    for grey in (False, True):
+        for i, name in enumerate(n for n, c in control.items() if c is grey):
+            colour = GREY if grey else PALETTE[i % len(PALETTE)]
+            found[name] = colour, DASHES[i % len(DASHES)]
+    return found
+
+
+def _points(
+    panels: Mapping[str, Mapping[str, Line]], styles: Mapping[str, tuple[str, list[int]]], log_y: bool
+) -> Iterator[dict[str, Any]]:
+    for panel, lines in panels.items():
+        # on a logarithmic axis nothing below a thousandth of the panel's largest value is worth the room
+        least = max(max(line.mean) for line in lines.values()) * 1e-4 if log_y else 0.0
+        for name, line in lines.items():
+            for K, mean, std in zip(line.marks, line.mean, line.std, strict=True):  # noqa: N806
+                sd, middle = (0.0 if line.control else std), max(mean, least)
+                band = {"low": max(mean - sd, least), "high": max(mean + sd, least)}
+                yield {"panel": panel, "name": name, "colour": styles[name][0], "K": K, "mean": middle, **band}
+
+
+def _decades(low: float, high: float) -> list[float]:
+    """Powers of ten inside."""
+    return [10.0**e for e in range(math.ceil(math.log10(low) - 1e-9), math.floor(math.log10(high) + 1e-9) + 1)]
+
+
+def _words(panels: Mapping[str, Mapping[str, Line]], title: str, what: str) -> str:
+    """The figure for those who cannot see it: every line by its end."""
+    said = [f"{title}: mean {what} at the end."]
+    for panel, lines in panels.items():
+        ends = ", ".join(f"{name} {number(line.mean[-1], 3)} at {line.marks[-1]:,}" for name, line in lines.items())
+        said.append(f"{panel}: {ends}.")
+    return " ".join(said)

@@ -1,0 +1,120 @@
+"""``simulate RECIPE`` from outside: JSON shape, files, finished runs found again, what is refused."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import polars as pl
+import pytest
+from typer.testing import CliRunner
+
+import flows.studies
+from flows.cli import app
+from flows.playing import play_job
+from flows.shelf import Home
+from flows.world_recipe import load_world_recipe
+from pipeline.benches import contestants
+from pipeline.benches.trial import Trial, gather, marks, staged_curve
+from pipeline.card import CardError
+
+RECIPE = """
+[recipe]
+name = "controls"
+agent = "uniform"
+[world]
+name = "riverswim_homogeneous"
+states = 3
+[runs]
+episodes = 10000
+runs = 2
+"""
+
+
+@pytest.fixture
+def recipe(tmp_path):
+    path = tmp_path / "controls.toml"
+    path.write_text(RECIPE)
+    return path
+
+
+def played(recipe, home):
+    done = CliRunner().invoke(app, ["--home", str(home), "simulate", str(recipe), "--json"])
+    assert done.exit_code == 0, done.output
+    return json.loads(done.stdout)
+
+
+def test_one_json_object_of_the_agreed_shape_and_exact_regret(recipe, tmp_path):
+    result = played(recipe, tmp_path / "home")
+    assert {"agent", "world", "episodes", "regret", "baselines", "true_epsilon", "delta", "files"} <= set(result)
+    assert result["agent"] == "uniform" and result["episodes"] == 10_000 and result["true_epsilon"] is None
+    # paper 001 section 6, S = 3: exact by planning
+    assert result["regret"] == {"mean": pytest.approx(2031.9, abs=0.1), "std": 0.0}
+    assert result["baselines"]["always-right"]["mean"] == pytest.approx(1.39, abs=0.01)
+    assert result["baselines"]["always-first"]["mean"] == pytest.approx(2230.6, abs=0.1)
+    files = {Path(f).name: Path(f) for f in result["files"]}
+    assert all(p.is_file() for p in files.values())
+    curves = pl.read_parquet(files["curves.parquet"])
+    assert set(curves["agent"]) == {"uniform", "always-first", "always-right"}
+    last = curves.filter((pl.col("agent") == "uniform") & (pl.col("episodes") == 10_000))
+    assert last["regret_mean"].item() == pytest.approx(result["regret"]["mean"])
+    page = files["page.html"].read_text()
+    assert "simulation, not private" in page and "<script" not in page and 'src="http' not in page
+
+
+def test_finished_runs_are_found_again_and_the_rest_is_played(recipe, tmp_path, monkeypatch):
+    first = played(recipe, tmp_path / "home")
+
+    def refuse(trial):
+        raise AssertionError(f"played again: {trial}")
+
+    monkeypatch.setattr(contestants, "measure", refuse)
+    assert played(recipe, tmp_path / "home") == first
+    recipe.write_text(RECIPE.replace("runs = 2", "runs = 3"))
+    monkeypatch.setattr("os.sched_getaffinity", lambda pid: {0})
+    with pytest.raises(AssertionError, match=r"played again: .*seed=2"):
+        play_job(recipe, Home(tmp_path / "home"))
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "says"),
+    [
+        ('agent = "uniform"', 'agent = "q-learning"', "no online agent 'q-learning'; there are: uniform"),
+        ("states = 3", "states = 1", "states must be at least 2"),
+        ("states = 3", "lakes = 1", "lakes"),
+        ('name = "riverswim_homogeneous"', 'name = "ocean"', "no world 'ocean'"),
+        ("[runs]", "[privacy]\nepsilon = 1.0\ndelta = 1e-5\n[runs]", "uniform is not private"),
+        ("episodes = 10000", "episodes = 0", "runs.episodes"),
+        ("[world]", "[lake]", "needs [recipe] and [world]"),
+    ],
+)
+def test_a_wrong_recipe_is_one_clear_line_and_exit_2(recipe, tmp_path, old, new, says):
+    recipe.write_text(RECIPE.replace(old, new))
+    monkey = CliRunner().invoke(app, ["--home", str(tmp_path / "home"), "simulate", str(recipe)])
+    assert isinstance(monkey.exception, CardError) and says in str(monkey.exception)
+    assert "\n" not in str(monkey.exception)
+
+
+def test_run_and_simulate_send_a_recipe_to_each_other(recipe, tmp_path):
+    done = CliRunner().invoke(app, ["--home", str(tmp_path / "home"), "run", str(recipe)])
+    assert "reticent simulate" in str(done.exception)
+    with pytest.raises(CardError, match=r"needs \[recipe\] and \[world\]"):
+        load_world_recipe(Path(flows.studies.__file__).parent / "recipes" / "demo.toml")
+
+
+def test_every_contestant_can_be_imported_and_has_playable_baselines():
+    for name in contestants.CONTESTANTS:
+        assert callable(contestants.contestant(name))
+        assert set(contestants.baselines_of(name)) <= set(contestants.CONTESTANTS)
+
+
+def test_marks_end_at_K_and_a_staged_curve_is_exact():
+    assert marks(1).tolist() == [1] and marks(10_000)[-1] == 10_000 and len(marks(10**9)) < 200
+    at, summed = staged_curve([10, 1000], [2.0, 0.5])
+    assert dict(zip(at, summed, strict=True))[10] == 20 and summed[-1] == 20 + 495
+
+
+def test_runs_differ_in_their_seed_alone_when_gathered():
+    trials = [Trial("uniform", "riverswim_homogeneous", (("states", s),), 10, seed=i) for s in (3, 4) for i in (0, 1)]
+    groups = gather(trials, [contestants.measure(t) for t in trials])
+    assert [(g.trial.params, len(g.outcomes)) for g in groups] == [((("states", 3),), 2), ((("states", 4),), 2)]
