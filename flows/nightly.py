@@ -86,7 +86,7 @@ def charges(entries: Sequence[Entry]) -> list[dict[str, Any]]:
                 {
                     "entry": e.seq,
                     "release": e.body["run_key"][:24],
-                    "snapshot": e.body["snapshot"],
+                    "snapshot": e.body.get("snapshot"),
                     "attempt": e.body["attempt"],
                     "rho": float(Fraction(e.body["rho"])),
                     "committed": e.seq in done,

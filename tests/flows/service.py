@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 import time
+import urllib.error
 import urllib.request
 from collections.abc import Callable, Generator
 from contextlib import contextmanager, suppress
@@ -41,7 +42,15 @@ class PrefectServer:
         request = urllib.request.Request(
             f"{self.api}/{path}", data, {"content-type": "application/json"}, method=method if data else "GET"
         )
-        return json.loads(urllib.request.urlopen(request, timeout=20).read() or "null")
+        for patience in (1, 2, 4, 8, 16, 32, None):
+            try:
+                return json.loads(urllib.request.urlopen(request, timeout=60).read() or "null")
+            except urllib.error.HTTPError as e:
+                # its SQLite was locked; Prefect's own client tries again too
+                if e.code != 503 or patience is None:
+                    raise
+                time.sleep(patience)
+        return None
 
     def runs(self, **wanted: Any) -> list[dict[str, Any]]:
         """Flow runs, oldest first, whose fields are as wanted."""
