@@ -33,6 +33,7 @@ FLOORS = {
     "pipeline.lq": 6,
     "pipeline.linear_runs": 5,
     "pipeline.online": 4,
+    "pipeline.online_lq": 4,
     "pipeline.batches": 4,
     "pipeline.synthetic": 6,
     "reports": 6,
@@ -40,7 +41,7 @@ FLOORS = {
 }
 ONLY_IN = {
     "cvxpy": ("pipeline.statistics.consistency", "pipeline.mdp.occupancy_lp"),
-    "prefect": ("flows.recorded",),
+    "prefect": ("flows.recorded", "flows.deployments", "flows.serving", "flows.triggering"),
     "polars": ("pipeline.logs", "pipeline.simulate", "reports"),
 }
 AGENTS_MAY_NOT = (
