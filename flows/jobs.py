@@ -13,7 +13,7 @@ from flows.pages import CountsPages
 from flows.publish import Pages, Published, publish_run
 from flows.setting import Setting, Step, counts_privatizer, ledger_for, newest_snapshot, noise_of, plain_step, setting
 from flows.shelf import Home, find_card
-from pipeline.card import Card, CardError, load_any_card
+from pipeline.card import AnyCard, Card, CardError, load_any_card
 from pipeline.curate import CountsDrawing, Curated, Drawing, release_drawn
 from pipeline.kept.heads import known_to_ledger, not_lost
 from pipeline.ledger.ledger import open_ledger
@@ -56,7 +56,17 @@ def ingest_job(
     say: Callable[[str], None] = lambda _: None,
 ) -> dict[str, Any]:
     """Logs -> validated snapshot and quarantine; operator-only facts."""
-    card = load_any_card(find_card(card_name, home.shelf))
+    return ingest_card(load_any_card(find_card(card_name, home.shelf)), home, step, progress, say)
+
+
+def ingest_card(
+    card: AnyCard,
+    home: Home,
+    step: Step = plain_step,
+    progress: Callable[[int, int | None], None] | None = None,
+    say: Callable[[str], None] = lambda _: None,
+) -> dict[str, Any]:
+    """The same for a card that is loaded."""
     if isinstance(card, Card) and card.loses_last_step:
         say(f"warning: {card.name} declares no ends, so the last step counts in no table; e.g. ends = ['end']")
     s = step("ingest", lambda: ingest(card, home.store, progress=progress, say=say))

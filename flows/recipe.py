@@ -85,6 +85,22 @@ class Evaluate(Strict):
     behaviour: str = "uniform"
 
 
+class Night(Strict):
+    """When a scheduled run is to be worried about."""
+
+    stale_days: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
+
+
+class Promote(Strict):
+    """When a new run may take the place of the one in use; every condition that is given must hold."""
+
+    pointer: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_\-]{0,62}$")] = "current"
+    lower_gain: Annotated[float, Field(allow_inf_nan=False)] | None = None
+    most_changed: Annotated[float, Field(ge=0, le=1)] | None = None
+    more_abstaining: bool = True
+    status: Literal["estimate", "bound"] = "estimate"
+
+
 class Recipe(Strict):
     """One offline run."""
 
@@ -94,6 +110,8 @@ class Recipe(Strict):
     linear: Linear | None = None
     lq: Lq | None = None
     evaluate: Evaluate | None = None
+    night: Night | None = None
+    promote: Promote | None = None
     _path: Path = PrivateAttr(default=Path())
 
     @model_validator(mode="after")
@@ -152,8 +170,8 @@ class Recipe(Strict):
 
     def dump(self) -> dict[str, Any]:
         """Plain values of the recipe, defaults filled in."""
-        # a table that other agents lack must not rename their runs
-        lacking = ({"linear"} if not self.is_linear else set[str]()) | ({"lq"} if not self.is_lq else set[str]())
+        # a table that other agents lack must not rename their runs, and what becomes of a run is no part of it
+        lacking = {"night", "promote"} | (set() if self.is_linear else {"linear"}) | (set() if self.is_lq else {"lq"})
         return self.model_dump(mode="json", exclude=lacking)
 
 

@@ -41,7 +41,7 @@ FLOORS = {
 }
 ONLY_IN = {
     "cvxpy": ("pipeline.statistics.consistency", "pipeline.mdp.occupancy_lp"),
-    "prefect": ("flows.recorded",),
+    "prefect": ("flows.recorded", "flows.deployments", "flows.serving", "flows.triggering"),
     "polars": ("pipeline.logs", "pipeline.simulate", "reports"),
 }
 AGENTS_MAY_NOT = (

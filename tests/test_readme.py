@@ -32,7 +32,8 @@ def test_every_verb_is_documented_and_every_documented_verb_exists():
     text = " ".join(row[0] for row in table("Verbs"))
     text = text.replace("`--card CARD`", "")
     documented = {
-        " ".join(w for w in quoted.split() if w.isalpha() and w.islower()) for quoted in re.findall(r"`([^`]+)`", text)
+        " ".join(w for w in quoted.split() if re.fullmatch(r"[a-z]+(-[a-z]+)*", w))
+        for quoted in re.findall(r"`([^`]+)`", text)
     }
     assert documented == verbs()
 

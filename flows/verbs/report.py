@@ -23,15 +23,17 @@ def report(context: typer.Context, run: str, as_json: Json = False) -> None:
 
 
 def run_folder(options: Context, run: str) -> Path:
-    """A run's folder by path, full name or unique beginning."""
+    """A run's folder by path, full name, unique beginning, or the name of a pointer such as ``current``."""
+    from flows.pointer import Pointer
     from pipeline.card import CardError
 
     runs = options.home_folder().runs
-    for candidate in (Path(run), runs / run):
+    for candidate in (Path(run), runs / (Pointer(runs, run).now() or run)):
         if (candidate / "report.json").is_file():
             return candidate.resolve()
-    found = [p for p in sorted(runs.glob("*")) if p.name.startswith(run) and (p / "report.json").is_file()]
+    there = [p for p in sorted(runs.glob("*")) if not p.is_symlink() and (p / "report.json").is_file()]
+    found = [p for p in there if p.name.startswith(run)]
     if len(found) == 1:
         return found[0]
-    known = ", ".join(p.name for p in sorted(runs.glob("*"))) or "none"
+    known = ", ".join(p.name for p in there) or "none"
     raise CardError(f"{'several runs begin' if found else 'no run begins'} with {run!r} in {runs}; there are: {known}")

@@ -45,8 +45,10 @@ class LazyTree:
         people = self.ends[t - 1] if t else 0
         return sum(node_variance(j, self.estimate) for j in range(people.bit_length()) if people >> j & 1)
 
-    def add(self, leaf: Integers) -> None:
-        """Add the next batch's sum and read the tree."""
+    def add(self, leaf: Integers, leaves: int = 1) -> None:
+        """Add the next batch's sum and read the tree; a batch is one leaf."""
+        if leaves != 1:
+            raise ValueError(f"batches come one at a time; got {leaves}")
         room(self.seen, self.leaves)
         people = self.ends[self.seen]
         nodes = [(j, people >> (j + 1) << (j + 1)) for j in range(people.bit_length()) if people >> j & 1]
