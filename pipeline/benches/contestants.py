@@ -17,6 +17,9 @@ CONTESTANTS: Mapping[str, str] = {
     "uniform": "pipeline.benches.control_trials:uniform",
     "always-first": "pipeline.benches.control_trials:always_first",
     "always-right": "pipeline.benches.control_trials:always_right",
+    "ucbvi": "pipeline.benches.tabular_trials:plain_ucbvi",
+    "dp-ucbvi-jdp": "pipeline.benches.tabular_trials:dp_ucbvi_jdp",
+    "dp-ucbvi-ldp": "pipeline.benches.tabular_trials:dp_ucbvi_ldp",
 }
 
 TRUST: Mapping[str, Trust] = {

@@ -1,0 +1,287 @@
+"""UCBVI: optimistic value iteration on counts, played in batches (Azar et al. 2017; DP-UCBVI, Qiao and Wang 2023).
+
+One function; who counts says which algorithm it is (:mod:`pipeline.statistics.count_desks`,
+:mod:`pipeline.statistics.shuffled_desk`):
+
+===================  ==================================================  ========
+algorithm            counts                                              trust
+===================  ==================================================  ========
+UCBVI                exact                                               none
+DP-UCBVI (JDP)       a continual counter                                 joint
+DP-UCBVI (LDP)       sums of noisy local messages                        local
+counts-shuffle       shuffled one-bit messages, a batch a release        shuffle
+===================  ==================================================  ========
+
+| code | paper | shape | meaning |
+|---|---|---|---|
+| ``n``, ``n_sas`` | ñ_h(s,a), ñ_h(s,a,s') | (G, S, A[, S]) | consistent counts, never too small; G = 1 if pooled |
+| ``P``, ``r`` | P̃_h, r_h | (S, A, S), (S, A) | estimate; reward, declared or estimated |
+| ``V`` | Ṽ_h | (H+1, S) | optimistic values, reward units |
+| ``Gamma`` | b_h | (S, A) | bonus |
+| ``iota`` | ι | scalar | log(2HSAK/δ) in theory |
+
+    Gamma = c (sqrt(2 Var_P(V) ι / n) + 7/3 span(V) ι / n)  +  c_noise sd ||V - PV||_2 / n
+
+The first part is the Bernstein bonus; its lower-order term matters, because a cell seen once has no variance.  The
+second is what the noise alone does: to first order n (P - P*) V = sum_s' xi_s' (V(s') - PV), and xi has standard
+deviation sd in each entry.
+
+0-based: the paper's H-h+1 steps to go are ``H - h``.
+
+Departures from the printed pages
+    * a policy serves a whole batch; batches end at episodes fixed in advance, which costs no privacy;
+    * span(V) of the optimistic values instead of H, ι = 1 and c below 1 (``practical``; ``theory`` has ι as printed);
+    * ``c_noise sd ||V - PV|| / n`` instead of 20 H S E ι / n, which keeps every value at its clip for 10^6 users;
+    * z standard deviations instead of E in "never underestimates": the paper's E is z of about 10;
+    * ties of the clipped Q go to the unclipped one, what is left is played uniformly: an episode draws afresh, so
+      that no batch is spent on the first index;
+    * the policy emitted at the end is planned with the bonus subtracted: noise must not choose it.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_right
+from collections.abc import Generator
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline.statistics.online_counts import OnlineCounts, OnlineLayout, never_under, nothing_seen
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class CountTask:
+    """What is declared.
+
+    Parameters
+    ----------
+    rewards
+        ``(H, S, A)`` where they are known, else None.
+    lowest, highest
+        ``(H,)`` range of each step's reward; where rewards are learnt, ``lowest`` is 0.
+    start
+        ``(S,)`` distribution of the first state.
+    layout
+        What is counted.
+    """
+
+    rewards: Array | None
+    lowest: Array
+    highest: Array
+    start: Array
+    layout: OnlineLayout
+
+    @property
+    def tops(self) -> Array:
+        """Most that can be won from step h on ``(H+1,)``, whatever the world does."""
+        return np.append(np.cumsum(self.highest[::-1])[::-1], 0.0)
+
+    @property
+    def floors(self) -> Array:
+        """Least that can be won from step h on ``(H+1,)``."""
+        return np.append(np.cumsum(self.lowest[::-1])[::-1], 0.0)
+
+
+@dataclass(frozen=True)
+class Constants:
+    """Constants of the bonus.
+
+    Parameters
+    ----------
+    c
+        Multiplies the Bernstein bonus.
+    noise
+        c_noise: standard deviations of the counts' noise in the bonus.
+    z
+        Standard deviations of the counts' noise by which visits are kept from being too small.
+    iota
+        ι.
+    """
+
+    c: float = 0.4
+    noise: float = 0.25
+    z: float = 1.0
+    iota: float = 1.0
+
+    def __str__(self) -> str:
+        return f"c = {self.c:g}, c_noise = {self.noise:g}, z = {self.z:g}, ι = {self.iota:.3g}"
+
+
+def cautious(k: Constants) -> Constants:
+    """For the policy that is emitted: at least two standard deviations of noise count against an action."""
+    return replace(k, noise=max(k.noise, 2.0))
+
+
+def theory(cells: int, episodes: int, failure: float = 0.1) -> Constants:
+    """Constants for which values are optimistic with probability 1 - ``failure``, noise included; H S A ``cells``."""
+    iota = math.log(2 * cells * episodes / failure)
+    return Constants(1.0, math.sqrt(2 * iota), math.sqrt(2 * iota), iota)
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Play so many episodes by one policy: ``policy (H, S, A)`` holds action probabilities."""
+
+    policy: Array
+    episodes: int
+
+
+@dataclass(frozen=True)
+class OptimisticPlan:
+    """``policy (H, S, A)``, ``V (H+1, S)``, and where clipping left several best actions ``tied (H, S)``."""
+
+    policy: Array
+    V: Array
+    tied: NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class Learnt:
+    """``policy (H, S, A)`` to keep, and the share of (plan, step, state) that clipping left tied."""
+
+    policy: Array
+    tie_share: float
+
+
+# asks for batches, gets released counts, returns what it learnt
+BatchAgent = Generator[Batch, OnlineCounts, Learnt]
+
+
+@dataclass(frozen=True)
+class Pace:
+    """How long a policy is played before the next one is planned: a function of declared and released values.
+
+    A batch ends when ``growth`` times the episodes before it are played, as declared; or sooner, before the policy is
+    expected to visit a cell more than ``visits`` times as often as it was ever visited.  So a cell that looks good
+    because little is known of it costs about what is known of it, and never a whole batch.
+
+    Parameters
+    ----------
+    most
+        Declared largest number of batches.
+    visits
+        Infinite: batches end where ``growth`` says, whatever is released.
+    """
+
+    episodes: int
+    growth: float
+    first: int = 1
+    most: int = 2**62
+    visits: float = 1.0
+
+    @cached_property
+    def ends(self) -> list[int]:
+        """Where batches end if nothing ends them sooner."""
+        return batch_ends(self.episodes, self.growth, self.first)
+
+    def length(self, played: int, batches: int, room: float) -> int:
+        """Episodes of the next batch, after ``played`` in so many ``batches``, if ``room`` are worth playing."""
+        i = bisect_right(self.ends, played)
+        grown = max(played + 1, math.ceil(self.growth * played)) if i else self.ends[0]
+        whole = min(self.episodes, grown) - played
+        # as many batches as the declared ends would still take are kept for them
+        return whole if self.most - batches <= len(self.ends) - i else max(1, int(min(float(whole), room)))
+
+
+def ucbvi(task: CountTask, pace: Pace, constants: Constants) -> BatchAgent:
+    """Play batches until ``pace.episodes`` are played, and return the policy learnt."""
+    counts, ties, played = nothing_seen(task.layout), list[float](), 0
+    while played < pace.episodes:
+        plan = planned(task, counts, constants)
+        ties.append(float(plan.tied.mean()))
+        room = pace.visits * worth_playing(task, counts, plan.policy, constants)
+        episodes = pace.length(played, len(ties) - 1, room)
+        counts = yield Batch(plan.policy, episodes)
+        played += episodes
+    return Learnt(planned(task, counts, cautious(constants), -1).policy, float(np.mean(ties)))
+
+
+def worth_playing(task: CountTask, counts: OnlineCounts, policy: Array, k: Constants) -> float:
+    """Episodes in which ``policy (H, S, A)`` is expected to double the visits of the first cell it doubles."""
+    n, P = estimate(counts, k)
+    arrive, room = task.start, math.inf
+    visited = np.zeros(n.shape)
+    for h in range(task.layout.steps):
+        g = min(h, len(n) - 1)
+        d = arrive[:, None] * policy[h]
+        visited[g] += d
+        arrive = d.ravel() @ P[g].reshape(-1, len(arrive))
+    seen = visited > 0
+    return float((n[seen] / visited[seen]).min(initial=room))
+
+
+def batch_ends(episodes: int, growth: float, first: int = 1) -> list[int]:
+    """Last episodes ``first = e_1 < e_2 < .. = episodes``, each the first at least ``growth`` times the one before.
+
+    >>> batch_ends(20, 2.0)
+    [1, 2, 4, 8, 16, 20]
+    """
+    if not growth >= 1 or min(first, episodes) < 1:
+        raise ValueError(f"growth, first and episodes must be at least 1; got {growth}, {first} and {episodes}")
+    ends = [min(first, episodes)]
+    while ends[-1] < episodes:
+        ends.append(min(episodes, max(ends[-1] + 1, math.ceil(growth * ends[-1]))))
+    return ends
+
+
+def planned(task: CountTask, counts: OnlineCounts, k: Constants, sign: Literal[1, -1] = 1) -> OptimisticPlan:
+    """Optimistic values from the counts released so far, from the last step to the first; pessimistic with -1."""
+    H, S, A = task.layout.horizon, task.layout.states, task.layout.actions
+    n, P = estimate(counts, k)
+    V, policy, tied = np.zeros((H + 1, S)), np.zeros((H, S, A)), np.zeros((H, S), dtype=bool)
+    ends = task.tops if sign > 0 else task.floors
+    for h in reversed(range(H)):
+        g = min(h, len(n) - 1)
+        free, end = P[g] @ V[h + 1], np.full((S, A), ends[h])
+        if h < task.layout.steps:
+            free = free + sign * transition_bonus(P[g], n[g], V[h + 1], counts.sd_sas, k)
+        if task.rewards is None:
+            r, width = reward_estimate(counts, g, n[g], float(task.highest[h]), k)
+            free = free + r + sign * width
+        else:
+            free, end = free + task.rewards[h], task.rewards[h] + ends[h + 1]
+        Q = np.minimum(free, end) if sign > 0 else np.maximum(free, end)
+        V[h] = Q.max(-1)
+        policy[h], tied[h] = _even(Q, free)
+    return OptimisticPlan(policy, V, tied)
+
+
+def estimate(counts: OnlineCounts, k: Constants) -> tuple[Array, Array]:
+    """Visits n ``(G, S, A)`` and P ``(G, S, A, S)``, uniform where there were none."""
+    n, n_sas = never_under(counts, k.z)
+    P = n_sas / np.where(n > 0, n, 1.0)[..., None]
+    return n, np.where(n[..., None] > 0, P, 1 / P.shape[-1])
+
+
+def transition_bonus(P: Array, n: Array, V: Array, sd: float, k: Constants) -> Array:
+    """Gamma ``(S, A)`` for ``P (S, A, S)``, visits ``n (S, A)`` and next values ``V (S,)``; infinite where n = 0."""
+    mean = P @ V
+    variance = np.maximum(P @ (V * V) - mean * mean, 0.0)
+    distance = np.sqrt(np.maximum((V @ V) - 2 * mean * V.sum() + len(V) * mean * mean, 0.0))
+    span = float(V.max() - V.min())
+    n_ = np.where(n > 0, n, 1.0)
+    sampling = k.c * (np.sqrt(2 * variance * k.iota / n_) + 7 / 3 * span * k.iota / n_)
+    return np.where(n > 0, sampling + k.noise * sd * distance / n_, np.inf)
+
+
+def reward_estimate(counts: OnlineCounts, g: int, n: Array, highest: float, k: Constants) -> tuple[Array, Array]:
+    """Mean reward ``(S, A)`` in [0, highest] from sums in half ranges around the middle, and its own bonus."""
+    assert counts.r_sa is not None
+    n_ = np.where(n > 0, n, 1.0)
+    r = np.clip((1 + counts.r_sa[g] / n_) / 2, 0.0, 1.0)
+    sampling = k.c * (np.sqrt(2 * r * (1 - r) * k.iota / n_) + 7 / 3 * k.iota / n_)
+    return highest * r, np.where(n > 0, highest * (sampling + k.noise * counts.sd_r / (2 * n_)), np.inf)
+
+
+def _even(Q: Array, free: Array) -> tuple[Array, NDArray[np.bool_]]:
+    """Best actions of ``Q (S, A)``, ties by ``free``, evenly among what is left; and where Q alone was tied."""
+    best = Q.max(-1, keepdims=True) == Q
+    first = np.where(best, free, -np.inf)
+    last = first == first.max(-1, keepdims=True)
+    return last / last.sum(-1, keepdims=True), best.sum(-1) > 1
