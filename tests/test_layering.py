@@ -30,6 +30,7 @@ FLOORS = {
     "pipeline.linear": 6,
     "pipeline.linear_runs": 5,
     "pipeline.online": 5,
+    "pipeline.batches": 4,
     "pipeline.synthetic": 6,
     "reports": 6,
     "flows": 7,
@@ -48,6 +49,8 @@ AGENTS_MAY_NOT = (
     "pipeline.statistics.desk",
     "pipeline.statistics.one_shot",
     "pipeline.statistics.lq_moments",
+    "pipeline.statistics.shuffle_counts",
+    "pipeline.statistics.batch_privatizers",
 )
 
 

@@ -20,6 +20,8 @@ CONTESTANTS: Mapping[str, str] = {
     "ucbvi": "pipeline.benches.tabular_trials:plain_ucbvi",
     "dp-ucbvi-jdp": "pipeline.benches.tabular_trials:dp_ucbvi_jdp",
     "dp-ucbvi-ldp": "pipeline.benches.tabular_trials:dp_ucbvi_ldp",
+    "counts-shuffle": "pipeline.benches.tabular_trials:counts_shuffle",
+    "sdp-pe": "pipeline.benches.shuffle_trials:sdp_pe",
 }
 
 TRUST: Mapping[str, Trust] = {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
@@ -56,6 +57,11 @@ def load_world(name: str, folder: Path, **params: Any) -> World:
         return load_icu_sepsis(arrays_file(name, folder), **chosen)
     except (TypeError, ValueError) as e:
         raise CardError(f"world {name}: {e}") from None
+
+
+def builds_horizon(name: str) -> bool:
+    """Whether the world's function takes ``horizon`` itself, because each step has parameters of its own."""
+    return name in _BUILT and "horizon" in signature(_BUILT[name]).parameters
 
 
 def arrays_file(name: str, folder: Path) -> Path:

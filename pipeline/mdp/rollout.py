@@ -26,6 +26,29 @@ class Rollout:
 
 
 @dataclass(frozen=True)
+class BatchRollout:
+    """Play a batch of users, one episode each, and answer with the private counts of their steps, never with episodes.
+
+    Parameters
+    ----------
+    policies, episodes
+        ``(M, H, S)`` deterministic policies and how many users ``(M,)`` follow each: public.
+    steps
+        First step whose counts are released, and the first that is not.
+    rewards
+        Whether rewards are released too.
+    lean
+        Whether visits are the sums of transitions instead of counts of their own.
+    """
+
+    policies: Integers
+    episodes: Integers
+    steps: tuple[int, int]
+    rewards: bool = True
+    lean: bool = False
+
+
+@dataclass(frozen=True)
 class Trajectory:
     """One episode: ``states (H+1,)``, the last after the last step, and ``actions (H,)``."""
 
