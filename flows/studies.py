@@ -6,10 +6,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pipeline.benches import contestants, paper_003
+from pipeline.benches import contestants, paper_002, paper_003
 from pipeline.benches.trial import Trial, gathered_rows
 from pipeline.card import CardError
 from reports.reproduction import Study
+from reports.study_002 import study_002
 from reports.study_003 import study_003
 
 Row = dict[str, Any]
@@ -65,6 +66,7 @@ PAPER_003 = Bench("paper-003", paper_003.grid, paper_003.full_grid, paper_003.me
 STUDIES: dict[str, Entry] = {
     "003-figure-1a": Entry(PAPER_003, study_003),
     "003-figure-1b": Entry(PAPER_003, study_003),
+    "002-table-1": Entry(online("paper-002", paper_002.grid, paper_002.full_grid), study_002),
 }
 
 

@@ -105,8 +105,8 @@ class Constants:
     """
 
     c: float = 0.4
-    noise: float = 0.25
-    z: float = 1.0
+    noise: float = 0.5
+    z: float = 0.5
     iota: float = 1.0
 
     def __str__(self) -> str:

@@ -25,6 +25,7 @@ from pipeline.privacy.noise import SeededNoise, SimulatedWorld
 from pipeline.statistics.count_desks import exact, joint, local
 from pipeline.statistics.mixture_calibration import Ask
 from pipeline.statistics.online_counts import CountDesk, OnlineLayout
+from pipeline.statistics.shuffled_desk import shuffled
 
 OPTIONS = (
     "c",
@@ -41,8 +42,7 @@ OPTIONS = (
     "leaves",
     "honest",
 )
-# growth of the batches; where each batch is a release of its own, few of them
-SLOW, FAST = 1.05, 2.0
+_GROWTH = 2.0
 _NOISE, _TIES = 1, 2
 
 Desk = Callable[[Trial, OnlineLayout, int, SeededNoise], CountDesk]
@@ -50,17 +50,29 @@ Desk = Callable[[Trial, OnlineLayout, int, SeededNoise], CountDesk]
 
 def plain_ucbvi(trial: Trial) -> Outcome:
     """UCBVI on exact counts."""
-    return _played(trial, lambda t, layout, most, noise: exact(layout, most, _world(t), noise), SLOW)
+    return _played(trial, lambda t, layout, most, noise: exact(layout, most, _world(t), noise))
 
 
 def dp_ucbvi_jdp(trial: Trial) -> Outcome:
     """DP-UCBVI on a continual counter."""
-    return _played(trial, _joint, SLOW)
+    return _played(trial, _joint)
 
 
 def dp_ucbvi_ldp(trial: Trial) -> Outcome:
     """DP-UCBVI on local messages."""
-    return _played(trial, lambda t, layout, most, noise: local(layout, t.episodes, _ask(t), _world(t), noise), SLOW)
+    return _played(trial, lambda t, layout, most, noise: local(layout, t.episodes, _ask(t), _world(t), noise))
+
+
+def counts_shuffle(trial: Trial) -> Outcome:
+    """The same planner on shuffled one-bit messages, a batch a release."""
+    return _played(trial, _shuffled)
+
+
+def _shuffled(t: Trial, layout: OnlineLayout, most: int, noise: SeededNoise) -> CountDesk:
+    ask = _ask(t)
+    if layout.pooled:
+        raise CardError(f"{t.agent}: in the shuffle model every step needs counters of its own; leave out pooled")
+    return shuffled(layout, ask.epsilon, ask.delta, _world(t), noise, float(t.knobs.get("honest", 1.0)))
 
 
 def _joint(t: Trial, layout: OnlineLayout, most: int, noise: SeededNoise) -> CountDesk:
@@ -68,7 +80,7 @@ def _joint(t: Trial, layout: OnlineLayout, most: int, noise: SeededNoise) -> Cou
     return joint(layout, most, t.episodes, _ask(t), _world(t), noise, **how)
 
 
-def _played(trial: Trial, desk_of: Desk, growth: float) -> Outcome:
+def _played(trial: Trial, desk_of: Desk) -> Outcome:
     mdp, knobs = world_of(trial), trial.knobs
     unknown = sorted(set(knobs) - set(OPTIONS))
     if unknown:
@@ -77,7 +89,7 @@ def _played(trial: Trial, desk_of: Desk, growth: float) -> Outcome:
     lowest, highest = mdp.rewards.min((1, 2)), mdp.rewards.max((1, 2))
     task = CountTask(None, 0 * lowest, highest, mdp.start, layout)
     task = task if layout.rewards else replace(task, rewards=mdp.rewards, lowest=lowest)
-    pace = _pace(trial, layout, growth)
+    pace = _pace(trial, layout)
     noise = SeededNoise(np.random.SeedSequence((_NOISE, trial.seed, trial.episodes)))
     desk = desk_of(trial, layout, pace.most, noise)
     constants = constants_of(trial, mdp)
@@ -93,6 +105,7 @@ def _played(trial: Trial, desk_of: Desk, growth: float) -> Outcome:
         "true_rho": None if promise.rho is None else float(promise.rho),
         "true_epsilon": None if trial.delta is None else promise.epsilon(trial.delta),
         "tie_share": played.learnt.tie_share,
+        "shape": [*mdp.shape[1:], mdp.horizon],
         "batches": len(played.ends),
         "noise_sd": desk.counts().sd_sas,
         "final_loss": best - policy_value(mdp, learnt),
@@ -112,9 +125,9 @@ def constants_of(trial: Trial, mdp: TabularMDP) -> Constants:
     return Constants(**{key: float(knobs[key]) for key in ("c", "noise", "z", "iota") if key in knobs})
 
 
-def _pace(trial: Trial, layout: OnlineLayout, growth: float) -> Pace:
+def _pace(trial: Trial, layout: OnlineLayout) -> Pace:
     knobs = trial.knobs
-    growth, first = float(knobs.get("growth", growth)), int(knobs.get("first", 1))
+    growth, first = float(knobs.get("growth", _GROWTH)), int(knobs.get("first", 1))
     declared = len(batch_ends(trial.episodes, growth, first))
     # room for every cell to end a batch, and then as many leaves as the same levels of a tree hold
     most = 2 ** (declared + math.prod(layout.cells)).bit_length() - 1

@@ -71,6 +71,14 @@ class OnlineLayout:
         n = self.steps**2 if self.pooled else self.steps
         return (2 * n, *((4 * n,) if self.rewards else ()))
 
+    @property
+    def bits(self) -> tuple[int, ...]:
+        """Counters of each table that a replaced user moves by 1, where rewards are sent as bits and nothing is pooled.
+
+        At each step a transition leaves its counter and another enters; a reward bit likewise, at worst.
+        """
+        return (2 * self.steps,) * len(self.sizes)
+
     def leaf(self, tally: Tally) -> Integers:
         """The integers ``(n,)`` that a batch adds."""
         tables = [tally.transitions[: self.steps], *((tally.rewards,) if tally.rewards is not None else ())]
