@@ -50,7 +50,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.statistics.online_counts import OnlineCounts, OnlineLayout, never_under, nothing_seen
+from pipeline.statistics.online_counts import OnlineCounts, OnlineLayout, consistent, never_under, nothing_seen
 
 Array = NDArray[np.float64]
 
@@ -90,7 +90,7 @@ class CountTask:
 
 @dataclass(frozen=True)
 class Constants:
-    """Constants of the bonus.
+    """Constants of the bonus; see :func:`practical` and :func:`theory`.
 
     Parameters
     ----------
@@ -105,12 +105,21 @@ class Constants:
     """
 
     c: float = 0.4
-    noise: float = 0.5
-    z: float = 0.5
+    noise: float = 1.0
+    z: float = 1.0
     iota: float = 1.0
 
     def __str__(self) -> str:
-        return f"c = {self.c:g}, c_noise = {self.noise:g}, z = {self.z:g}, ι = {self.iota:.3g}"
+        return f"c = {self.c:g}, c_noise = {self.noise:.3g}, z = {self.z:.3g}, ι = {self.iota:.3g}"
+
+
+def practical(episodes: int) -> Constants:
+    """Constants chosen by us: no theorem.
+
+    A good action that noise made look bad by more than c_noise of its deviations is lost for good, at a loss that grows
+    with K, while what c_noise costs does not: a quarter of a deviation for each factor of ten, one at K = 10^4.
+    """
+    return Constants(noise=math.log10(max(episodes, 10)) / 4)
 
 
 def cautious(k: Constants) -> Constants:
@@ -204,16 +213,16 @@ def ucbvi(task: CountTask, pace: Pace, constants: Constants) -> BatchAgent:
 
 def worth_playing(task: CountTask, counts: OnlineCounts, policy: Array, k: Constants) -> float:
     """Episodes in which ``policy (H, S, A)`` is expected to double the visits of the first cell it doubles."""
-    n, P = estimate(counts, k)
-    arrive, room = task.start, math.inf
-    visited = np.zeros(n.shape)
+    known = estimate(counts, k)
+    arrive, visited = task.start, np.zeros(known.n.shape)
     for h in range(task.layout.steps):
-        g = min(h, len(n) - 1)
+        g = min(h, len(visited) - 1)
         d = arrive[:, None] * policy[h]
         visited[g] += d
-        arrive = d.ravel() @ P[g].reshape(-1, len(arrive))
-    seen = visited > 0
-    return float((n[seen] / visited[seen]).min(initial=room))
+        arrive = d.ravel() @ known.P[g].reshape(-1, len(arrive))
+    there = visited > 0
+    # a batch that brings fewer visits than the noise of a count would teach nothing
+    return float((np.maximum(known.n, counts.sd_sa)[there] / visited[there]).min(initial=math.inf))
 
 
 def batch_ends(episodes: int, growth: float, first: int = 1) -> list[int]:
@@ -233,17 +242,19 @@ def batch_ends(episodes: int, growth: float, first: int = 1) -> list[int]:
 def planned(task: CountTask, counts: OnlineCounts, k: Constants, sign: Literal[1, -1] = 1) -> OptimisticPlan:
     """Optimistic values from the counts released so far, from the last step to the first; pessimistic with -1."""
     H, S, A = task.layout.horizon, task.layout.states, task.layout.actions
-    n, P = estimate(counts, k)
+    known = estimate(counts, k)
     V, policy, tied = np.zeros((H + 1, S)), np.zeros((H, S, A)), np.zeros((H, S), dtype=bool)
-    ends = task.tops if sign > 0 else task.floors
+    ends, better = (task.tops, np.maximum) if sign > 0 else (task.floors, np.minimum)
     for h in reversed(range(H)):
-        g = min(h, len(n) - 1)
-        free, end = P[g] @ V[h + 1], np.full((S, A), ends[h])
+        g = min(h, len(known.n) - 1)
+        n, P = known.n[g], known.P[g]
+        free, end = better(P @ V[h + 1], known.bare_P[g] @ V[h + 1]), np.full((S, A), ends[h])
         if h < task.layout.steps:
-            free = free + sign * transition_bonus(P[g], n[g], V[h + 1], counts.sd_sas, k)
+            free = free + sign * transition_bonus(P, n, V[h + 1], counts.sd_sas, k)
         if task.rewards is None:
-            r, width = reward_estimate(counts, g, n[g], float(task.highest[h]), k)
-            free = free + r + sign * width
+            r, bare_r = (reward_estimate(counts, g, visits) for visits in (n, known.bare_n[g]))
+            r = better(r, bare_r)
+            free = free + task.highest[h] * (r + sign * reward_bonus(r, n, counts.sd_r, k))
         else:
             free, end = free + task.rewards[h], task.rewards[h] + ends[h + 1]
         Q = np.minimum(free, end) if sign > 0 else np.maximum(free, end)
@@ -252,11 +263,30 @@ def planned(task: CountTask, counts: OnlineCounts, k: Constants, sign: Literal[1
     return OptimisticPlan(policy, V, tied)
 
 
-def estimate(counts: OnlineCounts, k: Constants) -> tuple[Array, Array]:
-    """Visits n ``(G, S, A)`` and P ``(G, S, A, S)``, uniform where there were none."""
-    n, n_sas = never_under(counts, k.z)
-    P = n_sas / np.where(n > 0, n, 1.0)[..., None]
-    return n, np.where(n[..., None] > 0, P, 1 / P.shape[-1])
+@dataclass(frozen=True)
+class Estimate:
+    """Visits ``n (G, S, A)`` and ``P (G, S, A, S)``, uniform where there were none.
+
+    ``bare``: without the visits that were added against underestimation.  Nobody made those, so they must never speak
+    against an action: of the two estimates the better one counts.
+    """
+
+    n: Array
+    P: Array
+    bare_n: Array
+    bare_P: Array
+
+
+def estimate(counts: OnlineCounts, k: Constants) -> Estimate:
+    """From released counts."""
+    x, (n, n_sas) = consistent(counts), never_under(counts, k.z)
+    bare = x.sum(-1)
+    P = np.where(n[..., None] > 0, n_sas / _or_one(n)[..., None], 1 / x.shape[-1])
+    return Estimate(n, P, bare, np.where(bare[..., None] > 0, x / _or_one(bare)[..., None], P))
+
+
+def _or_one(n: Array) -> Array:
+    return np.where(n > 0, n, 1.0)
 
 
 def transition_bonus(P: Array, n: Array, V: Array, sd: float, k: Constants) -> Array:
@@ -265,18 +295,22 @@ def transition_bonus(P: Array, n: Array, V: Array, sd: float, k: Constants) -> A
     variance = np.maximum(P @ (V * V) - mean * mean, 0.0)
     distance = np.sqrt(np.maximum((V @ V) - 2 * mean * V.sum() + len(V) * mean * mean, 0.0))
     span = float(V.max() - V.min())
-    n_ = np.where(n > 0, n, 1.0)
+    n_ = _or_one(n)
     sampling = k.c * (np.sqrt(2 * variance * k.iota / n_) + 7 / 3 * span * k.iota / n_)
     return np.where(n > 0, sampling + k.noise * sd * distance / n_, np.inf)
 
 
-def reward_estimate(counts: OnlineCounts, g: int, n: Array, highest: float, k: Constants) -> tuple[Array, Array]:
-    """Mean reward ``(S, A)`` in [0, highest] from sums in half ranges around the middle, and its own bonus."""
+def reward_estimate(counts: OnlineCounts, g: int, n: Array) -> Array:
+    """Mean reward ``(S, A)`` as a share of its range, from sums in half ranges around the middle of ``n`` visits."""
     assert counts.r_sa is not None
-    n_ = np.where(n > 0, n, 1.0)
-    r = np.clip((1 + counts.r_sa[g] / n_) / 2, 0.0, 1.0)
+    return np.clip((1 + counts.r_sa[g] / _or_one(n)) / 2, 0.0, 1.0)
+
+
+def reward_bonus(r: Array, n: Array, sd: float, k: Constants) -> Array:
+    """The same bonus for a reward ``r (S, A)``, share of its range; one in [0, 1] has variance r (1 - r) at most."""
+    n_ = _or_one(n)
     sampling = k.c * (np.sqrt(2 * r * (1 - r) * k.iota / n_) + 7 / 3 * k.iota / n_)
-    return highest * r, np.where(n > 0, highest * (sampling + k.noise * counts.sd_r / (2 * n_)), np.inf)
+    return np.where(n > 0, sampling + k.noise * sd / (2 * n_), np.inf)
 
 
 def _even(Q: Array, free: Array) -> tuple[Array, NDArray[np.bool_]]:

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from pipeline.agents.ucbvi import Constants, CountTask, Pace, batch_ends, theory, ucbvi
+from pipeline.agents.ucbvi import Constants, CountTask, Pace, batch_ends, practical, theory, ucbvi
 from pipeline.benches.control_trials import optimum, world_of
 from pipeline.benches.trial import Outcome, Trial, staged_curve
 from pipeline.card import CardError
@@ -122,7 +122,8 @@ def constants_of(trial: Trial, mdp: TabularMDP) -> Constants:
     knobs, (H, S, A) = trial.knobs, mdp.shape  # noqa: N806
     if knobs.get("constants") == "theory":
         return theory(H * S * A, trial.episodes)
-    return Constants(**{key: float(knobs[key]) for key in ("c", "noise", "z", "iota") if key in knobs})
+    changed = {key: float(knobs[key]) for key in ("c", "noise", "z", "iota") if key in knobs}
+    return replace(practical(trial.episodes), **changed)
 
 
 def _pace(trial: Trial, layout: OnlineLayout) -> Pace:

@@ -135,16 +135,20 @@ class OnlineCounts:
         return self.sd_sas * math.sqrt(self.n_sas.shape[-1])
 
 
+def consistent(counts: OnlineCounts) -> Array:
+    """The consistency programme with n'_sa by summation: ``(G, S, A, S)``, nowhere negative, unshifted."""
+    noisy = np.maximum(counts.n_sas, 0.0)
+    return consistent_counts(np.maximum(counts.n_sas.sum(-1), 0.0), noisy, 0.0)
+
+
 def never_under(counts: OnlineCounts, z: float) -> tuple[Array, Array]:
     """Consistent n~_sa ``(G, S, A)`` and n~_sas ``(G, S, A, S)`` that stay above the true visits unless noise exceeds
     ``z`` of its standard deviations (002 after eq. 5; DP-UCBVI).
 
-    The consistency programme with n'_sa by summation, then ``z sd`` added to the visits and spread evenly over the
-    successors: n~_sa = sum n~_sas exactly, and a cell that only noise has visited looks uniform.
+    ``z sd`` is added to the visits and spread evenly over the successors: n~_sa = sum n~_sas, and a cell that only
+    noise has visited looks uniform.
     """
-    noisy = np.maximum(counts.n_sas, 0.0)
-    x = consistent_counts(np.maximum(counts.n_sas.sum(-1), 0.0), noisy, 0.0)
-    shift = z * counts.sd_sa
+    x, shift = consistent(counts), z * counts.sd_sa
     return x.sum(-1) + shift, x + shift / x.shape[-1]
 
 

@@ -60,62 +60,62 @@ def counts_of(task, rng, sd):
 
 
 def naive_counts(counts, z):
-    """The consistency programme, by bisection for every cell, then the shift, in loops."""
+    """The consistency programme by bisection, cell by cell, then the shift; and the same without it."""
     G, S, A, _ = counts.n_sas.shape
-    n, n_sas = np.zeros((G, S, A)), np.zeros((G, S, A, S))
-    for g in range(G):
-        for s in range(S):
-            for a in range(A):
-                total, parts = max(0.0, sum(counts.n_sas[g, s, a])), [max(0.0, x) for x in counts.n_sas[g, s, a]]
-                low, high = -1e6, 1e6
-                for _ in range(200):
-                    t = (low + high) / 2
-                    low, high = (t, high) if sum(max(0.0, x - t) for x in parts) > total else (low, t)
-                x = (
-                    [max(0.0, x - high) for x in parts]
-                    if sum(parts) > total
-                    else [v + (total - sum(parts)) / S for v in parts]
-                )
-                shift = z * counts.sd_sas * math.sqrt(S)
-                n[g, s, a] = sum(x) + shift
-                n_sas[g, s, a] = [v + shift / S for v in x]
-    return n, n_sas
+    n_sas, bare = np.zeros((G, S, A, S)), np.zeros((G, S, A, S))
+    for g, s, a in np.ndindex(G, S, A):
+        total, parts = max(0.0, sum(counts.n_sas[g, s, a])), [max(0.0, x) for x in counts.n_sas[g, s, a]]
+        low, high = -1e6, 1e6
+        for _ in range(200):
+            t = (low + high) / 2
+            low, high = (t, high) if sum(max(0.0, x - t) for x in parts) > total else (low, t)
+        over = sum(parts) > total
+        x = [max(0.0, v - high) if over else v + (total - sum(parts)) / S for v in parts]
+        bare[g, s, a] = x if total > 0 else 0.0
+        n_sas[g, s, a] = bare[g, s, a] + z * counts.sd_sas * math.sqrt(S) / S
+    return n_sas, bare
+
+
+def naive_width(task, counts, k, cell, P, N, V, h):
+    if h >= task.layout.steps:
+        return 0.0
+    if N == 0:
+        return math.inf
+    mean = sum(p * v for p, v in zip(P, V, strict=True))
+    variance = sum(p * (v - mean) ** 2 for p, v in zip(P, V, strict=True))
+    away = math.sqrt(sum((v - mean) ** 2 for v in V))
+    width = k.c * (math.sqrt(2 * variance * k.iota / N) + 7 / 3 * (max(V) - min(V)) * k.iota / N)
+    return width + k.noise * counts.sd_sas * away / N
 
 
 def naive_values(task, counts, k, sign):
     """The recursion as the page has it, one number after the other."""
-    n, n_sas = naive_counts(counts, k.z)
+    n_sas, bare = naive_counts(counts, k.z)
     H, S, A = task.layout.horizon, task.layout.states, task.layout.actions
+    better = max if sign > 0 else min
     V, edge = [[0.0] * S for _ in range(H + 1)], [0.0] * (H + 1)
     for h in reversed(range(H)):
         edge[h] = edge[h + 1] + float((task.highest if sign > 0 else task.lowest)[h])
-        g = min(h, len(n) - 1)
         for s in range(S):
-            best = -math.inf
+            Q = []
             for a in range(A):
-                N = n[g, s, a]
-                P = [n_sas[g, s, a, t] / N if N > 0 else 1 / S for t in range(S)]
-                mean = sum(p * v for p, v in zip(P, V[h + 1], strict=True))
-                width = 0.0
-                if h < task.layout.steps:
-                    variance = sum(p * v * v for p, v in zip(P, V[h + 1], strict=True)) - mean**2
-                    span = max(V[h + 1]) - min(V[h + 1])
-                    away = math.sqrt(sum((v - mean) ** 2 for v in V[h + 1]))
-                    width = math.inf
-                    if N > 0:
-                        width = k.c * (math.sqrt(2 * max(variance, 0) * k.iota / N) + 7 / 3 * span * k.iota / N)
-                        width += k.noise * counts.sd_sas * away / N
+                cell = min(h, len(n_sas) - 1), s, a
+                N, M = sum(n_sas[cell]), sum(bare[cell])
+                P = [x / N if N > 0 else 1 / S for x in n_sas[cell]]
+                P_bare = [x / M for x in bare[cell]] if M > 0 else P
+                means = [sum(p * v for p, v in zip(q, V[h + 1], strict=True)) for q in (P, P_bare)]
+                free = better(means) + sign * naive_width(task, counts, k, cell, P, N, V[h + 1], h)
                 if task.rewards is None:
-                    r = min(1.0, max(0.0, (1 + counts.r_sa[g, s, a] / (N if N > 0 else 1.0)) / 2))
+                    r = better(min(1.0, max(0.0, (1 + counts.r_sa[cell] / (n or 1.0)) / 2)) for n in (N, M))
                     more = math.inf
                     if N > 0:
                         more = k.c * (math.sqrt(2 * r * (1 - r) * k.iota / N) + 7 / 3 * k.iota / N)
                         more += k.noise * counts.sd_r / (2 * N)
-                    free, end = mean + task.highest[h] * r + sign * (width + task.highest[h] * more), edge[h]
+                    free, end = free + task.highest[h] * (r + sign * more), edge[h]
                 else:
-                    free, end = mean + task.rewards[h, s, a] + sign * width, task.rewards[h, s, a] + edge[h + 1]
-                best = max(best, min(free, end) if sign > 0 else max(free, end))
-            V[h][s] = best
+                    free, end = free + task.rewards[h, s, a], task.rewards[h, s, a] + edge[h + 1]
+                Q.append(min(free, end) if sign > 0 else max(free, end))
+            V[h][s] = max(Q)
     return np.array(V)
 
 
@@ -163,7 +163,7 @@ def test_ties_go_to_the_unclipped_value_and_what_is_left_is_played_evenly():
     assert plan.tied[:-1, 1].all()
     n = np.full((5, 3, 2, 3), 4.0)
     n[0, 1, 0] = 40.0
-    plan = planned(task, OnlineCounts(9, n, None, 1e3, 0.0), Constants(c=0.4, noise=1.0, z=0.0))
+    plan = planned(task, OnlineCounts(9, n, None, 1e3, 0.0), Constants(z=0.0))
     # both are clipped, and the bonus of the rarer one is larger
     assert plan.tied[0, 1]
     assert np.array_equal(plan.policy[0, 1], [0.0, 1.0])
