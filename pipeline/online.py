@@ -1,4 +1,4 @@
-"""Online agents in simulated worlds: the runners, and exact regret."""
+"""Online agents in simulated worlds: the runner, and exact regret."""
 
 from __future__ import annotations
 
@@ -7,12 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.agents.ucbvi import BatchAgent, Learnt
-from pipeline.environments.count_tables import sample_count_tables
 from pipeline.mdp.model import TabularMDP
 from pipeline.mdp.planning import optimal_values, policy_value
 from pipeline.mdp.rollout import Agent, Trajectory
-from pipeline.statistics.online_counts import CountDesk, Tally
 
 Array = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -54,40 +51,3 @@ def _episode(start: Array, moves: Array, policy: Integers, rng: np.random.Genera
         actions[h] = policy[h, s]
         states[h + 1] = min(int(moves[h, s, actions[h]].searchsorted(u[h + 1], side="right")), S - 1)
     return Trajectory(states, actions)
-
-
-@dataclass(frozen=True)
-class PlayedBatches:
-    """``losses (B,)``: V* - V^pi of the policy of each batch, exactly, reward units; ``ends (B,)`` its last episode."""
-
-    ends: list[int]
-    losses: list[float]
-    learnt: Learnt
-
-
-def play_batches(mdp: TabularMDP, agent: BatchAgent, desk: CountDesk, rng: np.random.Generator) -> PlayedBatches:
-    """Run a batch agent until it returns: the desk sees what was played, the agent what the desk releases.
-
-    Counts are drawn, never episodes: within a batch the policy is fixed, so that its count table has the law of
-    :mod:`pipeline.environments.count_tables`.
-    """
-    best = float(mdp.start @ optimal_values(mdp)[1][0])
-    highest = mdp.rewards.max((1, 2))
-    ends, losses = list[int](), list[float]()
-    ask = next(agent)
-    while True:
-        losses.append(best - policy_value(mdp, ask.policy))
-        ends.append(ask.episodes + (ends[-1] if ends else 0))
-        n_sas = sample_count_tables(mdp, ask.policy, ask.episodes, rng).n_sas
-        bits = rounded_rewards(n_sas.sum(-1), mdp.rewards, highest, rng) if desk.layout.rewards else None
-        desk.add(Tally(ask.episodes, n_sas, bits))
-        try:
-            ask = agent.send(desk.counts())
-        except StopIteration as end:
-            return PlayedBatches(ends, losses, end.value)
-
-
-def rounded_rewards(visits: Integers, rewards: Array, highest: Array, rng: np.random.Generator) -> Integers:
-    """Sum of -1 or +1 a visit ``(H, S, A)``: each reward in [0, highest] rounded at random to an end of its range."""
-    top = np.where(highest > 0, highest, 1.0)[:, None, None]
-    return 2 * rng.binomial(visits, np.clip(rewards / top, 0.0, 1.0)) - visits

@@ -93,10 +93,11 @@ def _spread(e: Evidence) -> Section:
 
 def _bounds(e: Evidence) -> Section:
     words = (
-        f"The table's bounds hold for all worlds up to constants and logarithms; their value at K = {power(e.at)}, ε = 1 "
-        f"is given without either. Exponents of K are fitted from {power(FROM)} on: of the regret, and of what privacy "
-        "adds to the same planner. A regret that has stopped growing has exponent 0: in a fixed world there is a gap, and "
-        "once it is found nothing more is lost, while a bound over all worlds must allow for ever smaller ones.",
+        "The table's bounds hold for all worlds up to constants and logarithms; their value at "
+        f"K = {power(e.at)}, ε = 1 is given without either. Exponents of K are fitted from {power(FROM)} on: of the "
+        "regret, and of what privacy adds to the same planner. A regret that has stopped growing has exponent 0: in a "
+        "fixed world there is a gap, and once it is found nothing more is lost, while a bound over all worlds must "
+        "allow for ever smaller ones.",
     )
     rows: list[tuple[str, ...]] = []
     for world in e.worlds:

@@ -30,6 +30,7 @@ FLOORS = {
     "pipeline.linear": 6,
     "pipeline.linear_runs": 5,
     "pipeline.online": 5,
+    "pipeline.online_batches": 4,
     "pipeline.batches": 4,
     "pipeline.synthetic": 6,
     "reports": 6,
@@ -51,6 +52,8 @@ AGENTS_MAY_NOT = (
     "pipeline.statistics.lq_moments",
     "pipeline.statistics.shuffle_counts",
     "pipeline.statistics.batch_privatizers",
+    "pipeline.statistics.count_desks",
+    "pipeline.statistics.shuffled_desk",
 )
 
 

@@ -50,6 +50,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from pipeline.mdp.rollout import Batch
 from pipeline.statistics.online_counts import OnlineCounts, OnlineLayout, consistent, never_under, nothing_seen
 
 Array = NDArray[np.float64]
@@ -131,14 +132,6 @@ def theory(cells: int, episodes: int, failure: float = 0.1) -> Constants:
     """Constants for which values are optimistic with probability 1 - ``failure``, noise included; H S A ``cells``."""
     iota = math.log(2 * cells * episodes / failure)
     return Constants(1.0, math.sqrt(2 * iota), math.sqrt(2 * iota), iota)
-
-
-@dataclass(frozen=True)
-class Batch:
-    """Play so many episodes by one policy: ``policy (H, S, A)`` holds action probabilities."""
-
-    policy: Array
-    episodes: int
 
 
 @dataclass(frozen=True)

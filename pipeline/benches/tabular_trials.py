@@ -20,7 +20,7 @@ from pipeline.benches.trial import Outcome, Trial, staged_curve
 from pipeline.card import CardError
 from pipeline.mdp.model import TabularMDP
 from pipeline.mdp.planning import policy_value
-from pipeline.online import play_batches
+from pipeline.online_batches import play_batches
 from pipeline.privacy.noise import SeededNoise, SimulatedWorld
 from pipeline.statistics.count_desks import exact, joint, local
 from pipeline.statistics.mixture_calibration import Ask
@@ -94,7 +94,7 @@ def _played(trial: Trial, desk_of: Desk) -> Outcome:
     desk = desk_of(trial, layout, pace.most, noise)
     constants = constants_of(trial, mdp)
     played = play_batches(mdp, ucbvi(task, pace, constants), desk, trial.stream(0))
-    learnt = played.learnt.policy
+    learnt = played.answer.policy
     best = optimum(mdp)
     at, summed = staged_curve(played.ends, played.losses)
     promise = desk.guarantee
@@ -104,7 +104,7 @@ def _played(trial: Trial, desk_of: Desk) -> Outcome:
         "constants": f"{constants}; batches × {pace.growth:g}, visits × {1 + pace.visits:g}",
         "true_rho": None if promise.rho is None else float(promise.rho),
         "true_epsilon": None if trial.delta is None else promise.epsilon(trial.delta),
-        "tie_share": played.learnt.tie_share,
+        "tie_share": played.answer.tie_share,
         "shape": [*mdp.shape[1:], mdp.horizon],
         "batches": len(played.ends),
         "noise_sd": desk.counts().sd_sas,

@@ -9,7 +9,6 @@ import pytest
 from scipy import stats
 
 from pipeline.agents.ucbvi import (
-    Batch,
     Constants,
     CountTask,
     Learnt,
@@ -23,8 +22,9 @@ from pipeline.agents.ucbvi import (
 from pipeline.environments.random_tabular import random_tabular
 from pipeline.environments.riverswim import riverswim_homogeneous
 from pipeline.mdp.planning import occupancies, optimal_values, policy_value
-from pipeline.mdp.rollout import Rollout
-from pipeline.online import play, play_batches
+from pipeline.mdp.rollout import Batch, Rollout
+from pipeline.online import play
+from pipeline.online_batches import play_batches
 from pipeline.privacy.noise import SeededNoise, SimulatedWorld
 from pipeline.statistics.count_desks import exact, joint, local
 from pipeline.statistics.mixture_calibration import Ask
@@ -139,7 +139,7 @@ def test_a_private_agent_without_noise_is_its_baseline_to_the_last_bit():
     ):
         played = run(RIVER, desk, 3000)
         assert (played.losses, played.ends) == (plain.losses, plain.ends)
-        assert np.array_equal(played.learnt.policy, plain.learnt.policy)
+        assert np.array_equal(played.answer.policy, plain.answer.policy)
     noisy = joint(task.layout, 10**4, 3000, Ask(10.0, 1e-5), WORLD, SeededNoise(0))
     assert run(RIVER, noisy, 3000).losses != plain.losses
 
@@ -250,7 +250,7 @@ def test_it_learns_with_and_without_privacy():
     assert np.dot(np.diff([0, *played.ends]), played.losses) < 30
     private = run(RIVER, joint(task.layout, 1023, 10**6, Ask(10.0, 1e-5), WORLD, SeededNoise(0)), 10**6)
     assert np.dot(np.diff([0, *private.ends]), private.losses) < 300
-    assert policy_value(RIVER, private.learnt.policy) > 0.95 * optimal_values(RIVER)[1][0, 0]
+    assert policy_value(RIVER, private.answer.policy) > 0.95 * optimal_values(RIVER)[1][0, 0]
 
 
 def test_learnt_rewards_cost_more_than_known_ones_and_still_do():
