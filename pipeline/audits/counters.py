@@ -37,6 +37,7 @@ Kind = Literal["plain", "bottom-up", "toeplitz", "local"]
 LEAVES = 8
 _WORLD = SimulatedWorld("audit")
 _TOO_LONG = 3.0
+_READINGS = 3
 Built = Callable[[int, Lanes], Counter]
 _COUNTERS: dict[Kind, Built] = {
     "plain": lambda leaves, lanes: TreeCounter(leaves, lanes, "plain"),
@@ -148,7 +149,9 @@ class _Path:
         for t in range(1, self.leaves + 1):
             counter.add(first if t == 1 else np.zeros_like(first))
             if self.kind == "toeplitz" or t & (t - 1) == 0:
-                sums.append(counter.total().reshape(n, copies).T)
+                # read several times: what is drawn anew on every reading averages out
+                shown = np.mean([counter.total() for _ in range(_READINGS)], axis=0)
+                sums.append(shown.reshape(n, copies).T)
         return self._read(np.array(sums))
 
     def _read(self, sums: Array) -> list[Array]:

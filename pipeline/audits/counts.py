@@ -8,13 +8,12 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 
 import numpy as np
-import polars as pl
 from numpy.typing import NDArray
 
 from pipeline.audits.attack import Array, Attack, Side
 from pipeline.audits.pooled import Silence
 from pipeline.card import Card, CardError
-from pipeline.logs.aggregate import count_rows
+from pipeline.logs.made_up import Person, counted
 from pipeline.privacy.noise import NoiseSource
 from pipeline.privacy.release import Mechanism, total_epsilon, total_rho
 from pipeline.statistics.counts import Counts
@@ -22,8 +21,6 @@ from pipeline.statistics.privatizers import CentralCounts
 
 Integers = NDArray[np.int64]
 Tables = Mapping[str, Integers]
-# rows (state, action, reward, next state) of every step of every episode of one person
-Person = Sequence[Sequence[tuple[int, int, float, int]]]
 
 
 def counts_attack(card: Card, shipped: CentralCounts, drawn: CentralCounts | None = None) -> Attack:
@@ -76,22 +73,6 @@ def family(card: Card) -> Iterator[Person]:
         place = [cells[(start + (i // stay if walk else 0)) % len(cells)] for i in steps]
         rows = [(s, a, reward, successor) for s, a in place]
         yield [rows[e * H : (e + 1) * H] for e in range(m)]
-
-
-def counted(card: Card, person: Person) -> Tables:
-    """What the person adds to every table, by the shipped counting."""
-    flat = [
-        {"user_id": 0, "episode_id": e, "step": h, "state": s, "action": a, "reward": r, "next_state": s2}
-        for e, episode in enumerate(person)
-        for h, (s, a, r, s2) in enumerate(episode)
-    ]
-    live = len(card.domain.live_states)
-    rows = pl.DataFrame(flat).with_columns(
-        pl.col("step", "state", "action", "next_state").cast(pl.Int32),
-        pl.col("reward").cast(pl.Float64),
-        (pl.col("next_state") >= live).alias("terminated"),
-    )
-    return count_rows(rows, card)
 
 
 def apart(one: Tables, other: Tables, mechanisms: Sequence[Mechanism]) -> Fraction | float:
