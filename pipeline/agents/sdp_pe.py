@@ -19,7 +19,7 @@ trusted for that is the privatizer's business.  Two modes:
 | ``counts.error`` | E | scalar | bound on the error of every count |
 | ``iota`` | ι | scalar | log(2HAK/δ), or log(4HX²A stages/δ) in ``practical`` |
 
-0-based; X is S here; K episodes, δ ``failure``.  Numbers are the flags of the reading of paper 002 that is in the docs.
+0-based; X is S here; K episodes, δ ``failure``.  Numbers are those of docs/paper-002.md.
 
 Departures from the printed page, both modes
     * 1, line 2: the sum runs to b-1; 2, L_0 = L_b/HXA is at least 1: stages start at b = ceil(log2 HXA), remainders are
@@ -37,7 +37,8 @@ Departures from the printed page, both modes
     * no crude half: the model of the stages before plans the whole stage;
     * counts are not shifted, and those within 2 standard deviations of 0 are in W;
     * pi stays while V(r~ + width, x† paying 1 a step) >= max V(r~ - width): x† mass counted as reward keeps it safe;
-    * policies that visit a target most are mixtures of two, drawn for each episode;
+    * the most visits to a target are a mixture of two policies, of which one is active and played; ``mixed`` plays
+      both, drawn for each episode: more visits, and ten times the regret at 10^7 episodes;
     * counts of all stages are pooled (``pooled``); "forget" keeps the latest only.
 """
 
@@ -105,7 +106,9 @@ class BatchTask:
             half = min(length, left // 2)
             rest = left - 2 * half
             fine = half + (rest if rest < 2 * least else 0)
-            out.append((half, fine, half == length))
+            # a single step has no transitions to explore crudely
+            split = (half, fine) if self.shape[0] > 1 else (0, half + fine)
+            out.append((*split, half == length))
             left, length = left - half - fine, 2 * length
         return out
 
@@ -123,7 +126,7 @@ class Constants:
     pooled
         Of ``practical``: counts of all stages so far, not of the latest alone.
     mixed
-        Of ``practical``: where the most visits are a mixture of two policies, play both; else only the active one.
+        Of ``practical``: where the most visits are a mixture of two policies, play both, though one is not active.
     scale, deviations
         Of ``practical``: every width is scaled by ``scale``; noise counts with so many standard deviations.
     """
@@ -131,7 +134,7 @@ class Constants:
     mode: Literal["paper", "practical"] = "practical"
     lean: bool = True
     pooled: bool = True
-    mixed: bool = True
+    mixed: bool = False
     C: float = 1.0
     C1: float = 6.0
     scale: float = 0.5
@@ -207,8 +210,8 @@ def crude_exploration(
     """Algorithm 2: tuples visited too seldom W ``(H, S, A, S)``, and the crude model, layer by layer."""
     H, S, A = task.shape
     W, P = np.ones((H, S, A, S), dtype=bool), np.zeros((H, S, A, S))
-    layers = np.full(H - 1, episodes // (H - 1)) + (np.arange(H - 1) < episodes % (H - 1))
-    for h, L in enumerate(layers.tolist()):  # line 1
+    for h in range(H - 1):  # line 1
+        L = episodes // (H - 1) + (h < episodes % (H - 1))
         targets = task.targets[task.targets[:, 0] == h]
         plays = active.most_visits(P, targets, rng)  # lines 3-4
         ask = BatchRollout(*plays.episodes(L, rng), (h, h + 1), rewards=False, lean=constants.lean)

@@ -2,7 +2,9 @@
 
 Options of a trial, with their defaults: ``mode`` ("practical" | "paper"), ``trust`` ("shuffle" | "none" | "joint" |
 "local"), ``pooled`` (true), ``lean`` (true; false in mode "paper", which keeps the paper's three tables), ``mixed``
-(true), ``honest`` (1.0), ``certify`` (4: how many targets of the last stage the linear programme checks).
+(false; true where a stage forgets or noise grows with the batch, "local": then what is not visited becomes uncertain
+again, and active policies alone swing between good and bad), ``honest`` (1.0: declared share who add their bits),
+``certify`` (4: how many targets of the last stage the linear programme checks).
 """
 
 from __future__ import annotations
@@ -35,7 +37,7 @@ KNOBS: Mapping[str, Any] = {
     "trust": "shuffle",
     "pooled": True,
     "lean": None,
-    "mixed": True,
+    "mixed": None,
     "honest": 1.0,
     "certify": 4,
 }
@@ -53,7 +55,7 @@ def sdp_pe(trial: Trial) -> Outcome:
     mdp, knobs = world_of(trial), _knobs(trial)
     task = agent.BatchTask(mdp.shape, mdp.start, trial.episodes)
     constants = agent.Constants(
-        mode=knobs["mode"], lean=knobs["lean"], pooled=bool(knobs["pooled"]), mixed=bool(knobs["mixed"])
+        mode=knobs["mode"], lean=knobs["lean"], pooled=bool(knobs["pooled"]), mixed=knobs["mixed"]
     )
     privatizer = _privatizer(trial, knobs, mdp.horizon)
     noise = SeededNoise(np.random.SeedSequence((_NOISE, trial.seed, trial.episodes)))
@@ -91,7 +93,9 @@ def _knobs(trial: Trial) -> dict[str, Any]:
     if trial.calibration == "paper" and knobs["trust"] not in ("none", "shuffle"):
         raise CardError(f"sdp-pe: paper 002 prints no noise for trust {knobs['trust']!r}; use calibration 'tight'")
     lean = knobs["mode"] == "practical" if knobs["lean"] is None else bool(knobs["lean"])
-    return {**knobs, "lean": lean}
+    fades = not knobs["pooled"] or knobs["trust"] == "local"
+    mixed = fades if knobs["mixed"] is None else bool(knobs["mixed"])
+    return {**knobs, "lean": lean, "mixed": mixed}
 
 
 def _privatizer(trial: Trial, knobs: Mapping[str, Any], horizon: int) -> BatchPrivatizer:
@@ -106,7 +110,7 @@ def _privatizer(trial: Trial, knobs: Mapping[str, Any], horizon: int) -> BatchPr
 def _variant(trial: Trial, knobs: Mapping[str, Any]) -> str:
     words = [knobs["mode"], "lean" if knobs["lean"] else "three tables"]
     if knobs["mode"] == "practical":
-        words += ["pooled" if knobs["pooled"] else "forget", *([] if knobs["mixed"] else ["no mixtures"])]
+        words += ["pooled" if knobs["pooled"] else "forget", *(["mixtures"] if knobs["mixed"] else [])]
     if knobs["trust"] == "shuffle" and trial.calibration is not None:
         words.append(_BITS[trial.calibration])
     return ", ".join(words)

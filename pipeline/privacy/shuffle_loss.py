@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import cache
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -84,7 +84,7 @@ def loss_laws(trials: int, q: float, up: int, down: int) -> list[LossLaw]:
     return [_composed(trials, q, up, down)] + ([_composed(trials, q, down, up)] if up != down else [])
 
 
-@cache
+@lru_cache(maxsize=16)
 def _composed(trials: int, q: float, up: int, down: int) -> LossLaw:
     low, mass = binomial_window(trials, q)
     k = low + np.arange(len(mass))

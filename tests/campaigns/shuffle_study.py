@@ -1,6 +1,6 @@
 """Figures of docs/figures/shuffle.md: first elimination, regret and the kept optimum of SDP-PE, as Markdown.
 
-python -P -m tests.campaigns.shuffle_study 64 | 512 | large | worlds [--runs 10]
+python -P -m tests.campaigns.shuffle_study bits | 64 | 512 | large | worlds [--runs 10]
 """
 
 from __future__ import annotations
@@ -13,6 +13,13 @@ import numpy as np
 
 from pipeline.benches.contestants import run
 from pipeline.benches.trial import Outcome, Trial
+from pipeline.privacy.shuffle_calibration import (
+    delivered_epsilon,
+    paper_bits,
+    paper_total,
+    smallest_total,
+    tight_bits,
+)
 
 Params = tuple[tuple[str, Any], ...]
 WORLDS: dict[str, tuple[str, Params]] = {
@@ -28,14 +35,14 @@ PAPER: dict[str, tuple[str | None, dict[str, Any]]] = {
 }
 PRACTICAL: dict[str, tuple[str | None, dict[str, Any]]] = {
     "practical, shuffle": ("tight", {}),
-    "practical, shuffle, no mixtures": ("tight", {"mixed": False}),
+    "practical, shuffle, mixtures": ("tight", {"mixed": True}),
     "practical, shuffle, forget": ("tight", {"pooled": False}),
     "practical, shuffle, three tables": ("tight", {"lean": False}),
     "practical, shuffle, paper's bits": ("paper", {}),
     "practical, joint": ("tight", {"trust": "joint"}),
     "practical, local": ("tight", {"trust": "local"}),
+    "practical, local, no mixtures": ("tight", {"trust": "local", "mixed": False}),
     "practical, no privacy": (None, {"trust": "none"}),
-    "practical, no privacy, no mixtures": (None, {"trust": "none", "mixed": False}),
 }
 
 
@@ -60,18 +67,45 @@ def table(name: str, runs: int) -> Iterator[str]:
             kept += sum(o.facts["optimum_kept"] for o in outcomes)
             stages += sum(o.facts["stages"] for o in outcomes)
             loss = np.array([o.regret[-1] / k for o in outcomes])
-            cells.append(f"{loss.mean():.4f} ± {loss.std(ddof=1):.4f}")
+            cells.append(f"{loss.mean():.3g} ± {loss.std(ddof=1):.1g}")
         first = [o.facts["first_elimination"] for o in outcomes]
         seen = sorted(f for f in first if f is not None)
         when = "none" if not seen else f"{np.median(seen):.1e}" + (f" (in {len(seen)})" if len(seen) < runs else "")
         yield f"| {label} | {when} | " + " | ".join(cells[: len(marks)]) + f" | {kept} of {stages} stages |"
 
 
+def bits() -> Iterator[str]:
+    """Fewest noise bits a counter at (1, 1e-5), against the paper's, and what the paper's deliver."""
+    horizons = (2, 5, 10)
+    tau = {H: paper_total(H, EPSILON, DELTA) for H in horizons}
+    exact = {H: smallest_total(6 * H, EPSILON, DELTA) for H in horizons}
+    basic = {H: 96 * np.log(2 * 6 * H / DELTA) * (6 * H / EPSILON) ** 2 for H in horizons}
+    lean = {H: smallest_total(4 * H, EPSILON, DELTA) for H in horizons}
+    crude = {H: f"{smallest_total(4, EPSILON, DELTA)} / {smallest_total(2, EPSILON, DELTA)}" for H in horizons}
+    skew = {H: 4 * tight_bits(10**7, 6 * H, EPSILON, DELTA).standard_deviation ** 2 for H in horizons}
+    told = {H: delivered_epsilon(paper_bits(int(np.ceil(tau[H])), H, EPSILON, DELTA), 6 * H, DELTA) for H in horizons}
+    many = {H: delivered_epsilon(paper_bits(10**9, H, EPSILON, DELTA), 6 * H, DELTA) for H in horizons}
+    yield "| | " + " | ".join(f"H = {H}" for H in horizons) + " |"
+    yield "|---|" + "---|" * len(horizons)
+    for label, row in {
+        "paper: 864 H² ln(2/β)": {H: f"{tau[H]:,.0f}" for H in horizons},
+        "basic composition of the 6H counters": {H: f"{basic[H]:,.0f}" for H in horizons},
+        "exact, three tables (6H)": {H: f"{exact[H]:,}" for H in horizons},
+        "exact, lean (4H)": {H: f"{lean[H]:,}" for H in horizons},
+        "exact, crude batch, two tables / one": crude,
+        "exact, three tables, 10⁷ users": {H: f"{skew[H]:,.0f}" for H in horizons},
+        "the paper's bits are this many times more": {H: f"{tau[H] / exact[H]:.0f}" for H in horizons},
+        "epsilon the paper's bits deliver, n = τ": {H: f"{told[H]:.3f}" for H in horizons},
+        "epsilon the paper's bits deliver, n = 10⁹": {H: f"{many[H]:.3f}" for H in horizons},
+    }.items():
+        yield f"| {label} | " + " | ".join(str(row[H]) for H in horizons) + " |"
+
+
 def many_worlds(runs: int) -> Iterator[str]:
     """Whether the optimum is kept in random worlds of every shape: stages, and runs that lost it."""
     for label in (
         "practical, shuffle",
-        "practical, shuffle, no mixtures",
+        "practical, shuffle, mixtures",
         "practical, shuffle, forget",
         "practical, no privacy",
     ):
@@ -94,11 +128,11 @@ def many_worlds(runs: int) -> Iterator[str]:
 
 def main() -> None:
     ask = argparse.ArgumentParser()
-    ask.add_argument("what", choices=[*WORLDS, "worlds"])
+    ask.add_argument("what", choices=["bits", *WORLDS, "worlds"])
     ask.add_argument("--runs", type=int, default=10)
     given = ask.parse_args()
-    lines = many_worlds(given.runs) if given.what == "worlds" else table(given.what, given.runs)
-    for line in lines:
+    made = {"bits": bits, "worlds": lambda: many_worlds(given.runs)}
+    for line in made.get(given.what, lambda: table(given.what, given.runs))():
         print(line, flush=True)
 
 

@@ -12,6 +12,7 @@ import pytest
 from pipeline.privacy.coins import FAIR, WHOLE, OsCoins
 from pipeline.privacy.noise import RealDataError, SeededNoise, SimulatedWorld
 from pipeline.privacy.shuffle import Messages, NoiseBits, analyze, analyzed_totals, randomize, shuffle
+from pipeline.privacy.shuffle_calibration import tight_bits
 from tests.privacy.handles import REAL
 
 WORLD = SimulatedWorld("shelf")
@@ -106,6 +107,19 @@ def test_seeded_coins_refuse_real_data():
         randomize(np.zeros(2), noise, SeededNoise(0), REAL)
     with pytest.raises(RealDataError):
         analyzed_totals(np.zeros(2, dtype=np.int64), noise, SeededNoise(0), REAL)
+
+
+def test_a_small_deployment_from_device_to_analyst():
+    users, counters = 40, 3
+    noise = tight_bits(users, 4, 1.0, 1e-5)
+    values = np.zeros((users, counters))
+    values[:30, 0], values[:, 2] = 1.0, 0.5
+    sent = [randomize(v, noise, OsCoins(), WORLD) for v in values]
+    found = analyze(shuffle(sent), counters, noise)
+    # six standard deviations of the coins, and of the rounding of 40 halves
+    off = np.abs(found - [30, 0, 20])
+    assert (off <= 6 * np.hypot(noise.standard_deviation, [0, 0, 10**0.5])).all()
+    assert noise.each == 6 and noise.trials >= 225
 
 
 def integer_message_law(values, noise):
