@@ -25,16 +25,15 @@ WORLDS = {
 }
 PLACES = tuple((name, K, eps) for name in WORLDS for K in (10**4, 10**6) for eps in (1.0, 10.0))
 NOISE: Mapping[str, Mapping[str, Any]] = {
+    "taken": {},
     "c_noise 0, z 0": {"noise": 0.0, "z": 0.0},
-    "c_noise 0, z 0.5": {"noise": 0.0, "z": 0.5},
-    "c_noise 0.25, z 0.5": {"noise": 0.25, "z": 0.5},
-    "c_noise 0.5, z 0": {"noise": 0.5, "z": 0.0},
-    "c_noise 0.5, z 0.25": {"noise": 0.5, "z": 0.25},
-    "c_noise 0.5, z 0.5 (taken)": {"noise": 0.5, "z": 0.5},
+    "c_noise 0, z 1": {"noise": 0.0, "z": 1.0},
     "c_noise 0.5, z 1": {"noise": 0.5, "z": 1.0},
-    "c_noise 0.5, z 2": {"noise": 0.5, "z": 2.0},
+    "c_noise 1, z 0": {"noise": 1.0, "z": 0.0},
     "c_noise 1, z 0.5": {"noise": 1.0, "z": 0.5},
     "c_noise 1, z 1": {"noise": 1.0, "z": 1.0},
+    "c_noise 1, z 2": {"noise": 1.0, "z": 2.0},
+    "c_noise 2, z 1": {"noise": 2.0, "z": 1.0},
     "theory": {"constants": "theory"},
 }
 PACE: Mapping[str, Mapping[str, Any]] = {
@@ -91,16 +90,13 @@ def show(title: str, agent: str, variants: Mapping[str, Mapping[str, Any]], plac
 def main(runs: int, what: str) -> None:
     """Print the tables asked for."""
     plain = [(name, K, None) for name in WORLDS for K in (10**4, 10**6)]
+    few = [p for p in PLACES if p[0] in ("hom 3", "inhom 5", "random 5")]
+    ends = {key: value for key, value in PACE.items() if set(value) <= {"growth", "visits", "first"}}
     tables = {
-        "noise": ("the bonus under noise", "dp-ucbvi-jdp", NOISE, PLACES),
-        "pace": ("where batches end", "dp-ucbvi-jdp", PACE, [p for p in PLACES if p[2] == 1.0]),
+        "noise": ("the bonus under noise", "dp-ucbvi-jdp", NOISE, few),
+        "pace": ("where batches end", "dp-ucbvi-jdp", PACE, [p for p in few if p[2] == 1.0]),
         "plain": ("the bonus without noise", "ucbvi", PLAIN, plain),
-        "shuffle": (
-            "where batches end",
-            "counts-shuffle",
-            {k: v for k, v in PACE.items() if set(v) <= {"growth", "visits", "first"}},
-            [p for p in PLACES if p[0] in ("hom 3", "random 5") and p[2] == 1.0],
-        ),
+        "shuffle": ("where batches end", "counts-shuffle", ends, [p for p in few if p[2] == 1.0]),
     }
     for name, (title, agent, variants, places) in tables.items():
         if what in (name, "all"):
