@@ -55,7 +55,9 @@ def _figure(e: Evidence) -> Figure:
             for model, title in _NAMES.items()
         }
     note = "Each point is a set of runs of that K, at ε = 1, δ = 1e-5. Lines: mean; bands: one standard deviation."
-    return regret_figure(panels, "table-1", "Regret after K episodes", y_title="regret after K episodes", note=note)
+    return regret_figure(
+        panels, "table-1", "Regret after K episodes", y_title="regret after K episodes", note=note, reach=1e-9
+    )
 
 
 def _regret(e: Evidence) -> Section:

@@ -17,19 +17,14 @@ counts-shuffle       shuffled one-bit messages, a batch a release        shuffle
 | ``n``, ``n_sas`` | ñ_h(s,a), ñ_h(s,a,s') | (G, S, A[, S]) | consistent counts, never too small; G = 1 if pooled |
 | ``P``, ``r`` | P̃_h, r_h | (S, A, S), (S, A) | estimate; reward, declared or estimated |
 | ``V`` | Ṽ_h | (H+1, S) | optimistic values, reward units |
-| ``Gamma`` | b_h | (S, A) | bonus |
+| ``Gamma`` | b_h | (S, A) | bonus, :mod:`pipeline.agents.count_bonus` |
 | ``iota`` | ι | scalar | log(2HSAK/δ) in theory |
-
-    Gamma = c (sqrt(2 Var_P(V) ι / n) + 7/3 span(V) ι / n)  +  c_noise sd ||V - PV||_2 / n
-
-The first part is the Bernstein bonus; its lower-order term matters, because a cell seen once has no variance.  The
-second is what the noise alone does: to first order n (P - P*) V = sum_s' xi_s' (V(s') - PV), and xi has standard
-deviation sd in each entry.
 
 0-based: the paper's H-h+1 steps to go are ``H - h``.
 
 Departures from the printed pages
-    * a policy serves a whole batch; batches end at episodes fixed in advance, which costs no privacy;
+    * a policy serves a whole batch, whose length is a function of declared and released values and costs no privacy
+      (:mod:`pipeline.agents.batch_pace`);
     * span(V) of the optimistic values instead of H, ι = 1 and c below 1 (``practical``; ``theory`` has ι as printed);
     * ``c_noise sd ||V - PV|| / n`` instead of 20 H S E ι / n, which keeps every value at its clip for 10^6 users;
     * z standard deviations instead of E in "never underestimates": the paper's E is z of about 10;
@@ -41,15 +36,15 @@ Departures from the printed pages
 from __future__ import annotations
 
 import math
-from bisect import bisect_right
 from collections.abc import Generator
-from dataclasses import dataclass, replace
-from functools import cached_property
+from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from pipeline.agents.batch_pace import Pace
+from pipeline.agents.count_bonus import Constants, cautious, or_one, reward_bonus, reward_estimate, transition_bonus
 from pipeline.mdp.rollout import Batch
 from pipeline.statistics.online_counts import OnlineCounts, OnlineLayout, consistent, never_under, nothing_seen
 
@@ -90,51 +85,6 @@ class CountTask:
 
 
 @dataclass(frozen=True)
-class Constants:
-    """Constants of the bonus; see :func:`practical` and :func:`theory`.
-
-    Parameters
-    ----------
-    c
-        Multiplies the Bernstein bonus.
-    noise
-        c_noise: standard deviations of the counts' noise in the bonus.
-    z
-        Standard deviations of the counts' noise by which visits are kept from being too small.
-    iota
-        ι.
-    """
-
-    c: float = 0.4
-    noise: float = 1.0
-    z: float = 1.0
-    iota: float = 1.0
-
-    def __str__(self) -> str:
-        return f"c = {self.c:g}, c_noise = {self.noise:.3g}, z = {self.z:.3g}, ι = {self.iota:.3g}"
-
-
-def practical(episodes: int) -> Constants:
-    """Constants chosen by us: no theorem.
-
-    A good action that noise made look bad by more than c_noise of its deviations is lost for good, at a loss that grows
-    with K, while what c_noise costs does not: a quarter of a deviation for each factor of ten, one at K = 10^4.
-    """
-    return Constants(noise=math.log10(max(episodes, 10)) / 4)
-
-
-def cautious(k: Constants) -> Constants:
-    """For the policy that is emitted: at least two standard deviations of noise count against an action."""
-    return replace(k, noise=max(k.noise, 2.0))
-
-
-def theory(cells: int, episodes: int, failure: float = 0.1) -> Constants:
-    """Constants for which values are optimistic with probability 1 - ``failure``, noise included; H S A ``cells``."""
-    iota = math.log(2 * cells * episodes / failure)
-    return Constants(1.0, math.sqrt(2 * iota), math.sqrt(2 * iota), iota)
-
-
-@dataclass(frozen=True)
 class OptimisticPlan:
     """``policy (H, S, A)``, ``V (H+1, S)``, and where clipping left several best actions ``tied (H, S)``."""
 
@@ -153,42 +103,6 @@ class Learnt:
 
 # asks for batches, gets released counts, returns what it learnt
 BatchAgent = Generator[Batch, OnlineCounts, Learnt]
-
-
-@dataclass(frozen=True)
-class Pace:
-    """How long a policy is played before the next one is planned: a function of declared and released values.
-
-    A batch ends when ``growth`` times the episodes before it are played, as declared; or sooner, before the policy is
-    expected to visit a cell more than ``visits`` times as often as it was ever visited.  So a cell that looks good
-    because little is known of it costs about what is known of it, and never a whole batch.
-
-    Parameters
-    ----------
-    most
-        Declared largest number of batches.
-    visits
-        Infinite: batches end where ``growth`` says, whatever is released.
-    """
-
-    episodes: int
-    growth: float
-    first: int = 1
-    most: int = 2**62
-    visits: float = 1.0
-
-    @cached_property
-    def ends(self) -> list[int]:
-        """Where batches end if nothing ends them sooner."""
-        return batch_ends(self.episodes, self.growth, self.first)
-
-    def length(self, played: int, batches: int, room: float) -> int:
-        """Episodes of the next batch, after ``played`` in so many ``batches``, if ``room`` are worth playing."""
-        i = bisect_right(self.ends, played)
-        grown = max(played + 1, math.ceil(self.growth * played)) if i else self.ends[0]
-        whole = min(self.episodes, grown) - played
-        # as many batches as the declared ends would still take are kept for them
-        return whole if self.most - batches <= len(self.ends) - i else max(1, int(min(float(whole), room)))
 
 
 def ucbvi(task: CountTask, pace: Pace, constants: Constants) -> BatchAgent:
@@ -216,20 +130,6 @@ def worth_playing(task: CountTask, counts: OnlineCounts, policy: Array, k: Const
     there = visited > 0
     # a batch that brings fewer visits than the noise of a count would teach nothing
     return float((np.maximum(known.n, counts.sd_sa)[there] / visited[there]).min(initial=math.inf))
-
-
-def batch_ends(episodes: int, growth: float, first: int = 1) -> list[int]:
-    """Last episodes ``first = e_1 < e_2 < .. = episodes``, each the first at least ``growth`` times the one before.
-
-    >>> batch_ends(20, 2.0)
-    [1, 2, 4, 8, 16, 20]
-    """
-    if not growth >= 1 or min(first, episodes) < 1:
-        raise ValueError(f"growth, first and episodes must be at least 1; got {growth}, {first} and {episodes}")
-    ends = [min(first, episodes)]
-    while ends[-1] < episodes:
-        ends.append(min(episodes, max(ends[-1] + 1, math.ceil(growth * ends[-1]))))
-    return ends
 
 
 def planned(task: CountTask, counts: OnlineCounts, k: Constants, sign: Literal[1, -1] = 1) -> OptimisticPlan:
@@ -274,36 +174,8 @@ def estimate(counts: OnlineCounts, k: Constants) -> Estimate:
     """From released counts."""
     x, (n, n_sas) = consistent(counts), never_under(counts, k.z)
     bare = x.sum(-1)
-    P = np.where(n[..., None] > 0, n_sas / _or_one(n)[..., None], 1 / x.shape[-1])
-    return Estimate(n, P, bare, np.where(bare[..., None] > 0, x / _or_one(bare)[..., None], P))
-
-
-def _or_one(n: Array) -> Array:
-    return np.where(n > 0, n, 1.0)
-
-
-def transition_bonus(P: Array, n: Array, V: Array, sd: float, k: Constants) -> Array:
-    """Gamma ``(S, A)`` for ``P (S, A, S)``, visits ``n (S, A)`` and next values ``V (S,)``; infinite where n = 0."""
-    mean = P @ V
-    variance = np.maximum(P @ (V * V) - mean * mean, 0.0)
-    distance = np.sqrt(np.maximum((V @ V) - 2 * mean * V.sum() + len(V) * mean * mean, 0.0))
-    span = float(V.max() - V.min())
-    n_ = _or_one(n)
-    sampling = k.c * (np.sqrt(2 * variance * k.iota / n_) + 7 / 3 * span * k.iota / n_)
-    return np.where(n > 0, sampling + k.noise * sd * distance / n_, np.inf)
-
-
-def reward_estimate(counts: OnlineCounts, g: int, n: Array) -> Array:
-    """Mean reward ``(S, A)`` as a share of its range, from sums in half ranges around the middle of ``n`` visits."""
-    assert counts.r_sa is not None
-    return np.clip((1 + counts.r_sa[g] / _or_one(n)) / 2, 0.0, 1.0)
-
-
-def reward_bonus(r: Array, n: Array, sd: float, k: Constants) -> Array:
-    """The same bonus for a reward ``r (S, A)``, share of its range; one in [0, 1] has variance r (1 - r) at most."""
-    n_ = _or_one(n)
-    sampling = k.c * (np.sqrt(2 * r * (1 - r) * k.iota / n_) + 7 / 3 * k.iota / n_)
-    return np.where(n > 0, sampling + k.noise * sd / (2 * n_), np.inf)
+    P = np.where(n[..., None] > 0, n_sas / or_one(n)[..., None], 1 / x.shape[-1])
+    return Estimate(n, P, bare, np.where(bare[..., None] > 0, x / or_one(bare)[..., None], P))
 
 
 def _even(Q: Array, free: Array) -> tuple[Array, NDArray[np.bool_]]:

@@ -14,7 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from pipeline.agents.ucbvi import Constants, CountTask, Pace, batch_ends, practical, theory, ucbvi
+from pipeline.agents.batch_pace import Pace, batch_ends
+from pipeline.agents.count_bonus import Constants, practical, theory
+from pipeline.agents.ucbvi import CountTask, ucbvi
 from pipeline.benches.control_trials import optimum, world_of
 from pipeline.benches.trial import Outcome, Trial, staged_curve
 from pipeline.card import CardError
@@ -130,9 +132,13 @@ def _pace(trial: Trial, layout: OnlineLayout) -> Pace:
     knobs = trial.knobs
     growth, first = float(knobs.get("growth", _GROWTH)), int(knobs.get("first", 1))
     declared = len(batch_ends(trial.episodes, growth, first))
-    # room for every cell to end a batch, and then as many leaves as the same levels of a tree hold
-    most = 2 ** (declared + math.prod(layout.cells)).bit_length() - 1
-    return Pace(trial.episodes, growth, first, most, float(knobs.get("visits", 1.0)))
+    visits = float(knobs.get("visits", 1.0))
+    if trial.agent in ("ucbvi", "dp-ucbvi-ldp"):
+        # no batch costs them anything
+        return Pace(trial.episodes, growth, first, visits=visits)
+    # room for every cell to end three batches, and then as many leaves as the same levels of a tree hold
+    most = 2 ** (declared + 3 * math.prod(layout.cells)).bit_length() - 1
+    return Pace(trial.episodes, growth, first, most, visits)
 
 
 def _layout(trial: Trial, mdp: TabularMDP) -> OnlineLayout:

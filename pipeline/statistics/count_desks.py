@@ -21,15 +21,15 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from fractions import Fraction
 from typing import Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.privacy.counters import Counter, CounterFullError, Lanes, Messages, TreeCounter, levels
-from pipeline.privacy.noise import NoiseSource, RealDataError, SimulatedWorld
+from pipeline.privacy.counters import Counter, CounterFullError, Messages, TreeCounter, levels
+from pipeline.privacy.noise import NoiseSource, SimulatedWorld
 from pipeline.privacy.square_root import SquareRoot, squared_column
+from pipeline.statistics.count_scales import Scales, lanes_of, silent, tight
 from pipeline.statistics.mixture_calibration import Ask
 from pipeline.statistics.online_counts import OnlineCounts, OnlineLayout, Promise, Tally
 from pipeline.statistics.regularizers import Guarantee
@@ -77,40 +77,6 @@ class CountedDesk:
         n_sas, r_sa = self.layout.tables(self._sums.total())
         sd = [math.sqrt(v) for v in self._sums.variances]
         return OnlineCounts(self._sums.users, n_sas, r_sa, sd[0], sd[1] if self.layout.rewards else 0.0)
-
-
-@dataclass(frozen=True)
-class Scales:
-    """Integer variance of each table's noise; 0 draws nothing."""
-
-    variances: tuple[int, ...]
-
-    def rho(self, layout: OnlineLayout, cost: int) -> Fraction | None:
-        """Cost in zCDP of one user in a counter of this ``cost``, exactly; None without noise."""
-        if 0 in self.variances:
-            return None
-        return cost * sum((Fraction(m, 2 * v) for m, v in zip(layout.moves, self.variances, strict=True)), Fraction(0))
-
-
-def tight(layout: OnlineLayout, ask: Ask, cost: int) -> Scales:
-    """One joint release over all steps, tables and nodes: equal shares a table, variances rounded up.
-
-    Raises
-    ------
-    ValueError
-        If another calibration is asked: no paper prints scales for these counts.
-    """
-    if ask.calibration != "tight":
-        raise ValueError("no paper prints scales for these counts; use calibration 'tight'")
-    if math.isinf(ask.epsilon):
-        return silent(layout)
-    share = ask.rho() / len(layout.sizes)
-    return Scales(tuple(math.ceil(cost * m / (2 * share)) for m in layout.moves))
-
-
-def silent(layout: OnlineLayout) -> Scales:
-    """No noise: the baseline."""
-    return Scales((0,) * len(layout.sizes))
 
 
 @dataclass
@@ -247,13 +213,6 @@ def local(layout: OnlineLayout, episodes: int, ask: Ask, world: SimulatedWorld, 
     scales = tight(layout, ask, 1)
     sums = LocalSums(layout, scales, episodes, noise, world)
     return CountedDesk(layout, sums, Guarantee("local", scales.rho(layout, 1)))
-
-
-def lanes_of(layout: OnlineLayout, scales: Scales, noise: NoiseSource, world: SimulatedWorld, users: int = 1) -> Lanes:
-    """Noise of one release, or the summed noise of ``users`` messages."""
-    if world.data_kind != "synthetic":
-        raise RealDataError("online counts are of simulated worlds; this dataset is registered as real")
-    return Lanes(layout.sizes, tuple(users * v for v in scales.variances), noise, world)
 
 
 def _floats(x: Integers) -> Array:

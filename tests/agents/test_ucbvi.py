@@ -8,17 +8,9 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from pipeline.agents.ucbvi import (
-    Constants,
-    CountTask,
-    Learnt,
-    Pace,
-    batch_ends,
-    planned,
-    theory,
-    ucbvi,
-    worth_playing,
-)
+from pipeline.agents.batch_pace import Pace, batch_ends
+from pipeline.agents.count_bonus import Constants, theory
+from pipeline.agents.ucbvi import CountTask, Learnt, planned, ucbvi, worth_playing
 from pipeline.environments.random_tabular import random_tabular
 from pipeline.environments.riverswim import riverswim_homogeneous
 from pipeline.mdp.planning import occupancies, optimal_values, policy_value

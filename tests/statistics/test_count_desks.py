@@ -14,7 +14,8 @@ from scipy import stats
 from pipeline.privacy.counters import CounterFullError, levels
 from pipeline.privacy.noise import RealDataError, SeededNoise, SimulatedWorld
 from pipeline.privacy.square_root import squared_column
-from pipeline.statistics.count_desks import CountedDesk, FreshSums, exact, joint, local, tight
+from pipeline.statistics.count_desks import CountedDesk, FreshSums, exact, joint, local
+from pipeline.statistics.count_scales import tight
 from pipeline.statistics.mixture_calibration import Ask
 from pipeline.statistics.online_counts import OnlineCounts, OnlineLayout, Tally, never_under
 from pipeline.statistics.shuffled_desk import shuffled
