@@ -107,8 +107,8 @@ class BatchTask:
             rest = left - 2 * half
             fine = half + (rest if rest < 2 * least else 0)
             # a single step has no transitions to explore crudely
-            split = (half, fine) if self.shape[0] > 1 else (0, half + fine)
-            out.append((*split, half == length))
+            crude = half if self.shape[0] > 1 else 0
+            out.append((crude, half + fine - crude, half == length))
             left, length = left - half - fine, 2 * length
         return out
 
