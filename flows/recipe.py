@@ -12,7 +12,9 @@ from pipeline.statistics.calibration import Ask
 from pipeline.toml import CardError, Strict, explain, read_toml
 
 Preset = Literal["paper", "tail", "practical"]
-PRIVATE = ("dp-apvi", "dp-vapvi", "dp-one-shot")
+PRIVATE = ("dp-apvi", "dp-vapvi", "dp-one-shot", "dp-lqr")
+LQ = ("dp-lqr", "lqr")
+Part = Annotated[float, Field(gt=0, le=1)]
 
 
 class Head(Strict):
@@ -20,7 +22,7 @@ class Head(Strict):
 
     name: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_\-]{0,62}$")]
     card: str
-    agent: Literal["dp-apvi", "apvi", "dp-vapvi", "vapvi", "pevi", "dp-one-shot", "one-shot"]
+    agent: Literal["dp-apvi", "apvi", "dp-vapvi", "vapvi", "pevi", "dp-one-shot", "one-shot", "dp-lqr", "lqr"]
 
 
 class Privacy(Strict):
@@ -66,6 +68,16 @@ class Linear(Strict):
     beta: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = None
 
 
+class Lq(Strict):
+    """How an LQ agent asks and plans: cut, gram_share and steps are part of the release, ridge and floor are free."""
+
+    cut: tuple[Part, Part] = (0.5, 0.7)
+    gram_share: Annotated[float, Field(gt=0, lt=1)] = 0.3
+    steps: Annotated[int, Field(ge=1, le=2**20)] = 4096
+    ridge: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 1.0
+    floor: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 3.0
+
+
 class Evaluate(Strict):
     """For synthetic data whose world is known: the world and the policy that logged."""
 
@@ -80,6 +92,7 @@ class Recipe(Strict):
     privacy: Privacy | None = None
     planner: Planner = Planner()
     linear: Linear | None = None
+    lq: Lq | None = None
     evaluate: Evaluate | None = None
     _path: Path = PrivateAttr(default=Path())
 
@@ -89,21 +102,30 @@ class Recipe(Strict):
         if agent in PRIVATE and p is None:
             raise ValueError(f"[privacy] is missing; {agent} needs a budget, e.g. rho = 1.0")
         if agent not in PRIVATE and p is not None:
-            private = {"apvi": "dp-apvi", "one-shot": "dp-one-shot"}.get(agent, "dp-vapvi")
+            private = {"apvi": "dp-apvi", "one-shot": "dp-one-shot", "lqr": "dp-lqr"}.get(agent, "dp-vapvi")
             raise ValueError(f"[privacy] is given, but {agent} is the non-private baseline: use agent = '{private}'")
-        if not self.is_linear:
+        if self.lq is not None and not self.is_lq:
+            raise ValueError(f"[lq] belongs to dp-lqr and lqr; {agent} has none of it")
+        if self.is_lq:
+            _check_lq(agent, p, self.linear)
+        elif not self.is_linear:
             if p is not None and p.calibration == "paper" and p.release != "two_tables":
                 raise ValueError("calibration = 'paper' needs release = 'two_tables'; the paper prints no other")
             if self.linear is not None:
                 raise ValueError(f"[linear] belongs to linear agents; {agent} has none of it")
-            return self
-        _check_linear(agent, p, self.linear or Linear())
+        else:
+            _check_linear(agent, p, self.linear or Linear())
         return self
 
     @property
     def is_linear(self) -> bool:
         """Whether the agent plans on declared features."""
-        return self.recipe.agent not in ("dp-apvi", "apvi")
+        return self.recipe.agent not in ("dp-apvi", "apvi", *LQ)
+
+    @property
+    def is_lq(self) -> bool:
+        """Whether the agent controls a linear plant."""
+        return self.recipe.agent in LQ
 
     @property
     def path(self) -> Path:
@@ -131,15 +153,30 @@ class Recipe(Strict):
     def dump(self) -> dict[str, Any]:
         """Plain values of the recipe, defaults filled in."""
         # a table that other agents lack must not rename their runs
-        return self.model_dump(mode="json", exclude=None if self.is_linear else {"linear"})
+        lacking = ({"linear"} if not self.is_linear else set[str]()) | ({"lq"} if not self.is_lq else set[str]())
+        return self.model_dump(mode="json", exclude=lacking)
 
 
-def _check_linear(agent: str, p: Privacy | None, linear: Linear) -> None:
-    """Refuse settings that a linear release does not have."""
+def _check_gaussian(agent: str, p: Privacy | None) -> None:
+    """Refuse settings that only count tables have."""
     if p is not None and p.rho is None and not p.delta:
         raise ValueError(f"[privacy]: {agent} draws Gaussian noise: give 'rho', or 'epsilon' with 'delta'")
     if p is not None and (p.split, p.sampler) != (None, "opendp"):
         raise ValueError("[privacy]: 'split' and sampler = 'table' belong to count tables")
+
+
+def _check_lq(agent: str, p: Privacy | None, linear: Linear | None) -> None:
+    """Refuse settings that an LQ release does not have."""
+    _check_gaussian(agent, p)
+    if p is not None and (p.calibration, p.release) != ("tight", "one_table"):
+        raise ValueError(f"[privacy]: 'calibration' and 'release' do not apply: {agent} makes one release, tight")
+    if linear is not None:
+        raise ValueError(f"[linear] belongs to linear agents; {agent} has [lq]")
+
+
+def _check_linear(agent: str, p: Privacy | None, linear: Linear) -> None:
+    """Refuse settings that a linear release does not have."""
+    _check_gaussian(agent, p)
     if p is not None and p.calibration == "paper" and linear.targets != "paper":
         raise ValueError("[privacy]: calibration = 'paper' needs [linear] targets = 'paper'")
     if linear.beta is not None and agent != "pevi":

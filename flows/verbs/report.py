@@ -12,17 +12,12 @@ from flows.screen import Context, Json, show
 
 def report(context: typer.Context, run: str, as_json: Json = False) -> None:
     """Render report.html and report.md again; reads nothing but the run's folder."""
-    import numpy as np
-
     from flows.publish import render
 
     options: Context = context.obj
     folder = run_folder(options, run)
     facts = json.loads((folder / "report.json").read_text(encoding="utf-8"))
-    tied = np.zeros((facts["dataset"]["horizon"], len(facts["dataset"]["live_states"])), dtype=bool)
-    for h, s in facts["policy"]["tied"]:
-        tied[h, s] = True
-    render(folder, facts, tied)
+    render(folder, facts)
     result = {"run": folder.name, "folder": str(folder), "report": str(folder / "report.html")}
     show(result, as_json, lambda: [result["report"]])
 

@@ -10,6 +10,7 @@ from typing import Any
 from pipeline.card import CardError
 from pipeline.environments.from_gymnasium import from_gymnasium
 from pipeline.environments.icu_sepsis import load_icu_sepsis
+from pipeline.environments.random_mixture import random_mixture_world
 from pipeline.environments.random_tabular import icu_like, random_tabular
 from pipeline.environments.riverswim import riverswim, riverswim_homogeneous, riverswim_inhomogeneous
 from pipeline.environments.world import World
@@ -26,6 +27,7 @@ _BUILT: Mapping[str, Callable[..., World]] = {
     "riverswim_inhomogeneous": riverswim_inhomogeneous,
     "random": random_tabular,
     "icu_like": icu_like,
+    "random_mixture": random_mixture_world,
 }
 WORLDS = ("icu_sepsis", *_BUILT)
 

@@ -11,7 +11,7 @@ from decimal import ROUND_CEILING, Decimal, localcontext
 from fractions import Fraction
 from typing import Any
 
-from pipeline.card import Card
+from pipeline.card import AnyCard, LqCard
 from pipeline.ledger.chain import Entry
 from pipeline.ledger.inspection import inspection_sentences
 from pipeline.privacy.budget import down, up
@@ -38,7 +38,7 @@ def spent_budget(mechanisms: Sequence[Mechanism], delta: float, joint: Fraction 
     return {"rho": up(rho), "epsilon": safe_epsilon(up(rho), left), "delta": delta, "pure": False}
 
 
-def unit_sentence(card: Card) -> str:
+def unit_sentence(card: AnyCard) -> str:
     """Whose privacy, in words."""
     m = card.unit.episodes_per_user
     episodes = "its one episode" if m == 1 else f"up to {m} of its episodes, the rest dropped before counting"
@@ -46,7 +46,7 @@ def unit_sentence(card: Card) -> str:
     return f"everything one {card.unit.user} contributed ({episodes}, {steps} each)"
 
 
-def guarantee(card: Card, release: Release, calibration: str, asked: Mapping[str, Any]) -> dict[str, Any]:
+def guarantee(card: AnyCard, release: Release, calibration: str, asked: Mapping[str, Any]) -> dict[str, Any]:
     """The guarantee of one release, in numbers and in one plain sentence."""
     cost = spent_budget(release.mechanisms, card.budget.delta, release.joint_rho)
     synthetic = card.kind == "synthetic"
@@ -67,7 +67,7 @@ def guarantee(card: Card, release: Release, calibration: str, asked: Mapping[str
     }
 
 
-def _sentence(card: Card, release: Release, cost: Mapping[str, Any]) -> str:
+def _sentence(card: AnyCard, release: Release, cost: Mapping[str, Any]) -> str:
     if release.noise == "none":
         return "No privacy: the non-private baseline on exact counts of simulated data; nothing is promised to anyone."
     who = f"one person, meaning {unit_sentence(card)}"
@@ -90,16 +90,23 @@ def _up(loss: float) -> str:
         return f"{+Decimal(repr(loss)):f}"
 
 
-def assumptions(card: Card, looks: Sequence[Entry]) -> list[str]:
+def assumptions(card: AnyCard, looks: Sequence[Entry]) -> list[str]:
     """What the guarantee rests on besides the mathematics; ``looks``: the lineage's INSPECT entries."""
     u = card.unit
+    declared = "states, actions, horizon, reward range"
+    if isinstance(card, LqCard):
+        declared = "dimensions, balls and their scales, horizon, first state, noise and cost"
     found = [
         f"{u.user} identifies a person: two ids of one person are protected as two people",
         f"the number of people ({u.users_public}, declared) is public; one id's rows may be any, or none",
-        "the domain (states, actions, horizon, reward range) was declared without looking at this log, unless a line "
-        "below says otherwise",
+        f"the domain ({declared}) was declared without looking at this log, unless a line below says otherwise",
         "the curator's machine, its operators and its source of randomness are trusted",
     ]
+    if isinstance(card, LqCard):
+        found.append(
+            "every row was shortened to its declared balls before it was summed: the loss rests on this cut alone, "
+            "whatever the plant does"
+        )
     if u.recurs == "never":
         found.append("nobody returns in a later batch; whoever does is charged again, and the ledger adds it up")
     return found + inspection_sentences(card, looks)
@@ -108,6 +115,10 @@ def assumptions(card: Card, looks: Sequence[Entry]) -> list[str]:
 JOINT_COMPOSITION = (
     "zCDP: steps add; the tables of one step come from one row a person and are bounded jointly, by the supremum over "
     "two people's rows, so together they cost no more than the sum of what is listed for each"
+)
+LQ_COMPOSITION = (
+    "zCDP: both tables come from the same rows of a person and are bounded jointly, by the supremum over two people's "
+    "rows, so together they cost no more than the sum of what is listed for each"
 )
 NOT_COVERED = (
     "what the people as a group have in common: that is what the policy is meant to learn",
@@ -133,7 +144,7 @@ def implementation(release: Release) -> dict[str, str]:
     }
 
 
-def stewardship(card: Card) -> dict[str, str]:
+def stewardship(card: AnyCard) -> dict[str, str]:
     """The base of the pyramid: what is known of the data's collection and of who can reach it."""
     return {
         "collection": "declared by the card and not checked by this program: how the log was collected, and whether "
@@ -144,7 +155,7 @@ def stewardship(card: Card) -> dict[str, str]:
     }
 
 
-def registry_entry(card: Card, release: Release, promise: Mapping[str, Any]) -> dict[str, Any]:
+def registry_entry(card: AnyCard, release: Release, promise: Mapping[str, Any]) -> dict[str, Any]:
     """The same facts under the names of the proposed registry of differential-privacy deployments."""
     return {
         "product": f"policy learnt from {card.name}",
@@ -161,7 +172,7 @@ def registry_entry(card: Card, release: Release, promise: Mapping[str, Any]) -> 
 
 
 def certificate(
-    card: Card,
+    card: AnyCard,
     release: Release,
     promise: Mapping[str, Any],
     mechanisms: Sequence[Mapping[str, Any]],
@@ -193,7 +204,7 @@ def certificate(
         "rho_exact": None if rho is None else str(rho),
         "mechanisms": [dict(m) for m in mechanisms],
         **joint,
-        "composition": JOINT_COMPOSITION if joint else "zCDP: rhos add; pure losses add as epsilons",
+        "composition": _composition(joint.get("joint")),
         "implementation": implementation(release),
         "data": stewardship(card),
         "assumptions": assumptions(card, looks),
@@ -211,3 +222,9 @@ def certificate(
         },
         "sha256": dict(digests),
     }
+
+
+def _composition(joint: Mapping[str, Any] | None) -> str:
+    if joint is None:
+        return "zCDP: rhos add; pure losses add as epsilons"
+    return LQ_COMPOSITION if joint["variant"] == "linear_quadratic" else JOINT_COMPOSITION
