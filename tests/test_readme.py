@@ -67,6 +67,7 @@ def test_all_agents_are_in_the_map():
             "optimism",
             "lq_optimism",
             "count_bonus",
+            "batch_pace",
             "active_set",
             "absorbing_model",
         )
