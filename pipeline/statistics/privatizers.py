@@ -40,6 +40,8 @@ class CentralCounts:
         if counts.data_kind != self.card.kind:
             noise.admit(counts.data_kind)
             raise RealDataError(f"counts say {counts.data_kind!r}, the card {self.card.kind!r}; nothing was drawn")
+        if any(m.running is not None for m in self.mechanisms):
+            raise ValueError("these are scales of a counter's rows: its nights are drawn one by one, never at once")
         tables = {}
         for m in self.mechanisms:
             exact = counts.tables[m.table]
