@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from datetime import date
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, PrivateAttr, ValidationError, model_validator
 
 from pipeline.offline import Settings
+from pipeline.privacy.continual import continual
 from pipeline.statistics.calibration import Ask
 from pipeline.toml import CardError, Strict, explain, read_toml
 
@@ -73,14 +75,23 @@ class Evaluate(Strict):
     behaviour: str = "uniform"
 
 
+class Nightly(Strict):
+    """Every night is a leaf of one counter, and the budget is that of all its nights together."""
+
+    nights: Annotated[int, Field(ge=1, le=10_000)] = 365
+    first: date
+    counter: Literal["tree", "toeplitz"] = "tree"
+
+
 class Recipe(Strict):
-    """One offline run."""
+    """One offline run, or one night of many."""
 
     recipe: Head
     privacy: Privacy | None = None
     planner: Planner = Planner()
     linear: Linear | None = None
     evaluate: Evaluate | None = None
+    nightly: Nightly | None = None
     _path: Path = PrivateAttr(default=Path())
 
     @model_validator(mode="after")
@@ -91,6 +102,8 @@ class Recipe(Strict):
         if agent not in PRIVATE and p is not None:
             private = {"apvi": "dp-apvi", "one-shot": "dp-one-shot"}.get(agent, "dp-vapvi")
             raise ValueError(f"[privacy] is given, but {agent} is the non-private baseline: use agent = '{private}'")
+        if self.nightly is not None:
+            _check_nightly(agent, p)
         if not self.is_linear:
             if p is not None and p.calibration == "paper" and p.release != "two_tables":
                 raise ValueError("calibration = 'paper' needs release = 'two_tables'; the paper prints no other")
@@ -121,7 +134,8 @@ class Recipe(Strict):
         if p is None or self.recipe.agent not in PRIVATE:
             return Ask()
         split = None if p.split is None else {str(table): share for table, share in p.split.items()}
-        return Ask(p.rho, p.epsilon, p.delta, p.release, p.calibration, split)
+        counter = None if self.nightly is None else continual(self.nightly.counter, self.nightly.nights)
+        return Ask(p.rho, p.epsilon, p.delta, p.release, p.calibration, split, counter)
 
     def settings(self) -> Settings:
         """The planner's settings."""
@@ -130,8 +144,17 @@ class Recipe(Strict):
 
     def dump(self) -> dict[str, Any]:
         """Plain values of the recipe, defaults filled in."""
-        # a table that other agents lack must not rename their runs
-        return self.model_dump(mode="json", exclude=None if self.is_linear else {"linear"})
+        # a table that other runs lack must not rename them
+        lacking = {"linear": self.is_linear, "nightly": self.nightly is not None}
+        return self.model_dump(mode="json", exclude={table for table, has in lacking.items() if not has})
+
+
+def _check_nightly(agent: str, p: Privacy | None) -> None:
+    """Refuse what no counter releases."""
+    if agent != "dp-apvi" or p is None:
+        raise ValueError(f"[nightly] keeps a counter of count tables: it goes with agent = 'dp-apvi', not {agent}")
+    if (p.rho is None and not p.delta) or p.calibration == "paper":
+        raise ValueError("[nightly] draws Gaussian noise: give 'rho', or 'epsilon' with 'delta', and 'tight'")
 
 
 def _check_linear(agent: str, p: Privacy | None, linear: Linear) -> None:

@@ -28,6 +28,7 @@ FLOORS = {
     "pipeline.curate": 5,
     "pipeline.offline": 5,
     "pipeline.linear": 6,
+    "pipeline.counter": 6,
     "pipeline.linear_runs": 5,
     "pipeline.online": 5,
     "pipeline.synthetic": 6,

@@ -7,9 +7,8 @@ spent whatever happens next.  The cap is a filter: a request that would pass it 
 from __future__ import annotations
 
 import json
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from datetime import UTC, datetime
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -18,13 +17,15 @@ import sqlalchemy as sa
 from sqlalchemy.exc import DBAPIError
 
 from pipeline.card import Card
-from pipeline.ledger import lease, tables
+from pipeline.ledger import clock, lease, tables
 from pipeline.ledger.account import Account, account_of, commit_of, intents_of, left_for, registration
 from pipeline.ledger.chain import GENESIS, AttemptLostError, BudgetError, Entry, canonical, chain_problem, entry_hash
 from pipeline.ledger.engine import open_engine, refusal
 from pipeline.ledger.head import Head
 from pipeline.ledger.inspection import card_hash
 from pipeline.ledger.registration import change_of_registration, check_partition
+
+Price = Callable[[Sequence[Entry]], Fraction]
 
 
 class Ledger:
@@ -103,7 +104,7 @@ class Ledger:
         self,
         lineage: str,
         run_key: str,
-        rho: Fraction,
+        rho: Fraction | Price,
         body: Mapping[str, Any],
         *,
         holder: lease.Holder | None = None,
@@ -113,6 +114,8 @@ class Ledger:
 
         Parameters
         ----------
+        rho
+            A price instead of a number is asked within the transaction, where no entry can come in between.
         holder
             Who draws; the attempt counts as alive while its lease runs (see :meth:`leased`).  Without, as dead.
         partition
@@ -127,11 +130,12 @@ class Ledger:
         ValueError
             If ``rho`` is negative: nothing is ever refunded.
         """
-        if rho < 0:
-            raise ValueError(f"a charge is at least 0; got {rho}")
         with self._transaction() as connection:
             found = self._checked(connection)
             account = account_of(found, lineage, self.where)
+            rho = rho(found) if callable(rho) else rho
+            if rho < 0:
+                raise ValueError(f"a charge is at least 0; got {rho}")
             check_partition(found, lineage, partition)
             if commit_of(found, lineage, run_key) is not None:
                 raise BudgetError(f"{lineage}: this release is committed; it is replayed, never drawn again")
@@ -252,7 +256,7 @@ class Ledger:
     ) -> Entry:
         # numbered after the entries that were checked: a writer in between makes the primary key conflict
         seq, previous = (found[-1].seq + 1, found[-1].hash) if found else (1, GENESIS)
-        at = datetime.now(UTC).isoformat(timespec="seconds")
+        at = clock.now().isoformat(timespec="seconds")
         text = canonical(dict(body))
         plain = json.loads(text)
         e = Entry(seq, lineage, kind, at, plain, previous, entry_hash(seq, lineage, kind, at, plain, previous))

@@ -13,8 +13,8 @@ counter             rows at leaf t                  cost                   runni
 :class:`Toeplitz`   sum over k of g_k x_{t-k}       sum of g_k^2, k < T    the rows, weighted by 1 / ((1 - q) g(q))
 ==================  ==============================  =====================  ==========================================
 
-The variance of the t-th sum, in units of v, is ``error(t)``.  ``cost * error(t)`` is what a sum costs in variance beside
-one release of it at the same budget: at most 43 (tree) and 8.7 (Toeplitz) for T = 365.
+The variance of the t-th sum, in units of v, is ``error(t)``; ``cost * error(t)`` is its variance in units of that of
+one release at the same budget: at most 43 (tree) and 8.7 (Toeplitz) for T = 365.
 """
 
 from __future__ import annotations

@@ -73,8 +73,8 @@ def leaf_sensitivity(of: Callable[[Card], Sensitivity], card: Card) -> Sensitivi
     """Of a table that is a leaf of a nightly counter, whichever leaves one person is in.
 
     ``never``: everything of a person lies in one leaf.  Replaced, it may lie in another: that moves no more than
-    swapping it in place, since ``|x|^2 + |x'|^2`` is at most the replace sensitivity.  ``capped``: m episodes may lie in
-    m leaves, each within the caps of one night; their moves add in length, so m episodes cost m^2 of one.
+    swapping it in place, since ``|x|^2 + |x'|^2`` is at most the replace sensitivity.  ``capped``: m episodes may lie
+    in m leaves, each within the caps of one night; their moves add in length, so m episodes cost m^2 of one.
     """
     m = card.unit.episodes_per_user
     if card.unit.recurs == "never":
