@@ -19,6 +19,7 @@ from pydantic import Field, PrivateAttr, ValidationError, model_validator
 from pipeline.domain import END, OTHER, Domain, Reward
 from pipeline.mdp.declared import Features
 from pipeline.source import Columns, Source, StepColumn, check_layout, constant, step_cells
+from pipeline.spending import Budget
 from pipeline.toml import CardError, Strict, explain, read_toml
 
 __all__ = ["END", "OTHER", "Card", "CardError", "Columns", "Source", "load_card", "named_root"]
@@ -31,14 +32,6 @@ class Unit(Strict):
     episodes_per_user: Annotated[int, Field(ge=1, le=10_000)] = 1
     users_public: Annotated[int, Field(ge=1)]
     recurs: Literal["never", "capped"] = "never"
-
-
-class Budget(Strict):
-    """Lifetime cap of the lineage."""
-
-    rho: Annotated[float, Field(gt=0, allow_inf_nan=False)]
-    delta: Annotated[float, Field(gt=0, lt=1)] = 1e-6
-    ledger: str = "home"
 
 
 class Card(Strict):

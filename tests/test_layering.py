@@ -14,6 +14,7 @@ FLOORS = {
     "pipeline.domain": 1,
     "pipeline.source": 1,
     "pipeline.mdp": 1,
+    "pipeline.spending": 1,
     "pipeline.card": 2,
     "pipeline.ledger": 3,
     "pipeline.ledger.verify": 4,

@@ -57,11 +57,15 @@ def _events(d: dict[str, Any]) -> list[str]:
     told = [
         *((a, f"amended    cap ρ = {a['cap_rho']:g}") for a in d["amendments"]),
         *((i, f"inspected  snapshot {i['snapshot']}") for i in d["inspections"]),
-        *((e, f"{e['state']:9}  ρ = {e['rho']:.6g}  {e['run']}") for e in d["entries"]),
+        *((e, f"{e['state']:9}  ρ = {e['rho']:.6g}  {e['run']}{_night(e)}") for e in d["entries"]),
         *((p, f"purged     {p['what']}") for p in d["purges"]),
         *((s, f"signed     {_signature(s)}") for s in d["signatures"]),
     ]
     return [f"  {e['entry']:>4}  {e['at']}  {line}" for e, line in sorted(told, key=lambda x: x[0]["entry"])]
+
+
+def _night(e: Mapping[str, Any]) -> str:
+    return f"  night {e['night']} of {e['nights']}" if "night" in e else ""
 
 
 def _purged(body: Mapping[str, Any]) -> str:
@@ -101,6 +105,7 @@ def _charge(e: Entry, done: set[int]) -> dict[str, Any]:
         "rho": float(Fraction(e.body["rho"])),
         "at": e.at,
         **of_part,
+        **{key: e.body["counter"][key] for key in ("night", "nights") if "counter" in e.body},
     }
 
 

@@ -18,7 +18,7 @@ from sqlalchemy.exc import DBAPIError
 
 from pipeline.card import Card
 from pipeline.ledger import clock, lease, tables
-from pipeline.ledger.account import Account, account_of, commit_of, intents_of, left_for, registration
+from pipeline.ledger.account import Account, Left, account_of, commit_of, intents_of, left_for, registration
 from pipeline.ledger.chain import GENESIS, AttemptLostError, BudgetError, Entry, canonical, chain_problem, entry_hash
 from pipeline.ledger.engine import open_engine, refusal
 from pipeline.ledger.head import Head
@@ -81,6 +81,11 @@ class Ledger:
     def account(self, lineage: str) -> Account:
         """Cap and spending of a registered lineage."""
         return account_of(self.entries(), lineage, self.where)
+
+    def left(self, lineage: str) -> Left:
+        """What one more charge to everybody may cost now: the tightest of cap and schedule."""
+        found = self.entries()
+        return left_for(found, account_of(found, lineage, self.where), None, clock.now())
 
     def amendments(self, lineage: str) -> list[Entry]:
         """Every change of a registered value, oldest first."""
@@ -145,11 +150,12 @@ class Ledger:
                     f"{lineage}: this release is being drawn elsewhere (entry {alive[0]} of {self.where}); "
                     "wait until it is committed or its lease ends. Nothing was read"
                 )
-            left = left_for(found, account, partition)
-            if rho > left:
+            left = left_for(found, account, partition, clock.now())
+            if rho > left.rho:
+                period = "" if left.limit == "lifetime" else f" this {left.limit} (budget.schedule)"
                 raise BudgetError(
-                    f"{lineage}: asked ρ = {float(rho):.6g}, left {float(left):.6g} of "
-                    f"{float(account.cap):g}; ask for at most what is left. Nothing was read"
+                    f"{lineage}: asked ρ = {float(rho):.6g}, left {float(left.rho):.6g} of "
+                    f"{float(left.cap):g}{period}; ask for at most what is left. Nothing was read"
                 )
             of_part = {} if partition is None else {"partition": partition}
             full = {"run_key": run_key, "attempt": 1 + len(earlier), "rho": str(rho), **of_part, **body}

@@ -9,9 +9,13 @@ from typing import Any
 import pytest
 
 from flows.jobs import ingest_job, register_job, run_job
+from flows.nights import night_of, nightly_counter
+from flows.setting import setting
 from flows.shelf import Home
+from pipeline.counter.append import Appended, append_night
 from pipeline.ledger import clock
 from pipeline.ledger.ledger import Ledger, open_ledger
+from pipeline.privacy.noise import OsNoise
 from tests.flows.shop import RECIPE, lay_out, rows
 
 FIRST = date(2026, 1, 1)
@@ -65,6 +69,19 @@ class Shop:
         if log is not None:
             self.deliver(log)
         return run_job(self.recipe, self.home, **more)
+
+    def append(self, night: int, log: list[tuple] | None = None, recipe: str | None = None) -> Appended:
+        """The release of a night alone, without plan and report."""
+        self.on(night)
+        if log is not None:
+            self.deliver(log)
+        nightly = nightly_counter(setting(recipe or self.recipe, self.home))
+        return append_night(nightly, self.ledger, self.home.store, OsNoise(), night_of(None))
+
+    @property
+    def kept(self) -> Path:
+        """What the one counter keeps."""
+        return next((self.home.store / "shop" / "counters").iterdir())
 
     @property
     def ledger(self) -> Ledger:
