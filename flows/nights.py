@@ -7,7 +7,7 @@ from datetime import date
 from flows.setting import Setting, counts_privatizer
 from pipeline.card import CardError
 from pipeline.counter.nightly import NightlyCounter
-from pipeline.ledger import clock
+from pipeline.ledger import ledger
 from pipeline.privacy.continual import continual
 
 
@@ -27,7 +27,7 @@ def night_of(day: date | None) -> date:
     CardError
         If it is to come: the nights before it could then not be counted any more.
     """
-    today = clock.now().date()
+    today = ledger.now().date()
     if day is not None and day > today:
         raise CardError(f"{day} is to come; today is {today} (UTC)")
     return day or today

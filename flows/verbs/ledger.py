@@ -43,7 +43,7 @@ def _ledger(context: typer.Context, card: str | None) -> Ledger:
 @app.command("show")
 def show_ledger(context: typer.Context, card: CardOption = None, as_json: Json = False) -> None:
     """Cap, spending over time, entries and sign-offs of every lineage."""
-    from pipeline.ledger import clock
+    from pipeline.ledger.ledger import now
     from reports.ledger_chart import chart
 
     ledger = _ledger(context, card)
@@ -51,7 +51,7 @@ def show_ledger(context: typer.Context, card: CardOption = None, as_json: Json =
     lines: list[str] = []
     for d in datasets:
         lines.append(f"{d['name']}: spent ρ = {d['spent_rho']:.6g} of {d['cap_rho']:g} (δ = {d['delta']:g})")
-        lines += chart(d["spending"], d["cap_rho"], d["registered_at"], clock.now().isoformat(timespec="seconds"))
+        lines += chart(d["spending"], d["cap_rho"], d["registered_at"], now().isoformat(timespec="seconds"))
         lines += [_limited(d["schedule"], d["limit"])] if d["schedule"] else []
         lines += _events(d)
     show({"datasets": datasets}, as_json, lambda: lines or ["no lineage is registered"])

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ import sqlalchemy as sa
 from sqlalchemy.exc import DBAPIError
 
 from pipeline.card import Card
-from pipeline.ledger import clock, lease, tables
+from pipeline.ledger import lease, tables
 from pipeline.ledger.account import Account, Left, account_of, commit_of, intents_of, left_for, registration
 from pipeline.ledger.chain import GENESIS, AttemptLostError, BudgetError, Entry, canonical, chain_problem, entry_hash
 from pipeline.ledger.engine import open_engine, refusal
@@ -26,6 +27,11 @@ from pipeline.ledger.inspection import card_hash
 from pipeline.ledger.registration import change_of_registration, check_partition
 
 Price = Callable[[Sequence[Entry]], Fraction]
+
+
+def now() -> datetime:
+    """Clock of entries, of monthly and yearly limits and of nights: UTC."""
+    return datetime.now(UTC)
 
 
 class Ledger:
@@ -85,7 +91,7 @@ class Ledger:
     def left(self, lineage: str) -> Left:
         """What one more charge to everybody may cost now: the tightest of cap and schedule."""
         found = self.entries()
-        return left_for(found, account_of(found, lineage, self.where), None, clock.now())
+        return left_for(found, account_of(found, lineage, self.where), None, now())
 
     def amendments(self, lineage: str) -> list[Entry]:
         """Every change of a registered value, oldest first."""
@@ -150,7 +156,7 @@ class Ledger:
                     f"{lineage}: this release is being drawn elsewhere (entry {alive[0]} of {self.where}); "
                     "wait until it is committed or its lease ends. Nothing was read"
                 )
-            left = left_for(found, account, partition, clock.now())
+            left = left_for(found, account, partition, now())
             if rho > left.rho:
                 period = "" if left.limit == "lifetime" else f" this {left.limit} (budget.schedule)"
                 raise BudgetError(
@@ -262,7 +268,7 @@ class Ledger:
     ) -> Entry:
         # numbered after the entries that were checked: a writer in between makes the primary key conflict
         seq, previous = (found[-1].seq + 1, found[-1].hash) if found else (1, GENESIS)
-        at = clock.now().isoformat(timespec="seconds")
+        at = now().isoformat(timespec="seconds")
         text = canonical(dict(body))
         plain = json.loads(text)
         e = Entry(seq, lineage, kind, at, plain, previous, entry_hash(seq, lineage, kind, at, plain, previous))

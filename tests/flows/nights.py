@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
+import pipeline.ledger.ledger as book
 from flows.jobs import ingest_job, register_job, run_job
 from flows.nights import night_of, nightly_counter
 from flows.setting import setting
 from flows.shelf import Home
 from pipeline.counter.append import Appended, append_night
-from pipeline.ledger import clock
 from pipeline.ledger.ledger import Ledger, open_ledger
 from pipeline.privacy.noise import OsNoise
 from tests.flows.shop import RECIPE, lay_out, rows
@@ -55,7 +55,7 @@ class Shop:
     def on(self, night: int) -> None:
         """It is this night now."""
         at = datetime(FIRST.year, FIRST.month, FIRST.day, 3, tzinfo=UTC) + timedelta(days=night - 1)
-        self._patch.setattr(clock, "now", lambda: at)
+        self._patch.setattr(book, "now", lambda: at)
 
     def deliver(self, log: list[tuple]) -> None:
         """Ingest a log in place of the last."""

@@ -8,8 +8,8 @@ from fractions import Fraction
 import pytest
 from pydantic import ValidationError
 
+import pipeline.ledger.ledger as module
 from pipeline.card import CardError
-from pipeline.ledger import clock
 from pipeline.ledger.chain import BudgetError
 from pipeline.ledger.ledger import open_ledger
 
@@ -19,7 +19,7 @@ SCHEDULE = {"rho": 2.0, "schedule": {"rho_month": 0.5, "rho_year": 0.8}}
 @pytest.fixture
 def at(monkeypatch):
     def move(text):
-        monkeypatch.setattr(clock, "now", lambda: datetime.fromisoformat(text).replace(tzinfo=UTC))
+        monkeypatch.setattr(module, "now", lambda: datetime.fromisoformat(text).replace(tzinfo=UTC))
 
     move("2026-01-31T23:00:00")
     return move
