@@ -122,7 +122,8 @@ def test_a_counter_beyond_the_cap_is_refused_before_anything_is_read(tmp_path, m
 def test_rows_can_leave_the_store_and_the_counter_goes_on(tmp_path, monkeypatch):
     shop = Shop(tmp_path, monkeypatch)
     shop.night(1, customers(0, 200))
-    purge_job(str(shop.folder), shop.home, yes=True)
+    purged = purge_job(str(shop.folder), shop.home, yes=True)
+    assert "a nightly counter keeps its exact leaf tables" in purged["not_undone"][-1]
     assert shop.night(2, customers(0, 300))["counter"]["night"] == 2
     seen = [len(np.load(p)) for p in sorted((shop.home.store / "shop").glob("counters/*/seen-*"))]
     assert seen == [200, 100]
