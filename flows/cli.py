@@ -10,7 +10,21 @@ from typing import Annotated
 import typer
 
 from flows.screen import Context, fail
-from flows.verbs import demo, ingest, inspect, ledger, plan, policy, register, report, reproduce, run, simulate, store
+from flows.verbs import (
+    audit,
+    demo,
+    ingest,
+    inspect,
+    ledger,
+    plan,
+    policy,
+    register,
+    report,
+    reproduce,
+    run,
+    simulate,
+    store,
+)
 
 app = typer.Typer(
     name="reticent",
@@ -28,6 +42,7 @@ app.command("plan")(plan.plan)
 app.command("run")(run.run)
 app.command("simulate")(simulate.simulate)
 app.command("reproduce")(reproduce.reproduce)
+app.command("audit")(audit.audit)
 app.command("report")(report.report)
 app.add_typer(policy.app, name="policy")
 app.add_typer(ledger.app, name="ledger")

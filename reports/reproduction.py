@@ -66,7 +66,14 @@ def _opening(study: Study) -> dict[str, str]:
     held = [c["claim"] for c in study.claims if c["holds"]]
     answer = f"Of {len(study.claims)} claims checked by a stated rule, {number(len(held))} hold {study.judged}"
     answer += f": {'; '.join(held)}." if held else "."
-    return {"name": study.name, "title": study.title, "banner": BANNER, "answer": answer, "foot": study.foot}
+    return {
+        "kind": "reproduction",
+        "name": study.name,
+        "title": study.title,
+        "banner": BANNER,
+        "answer": answer,
+        "foot": study.foot,
+    }
 
 
 def _claims(study: Study) -> Section:

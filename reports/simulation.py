@@ -72,7 +72,14 @@ def _opening(p: Played) -> dict[str, str]:
         f"episodes, {m['runs']} runs. Clearly better than {_names(beaten)}; clearly worse than {_names(lost)}."
     )
     foot = "Clearly: the bands of one standard deviation do not touch. Regret is exact, by planning in the known world."
-    return {"name": p.name, "title": f"{m['agent']}, simulated", "banner": BANNER, "answer": answer, "foot": foot}
+    return {
+        "kind": "simulation",
+        "name": p.name,
+        "title": f"{m['agent']}, simulated",
+        "banner": BANNER,
+        "answer": answer,
+        "foot": foot,
+    }
 
 
 def _names(names: Sequence[str]) -> str:

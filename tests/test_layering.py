@@ -24,6 +24,7 @@ FLOORS = {
     "pipeline.logs": 4,
     "pipeline.agents": 4,
     "pipeline.evaluate": 4,
+    "pipeline.audits": 5,
     "pipeline.benches": 5,
     "pipeline.simulate": 5,
     "pipeline.curate": 5,

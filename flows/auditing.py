@@ -1,0 +1,100 @@
+"""``audit``: attack the mechanisms of a recipe with made-up neighbours; reads no rows, charges nothing."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+from flows.canaries import one_run
+from flows.folder import publish, write_json
+from flows.linear import request_of
+from flows.setting import Setting, counts_privatizer, noise_of, setting
+from flows.shelf import Home
+from pipeline.audits.attack import DRAWS, Attack, Verdict, attacked
+from pipeline.audits.counts import counts_attack
+from pipeline.audits.linear import linear_attack
+from pipeline.privacy.noise import NoiseSource
+from reports.audit import audit_html, audit_markdown, figure_of
+
+Progress = Callable[[int, int | None], None]
+
+
+def audit_job(
+    recipe: str,
+    home: Home,
+    *,
+    draws: int = DRAWS,
+    canaries: int = 0,
+    say: Callable[[str], None] = lambda _: None,
+    progress: Progress | None = None,
+) -> dict[str, Any]:
+    """Attack every mechanism of a recipe; the verdicts, and the folder of their page.
+
+    ``canaries`` made-up people go through the whole pipeline as well, in a place of their own.
+
+    Raises
+    ------
+    CardError
+        If the recipe is wrong, or adds no noise.
+    """
+    s = setting(recipe, home)
+    attacks, noise = attacks_of(s), noise_of(s)
+    found = [_timed(attack, noise, draws, say, progress) for attack in attacks]
+    verdicts = [v for v, _ in found]
+    name = s.recipe.recipe.name
+    worst = max(verdicts, key=lambda v: v.ratio)
+    result = {
+        "name": name,
+        "dataset": s.card.name,
+        **_plain(worst),
+        "violates": any(v.violates for v in verdicts),
+        "attacks": [_plain(v) | {"seconds": round(seconds, 2)} for v, seconds in found],
+    }
+    if canaries:
+        say(f"sending {canaries:,} made-up people through ingest and run")
+        whole = one_run(s, canaries)
+        result |= {"one_run": whole, "violates": bool(result["violates"]) or whole["violates"]}
+    return result | _published(name, verdicts, result, home.root / "audits")
+
+
+def attacks_of(s: Setting) -> list[Attack]:
+    """One attack for each mechanism that the recipe would release."""
+    if s.recipe.is_linear:
+        plan = request_of(s).plan
+        # every step is released alike; a plan of two has each kind of call, and is calibrated by the same code
+        return [linear_attack(replace(plan, domain=replace(plan.domain, horizon=min(plan.domain.horizon, 2))))]
+    return [counts_attack(s.card, counts_privatizer(s))]
+
+
+def _timed(
+    attack: Attack, noise: NoiseSource, draws: int, say: Callable[[str], None], progress: Progress | None
+) -> tuple[Verdict, float]:
+    say(f"attacking {attack.mechanism}: {draws:,} releases of each neighbour")
+    began = time.monotonic()
+    return attacked(attack, noise, draws, progress=progress), time.monotonic() - began
+
+
+def _plain(v: Verdict) -> dict[str, Any]:
+    return asdict(v) | {"violates": v.violates, "ratio": v.ratio}
+
+
+def _published(name: str, verdicts: Sequence[Verdict], result: dict[str, Any], root: Path) -> dict[str, Any]:
+    """Write the folder beside, then rename: it is there whole or not at all."""
+    partial, final = root / f".{name}.partial", root / name
+    shutil.rmtree(partial, ignore_errors=True)
+    partial.mkdir(parents=True)
+    plain = [_plain(v) for v in verdicts]
+    texts = {
+        "page.html": audit_html(name, plain),
+        "page.md": audit_markdown(name, plain),
+        "figure.svg": figure_of(plain).svg,
+    }
+    for file, text in texts.items():
+        (partial / file).write_text(text, encoding="utf-8")
+    write_json(partial / "audit.json", {"schema_version": 1, **result})
+    publish(partial, final)
+    return {"folder": str(final), "files": [str(final / f) for f in sorted([*texts, "audit.json"])]}

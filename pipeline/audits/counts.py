@@ -1,0 +1,112 @@
+"""Attack on released count tables: two made-up people, through the code that counts and the code that adds noise."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline.audits.attack import Array, Attack, Side
+from pipeline.audits.pooled import Silence
+from pipeline.card import Card, CardError
+from pipeline.logs.made_up import Person, counted
+from pipeline.privacy.noise import NoiseSource
+from pipeline.privacy.release import Mechanism, total_epsilon, total_rho
+from pipeline.statistics.counts import Counts
+from pipeline.statistics.privatizers import CentralCounts
+
+Integers = NDArray[np.int64]
+Tables = Mapping[str, Integers]
+
+
+def counts_attack(card: Card, shipped: CentralCounts, drawn: CentralCounts | None = None) -> Attack:
+    """The worst of a family of pairs against ``shipped``; ``drawn`` is what really draws, where a test breaks it.
+
+    The people of the family stay in one kind of row, or spread over as many cells as a cell cap makes them.
+
+    Raises
+    ------
+    CardError
+        If a table has no noise: there is nothing to claim.
+    """
+    rho = total_rho(shipped.mechanisms)
+    if rho is None:
+        raise CardError(f"{card.name}: no noise, no claim to attack")
+    made_up = card.model_copy(update={"kind": "synthetic"})
+    people = [counted(made_up, person) for person in family(made_up)]
+    pair = max(itertools.combinations(people, 2), key=lambda p: apart(p[0], p[1], shipped.mechanisms))
+    path = _Path(made_up, pair, (drawn or shipped).mechanisms)
+    pure = total_epsilon(shipped.mechanisms)
+    name = " and ".join(dict.fromkeys(m.name for m in shipped.mechanisms))
+    return Attack(
+        mechanism=f"counts, {name}, {', '.join(m.table for m in shipped.mechanisms)}",
+        trust="central",
+        path=path,
+        means=([t[0] for t in path(0, Silence(), 1)], [t[0] for t in path(1, Silence(), 1)]),
+        variances=[np.full(n, m.standard_deviation**2) for n, m in zip(path.sizes, shipped.mechanisms, strict=True)],
+        claimed_rho=rho,
+        claimed_epsilon=pure,
+        scale=None if pure is None else tuple(float(m.scale or 0) for m in shipped.mechanisms),
+    )
+
+
+def family(card: Card) -> Iterator[Person]:
+    """People of extreme rows: for each of a few cells, reward end and successor, every step of every episode there.
+
+    Where a cell takes no more of one person than its cap, or the episode would leave it, the person walks on through
+    disjoint cells.
+    """
+    d = card.domain
+    live, actions, ends = len(d.live_states), len(d.action_labels), len(d.state_labels)
+    m, H = card.unit.episodes_per_user, d.horizon  # noqa: N806
+    cells = list(itertools.islice(itertools.product(range(live), range(actions)), live * actions))
+    stay = H * m if d.cell_cap is None else d.cell_cap
+    walk = cells if d.dynamics == "stationary" and d.cell_cap is not None else None
+    for start, reward, successor in itertools.product(
+        {0, len(cells) // 2}, card.reward.range, {0, min(1, ends - 1), ends - 1}
+    ):
+        steps = range(H * m)
+        place = [cells[(start + (i // stay if walk else 0)) % len(cells)] for i in steps]
+        rows = [(s, a, reward, successor) for s, a in place]
+        yield [rows[e * H : (e + 1) * H] for e in range(m)]
+
+
+def apart(one: Tables, other: Tables, mechanisms: Sequence[Mechanism]) -> Fraction | float:
+    """How much the release tells the two people apart: the loss of this pair."""
+    moves = ((m, np.abs(one[m.table] - other[m.table])) for m in mechanisms)
+    return sum(
+        float((move**2).sum()) / (2 * m.variance) if m.variance else float(move.sum()) / float(m.scale or 1)
+        for m, move in moves
+    )
+
+
+@dataclass(frozen=True)
+class _Path:
+    """The privatizer's own draw, on the entries in which the two people differ, many copies at once."""
+
+    card: Card
+    pair: tuple[Tables, Tables]
+    mechanisms: tuple[Mechanism, ...]
+
+    @property
+    def sizes(self) -> list[int]:
+        """Entries of each table that differ."""
+        return [int(where.sum()) for where in self._where()]
+
+    def _where(self) -> list[NDArray[np.bool_]]:
+        return [self.pair[0][m.table] != self.pair[1][m.table] for m in self.mechanisms]
+
+    def __call__(self, side: Side, noise: NoiseSource, copies: int) -> list[Array]:
+        tables, mechanisms = dict[str, Integers](), list[Mechanism]()
+        for m, where in zip(self.mechanisms, self._where(), strict=True):
+            entries = self.pair[side][m.table][where]
+            tables[m.table] = np.broadcast_to(entries, (copies, len(entries))).astype(np.int64)
+            share = m.delta_slack * copies * len(entries) / m.cells
+            mechanisms.append(replace(m, shape=(copies, len(entries)), delta_slack=share))
+        counts = Counts(self.card.name, "synthetic", self.card.domain.dynamics, tables)
+        release = CentralCounts(self.card, tuple(mechanisms)).draw(counts, noise)
+        return [release.tables[m.table].astype(np.float64) for m in mechanisms]

@@ -1,0 +1,207 @@
+"""Attack on linear releases: DP-VAPVI's desk in every variant, and the one-shot release.
+
+The planner on the other side of the desk is an adversary: its V is the lowest allowed at one successor and overdrawn at
+the others, so that clipping inside the desk matters.  A step's answers depend on that step's row alone, so the worst
+two people are found step by step.
+"""
+
+# ruff: noqa: N806  (the letters of the paper)
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from pipeline.audits.attack import Array, Attack, Side
+from pipeline.audits.pooled import Pooled, Silence
+from pipeline.card import CardError
+from pipeline.mdp.features import FeatureMap
+from pipeline.privacy.noise import NoiseSource
+from pipeline.privacy.release import Release
+from pipeline.statistics.desk import RegressionDesk
+from pipeline.statistics.linear_calibration import true_rho
+from pipeline.statistics.linear_plan import LinearPlan
+from pipeline.statistics.one_shot import release_one_shot
+from pipeline.statistics.regression import Window
+from pipeline.statistics.rows import Batch, CountRows, Rows, StreamRows
+from pipeline.statistics.rows import Side as Half
+
+# feature vectors tried: the longest, and those most opposed to them
+_FEATURES = 24
+_OVERDRAWN = 3.0
+
+
+@dataclass(frozen=True)
+class Row:
+    """State, action, reward and successor; END comes after the last state."""
+
+    state: int
+    action: int
+    reward: float
+    successor: int
+
+
+# one row a step, or none: the person is absent then
+Person = tuple[Row | None, ...]
+Drawn = Callable[[LinearPlan, Person, NoiseSource], Release]
+
+
+def linear_attack(plan: LinearPlan, drawn: Drawn | None = None) -> Attack:
+    """The worst pair of people against a plan; ``drawn`` replaces the shipped path where a test breaks it.
+
+    Raises
+    ------
+    CardError
+        If the plan has no budget, or its features are not a finite map.
+    """
+    claimed = true_rho(plan)
+    if claimed is None or not isinstance(plan.features, FeatureMap):
+        raise CardError(f"{plan.domain.name}: no noise, or no declared features: nothing to attack")
+    release = drawn or (one_shot_of if plan.ask.variant == "one_shot" else desk_of)
+    honest = one_shot_of if plan.ask.variant == "one_shot" else desk_of
+    rows = [None, *_rows(plan, plan.features)]
+    H = plan.domain.horizon
+    scales = _variances(honest(plan, (None,) * H, Silence()))
+    answers = [honest(plan, (row,) * H, Silence()) for row in rows]
+    worst = [_furthest([_of_step(a, scales, h) for a in answers]) for h in range(H)]
+    pair = tuple(rows[i] for i, _ in worst), tuple(rows[j] for _, j in worst)
+    path = _Path(plan, pair, release)
+    words = f"{plan.ask.variant} targets, {plan.ask.calibration} calibration" + (", halves" if plan.ask.split else "")
+    return Attack(
+        mechanism=f"linear, discrete gaussian, {words}",
+        trust="central",
+        path=path,
+        means=([t[0] for t in path(0, Silence(), 1)], [t[0] for t in path(1, Silence(), 1)]),
+        variances=scales,
+        claimed_rho=claimed,
+    )
+
+
+@dataclass(frozen=True)
+class _Path:
+    """One whole release a copy: a desk answers once, so nothing can be tiled."""
+
+    plan: LinearPlan
+    pair: tuple[Person, Person]
+    release: Drawn
+
+    def __call__(self, side: Side, noise: NoiseSource, copies: int) -> list[Array]:
+        source = noise if isinstance(noise, Silence | Pooled) else Pooled(noise)
+        return _tables([self.release(self.plan, self.pair[side], source) for _ in range(copies)])
+
+
+def desk_of(plan: LinearPlan, person: Person, noise: NoiseSource) -> Release:
+    """All answers of a desk whose rows are one person's."""
+    desk = RegressionDesk(plan, rows_of(plan, person), noise)
+    ask_all(desk)
+    return desk.release()
+
+
+def one_shot_of(plan: LinearPlan, person: Person, noise: NoiseSource) -> Release:
+    """The one-shot release of one person's rows."""
+    found = release_one_shot(plan, counts_of(plan, person), noise).release
+    assert found is not None
+    return found
+
+
+def ask_all(desk: RegressionDesk) -> None:
+    """Every call the plan allows, from the last step to the first, by a planner that wants to tell people apart."""
+    plan = desk.plan
+    low, high = plan.domain.value_range(1)
+    for h in reversed(range(plan.domain.horizon)):
+        least, most = plan.domain.value_range(h + 1)
+        window = Window(least, most) if h < plan.domain.horizon - 1 else Window(0.0, 0.0)
+        if plan.ask.variance and h < plan.domain.horizon - 1:
+            desk.variance(h, lambda f: _value(f, low, high), window)
+        desk.regression(h, lambda f: _value(f, low, high), window)
+
+
+def _value(features: Array, low: float, high: float) -> Array:
+    """Lowest where a state's first features are all 0 or below, overdrawn elsewhere."""
+    return np.where(features.sum((-1, -2)) > 0, high + _OVERDRAWN, low - _OVERDRAWN)
+
+
+def rows_of(plan: LinearPlan, person: Person) -> Rows:
+    """One person, in both halves where nothing is split, else in the first."""
+    assert isinstance(plan.features, FeatureMap)
+    f = plan.features.integers.astype(np.float64)
+    padded = np.concatenate([f, np.zeros((1, *f.shape[1:]))])
+
+    def batches(h: int, side: Half) -> Iterator[Batch]:
+        row = person[h]
+        if row is not None and (side != "D'" or not plan.ask.split):
+            reward, ended = np.array([row.reward]), np.array([row.successor == len(f)])
+            yield Batch(f[row.state, row.action][None], reward, padded[row.successor][None], ended)
+
+    return StreamRows(batches, plan.features.dimension, "synthetic")
+
+
+def counts_of(plan: LinearPlan, person: Person) -> CountRows:
+    """The same person as counts."""
+    assert isinstance(plan.features, FeatureMap)
+    S, A, _ = plan.features.integers.shape
+    visits = np.zeros((plan.domain.horizon, S, A, S + plan.domain.can_end), dtype=np.int64)
+    rewards = np.full((plan.domain.horizon, S, A), plan.domain.bounds[0])
+    for h, row in enumerate(person):
+        if row is not None:
+            visits[h, row.state, row.action, row.successor] = 1
+            rewards[h, row.state, row.action] = row.reward
+    return CountRows(plan.features, {"both": visits}, rewards)
+
+
+def _rows(plan: LinearPlan, features: FeatureMap) -> list[Row]:
+    """Rows of extreme features, rewards and successors."""
+    S, A, d = features.integers.shape
+    f = features.integers.reshape(-1, d)
+    order = np.argsort(-(f * f).sum(1), kind="stable")
+    _, first = np.unique(f[order], axis=0, return_index=True)
+    longest = order[np.sort(first)][: _FEATURES // 2]
+    inner = f @ f[longest].T
+    most = {*longest.tolist(), *inner.argmin(0).tolist(), *np.abs(inner).argmin(0).tolist()}
+    ends = {0, S - 1, S} if plan.domain.can_end else {0, S - 1}
+    cells = sorted(most)
+    return [
+        Row(cell // A, cell % A, reward, s2) for cell, reward, s2 in itertools.product(cells, plan.domain.bounds, ends)
+    ]
+
+
+def _tables(releases: list[Release]) -> list[Array]:
+    names = [m.table for m in releases[0].mechanisms]
+    return [np.stack([r.tables[name] for r in releases]).astype(np.float64) for name in names]
+
+
+def _variances(release: Release) -> list[Array]:
+    """Of every entry: a Gram matrix is symmetric, so half of its entries say nothing new and are not read."""
+    found: list[Array] = []
+    for m in release.mechanisms:
+        v = np.full(m.shape, float(m.variance or math.inf))
+        if m.table.startswith("gram"):
+            d = m.shape[-1]
+            v = np.broadcast_to(np.where(np.eye(d, dtype=bool), v, v / 2), m.shape).copy()
+            v[..., *np.tril_indices(d, -1)] = math.inf
+        found.append(v)
+    return found
+
+
+def _of_step(release: Release, variances: list[Array], h: int) -> Array:
+    """What a release says of one step, in units of its noise."""
+    found: list[Array] = []
+    for m, v in zip(release.mechanisms, variances, strict=True):
+        each = release.tables[m.table] / np.sqrt(v)
+        if m.table in ("gram", "target"):
+            found.append(each[h].ravel())
+        elif m.table.endswith(f"_{h}"):
+            found.append(each.ravel())
+    return np.concatenate(found)
+
+
+def _furthest(points: list[Array]) -> tuple[int, int]:
+    at = np.array(points)
+    squares = (at**2).sum(1)
+    apart = squares[:, None] + squares - 2 * at @ at.T
+    one, other = np.unravel_index(int(apart.argmax()), apart.shape)
+    return int(one), int(other)

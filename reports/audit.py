@@ -1,0 +1,127 @@
+"""The page of an audit: what attacks on a mechanism prove, beside what it claims."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from reports.figures import Figure
+from reports.format import number
+from reports.page import Part, Section, table
+from reports.policy_report import templates
+from reports.svg import INK, inline
+
+Verdicts = Sequence[Mapping[str, Any]]
+BANNER = "an attack with made-up neighbours: no row was read, nothing was charged."
+_COLOURS = ("#4477aa", "#ee6677", "#228833", "#aa3377")
+_SIZE = 320
+
+
+def audit_html(name: str, verdicts: Verdicts) -> str:
+    """The page as one file that loads nothing."""
+    return templates().get_template("study.html.j2").render(opening=_opening(name, verdicts), parts=_parts(verdicts))
+
+
+def audit_markdown(name: str, verdicts: Verdicts) -> str:
+    """The same words and tables as Markdown."""
+    return templates().get_template("study.md.j2").render(opening=_opening(name, verdicts), parts=_parts(verdicts))
+
+
+def summary(name: str, verdicts: Verdicts) -> str:
+    """What was proved, in one sentence."""
+    if bad := [v for v in verdicts if v["violates"]]:
+        what = "; ".join(f"{v['mechanism']}: claims {_claim(v)}, loses at least {_bound(v)}" for v in bad)
+        return f"{name} is NOT as private as it says. {what}, with confidence {verdicts[0]['confidence']:.4f}."
+    shares = ", ".join(f"{v['ratio']:.0%}" for v in verdicts)
+    return f"No attack found {name} to lose more than it claims; the best proved {shares} of the claim to be there."
+
+
+def figure_of(verdicts: Verdicts) -> Figure:
+    """Trade-off curves: how often an attacker is right, against how often wrong, beside the claimed limit."""
+    import altair as alt
+    from scipy import stats
+
+    points: list[dict[str, Any]] = []
+    for i, v in enumerate(verdicts):
+        colour = _COLOURS[i % len(_COLOURS)]
+        mu = math.sqrt(2 * v["claimed_rho"])
+        grid = [j / 100 for j in range(1, 100)]
+        for x in grid:
+            y = float(stats.norm.cdf(stats.norm.ppf(x) + mu))
+            if v["claimed_epsilon"] is not None:
+                e = math.exp(v["claimed_epsilon"])
+                y = min(e * x, 1 - (1 - x) / e)
+            points.append(
+                {"who": f"{v['mechanism']}: limit claimed", "x": x, "y": y, "colour": colour, "dash": "limit"}
+            )
+        points += [{"who": v["mechanism"], "x": x, "y": y, "colour": colour, "dash": "measured"} for x, y in v["curve"]]
+    axes = [alt.Axis(title=t, gridOpacity=0.15, gridColor=INK, format="~g") for t in ("wrongly accused", "found")]
+    scale = alt.Scale(domain=[0, 1], nice=False)
+    base = alt.Chart(alt.Data(values=points)).encode(
+        x=alt.X("x:Q", scale=scale, axis=axes[0]),
+        y=alt.Y("y:Q", scale=scale, axis=axes[1]),
+        detail="who:N",
+        stroke=alt.Stroke("colour:N", scale=None),
+        strokeDash=alt.StrokeDash(
+            "dash:N", scale=alt.Scale(domain=["measured", "limit"], range=[[1, 0], [5, 4]]), legend=None
+        ),
+    )
+    chart = alt.layer(base.mark_line(strokeWidth=2)).properties(width=_SIZE, height=_SIZE)
+    text = "Share of times an attacker finds the person, against the share of false alarms. " + " ".join(
+        f"{v['mechanism']}: {number(v['true_positives'], 3)} against {number(v['false_positives'], 3)} "
+        "at the threshold fixed in advance."
+        for v in verdicts
+    )
+    note = "Solid: measured. Dashed: the most that the claim allows; one clearly above it breaks the claim."
+    return Figure(inline(chart, "trade-off", "Trade-off of the attacks", text, 60), text, note)
+
+
+def _opening(name: str, verdicts: Verdicts) -> dict[str, str]:
+    foot = (
+        "Lower bounds by Clopper and Pearson on both error rates, at a threshold fixed in advance; a bound below the "
+        "claim is no proof of the claim, which rests on the enumerated sensitivities."
+    )
+    title = f"Audit of {name}"
+    answer = summary(name, verdicts)
+    return {"kind": "audit", "name": name, "title": title, "banner": BANNER, "answer": answer, "foot": foot}
+
+
+def _claim(v: Mapping[str, Any]) -> str:
+    if v["claimed_epsilon"] is not None:
+        return f"ε = {number(v['claimed_epsilon'], toward='up')}"
+    return f"ρ = {number(v['claimed_rho'], toward='up')}"
+
+
+def _bound(v: Mapping[str, Any]) -> str:
+    if v["lower_bound_epsilon"] is not None:
+        return f"ε = {number(v['lower_bound_epsilon'], toward='down')}"
+    return f"ρ = {number(v['lower_bound_rho'], toward='down')}"
+
+
+def _parts(verdicts: Verdicts) -> list[Part]:
+    rows = [
+        (
+            str(v["mechanism"]),
+            str(v["trust"]),
+            _claim(v),
+            _bound(v),
+            f"{v['ratio']:.0%}",
+            f"{v['draws']:,}",
+            "yes" if v["violates"] else "no",
+        )
+        for v in verdicts
+    ]
+    head = "Mechanism | Trust | Claim | Proved at least | Share | Draws a side | Violates"
+    words = (f"Each bound holds with confidence {verdicts[0]['confidence']:.4f}.",)
+    found = table(head, rows, numeric="Share | Draws a side")
+    figure = figure_of(verdicts)
+    return [
+        Part(
+            "What was proved",
+            (
+                Section("verdicts", "Claim and proof", words, tables=(found,)),
+                Section("figure", "Trade-off", (figure.note,), figure),
+            ),
+        )
+    ]
