@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from flows.auditing import audit_job
 from flows.cli import app
 from flows.jobs import run_job
 from flows.planning import plan_job
@@ -151,3 +152,9 @@ def test_agents_and_budgets_without_a_counter_are_refused(tmp_path, monkeypatch,
     (shop.folder / "x.toml").write_text(text)
     with pytest.raises(CardError, match=r"\[nightly\]"):
         plan_job(str(shop.folder / "x.toml"), shop.home)
+
+
+def test_an_audit_says_that_a_counter_is_no_single_release(tmp_path, monkeypatch):
+    shop = Shop(tmp_path, monkeypatch)
+    with pytest.raises(CardError, match="Audit the recipe without"):
+        audit_job(shop.recipe, shop.home)
