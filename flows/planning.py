@@ -43,7 +43,9 @@ def plan_job(recipe: str, home: Home) -> dict[str, Any]:
         cost, told = nightly_plan(s, ledger)
         counter, replays = {"counter": told}, told["replays"]
     spent, left = spent_budget(p.mechanisms, s.card.budget.delta), ledger.left(s.card.name)
-    allowed = cost <= left.rho
+    fits = cost <= left.rho
+    # before the first date of a counter and after its last there is nothing to run
+    allowed = fits and (not counter or replays or counter["counter"]["night"] is not None)
     return {
         "dataset": s.card.name,
         "recipe": s.recipe.recipe.name,
@@ -62,7 +64,7 @@ def plan_job(recipe: str, home: Home) -> dict[str, Any]:
         "allowed": allowed,
         "limit": left.told(),
         **counter,
-        "fits": None if allowed else _what_fits(s.card, s.recipe.ask(), left.rho),
+        "fits": None if fits else _what_fits(s.card, s.recipe.ask(), left.rho),
         "visits_per_cell_if_even": even_visits(s.card, s.card.unit.users_public),
         "noise_per_cell": {m.table: m.standard_deviation for m in p.mechanisms},
         "what_if": [] if rho is None else _what_if(s.card, s.recipe.ask()),

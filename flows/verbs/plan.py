@@ -52,7 +52,8 @@ def plan(context: typer.Context, recipe: str, as_json: Json = False) -> None:
             f"lineage's ε at δ = {r['delta_of_lineage']:g}: {up(r['epsilon_before'])} → {up(r['epsilon_after'])}"
         )
     if not r["allowed"]:
-        lines.append(_still_fits(r["fits"]))
+        over = "counter" in r and r["counter"]["night"] is None
+        lines.append("today is no night of this counter: see 'first' and 'nights'" if over else _still_fits(r["fits"]))
     show(r, as_json, lambda: lines + _grid(r))
 
 

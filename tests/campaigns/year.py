@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import sys
 import tempfile
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -83,7 +84,8 @@ def tables(kept: dict[str, Any]) -> list[str]:
     lines += ["", "| counter | outcomes | INTENTs | ledger total | broken | seconds |", "|---|---|---|---|---|---|"]
     for y in kept.get("years", []):
         outcomes = ", ".join(f"{n} {what}" for what, n in y["outcomes"].items())
-        cells = (y["counter"], outcomes, y["intents"], y["ledger_total"], len(y["broken"]), y["seconds"])
+        total = f"{float(Fraction(y['ledger_total'])):.9f}"
+        cells = (y["counter"], outcomes, y["intents"], total, len(y["broken"]), y["seconds"])
         lines.append("| " + " | ".join(map(str, cells)) + " |")
     for v in kept.get("values", []):
         lines += ["", f"{v['people_a_night']} people a night, rho = {v['rho']:g} for the year, {v['seeds']} seeds"]

@@ -44,6 +44,10 @@ def test_plan_tells_the_counters_cost_and_what_is_left_of_its_nights(tmp_path, m
     shown = verb(shop, "plan", shop.recipe)
     assert shown.exit_code == 0, shown.output
     assert "today is night 4, 4 left after it; a run charges ρ = 0" in shown.output
+    shop.on(9)
+    over = plan_job(shop.recipe, shop.home)
+    assert not over["allowed"] and (over["counter"]["night"], over["counter"]["left"]) == (None, 0)
+    assert "today is no night of this counter" in verb(shop, "plan", shop.recipe).output
     assert "counter (tree, 8 nights from 2026-01-01 to 2026-01-08): paid once for all of them, 1 drawn" in shown.output
 
 
