@@ -18,7 +18,6 @@ NIGHTS = (1, 3)
 def year(root, monkeypatch, records, draw):
     """Two nights, the second after an empty one; what was published, said, and the noisy rows of each."""
     shop, said, rows = Shop(root, monkeypatch, nights=4), [], []
-    real = Lanes.draw
 
     def noted(self, size):
         found = draw(self, size, len(rows))
@@ -26,7 +25,7 @@ def year(root, monkeypatch, records, draw):
         return found
 
     with monkeypatch.context() as hooked:
-        hooked.setattr(Lanes, "draw", noted if draw is not None else real)
+        hooked.setattr(Lanes, "draw", noted)
         for night, record in zip(NIGHTS, records, strict=True):
             shop.night(night, [*customers(100 * night, 60), *record], say=said.append)
     runs = shop.home.runs
@@ -37,27 +36,30 @@ def year(root, monkeypatch, records, draw):
     return shop, pages, told, ledger
 
 
-@pytest.mark.parametrize("record", ["all steps", "labels outside the domain", "a dropped episode"])
+def exact_rows(root, monkeypatch, records):
+    """The rows of both nights before noise."""
+    shop = Shop(root, monkeypatch, nights=4)
+    with monkeypatch.context() as hooked:
+        hooked.setattr(Lanes, "draw", lambda self, n: np.zeros((n, self.length), dtype=np.int64))
+        for night, record in zip(NIGHTS, records, strict=True):
+            shop.append(night, [*customers(100 * night, 60), *record])
+    return [np.load(p) for p in sorted(shop.kept.glob("rows-*"))]
+
+
+@pytest.mark.parametrize("record", ["all steps", "labels outside the domain"])
 def test_every_published_byte_of_two_nights_is_the_same_for_neighbours(tmp_path, monkeypatch, record):
     """The person is there on night 1 only, or on night 3 only: her record moves to another leaf as well."""
-    before = np.random.default_rng(0)
-    noise = [before.integers(-40, 40, (3, 200)) for _ in NIGHTS]
+    rng = np.random.default_rng(0)
+    noise = [rng.integers(-40, 40, (3, 200)) for _ in NIGHTS]
+    years = {"a": (RECORDS[record], []), "b": ([], RECORDS["one step"])}
     # the exact rows of both years, so that the noise of the second can make them agree
-    exact: dict[str, list[np.ndarray]] = {}
-    for name, records in (("a", (RECORDS[record], [])), ("b", ([], RECORDS["one step"]))):
-        shop, *_ = year(
-            tmp_path / f"exact-{name}",
-            monkeypatch,
-            records,
-            lambda self, n, _: np.zeros((n, self.length), dtype=np.int64),
-        )
-        exact[name] = [np.load(p) for p in sorted(shop.kept.glob("rows-*"))]
+    exact = {name: exact_rows(tmp_path / f"exact-{name}", monkeypatch, r) for name, r in years.items()}
 
     def drawn(name):
         return lambda self, n, i: noise[i][:n, : self.length] + exact["a"][i] - exact[name][i]
 
-    a = year(tmp_path / "a", monkeypatch, (RECORDS[record], []), drawn("a"))
-    b = year(tmp_path / "b", monkeypatch, ([], RECORDS["one step"]), drawn("b"))
+    a = year(tmp_path / "a", monkeypatch, years["a"], drawn("a"))
+    b = year(tmp_path / "b", monkeypatch, years["b"], drawn("b"))
     assert a[1].keys() == b[1].keys() and len(a[1]) == 18
     assert not [name for name in a[1] if a[1][name] != b[1][name]]
     assert a[2:] == b[2:]
