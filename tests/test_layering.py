@@ -31,6 +31,7 @@ FLOORS = {
     "pipeline.offline": 5,
     "pipeline.linear": 6,
     "pipeline.lq": 6,
+    "pipeline.counter": 6,
     "pipeline.linear_runs": 5,
     "pipeline.online": 4,
     "pipeline.online_batches": 4,

@@ -72,10 +72,13 @@ def _sentence(card: AnyCard, release: Release, cost: Mapping[str, Any]) -> str:
         return "No privacy: the non-private baseline on exact counts of simulated data; nothing is promised to anyone."
     who = f"one person, meaning {unit_sentence(card)}"
     slip = "" if cost["pure"] else f", up to a probability of δ = {cost['delta']:g}"
+    how = "a trusted curator adds the noise once"
+    if release.counter is not None:
+        how = f"for all {release.counter['nights']} nights together; a trusted curator keeps the counter"
     promise = (
         f"Replacing {who}, by any other changes the probability of anything on this page by at most "
         f"a factor e^ε with ε = {_up(cost['epsilon'])}{slip} (ρ = {_up(cost['rho'])} zCDP; "
-        "a trusted curator adds the noise once)."
+        f"{how})."
     )
     if release.noise != "os":
         return "Simulation, not private: the noise was seeded. With operating-system noise it would say: " + promise
@@ -90,7 +93,7 @@ def _up(loss: float) -> str:
         return f"{+Decimal(repr(loss)):f}"
 
 
-def assumptions(card: AnyCard, looks: Sequence[Entry]) -> list[str]:
+def assumptions(card: AnyCard, looks: Sequence[Entry], *, nightly: bool = False) -> list[str]:
     """What the guarantee rests on besides the mathematics; ``looks``: the lineage's INSPECT entries."""
     u = card.unit
     declared = "states, actions, horizon, reward range"
@@ -107,11 +110,39 @@ def assumptions(card: AnyCard, looks: Sequence[Entry]) -> list[str]:
             "every row was shortened to its declared balls before it was summed: the loss rests on this cut alone, "
             "whatever the plant does"
         )
-    if u.recurs == "never":
+    if nightly:
+        found += _of_nights(card)
+    elif u.recurs == "never":
         found.append("nobody returns in a later batch; whoever does is charged again, and the ledger adds it up")
     return found + inspection_sentences(card, looks)
 
 
+def _of_nights(card: AnyCard) -> list[str]:
+    m = card.unit.episodes_per_user
+    counted = (
+        "a person counts on the first night that brings rows of theirs; what comes later, corrections included, is "
+        "dropped by a keyed hash on the operator's side"
+        if card.unit.recurs == "never"
+        else f"a person counts with at most {m} episodes over all nights, each as it was first delivered, by keyed "
+        "hashes on the operator's side"
+    )
+    return [counted, "on which nights a new log arrived is public"]
+
+
+def counter_facts(release: Release) -> dict[str, Any]:
+    """Which counter, which night of it, and how noisy tonight's sums are; ``release.counter`` is not None."""
+    told = dict(release.counter or {})
+    return told | {
+        "standard_deviation": {m.table: m.standard_deviation for m in release.mechanisms},
+        # variance beside one release of tonight's sum at the same budget
+        "times_one_release": told["cost"] * told["error"],
+    }
+
+
+COUNTER_COMPOSITION = (
+    "zCDP: the counter was charged once, for every row that all its nights release; rhos of tables add, and a row that "
+    "a died attempt may have drawn was charged again when it was drawn again"
+)
 JOINT_COMPOSITION = (
     "zCDP: steps add; the tables of one step come from one row a person and are bounded jointly, by the supremum over "
     "two people's rows, so together they cost no more than the sum of what is listed for each"
@@ -197,6 +228,7 @@ def certificate(
     """
     rho = release.rho
     joint = {} if release.joint is None else {"joint": describe_joint(release)}
+    counter = {} if release.counter is None else {"counter": counter_facts(release)}
     return {
         "schema_version": 1,
         "dataset": card.name,
@@ -204,10 +236,11 @@ def certificate(
         "rho_exact": None if rho is None else str(rho),
         "mechanisms": [dict(m) for m in mechanisms],
         **joint,
-        "composition": _composition(joint.get("joint")),
+        **counter,
+        "composition": COUNTER_COMPOSITION if counter else _composition(joint.get("joint")),
         "implementation": implementation(release),
         "data": stewardship(card),
-        "assumptions": assumptions(card, looks),
+        "assumptions": assumptions(card, looks, nightly=bool(counter)),
         "not_covered": list(NOT_COVERED),
         "registry": registry_entry(card, release, promise),
         "ledger": None
