@@ -1,10 +1,10 @@
-"""Kill -9 in the middle of a night.  ``python -P -m tests.campaigns.night_crashes`` rewrites its committed result.
+"""Kill -9 at every step of a night.  ``python -P -m tests.campaigns.night_crashes`` rewrites its committed result.
 
 Night 3 of a counter of real people is killed just before and just after everything that leaves a trace: INTENT, the
 draw, each file, the rename, COMMIT.  After each kill the night is tried again, and the next one follows.  What was
 charged must cover what the sampler itself wrote down before it drew; no row that was committed may change; and every
-sum must be read off the committed rows.  40 steps of each counter, spread evenly over all; ``--sample N``: N of them,
-and nothing is rewritten; ``--sample 0``: every step.
+sum must be read off the committed rows.  ``--sample N``: N steps of each counter, spread
+evenly over all, and nothing is rewritten.
 """
 
 from __future__ import annotations
@@ -146,14 +146,14 @@ class World:
         return found
 
 
-def kills(kind: str, most: int) -> tuple[int, list[dict[str, Any]]]:
-    """Kill night 3 at ``most`` of its steps (0: at all); returns how many steps there are, and what was found."""
+def kills(kind: str, sample: int | None) -> tuple[int, list[dict[str, Any]]]:
+    """Kill night 3 at every step, or at ``sample`` of them; returns how many there are, and what was found."""
     rows: list[dict[str, Any]] = []
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
         world = World(Path(folder), patch, kind)
         assert world.night() == 0
         count = len(world.steps())
-        most = min(most or count, count)
+        most = min(sample or count, count)
         for at in (1 + i * count // most for i in range(most)):
             world.restore()
             code = world.night(at)
@@ -171,7 +171,7 @@ def kills(kind: str, most: int) -> tuple[int, list[dict[str, Any]]]:
 
 def main(sample: int | None) -> int:
     """Run the campaign, print and keep its result; 1 where a promise was broken."""
-    found = {kind: kills(kind, 40 if sample is None else sample) for kind in ("tree", "toeplitz")}
+    found = {kind: kills(kind, sample) for kind in ("tree", "toeplitz")}
     rows = [row for _, some in found.values() for row in some]
     told = {
         "kills": len(rows),

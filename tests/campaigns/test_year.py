@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from fractions import Fraction
 
 import pytest
 
 import pipeline.counter.append
 from pipeline.logs.newcomers import count_newcomers
+from tests.campaigns import night_crashes
 from tests.campaigns.year import RESULTS
 from tests.campaigns.year_nights import Year
 from tests.campaigns.year_values import METHODS, Study
@@ -40,6 +43,19 @@ def test_the_committed_year_is_whole_and_broke_no_promise():
     worst = {(v["counter"], v["nights"]): v["largest"] for v in kept["variances"]}
     assert worst["tree", 365] < 43.5 and worst["toeplitz", 365] < 9
     assert [v["people_a_night"] for v in kept["values"]] == [30, 300]
+
+
+def test_the_committed_kills_broke_no_promise_and_paid_for_every_second_draw():
+    kept = json.loads(night_crashes.RESULTS.read_text())
+    assert kept["kills"] == len(kept["rows"]) == sum(kept["steps"].values()) and kept["broken"] == 0
+    assert 0 < kept["drawn_twice"] == sum(Fraction(r["charged"]) > 1 for r in kept["rows"] if r["drawn"] > 1)
+
+
+@pytest.mark.slow
+def test_four_killed_nights_break_no_promise():
+    command = [sys.executable, "-P", "-m", "tests.campaigns.night_crashes", "--sample", "2"]
+    done = subprocess.run(command, cwd=RESULTS.parents[3], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.slow
