@@ -33,6 +33,7 @@ FLOORS = {
     "pipeline.lq": 6,
     "pipeline.linear_runs": 5,
     "pipeline.online": 4,
+    "pipeline.online_batches": 4,
     "pipeline.online_lq": 4,
     "pipeline.batches": 4,
     "pipeline.synthetic": 6,
@@ -55,6 +56,8 @@ AGENTS_MAY_NOT = (
     "pipeline.statistics.lq_moments",
     "pipeline.statistics.shuffle_counts",
     "pipeline.statistics.batch_privatizers",
+    "pipeline.statistics.count_desks",
+    "pipeline.statistics.shuffled_desk",
 )
 
 

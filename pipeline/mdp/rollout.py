@@ -61,6 +61,14 @@ class BatchRollout:
 
 
 @dataclass(frozen=True)
+class Batch:
+    """Play so many episodes by one policy: ``policy (H, S, A)`` holds action probabilities, drawn afresh each time."""
+
+    policy: NDArray[np.float64]
+    episodes: int
+
+
+@dataclass(frozen=True)
 class Trajectory:
     """One episode: ``states (H+1,)``, the last after the last step, ``actions (H,)`` and ``rewards (H,)``.
 
