@@ -50,6 +50,7 @@ $(CHANCE)/ts_exampleData.csv:
 datasets:
 	$(PYTHON) -m flows.cli simulate icu_sepsis --logs
 	$(PYTHON) -m flows.cli simulate riverswim --logs
+	$(PYTHON) -m flows.cli simulate double_integrator --logs
 
 check:
 	$(PYTHON) -m ruff check pipeline flows reports tests

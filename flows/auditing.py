@@ -9,6 +9,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+from flows import lq
 from flows.canaries import one_run
 from flows.folder import publish, write_json
 from flows.linear import request_of
@@ -17,6 +18,7 @@ from flows.shelf import Home
 from pipeline.audits.attack import DRAWS, Attack, Verdict, attacked
 from pipeline.audits.counts import counts_attack
 from pipeline.audits.linear import linear_attack
+from pipeline.audits.lq import lq_attack
 from pipeline.card import CardError
 from pipeline.privacy.noise import NoiseSource
 from reports.audit import audit_html, audit_markdown, figure_of
@@ -64,6 +66,8 @@ def audit_job(
 
 def attacks_of(s: Setting) -> list[Attack]:
     """One attack for each mechanism that the recipe would release."""
+    if s.recipe.is_lq:
+        return [lq_attack(lq.request_of(s).plan)]
     if s.recipe.is_linear:
         plan = request_of(s).plan
         # every step is released alike; a plan of two has each kind of call, and is calibrated by the same code
@@ -73,7 +77,7 @@ def attacks_of(s: Setting) -> list[Attack]:
             f"{s.recipe.path.name}: audit attacks one release, [nightly] makes a counter of them; its rows are "
             "enumerated by the project's tests (docs/nightly.md). Audit the recipe without [nightly]"
         )
-    return [counts_attack(s.card, counts_privatizer(s))]
+    return [counts_attack(s.tabular, counts_privatizer(s))]
 
 
 def _timed(

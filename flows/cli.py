@@ -12,18 +12,23 @@ import typer
 from flows.screen import Context, fail
 from flows.verbs import (
     audit,
+    compare_runs,
     demo,
     ingest,
     inspect,
     ledger,
+    nightly,
     plan,
     policy,
+    promote,
     register,
     report,
     reproduce,
     run,
+    serve,
     simulate,
     store,
+    trigger,
 )
 
 app = typer.Typer(
@@ -44,6 +49,11 @@ app.command("simulate")(simulate.simulate)
 app.command("reproduce")(reproduce.reproduce)
 app.command("audit")(audit.audit)
 app.command("report")(report.report)
+app.command("nightly")(nightly.nightly)
+app.command("compare-runs")(compare_runs.compare_runs)
+app.command("promote")(promote.promote)
+app.command("serve")(serve.serve)
+app.command("trigger")(trigger.trigger)
 app.add_typer(policy.app, name="policy")
 app.add_typer(ledger.app, name="ledger")
 app.add_typer(store.app, name="store")

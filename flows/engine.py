@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from flows.setting import Step, plain_step
 
+if TYPE_CHECKING:
+    from reports.night import Page
 
-def carry_out(name: str, job: Callable[[Step], dict[str, Any]]) -> dict[str, Any]:
-    """Run ``job`` once with the step of the place it runs in."""
+
+def carry_out(
+    name: str, job: Callable[[Step], dict[str, Any]], page: Callable[[dict[str, Any]], Page] | None = None
+) -> dict[str, Any]:
+    """Run ``job`` once with the step of the place it runs in; ``page`` is what a server shows of it."""
     if not os.environ.get("PREFECT_API_URL"):
         return job(plain_step)
     from flows.recorded import recorded
 
-    return recorded(name, job)
+    return recorded(name, job, page)

@@ -6,13 +6,14 @@ from typing import Any
 
 from flows.setting import ledger_for, newest_snapshot
 from flows.shelf import Home, find_card
-from pipeline.card import load_card
+from pipeline.card import LqCard, load_any_card
 from pipeline.kept.heads import known_to_ledger, remember_head
 from pipeline.kept.lock import one_at_a_time
 from pipeline.logs.advice import advice
 from pipeline.logs.hidden_state import hidden_state
 from pipeline.logs.inspect import look
 from pipeline.logs.tolerance import check_names
+from pipeline.logs.vector_look import look_vectors, vector_advice
 
 
 def inspect_job(card_name: str, home: Home) -> dict[str, Any]:
@@ -25,7 +26,7 @@ def inspect_job(card_name: str, home: Home) -> dict[str, Any]:
     CardError
         If the card differs from its registration, or there is no snapshot of it.
     """
-    card = load_card(find_card(card_name, home.shelf))
+    card = load_any_card(find_card(card_name, home.shelf))
     check_names(card)
     ledger = ledger_for(card, home)
     ledger.require(card)
@@ -35,5 +36,8 @@ def inspect_job(card_name: str, home: Home) -> dict[str, Any]:
         # on disk before a row is read: a look that fails half-way was a look
         entry = ledger.inspected(card, snapshot.number)
         remember_head(home.store / card.name, entry)
+    if isinstance(card, LqCard):
+        seen = look_vectors(snapshot, card)
+        return seen | {"warnings": vector_advice(seen, card), "ledger_entry": entry.seq}
     facts = look(snapshot, card) | {"hidden_state": hidden_state(snapshot, card)}
     return facts | {"warnings": advice(facts, card), "ledger_entry": entry.seq}

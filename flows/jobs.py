@@ -15,7 +15,7 @@ from flows.pages import CountsPages
 from flows.publish import Pages, Published, publish_run
 from flows.setting import Setting, Step, counts_privatizer, ledger_for, newest_snapshot, noise_of, plain_step, setting
 from flows.shelf import Home, find_card
-from pipeline.card import CardError, load_card
+from pipeline.card import AnyCard, Card, CardError, load_any_card
 from pipeline.counter.append import append_night
 from pipeline.curate import CountsDrawing, Curated, Drawing, release_drawn
 from pipeline.kept.heads import known_to_ledger, not_lost
@@ -31,7 +31,7 @@ from pipeline.statistics.privatizers import CentralCounts
 
 def register_job(card_name: str, home: Home, *, amend: bool = False) -> dict[str, Any]:
     """Create (or amend) the lineage in its ledger."""
-    card = load_card(find_card(card_name, home.shelf))
+    card = load_any_card(find_card(card_name, home.shelf))
     check_names(card)
     not_lost(card.name, home.ledger_of(card), home.store)
     ledger = open_ledger(home.ledger_of(card), create=True)
@@ -59,8 +59,18 @@ def ingest_job(
     say: Callable[[str], None] = lambda _: None,
 ) -> dict[str, Any]:
     """Logs -> validated snapshot and quarantine; operator-only facts."""
-    card = load_card(find_card(card_name, home.shelf))
-    if card.loses_last_step:
+    return ingest_card(load_any_card(find_card(card_name, home.shelf)), home, step, progress, say)
+
+
+def ingest_card(
+    card: AnyCard,
+    home: Home,
+    step: Step = plain_step,
+    progress: Callable[[int, int | None], None] | None = None,
+    say: Callable[[str], None] = lambda _: None,
+) -> dict[str, Any]:
+    """The same for a card that is loaded."""
+    if isinstance(card, Card) and card.loses_last_step:
         say(f"warning: {card.name} declares no ends, so the last step counts in no table; e.g. ends = ['end']")
     s = step("ingest", lambda: ingest(card, home.store, progress=progress, say=say))
     return {
@@ -90,7 +100,7 @@ def run_job(
     """
     s = setting(recipe, home)
     source = noise or noise_of(s)
-    work = _linear_work(s) if s.recipe.is_linear else _counts_work(s)
+    work = _work(s)
     work.drawing.admit(source)
     ledger = ledger_for(s.card, home)
     ledger.require(s.card)
@@ -145,16 +155,22 @@ class Work:
     pages: Callable[[Any], Pages]
 
 
+def _work(s: Setting) -> Work:
+    if s.recipe.is_lq:
+        return _lq_work(s)
+    return _linear_work(s) if s.recipe.is_linear else _counts_work(s)
+
+
 def _counts_work(s: Setting) -> Work:
-    chosen = counts_privatizer(s)
+    chosen, card = counts_privatizer(s), s.tabular
     chosen.admit(OsNoise())
     _refuse_weaker(s, chosen)
     settings = s.recipe.settings()
     return Work(
         "counts",
-        CountsDrawing(s.card, chosen),
-        lambda release: learn(s.card, settings, release),
-        lambda learnt: CountsPages(s.card, s.recipe, learnt),
+        CountsDrawing(card, chosen),
+        lambda release: learn(card, settings, release),
+        lambda learnt: CountsPages(card, s.recipe, learnt),
     )
 
 
@@ -164,12 +180,27 @@ def _linear_work(s: Setting) -> Work:
     from pipeline.linear.drawing import LinearDrawing
     from pipeline.linear.learning import learn_linear
 
-    request = request_of(s)
+    request, card = request_of(s), s.tabular
     return Work(
         "sums",
         LinearDrawing(request),
         lambda release: learn_linear(request, release),
-        lambda learnt: LinearPages(s.card, request, learnt),
+        lambda learnt: LinearPages(card, request, learnt),
+    )
+
+
+def _lq_work(s: Setting) -> Work:
+    from flows.lq import request_of
+    from flows.lq_pages import LqPages
+    from pipeline.lq.drawing import LqDrawing
+    from pipeline.lq.learning import learn_lq
+
+    request = request_of(s)
+    return Work(
+        "sums of rows",
+        LqDrawing(request),
+        lambda release: learn_lq(request, release),
+        lambda learnt: LqPages(request, learnt),
     )
 
 

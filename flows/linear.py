@@ -33,7 +33,7 @@ def request_of(s: Setting) -> LinearRequest:
         )
     rho = ask.zcdp()
     return linear_request(
-        s.card,
+        s.tabular,
         cast(LinearAgent, s.recipe.recipe.agent),
         None if rho is None else fraction_of(rho),
         LinearConstants(chosen.C, chosen.D, chosen.ridge, chosen.shift, s.recipe.planner.failure),

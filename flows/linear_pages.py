@@ -7,14 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
+from flows.decisions import decision_facts, tabular_truth
 from flows.folder import DECISIONS, write_decisions, write_json
 from flows.linear import planner_facts, policy_columns, policy_facts, value_facts
 from pipeline.card import Card
 from pipeline.linear.learning import LinearLearnt
 from pipeline.linear.request import LinearRequest
-from pipeline.mdp.policy import Policy
 
 _STAND_IN = (
     "not enough evidence: keep current practice; the probabilities there are the planner's own choice, so that the "
@@ -30,16 +28,6 @@ class LinearPages:
     request: LinearRequest
     learnt: LinearLearnt
 
-    @property
-    def policy(self) -> Policy:
-        """See :class:`~flows.publish.Pages`."""
-        return self.learnt.policy
-
-    @property
-    def tied(self) -> np.ndarray:
-        """See :class:`~flows.publish.Pages`."""
-        return self.learnt.result.tied
-
     def write(self, folder: Path) -> tuple[str, ...]:
         """See :class:`~flows.publish.Pages`: the decisions have a digest of their own."""
         import pyarrow as pa
@@ -47,7 +35,7 @@ class LinearPages:
 
         columns = policy_columns(self.request, self.learnt)
         pq.write_table(pa.table(dict(columns)), folder / "policy.parquet", compression="zstd")
-        labels = write_decisions(folder / DECISIONS, self.card, self.policy)
+        labels = write_decisions(folder / DECISIONS, self.card, self.learnt.policy)
         write_json(folder / "policy.json", labels | {"abstention": _STAND_IN} | policy_facts(self.request, self.learnt))
         return ("policy", "decisions")
 
@@ -65,3 +53,11 @@ class LinearPages:
         assert map_ is not None
         words = {"kind": map_.kind, "dimension": self.request.plan.features.dimension, "balanced": map_.balanced}
         return {"joint": {"rho_exact": None if rho is None else str(rho)}, "features": words}
+
+    def policy_facts(self) -> dict[str, Any]:
+        """See :class:`~flows.publish.Pages`."""
+        return decision_facts(self.learnt.policy, self.learnt.result.tied)
+
+    def truth(self, world: str, behaviour: str) -> dict[str, float]:
+        """See :class:`~flows.publish.Pages`."""
+        return tabular_truth(self.card, world, behaviour, self.learnt.policy)

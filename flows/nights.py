@@ -16,7 +16,7 @@ def nightly_counter(s: Setting) -> NightlyCounter:
     n = s.recipe.nightly
     if n is None:
         raise CardError(f"{s.recipe.path.name}: [nightly] is missing; e.g. nights = 365, first = 2026-01-01")
-    return NightlyCounter(s.card, counts_privatizer(s), continual(n.counter, n.nights), n.first)
+    return NightlyCounter(s.tabular, counts_privatizer(s), continual(n.counter, n.nights), n.first)
 
 
 def night_of(day: date | None) -> date:

@@ -8,13 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from flows.containment import containment, setting_key
+from flows.decisions import decision_facts, tabular_truth
 from flows.folder import write_policy
 from flows.recipe import Recipe
 from pipeline.card import Card
-from pipeline.mdp.policy import Policy
 from pipeline.offline import Learnt, planner_facts
 from reports.facts import measured, proved, value_facts
 
@@ -27,19 +25,9 @@ class CountsPages:
     recipe: Recipe
     learnt: Learnt
 
-    @property
-    def policy(self) -> Policy:
-        """See :class:`~flows.publish.Pages`."""
-        return self.learnt.plan.policy
-
-    @property
-    def tied(self) -> np.ndarray:
-        """See :class:`~flows.publish.Pages`."""
-        return self.learnt.plan.tied
-
     def write(self, folder: Path) -> tuple[str, ...]:
         """See :class:`~flows.publish.Pages`."""
-        write_policy(folder, self.card, self.policy)
+        write_policy(folder, self.card, self.learnt.plan.policy)
         return ("policy",)
 
     def learnt_facts(self) -> dict[str, Any]:
@@ -74,6 +62,14 @@ class CountsPages:
                 "tolerance": found.tolerance,
             }
         }
+
+    def policy_facts(self) -> dict[str, Any]:
+        """See :class:`~flows.publish.Pages`."""
+        return decision_facts(self.learnt.plan.policy, self.learnt.plan.tied)
+
+    def truth(self, world: str, behaviour: str) -> dict[str, float]:
+        """See :class:`~flows.publish.Pages`."""
+        return tabular_truth(self.card, world, behaviour, self.learnt.plan.policy)
 
 
 def decade_above(difference: float) -> float:

@@ -12,7 +12,7 @@ from flows.nights_plan import nightly_plan
 from flows.setting import Setting, counts_privatizer, ledger_for, setting
 from flows.shelf import Home
 from pipeline.card import Card
-from pipeline.curate import key_of, run_key
+from pipeline.curate import Drawing, key_of, run_key
 from pipeline.ledger.certificate import spent_budget
 from pipeline.logs.store import latest
 from pipeline.privacy.budget import up
@@ -27,16 +27,18 @@ from pipeline.statistics.yardstick import BUDGETS, LEVELS, PEOPLE, even_visits, 
 def plan_job(recipe: str, home: Home) -> dict[str, Any]:
     """What a run would spend and what is left; reads no rows and writes nothing but a synthetic registration."""
     s = setting(recipe, home)
+    if s.recipe.is_lq:
+        return _lq_plan(s, home)
     if s.recipe.is_linear:
         return _linear_plan(s, home)
-    p = counts_privatizer(s)
+    p, card = counts_privatizer(s), s.tabular
     p.admit(OsNoise())
     rho = total_rho(p.mechanisms)
     ledger = ledger_for(s.card, home)
     ledger.require(s.card)
     account = ledger.account(s.card.name)
     newest = latest(home.store, s.card.name)
-    replays = newest is not None and ledger.committed(s.card.name, run_key(s.card, newest, p)) is not None
+    replays = newest is not None and ledger.committed(s.card.name, run_key(card, newest, p)) is not None
     cost = Fraction(0) if replays or rho is None else rho
     counter: dict[str, Any] = {}
     if s.recipe.nightly is not None:
@@ -64,11 +66,11 @@ def plan_job(recipe: str, home: Home) -> dict[str, Any]:
         "allowed": allowed,
         "limit": left.told(),
         **counter,
-        "fits": None if fits else _what_fits(s.card, s.recipe.ask(), left.rho),
-        "visits_per_cell_if_even": even_visits(s.card, s.card.unit.users_public),
+        "fits": None if fits else _what_fits(card, s.recipe.ask(), left.rho),
+        "visits_per_cell_if_even": even_visits(card, card.unit.users_public),
         "noise_per_cell": {m.table: m.standard_deviation for m in p.mechanisms},
-        "what_if": [] if rho is None else _what_if(s.card, s.recipe.ask()),
-        "people_needed": {} if rho is None else _people_needed(s.card, s.recipe.ask()),
+        "what_if": [] if rho is None else _what_if(card, s.recipe.ask()),
+        "people_needed": {} if rho is None else _people_needed(card, s.recipe.ask()),
     }
 
 
@@ -78,11 +80,34 @@ def _linear_plan(s: Setting, home: Home) -> dict[str, Any]:
     from pipeline.linear.drawing import LinearDrawing
 
     request = request_of(s)
-    drawing = LinearDrawing(request)
+    return _joint_plan(s, home, LinearDrawing(request), request.rho, planned_mechanisms(request), request.joint())
+
+
+def _lq_plan(s: Setting, home: Home) -> dict[str, Any]:
+    """The one release of an LQ run."""
+    from flows.lq import request_of
+    from pipeline.lq.drawing import LqDrawing
+
+    request = request_of(s)
+    mechanisms = [describe_mechanism(m) for m in request.mechanisms()]
+    told = _joint_plan(s, home, LqDrawing(request), request.rho, mechanisms, request.joint())
+    most = 2 * request.plan.domain.episodes * request.plan.domain.horizon
+    return told | {"most_squares": most, "squares_a_direction_needs": request.floor}
+
+
+def _joint_plan(
+    s: Setting,
+    home: Home,
+    drawing: Drawing,
+    rho: Fraction | None,
+    mechanisms: list[dict[str, Any]],
+    joint: dict[str, Any],
+) -> dict[str, Any]:
+    """What tables that are bounded together cost, and what is left after them."""
     drawing.admit(OsNoise())
     ledger = ledger_for(s.card, home)
     ledger.require(s.card)
-    account, rho = ledger.account(s.card.name), request.rho
+    account = ledger.account(s.card.name)
     newest = latest(home.store, s.card.name)
     replays = newest is not None and ledger.committed(s.card.name, key_of(s.card, newest, drawing)) is not None
     cost = Fraction(0) if replays or rho is None else rho
@@ -93,8 +118,8 @@ def _linear_plan(s: Setting, home: Home) -> dict[str, Any]:
         "dataset": s.card.name,
         "recipe": s.recipe.recipe.name,
         "agent": s.recipe.recipe.agent,
-        "mechanisms": planned_mechanisms(request),
-        "joint": request.joint(),
+        "mechanisms": mechanisms,
+        "joint": joint,
         "rho": spent["rho"],
         "epsilon": spent["epsilon"],
         "delta": None if rho is None else s.card.budget.delta,

@@ -10,25 +10,23 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any, Protocol
 
-import numpy as np
-
-from flows.folder import publish, read_policy, write_json
-from flows.linear_view import linear_evidence
+from flows.decisions import policy_view
+from flows.folder import publish, write_json
+from flows.lq_folder import gains_view
 from flows.recipe import Recipe
 from flows.shelf import Home
-from pipeline.card import Card
+from pipeline.card import AnyCard
 from pipeline.curate import Curated
 from pipeline.kept.lock import one_at_a_time
-from pipeline.ledger.certificate import NOT_COVERED, assumptions, certificate, counter_facts, guarantee
+from pipeline.ledger.certificate import NOT_COVERED, assumptions, certificate, guarantee
 from pipeline.ledger.chain import BudgetError, Entry, canonical
-from pipeline.mdp.policy import Policy
-from pipeline.offline import practice
+from pipeline.ledger.counter_facts import counter_facts
 from pipeline.privacy.budget import down, fraction_of, up
 from pipeline.privacy.losses import safe_epsilon
-from pipeline.privacy.release_file import describe_mechanism, read_release, sha256_file
+from pipeline.privacy.release_file import describe_mechanism, sha256_file
 from reports.facts import dataset_facts
+from reports.lq_view import is_lq
 from reports.policy_report import render_html, render_markdown
-from reports.policy_view import PolicyView
 
 
 @dataclass(frozen=True)
@@ -43,16 +41,6 @@ class Published:
 class Pages(Protocol):
     """What one kind of agent writes about what it learnt; released values and declarations only."""
 
-    @property
-    def policy(self) -> Policy:
-        """What to do in each declared state at each step."""
-        ...
-
-    @property
-    def tied(self) -> np.ndarray:
-        """``(H, L)`` bool: several actions were equally good."""
-        ...
-
     def write(self, folder: Path) -> tuple[str, ...]:
         """Write the policy's files; the kinds whose ``.parquet`` the certificate digests."""
         ...
@@ -65,6 +53,14 @@ class Pages(Protocol):
         """What else report.json says for those who check."""
         ...
 
+    def policy_facts(self) -> Mapping[str, Any]:
+        """The ``policy`` of report.json."""
+        ...
+
+    def truth(self, world: str, behaviour: str) -> Mapping[str, float]:
+        """True values in a known world, of which ``behaviour`` made the log."""
+        ...
+
 
 def run_name(recipe: Recipe, run_key: str) -> str:
     """Recipe name and a hash of release key and recipe: one release and one recipe make one folder."""
@@ -73,7 +69,7 @@ def run_name(recipe: Recipe, run_key: str) -> str:
 
 
 def publish_run(
-    card: Card, recipe: Recipe, home: Home, snapshot: int, curated: Curated, pages: Pages, looks: Sequence[Entry]
+    card: AnyCard, recipe: Recipe, home: Home, snapshot: int, curated: Curated, pages: Pages, looks: Sequence[Entry]
 ) -> Published:
     """Write release, policy, certificate and report; byte-identical for one release, one recipe and ``looks``.
 
@@ -84,7 +80,7 @@ def publish_run(
 
 
 def _publish_run(
-    card: Card, recipe: Recipe, home: Home, snapshot: int, curated: Curated, pages: Pages, looks: Sequence[Entry]
+    card: AnyCard, recipe: Recipe, home: Home, snapshot: int, curated: Curated, pages: Pages, looks: Sequence[Entry]
 ) -> Published:
     private = curated.release.noise == "os"
     name = run_name(recipe, curated.run_key) + ("" if private else "-simulation-not-private")
@@ -103,40 +99,20 @@ def _publish_run(
     write_json(partial / "report.json", facts)
     proof = certificate(card, curated.release, facts["guarantee"], facts["mechanisms"], curated.commit, digests, looks)
     write_json(partial / "certificate.json", proof)
-    render(partial, facts, pages.tied)
+    render(partial, facts)
     publish(partial, home.runs / name)
     return Published(name, home.runs / name, facts)
 
 
-def render(folder: Path, facts: Mapping[str, Any], tied: np.ndarray) -> None:
+def render(folder: Path, facts: Mapping[str, Any]) -> None:
     """``report.html`` and ``report.md`` from what lies in the folder."""
-    view = policy_view(facts, read_policy(folder), folder, tied)
+    view = gains_view(folder) if is_lq(facts) else policy_view(facts, folder)
     (folder / "report.html").write_text(render_html(dict(facts), view), encoding="utf-8")
     (folder / "report.md").write_text(render_markdown(dict(facts), view), encoding="utf-8")
 
 
-def policy_view(facts: Mapping[str, Any], policy: Policy, folder: Path, tied: np.ndarray) -> PolicyView:
-    """The policy as the report draws it, beside released evidence and released practice."""
-    release, evidence = read_release(folder), linear_evidence(folder)
-    best = policy.probabilities.argmax(-1)
-    if evidence is None:
-        evidence, usual = np.maximum(release.tables["n_sas"].sum(-1), 0).astype(np.float64), practice(release)
-    else:
-        usual = np.full(evidence.shape, np.nan)
-    return PolicyView(
-        state_labels=facts["dataset"]["live_states"],
-        action_labels=facts["dataset"]["actions"],
-        action=best,
-        abstains=policy.abstains,
-        share=policy.probabilities.max(-1),
-        tie=tied,
-        evidence=evidence,
-        practice=usual,
-    )
-
-
 def run_facts(
-    card: Card,
+    card: AnyCard,
     recipe: Recipe,
     name: str,
     snapshot: int,
@@ -162,11 +138,7 @@ def run_facts(
         **({} if release.counter is None else {"counter": counter_facts(release)}),
         "ledger": _ledger_facts(card, curated),
         **pages.checked_facts(),
-        "policy": {
-            "tie_share": float(pages.tied.mean()),
-            "abstain_share": float(pages.policy.abstains.mean()),
-            "tied": [[int(h), int(s)] for h, s in np.argwhere(pages.tied)],
-        },
+        "policy": dict(pages.policy_facts()),
         "assumptions": assumptions(card, looks, nightly=release.counter is not None),
         "not_covered": list(NOT_COVERED),
         "verify": [
@@ -177,11 +149,11 @@ def run_facts(
         ],
     }
     if card.kind == "synthetic" and recipe.evaluate is not None:
-        facts["truth"] = _truth(card, recipe, pages.policy)
+        facts["truth"] = dict(pages.truth(recipe.evaluate.world, recipe.evaluate.behaviour))
     return facts
 
 
-def _ledger_facts(card: Card, curated: Curated) -> dict[str, Any] | None:
+def _ledger_facts(card: AnyCard, curated: Curated) -> dict[str, Any] | None:
     """Where the lineage stood when this release was committed: the same on every rendering."""
     if curated.commit is None:
         return None
@@ -197,12 +169,3 @@ def _ledger_facts(card: Card, curated: Curated) -> dict[str, Any] | None:
         "hash": curated.commit.hash,
         "at": curated.commit.at,
     }
-
-
-def _truth(card: Card, recipe: Recipe, policy: Policy) -> dict[str, float]:
-    from pipeline.environments.registry import load_world
-    from pipeline.evaluate import truth
-
-    assert recipe.evaluate is not None
-    world = load_world(recipe.evaluate.world, card.folder)
-    return truth(card, world, recipe.evaluate.behaviour, policy)

@@ -14,7 +14,9 @@ from pipeline.statistics.calibration import Ask
 from pipeline.toml import CardError, Strict, explain, read_toml
 
 Preset = Literal["paper", "tail", "practical"]
-PRIVATE = ("dp-apvi", "dp-vapvi", "dp-one-shot")
+PRIVATE = ("dp-apvi", "dp-vapvi", "dp-one-shot", "dp-lqr")
+LQ = ("dp-lqr", "lqr")
+Part = Annotated[float, Field(gt=0, le=1)]
 
 
 class Head(Strict):
@@ -22,7 +24,7 @@ class Head(Strict):
 
     name: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_\-]{0,62}$")]
     card: str
-    agent: Literal["dp-apvi", "apvi", "dp-vapvi", "vapvi", "pevi", "dp-one-shot", "one-shot"]
+    agent: Literal["dp-apvi", "apvi", "dp-vapvi", "vapvi", "pevi", "dp-one-shot", "one-shot", "dp-lqr", "lqr"]
 
 
 class Privacy(Strict):
@@ -68,6 +70,16 @@ class Linear(Strict):
     beta: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = None
 
 
+class Lq(Strict):
+    """How an LQ agent asks and plans: cut, gram_share and steps are part of the release, ridge and floor are free."""
+
+    cut: tuple[Part, Part] = (0.5, 0.7)
+    gram_share: Annotated[float, Field(gt=0, lt=1)] = 0.3
+    steps: Annotated[int, Field(ge=1, le=2**20)] = 4096
+    ridge: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 1.0
+    floor: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 3.0
+
+
 class Evaluate(Strict):
     """For synthetic data whose world is known: the world and the policy that logged."""
 
@@ -83,6 +95,22 @@ class Nightly(Strict):
     counter: Literal["tree", "toeplitz"] = "tree"
 
 
+class Night(Strict):
+    """When a scheduled run is to be worried about."""
+
+    stale_days: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
+
+
+class Promote(Strict):
+    """When a new run may take the place of the one in use; every condition that is given must hold."""
+
+    pointer: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_\-]{0,62}$")] = "current"
+    lower_gain: Annotated[float, Field(allow_inf_nan=False)] | None = None
+    most_changed: Annotated[float, Field(ge=0, le=1)] | None = None
+    more_abstaining: bool = True
+    status: Literal["estimate", "bound"] = "estimate"
+
+
 class Recipe(Strict):
     """One offline run, or one night of many."""
 
@@ -90,8 +118,11 @@ class Recipe(Strict):
     privacy: Privacy | None = None
     planner: Planner = Planner()
     linear: Linear | None = None
+    lq: Lq | None = None
     evaluate: Evaluate | None = None
     nightly: Nightly | None = None
+    night: Night | None = None
+    promote: Promote | None = None
     _path: Path = PrivateAttr(default=Path())
 
     @model_validator(mode="after")
@@ -100,23 +131,32 @@ class Recipe(Strict):
         if agent in PRIVATE and p is None:
             raise ValueError(f"[privacy] is missing; {agent} needs a budget, e.g. rho = 1.0")
         if agent not in PRIVATE and p is not None:
-            private = {"apvi": "dp-apvi", "one-shot": "dp-one-shot"}.get(agent, "dp-vapvi")
+            private = {"apvi": "dp-apvi", "one-shot": "dp-one-shot", "lqr": "dp-lqr"}.get(agent, "dp-vapvi")
             raise ValueError(f"[privacy] is given, but {agent} is the non-private baseline: use agent = '{private}'")
         if self.nightly is not None:
             _check_nightly(agent, p)
-        if not self.is_linear:
+        if self.lq is not None and not self.is_lq:
+            raise ValueError(f"[lq] belongs to dp-lqr and lqr; {agent} has none of it")
+        if self.is_lq:
+            _check_lq(agent, p, self.linear)
+        elif not self.is_linear:
             if p is not None and p.calibration == "paper" and p.release != "two_tables":
                 raise ValueError("calibration = 'paper' needs release = 'two_tables'; the paper prints no other")
             if self.linear is not None:
                 raise ValueError(f"[linear] belongs to linear agents; {agent} has none of it")
-            return self
-        _check_linear(agent, p, self.linear or Linear())
+        else:
+            _check_linear(agent, p, self.linear or Linear())
         return self
 
     @property
     def is_linear(self) -> bool:
         """Whether the agent plans on declared features."""
-        return self.recipe.agent not in ("dp-apvi", "apvi")
+        return self.recipe.agent not in ("dp-apvi", "apvi", *LQ)
+
+    @property
+    def is_lq(self) -> bool:
+        """Whether the agent controls a linear plant."""
+        return self.recipe.agent in LQ
 
     @property
     def path(self) -> Path:
@@ -144,9 +184,10 @@ class Recipe(Strict):
 
     def dump(self) -> dict[str, Any]:
         """Plain values of the recipe, defaults filled in."""
-        # a table that other runs lack must not rename them
-        lacking = {"linear": self.is_linear, "nightly": self.nightly is not None}
-        return self.model_dump(mode="json", exclude={table for table, has in lacking.items() if not has})
+        # a table that other runs lack must not rename them, and what becomes of a run is no part of it
+        has = {"linear": self.is_linear, "lq": self.is_lq, "nightly": self.nightly is not None}
+        lacking = {table for table, there in has.items() if not there}
+        return self.model_dump(mode="json", exclude={"night", "promote"} | lacking)
 
 
 def _check_nightly(agent: str, p: Privacy | None) -> None:
@@ -157,12 +198,26 @@ def _check_nightly(agent: str, p: Privacy | None) -> None:
         raise ValueError("[nightly] draws Gaussian noise: give 'rho', or 'epsilon' with 'delta', and 'tight'")
 
 
-def _check_linear(agent: str, p: Privacy | None, linear: Linear) -> None:
-    """Refuse settings that a linear release does not have."""
+def _check_gaussian(agent: str, p: Privacy | None) -> None:
+    """Refuse settings that only count tables have."""
     if p is not None and p.rho is None and not p.delta:
         raise ValueError(f"[privacy]: {agent} draws Gaussian noise: give 'rho', or 'epsilon' with 'delta'")
     if p is not None and (p.split, p.sampler) != (None, "opendp"):
         raise ValueError("[privacy]: 'split' and sampler = 'table' belong to count tables")
+
+
+def _check_lq(agent: str, p: Privacy | None, linear: Linear | None) -> None:
+    """Refuse settings that an LQ release does not have."""
+    _check_gaussian(agent, p)
+    if p is not None and (p.calibration, p.release) != ("tight", "one_table"):
+        raise ValueError(f"[privacy]: 'calibration' and 'release' do not apply: {agent} makes one release, tight")
+    if linear is not None:
+        raise ValueError(f"[linear] belongs to linear agents; {agent} has [lq]")
+
+
+def _check_linear(agent: str, p: Privacy | None, linear: Linear) -> None:
+    """Refuse settings that a linear release does not have."""
+    _check_gaussian(agent, p)
     if p is not None and p.calibration == "paper" and linear.targets != "paper":
         raise ValueError("[privacy]: calibration = 'paper' needs [linear] targets = 'paper'")
     if linear.beta is not None and agent != "pevi":

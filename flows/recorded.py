@@ -1,21 +1,20 @@
-"""The same jobs as recorded Prefect flows of coarse tasks; the only module that imports Prefect.
+"""The same jobs as recorded Prefect flows of coarse tasks.
 
-A task that may draw noise is never retried and never cached: a second draw is a second release (stack.md §2).
+A task that may draw noise is never retried and never cached: a second draw is a second release.
 Nothing raw is a parameter or a result here: tasks are closures, and neither results nor inputs are persisted.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, TypeVar
 
 from prefect import flow, task
+from prefect.artifacts import create_link_artifact, create_markdown_artifact, create_table_artifact
 from prefect.cache_policies import NO_CACHE
 
-from flows.jobs import demo_job, ingest_job, run_job
 from flows.setting import Step
-from flows.shelf import Home, home_folder
+from reports.night import Page
 
 T = TypeVar("T")
 
@@ -49,13 +48,18 @@ def task_step(name: str, work: Callable[[], T], /) -> T:
     raise caught[-1]
 
 
-def recorded(name: str, job: Callable[[Step], dict[str, Any]]) -> dict[str, Any]:
-    """Run a job as a flow on the server that ``PREFECT_API_URL`` names."""
+def recorded(
+    name: str, job: Callable[[Step], dict[str, Any]], page: Callable[[dict[str, Any]], Page] | None = None
+) -> dict[str, Any]:
+    """Run a job as a flow on the server that ``PREFECT_API_URL`` names; ``page`` is what it shows there."""
     caught: list[Exception] = []
 
     @flow(name=name, retries=0, persist_result=False, validate_parameters=False)
     def body() -> dict[str, Any]:
-        return quietly(lambda: job(task_step), caught)
+        result = quietly(lambda: job(task_step), caught)
+        if page is not None:
+            publish(page(result))
+        return result
 
     try:
         return body()
@@ -64,23 +68,11 @@ def recorded(name: str, job: Callable[[Step], dict[str, Any]]) -> dict[str, Any]
     raise caught[-1]
 
 
-@flow(name="run", retries=0, persist_result=False)
-def run_flow(recipe: str, home: str | None = None) -> dict[str, Any]:
-    """The offline job of a recipe as a flow: release, plan and report are tasks."""
-    return quietly(lambda: run_job(recipe, _home(home), task_step), [])
-
-
-@flow(name="ingest", retries=0, persist_result=False)
-def ingest_flow(card: str, home: str | None = None) -> str:
-    """Ingest as a flow; returns the lineage only, since row counts are for the operator."""
-    return quietly(lambda: ingest_job(card, _home(home), task_step)["dataset"], [])
-
-
-@flow(name="demo", retries=0, persist_result=False)
-def demo_flow(home: str | None = None) -> dict[str, Any]:
-    """The demo as a flow."""
-    return quietly(lambda: demo_job(_home(home), task_step), [])
-
-
-def _home(home: str | None) -> Home:
-    return Home(home_folder(Path(home) if home else None))
+def publish(page: Page) -> None:
+    """Artifacts of the flow run that is running: a text, a link, and a table where there is one."""
+    create_markdown_artifact(page.markdown, key=page.key, description=page.title)
+    create_link_artifact(page.link, link_text=page.link, key=f"{page.key}-report", description=page.title)
+    if page.rows:
+        create_table_artifact(
+            [dict(row) for row in page.rows], key=f"{page.key}-ledger", description=f"{page.title}: what was charged"
+        )

@@ -6,7 +6,7 @@ from typing import Any
 
 from flows.setting import ledger_for
 from flows.shelf import Home, find_card
-from pipeline.card import load_card
+from pipeline.card import load_any_card
 from pipeline.kept.heads import known_to_ledger, remember_head
 from pipeline.kept.lock import one_at_a_time
 from pipeline.logs.ingest import alone
@@ -16,7 +16,7 @@ from pipeline.logs.store import private_folder
 
 def purge_job(card_name: str, home: Home, *, keep: int = 0, quarantine_only: bool = False, yes: bool) -> dict[str, Any]:
     """Remove old snapshots (and what ingest set aside); without ``yes`` only say what would go."""
-    card = load_card(find_card(card_name, home.shelf))
+    card = load_any_card(find_card(card_name, home.shelf))
     ledger = ledger_for(card, home)
     ledger.require(card)
     lineage = home.store / card.name

@@ -8,7 +8,7 @@ from typing import Protocol, TypeVar
 
 from flows.recipe import Recipe, load_recipe
 from flows.shelf import Home, card_of_recipe, find_recipe
-from pipeline.card import Card, CardError
+from pipeline.card import AnyCard, Card, CardError, tabular
 from pipeline.kept.heads import not_lost
 from pipeline.ledger.ledger import Ledger, open_ledger
 from pipeline.logs.store import Snapshot, latest
@@ -39,8 +39,13 @@ class Setting:
     """A recipe, its card and where they live."""
 
     recipe: Recipe
-    card: Card
+    card: AnyCard
     home: Home
+
+    @property
+    def tabular(self) -> Card:
+        """The card; CardError if it declares vectors, of which this agent knows nothing."""
+        return tabular(self.card)
 
 
 def setting(recipe: str, home: Home) -> Setting:
@@ -50,7 +55,7 @@ def setting(recipe: str, home: Home) -> Setting:
     return Setting(loaded, card_of_recipe(loaded.recipe.card, path, home.shelf), home)
 
 
-def ledger_for(card: Card, home: Home) -> Ledger:
+def ledger_for(card: AnyCard, home: Home) -> Ledger:
     """Open the ledger that charges this card; a synthetic card creates and registers itself, a real one never."""
     not_lost(card.name, home.ledger_of(card), home.store)
     if card.kind == "synthetic":
@@ -69,7 +74,7 @@ def counts_privatizer(s: Setting) -> CentralCounts:
             f"at most {1 / (10 * people):g} means anything"
         )
     try:
-        chosen = privatizer(s.card, ask)
+        chosen = privatizer(s.tabular, ask)
     except ValueError as e:
         raise CardError(f"{s.recipe.path.name}: [privacy]: {e}") from None
     if chosen.exact or ask.pure:
@@ -85,7 +90,7 @@ def noise_of(s: Setting) -> NoiseSource:
     return FastOsNoise() if p is not None and p.sampler == "table" else OsNoise()
 
 
-def newest_snapshot(card: Card, home: Home) -> Snapshot:
+def newest_snapshot(card: AnyCard, home: Home) -> Snapshot:
     """The latest snapshot, ingested under this very card."""
     found = latest(home.store, card.name)
     if found is None:

@@ -7,7 +7,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from pipeline.card import Card, CardError, load_card
+from pipeline.card import AnyCard, CardError, load_any_card
 
 
 def shelves(asked: Path | None = None) -> list[Path]:
@@ -44,12 +44,12 @@ def find_recipe(name: str) -> Path:
     raise CardError(f"no recipe {name!r}; shipped ones: {known}. Give a name or a path")
 
 
-def card_of_recipe(card: str, recipe_path: Path, shelf: Path | None = None) -> Card:
+def card_of_recipe(card: str, recipe_path: Path, shelf: Path | None = None) -> AnyCard:
     """The card a recipe names: relative to the recipe where such a file exists, else on the shelf."""
     beside = recipe_path.parent / card
     if beside.is_file() or (beside / "card.toml").is_file():
-        return load_card(find_card(str(beside), shelf))
-    return load_card(find_card(card, shelf))
+        return load_any_card(find_card(str(beside), shelf))
+    return load_any_card(find_card(card, shelf))
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ class Home:
         path.mkdir(parents=True, exist_ok=True)
         return path
 
-    def ledger_of(self, card: Card) -> Path | str:
+    def ledger_of(self, card: AnyCard) -> Path | str:
         """Ledger that charges this card: home's for synthetic data, else the one the card names."""
         where = card.budget.ledger
         if where == "home":

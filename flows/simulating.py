@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from flows.folder import publish
 from flows.shelf import Home, find_card, shelves
-from pipeline.card import Card, CardError, load_card
+from pipeline.card import AnyCard, CardError, load_any_card, load_card
 from pipeline.environments.registry import WORLDS, arrays_file, load_world
 from pipeline.ledger.chain import canonical
 
@@ -73,14 +73,14 @@ def simulate_logs(name: str, asked: Asked, home: Home) -> dict[str, Any]:
     return _world_log(name, asked, home)
 
 
-def _shipped(name: str, home: Home) -> Card | None:
+def _shipped(name: str, home: Home) -> AnyCard | None:
     from pipeline.synthetic.log_files import is_shipped
 
     named = is_shipped(name) or (name not in WORLDS and Path(name).exists())
-    return load_card(find_card(name, home.shelf)) if named else None
+    return load_any_card(find_card(name, home.shelf)) if named else None
 
 
-def _regenerate(card: Card, to: Path | None) -> dict[str, Any]:
+def _regenerate(card: AnyCard, to: Path | None) -> dict[str, Any]:
     from pipeline.synthetic.log_files import regenerate
 
     files = regenerate(card, to or card.folder)

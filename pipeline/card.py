@@ -7,53 +7,57 @@ what is allowed.
 
 from __future__ import annotations
 
-import hashlib
-import json
-import math
-import os
 from pathlib import Path
-from typing import Annotated, Literal, Self
+from typing import Any, Self
 
-from pydantic import Field, PrivateAttr, ValidationError, model_validator
+from pydantic import ValidationError, model_validator
 
+from pipeline.declaration import Budget, Declaration, Unit, files_of, named_root, sha256_of
 from pipeline.domain import END, OTHER, Domain, Reward
 from pipeline.mdp.declared import Features
-from pipeline.source import Columns, Source, StepColumn, check_layout, constant, step_cells
-from pipeline.spending import Budget
-from pipeline.toml import CardError, Strict, explain, read_toml
+from pipeline.mdp.declared_lq import LINEAR_QUADRATIC, Cost, LinearQuadratic
+from pipeline.mdp.riccati import QuadraticCost
+from pipeline.source import (
+    Columns,
+    Source,
+    StepColumn,
+    VectorSource,
+    check_constant,
+    check_layout,
+    constant,
+    step_cells,
+)
+from pipeline.toml import CardError, explain, read_toml
 
-__all__ = ["END", "OTHER", "Card", "CardError", "Columns", "Source", "load_card", "named_root"]
+__all__ = [
+    "END",
+    "OTHER",
+    "AnyCard",
+    "Budget",
+    "Card",
+    "CardError",
+    "Columns",
+    "LqCard",
+    "Source",
+    "Unit",
+    "load_any_card",
+    "load_card",
+    "named_root",
+]
 
 
-class Unit(Strict):
-    """Whose privacy: everything one ``user`` id contributed is one record."""
+class Card(Declaration):
+    """One dataset of declared states and actions."""
 
-    user: str
-    episodes_per_user: Annotated[int, Field(ge=1, le=10_000)] = 1
-    users_public: Annotated[int, Field(ge=1)]
-    recurs: Literal["never", "capped"] = "never"
-
-
-class Card(Strict):
-    """One dataset.  ``folder`` is where the card was read from; paths in it resolve below that folder."""
-
-    schema_version: Literal[1]
-    name: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_\-]{0,62}$")]
-    kind: Literal["real", "synthetic"] = "real"
-    unit: Unit
     domain: Domain
     reward: Reward
     features: Features | None = None
     source: Source
-    tolerance: dict[str, Annotated[float, Field(ge=0, le=1)]] = Field(default_factory=dict)
-    budget: Budget
-    _folder: Path = PrivateAttr(default=Path())
 
     @model_validator(mode="after")
     def _across(self) -> Self:
         d, cols = self.domain, self.source.columns
-        if self.unit.user != cols.user_id:
-            raise ValueError(f"unit.user ({self.unit.user!r}) and source.columns.user_id ({cols.user_id!r}) must agree")
+        self.check_people(cols.user_id)
         check_layout(self.source, self.step_keys(), d.horizon)
         if self.source.layout == "wide":
             self._check_constants()
@@ -70,16 +74,6 @@ class Card(Strict):
             self.features.check(len(d.live_states), len(d.action_labels))
         if d.horizon == 1 and not d.states.ends:
             raise ValueError("domain.states.ends needs a label where the only step leads; e.g. ends = ['end']")
-        if self.kind == "real":
-            if self.budget.ledger == "home":
-                raise ValueError(
-                    "budget.ledger: a real dataset names its own ledger (a path or a database URL), not 'home'"
-                )
-            if self.budget.delta > 1 / (10 * self.unit.users_public):
-                raise ValueError(
-                    f"budget.delta = {self.budget.delta:g} is too large for {self.unit.users_public} people; "
-                    f"at most {1 / (10 * self.unit.users_public):g} means anything"
-                )
         return self
 
     def step_keys(self) -> dict[str, StepColumn]:
@@ -113,7 +107,7 @@ class Card(Strict):
         for key, column in self.step_keys().items():
             for text in map(constant, self.step_cells(column)):
                 if text is not None:
-                    _check_constant(key, text, labels.get(key), self.reward)
+                    check_constant(key, text, labels.get(key), self.reward.range)
         telling = [self.step_cells(d.actions.column)]
         if d.states.bins is None or d.states.ends:
             telling.append(self.step_cells(d.states.column))
@@ -132,16 +126,6 @@ class Card(Strict):
         d = self.domain
         return d.dynamics == "per_step" and not d.states.ends and self.source.columns.next_state is None
 
-    @property
-    def folder(self) -> Path:
-        """The folder the card was read from."""
-        return self._folder
-
-    def placed(self, folder: Path) -> Self:
-        """The same card as if read from ``folder``."""
-        self._folder = folder
-        return self
-
     def domain_hash(self) -> str:
         """Sha256 of the canonical JSON of [unit], [reward] and [domain] without vetoes and markov (design §5.1)."""
         domain = self.domain.model_dump(mode="json", exclude={"vetoes", "markov"})
@@ -150,68 +134,51 @@ class Card(Strict):
             "reward": self.reward.model_dump(mode="json"),
             "domain": domain,
         }
-        return hashlib.sha256(json.dumps(parts, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+        return sha256_of(parts)
 
     def source_files(self) -> list[Path]:
         """Existing files that ``source.files`` names, sorted; nothing outside the folder or a named root is read."""
-        found: list[Path] = []
-        for pattern in self.source.files:
-            root_name, _, rest = pattern.rpartition(":")
-            root = named_root(root_name) if root_name else self._folder
-            matches = [p for p in sorted(root.glob(rest)) if p.is_file()]
-            for p in matches:
-                if not p.resolve().is_relative_to(root.resolve()):
-                    raise CardError(
-                        f"{self.name}: source.files: {p.name} leads outside its folder; links out are not read"
-                    )
-            if not matches:
-                raise CardError(
-                    f"{self.name}: source.files: nothing matches {pattern!r} below {root}; put the log there"
-                )
-            found += matches
-        # overlapping patterns name a file once
-        return sorted(set(found))
+        return files_of(self.name, self.folder, self.source.files)
 
 
-def _check_constant(key: str, text: str, labels: set[str] | None, reward: Reward) -> None:
-    if labels is not None:
-        if text not in labels:
-            raise ValueError(f"{key}: the constant '={text}' is no declared label; declared: {sorted(labels - {''})}")
-        return
-    if key in ("source.columns.terminated", "source.columns.truncated"):
-        allowed, good = "'=true', '=false' or '='", text in ("", "true", "false")
-    elif key == "source.columns.reward":
-        low, high = reward.range
-        allowed, good = f"a number in [{low:g}, {high:g}]", _number_in(text, low, high)
-    elif key == "source.columns.behavior_prob":
-        allowed, good = "'=' or a number in [0, 1]", text == "" or _number_in(text, 0, 1)
-    else:
-        good = _number_in(text, -math.inf, math.inf) or (key == "source.columns.next_bin" and text == "")
-        allowed = "a number"
-    if not good:
-        raise ValueError(f"{key}: the constant '={text}' must be {allowed}")
+class LqCard(Declaration):
+    """One dataset of observations and controls that are vectors: a linear plant with a declared quadratic cost."""
+
+    domain: LinearQuadratic
+    cost: Cost
+    source: VectorSource
+
+    @model_validator(mode="after")
+    def _across(self) -> Self:
+        d, cols = self.domain, self.source.columns
+        self.check_people(cols.user_id)
+        if d.horizon > 1 and (cols.step is None or cols.episode_id is None):
+            raise ValueError("source.columns needs 'step' and 'episode_id' when domain.horizon > 1")
+        if cols.next_observation is None and d.horizon == 1:
+            raise ValueError("source.columns.next_observation is missing; with one step nothing else tells it")
+        d.observation.check_alike("source.columns.next_observation", cols.next_observation)
+        self.cost.quadratic(d.observation.size, d.action.size, d.horizon)
+        return self
+
+    @property
+    def quadratic(self) -> QuadraticCost:
+        """The declared cost of each step."""
+        return self.cost.quadratic(self.domain.observation.size, self.domain.action.size, self.domain.horizon)
+
+    def domain_hash(self) -> str:
+        """Sha256 of the canonical JSON of [unit], [cost] and [domain]."""
+        return sha256_of({key: self.model_dump(mode="json")[key] for key in ("unit", "cost", "domain")})
+
+    def source_files(self) -> list[Path]:
+        """Existing files that ``source.files`` names, sorted; nothing outside the folder or a named root is read."""
+        return files_of(self.name, self.folder, self.source.files)
 
 
-def _number_in(text: str, low: float, high: float) -> bool:
-    try:
-        return low <= float(text) <= high
-    except ValueError:
-        return False
+AnyCard = Card | LqCard
 
 
-def named_root(name: str) -> Path:
-    """Folder of a named root, from ``RETICENT_ROOTS`` (``name=path`` pairs joined by the path separator)."""
-    pairs = dict(p.split("=", 1) for p in os.environ.get("RETICENT_ROOTS", "").split(os.pathsep) if "=" in p)
-    if name not in pairs:
-        known = ", ".join(sorted(pairs)) or "none"
-        raise CardError(
-            f"root {name!r} is not set; RETICENT_ROOTS names: {known}. Set RETICENT_ROOTS={name}=/its/folder"
-        )
-    return Path(pairs[name])
-
-
-def load_card(path: Path) -> Card:
-    """Read and check a card.
+def load_any_card(path: Path) -> AnyCard:
+    """Read and check a card of any domain.
 
     Raises
     ------
@@ -221,7 +188,46 @@ def load_card(path: Path) -> Card:
     values = read_toml(path)
     if "recipe" in values:
         raise CardError(f"{path}: this is a recipe, not a card; name the card that it runs on")
+    domain: Any = values.get("domain")
+    kind = LqCard if isinstance(domain, dict) and domain.get("dynamics") == LINEAR_QUADRATIC else Card
     try:
-        return Card.model_validate(values).placed(path.resolve().parent)
+        return kind.model_validate(values).placed(path.resolve().parent)
     except ValidationError as e:
         raise CardError(explain(e, str(path))) from None
+
+
+def load_card(path: Path) -> Card:
+    """Read and check a card of declared states and actions.
+
+    Raises
+    ------
+    CardError
+        One line for each wrong key, or that the card declares vectors.
+    """
+    return tabular(load_any_card(path))
+
+
+def tabular(card: AnyCard) -> Card:
+    """The card, if it declares states and actions.
+
+    Raises
+    ------
+    CardError
+        If it declares vectors, whose agents are dp-lqr and lqr.
+    """
+    if isinstance(card, LqCard):
+        raise CardError(f"{card.name}: dynamics = '{LINEAR_QUADRATIC}': states are vectors; use agent dp-lqr or lqr")
+    return card
+
+
+def linear_quadratic(card: AnyCard) -> LqCard:
+    """The card, if it declares a linear plant.
+
+    Raises
+    ------
+    CardError
+        If it declares states and actions by label.
+    """
+    if isinstance(card, Card):
+        raise CardError(f"{card.name}: dp-lqr and lqr need a card with dynamics = '{LINEAR_QUADRATIC}' and a [cost]")
+    return card

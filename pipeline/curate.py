@@ -15,7 +15,7 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any, Protocol
 
-from pipeline.card import Card, CardError
+from pipeline.card import AnyCard, Card, CardError
 from pipeline.kept.files import Attempt, folder_of, read_attempt, write_attempt
 from pipeline.kept.heads import known_to_ledger, remember_head
 from pipeline.kept.lock import one_at_a_time
@@ -112,7 +112,7 @@ class CountsDrawing:
         return self.privatizer.draw(aggregate(snapshot, self.card, progress), noise)
 
 
-def key_of(card: Card, snapshot: Snapshot, drawing: Drawing) -> str:
+def key_of(card: AnyCard, snapshot: Snapshot, drawing: Drawing) -> str:
     """Hex key of a release: lineage, snapshot *number*, registered domain and what is drawn; no digest of data."""
     parts = [card.name, snapshot.number, card.domain_hash(), drawing.spec()]
     return hashlib.sha256(canonical(parts).encode()).hexdigest()
@@ -137,7 +137,7 @@ def release_counts(
 
 
 def release_drawn(
-    card: Card,
+    card: AnyCard,
     snapshot: Snapshot,
     drawing: Drawing,
     ledger: Ledger,
@@ -186,7 +186,7 @@ def release_drawn(
         return Curated(release, folder, key, intent, commit, replayed=False, stale=False, recovered=recovered)
 
 
-def of_this_card(snapshot: Snapshot, card: Card) -> None:
+def of_this_card(snapshot: Snapshot, card: AnyCard) -> None:
     """Caps are applied at ingest, so a snapshot made under another domain voids every sensitivity of this card."""
     if (snapshot.dataset, snapshot.domain_hash) != (card.name, card.domain_hash()):
         raise CardError(f"{card.name}: snapshot {snapshot.number} was ingested under another card; ingest again")
@@ -194,7 +194,7 @@ def of_this_card(snapshot: Snapshot, card: Card) -> None:
         raise CardError(f"{card.name}: snapshot {snapshot.number} is gone: purged? Ingest again; nothing was charged")
 
 
-def _charge(card: Card, snapshot: Snapshot, drawing: Drawing, ledger: Ledger, key: str, holder: Holder) -> Entry:
+def _charge(card: AnyCard, snapshot: Snapshot, drawing: Drawing, ledger: Ledger, key: str, holder: Holder) -> Entry:
     rho, told = drawing.charge()
     if rho is None:
         raise RealDataError(f"{card.name}: some tables have noise and some have none; nothing was read")
@@ -211,7 +211,7 @@ def charged_once(ledger: Ledger, intent: Entry, release: Release, folder: Path) 
 
 
 def replay(
-    ledger: Ledger, card: Card, folder: Path, commit: Entry, snapshot: Snapshot | None, recovered: Recovered
+    ledger: Ledger, card: AnyCard, folder: Path, commit: Entry, snapshot: Snapshot | None, recovered: Recovered
 ) -> Curated:
     """The committed release as it lies in the store, checked against its entries.
 

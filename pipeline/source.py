@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import Field, field_validator
+from pydantic import AfterValidator, Field
 
 from pipeline.toml import Strict
 
@@ -31,22 +32,45 @@ class Columns(Strict):
     behavior_prob: StepColumn | None = None
 
 
+def below(files: list[str]) -> list[str]:
+    """Patterns that stay below the card's folder or a named root; ValueError for others."""
+    for f in files:
+        bare = f.partition(":")[2] if ":" in f else f
+        if not bare or Path(bare).is_absolute() or ".." in Path(bare).parts:
+            raise ValueError(f"{f!r} must stay below the card's folder, or be 'root:path' below a named root")
+    return files
+
+
+Files = Annotated[list[str], Field(min_length=1), AfterValidator(below)]
+
+
 class Source(Strict):
     """Files of the log and the mapping of their columns."""
 
     layout: Literal["long", "wide"] = "long"
     first_step: Annotated[int, Field(ge=0)] = 1
-    files: Annotated[list[str], Field(min_length=1)]
+    files: Files
     columns: Columns
 
-    @field_validator("files")
-    @classmethod
-    def _inside(cls, files: list[str]) -> list[str]:
-        for f in files:
-            bare = f.partition(":")[2] if ":" in f else f
-            if not bare or Path(bare).is_absolute() or ".." in Path(bare).parts:
-                raise ValueError(f"{f!r} must stay below the card's folder, or be 'root:path' below a named root")
-        return files
+
+class VectorColumns(Strict):
+    """Where each canonical column of a log of vectors is found; ``next_observation``: one list column, or one each."""
+
+    user_id: str
+    episode_id: str | None = None
+    step: str | None = None
+    next_observation: str | list[str] | None = None
+    terminated: str | None = None
+    truncated: str | None = None
+    behavior_prob: str | None = None
+
+
+class VectorSource(Strict):
+    """Files of a log of vectors, one row a step."""
+
+    layout: Literal["long"] = "long"
+    files: Files
+    columns: VectorColumns
 
 
 def step_cells(column: StepColumn, horizon: int, first_step: int) -> list[str]:
@@ -101,3 +125,30 @@ def _check_wide(key: str, column: StepColumn, horizon: int) -> None:
             f"{key}: {column!r} is one column, the wide layout needs one a step; "
             f"write a pattern such as '{column}_{STEP}', or a list of {horizon} names"
         )
+
+
+def check_constant(key: str, text: str, labels: set[str] | None, rewards: tuple[float, float]) -> None:
+    """Refuse a constant of a wide source that means nothing; ValueError naming the key and what is allowed."""
+    if labels is not None:
+        if text not in labels:
+            raise ValueError(f"{key}: the constant '={text}' is no declared label; declared: {sorted(labels - {''})}")
+        return
+    if key in ("source.columns.terminated", "source.columns.truncated"):
+        allowed, good = "'=true', '=false' or '='", text in ("", "true", "false")
+    elif key == "source.columns.reward":
+        low, high = rewards
+        allowed, good = f"a number in [{low:g}, {high:g}]", _number_in(text, low, high)
+    elif key == "source.columns.behavior_prob":
+        allowed, good = "'=' or a number in [0, 1]", text == "" or _number_in(text, 0, 1)
+    else:
+        good = _number_in(text, -math.inf, math.inf) or (key == "source.columns.next_bin" and text == "")
+        allowed = "a number"
+    if not good:
+        raise ValueError(f"{key}: the constant '={text}' must be {allowed}")
+
+
+def _number_in(text: str, low: float, high: float) -> bool:
+    try:
+        return low <= float(text) <= high
+    except ValueError:
+        return False

@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from pipeline.card import Card
+from pipeline.card import AnyCard, Card, LqCard
+from pipeline.mdp.declared_lq import Vector
 from pipeline.offline import Settings
 from pipeline.statistics.calibration import Ask
 
@@ -16,20 +17,47 @@ from pipeline.statistics.calibration import Ask
 _DRAWS, _INSIDE = 100, 0.95
 
 
-def dataset_facts(card: Card, snapshot: int) -> dict[str, Any]:
+def dataset_facts(card: AnyCard, snapshot: int) -> dict[str, Any]:
     """What is declared about the data; nothing counted."""
-    d, u, r = card.domain, card.unit, card.reward
-    told: dict[str, Any] = {} if d.start == "released" else {"start_declared": dict(d.start)}
-    if r.table is not None:
-        told["reward_table"] = r.table
-    return {
+    u = card.unit
+    people = {
         "name": card.name,
         "kind": card.kind,
         "user": u.user,
         "episodes_per_user": u.episodes_per_user,
         "users_public": u.users_public,
         "recurs": u.recurs,
-        "horizon": d.horizon,
+        "horizon": card.domain.horizon,
+    }
+    declared = _plant_facts(card) if isinstance(card, LqCard) else _table_facts(card)
+    return {**people, **declared, "snapshot": snapshot}
+
+
+def _plant_facts(card: LqCard) -> dict[str, Any]:
+    d, cost = card.domain, card.quadratic
+
+    def told(v: Vector) -> dict[str, Any]:
+        return {"names": v.labels, "scale": v.scales, "radius": v.radius}
+
+    return {
+        "dynamics": d.dynamics,
+        "markov": "declared",
+        "observation": told(d.observation),
+        "action": told(d.action),
+        "start": "declared",
+        "start_declared": {"mean": d.start.mean, "second_moment": d.first_moment().tolist()},
+        "noise_covariance": d.noise().tolist(),
+        "parameter_norm": d.parameter_norm,
+        "cost": {"Q": cost.Q.tolist(), "R": cost.R.tolist()},
+    }
+
+
+def _table_facts(card: Card) -> dict[str, Any]:
+    d, r = card.domain, card.reward
+    told: dict[str, Any] = {} if d.start == "released" else {"start_declared": dict(d.start)}
+    if r.table is not None:
+        told["reward_table"] = r.table
+    return {
         "live_states": d.live_states,
         "ends": list(d.states.ends),
         "actions": d.action_labels,
@@ -43,7 +71,6 @@ def dataset_facts(card: Card, snapshot: int) -> dict[str, Any]:
         "reward_unit": r.unit,
         "reward_total": r.total,
         **told,
-        "snapshot": snapshot,
     }
 
 

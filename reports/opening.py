@@ -19,7 +19,7 @@ def opening(facts: Facts) -> Opening:
         title=f"A decision policy for {clean(facts['dataset']['name'])}",
         learnt=_learnt(facts),
         guarantee=clean(guarantee["sentence"]),
-        tiles=(_unit(facts), _loss(guarantee), _value(facts), _budget(facts)),
+        tiles=(unit_tile(facts), loss_tile(guarantee), _value(facts), budget_tile(facts)),
         banner=banner(guarantee),
         claim=f"Claim made for the people in this log: {clean(guarantee['claim'])}." if guarantee.get("claim") else "",
     )
@@ -54,12 +54,14 @@ def _steps(horizon: int) -> str:
     return "the one step of an episode" if horizon == 1 else f"each of {number(horizon)} steps"
 
 
-def _unit(facts: Facts) -> Tile:
+def unit_tile(facts: Facts) -> Tile:
+    """Who is protected."""
     guarantee = facts["guarantee"]
     return Tile("Who is protected", f"One {clean(facts['dataset']['user'])}", (clean(guarantee["unit"]),))
 
 
-def _loss(guarantee: Facts) -> Tile:
+def loss_tile(guarantee: Facts) -> Tile:
+    """What was spent on them."""
     if guarantee.get("pure") or guarantee.get("rho") is None:
         return Tile("Privacy loss", loss(guarantee))
     notes = (loss({**guarantee, "rho": None}),) if guarantee.get("epsilon") is not None else ()
@@ -84,7 +86,8 @@ def _value(facts: Facts) -> Tile:
     return Tile("Value of an episode", interval(value, 3), tuple(notes))
 
 
-def _budget(facts: Facts) -> Tile:
+def budget_tile(facts: Facts) -> Tile:
+    """What is left."""
     ledger = facts.get("ledger")
     if not ledger:
         return Tile("Budget left", "Not charged", ("no ledger entry: nothing private was released",))

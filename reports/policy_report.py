@@ -7,6 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from reports.check_sections import consistency_section, constants_section, data_section, verify_section
 from reports.format import clean, markdown
+from reports.lq_sections import evidence_section, gains_section, lq_opening, plant_section
+from reports.lq_value import lq_truth_section, lq_value_section
+from reports.lq_view import GainsView
 from reports.opening import opening
 from reports.page import Part, Section
 from reports.policy_sections import abstention_section, policy_section
@@ -18,7 +21,7 @@ if TYPE_CHECKING:
     from jinja2 import Environment
 
 
-def render_html(facts: dict[str, Any], policy: PolicyView) -> str:
+def render_html(facts: dict[str, Any], policy: PolicyView | GainsView) -> str:
     """The report as one HTML file: no script, no address that a browser would load.
 
     Parameters
@@ -26,36 +29,30 @@ def render_html(facts: dict[str, Any], policy: PolicyView) -> str:
     facts
         The content of ``report.json``.
     policy
-        The policy beside its released evidence.
+        The policy beside its released evidence, or linear gains.
     """
     return _render("report.html.j2", facts, policy)
 
 
-def render_markdown(facts: dict[str, Any], policy: PolicyView) -> str:
+def render_markdown(facts: dict[str, Any], policy: PolicyView | GainsView) -> str:
     """The same words and tables as Markdown; pictures are replaced by what they show."""
     return _render("report.md.j2", facts, policy)
 
 
-def parts(facts: dict[str, Any], policy: PolicyView) -> list[Part]:
+def parts(facts: dict[str, Any], policy: PolicyView | GainsView) -> list[Part]:
     """All sections after the first, by reader: who decides, who approves, who checks."""
+    if isinstance(policy, GainsView):
+        decide = gains_section(facts, policy), lq_value_section(facts), lq_truth_section(facts)
+        check = plant_section(facts), evidence_section(facts)
+    else:
+        decide = policy_section(facts, policy), abstention_section(facts, policy), value_section(facts)
+        decide = (*decide, truth_section(facts))
+        check = data_section(facts), constants_section(facts), consistency_section(facts)
+    approve = promise_section(facts), mechanisms_section(facts), ledger_section(facts), *limits_sections(facts)
     return [
-        _part(
-            "To decide",
-            policy_section(facts, policy),
-            abstention_section(facts, policy),
-            value_section(facts),
-            truth_section(facts),
-        ),
-        _part(
-            "To approve",
-            promise_section(facts),
-            mechanisms_section(facts),
-            ledger_section(facts),
-            *limits_sections(facts),
-        ),
-        _part(
-            "To check", data_section(facts), constants_section(facts), consistency_section(facts), verify_section(facts)
-        ),
+        _part("To decide", *decide),
+        _part("To approve", *approve),
+        _part("To check", *check, verify_section(facts)),
     ]
 
 
@@ -63,10 +60,11 @@ def _part(title: str, *sections: Section | None) -> Part:
     return Part(title, tuple(section for section in sections if section is not None))
 
 
-def _render(template: str, facts: dict[str, Any], policy: PolicyView) -> str:
+def _render(template: str, facts: dict[str, Any], policy: PolicyView | GainsView) -> str:
     run = {key: clean(facts[key]) for key in ("run", "agent", "recipe", "schema_version")}
     page = templates().get_template(template)
-    return page.render(opening=opening(facts), parts=parts(facts, policy), run=run)
+    first = lq_opening(facts) if isinstance(policy, GainsView) else opening(facts)
+    return page.render(opening=first, parts=parts(facts, policy), run=run)
 
 
 @cache

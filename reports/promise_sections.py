@@ -95,10 +95,13 @@ def mechanisms_section(facts: Facts) -> Section:
     words = (
         "Everything on this page is computed from these releases and from declared constants; nothing else was read.",
     )
-    if (joint := (facts.get("joint") or {}).get("rho_exact")) is not None:
+    joint = facts.get("joint") or {}
+    if joint.get("rho_exact") is not None:
+        both = joint.get("variant") == "linear_quadratic"
+        why = "both tables come from the same rows" if both else "the tables of a step come from one row a person"
         words += (
-            f"Together they cost ρ = {_up(float(Fraction(joint)))}, no more than the sum of the column: "
-            "the tables of a step come from one row a person and are bounded together.",
+            f"Together they cost ρ = {_up(float(Fraction(joint['rho_exact'])))}, no more than the sum of the column: "
+            f"{why} and are bounded together.",
         )
     words += _nights(facts.get("counter"))
     return Section(

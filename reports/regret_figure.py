@@ -43,8 +43,12 @@ def regret_figure(
     x_title: str = "episodes",
     y_title: str = "regret so far",
     note: str = _NOTE,
+    reach: float = 1e-4,
 ) -> Figure:
-    """Draw ``panels`` (title -> name -> curve); a name has one colour and one dash in all of them."""
+    """Draw ``panels`` (title -> name -> curve); a name has one colour and one dash in all of them.
+
+    On a logarithmic axis nothing below ``reach`` of a panel's largest value is given room.
+    """
     import altair as alt
 
     styles = _styles(panels)
@@ -58,7 +62,7 @@ def regret_figure(
     dash = alt.StrokeDash(
         "name:N", scale=alt.Scale(domain=names, range=[d for _, d in styles.values()]), sort=names, legend=legend
     )
-    points = list(_points(panels, styles, log_y))
+    points = list(_points(panels, styles, reach if log_y else 0.0))
     first, last = min(p["K"] for p in points), max(p["K"] for p in points)
     x = alt.X(
         "K:Q",
@@ -68,9 +72,11 @@ def regret_figure(
     top = 1.05 * max(p["mean"] for p in points)
     floor = min(p["mean"] for p in points) if log_y else 0.0
     y_scale = alt.Scale(type="log" if log_y else "linear", domain=[floor, max(top, 2 * floor)], nice=False, clamp=True)
-    y_axis = alt.Axis(title=y_title, gridOpacity=0.15, gridColor=INK, format="~g")
+    # long numbers would be cut off at the left
+    digits = "~s" if top >= 1e6 else "~g"
+    y_axis = alt.Axis(title=y_title, gridOpacity=0.15, gridColor=INK, format=digits)
     if log_y:
-        y_axis = alt.Axis(title=y_title, gridOpacity=0.15, gridColor=INK, format="~g", values=_decades(floor, top))
+        y_axis = alt.Axis(title=y_title, gridOpacity=0.15, gridColor=INK, format=digits, values=_decades(floor, top))
     base = alt.Chart().encode(x=x)
     band = base.mark_area(opacity=0.15).encode(
         y=alt.Y("low:Q", scale=y_scale, axis=y_axis),
@@ -105,11 +111,10 @@ def _styles(panels: Mapping[str, Mapping[str, Line]]) -> dict[str, tuple[str, li
 
 
 def _points(
-    panels: Mapping[str, Mapping[str, Line]], styles: Mapping[str, tuple[str, list[int]]], log_y: bool
+    panels: Mapping[str, Mapping[str, Line]], styles: Mapping[str, tuple[str, list[int]]], reach: float
 ) -> Iterator[dict[str, Any]]:
     for panel, lines in panels.items():
-        # on a logarithmic axis nothing below a thousandth of the panel's largest value is worth the room
-        least = max(max(line.mean) for line in lines.values()) * 1e-4 if log_y else 0.0
+        least = max(max(line.mean) for line in lines.values()) * reach
         for name, line in lines.items():
             for K, mean, std in zip(line.marks, line.mean, line.std, strict=True):  # noqa: N806
                 sd, middle = (0.0 if line.control else std), max(mean, least)

@@ -13,8 +13,8 @@ FLOORS = {
     "pipeline.privacy": 1,
     "pipeline.domain": 1,
     "pipeline.source": 1,
+    "pipeline.declaration": 1,
     "pipeline.mdp": 1,
-    "pipeline.spending": 1,
     "pipeline.card": 2,
     "pipeline.ledger": 3,
     "pipeline.ledger.verify": 4,
@@ -31,15 +31,19 @@ FLOORS = {
     "pipeline.offline": 5,
     "pipeline.linear": 6,
     "pipeline.counter": 6,
+    "pipeline.lq": 6,
     "pipeline.linear_runs": 5,
-    "pipeline.online": 5,
+    "pipeline.online": 4,
+    "pipeline.online_batches": 4,
+    "pipeline.online_lq": 4,
+    "pipeline.batches": 4,
     "pipeline.synthetic": 6,
     "reports": 6,
     "flows": 7,
 }
 ONLY_IN = {
     "cvxpy": ("pipeline.statistics.consistency", "pipeline.mdp.occupancy_lp"),
-    "prefect": ("flows.recorded",),
+    "prefect": ("flows.recorded", "flows.deployments", "flows.serving", "flows.triggering"),
     "polars": ("pipeline.logs", "pipeline.simulate", "reports"),
 }
 AGENTS_MAY_NOT = (
@@ -51,6 +55,10 @@ AGENTS_MAY_NOT = (
     "pipeline.statistics.desk",
     "pipeline.statistics.one_shot",
     "pipeline.statistics.lq_moments",
+    "pipeline.statistics.shuffle_counts",
+    "pipeline.statistics.batch_privatizers",
+    "pipeline.statistics.count_desks",
+    "pipeline.statistics.shuffled_desk",
 )
 
 
@@ -118,6 +126,7 @@ def test_no_pseudo_random_generator_on_the_release_path():
         "pipeline.logs",
         "pipeline.curate",
         "pipeline.linear",
+        "pipeline.lq",
     )
     assert not [(m, i) for m, i, _ in imports() if m.startswith(path) and i in ("random", "numpy.random")]
     for file in (ROOT / "pipeline" / "privacy").glob("*.py"):

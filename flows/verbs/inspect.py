@@ -27,6 +27,11 @@ def inspect(context: typer.Context, card: str, as_json: Json = False) -> None:
 
     options: Context = context.obj
     facts = inspect_job(card, options.home_folder())
+    if "vectors" in facts:
+        from flows.vector_page import vector_page
+
+        show(facts, as_json, lambda: vector_page(facts))
+        return
     show(facts, as_json, lambda: page(facts))
 
 

@@ -31,12 +31,12 @@ CertificatesOption = Annotated[
 
 def _ledger(context: typer.Context, card: str | None) -> Ledger:
     from flows.shelf import find_card
-    from pipeline.card import load_card
+    from pipeline.card import load_any_card
     from pipeline.ledger.ledger import open_ledger
 
     options: Context = context.obj
     home = options.home_folder()
-    where = home.root / "ledger.db" if card is None else home.ledger_of(load_card(find_card(card, home.shelf)))
+    where = home.root / "ledger.db" if card is None else home.ledger_of(load_any_card(find_card(card, home.shelf)))
     return open_ledger(where, create=False)
 
 

@@ -34,6 +34,11 @@ def plan(context: typer.Context, recipe: str, as_json: Json = False) -> None:
     if r["rho"] is not None:
         sum_of = "together" if "joint" in r else "total"
         lines.append(f"{sum_of} ρ = {up(r['rho'])}, ε = {up(r['epsilon'])} at δ = {r['delta']:g}")
+    if r.get("squares_a_direction_needs"):
+        lines.append(
+            "a direction of (x, u) is told from the noise if its squares sum to "
+            f"{number(r['squares_a_direction_needs'])}; all declared rows add up to at most {r['most_squares']:,}"
+        )
     if "counter" in r:
         lines += _nights(r["counter"])
     elif r["replays"]:

@@ -11,6 +11,7 @@ import typer
 from flows.screen import Context, Json, show
 
 if TYPE_CHECKING:
+    from flows.lq_policy import GainsFile
     from flows.policy_file import PolicyFile
 
 app = typer.Typer(help="The policy of a run, with labels.", no_args_is_help=True)
@@ -23,18 +24,28 @@ class Format(StrEnum):
     json = "json"
 
 
-def _read(context: typer.Context, run: str) -> PolicyFile:
+def _read(context: typer.Context, run: str) -> PolicyFile | GainsFile:
+    from flows.lq_policy import is_lq_run, read_gains_file
     from flows.policy_file import read_policy_file
     from flows.verbs.report import run_folder
 
     options: Context = context.obj
-    return read_policy_file(run_folder(options, run))
+    folder = run_folder(options, run)
+    return read_gains_file(folder) if is_lq_run(folder) else read_policy_file(folder)
 
 
 @app.command("show")
 def show_policy(context: typer.Context, run: str, as_json: Json = False) -> None:
-    """What to do in each state at each step, where the policy abstains, and where it was a tie."""
+    """What to do in each state at each step, where the policy abstains, and where it was a tie; or the gains."""
+    from flows.lq_policy import GainsFile, gain_rows
+
     file = _read(context, run)
+    if isinstance(file, GainsFile):
+        gains = gain_rows(file)
+        told = [f"{r['step']:>4}  {r['control']:20} {r['observed']:20} {r['gain']:.6g}" for r in gains]
+        head = "step  control              observed             gain"
+        show({"run": file.run, "rows": gains}, as_json, lambda: [head, *told])
+        return
     policy, labels = file.policy, file.labels
     rows = [
         {
@@ -66,11 +77,12 @@ def export(
     as_json: Json = False,
 ) -> None:
     """Write the policy with labels as CSV that no spreadsheet evaluates, or as JSON with the exact labels."""
-    from flows.policy_file import FORMATS, write_whole
+    from flows import lq_policy, policy_file
 
     file = _read(context, run)
     chosen = form or (Format.json if to.suffix.lower() == ".json" else Format.csv)
-    write_whole(to, FORMATS[chosen.value](file), force=force)
+    forms = lq_policy.FORMATS if isinstance(file, lq_policy.GainsFile) else policy_file.FORMATS
+    policy_file.write_whole(to, forms[chosen.value](file), force=force)
     result = {"run": file.run, "file": str(to.resolve()), "format": chosen.value, "policy_sha256": file.sha256}
     show(result, as_json, lambda: [result["file"]])
 
@@ -80,21 +92,41 @@ def act(
     context: typer.Context,
     run: str,
     state: Annotated[str | None, typer.Option(help="The state: its declared label, or with --raw a raw value.")] = None,
+    observation: Annotated[
+        str | None, typer.Option(help='Of a linear controller: the observed numbers as logged, e.g. "0.5, -0.2".')
+    ] = None,
     step: Annotated[int | None, typer.Option(help="The step, counted from 0.")] = None,
     raw: Annotated[bool, typer.Option("--raw", help="States are values as the log's column holds them.")] = False,
     sample: Annotated[bool, typer.Option("--sample", help="Draw where several actions have probability.")] = False,
     batch: Annotated[
-        str | None, typer.Option(help="CSV or NDJSON with state and step; '-' is standard input. One JSON line each.")
+        str | None,
+        typer.Option(help="CSV or NDJSON: state (or observation) and step; '-' is standard input. One JSON line each."),
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """What the policy says in a state at a step, or for each record of a file."""
+    """What the policy says in a state (or at an observation) at a step, or for each record of a file."""
+    from flows.lq_policy import GainsFile
+    from pipeline.card import CardError
+
+    file = _read(context, run)
+    if isinstance(file, GainsFile):
+        if state is not None or raw or sample:
+            raise CardError("policy act: a linear controller takes --observation; it has no states and draws nothing")
+        _control(file, observation, step, batch, as_json)
+        return
+    if observation is not None:
+        raise CardError("policy act: this policy has declared states: give --state; --observation is of controllers")
+    _decide(file, state, step, batch, raw=raw, sample=sample, as_json=as_json)
+
+
+def _decide(
+    file: PolicyFile, state: str | None, step: int | None, batch: str | None, *, raw: bool, sample: bool, as_json: bool
+) -> None:
     from flows.deciding import check_steps, decide, state_indices
     from pipeline.card import CardError
 
     if (batch is None) == (state is None or step is None) or (batch is not None and (state, step) != (None, None)):
         raise CardError("policy act: give --state with --step, or --batch alone")
-    file = _read(context, run)
     values, steps = _records(state, step, batch)
     check_steps(file, steps)
     decisions, which = decide(file, state_indices(file, values, raw=raw), steps, sample=sample)
@@ -104,21 +136,49 @@ def act(
         show({"run": file.run, **decisions[0]}, as_json, lambda: _sentences(decisions[0]))
 
 
-def _records(state: str | None, step: int | None, batch: str | None) -> tuple[list[str | None], Any]:
-    import sys
-
+def _control(file: GainsFile, observation: str | None, step: int | None, batch: str | None, as_json: bool) -> None:
     import numpy as np
 
+    from flows.lq_policy import control, parsed_observation
     from pipeline.card import CardError
-    from pipeline.logs.queries import read_queries
+    from pipeline.logs.vector_queries import read_observations
 
-    if batch is None:
-        return [state], np.array([step], dtype=np.int64)
+    single = observation is not None and step is not None
+    if (batch is None) != single or (batch is not None and (observation, step) != (None, None)):
+        raise CardError("policy act: give --observation with --step, or --batch alone")
+    names = file.told["observation"]["names"]
+    if batch is not None:
+        x, steps = read_observations(*_content(batch), names)
+        found = control(file, x, steps)
+        _print_batch(file.run, found, np.arange(len(found)), as_json)
+        return
+    [found] = control(file, parsed_observation(str(observation), names), np.array([step], dtype=np.int64))
+    lines = [f"step {found['step']}: {found['advice']}"]
+    lines += ["  shortened to the declared radius of the control"] if found["cut"] else []
+    lines += ["  the observation is longer than declared: nothing like it was learnt from"] if found["outside"] else []
+    show({"run": file.run, **found}, as_json, lambda: lines)
+
+
+def _content(batch: str) -> tuple[bytes, str]:
+    import sys
+
+    from pipeline.card import CardError
+
     try:
         content = sys.stdin.buffer.read() if batch == "-" else Path(batch).read_bytes()
     except OSError as e:
         raise CardError(f"{batch}: cannot be read ({e.strerror}); name a CSV or NDJSON file, or '-'") from None
-    return read_queries(content, "standard input" if batch == "-" else batch)
+    return content, "standard input" if batch == "-" else batch
+
+
+def _records(state: str | None, step: int | None, batch: str | None) -> tuple[list[str | None], Any]:
+    import numpy as np
+
+    from pipeline.logs.queries import read_queries
+
+    if batch is None:
+        return [state], np.array([step], dtype=np.int64)
+    return read_queries(*_content(batch))
 
 
 def _print_batch(run: str, decisions: list[dict[str, Any]], which: Any, as_json: bool) -> None:

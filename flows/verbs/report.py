@@ -12,31 +12,28 @@ from flows.screen import Context, Json, show
 
 def report(context: typer.Context, run: str, as_json: Json = False) -> None:
     """Render report.html and report.md again; reads nothing but the run's folder."""
-    import numpy as np
-
     from flows.publish import render
 
     options: Context = context.obj
     folder = run_folder(options, run)
     facts = json.loads((folder / "report.json").read_text(encoding="utf-8"))
-    tied = np.zeros((facts["dataset"]["horizon"], len(facts["dataset"]["live_states"])), dtype=bool)
-    for h, s in facts["policy"]["tied"]:
-        tied[h, s] = True
-    render(folder, facts, tied)
+    render(folder, facts)
     result = {"run": folder.name, "folder": str(folder), "report": str(folder / "report.html")}
     show(result, as_json, lambda: [result["report"]])
 
 
 def run_folder(options: Context, run: str) -> Path:
-    """A run's folder by path, full name or unique beginning."""
+    """A run's folder by path, full name, unique beginning, or the name of a pointer such as ``current``."""
+    from flows.pointer import Pointer
     from pipeline.card import CardError
 
     runs = options.home_folder().runs
-    for candidate in (Path(run), runs / run):
+    for candidate in (Path(run), runs / (Pointer(runs, run).now() or run)):
         if (candidate / "report.json").is_file():
             return candidate.resolve()
-    found = [p for p in sorted(runs.glob("*")) if p.name.startswith(run) and (p / "report.json").is_file()]
+    there = [p for p in sorted(runs.glob("*")) if not p.is_symlink() and (p / "report.json").is_file()]
+    found = [p for p in there if p.name.startswith(run)]
     if len(found) == 1:
         return found[0]
-    known = ", ".join(p.name for p in sorted(runs.glob("*"))) or "none"
+    known = ", ".join(p.name for p in there) or "none"
     raise CardError(f"{'several runs begin' if found else 'no run begins'} with {run!r} in {runs}; there are: {known}")

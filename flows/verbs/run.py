@@ -62,6 +62,8 @@ def _interval(value: Mapping[str, Any]) -> str:
     """Rounded outward; at least the lower end where no upper one is given."""
     from reports.format import interval, number
 
+    if value["upper"] is None and value.get("estimate") is not None:
+        return number(value["estimate"])
     if value["upper"] is None:
         return interval(value)
     return f"{number(value['lower'], toward='down')} to {number(value['upper'], toward='up')}"

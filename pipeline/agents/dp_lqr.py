@@ -26,6 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.mdp.riccati import QuadraticCost, riccati, within_norm
+from pipeline.statistics.eigenvalues import raise_eigenvalues
 from pipeline.statistics.lq_plan import LqMoments
 
 Array = NDArray[np.float64]
@@ -98,12 +99,3 @@ def estimate(moments: LqMoments, c: LqConstants) -> tuple[Array, int]:
     unit = np.repeat([of_next / of_state, of_next / of_control], (n, d))
     theta = np.linalg.solve(V + c.ridge * np.eye(n + d), moments.cross).T * unit
     return theta.astype(np.float64), raised
-
-
-def raise_eigenvalues(G: Array, floor: float) -> tuple[Array, int]:
-    """The nearest symmetric matrix whose eigenvalues are at least ``floor``, and how many were below; exact if none."""
-    values, vectors = np.linalg.eigh(G)
-    low = values < floor
-    if floor <= 0 or not low.any():
-        return G, 0
-    return (vectors * np.maximum(values, floor)) @ vectors.T, int(low.sum())

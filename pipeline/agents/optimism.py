@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.statistics.regularizers import Bounds, Ridge
+from pipeline.statistics.released_ridge import Bounds, Ridge
 
 Array = NDArray[np.float64]
 
@@ -28,7 +28,7 @@ class Moment:
     unknowns
         d_1.
     tops
-        ``(H-1,)`` largest value to go, reward units.
+        ``(steps,)`` largest value to go after the step, or reward of it; reward units.
     """
 
     episode: int
@@ -39,21 +39,22 @@ class Moment:
     bounds: Bounds
 
 
-# radii (H-1,) of a moment
+# radii (steps,) of a moment
 Radii = Callable[[Moment], Array]
 
 
-def ucrl_vtr(c: float, failure: float = 0.01) -> Radii:
+def ucrl_vtr(c: float, failure: float = 0.01, *, printed: bool = False) -> Radii:
     """sqrt(d_1) + (H-h+1) sqrt(2 ln(1/alpha) + ln det M) (paper 001, section 6, with M in units of lambda).
 
-    Departure: ``c`` multiplies both terms; on the first alone, as printed, the second one explores for all of 10^4
-    episodes.  The printed ln(1/K) is negative and not used.
+    ``c`` multiplies both terms; ``printed``: the first alone, as on the page, where the second one explores for all of
+    10^4 episodes.  The printed ln(1/K) is negative and not used.
     """
 
     def radii(m: Moment) -> Array:
         scaled = m.ridge.Lambda / m.bounds.lambda_min[:, None, None, None]
         volume = np.maximum(np.linalg.slogdet(scaled)[1].sum(-1), 0.0)
-        return c * (math.sqrt(m.unknowns) + m.tops * np.sqrt(2 * math.log(1 / failure) + volume))
+        second = m.tops * np.sqrt(2 * math.log(1 / failure) + volume)
+        return c * math.sqrt(m.unknowns) + (1.0 if printed else c) * second
 
     return radii
 
@@ -69,10 +70,36 @@ def linopt(c: float, failure: float = 0.01) -> Radii:
     return radii
 
 
+def linopt_rewards(c: float, failure: float = 0.01) -> Radii:
+    """beta_r of paper 000, Lemma 3.1, with r in reward units: the first two terms times its largest value."""
+
+    def radii(m: Moment) -> Array:
+        b, steps = m.bounds, len(m.tops)
+        inside = 2 * math.log(steps / failure) + m.unknowns * np.log1p(m.episodes / (m.unknowns * b.lambda_min))
+        return c * (m.tops * (np.sqrt(inside) / 2 + np.sqrt(m.unknowns * b.lambda_max)) + b.nu)
+
+    return radii
+
+
 def ldp(c: float) -> Radii:
     """C d_1^(3/4) (H-h+1)^(3/2) k^(1/4): the form that paper 001 tunes in its section 6."""
 
     def radii(m: Moment) -> Array:
         return c * m.unknowns**0.75 * m.tops**1.5 * m.episode**0.25
+
+    return radii
+
+
+def ldp_theory(epsilon: float, delta: float, failure: float = 0.01, c: float = 1.0) -> Radii:
+    """Paper 001's theorem: :func:`ldp` times ln(d T / alpha) (ln((H-h+1)/delta))^(1/4) / sqrt(eps).
+
+    T = K H; the last logarithm counts steps, not rewards.
+    """
+
+    def radii(m: Moment) -> Array:
+        H = len(m.tops) + 1
+        left = np.arange(H, 1, -1)
+        extra = math.log(m.unknowns * m.episodes * H / failure) * np.log(left / delta) ** 0.25
+        return ldp(c)(m) * extra / math.sqrt(epsilon)
 
     return radii

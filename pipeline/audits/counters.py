@@ -30,7 +30,7 @@ from pipeline.privacy.counters import Counter, Lanes, Messages, TreeCounter, lev
 from pipeline.privacy.noise import Integers, NoiseSource, SimulatedWorld
 from pipeline.privacy.square_root import SquareRoot, coefficients, squared_column
 from pipeline.statistics.mixture_calibration import Ask, Variances, paper_000, paper_001, tight
-from pipeline.statistics.mixture_message import Message
+from pipeline.statistics.mixture_message import Message, Visits
 
 Kind = Literal["plain", "bottom-up", "toeplitz", "local"]
 # a counter of 10 000 leaves works the same and takes a week
@@ -55,7 +55,7 @@ def counter_attack(
     leaves: int = LEAVES,
     variances: Variances | None = None,
     build: Built | None = None,
-    integers: Callable[[Array, Array], Integers] | None = None,
+    integers: Callable[[Visits], Integers] | None = None,
 ) -> Attack:
     """The worst pair of first episodes against a counter of ``leaves`` leaves.
 
@@ -75,8 +75,8 @@ def counter_attack(
     claimed = claimed_noise.rho(message, cost)
     if claimed is None:
         raise CardError("an audit needs noise: epsilon is infinite")
-    sides = tuple((integers or message.integers)(*_episode(message, i)) for i in (0, 1))
-    honest = tuple(message.integers(*_episode(message, i)) for i in (0, 1))
+    sides = tuple((integers or message.integers)(_episode(message, i)) for i in (0, 1))
+    honest = tuple(message.integers(_episode(message, i)) for i in (0, 1))
     where = sides[0] != sides[1]
     entries = _entries(message, claimed_noise)[where]
     drawn = _entries(message, variances or claimed_noise)[where]
@@ -100,14 +100,14 @@ def _calibrated(message: Message, ask: Ask, kind: Kind, leaves: int, cost: int) 
     return paper_001(message, ask) if kind == "local" else paper_000(message, ask, leaves)
 
 
-def _episode(message: Message, which: int) -> tuple[Array, Array]:
+def _episode(message: Message, which: int) -> Visits:
     """An episode whose rows lie in a block, or on a coordinate, of its own; longer than the bounds allow."""
-    d, blocks = message.dimension, message.blocks
-    gram, target = np.zeros((message.steps, blocks, d, d)), np.zeros((message.steps, blocks, d))
+    d, blocks, steps = message.dimension, message.blocks, np.arange(message.steps)
     block, row = (which, 0) if blocks > 1 else (0, which % d)
-    gram[:, block, row, row] = message.gram_bound * _TOO_LONG
-    target[:, block, row] = message.target_bound * _TOO_LONG
-    return gram, target
+    length = np.sqrt(message.gram_bound * _TOO_LONG)
+    phi = np.eye(d)[row] * length[:, None]
+    response = message.target_bound * _TOO_LONG / length
+    return Visits(steps, np.full_like(steps, block), phi, response, np.ones_like(steps), 1)
 
 
 def _entries(message: Message, variances: Variances) -> Array:

@@ -47,7 +47,7 @@ def lq_attack(plan: LqPlan, drawn: Drawn | None = None) -> Attack:
     pair = max((_pair(made_up, a) for a in turns), key=lambda p: _apart(made_up, p, variances))
     path = _Path(made_up, pair, release)
     return Attack(
-        mechanism="lq moments, discrete gaussian, gram and cross",
+        mechanism="lq moments, discrete gaussian, gram and target",
         trust="central",
         path=path,
         means=(_once(made_up, pair[0]), _once(made_up, pair[1])),
@@ -65,7 +65,7 @@ class _Path:
     def __call__(self, side: Side, noise: NoiseSource, copies: int) -> list[Array]:
         source = noise if isinstance(noise, Silence | Pooled) else Pooled(noise)
         found = [self.release(self.plan, self.pair[side], source) for _ in range(copies)]
-        return [np.stack([r.tables[t] for r in found]).astype(np.float64) for t in ("gram", "cross")]
+        return [np.stack([r.tables[t] for r in found]).astype(np.float64) for t in ("gram", "target")]
 
 
 def _shipped(plan: LqPlan, person: Episodes, noise: NoiseSource) -> Release:
@@ -76,7 +76,7 @@ def _shipped(plan: LqPlan, person: Episodes, noise: NoiseSource) -> Release:
 
 def _once(plan: LqPlan, person: Episodes) -> list[Array]:
     r = _shipped(plan, person, Silence())
-    return [r.tables["gram"].astype(np.float64), r.tables["cross"].astype(np.float64)]
+    return [r.tables["gram"].astype(np.float64), r.tables["target"].astype(np.float64)]
 
 
 def _apart(plan: LqPlan, pair: tuple[Episodes, Episodes], variances: list[Array]) -> float:

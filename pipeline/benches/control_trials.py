@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from pipeline.benches.trial import Outcome, Trial, staged_curve
-from pipeline.environments.registry import load_world
+from pipeline.environments.registry import builds_horizon, load_world
 from pipeline.mdp.model import TabularMDP
 from pipeline.mdp.planning import optimal_values, policy_value
 from pipeline.mdp.policy import Policy, constant
@@ -46,7 +46,7 @@ def named_world(name: str, params: tuple[tuple[str, object], ...]) -> TabularMDP
         If there is no such world or parameter.
     """
     chosen = dict(params)
-    horizon = chosen.pop("horizon", None)
+    horizon = None if builds_horizon(name) else chosen.pop("horizon", None)
     world = load_world(name, Path(name), **chosen)
     return world.mdp(world.steps(None if horizon is None else int(str(horizon))))
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
 from pipeline.card import CardError
 from pipeline.environments.from_gymnasium import from_gymnasium
 from pipeline.environments.icu_sepsis import load_icu_sepsis
+from pipeline.environments.random_mixture import random_mixture_world
 from pipeline.environments.random_tabular import icu_like, random_tabular
 from pipeline.environments.riverswim import riverswim, riverswim_homogeneous, riverswim_inhomogeneous
 from pipeline.environments.world import World
@@ -25,6 +27,7 @@ _BUILT: Mapping[str, Callable[..., World]] = {
     "riverswim_inhomogeneous": riverswim_inhomogeneous,
     "random": random_tabular,
     "icu_like": icu_like,
+    "random_mixture": random_mixture_world,
 }
 WORLDS = ("icu_sepsis", *_BUILT)
 
@@ -56,6 +59,11 @@ def load_world(name: str, folder: Path, **params: Any) -> World:
         return load_icu_sepsis(arrays_file(name, folder), **chosen)
     except (TypeError, ValueError) as e:
         raise CardError(f"world {name}: {e}") from None
+
+
+def builds_horizon(name: str) -> bool:
+    """Whether the world's function takes ``horizon`` itself, because each step has parameters of its own."""
+    return name in _BUILT and "horizon" in signature(_BUILT[name]).parameters
 
 
 def arrays_file(name: str, folder: Path) -> Path:

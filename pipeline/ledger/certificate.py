@@ -11,8 +11,9 @@ from decimal import ROUND_CEILING, Decimal, localcontext
 from fractions import Fraction
 from typing import Any
 
-from pipeline.card import Card
+from pipeline.card import AnyCard, LqCard
 from pipeline.ledger.chain import Entry
+from pipeline.ledger.counter_facts import COUNTER_COMPOSITION, counted_once, counter_facts
 from pipeline.ledger.inspection import inspection_sentences
 from pipeline.privacy.budget import down, up
 from pipeline.privacy.losses import safe_epsilon
@@ -38,7 +39,7 @@ def spent_budget(mechanisms: Sequence[Mechanism], delta: float, joint: Fraction 
     return {"rho": up(rho), "epsilon": safe_epsilon(up(rho), left), "delta": delta, "pure": False}
 
 
-def unit_sentence(card: Card) -> str:
+def unit_sentence(card: AnyCard) -> str:
     """Whose privacy, in words."""
     m = card.unit.episodes_per_user
     episodes = "its one episode" if m == 1 else f"up to {m} of its episodes, the rest dropped before counting"
@@ -46,7 +47,7 @@ def unit_sentence(card: Card) -> str:
     return f"everything one {card.unit.user} contributed ({episodes}, {steps} each)"
 
 
-def guarantee(card: Card, release: Release, calibration: str, asked: Mapping[str, Any]) -> dict[str, Any]:
+def guarantee(card: AnyCard, release: Release, calibration: str, asked: Mapping[str, Any]) -> dict[str, Any]:
     """The guarantee of one release, in numbers and in one plain sentence."""
     cost = spent_budget(release.mechanisms, card.budget.delta, release.joint_rho)
     synthetic = card.kind == "synthetic"
@@ -67,7 +68,7 @@ def guarantee(card: Card, release: Release, calibration: str, asked: Mapping[str
     }
 
 
-def _sentence(card: Card, release: Release, cost: Mapping[str, Any]) -> str:
+def _sentence(card: AnyCard, release: Release, cost: Mapping[str, Any]) -> str:
     if release.noise == "none":
         return "No privacy: the non-private baseline on exact counts of simulated data; nothing is promised to anyone."
     who = f"one person, meaning {unit_sentence(card)}"
@@ -93,52 +94,37 @@ def _up(loss: float) -> str:
         return f"{+Decimal(repr(loss)):f}"
 
 
-def assumptions(card: Card, looks: Sequence[Entry], *, nightly: bool = False) -> list[str]:
+def assumptions(card: AnyCard, looks: Sequence[Entry], *, nightly: bool = False) -> list[str]:
     """What the guarantee rests on besides the mathematics; ``looks``: the lineage's INSPECT entries."""
     u = card.unit
+    declared = "states, actions, horizon, reward range"
+    if isinstance(card, LqCard):
+        declared = "dimensions, balls and their scales, horizon, first state, noise and cost"
     found = [
         f"{u.user} identifies a person: two ids of one person are protected as two people",
         f"the number of people ({u.users_public}, declared) is public; one id's rows may be any, or none",
-        "the domain (states, actions, horizon, reward range) was declared without looking at this log, unless a line "
-        "below says otherwise",
+        f"the domain ({declared}) was declared without looking at this log, unless a line below says otherwise",
         "the curator's machine, its operators and its source of randomness are trusted",
     ]
+    if isinstance(card, LqCard):
+        found.append(
+            "every row was shortened to its declared balls before it was summed: the loss rests on this cut alone, "
+            "whatever the plant does"
+        )
     if nightly:
-        found += _of_nights(card)
+        found += counted_once(card)
     elif u.recurs == "never":
         found.append("nobody returns in a later batch; whoever does is charged again, and the ledger adds it up")
     return found + inspection_sentences(card, looks)
 
 
-def _of_nights(card: Card) -> list[str]:
-    m = card.unit.episodes_per_user
-    counted = (
-        "a person counts on the first night that brings rows of theirs; what comes later, corrections included, is "
-        "dropped by a keyed hash on the operator's side"
-        if card.unit.recurs == "never"
-        else f"a person counts with at most {m} episodes over all nights, each as it was first delivered, by keyed "
-        "hashes on the operator's side"
-    )
-    return [counted, "on which nights a new log arrived is public"]
-
-
-def counter_facts(release: Release) -> dict[str, Any]:
-    """Which counter, which night of it, and how noisy tonight's sums are; ``release.counter`` is not None."""
-    told = dict(release.counter or {})
-    return told | {
-        "standard_deviation": {m.table: m.standard_deviation for m in release.mechanisms},
-        # variance beside one release of tonight's sum at the same budget
-        "times_one_release": told["cost"] * told["error"],
-    }
-
-
-COUNTER_COMPOSITION = (
-    "zCDP: the counter was charged once, for every row that all its nights release; rhos of tables add, and a row that "
-    "a died attempt may have drawn was charged again when it was drawn again"
-)
 JOINT_COMPOSITION = (
     "zCDP: steps add; the tables of one step come from one row a person and are bounded jointly, by the supremum over "
     "two people's rows, so together they cost no more than the sum of what is listed for each"
+)
+LQ_COMPOSITION = (
+    "zCDP: both tables come from the same rows of a person and are bounded jointly, by the supremum over two people's "
+    "rows, so together they cost no more than the sum of what is listed for each"
 )
 NOT_COVERED = (
     "what the people as a group have in common: that is what the policy is meant to learn",
@@ -164,7 +150,7 @@ def implementation(release: Release) -> dict[str, str]:
     }
 
 
-def stewardship(card: Card) -> dict[str, str]:
+def stewardship(card: AnyCard) -> dict[str, str]:
     """The base of the pyramid: what is known of the data's collection and of who can reach it."""
     return {
         "collection": "declared by the card and not checked by this program: how the log was collected, and whether "
@@ -175,7 +161,7 @@ def stewardship(card: Card) -> dict[str, str]:
     }
 
 
-def registry_entry(card: Card, release: Release, promise: Mapping[str, Any]) -> dict[str, Any]:
+def registry_entry(card: AnyCard, release: Release, promise: Mapping[str, Any]) -> dict[str, Any]:
     """The same facts under the names of the proposed registry of differential-privacy deployments."""
     return {
         "product": f"policy learnt from {card.name}",
@@ -192,7 +178,7 @@ def registry_entry(card: Card, release: Release, promise: Mapping[str, Any]) -> 
 
 
 def certificate(
-    card: Card,
+    card: AnyCard,
     release: Release,
     promise: Mapping[str, Any],
     mechanisms: Sequence[Mapping[str, Any]],
@@ -218,7 +204,6 @@ def certificate(
     rho = release.rho
     joint = {} if release.joint is None else {"joint": describe_joint(release)}
     counter = {} if release.counter is None else {"counter": counter_facts(release)}
-    alone = "zCDP: rhos add; pure losses add as epsilons"
     return {
         "schema_version": 1,
         "dataset": card.name,
@@ -227,7 +212,7 @@ def certificate(
         "mechanisms": [dict(m) for m in mechanisms],
         **joint,
         **counter,
-        "composition": JOINT_COMPOSITION if joint else COUNTER_COMPOSITION if counter else alone,
+        "composition": COUNTER_COMPOSITION if counter else _composition(joint.get("joint")),
         "implementation": implementation(release),
         "data": stewardship(card),
         "assumptions": assumptions(card, looks, nightly=bool(counter)),
@@ -245,3 +230,9 @@ def certificate(
         },
         "sha256": dict(digests),
     }
+
+
+def _composition(joint: Mapping[str, Any] | None) -> str:
+    if joint is None:
+        return "zCDP: rhos add; pure losses add as epsilons"
+    return LQ_COMPOSITION if joint["variant"] == "linear_quadratic" else JOINT_COMPOSITION

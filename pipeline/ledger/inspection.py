@@ -5,11 +5,11 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 
-from pipeline.card import Card
+from pipeline.card import AnyCard
 from pipeline.ledger.chain import Entry, canonical
 
 
-def card_hash(card: Card) -> str:
+def card_hash(card: AnyCard) -> str:
     """Sha256 of all that a card declares, vetoes, markov and tolerance included; not where files and ledger lie.
 
     A key left at its default is as good as absent, so that a new key of a later version changes no old hash.
@@ -18,7 +18,7 @@ def card_hash(card: Card) -> str:
     return hashlib.sha256(canonical(declared).encode()).hexdigest()
 
 
-def inspection_sentences(card: Card, looks: Sequence[Entry]) -> list[str]:
+def inspection_sentences(card: AnyCard, looks: Sequence[Entry]) -> list[str]:
     """What a certificate must say of the INSPECT entries of its lineage; nothing where nobody looked."""
     if not looks:
         return []

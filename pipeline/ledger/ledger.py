@@ -17,7 +17,7 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.exc import DBAPIError
 
-from pipeline.card import Card
+from pipeline.card import AnyCard
 from pipeline.ledger import lease, tables
 from pipeline.ledger.account import Account, Left, account_of, commit_of, intents_of, left_for, registration
 from pipeline.ledger.chain import GENESIS, AttemptLostError, BudgetError, Entry, canonical, chain_problem, entry_hash
@@ -57,7 +57,7 @@ class Ledger:
         found = self.entries()
         return Head(found[-1].seq, found[-1].hash) if found else None
 
-    def register(self, card: Card, *, amend: bool = False, partitions: int | None = None) -> Entry | None:
+    def register(self, card: AnyCard, *, amend: bool = False, partitions: int | None = None) -> Entry | None:
         """Create the lineage, or check that the card still agrees with its registration.
 
         Parameters
@@ -79,7 +79,7 @@ class Ledger:
             change = change_of_registration(found, card, amend=amend, partitions=partitions)
             return None if change is None else self._append(connection, found, card.name, *change)
 
-    def require(self, card: Card) -> None:
+    def require(self, card: AnyCard) -> None:
         """Refuse a card that was never registered (exit 4) or differs from its registration (exit 2)."""
         self.account(card.name)
         self.register(card)
@@ -97,7 +97,7 @@ class Ledger:
         """Every change of a registered value, oldest first."""
         return [e for e in self.entries(lineage) if e.kind == "AMEND"]
 
-    def inspected(self, card: Card, snapshot: int) -> Entry:
+    def inspected(self, card: AnyCard, snapshot: int) -> Entry:
         """Record, at no cost and without a counted fact, that somebody is about to look at a snapshot."""
         body = {"snapshot": snapshot, "domain_hash": card.domain_hash(), "card_hash": card_hash(card), "rho": "0"}
         with self._transaction() as connection:

@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from fractions import Fraction
 from typing import Any
 
-from pipeline.card import Card, CardError
+from pipeline.card import AnyCard, CardError
 from pipeline.ledger.account import registration, spent_on
 from pipeline.ledger.chain import Entry
 from pipeline.privacy.budget import fraction_of
 
 
-def registered_fields(card: Card) -> dict[str, Any]:
+def registered_fields(card: AnyCard) -> dict[str, Any]:
     """What registration fixes: later runs compare the card with this (privacy.md §0.1-14)."""
     schedule = card.budget.schedule
     limits = None if schedule is None else {k: str(fraction_of(v)) for k, v in schedule.limits().items()}
@@ -30,7 +30,7 @@ def registered_fields(card: Card) -> dict[str, Any]:
 
 
 def change_of_registration(
-    entries: Sequence[Entry], card: Card, *, amend: bool, partitions: int | None
+    entries: Sequence[Entry], card: AnyCard, *, amend: bool, partitions: int | None
 ) -> tuple[str, dict[str, Any]] | None:
     """Kind and body of the entry that brings a registration up to the card; None where they agree.
 

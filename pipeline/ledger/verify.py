@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from pipeline.ledger.verify_counter import counter_charged, counter_problem, sam
 from pipeline.privacy.release import total_rho
 from pipeline.privacy.release_file import mechanism_from, sha256_file
 from pipeline.statistics.joint_loss import declared_map, features_digest, joint_loss
+from pipeline.statistics.lq_loss import lq_loss
 
 SCHEMA_FILE = Path(__file__).with_name("certificate.schema.json")
 
@@ -51,7 +52,7 @@ def verify_run(folder: Path, entries: Sequence[Entry] | None = None) -> list[Che
         checks += [
             _guarded("the loss, recomputed from the listed mechanisms", lambda: _loss(proof)),
             *(
-                [_guarded("the joint loss, recomputed from scales and features", lambda: _joint(folder, proof))]
+                [_guarded("the joint loss, recomputed from scales and declarations", lambda: _joint(folder, proof))]
                 if "joint" in proof
                 else []
             ),
@@ -129,14 +130,22 @@ def _loss(proof: Mapping[str, Any]) -> str | None:
 
 
 def _joint(folder: Path, proof: Mapping[str, Any]) -> str | None:
-    """The features that the policy uses are those that were charged for, and the scales cost no more than was said."""
-    facts, features = proof["joint"], declared_map(_read(folder, "policy.json")["features"])
-    if features_digest(features) != facts["features_sha256"]:
-        return "policy.json declares other features than the release was charged for"
+    """The policy rests on what was charged for (features, lengths of rows), and scales cost no more than was said."""
+    facts, told = proof["joint"], _read(folder, "policy.json")
+    mechanisms = tuple(mechanism_from(m) for m in proof["mechanisms"])
+    if facts["variant"] == "linear_quadratic":
+        if told["bounds"] != facts["bounds"]:
+            return "policy.json was learnt from rows cut to other lengths than the release was charged for"
+        recompute = partial(lq_loss, mechanisms, facts)
+    else:
+        features = declared_map(told["features"])
+        if features_digest(features) != facts["features_sha256"]:
+            return "policy.json declares other features than the release was charged for"
+        recompute = partial(joint_loss, mechanisms, facts, features)
     if facts["rho_exact"] is None:
         return None
     try:
-        cost = joint_loss(tuple(mechanism_from(m) for m in proof["mechanisms"]), facts, features)
+        cost = recompute()
     except ValueError as e:
         return str(e)
     stated = Fraction(facts["rho_exact"])

@@ -36,10 +36,10 @@ def decode(raw: pl.DataFrame, card: Card) -> pl.DataFrame:
     odd_action = action.is_null()
     odd_next = has_next & odd_next
     homeless = pl.any_horizontal(odd_state & lost_state, odd_next & lost_state, odd_action & lost_action)
-    episode, step = _episode(dtypes), _step(dtypes)
-    terminated, bad_terminated = _flag("terminated", dtypes)
-    truncated, bad_truncated = _flag("truncated", dtypes)
-    prob, bad_prob = _probability(dtypes)
+    episode, step = episode_number(dtypes), step_number(dtypes)
+    terminated, bad_terminated = flag("terminated", dtypes)
+    truncated, bad_truncated = flag("truncated", dtypes)
+    prob, bad_prob = probability(dtypes)
     unreadable = [episode.is_null(), step.is_null(), bad_bin, has_next & bad_next_bin]
     unreadable += [bad_terminated, bad_truncated, bad_prob]
     return (
@@ -128,14 +128,16 @@ def _integer(role: str, dtypes: Dtypes) -> pl.Expr:
     )
 
 
-def _step(dtypes: Dtypes) -> pl.Expr:
+def step_number(dtypes: Dtypes) -> pl.Expr:
+    """Step of each row, 0 where none is logged; null where it cannot be read."""
     if "step" not in dtypes:
         return pl.lit(0, dtype=pl.Int64)
     step = _integer("step", dtypes)
     return pl.when(step >= 0).then(step)
 
 
-def _episode(dtypes: Dtypes) -> pl.Expr:
+def episode_number(dtypes: Dtypes) -> pl.Expr:
+    """Episode id as an integer; null where it cannot be read."""
     if "episode" not in dtypes:
         # every row is an episode: the n-th of its user
         return pl.int_range(pl.len(), dtype=pl.Int64).over("raw_user")
@@ -159,7 +161,7 @@ def _numbers(labels: pl.Series) -> pl.Series:
     return labels.replace_strict(distinct, numbers, default=None, return_dtype=pl.Int64)
 
 
-def _flag(role: str, dtypes: Dtypes) -> tuple[pl.Expr, pl.Expr]:
+def flag(role: str, dtypes: Dtypes) -> tuple[pl.Expr, pl.Expr]:
     """A boolean (empty is false) and the mark of an unreadable one."""
     if role not in dtypes:
         return pl.lit(value=False), pl.lit(value=False)
@@ -170,7 +172,8 @@ def _flag(role: str, dtypes: Dtypes) -> tuple[pl.Expr, pl.Expr]:
     return true, (~true & ~text.is_in(_FALSE)).fill_null(value=False)
 
 
-def _probability(dtypes: Dtypes) -> tuple[pl.Expr, pl.Expr]:
+def probability(dtypes: Dtypes) -> tuple[pl.Expr, pl.Expr]:
+    """Behaviour probability, and the mark of an unreadable one."""
     if "behavior_prob" not in dtypes:
         return pl.lit(None, dtype=pl.Float64), pl.lit(value=False)
     p = _number("behavior_prob", dtypes)

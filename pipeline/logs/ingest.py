@@ -16,7 +16,7 @@ from pathlib import Path
 import polars as pl
 import pyarrow.parquet as pq
 
-from pipeline.card import Card, CardError
+from pipeline.card import AnyCard, Card, CardError
 from pipeline.logs.errors import LogError
 from pipeline.logs.screen import screen
 from pipeline.logs.sources import Sources, digest, examine
@@ -33,6 +33,7 @@ from pipeline.logs.store import (
     write_manifest,
 )
 from pipeline.logs.tolerance import check_names, check_tolerance
+from pipeline.logs.vectors import screen_vectors
 from pipeline.logs.work import Screened, Work, begin, meaning, resume, spill_file, stamp, sweep
 
 ROWS_PER_PARTITION = 1_000_000
@@ -44,7 +45,7 @@ Say = Callable[[str], None]
 
 
 def ingest(
-    card: Card,
+    card: AnyCard,
     store: Path,
     *,
     progress: Progress | None = None,
@@ -81,7 +82,7 @@ def ingest(
         the quarantine is kept in ``store/<card.name>/refused/``.
     """
     check_names(card)
-    if card.source.columns.next_bin is not None and card.source.columns.next_state is None:
+    if isinstance(card, Card) and card.source.columns.next_bin is not None and card.source.columns.next_state is None:
         raise CardError(f"{card.name}: source.columns.next_bin needs next_state, which tells the ends; map it too")
     if partitions is not None and not 1 <= partitions <= MOST_PARTITIONS:
         raise ValueError(f"partitions must be 1 to {MOST_PARTITIONS}; got {partitions}")
@@ -130,12 +131,12 @@ def write_rows(rows: pl.DataFrame, path: Path) -> None:
         pq.write_table(rows.to_arrow(), file, compression="zstd", row_group_size=ROWS_PER_GROUP)
 
 
-def _likely_partitions(card: Card, sources: Sources) -> int:
+def _likely_partitions(card: AnyCard, sources: Sources) -> int:
     steps = card.domain.horizon if card.source.layout == "wide" else 1
     return min(MOST_PARTITIONS, 1 + sources.likely_rows * steps // ROWS_PER_PARTITION)
 
 
-def _read(card: Card, sources: Sources, work: Work, partitions: int | None, progress: Progress | None) -> None:
+def _read(card: AnyCard, sources: Sources, work: Work, partitions: int | None, progress: Progress | None) -> None:
     """First pass; from here on the source files are not needed."""
     spill(sources, card, work, progress)
     if work.source_rows == 0:
@@ -147,12 +148,13 @@ def _read(card: Card, sources: Sources, work: Work, partitions: int | None, prog
     work.save()
 
 
-def _screened(card: Card, sources: Sources, work: Work, progress: Progress | None) -> Snapshot:
+def _screened(card: AnyCard, sources: Sources, work: Work, progress: Progress | None) -> Snapshot:
     """Second pass, from the first partition that is not done."""
     seen = work.malformed + sum(one.spilt for one in work.done)
     for i in range(len(work.done), work.partitions):
         raw = _spilt(spill_file(work.folder, i), sources)
-        canonical, quarantine = screen(raw, card, sources.names)
+        judge = screen(raw, card, sources.names) if isinstance(card, Card) else screen_vectors(raw, card, sources.names)
+        canonical, quarantine = judge
         write_rows(canonical, part_file(work.built, i))
         _write(quarantine, work.built / f"quarantine-{i:04d}.parquet")
         with part_file(work.built, i).open("rb") as file:
@@ -176,7 +178,7 @@ def _screened(card: Card, sources: Sources, work: Work, progress: Progress | Non
     return _summed(card, work)
 
 
-def _summed(card: Card, work: Work) -> Snapshot:
+def _summed(card: AnyCard, work: Work) -> Snapshot:
     filed = Counter({"malformed_line": work.malformed} if work.malformed else {})
     data = hashlib.sha256()
     for one in work.done:
@@ -215,7 +217,7 @@ def _write(frame: pl.DataFrame, path: Path) -> None:
         os.fsync(file.fileno())
 
 
-def _refuse_beyond_tolerance(card: Card, snapshot: Snapshot, home: Path) -> None:
+def _refuse_beyond_tolerance(card: AnyCard, snapshot: Snapshot, home: Path) -> None:
     try:
         check_tolerance(card, snapshot.folder, snapshot.quarantined, snapshot.source_rows)
     except LogError as e:
@@ -227,7 +229,7 @@ def _refuse_beyond_tolerance(card: Card, snapshot: Snapshot, home: Path) -> None
         raise LogError(f"{e}.  Nothing was published; the rows are in {refused}") from None
 
 
-def _refuse_empty(card: Card, snapshot: Snapshot) -> None:
+def _refuse_empty(card: AnyCard, snapshot: Snapshot) -> None:
     """A snapshot of real people without a row would spend their budget on pure noise."""
     if card.kind == "real" and not snapshot.rows:
         most = max(snapshot.quarantined, key=lambda rule: snapshot.quarantined[rule], default="none")
@@ -245,7 +247,7 @@ def _publish(snapshot: Snapshot, folder: Path) -> Snapshot:
     return replace(snapshot, folder=folder)
 
 
-def _source_digest(sources: Sources, card: Card) -> str:
+def _source_digest(sources: Sources, card: AnyCard) -> str:
     text = json.dumps({"files": digest(sources), **meaning(card)}, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()
 

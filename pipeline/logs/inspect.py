@@ -14,7 +14,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from pipeline.card import Card
+from pipeline.card import AnyCard, Card
 from pipeline.logs.aggregate import count_rows
 from pipeline.logs.coverage import BUDGETS, allowed_actions, behaviour, coverage, noise
 from pipeline.logs.rules import BY_NAME
@@ -57,9 +57,9 @@ def look(snapshot: Snapshot, card: Card) -> dict[str, Any]:
         "rows": snapshot.rows,
         "users": snapshot.users,
         "episodes": snapshot.episodes,
-        "rules": _rules(snapshot, card),
-        "people": _people(snapshot, card, sums),
-        "steps": _steps(sums),
+        "rules": broken_rules(snapshot, card),
+        "people": people_facts(snapshot, card, sums.episodes),
+        "steps": step_facts(sums.lengths, sums.visits.sum((1, 2))),
         "coverage": coverage(card, sums.n_sa, allowed),
         "behaviour": behaviour(card, sums.visits.sum(0)),
         "shares": {
@@ -110,7 +110,7 @@ def _add(sums: _Sums, rows: pl.DataFrame, card: Card) -> None:
         sums.highest = max(x for x in (sums.highest, float(reward.max())) if x is not None)
 
 
-def _rules(snapshot: Snapshot, card: Card) -> list[dict[str, Any]]:
+def broken_rules(snapshot: Snapshot, card: AnyCard) -> list[dict[str, Any]]:
     """Rules that rows broke, or that the card has a tolerance for."""
     named = [name for name in BY_NAME if name in snapshot.quarantined or name in card.tolerance]
     return [
@@ -125,19 +125,20 @@ def _rules(snapshot: Snapshot, card: Card) -> list[dict[str, Any]]:
     ]
 
 
-def _people(snapshot: Snapshot, card: Card, sums: _Sums) -> dict[str, Any]:
+def people_facts(snapshot: Snapshot, card: AnyCard, episodes: Counter[int]) -> dict[str, Any]:
+    """People declared and counted; ``episodes``: how many people have how many."""
     return {
         "declared": card.unit.users_public,
         "counted": snapshot.users,
         "counted_over_declared": snapshot.users / card.unit.users_public,
         "cap_of_episodes": card.unit.episodes_per_user,
-        "most_episodes_kept": max(sums.episodes, default=0),
-        "with_several_episodes": sum(people for episodes, people in sums.episodes.items() if episodes > 1),
+        "most_episodes_kept": max(episodes, default=0),
+        "with_several_episodes": sum(people for several, people in episodes.items() if several > 1),
         **_over_cap(snapshot, card),
     }
 
 
-def _over_cap(snapshot: Snapshot, card: Card) -> dict[str, Any]:
+def _over_cap(snapshot: Snapshot, card: AnyCard) -> dict[str, Any]:
     """People above the cap and their dropped episodes, from the quarantine; null where it was purged."""
     files = sorted(snapshot.folder.glob("quarantine-*.parquet"))
     if not files:
@@ -152,19 +153,19 @@ def _over_cap(snapshot: Snapshot, card: Card) -> dict[str, Any]:
     return {"above_cap": distinct["user"].n_unique(), "episodes_dropped_by_cap": len(distinct)}
 
 
-def _steps(sums: _Sums) -> dict[str, Any]:
-    """How long episodes are, and how many rows each step has."""
-    episodes = max(1, int(sums.lengths.sum()))
-    ranks = np.cumsum(sums.lengths) / episodes
-    lengths = np.arange(len(sums.lengths))
+def step_facts(by_length: Ints, rows_by_step: Ints) -> dict[str, Any]:
+    """How long episodes are, ``by_length (H+1,)``, and how many rows each step has, ``(H,)``."""
+    episodes = max(1, int(by_length.sum()))
+    ranks = np.cumsum(by_length) / episodes
+    lengths = np.arange(len(by_length))
     return {
         "horizon": len(lengths) - 1,
-        "mean": float(lengths @ sums.lengths / episodes),
+        "mean": float(lengths @ by_length / episodes),
         "median": int(np.searchsorted(ranks, 0.5)),
         "p90": int(np.searchsorted(ranks, 0.9)),
-        "whole_horizon_share": float(sums.lengths[-1] / episodes),
-        "episodes_by_length": sums.lengths[1:].tolist(),
-        "rows_by_step": sums.visits.sum((1, 2)).tolist(),
+        "whole_horizon_share": float(by_length[-1] / episodes),
+        "episodes_by_length": by_length[1:].tolist(),
+        "rows_by_step": rows_by_step.tolist(),
     }
 
 

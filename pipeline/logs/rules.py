@@ -12,7 +12,7 @@ from typing import Literal
 
 import polars as pl
 
-from pipeline.card import Card
+from pipeline.card import AnyCard, Card
 from pipeline.logs.schema import first_end
 
 Effect = Literal["coerce", "drop_step", "drop_episode", "over_cap", "refuse"]
@@ -35,9 +35,18 @@ RULES: tuple[Rule, ...] = (
         "drop_step",
         "a CSV line with the wrong number of fields or unbalanced quotes, an NDJSON line that is no flat object",
     ),
+    Rule(
+        "closing_row",
+        "drop_step",
+        "the last row of an episode of vectors holds no control: it only tells where the row before it led",
+    ),
     Rule("beyond_horizon", "drop_step", "the step is H or later"),
     Rule("after_end", "drop_step", "the row's state is an end, or the episode ended at an earlier step"),
-    Rule("unparsable", "drop_episode", "a step, episode id, bin number, boolean or probability that cannot be read"),
+    Rule(
+        "unparsable",
+        "drop_episode",
+        "a step, episode id, bin number, coordinate, boolean or probability that cannot be read",
+    ),
     Rule("repeat", "drop_episode", "the same step occurs twice in the episode"),
     Rule(
         "unknown_label",
@@ -45,11 +54,18 @@ RULES: tuple[Rule, ...] = (
         "an undeclared label becomes OTHER; where no OTHER is declared the episode is dropped",
     ),
     Rule("bad_reward", "drop_episode", "a reward that is missing, not a number, or infinite"),
+    Rule("wrong_length", "drop_episode", "an observation or control that has not the declared number of coordinates"),
+    Rule("not_finite", "drop_episode", "an observation or control with a coordinate that is missing, NaN or infinite"),
     Rule("gap", "drop_episode", "the steps that are left are not 0, 1, …, k"),
     Rule("early_end", "drop_episode", "the card declares no ends, but the episode ends before step H - 1"),
     Rule("over_cap", "over_cap", "an episode beyond the episodes_per_user with the smallest keyed hashes"),
     Rule("reward_range", "coerce", "a reward outside the declared range is clipped to it"),
     Rule("reward_off_lattice", "coerce", "a reward between two lattice points is floored"),
+    Rule(
+        "beyond_radius",
+        "coerce",
+        "an observation, control or next observation longer than declared: the row is shortened when it is summed",
+    ),
 )
 
 BY_NAME: dict[str, Rule] = {rule.name: rule for rule in RULES}
@@ -64,7 +80,7 @@ def null_user(user: pl.Expr) -> pl.Expr:
     return user.is_null() | (user.cast(pl.String).str.strip_chars() == "")
 
 
-def beyond_horizon(card: Card) -> pl.Expr:
+def beyond_horizon(card: AnyCard) -> pl.Expr:
     """Step H or later; a step that cannot be read is not judged here."""
     return (pl.col("step") >= card.domain.horizon).fill_null(value=False)
 
@@ -82,7 +98,17 @@ def ends_here(card: Card) -> pl.Expr:
 def after_end(card: Card) -> pl.Expr:
     """In an end state, or later than ``ended``: the episode's first step at which :func:`ends_here` holds."""
     in_end = (pl.col("state") >= first_end(card)).fill_null(value=False)
-    return in_end | (pl.col("step") > pl.col("ended")).fill_null(value=False)
+    return in_end | after_last(pl.col("ended"))
+
+
+def after_last(ended: pl.Expr) -> pl.Expr:
+    """Later than the step at which the episode ended."""
+    return (pl.col("step") > ended).fill_null(value=False)
+
+
+def closing_row() -> pl.Expr:
+    """The last row of its episode, without any control."""
+    return pl.col("no_action") & pl.col("episode").ne_missing(pl.col("episode").shift(-1))
 
 
 def reward_range() -> pl.Expr:
@@ -118,6 +144,16 @@ def bad_reward() -> pl.Expr:
     return pl.col("not_a_reward").any()
 
 
+def wrong_length() -> pl.Expr:
+    """A vector with another number of coordinates than declared."""
+    return pl.col("wrong_length").any()
+
+
+def not_finite() -> pl.Expr:
+    """A vector with a coordinate that is missing, NaN or infinite."""
+    return pl.col("not_finite").any()
+
+
 def gap() -> pl.Expr:
     """Steps are not 0 … k (given that none repeats)."""
     return (pl.col("step").min() != 0) | (pl.col("step").max() + 1 != pl.len())
@@ -145,6 +181,17 @@ def episode_rules(card: Card) -> dict[str, pl.Expr]:
         "bad_reward": bad_reward(),
         "gap": gap(),
         "early_end": early_end(card),
+    }
+
+
+def vector_rules() -> dict[str, pl.Expr]:
+    """Rules that drop an episode of vectors, in table order."""
+    return {
+        "unparsable": unparsable(),
+        "repeat": repeat(),
+        "wrong_length": wrong_length(),
+        "not_finite": not_finite(),
+        "gap": gap(),
     }
 
 

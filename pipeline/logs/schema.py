@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import polars as pl
 
-from pipeline.card import END, Card
+from pipeline.card import END, AnyCard, Card, LqCard
 from pipeline.source import StepColumn, constant
 
 SCHEMA_VERSION = 1
@@ -23,6 +23,20 @@ CANONICAL: dict[str, type[pl.DataType]] = {
     "behavior_prob": pl.Float64,
 }
 
+# of a log of vectors: in units of the declared scales; a null next_observation counts nowhere
+VECTORS: dict[str, pl.DataType | type[pl.DataType]] = {
+    "user_id": pl.String,
+    "episode_id": pl.Int64,
+    "step": pl.Int32,
+    "observation": pl.List(pl.Float32),
+    "action": pl.List(pl.Float32),
+    "reward": pl.Float64,
+    "next_observation": pl.List(pl.Float32),
+    "terminated": pl.Boolean,
+    "truncated": pl.Boolean,
+    "behavior_prob": pl.Float64,
+}
+
 QUARANTINE_HEAD: dict[str, type[pl.DataType]] = {
     "rule": pl.String,
     "effect": pl.String,
@@ -32,11 +46,14 @@ QUARANTINE_HEAD: dict[str, type[pl.DataType]] = {
 }
 
 
-def roles(card: Card) -> dict[str, str]:
+def roles(card: AnyCard) -> dict[str, str]:
     """What is read: role (``user``, ``step``, ``bin``, …) -> source column.  One column may play two roles.
 
-    In a wide source the roles of step h are ``state@h``, ``action@h``, …; constants are not read.
+    In a wide source the roles of step h are ``state@h``, ``action@h``, …; constants are not read.  A vector with a
+    column a coordinate has the roles ``observation@0``, ``observation@1``, ….
     """
+    if isinstance(card, LqCard):
+        return _vector_roles(card)
     c = card.source.columns
     rows = {"user": c.user_id, "episode": c.episode_id, "step": c.step}
     once = {role: column for role, column in rows.items() if column is not None}
@@ -52,8 +69,33 @@ def step_roles(card: Card) -> dict[str, list[str]]:
 
 
 def step_role(role: str, h: int) -> str:
-    """Name of a role at step h of a wide source."""
+    """Name of a role at step h of a wide source, or of coordinate h of a vector."""
     return f"{role}@{h}"
+
+
+def vector_columns(card: LqCard) -> dict[str, str | list[str]]:
+    """Role of each vector that is read -> its list column, or one column a coordinate."""
+    d, following = card.domain, card.source.columns.next_observation
+    found = {role: v.columns or str(v.column) for role, v in (("observation", d.observation), ("action", d.action))}
+    return found if following is None else found | {"next_observation": following}
+
+
+def list_roles(card: AnyCard) -> frozenset[str]:
+    """Roles whose cells are lists of numbers."""
+    if isinstance(card, Card):
+        return frozenset()
+    return frozenset(role for role, columns in vector_columns(card).items() if isinstance(columns, str))
+
+
+def _vector_roles(card: LqCard) -> dict[str, str]:
+    c = card.source.columns
+    wanted: dict[str, str | None] = {"user": c.user_id, "episode": c.episode_id, "step": c.step}
+    for role, columns in vector_columns(card).items():
+        each = [columns] if isinstance(columns, str) else columns
+        one = isinstance(columns, str)
+        wanted |= {role if one else step_role(role, i): column for i, column in enumerate(each)}
+    wanted |= {"terminated": c.terminated, "truncated": c.truncated, "behavior_prob": c.behavior_prob}
+    return {role: column for role, column in wanted.items() if column is not None}
 
 
 def _step_columns(card: Card) -> dict[str, StepColumn]:
@@ -73,7 +115,7 @@ def _step_columns(card: Card) -> dict[str, StepColumn]:
     return {role: column for role, column in wanted.items() if column is not None}
 
 
-def quarantine_schema(card: Card) -> dict[str, pl.DataType | type[pl.DataType]]:
+def quarantine_schema(card: AnyCard) -> dict[str, pl.DataType | type[pl.DataType]]:
     """Columns of a quarantine file: the rule and the place, then the raw source values as text."""
     source = pl.Struct({column: pl.String() for column in roles(card).values()})
     return {**QUARANTINE_HEAD, "source": source}

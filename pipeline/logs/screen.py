@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import polars as pl
 
-from pipeline.card import Card
+from pipeline.card import AnyCard, Card
 from pipeline.logs import rules
+from pipeline.logs.cells import list_text
 from pipeline.logs.decode import decode
 from pipeline.logs.keyed_hash import keyed_hash
 from pipeline.logs.schema import CANONICAL, default_end, first_end, quarantine_schema, roles
@@ -31,30 +32,35 @@ def screen(raw: pl.DataFrame, card: Card, names: tuple[str, ...]) -> tuple[pl.Da
     filed once under each rule that some of its steps break.
     """
     steps = unfold(raw, card) if card.source.layout == "wide" else raw
-    rows = decode(steps, card).sort("user_id", "episode_id", "step", "row", nulls_last=True)
+    rows = in_episodes(decode(steps, card), rules.ends_here(card))
+    rows = rows.with_columns(
+        _next_state(card).alias("next_state"), rules.first_broken(rules.step_rules(card)).alias("rule")
+    )
+    rows = mark_episodes(rows, rules.episode_rules(card), card)
+    kept = rows.filter(pl.col("rule").is_null())
+    coerced = {
+        "unknown_label": pl.col("relabelled"),
+        "reward_range": rules.reward_range(),
+        "reward_off_lattice": rules.reward_off_lattice(),
+    }
+    entries = filed(rows, kept, coerced)
+    if card.source.layout == "wide":
+        entries = _by_source_row(entries, raw, steps, card)
+    return _canonical(kept, card), quarantined(raw, entries, card, names)
+
+
+def in_episodes(rows: pl.DataFrame, ends_here: pl.Expr) -> pl.DataFrame:
+    """Decoded rows sorted by user, episode, step, with ``episode`` (its number), ``ended`` and ``repeated`` (of it)."""
+    rows = rows.sort("user_id", "episode_id", "step", "row", nulls_last=True)
     new = (pl.col("user_id") != pl.col("user_id").shift()) | pl.col("episode_id").ne_missing(
         pl.col("episode_id").shift()
     )
     rows = rows.with_columns(new.fill_null(value=True).cum_sum().cast(pl.Int64).sub(1).alias("episode"))
-    rows = _mark_steps(rows, card)
-    rows = _mark_episodes(rows, card)
-    kept = rows.filter(pl.col("rule").is_null())
-    entries = _entries(rows, kept)
-    if card.source.layout == "wide":
-        entries = _by_source_row(entries, raw, steps, card)
-    return _canonical(kept, card), _quarantine(raw, entries, card, names)
-
-
-def _mark_steps(rows: pl.DataFrame, card: Card) -> pl.DataFrame:
-    """Add ``next_state``, ``repeated`` and, for dropped steps, ``rule``."""
     same = pl.col("episode") == pl.col("episode").shift()
     rows = rows.with_columns((same & (pl.col("step") == pl.col("step").shift())).fill_null(value=False).alias("again"))
-    ended = pl.col("step").filter(rules.ends_here(card)).min().alias("ended")
+    ended = pl.col("step").filter(ends_here).min().alias("ended")
     episodes = rows.group_by("episode", maintain_order=True).agg(ended, pl.col("again").any().alias("repeated"))
-    rows = _gathered(rows, episodes, ["ended", "repeated"])
-    return rows.with_columns(
-        _next_state(card).alias("next_state"), rules.first_broken(rules.step_rules(card)).alias("rule")
-    )
+    return _gathered(rows, episodes, ["ended", "repeated"])
 
 
 def _next_state(card: Card) -> pl.Expr:
@@ -79,9 +85,8 @@ def _next_state(card: Card) -> pl.Expr:
     return pl.when("has_next").then("logged").otherwise(unlogged)
 
 
-def _mark_episodes(rows: pl.DataFrame, card: Card) -> pl.DataFrame:
-    """Fill ``rule`` for the rows of dropped episodes."""
-    broken = rules.episode_rules(card)
+def mark_episodes(rows: pl.DataFrame, broken: dict[str, pl.Expr], card: AnyCard) -> pl.DataFrame:
+    """Fill ``rule`` for the rows of dropped episodes; ``broken``: the rules of an episode, in table order."""
     left = rows.filter(pl.col("rule").is_null()).group_by("episode", maintain_order=True)
     verdict = left.agg(
         pl.col("user_id").first(),
@@ -98,7 +103,7 @@ def _mark_episodes(rows: pl.DataFrame, card: Card) -> pl.DataFrame:
     return rows.with_columns(pl.coalesce("rule", "verdict").alias("rule"))
 
 
-def over_cap(episodes: pl.DataFrame, card: Card) -> pl.Series:
+def over_cap(episodes: pl.DataFrame, card: AnyCard) -> pl.Series:
     """Episodes beyond each user's ``episodes_per_user`` with the smallest keyed hash of (user, episode).
 
     Parameters
@@ -127,18 +132,13 @@ def _canonical(kept: pl.DataFrame, card: Card) -> pl.DataFrame:
     ).select(pl.col(name) if name == "user_id" else pl.col(name).cast(dtype) for name, dtype in CANONICAL.items())
 
 
-def _entries(rows: pl.DataFrame, kept: pl.DataFrame) -> pl.DataFrame:
-    """``row, rule, effect, text``: what each rule did to which row."""
+def filed(rows: pl.DataFrame, kept: pl.DataFrame, coerced: dict[str, pl.Expr]) -> pl.DataFrame:
+    """``row, rule, effect, text``: what each rule did to which row; ``coerced``: rules that change cells."""
     dropped = rows.filter(pl.col("rule").is_not_null()).select("row", "rule")
-    filed = [dropped.with_columns(pl.col("rule").replace_strict(_DROPPED, return_dtype=pl.String).alias("effect"))]
-    coerced = {
-        "unknown_label": pl.col("relabelled"),
-        "reward_range": rules.reward_range(),
-        "reward_off_lattice": rules.reward_off_lattice(),
-    }
+    found = [dropped.with_columns(pl.col("rule").replace_strict(_DROPPED, return_dtype=pl.String).alias("effect"))]
     for name, broken in coerced.items():
-        filed.append(kept.filter(broken).select("row", pl.lit(name).alias("rule"), pl.lit("coerce").alias("effect")))
-    return pl.concat(filed).sort("row", "rule").with_columns(pl.lit(None, dtype=pl.String).alias("text"))
+        found.append(kept.filter(broken).select("row", pl.lit(name).alias("rule"), pl.lit("coerce").alias("effect")))
+    return pl.concat(found).sort("row", "rule").with_columns(pl.lit(None, dtype=pl.String).alias("text"))
 
 
 def _by_source_row(entries: pl.DataFrame, raw: pl.DataFrame, steps: pl.DataFrame, card: Card) -> pl.DataFrame:
@@ -162,13 +162,19 @@ def _by_source_row(entries: pl.DataFrame, raw: pl.DataFrame, steps: pl.DataFrame
     ]).sort("row", "rule", "effect")  # fmt: skip
 
 
-def _quarantine(raw: pl.DataFrame, entries: pl.DataFrame, card: Card, names: tuple[str, ...]) -> pl.DataFrame:
+def quarantined(raw: pl.DataFrame, entries: pl.DataFrame, card: AnyCard, names: tuple[str, ...]) -> pl.DataFrame:
+    """The quarantine's rows: what each entry did, where, and the raw cells as text."""
     source = {column: f"raw_{role}" for role, column in reversed(roles(card).items())}
+    cells = [_as_text(role, raw.schema[role]).alias(column) for column, role in source.items()]
     return (
         pl.concat([entries, raw[entries["row"]]], how="horizontal")
         .with_columns(
             pl.lit(pl.Series(names)).gather(pl.col("file")).alias("file"),
-            pl.struct(pl.col(role).cast(pl.String).alias(column) for column, role in source.items()).alias("source"),
+            pl.struct(cells).alias("source"),
         )
         .select(pl.col(name).cast(dtype) for name, dtype in quarantine_schema(card).items())
     )
+
+
+def _as_text(role: str, dtype: pl.DataType) -> pl.Expr:
+    return list_text(pl.col(role)) if isinstance(dtype, pl.List) else pl.col(role).cast(pl.String)

@@ -10,11 +10,12 @@ from pathlib import Path
 
 import polars as pl
 
-from pipeline.card import Card
+from pipeline.card import AnyCard
+from pipeline.logs.cells import NUMBERS, holds_numbers, list_text
 from pipeline.logs.errors import LogError
 from pipeline.logs.readers import csv, ipc, ndjson, parquet
 from pipeline.logs.readers.batch import Batch
-from pipeline.logs.schema import roles
+from pipeline.logs.schema import list_roles, roles
 
 
 @dataclass(frozen=True)
@@ -76,7 +77,7 @@ class Sources:
     likely_rows: int
 
 
-def examine(card: Card) -> Sources:
+def examine(card: AnyCard) -> Sources:
     """Read headers only.
 
     Raises
@@ -102,11 +103,13 @@ def examine(card: Card) -> Sources:
     return Sources(paths, names, dtypes, likely if exact else None, likely)
 
 
-def batches(sources: Sources, index: int, card: Card) -> Iterator[tuple[Batch, pl.DataFrame]]:
+def batches(sources: Sources, index: int, card: AnyCard) -> Iterator[tuple[Batch, pl.DataFrame]]:
     """Batches of one file, each with its rows under the names of their roles (``raw_user``, …) in common types."""
     path, wanted = sources.paths[index], roles(card)
     columns = list(dict.fromkeys(wanted.values()))
-    for batch in FORMATS[path.suffix].read(path, columns):
+    form, lists = FORMATS[path.suffix], frozenset(wanted[role] for role in list_roles(card))
+    read = ndjson.read_ndjson(path, columns, lists) if form is _NDJSON else form.read(path, columns)
+    for batch in read:
         cells = [
             _cell(batch.frame[column], sources.dtypes[role]).alias(f"raw_{role}") for role, column in wanted.items()
         ]
@@ -122,7 +125,7 @@ def digest(sources: Sources) -> str:
     return whole.hexdigest()
 
 
-def _dtypes(path: Path, name: str, card: Card) -> dict[str, pl.DataType]:
+def _dtypes(path: Path, name: str, card: AnyCard) -> dict[str, pl.DataType]:
     if (form := FORMATS.get(path.suffix)) is None:
         known = ", ".join(FORMATS)
         raise LogError(f"{name}: {path.suffix or 'no suffix'}: not a supported format; give files of {known}")
@@ -136,15 +139,19 @@ def _dtypes(path: Path, name: str, card: Card) -> dict[str, pl.DataType]:
             f"{name}: {where}missing_column: {', '.join(map(repr, missing))} not there, or there twice; "
             f"mend the file, or the card's [source] or [domain] (the file has: {', '.join(types)})"
         )
-    dtypes = {role: _common(types[column]) for role, column in wanted.items()}
+    lists = list_roles(card)
+    dtypes = {role: _common(types[column], lists=role in lists) for role, column in wanted.items()}
     for role, dtype in dtypes.items():
         if dtype is None or (role == "user" and not (dtype.is_integer() or dtype.base_type() is pl.String)):
-            allowed = "integers or text" if role == "user" else "numbers, booleans or text"
+            others = "lists of numbers" if role in lists else "numbers, booleans or text"
+            allowed = "integers or text" if role == "user" else others
             raise LogError(f"{name}: column {wanted[role]!r} is {types[wanted[role]]}; write it as {allowed}")
     return {role: dtype for role, dtype in dtypes.items() if dtype is not None}
 
 
-def _common(dtype: pl.DataType) -> pl.DataType | None:
+def _common(dtype: pl.DataType, *, lists: bool = False) -> pl.DataType | None:
+    if lists and holds_numbers(dtype):
+        return NUMBERS
     if dtype.is_integer():
         return pl.String() if dtype.base_type() in (pl.UInt64, pl.Int128, pl.UInt128) else pl.Int64()
     if dtype.is_float() or dtype.is_decimal():
@@ -156,6 +163,9 @@ def _common(dtype: pl.DataType) -> pl.DataType | None:
 
 
 def _cell(column: pl.Series, dtype: pl.DataType) -> pl.Series:
+    if holds_numbers(column.dtype):
+        numbers = column.cast(NUMBERS)
+        return numbers if dtype == NUMBERS else numbers.to_frame().select(list_text(pl.first())).to_series()
     cell = column.cast(_common(column.dtype) or dtype)
     if cell.dtype == pl.Float64 and dtype == pl.String:
         cell = cell.fill_nan(None)
@@ -164,5 +174,5 @@ def _cell(column: pl.Series, dtype: pl.DataType) -> pl.Series:
     return cell.set(cell == "", None) if dtype == pl.String else cell
 
 
-def _name(path: Path, card: Card) -> str:
+def _name(path: Path, card: AnyCard) -> str:
     return str(path.relative_to(card.folder)) if path.is_relative_to(card.folder) else path.name

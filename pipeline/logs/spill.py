@@ -10,7 +10,7 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pipeline.card import Card
+from pipeline.card import AnyCard
 from pipeline.logs import rules
 from pipeline.logs.errors import LogError
 from pipeline.logs.keyed_hash import keyed_hash
@@ -22,7 +22,7 @@ from pipeline.logs.work import Work, spill_file
 Progress = Callable[[int, int | None], None]
 
 
-def spill(sources: Sources, card: Card, work: Work, progress: Progress | None) -> None:
+def spill(sources: Sources, card: AnyCard, work: Work, progress: Progress | None) -> None:
     """Read every row once; file malformed lines as ``quarantine-malformed.parquet`` in ``work.built``.
 
     Fills in ``source_rows`` (malformed lines included), ``malformed`` and ``spills``.
@@ -74,7 +74,7 @@ def _split(frame: pl.DataFrame, salt: str, partitions: int) -> list[tuple[int, p
     return [(int(str(key[0])), piece) for key, piece in pieces.items()]
 
 
-def _refuse_null_users(frame: pl.DataFrame, lines: Callable[[], list[int]], name: str, card: Card) -> None:
+def _refuse_null_users(frame: pl.DataFrame, lines: Callable[[], list[int]], name: str, card: AnyCard) -> None:
     nobody = frame.select(rules.null_user(pl.col("raw_user")).alias("nobody"))["nobody"]
     if nobody.any():
         at = ", ".join(str(lines()[i]) for i in nobody.arg_true()[:5])
@@ -84,7 +84,7 @@ def _refuse_null_users(frame: pl.DataFrame, lines: Callable[[], list[int]], name
         )
 
 
-def _malformed(lines: pl.DataFrame, name: str, card: Card) -> pl.DataFrame:
+def _malformed(lines: pl.DataFrame, name: str, card: AnyCard) -> pl.DataFrame:
     rule = rules.BY_NAME["malformed_line"]
     schema = quarantine_schema(card)
     return lines.select(

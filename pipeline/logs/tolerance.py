@@ -7,12 +7,12 @@ from pathlib import Path
 
 import polars as pl
 
-from pipeline.card import Card, CardError
+from pipeline.card import AnyCard, CardError
 from pipeline.logs.errors import LogError
 from pipeline.logs.rules import BY_NAME, RULES
 
 
-def check_names(card: Card) -> None:
+def check_names(card: AnyCard) -> None:
     """Refuse a tolerance for something that is no rule, or whose only effect is refusal.
 
     Raises
@@ -25,7 +25,7 @@ def check_names(card: Card) -> None:
         raise CardError(f"{card.name}: tolerance.{unknown[0]}: no such rule; allowed: {', '.join(allowed)}")
 
 
-def check_tolerance(card: Card, folder: Path, quarantined: Mapping[str, int], source_rows: int) -> None:
+def check_tolerance(card: AnyCard, folder: Path, quarantined: Mapping[str, int], source_rows: int) -> None:
     """Compare the rows filed under each rule with the card's tolerance.
 
     Parameters

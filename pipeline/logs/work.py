@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from pipeline.card import Card
+from pipeline.card import AnyCard, Card
 from pipeline.logs.schema import SCHEMA_VERSION
 from pipeline.logs.sources import Sources
 from pipeline.logs.store import open_private, part_file, private_folder
@@ -78,7 +78,7 @@ class Work:
         return (self.folder / _STATE).exists()
 
 
-def stamp(sources: Sources, card: Card, partitions: int | None) -> str:
+def stamp(sources: Sources, card: AnyCard, partitions: int | None) -> str:
     """Sha256 of what makes two ingests the same without reading a file: paths, sizes, times, card, version."""
     stats = [(str(path.resolve()), path.stat()) for path in sources.paths]
     files = [(path, stat.st_size, stat.st_mtime_ns) for path, stat in stats]
@@ -86,10 +86,10 @@ def stamp(sources: Sources, card: Card, partitions: int | None) -> str:
     return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()
 
 
-def meaning(card: Card) -> dict[str, Any]:
+def meaning(card: AnyCard) -> dict[str, Any]:
     """What of a card decides the canonical rows, and the version of the code that makes them."""
     told = card.model_dump(mode="json", include={"source", "domain", "unit", "reward"})
-    if card.source.layout == "long":
+    if isinstance(card, Card) and card.source.layout == "long":
         del told["source"]["first_step"]
     return {"schema_version": SCHEMA_VERSION, **told}
 

@@ -58,14 +58,14 @@ class MixtureFeatures:
         return self.blocks * self.dimension
 
     def phi(self, V: Array) -> Array:
-        """phi_V ``(blocks, SA / blocks, dimension)`` of every (s, a), ordered s A + a, for ``V (S,)``."""
+        """phi_V ``(..., blocks, SA / blocks, dimension)`` of every (s, a), ordered s A + a, for ``V (..., S)``."""
         if self.psi is None:
-            return np.broadcast_to(V, (self.blocks, 1, self.states))
-        return np.einsum("satd,t->sad", self.psi, V).reshape(1, -1, self.dimension)
+            return np.broadcast_to(V[..., None, None, :], (*V.shape[:-1], self.blocks, 1, self.states))
+        found = np.einsum("satd,...t->...sad", self.psi, V)
+        return found.reshape(*V.shape[:-1], 1, -1, self.dimension)
 
-    def place(self, state: Integers, action: Integers) -> tuple[Integers, Integers]:
-        """Block, and row in it, of each visited (s, a)."""
-        cell = state * self.actions + action
+    def place(self, cell: Integers) -> tuple[Integers, Integers]:
+        """Block, and row in it, of each (s, a), ordered s A + a."""
         return (cell, np.zeros_like(cell)) if self.psi is None else (np.zeros_like(cell), cell)
 
 
@@ -93,3 +93,40 @@ def written_out(states: int, actions: int) -> MixtureFeatures:
     """The one-hot psi as one dense block of S^2 A coordinates: what papers 000 and 001 print, and much slower."""
     psi = np.eye(states * actions * states).reshape(states, actions, states, -1)
     return dense(psi)
+
+
+@dataclass(frozen=True)
+class RewardFeatures:
+    """Known phi_r >= 0 of norm at most 1: r_h(s, a) = <phi_r(s, a), theta_{h,r}>.
+
+    Parameters
+    ----------
+    rows
+        ``(S, A, d_2)``, or None: one-hot, each (s, a) its own block of one coordinate.
+    """
+
+    rows: Array | None
+    states: int
+    actions: int
+
+    def __post_init__(self) -> None:
+        if self.rows is not None and not ((self.rows >= 0).all() and np.linalg.norm(self.rows, axis=-1).max() <= 1):
+            raise ValueError("reward features must be nowhere negative and at most 1 long; scale them")
+
+    @property
+    def blocks(self) -> int:
+        """Blocks of the Gram matrix."""
+        return self.states * self.actions if self.rows is None else 1
+
+    @property
+    def dimension(self) -> int:
+        """Coordinates of one block."""
+        return 1 if self.rows is None else self.rows.shape[-1]
+
+    def phi(self) -> Array:
+        """``(blocks, SA / blocks, dimension)`` of every (s, a), ordered s A + a."""
+        return np.ones((self.blocks, 1, 1)) if self.rows is None else self.rows.reshape(1, -1, self.dimension)
+
+    def place(self, cell: Integers) -> tuple[Integers, Integers]:
+        """Block, and row in it, of each (s, a)."""
+        return (cell, np.zeros_like(cell)) if self.rows is None else (np.zeros_like(cell), cell)

@@ -172,6 +172,21 @@ class SeededNoise:
         support = np.arange(-math.ceil(40 * scale) - 1, math.ceil(40 * scale) + 2)
         return self._draw(size, support, np.exp(-np.abs(support) / float(scale)))
 
+    def flips(self, size: int, chance: int, data: DataHandle) -> NDArray[np.bool_]:
+        """Coins of probability ``chance / 2^64``; see :class:`pipeline.privacy.coins.Coins`."""
+        self._admit_handle(data)
+        return self._rng.random(size) < chance / 2**64
+
+    def rounded(self, value: NDArray[np.float64], data: DataHandle) -> NDArray[np.bool_]:
+        """One bit for each value in [0, 1]; see :class:`pipeline.privacy.coins.Coins`."""
+        self._admit_handle(data)
+        return self._rng.random(len(value)) < value
+
+    def heads(self, size: int, trials: int, chance: int, data: DataHandle) -> Integers:
+        """Numbers of heads ``(size,)`` among ``trials`` such coins: binomial totals, at any number of coins."""
+        self._admit_handle(data)
+        return self._rng.binomial(trials, chance / 2**64, size).astype(np.int64)
+
     def tv_bound(self, variance: int) -> Fraction:
         """Zero, as of the exact samplers it stands for: it is not private at all, and nothing is claimed."""
         return Fraction(0)

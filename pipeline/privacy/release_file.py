@@ -56,8 +56,8 @@ def _place(name: str, axes: int) -> tuple[str, int | None, tuple[str, ...]]:
         return name, None, _COUNTS[name]
     if (call := _CALL.fullmatch(name)) is not None:
         return call["label"], int(call["step"]), _SUMS[call["kind"]]
-    # released once for all steps: (H, d, d), or (H, successors and rewards, d)
-    return name, None, ("step", "row", "col")[:axes]
+    # released once for all steps: (H, d, d), or (H, successors and rewards, d); pooled over steps: (d, d) or (d, n)
+    return name, None, ("step", "row", "col")[-axes:]
 
 
 def read_release(folder: Path) -> Release:

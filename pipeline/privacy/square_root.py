@@ -72,12 +72,12 @@ class SquareRoot:
         """Sum of p_k^2 over k < ``t``."""
         return float(self._p[:t] @ self._p[:t])
 
-    def add(self, leaf: Integers) -> None:
+    def add(self, leaf: Integers, leaves: int = 1) -> None:
         """See :class:`~pipeline.privacy.counters.Counter`."""
-        room(self.seen, self.leaves)
-        self._noise[self.seen] = self.lanes.draw(1)[0]
+        room(self.seen, self.leaves, leaves)
+        self._noise[self.seen : self.seen + leaves] = self.lanes.draw(leaves)
         self._sum += leaf
-        self.seen += 1
+        self.seen += leaves
 
     def total(self) -> Array:
         """See :class:`~pipeline.privacy.counters.Counter`; one product over the noise so far."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import numpy as np
@@ -57,16 +57,28 @@ class Episodes:
             )
 
 
+@dataclass(frozen=True)
+class Transitions:
+    """Raw rows behind the privacy wall, each of its own: ``x (R, n)``, ``u (R, d)`` and where they led.
+
+    At most H rows an episode and m episodes a person: whoever makes them has to see to that.
+    """
+
+    x: Array
+    u: Array
+    following: Array
+
+
 class LqRows(Protocol):
-    """Raw episodes that pass by once, a batch at a time; contributions are already capped at m a person."""
+    """Raw rows that pass by once, a batch at a time; contributions are already capped at m a person."""
 
     @property
     def data_kind(self) -> str:
         """Registered kind of the data: real | synthetic."""
         ...
 
-    def batches(self) -> Iterator[Episodes]:
-        """Every episode in exactly one batch."""
+    def batches(self) -> Iterator[Episodes | Transitions]:
+        """Every row in exactly one batch."""
         ...
 
 
@@ -96,36 +108,50 @@ def release_lq_moments(plan: LqPlan, rows: LqRows, noise: NoiseSource) -> LqMome
     ValueError
         If there are more episodes than declared, or they have other dimensions.
     """
-    domain = plan.domain
+    release = drawn_lq(plan, rows, noise)
+    seen = moments_of(plan, release.tables["gram"], release.tables["target"], release)
+    # what nothing protects is no release to whoever asks for one
+    return seen if plan.ask.rho is not None else replace(seen, release=None)
+
+
+def drawn_lq(plan: LqPlan, rows: LqRows, noise: NoiseSource) -> Release:
+    """The release itself; without a budget its tables are exact and marked so (simulation only).
+
+    Raises
+    ------
+    RealDataError, ValueError
+        As of :func:`release_lq_moments`.
+    """
+    domain, exact = plan.domain, plan.ask.rho is None
     noise.admit(domain.kind)
-    if domain.kind != rows.data_kind or (domain.kind == "real" and plan.ask.rho is None):
+    if domain.kind != rows.data_kind or (domain.kind == "real" and exact):
         raise RealDataError(f"{domain.name}: rows are {rows.data_kind}, the plan {domain.kind}; nothing was released")
     gram, cross = lq_sums(plan, rows)
-    if plan.ask.rho is None:
-        return moments_of(plan, gram, cross, None)
-    of_gram, of_cross = plan.variances
-    gram = gram + symmetric_noise(noise, domain.dimension, of_gram, rows)
-    cross = cross + noise.gaussian(cross.size, of_cross, rows).reshape(cross.shape)
-    release = Release(
+    if not exact:
+        of_gram, of_cross = plan.variances
+        gram = gram + symmetric_noise(noise, domain.dimension, of_gram, rows)
+        cross = cross + noise.gaussian(cross.size, of_cross, rows).reshape(cross.shape)
+    return Release(
         dataset=domain.name,
         data_kind=domain.kind,
         dynamics="linear_quadratic",
         mechanisms=lq_mechanisms(plan),
-        tables={"gram": gram, "cross": cross},
-        noise=noise.name,
-        sampler=noise.sampler,
+        tables={"gram": gram, "target": cross},
+        noise="none" if exact else noise.name,
+        sampler="none: exact sums, simulation, not private" if exact else noise.sampler,
         joint_rho=plan.joint_rho,
+        joint=plan.joint(),
     )
-    return moments_of(plan, gram, cross, release)
 
 
 def lq_mechanisms(plan: LqPlan) -> tuple[Mechanism, ...]:
-    """The two tables of a plan with a budget; reads no row."""
+    """The two tables of a plan, without noise where it has no budget; reads no row."""
     d, n, rule = plan.domain.dimension, plan.domain.state, "{}; both tables together cost less than their sum"
     described = (
         ("gram", (d, d), plan.gram_l2_squared, "svec: half the variance off the diagonal"),
-        ("cross", (d, n), plan.cross_l2_squared, "rows cut to their balls"),
+        ("target", (d, n), plan.cross_l2_squared, "rows cut to their balls"),
     )
+    variances = (None, None) if plan.ask.rho is None else plan.variances
     return tuple(
         Mechanism(
             name,
@@ -136,7 +162,7 @@ def lq_mechanisms(plan: LqPlan) -> tuple[Mechanism, ...]:
             rule.format(why),
             variance=variance,
         )
-        for (name, shape, square, why), variance in zip(described, plan.variances, strict=True)
+        for (name, shape, square, why), variance in zip(described, variances, strict=True)
     )
 
 
@@ -145,8 +171,10 @@ def lq_sums(plan: LqPlan, rows: LqRows) -> tuple[Integers, Integers]:
     d, n, seen = plan.domain.dimension, plan.domain.state, 0
     gram, cross = np.zeros((d, d), dtype=np.int64), np.zeros((d, n), dtype=np.int64)
     for batch in rows.batches():
-        seen += len(batch.lengths)
-        if seen > plan.domain.episodes or (batch.states.shape[2], batch.controls.shape[2]) != (n, plan.domain.control):
+        sizes = (batch.states, batch.controls) if isinstance(batch, Episodes) else (batch.x, batch.u)
+        # rows of a log are never counted: what they hold must not decide whether a release is made
+        seen += len(batch.lengths) if isinstance(batch, Episodes) else 0
+        if seen > plan.domain.episodes or tuple(v.shape[-1] for v in sizes) != (n, plan.domain.control):
             raise ValueError(f"{plan.domain.name}: more episodes than declared, or other dimensions")
         z, following = lattice_rows(plan, batch)
         part = exact_sums(plan.extent(), z, following.T)
@@ -154,23 +182,32 @@ def lq_sums(plan: LqPlan, rows: LqRows) -> tuple[Integers, Integers]:
     return gram, cross
 
 
-def lattice_rows(plan: LqPlan, batch: Episodes) -> tuple[Array, Array]:
+def lattice_rows(plan: LqPlan, batch: Episodes | Transitions) -> tuple[Array, Array]:
     """Integers held as float64: z ``(rows, n+d)`` and next states ``(rows, n)``; zeros where no row is counted.
 
     Not a number, or longer than its ball after truncation: the row counts as absent.
     """
-    H = min(plan.domain.horizon, batch.controls.shape[1])  # noqa: N806
-    raw = batch.states[:, :H], batch.controls[:, :H], batch.states[:, 1 : H + 1]
-    read = (np.arange(H) < batch.lengths[:, None]).reshape(-1)
+    raw, read = _rows_of(batch, plan.domain.horizon)
     # a number near the largest float may overflow on its way; its row does not count
     with np.errstate(over="ignore", invalid="ignore"):
-        units = [v.reshape(len(read), v.shape[2]) / b for v, b in zip(raw, plan.domain.bounds, strict=True)]
-        read &= np.logical_and.reduce([np.isfinite(v).all(1) for v in units])
+        units = [v / b for v, b in zip(raw, plan.domain.bounds, strict=True)]
+        read = np.logical_and.reduce([read, *(np.isfinite(v).all(1) for v in units)])
         x, u, following = cut(*(np.where(read[:, None], v, 0.0) for v in units))
         whole = [np.trunc(v * plan.ask.steps) for v in (x, u, following)]
         within = np.logical_and.reduce([(v * v).sum(1) <= plan.ask.steps**2 for v in whole])[:, None]
     x, u, following = (np.where(within, v, 0.0) for v in whole)
     return np.hstack([x, u]), following
+
+
+def _rows_of(batch: Episodes | Transitions, horizon: int) -> tuple[tuple[Array, Array, Array], NDArray[np.bool_]]:
+    """x, u and next x, one row each, and which of them are read."""
+    if isinstance(batch, Transitions):
+        return (batch.x, batch.u, batch.following), np.ones(len(batch.x), dtype=bool)
+    H = min(horizon, batch.controls.shape[1])  # noqa: N806
+    read = (np.arange(H) < batch.lengths[:, None]).reshape(-1)
+    each = batch.states[:, :H], batch.controls[:, :H], batch.states[:, 1 : H + 1]
+    x, u, following = (v.reshape(len(read), v.shape[2]) for v in each)
+    return (x, u, following), read
 
 
 def cut(x: Array, u: Array, following: Array) -> tuple[Array, Array, Array]:

@@ -16,6 +16,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -152,6 +153,20 @@ class LqPlan:
         stretch = self._joint(1 / (2 * gram), 1 / (2 * cross)) / self.ask.rho
         return 2 * math.ceil(stretch * gram / 2), math.ceil(stretch * cross)
 
+    def joint(self) -> dict[str, Any]:
+        """What the joint bound rests on besides the mechanisms: plain values for release, ledger and certificate."""
+        return {
+            "rule": "supremum over two people's rows of both tables together",
+            "variant": "linear_quadratic",
+            "split": False,
+            "horizon": self.domain.horizon,
+            "episodes": self.domain.episodes_each,
+            "square": self.square,
+            "features_sha256": None,
+            "steps": self.ask.steps,
+            "bounds": list(self.domain.bounds),
+        }
+
     @property
     def joint_rho(self) -> Fraction | None:
         """Exact bound on the cost of both tables at these very integers, at most ``ask.rho``; None without noise."""
@@ -194,9 +209,22 @@ class LqMoments:
 
 
 def moments_of(plan: LqPlan, gram: Integers, cross: Integers, release: Release | None) -> LqMoments:
-    """Integer sums in units of the bounds; ``release`` says whether there is noise on them."""
+    """Integer sums in units of the bounds, with the noise that the plan puts on them."""
     unit = 1.0 / plan.ask.steps**2
     sds = (0.0, 0.0)
-    if release is not None:
+    if plan.ask.rho is not None:
         sds = math.sqrt(plan.variances[0] / 2) * unit, math.sqrt(plan.variances[1]) * unit
     return LqMoments(gram.astype(np.float64) * unit, cross.astype(np.float64) * unit, *sds, plan.domain.bounds, release)
+
+
+def released_moments(plan: LqPlan, release: Release) -> LqMoments:
+    """What a planner sees of a release that this plan priced.
+
+    Raises
+    ------
+    ValueError
+        If the release rests on other terms.
+    """
+    if release.joint is None or dict(release.joint) != plan.joint():
+        raise ValueError(f"{plan.domain.name}: the release was drawn on other terms than this plan's")
+    return moments_of(plan, release.tables["gram"], release.tables["target"], release)

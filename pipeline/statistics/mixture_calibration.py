@@ -45,16 +45,20 @@ class Ask:
 
     ``gram_share`` of a tight budget goes to the Gram matrices.  A tenth is chosen by us: on RiverSwim, S = 3, the
     targets need the rest (of 3/4, 1/2, 1/4, 1/10, 1/30 the last two lose least at epsilon = 1).
+
+    ``share`` of it is this message's where two are released from one budget.
     """
 
     epsilon: float
     delta: float
     calibration: Calibration = "tight"
     gram_share: Fraction = Fraction(1, 10)
+    share: Fraction = Fraction(1)
 
     def rho(self) -> Fraction:
-        """The zCDP budget that gives it (official conversion, privacy.md §1.1), rounded down."""
-        return fraction_of(down(Fraction(rho_from_epsilon(self.epsilon, self.delta)) * (1 - Fraction(1, 10**12))))
+        """The message's part of the zCDP budget (official conversion, privacy.md §1.1), rounded down."""
+        whole = down(Fraction(rho_from_epsilon(self.epsilon, self.delta)) * (1 - Fraction(1, 10**12)))
+        return fraction_of(whole) * self.share
 
 
 def tight(message: Message, ask: Ask, cost: int) -> Variances:
@@ -90,14 +94,23 @@ def printed(message: Message, gram_sd: float, target_sd: float) -> Variances:
 
 def paper_000(message: Message, ask: Ask, episodes: int) -> Variances:
     """Scales of paper 000: (epsilon / H, delta / H) for four counters a step, ceil(log2 K) levels, H as ``value``."""
-    H = message.steps + 1  # noqa: N806
+    H = message.horizon  # noqa: N806
     levels = max(1, (episodes - 1).bit_length())
     sd = math.sqrt(32 * levels * math.log(4 * H / ask.delta)) * H / ask.epsilon
-    return printed(message, sd * (message.stretch * message.value) ** 2, sd * message.stretch * message.value**2)
+    row = message.stretch * message.value if message.of == "transitions" else 1.0
+    return printed(message, sd * row**2, sd * row * message.value)
 
 
 def paper_001(message: Message, ask: Ask) -> Variances:
-    """Scale of paper 001, section 6: 4 H^3 sqrt(2 ln(2.5 H / delta)) / epsilon, with H^2 read as ``value^2``."""
-    H = message.steps + 1  # noqa: N806
+    """Scale of paper 001, section 6: 4 H^3 sqrt(2 ln(2.5 H / delta)) / epsilon, with H^2 read as ``value^2``.
+
+    Raises
+    ------
+    ValueError
+        For rewards: the paper knows them.
+    """
+    if message.of == "rewards":
+        raise ValueError("paper 001 knows the rewards and prints no scale for them; use calibration 'tight'")
+    H = message.horizon  # noqa: N806
     sd = 4 * H * message.value**2 * math.sqrt(2 * math.log(2.5 * H / ask.delta)) / ask.epsilon
     return printed(message, sd, sd)

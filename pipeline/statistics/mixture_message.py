@@ -1,4 +1,4 @@
-"""What one episode adds to the regressions of a linear mixture agent: its integers, how far they move, what they cost.
+"""What episodes add to the regressions of a linear mixture agent: integers, how far one person moves them.
 
 At step h an episode adds phi phi^T and phi V(s') with phi = phi_V(s, a), V = V_{h+1}, 0 <= V <= v_h; nothing at the
 last step, where V = 0.  All entries are at least 0.  Two episodes at one step differ by squared lengths of at most
@@ -14,12 +14,15 @@ L is the features' declared stretch, sqrt(S) for one-hot ones: paper 001 takes i
 ``unit`` features divide a row by the public weight max(||V||_inf, max_(s,a) ||phi_V(s,a)||): theta is the same, and the
 whole message moves by 4 (H - 1) in squared length, for any S.
 
+A second message holds paper 000's reward counters, phi_r phi_r^T and phi_r r at every step: 1 and r's declared range.
+
 Entries are cut to their bounds and floored to 2^-26 of them *before* noise, so the moves hold in integers: 2 * 2^52.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,6 +38,30 @@ _INSIDE = 1 - 2**-40
 
 
 @dataclass(frozen=True)
+class Visits:
+    """Distinct regression rows of a batch of episodes that were played by one policy.
+
+    Parameters
+    ----------
+    step, block
+        ``(n,)`` where each row belongs.
+    phi, response
+        ``(n, d)`` regressor and ``(n,)`` what is regressed on it.
+    count
+        ``(n,)`` episodes of the batch that met the row.
+    episodes
+        Of the batch, a person each.
+    """
+
+    step: Integers
+    block: Integers
+    phi: Array
+    response: Array
+    count: Integers
+    episodes: int
+
+
+@dataclass(frozen=True)
 class Message:
     """Shape and bounds of one episode's statistics, all declared.
 
@@ -43,14 +70,15 @@ class Message:
     blocks, dimension
         Of the features.
     stretch
-        L, at least ``||phi_V|| / ||V||_inf``.
+        L, at least ``||phi_V|| / ||V||_inf``; 1 for rewards.
     ranges
-        v_h ``(H-1,)``: largest value of the *next* step, reward units; steps after which nothing can be won are left
-        out.
+        ``(steps,)`` largest response: v_h, value of the *next* step, or reward of this one; reward units.
     value
-        Largest value of a whole episode, reward units: the papers' H.
+        Largest value of a whole episode, or reward of one step: the papers' H, or their 1.
     unit
         Whether rows come divided by the public weight.
+    of
+        What is regressed.
     """
 
     blocks: int
@@ -59,6 +87,7 @@ class Message:
     ranges: tuple[float, ...]
     value: float
     unit: bool
+    of: Literal["transitions", "rewards"] = "transitions"
 
     @property
     def steps(self) -> int:
@@ -73,33 +102,54 @@ class Message:
         return rows * self.dimension, rows * above, rows * self.dimension
 
     @property
+    def horizon(self) -> int:
+        """H: transitions are not regressed at the last step."""
+        return self.steps + (self.of == "transitions")
+
+    @property
+    def row_bound(self) -> Array:
+        """Largest norm of a regressor ``(steps,)``."""
+        return np.ones(self.steps) if self.unit or self.of == "rewards" else self.stretch * np.array(self.ranges)
+
+    @property
     def gram_bound(self) -> Array:
-        """Largest Frobenius norm of one step's Gram matrix ``(H-1,)``."""
-        return np.ones(self.steps) if self.unit else (self.stretch * np.array(self.ranges)) ** 2
+        """Largest Frobenius norm of one step's Gram matrix ``(steps,)``."""
+        return self.row_bound**2
 
     @property
     def target_bound(self) -> Array:
-        """Largest norm of one step's target ``(H-1,)``."""
-        return np.ones(self.steps) if self.unit else self.stretch * np.array(self.ranges) ** 2
+        """Largest norm of one step's target ``(steps,)``."""
+        return np.ones(self.steps) if self.unit else self.row_bound * np.array(self.ranges)
 
-    def integers(self, gram: Array, target: Array) -> Integers:
-        """The message ``(n,)``: diagonals, entries above them, targets, each in lattice points of its bound.
+    def integers(self, visits: Visits) -> Integers:
+        """Sum of the batch's messages ``(n,)``: diagonals, entries above them, targets, each in points of its bound.
 
-        Parameters
-        ----------
-        gram, target
-            ``(H-1, blocks, d, d)`` and ``(H-1, blocks, d)``; whatever leaves the declared bounds is cut to them.
+        Whatever leaves the declared bounds is cut to them, row by row.
+
+        Raises
+        ------
+        ValueError
+            If a step has more visits than there are episodes: a person has one row a step.
         """
-        upper = np.triu_indices(self.dimension, 1)
-        parts = np.concatenate([gram.diagonal(axis1=-2, axis2=-1), gram[..., *upper]], axis=-1)
-        weight = np.repeat([1.0, 2.0], [self.dimension, len(upper[0])])
-        matrix = _on_lattice(parts, self.gram_bound, weight)
-        vector = _on_lattice(target, self.target_bound, np.ones(self.dimension))
-        d = self.dimension
-        return np.concatenate([matrix[..., :d].ravel(), matrix[..., d:].ravel(), vector.ravel()]).astype(np.int64)
+        if (np.bincount(visits.step, visits.count, self.steps) > visits.episodes).any():
+            raise ValueError("more rows at a step than episodes; a person adds one row a step")
+        d, times = self.dimension, visits.count[:, None]
+        i, j = np.triu_indices(d, 1)
+        products = np.concatenate([visits.phi**2, visits.phi[:, i] * visits.phi[:, j]], axis=1)
+        weight = np.repeat([1.0, 2.0], [d, len(i)])
+        matrix = times * _on_lattice(products, self.gram_bound[visits.step], weight)
+        response = visits.response[:, None] * visits.phi
+        vector = times * _on_lattice(response, self.target_bound[visits.step], np.ones(d))
+        place = visits.step * self.blocks + visits.block
+        parts = list[Integers]()
+        for rows in (matrix[:, :d], matrix[:, d:], vector):
+            total = np.zeros((self.steps * self.blocks, rows.shape[1]), dtype=np.int64)
+            np.add.at(total, place, rows)
+            parts.append(total.ravel())
+        return np.concatenate(parts)
 
     def sums(self, total: Array) -> tuple[Array, Array]:
-        """The inverse on sums ``(n,)``: ``(H-1, blocks, d, d)`` symmetric and ``(H-1, blocks, d)``, real units."""
+        """The inverse on sums ``(n,)``: ``(steps, blocks, d, d)`` symmetric and ``(steps, blocks, d)``, real units."""
         d, rows = self.dimension, (self.steps, self.blocks)
         diagonal, above, target = np.split(total, np.cumsum(self.sizes)[:2])
         gram = np.zeros((*rows, d, d))
@@ -110,10 +160,10 @@ class Message:
         return gram, target.reshape(*rows, d) * (self.target_bound / LATTICE)[:, None, None]
 
 
-def _on_lattice(x: Array, bound: Array, weight: Array) -> Array:
-    """Lattice points of ``x (H-1, blocks, m)``, each step's weighted squared length at most LATTICE^2, exactly."""
-    points = np.floor(np.clip(x / bound[:, None, None], 0.0, 1.0) * LATTICE)
+def _on_lattice(x: Array, bound: Array, weight: Array) -> Integers:
+    """Lattice points of rows ``x (n, m)``, each row's weighted squared length at most LATTICE^2, exactly."""
+    points = np.floor(np.clip(x / bound[:, None], 0.0, 1.0) * LATTICE)
     # sums of squares up to the bound, 2^52, are exact in float64
-    square = (points**2 * weight).sum((1, 2), keepdims=True)
+    square = (points**2 * weight).sum(1, keepdims=True)
     shrink = np.where(square > LATTICE**2, LATTICE / np.sqrt(np.maximum(square, 1.0)) * _INSIDE, 1.0)
-    return np.floor(points * shrink)
+    return np.floor(points * shrink).astype(np.int64)

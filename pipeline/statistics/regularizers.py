@@ -18,82 +18,29 @@ holds logs is a central curator, whatever is computed from them (privacy.md §0.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from fractions import Fraction
 from itertools import groupby
 from operator import itemgetter
-from typing import Literal, Protocol
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.privacy.budget import up
 from pipeline.privacy.counters import Counter, Lanes, Messages, TreeCounter, levels
-from pipeline.privacy.losses import safe_epsilon
 from pipeline.privacy.noise import NoiseSource, RealDataError, SimulatedWorld
 from pipeline.privacy.square_root import SquareRoot, squared_column
 from pipeline.statistics.mixture_calibration import Ask, Variances, paper_000, paper_001, silent, tight
-from pipeline.statistics.mixture_message import LATTICE, Message
+from pipeline.statistics.mixture_message import LATTICE, Message, Visits
+from pipeline.statistics.released_ridge import Bounds, Guarantee, Ridge
 
 Array = NDArray[np.float64]
-Shift = Literal["edge", "paper"]
+Shift = Literal["edge", "paper", "floor"]
+Leaf = Literal["episode", "batch"]
 Mechanism = Literal["bottom-up", "plain", "square-root"]
 
 # of the noise's spectral edge: one block in some hundreds still needs more, and gets it
 _BEYOND_EDGE = 1.3
-
-
-@dataclass(frozen=True)
-class Ridge:
-    """``Lambda (H-1, blocks, d, d)`` positive definite and ``U (H-1, blocks, d)``, real units."""
-
-    Lambda: Array
-    U: Array
-
-
-@dataclass(frozen=True)
-class Bounds:
-    """Paper 000, Assumption 2, a step ``(H-1,)``: the regularizer lies in ``[lambda_min, lambda_max]``, and the noise
-    of U is at most ``nu`` long in the norm of Lambda^-1.
-    """
-
-    lambda_min: Array
-    lambda_max: Array
-    nu: Array
-
-
-class Regularizer(Protocol):
-    """Takes one episode at a time, shows noisy sums."""
-
-    @property
-    def seen(self) -> int:
-        """Episodes so far."""
-        ...
-
-    @property
-    def bounds(self) -> Bounds:
-        """What the noise may do to the sums that :meth:`ridge` shows now."""
-        ...
-
-    def observe(self, gram: Array, target: Array) -> None:
-        """One episode's ``(H-1, blocks, d, d)`` and ``(H-1, blocks, d)``; cut to the declared bounds here."""
-        ...
-
-    def ridge(self) -> Ridge:
-        """The released sums, shifted until they are positive definite."""
-        ...
-
-
-@dataclass(frozen=True)
-class Guarantee:
-    """What the drawn noise gives, replace-one episode; ``rho`` is None without noise."""
-
-    trust: Literal["none", "joint", "local"]
-    rho: Fraction | None
-
-    def epsilon(self, delta: float) -> float | None:
-        """Epsilon at ``delta``: recomputed from the variances, whatever was asked."""
-        return None if self.rho is None else safe_epsilon(up(self.rho), delta)
+# in edges; of 0.5, 1, 1.4, 2 and 3 the last two lose least, with a prior of 1
+_FLOOR = 2.0
 
 
 class CountedRegularizer:
@@ -104,8 +51,16 @@ class CountedRegularizer:
     lam
         lambda, what is added to every Gram matrix beyond the noise's shift, squared reward units (``unit``: none).
     shift
-        ``edge``: 1.3 times the spectral edge of the noise in the sum shown, no theorem.  ``paper``: twice a bound that
-        holds at every sum, step and block with probability 1 - ``failure`` / 2.
+        ``edge``: 1.3 times the spectral edge of the noise in the sum shown is added, no theorem.  ``paper``: twice a
+        bound that holds at every sum, step and block with probability 1 - ``failure`` / 2.  ``floor``: nothing is
+        added, eigenvalues below twice the edge are raised to it, so that well observed directions are not shrunk; no
+        theorem.
+    leaf
+        ``episode``: each is a leaf of its own.  ``batch``: all episodes of one policy are one leaf, in which a person
+        still moves one message.
+    prior
+        What is added to Lambda is added to U with weights ``prior / d``, d of a block: an unseen (s, a) is predicted at
+        ``prior`` times the mean of what its features offer, instead of nothing.  0 is the papers'.
     """
 
     def __init__(
@@ -117,11 +72,14 @@ class CountedRegularizer:
         lam: float,
         shift: Shift,
         failure: float,
+        leaf: Leaf = "episode",
+        prior: float = 0.0,
     ) -> None:
         if not lam > 0:
             raise ValueError(f"lam must be positive; got {lam}")
         self.message, self.guarantee = message, guarantee
-        self._counter, self._lam, self._shift = counter, lam, shift
+        self._counter, self._lam, self._shift, self._leaf = counter, lam, shift, leaf
+        self.seen, self._prior = 0, prior / message.dimension
         unit = np.array([message.gram_bound, message.target_bound]) / LATTICE
         above = np.maximum(np.array(variances.above, float), np.array(variances.diagonal, float) / 2)
         self._gram_sd = np.sqrt(above) * unit[0]
@@ -129,32 +87,36 @@ class CountedRegularizer:
         self._log = math.log(4 * counter.leaves * message.steps * message.blocks / failure)
 
     @property
-    def seen(self) -> int:
-        """See :class:`Regularizer`."""
-        return self._counter.seen
-
-    @property
     def bounds(self) -> Bounds:
         """See :class:`Regularizer`."""
         norm, times = self._norm()
         least = self._lam + (times - 1) * norm
-        noise = math.sqrt(self._counter.error(self.seen)) * self._target_sd
+        noise = math.sqrt(self._counter.error(self._counter.seen)) * self._target_sd
         nu = noise * (math.sqrt(self.message.dimension) + math.sqrt(2 * self._log)) / np.sqrt(least)
         return Bounds(least, self._lam + (times + 1) * norm, nu)
 
-    def observe(self, gram: Array, target: Array) -> None:
+    def observe(self, visits: Visits) -> None:
         """See :class:`Regularizer`."""
-        self._counter.add(self.message.integers(gram, target))
+        leaves = 1 if self._leaf == "batch" else visits.episodes
+        self._counter.add(self.message.integers(visits), leaves)
+        self.seen += visits.episodes
 
     def ridge(self) -> Ridge:
         """See :class:`Regularizer`; a block that the shift leaves below ``lambda_min`` is raised to it."""
         gram, target = self.message.sums(self._counter.total())
         norm, times = self._norm()
+        if self._shift == "floor":
+            # the noise's part of a well observed direction is left as it is, above and below
+            e, v = np.linalg.eigh(gram)
+            e = np.maximum(e, (times - 1) * norm[:, None, None]) + self._lam
+            full = (v * e[..., None, :]) @ v.swapaxes(-1, -2)
+            return Ridge(full, target + self._prior * (full - gram).sum(-1))
         shift = (self._lam + times * norm)[:, None]
         least = (self._lam + (times - 1) * norm)[:, None]
         lowest = np.linalg.eigvalsh(gram)[..., 0] + shift
         raised = shift + np.maximum(least - lowest, 0.0)
-        return Ridge(gram + raised[..., None, None] * np.eye(self.message.dimension), target)
+        full = gram + raised[..., None, None] * np.eye(self.message.dimension)
+        return Ridge(full, target + self._prior * raised[..., None])
 
     def _norm(self) -> tuple[Array, float]:
         """Bound on the operator norm of the noise in one block ``(H-1,)``, and how many of them the shift is.
@@ -162,8 +124,10 @@ class CountedRegularizer:
         A symmetric Gaussian matrix of standard deviation s above and at most sqrt(2) s on the diagonal has an expected
         largest eigenvalue of at most 2 s sqrt(d), and moves by sqrt(2) s times its standard normal draws.
         """
-        sd = math.sqrt(self._counter.error(self.seen)) * self._gram_sd
+        sd = math.sqrt(self._counter.error(self._counter.seen)) * self._gram_sd
         edge = 2 * sd * math.sqrt(self.message.dimension)
+        if self._shift == "floor":
+            return edge, _FLOOR + 1
         return (edge, _BEYOND_EDGE) if self._shift == "edge" else (edge + 2 * sd * math.sqrt(self._log), 2.0)
 
 
@@ -185,20 +149,30 @@ def tree(
     mechanism: Mechanism = "bottom-up",
     shift: Shift = "edge",
     failure: float = 0.01,
+    batches: int | None = None,
+    prior: float = 0.0,
 ) -> CountedRegularizer:
     """Joint privacy: policies are a private function of all other episodes (paper 000).
 
     ``paper`` calibration divides (epsilon, delta) by 4 H counters; the guarantee is recomputed from its variances.
+
+    Parameters
+    ----------
+    batches
+        Leaves of the counter where each holds a batch of episodes of one policy; None: a leaf an episode.
     """
-    paper = ask.calibration == "paper"
-    if paper and mechanism == "square-root":
-        raise ValueError("paper 000 prints scales for the tree only; use calibration 'tight' with the square root")
-    cost = squared_column(episodes) if mechanism == "square-root" else levels(episodes)
+    paper, leaves = ask.calibration == "paper", batches or episodes
+    if paper and (mechanism == "square-root" or batches):
+        raise ValueError(
+            "paper 000 prints scales for a tree over episodes; use calibration 'tight' with other counters"
+        )
+    cost = squared_column(leaves) if mechanism == "square-root" else levels(leaves)
     variances = paper_000(message, ask, episodes) if paper else tight(message, ask, cost)
     lanes = _lanes(message, variances, noise, world)
-    counter = SquareRoot(episodes, lanes) if mechanism == "square-root" else TreeCounter(episodes, lanes, mechanism)
+    counter = SquareRoot(leaves, lanes) if mechanism == "square-root" else TreeCounter(leaves, lanes, mechanism)
     guarantee = Guarantee("joint", variances.rho(message, cost))
-    return CountedRegularizer(message, counter, variances, guarantee, lam, shift, failure)
+    leaf: Leaf = "batch" if batches else "episode"
+    return CountedRegularizer(message, counter, variances, guarantee, lam, shift, failure, leaf, prior)
 
 
 def local(
@@ -211,12 +185,13 @@ def local(
     *,
     shift: Shift = "edge",
     failure: float = 0.01,
+    prior: float = 0.0,
 ) -> CountedRegularizer:
     """Local privacy: each message is noisy before it leaves its person (paper 001)."""
     variances = paper_001(message, ask) if ask.calibration == "paper" else tight(message, ask, 1)
     counter = Messages(episodes, _lanes(message, variances, noise, world))
     guarantee = Guarantee("local", variances.rho(message, 1))
-    return CountedRegularizer(message, counter, variances, guarantee, lam, shift, failure)
+    return CountedRegularizer(message, counter, variances, guarantee, lam, shift, failure, prior=prior)
 
 
 def _lanes(message: Message, variances: Variances, noise: NoiseSource, world: SimulatedWorld) -> Lanes:

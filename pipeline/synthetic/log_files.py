@@ -9,10 +9,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pipeline.card import Card, CardError
+from pipeline.card import AnyCard, CardError, tabular
 from pipeline.environments.registry import load_world
 from pipeline.environments.world import Array, Ints, World
 from pipeline.simulate import LogRows, sample_log, simulate_chunks
+from pipeline.synthetic.lq_files import LqLog, write_lq_log
 
 # rows a file of a streamed log holds at most: bounds memory, and is part of what a seed means
 _ROWS_PER_FILE = 1_000_000
@@ -76,12 +77,15 @@ _SHIPPED = {
 }
 
 
+_SHIPPED_PLANTS = {"double_integrator": LqLog("double-integrator", "sphere", 10_000, 2004)}
+
+
 def is_shipped(name: str) -> bool:
     """Whether a log of that name lies on the shelf and can be made anew."""
-    return name in _SHIPPED
+    return name in _SHIPPED or name in _SHIPPED_PLANTS
 
 
-def regenerate(card: Card, folder: Path) -> list[Path]:
+def regenerate(card: AnyCard, folder: Path) -> list[Path]:
     """Write a shipped dataset's log anew, byte for byte where the library versions are the same.
 
     Raises
@@ -89,11 +93,14 @@ def regenerate(card: Card, folder: Path) -> list[Path]:
     CardError
         If no log of that name is shipped, or the world's file is not beside the card.
     """
-    if card.name not in _SHIPPED:
-        raise CardError(f"no simulated log {card.name!r} is shipped; there are: {', '.join(_SHIPPED)}")
+    if not is_shipped(card.name):
+        known = ", ".join([*_SHIPPED, *_SHIPPED_PLANTS])
+        raise CardError(f"no simulated log {card.name!r} is shipped; there are: {known}")
+    if card.name in _SHIPPED_PLANTS:
+        return write_lq_log(_SHIPPED_PLANTS[card.name], folder)
     made, world = _SHIPPED[card.name], load_world(card.name, card.folder)
-    rng = np.random.default_rng(made.seed)
-    return write_log(world, sample_log(world, made.behaviour, card.domain.horizon, made.episodes, rng), folder)
+    rng, horizon = np.random.default_rng(made.seed), tabular(card).domain.horizon
+    return write_log(world, sample_log(world, made.behaviour, horizon, made.episodes, rng), folder)
 
 
 def _write(table: pa.Table, path: Path, level: int) -> None:

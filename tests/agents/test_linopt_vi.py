@@ -7,7 +7,8 @@ import math
 import numpy as np
 import pytest
 
-from pipeline.agents.linopt_vi import MixtureTask, Rows, geometric, linopt_vi, planned
+from pipeline.agents.linopt_vi import linopt_vi, planned
+from pipeline.agents.mixture_backup import MixtureTask, Problem, Regression, Rows, batches, geometric
 from pipeline.agents.optimism import ldp, linopt, ucrl_vtr
 from pipeline.environments.mixture import random_mixture, tabular_mixture
 from pipeline.environments.riverswim import riverswim_homogeneous
@@ -28,8 +29,12 @@ def task_of(world, episodes, unit=True, features=None):
     return MixtureTask(world.mdp.rewards, features or world.features, episodes, unit)
 
 
+def problem(task, regularizer, radii):
+    return Problem(task, Regression(regularizer, radii))
+
+
 def run(world, task, regularizer, radii, growth=1.0, seed=0):
-    agent = linopt_vi(task, regularizer, radii, geometric(task.episodes, growth), np.random.default_rng(seed))
+    agent = linopt_vi(problem(task, regularizer, radii), growth, np.random.default_rng(seed))
     return play(world.mdp, agent, np.random.default_rng(seed + 1))
 
 
@@ -60,7 +65,7 @@ def test_statistics_and_plan_agree_with_the_page_in_loops(world, unit):
     regularizer, rng = baseline(task, lam), np.random.default_rng(0)
     Lambda, u = np.stack([lam * np.eye(d)] * H), np.zeros((H, d))
     for _ in range(12):
-        plan = planned(task, regularizer, linopt(c), np.random.default_rng(0))
+        plan = planned(problem(task, regularizer, linopt(c)), np.random.default_rng(0))
         V = np.zeros((H + 1, S))
         for h in reversed(range(H)):
             for s in range(S):
@@ -78,7 +83,8 @@ def test_statistics_and_plan_agree_with_the_page_in_loops(world, unit):
         # features and targets are floored to 2^-26 of their bounds
         np.testing.assert_allclose(plan.V, V, atol=1e-5)
         states, actions = rng.integers(0, S, H + 1), rng.integers(0, A, H)
-        regularizer.observe(*Rows(task, plan.V).statistics(Trajectory(states, actions)))
+        trajectory = Trajectory(states, actions, np.zeros(H))
+        regularizer.observe(Rows(task, plan.V).transitions(trajectory))
         for h in range(H - 1):
             weight = 1.0
             if unit:
@@ -100,22 +106,24 @@ def test_values_are_optimistic_with_a_wide_bonus_and_never_above_what_can_be_won
     task = task_of(LOW, 30)
     regularizer = baseline(task, lam=1.0)
     best = optimal_values(LOW.mdp)[1]
-    plan = planned(task, regularizer, linopt(3.0), np.random.default_rng(0))
+    plan = planned(problem(task, regularizer, linopt(3.0)), np.random.default_rng(0))
     assert (best - 1e-9 <= plan.V).all()
     assert (task.tops[:, None] + 1e-12 >= plan.V).all()
 
 
 def test_ties_go_to_the_unclipped_value_and_then_to_chance():
     task = task_of(RIVER, 30)
-    seen = {tuple(planned(task, baseline(task), ucrl_vtr(0.0), np.random.default_rng(s)).policy[0]) for s in range(40)}
+    blind, wide = (problem(task, baseline(task), ucrl_vtr(c)) for c in (0.0, 100.0))
+    seen = {tuple(planned(blind, np.random.default_rng(s)).policy[0]) for s in range(40)}
     assert len(seen) > 1
-    plan = planned(task, baseline(task), ucrl_vtr(100.0), np.random.default_rng(0))
+    plan = planned(wide, np.random.default_rng(0))
     assert plan.tied[:-1].any()
 
 
 def test_the_schedule_is_geometric_and_starts_with_the_first_episode():
-    assert sorted(geometric(10, 1.0)) == list(range(1, 11))
-    assert sorted(geometric(40, 2.0)) == [1, 2, 4, 8, 16, 32]
+    assert geometric(10, 1.0) == list(range(1, 11))
+    assert geometric(40, 2.0) == [1, 2, 4, 8, 16, 32]
+    assert list(batches(40, 2.0)) == [1, 2, 4, 8, 16, 9]
     with pytest.raises(ValueError, match="at least 1"):
         geometric(10, 0.9)
 

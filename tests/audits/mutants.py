@@ -26,7 +26,7 @@ from pipeline.statistics.lq_moments import Episodes, SimulatedRows, release_lq_m
 from pipeline.statistics.lq_plan import LqAsk, LqDomain, LqPlan
 from pipeline.statistics.mixture_calibration import Ask as MessageAsk
 from pipeline.statistics.mixture_calibration import Variances, tight
-from pipeline.statistics.mixture_message import LATTICE, Message
+from pipeline.statistics.mixture_message import LATTICE, Message, Visits
 from pipeline.statistics.privatizers import CentralCounts, privatizer
 from tests.conftest import card_dict
 
@@ -167,10 +167,12 @@ class Redrawn(TreeCounter):
         return (exact + self.lanes.draw(len(exact))).sum(0).astype(float)
 
 
-def uncut(gram: np.ndarray, target: np.ndarray) -> np.ndarray:
-    """A message that believes its bounds: what is three times as long stays so."""
-    d = MESSAGE.dimension
-    parts = [gram.diagonal(axis1=-2, axis2=-1).ravel(), gram[..., *np.triu_indices(d, 1)].ravel(), target.ravel()]
+def uncut(visits: Visits) -> np.ndarray:
+    """Rows of one coordinate, as long as they come."""
+    cells = np.zeros((2, MESSAGE.blocks))
+    cells[0, visits.block] = visits.phi[:, 0] ** 2
+    cells[1, visits.block] = visits.phi[:, 0] * visits.response
+    parts = [cells[0], cells[1]]
     return (np.concatenate(parts) * LATTICE).astype(np.int64)
 
 

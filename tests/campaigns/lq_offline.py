@@ -1,4 +1,4 @@
-"""dp-lqr on exploratory logs of the LQ instances: ``python -P -m tests.campaigns.lq_offline [tune]``.
+"""dp-lqr on exploratory logs of the LQ instances: ``python -P -m tests.campaigns.lq_offline [tune | shipped]``.
 
 Behaviour: controls uniform on the sphere of radius gamma.  A gap is J - J* in parts of what the zero controller has;
 J is exact.  ``tune`` shows how bounds, share and floor were chosen: on systems of the same sizes drawn with other
@@ -12,15 +12,23 @@ from collections.abc import Iterator
 from dataclasses import replace
 from fractions import Fraction
 from itertools import product
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
 
+from flows.shelf import find_card
 from pipeline.agents.dp_lqr import LqConstants, LqTask, certainty_equivalence
+from pipeline.card import linear_quadratic, load_any_card
 from pipeline.environments.lq import Controller, LqSystem, double_integrator, lq_instance, norm, simulate
+from pipeline.logs.ingest import ingest
+from pipeline.logs.lq_rows import SnapshotRows
+from pipeline.lq.learning import learn_lq
+from pipeline.lq.request import LqCut, lq_request
 from pipeline.mdp.riccati import riccati, within_norm
 from pipeline.privacy.budget import rho_from_epsilon
 from pipeline.privacy.noise import SeededNoise
-from pipeline.statistics.lq_moments import Episodes, SimulatedRows, release_lq_moments
+from pipeline.statistics.lq_moments import Episodes, SimulatedRows, drawn_lq, release_lq_moments
 from pipeline.statistics.lq_plan import LqAsk, LqDomain, LqMoments, LqPlan
 
 DELTA, WRONG = 1e-5, 0.3
@@ -138,5 +146,26 @@ def tune() -> None:
             print(f"{cut} {float(share):5} {c.ridge:5} {c.floor:5}  " + "  ".join(line), flush=True)
 
 
+def shipped() -> None:
+    """The shipped log through ingest and the very functions of `run`, with seeded noise: a row a setting."""
+    card = linear_quadratic(load_any_card(find_card("double_integrator")))
+    world, noises = double_integrator(), [SeededNoise(np.random.SeedSequence((2004, j))) for j in range(50)]
+    zero = gap(world, world.zero_gains())
+    fixed = np.array([gap(world, K) for K in wrong_models(world, 200)]) / zero
+    print("Shipped log, gap over zero's: median (90 % quantile), share of draws worse than doing nothing\n")
+    print(f"fixed-gain, model 30 % wrong: {shown(fixed)}, {(fixed > 1).mean():.0%}")
+    with TemporaryDirectory() as place:
+        snapshot = ingest(card, Path(place))
+        rows = SnapshotRows(snapshot, card)
+        for epsilon, cut in product((0.25, 0.5, 1.0, 4.0), (CUT, (1.0, 1.0))):
+            request = lq_request(card, "dp-lqr", budget(epsilon), LqCut(*cut), CONSTANTS)
+            gains = [learn_lq(request, drawn_lq(request.plan, rows, noise)).result.gains for noise in noises]
+            found = np.array([gap(world, K) for K in gains]) / zero
+            print(
+                f"dp-lqr, eps {epsilon}, cut to {cut[0]} and {cut[1]}: {shown(found)}, {(found > 1).mean():.0%}",
+                flush=True,
+            )
+
+
 if __name__ == "__main__":
-    tune() if sys.argv[1:] == ["tune"] else report()
+    {"tune": tune, "shipped": shipped}.get(" ".join(sys.argv[1:]), report)()

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import itertools
+from pathlib import Path
 
 import numpy as np
 import pytest
 
-from pipeline.environments.mixture import random_mixture, tabular_mixture
+from pipeline.card import CardError
+from pipeline.environments.mixture import load_mixture, random_mixture, tabular_mixture
+from pipeline.environments.registry import load_world
 from pipeline.environments.riverswim import riverswim, riverswim_homogeneous, riverswim_inhomogeneous
 from pipeline.mdp.mixture import dense, one_hot, written_out
 from pipeline.mdp.planning import policy_value
@@ -66,7 +69,7 @@ def test_the_stretch_bounds_every_phi_and_is_attained(features):
 def test_place_finds_the_row_of_each_cell_in_both_forms():
     V, state, action = np.array([0.3, 0.1, 0.2]), np.array([0, 2, 1]), np.array([1, 0, 1])
     for features in (one_hot(3, 2), written_out(3, 2)):
-        block, row = features.place(state, action)
+        block, row = features.place(2 * state + action)
         phi = features.phi(V)[block, row]
         np.testing.assert_allclose(phi @ phi.T, (V @ V) * (np.eye(3) if features.psi is not None else np.ones((3, 3))))
 
@@ -78,3 +81,18 @@ def test_wrong_sizes_and_negative_features_are_refused():
         dense(np.ones((2, 2, 3, 1)))
     with pytest.raises(ValueError, match="negative"):
         dense(-np.ones((2, 2, 2, 1)))
+
+
+def test_a_mixture_by_name_is_the_world_of_that_name():
+    params = {"states": 5, "actions": 2, "dimension": 4, "horizon": 3, "seed": 7}
+    world, mixture = (load(name="random_mixture", folder=Path("none"), **params) for load in (load_world, load_mixture))
+    for mine, theirs in zip(
+        (mixture.mdp.transitions, mixture.mdp.rewards), (world.mdp(3).transitions, world.mdp(3).rewards), strict=True
+    ):
+        np.testing.assert_array_equal(mine, theirs)
+    assert mixture.features.unknowns == 4
+    assert load_mixture("random_mixture", Path("none"), horizon=4).mdp.horizon == 4
+    river = load_mixture("riverswim", Path("none"), horizon=5, states=4)
+    assert (river.features.psi, river.features.unknowns, river.mdp.horizon) == (None, 32, 5)
+    with pytest.raises(CardError, match="depth"):
+        load_mixture("random_mixture", Path("none"), depth=3)

@@ -3,125 +3,112 @@
 from __future__ import annotations
 
 import json
-import os
-import socket
 import subprocess
 import sys
-import time
-import urllib.request
 from pathlib import Path
 
 import pytest
 
-from tests.flows.shop import lay_out
+from tests.flows.service import PrefectServer, prefect_server, wait_for
+from tests.flows.shop import lay_out, rows
 
-pytestmark = pytest.mark.service
-ROOT = Path(__file__).resolve().parents[2]
+pytestmark = [pytest.mark.service, pytest.mark.slow]
 
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory):
     """A Prefect server of our own on loopback."""
-    home = tmp_path_factory.mktemp("prefect")
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        port = s.getsockname()[1]
-    env = os.environ | {
-        "PREFECT_HOME": str(home),
-        "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
-        "PREFECT_SERVER_DATABASE_CONNECTION_URL": f"sqlite+aiosqlite:///{home}/prefect.db",
-    }
-    env.pop("PREFECT_API_URL", None)
-    command = [sys.executable, "-m", "prefect", "server", "start", "--host", "127.0.0.1", "--port", str(port)]
-    log = (home / "server.log").open("w")
-    process = subprocess.Popen(command, env=env, stdout=log, stderr=subprocess.STDOUT, cwd=home)
-    api = f"http://127.0.0.1:{port}/api"
-    try:
-        for _ in range(240):
-            try:
-                urllib.request.urlopen(f"{api}/health", timeout=2).read()
-                break
-            except OSError:
-                time.sleep(0.5)
-        else:
-            pytest.fail((home / "server.log").read_text()[-2000:])
-        yield api, home
-    finally:
-        process.terminate()
-        try:
-            process.wait(20)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-        log.close()
+    with prefect_server(tmp_path_factory.mktemp("prefect")) as found:
+        yield found
 
 
-def reticent(*args: object, cwd: Path, **env: str) -> dict:
-    clean = {k: v for k, v in os.environ.items() if not k.startswith(("RETICENT_", "PREFECT_"))}
-    command = [sys.executable, "-m", "flows.cli", *map(str, args), "--json"]
-    done = subprocess.run(
-        command,
-        cwd=cwd,
-        env={**clean, "PYTHONPATH": str(ROOT), **env},
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
+def run(server: PrefectServer, cwd: Path, *command: object, recorded: bool = True) -> subprocess.CompletedProcess[str]:
+    env = server.env if recorded else {k: v for k, v in server.env.items() if k != "PREFECT_API_URL"}
+    command = (sys.executable, *map(str, command))
+    return subprocess.run(command, cwd=cwd, env=env, capture_output=True, text=True, timeout=300, check=False)
+
+
+def reticent(server: PrefectServer, cwd: Path, *args: object, recorded: bool = True) -> dict:
+    done = run(server, cwd, "-m", "flows.cli", *args, "--json", recorded=recorded)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 
 
-def test_shell_and_flow_write_the_same_bytes_and_the_server_holds_nothing_raw(tmp_path, server):
-    api, home = server
-    user, label, reward = "canary-7f3a", "kanarienvogel", "31415.92653"
+def log_with_canaries(user: str, label: str, reward: str) -> list[tuple]:
     odd = [(user, 0, 0, "cold", "mail", reward, True), ("c50", 0, 0, label, "none", 0, True)]
-    log = [*odd, *[(f"c{i}", 0, 0, "cold", "none", 0, True) for i in range(50)]]
-    shop = lay_out(tmp_path / "shop", log=log)
-    env = {"PREFECT_API_URL": api, "PREFECT_HOME": str(home / "client")}
-    reticent("ingest", shop, cwd=tmp_path, **env)
-    recorded = reticent("run", shop / "private.toml", cwd=tmp_path, **env)
-    folder = Path(recorded["folder"])
-    first = {p.name: p.read_bytes() for p in folder.iterdir()}
-    plain = reticent("run", shop / "private.toml", cwd=tmp_path)
-    assert plain["run"] == recorded["run"] and plain["replayed"] and not recorded["replayed"]
-    assert {p.name: p.read_bytes() for p in folder.iterdir()} == first
-    request = urllib.request.Request(
-        f"{api}/task_runs/filter", data=b"{}", headers={"content-type": "application/json"}, method="POST"
-    )
-    deadline = time.time() + 60
-    while time.time() < deadline:
-        tasks = json.loads(urllib.request.urlopen(request, timeout=10).read())
-        names = {t["name"].rsplit("-", 1)[0] for t in tasks if t["state_type"] == "COMPLETED"}
-        if {"ingest", "release", "plan", "report"} <= names:
-            break
-        time.sleep(1)
-    assert {"ingest", "release", "plan", "report"} <= names
-    assert all(t["empirical_policy"]["retries"] in (0, None) for t in tasks)
-    for path in home.rglob("*"):
+    return [*odd, *[(f"c{i}", 0, 0, "cold", "none", 0, True) for i in range(50)]]
+
+
+def assert_nothing_raw(server: PrefectServer, *canaries: str) -> None:
+    """No canary in any file of the server or its clients; its database is among them."""
+    for path in server.home.rglob("*"):
         if path.is_file():
             found = path.read_bytes()
-            assert not [canary for canary in (user, label, reward) if canary.encode() in found], path
+            assert not [c for c in canaries if c.encode() in found], path
+
+
+def test_shell_and_flow_write_the_same_bytes_and_the_server_holds_nothing_raw(tmp_path, server):
+    canaries = "canary-7f3a", "kanarienvogel", "31415.92653"
+    shop = lay_out(tmp_path / "shop", log=log_with_canaries(*canaries))
+    reticent(server, tmp_path, "ingest", shop)
+    recorded = reticent(server, tmp_path, "run", shop / "private.toml")
+    folder = Path(recorded["folder"])
+    first = {p.name: p.read_bytes() for p in folder.iterdir()}
+    plain = reticent(server, tmp_path, "run", shop / "private.toml", recorded=False)
+    assert plain["run"] == recorded["run"] and plain["replayed"] and not recorded["replayed"]
+    assert {p.name: p.read_bytes() for p in folder.iterdir()} == first
+    wanted = {"ingest", "release", "plan", "report"}
+    wait_for(lambda: wanted <= done_tasks(server), 60, "the four tasks of a run", server)
+    assert all(t["empirical_policy"]["retries"] in (0, None) for t in server.ask("task_runs/filter", {}))
+    assert_nothing_raw(server, *canaries)
+
+
+def done_tasks(server: PrefectServer) -> set[str]:
+    tasks = server.ask("task_runs/filter", {"task_runs": {"state": {"type": {"any_": ["COMPLETED"]}}}})
+    return {t["name"].rsplit("-", 1)[0] for t in tasks}
+
+
+def test_a_night_shows_released_facts_alone(tmp_path, server):
+    canaries = "canary-51c0", "zaunkoenig", "27182.81828"
+    shop = lay_out(tmp_path / "shop", log=log_with_canaries(*canaries))
+    (shop / "private.toml").write_text((shop / "private.toml").read_text() + "[promote]\nmost_changed = 0.0\n")
+    first = reticent(server, tmp_path, "nightly", shop / "private.toml")
+    assert first["promotion"]["promoted"]
+    lay_out(shop, log=[*log_with_canaries(*canaries), *rows(300, seed=4)])
+    (shop / "private.toml").write_text((shop / "private.toml").read_text() + "[promote]\nmost_changed = 0.0\n")
+    night = reticent(server, tmp_path, "nightly", shop / "private.toml")
+    shown = {a["key"]: a for a in reversed(server.ask("artifacts/filter", {"sort": "CREATED_DESC"})) if a["key"]}
+    assert set(shown) == {"night-private", "night-private-report", "night-private-ledger"}
+    text = shown["night-private"]["data"]
+    assert "charged ρ = 1" in text and night["run"].replace("_", "\\_") in text and first["run"] in text
+    assert Path(night["report"]).as_uri() in shown["night-private-report"]["data"]
+    charged = json.loads(shown["night-private-ledger"]["data"])
+    assert [row["total_rho"] for row in charged] == [1.0, 2.0] and charged == night["night"]["charges"]
+    # what only the operator may know: how many rows and people there were, when and how long they were read
+    manifest = json.loads(next((tmp_path / ".reticent/store/shop").glob("snapshot-0002/manifest.json")).read_text())
+    told = json.dumps([a["data"] for a in shown.values()])
+    secrets = [str(manifest[k]) for k in ("rows", "users", "episodes", "source_digest", "data_digest")]
+    assert int(manifest["rows"]) > 300 and not [s for s in secrets if s in told]
+    assert not [e for e in charged if "at" in e]
+    assert_nothing_raw(server, *canaries)
+
+
+DEPLOYED = "import sys; from flows.deployments import nightly; nightly(recipe=sys.argv[1], home=sys.argv[2])"
 
 
 def test_a_failed_flow_leaves_its_kind_on_the_server_and_its_text_in_the_shell(tmp_path, server):
-    api, home = server
     log = [(f"c{i}", 0, 0, "cold" if i else "lukewarm", "none", 0, True) for i in range(50)]
     shop = lay_out(tmp_path / "shop", log=log)
     (shop / "card.toml").write_text((shop / "card.toml").read_text() + "[tolerance]\nunknown_label = 0.0\n")
-    clean = {k: v for k, v in os.environ.items() if not k.startswith(("RETICENT_", "PREFECT_"))}
-    env = {**clean, "PYTHONPATH": str(ROOT), "PREFECT_API_URL": api, "PREFECT_HOME": str(home / "client")}
-    command = [sys.executable, "-m", "flows.cli", "ingest", str(shop)]
-    done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=300, check=False)
+    done = run(server, tmp_path, "-m", "flows.cli", "ingest", shop)
     assert done.returncode == 3 and "unknown_label" in done.stderr
-    body = json.dumps({"flow_runs": {"state": {"type": {"any_": ["FAILED"]}}}}).encode()
+    deployed = run(server, tmp_path, "-c", DEPLOYED, shop / "private.toml", tmp_path / "home")
+    assert deployed.returncode == 1 and "unknown_label" in deployed.stderr
+    assert "alert: the night of private failed (LogError, exit 3)" in deployed.stderr
     for kind in ("flow_runs", "task_runs"):
-        request = urllib.request.Request(
-            f"{api}/{kind}/filter", data=body, headers={"content-type": "application/json"}, method="POST"
-        )
-        deadline, records = time.time() + 60, []
-        while not records and time.time() < deadline:
-            records = [r for r in json.loads(urllib.request.urlopen(request, timeout=10).read()) if r["name"]]
-            time.sleep(1)
+        failed = {kind: {"state": {"type": {"any_": ["FAILED"]}}}}
+        records = wait_for(lambda k=kind, f=failed: server.ask(f"{k}/filter", f), 60, f"failed {kind}", server)
         text = json.dumps(records)
         assert "LogError" in text and "unknown_label" not in text and "line 2" not in text
+    logs = wait_for(lambda: server.ask("logs/filter", {}), 30, "logs", server)
+    assert "unknown_label" not in json.dumps(logs) and "lukewarm" not in json.dumps(logs)

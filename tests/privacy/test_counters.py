@@ -27,7 +27,8 @@ class UnitDraws:
     def __init__(self, draws):
         self.length, self.used = draws, 0
 
-    def draw(self, rows):
+    def draw(self, rows, times=1):
+        assert times == 1
         self.used += rows
         return np.eye(self.length, dtype=np.int64)[self.used - rows : self.used]
 
@@ -150,6 +151,18 @@ def test_the_cost_is_the_largest_squared_move_of_what_is_released():
     assert Messages(20, UnitDraws(1)).cost == 1
 
 
+@pytest.mark.parametrize("make", ALL)
+def test_several_leaves_at_once_are_as_noisy_as_one_by_one(make):
+    counter = make(21, Lanes((4000,), (900**2,), SeededNoise(5), WORLD))
+    for n in (1, 4, 16):
+        counter.add(np.full(4000, n), n)
+    assert counter.seen == 21
+    squares = ((counter.total() - 21) ** 2).sum() / (900**2 * counter.error(21))
+    assert 1e-6 < stats.chi2.cdf(squares, 4000) < 1 - 1e-6
+    with pytest.raises(CounterFullError):
+        make(21, UnitDraws(1)).add(np.zeros(1, dtype=np.int64), 22)
+
+
 def test_real_data_wants_operating_system_noise_in_every_lane():
     counter = TreeCounter(4, Lanes((2, 1), (50, 90), OsNoise(), REAL))
     for _ in range(4):
@@ -159,5 +172,7 @@ def test_real_data_wants_operating_system_noise_in_every_lane():
         Lanes((2, 1), (50, 0), OsNoise(), REAL)
     with pytest.raises(RealDataError):
         Lanes((2, 1), (50, 90), SeededNoise(0), REAL)
+    with pytest.raises(RealDataError):
+        Messages(4, Lanes((3,), (50,), OsNoise(), REAL)).add(np.zeros(3, dtype=np.int64), 2)
     with pytest.raises(RealDataError):
         SquareRoot(4, Lanes((3,), (50,), OsNoise(), REAL))

@@ -92,7 +92,7 @@ def test_noise_has_the_stated_scale_and_no_other():
     plan = plan_of(2, 1, steps=16)
     nobody = SimulatedRows(())
     releases = [release_lq_moments(plan, nobody, SeededNoise(s)).release.tables for s in range(400)]
-    gram, cross = (np.array([r[t] for r in releases]).astype(float) for t in ("gram", "cross"))
+    gram, cross = (np.array([r[t] for r in releases]).astype(float) for t in ("gram", "target"))
     assert (gram == gram.transpose(0, 2, 1)).all()
     off, diagonal = gram[:, *np.triu_indices(3, 1)], gram[:, range(3), range(3)]
     a, b = plan.variances
@@ -137,7 +137,7 @@ def test_real_data_is_refused_to_every_other_noise_before_a_row_is_read():
 
 def test_operating_system_noise_releases():
     seen = release_lq_moments(plan_of(steps=4096), SimulatedRows(tuple(everybody()[:50])), OsNoise())
-    assert seen.release.noise == "os" and seen.release.tables["cross"].shape == (2, 1)
+    assert seen.release.noise == "os" and seen.release.tables["target"].shape == (2, 1)
 
 
 def test_plans_that_would_overflow_and_rows_of_another_shape_are_refused():

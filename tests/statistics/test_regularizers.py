@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from fractions import Fraction
+from functools import partial
 from itertools import product
 
 import numpy as np
 import pytest
 
-from pipeline.privacy.counters import levels
+from pipeline.privacy.counters import CounterFullError, levels
 from pipeline.privacy.noise import OsNoise, RealDataError, SeededNoise, SimulatedWorld
 from pipeline.privacy.square_root import squared_column
 from pipeline.statistics.mixture_calibration import Ask, paper_000, paper_001, tight
-from pipeline.statistics.mixture_message import LATTICE, MOVE, Message
+from pipeline.statistics.mixture_message import LATTICE, MOVE, Message, Visits
 from pipeline.statistics.regularizers import fixed, local, tree
 from tests.privacy.handles import REAL
 
@@ -25,16 +27,24 @@ def message(unit, blocks=S * A, dimension=S, stretch=S**0.5, ranges=RANGES):
     return Message(blocks, dimension, stretch, tuple(ranges), 2.5, unit)
 
 
+def visit(phi, response, block=0, step=0, count=1, episodes=1):
+    """One regression row, met by ``count`` of ``episodes`` episodes."""
+    one = [np.array([x]) for x in (step, block)]
+    return Visits(*one, np.array([phi], float), np.array([response], float), np.array([count]), episodes)
+
+
+def together(*visits):
+    """Rows of several steps of one batch."""
+    parts = [np.concatenate([getattr(v, n) for v in visits]) for n in ("step", "block", "phi", "response", "count")]
+    return Visits(*parts, visits[0].episodes)
+
+
 def step_rows(V, unit, block=True):
-    """Every (gram, target) that one visit of one step can add, one-hot, with V (S,) of the next step."""
+    """Every row that one visit of one step can add, one-hot, with V (S,) of the next step."""
     weight = np.linalg.norm(V) if unit and V.any() else 1.0
     for cell, after in product(range(S * A), range(S)):
-        gram, target = np.zeros((S * A, S, S)), np.zeros((S * A, S))
-        gram[cell], target[cell] = np.outer(V, V) / weight**2, V * V[after] / weight**2
-        if not block:
-            phi = np.kron(np.eye(S * A)[cell], V) / weight
-            gram, target = np.outer(phi, phi)[None], (phi * V[after] / weight)[None]
-        yield gram, target
+        phi = V / weight if block else np.kron(np.eye(S * A)[cell], V) / weight
+        yield visit(phi, V[after] / weight, cell if block else 0)
 
 
 def lengths(m, x, y):
@@ -46,7 +56,7 @@ def lengths(m, x, y):
 def enumerated(m, V, unit, block=True):
     """All integer messages of one step; a second person may be absent."""
     one = replace(m, ranges=(float(V.max()) if V.any() else 1.0,))
-    rows = [one.integers(g[None], t[None]) for g, t in step_rows(V, unit, block)]
+    rows = [one.integers(v) for v in step_rows(V, unit, block)]
     return one, [*rows, np.zeros_like(rows[0])]
 
 
@@ -66,34 +76,74 @@ def test_two_episodes_move_one_step_by_the_declared_squared_length_and_no_more(u
 
 def test_the_norm_bound_of_paper_001_is_too_small_for_one_hot_rows():
     V = np.array([1.0, 1.0])
-    raw = list(step_rows(V, unit=False))
-    gram = max(((g - other) ** 2).sum() for (g, _), (other, _) in product(raw, raw))
+    raw = [np.kron(np.eye(S * A)[v.block[0]], v.phi[0]) for v in step_rows(V, unit=False)]
+    gram = max(((np.outer(x, x) - np.outer(y, y)) ** 2).sum() for x, y in product(raw, raw))
     assert gram == 2 * S**2 > 2
     broken = message(unit=False, stretch=1.0, ranges=(1.0,))
-    assert (broken.integers(raw[0][0][None], raw[0][1][None])[: 3 * S * A] > 0).any()
-    x, y = (broken.integers(g[None], t[None]) for g, t in (raw[0], raw[-1]))
+    x, *_, y = (broken.integers(v) for v in step_rows(V, unit=False))
+    assert (x[: 3 * S * A] > 0).any()
     # declared too small, rows are cut: less is learnt, but nothing leaks
     assert max(lengths(broken, x, y)) <= MOVE
 
 
+class Uncut(Message):
+    """A broken twin: one-hot rows taken as ||phi|| <= H - h, as paper 001 does, and sent as they are."""
+
+    @property
+    def row_bound(self):
+        return np.array(self.ranges)
+
+    def integers(self, visits):
+        return message(unit=False, ranges=self.ranges).integers(visits) * np.repeat([S, 1], [12, 8])
+
+
+def test_rows_taken_as_paper_001_takes_them_move_by_more_than_is_paid_for():
+    V = np.array([1.0, 1.0])
+    twin = Uncut(S * A, S, 1.0, (1.0,), 2.5, False)
+    rows = [twin.integers(v) for v in step_rows(V, unit=False)]
+    # squared: S^2 / 1 for the Gram matrix
+    assert max(lengths(twin, x, y)[0] for x, y in product(rows, rows)) > 3.9 * MOVE
+
+
+def test_a_tree_charged_by_natural_logarithms_costs_more_than_was_asked():
+    m, ask = message(unit=True), Ask(1.0, 1e-5)
+    for leaves in (64, 296, 1024, 10_000):
+        wrong = tight(m, ask, math.floor(math.log(leaves)) + 1)
+        assert wrong.rho(m, levels(leaves)) > 1.25 * ask.rho()
+        assert tight(m, ask, levels(leaves)).rho(m, levels(leaves)) <= ask.rho()
+
+
 def test_whatever_is_sent_stays_inside_the_bounds():
     m, rng = message(unit=False), np.random.default_rng(0)
-    for scale in (1.0, 1e3, 1e300):
-        gram, target = scale * rng.normal(size=(2, S * A, S, S)), scale * rng.normal(size=(2, S * A, S))
-        x = m.integers(gram + gram.swapaxes(-1, -2), target)
+    for scale in (1.0, 1e3, 1e150):
+        sent = (visit(scale * rng.normal(size=S), scale * rng.normal(), 1, h) for h in range(2))
+        x = m.integers(together(*sent))
         assert (x >= 0).all()
         for h in range(2):
             parts = [p.reshape(2, -1)[h] for p in np.split(x.astype(object), np.cumsum(m.sizes)[:2])]
             assert (parts[0] ** 2).sum() + 2 * (parts[1] ** 2).sum() <= LATTICE**2 >= (parts[2] ** 2).sum()
 
 
-def test_sums_give_back_what_was_sent():
+def test_sums_give_back_what_was_sent_and_a_person_sends_one_row_a_step():
     m = message(unit=False)
-    rows = [list(step_rows(V, unit=False)) for V in (np.array([2.0, 1.0]), np.array([0.25, 0.5]))]
-    gram, target = (np.stack([rows[0][3][i], rows[1][6][i]]) for i in (0, 1))
-    back = m.sums(m.integers(gram, target).astype(float))
-    np.testing.assert_allclose(back[0], gram, atol=1e-6)
-    np.testing.assert_allclose(back[1], target, atol=1e-6)
+    rows = [(np.array([2.0, 1.0]), 1.0, 3, 0, 2, 5), (np.array([0.25, 0.5]), 0.5, 2, 1, 5, 5)]
+    gram, target = m.sums(m.integers(together(*(visit(*r) for r in rows))).astype(float))
+    for phi, response, block, step, count, _ in rows:
+        np.testing.assert_allclose(gram[step, block], count * np.outer(phi, phi), atol=1e-6)
+        np.testing.assert_allclose(target[step, block], count * phi * response, atol=1e-6)
+        assert np.count_nonzero(gram[step]) == S * S
+    with pytest.raises(ValueError, match="one row a step"):
+        m.integers(visit(np.ones(S), 1.0, count=3, episodes=2))
+
+
+def test_a_batch_moves_by_one_message_when_one_of_its_people_changes():
+    m, V = message(unit=True, ranges=(1.0,)), np.array([1.0, 0.5])
+    everybody = list(step_rows(V, unit=True))
+    others = visit(everybody[2].phi[0], everybody[2].response[0], everybody[2].block[0], 0, 6, 7)
+    batches = [m.integers(replace(together(others, v), episodes=7)) for v in everybody]
+    alone = [m.integers(v) for v in everybody]
+    for i, j in product(range(len(alone)), repeat=2):
+        assert np.array_equal(batches[i] - batches[j], alone[i] - alone[j])
 
 
 @pytest.mark.parametrize("epsilon", [0.1, 1.0, 10.0])
@@ -137,13 +187,17 @@ def test_paper_scales_are_the_printed_ones_and_their_guarantee_is_recomputed():
 def episodes_of(m, n, seed=0):
     rng = np.random.default_rng(seed)
     for _ in range(n):
-        gram, target = np.zeros((m.steps, m.blocks, S, S)), np.zeros((m.steps, m.blocks, S))
+        rows = []
         for h in range(m.steps):
             x = rng.random(S)
-            x /= np.linalg.norm(x)
-            cell = rng.integers(m.blocks)
-            gram[h, cell], target[h, cell] = np.outer(x, x), x * rng.random()
-        yield gram, target
+            rows.append(visit(x / np.linalg.norm(x), rng.random(), rng.integers(m.blocks), h))
+        yield together(*rows)
+
+
+def nothing(episodes):
+    return Visits(
+        *(np.zeros(0, dtype=int) for _ in range(2)), np.zeros((0, S)), np.zeros(0), np.zeros(0, int), episodes
+    )
 
 
 def private(make, m, n, noise, **settings):
@@ -156,9 +210,9 @@ def test_ridge_is_positive_definite_and_the_paper_shift_keeps_its_bounds(make, s
     m, n = message(unit=True), 40
     plain = fixed(m, n, 0.01, WORLD, SeededNoise(0))
     noisy = private(make, m, n, SeededNoise(1), shift=shift)
-    for gram, target in episodes_of(m, n):
-        plain.observe(gram, target)
-        noisy.observe(gram, target)
+    for visits in episodes_of(m, n):
+        plain.observe(visits)
+        noisy.observe(visits)
         ridge, b = noisy.ridge(), noisy.bounds
         lowest = np.linalg.eigvalsh(ridge.Lambda)[..., 0]
         assert (lowest >= b.lambda_min[:, None] * (1 - 1e-9)).all()
@@ -172,20 +226,77 @@ def test_ridge_is_positive_definite_and_the_paper_shift_keeps_its_bounds(make, s
             assert (norm <= b.nu[:, None]).all()
 
 
-@pytest.mark.parametrize("mechanism", ["plain", "bottom-up", "square-root"])
-def test_drawn_noise_has_the_standard_deviation_that_the_calibration_says(mechanism):
+@pytest.mark.parametrize("batch", [1, 4])
+@pytest.mark.parametrize("mechanism", ["plain", "bottom-up", "square-root", "local"])
+def test_drawn_noise_has_the_standard_deviation_that_the_calibration_says(mechanism, batch):
     m, n = message(unit=True), 12
-    draws = []
+    draws, make = [], local if mechanism == "local" else partial(tree, mechanism=mechanism)
     for seed in range(100):
-        r = private(tree, m, n, SeededNoise(seed), mechanism=mechanism)
-        for _ in range(n):
-            r.observe(np.zeros((2, S * A, S, S)), np.zeros((2, S * A, S)))
+        r = private(make, m, n, SeededNoise(seed))
+        for _ in range(n // batch):
+            r.observe(nothing(batch))
         draws.append(r.ridge().U)
-    cost = squared_column(n) if mechanism == "square-root" else levels(n)
+    cost = {"square-root": squared_column(n), "local": 1}.get(mechanism, levels(n))
     sd = np.sqrt(tight(m, Ask(5.0, 1e-5), cost).target[0] * r._counter.error(n)) / LATTICE
     ratio = np.std(draws) / sd
     # 1600 draws, a standard error of 1.8 per cent
     assert abs(ratio - 1) < 0.1
+
+
+def test_a_batch_as_one_leaf_has_the_noise_of_a_counter_over_batches():
+    m = message(unit=True)
+    r = private(tree, m, 4096, SeededNoise(0), batches=3)
+    assert r.guarantee.rho <= Ask(5.0, 1e-5).rho() < r.guarantee.rho * Fraction(100_001, 100_000)
+    for episodes in (1, 95, 4000):
+        r.observe(nothing(episodes))
+    assert (r.seen, r._counter.seen, r._counter.cost) == (4096, 3, 2)
+    with pytest.raises(CounterFullError):
+        r.observe(nothing(1))
+    with pytest.raises(ValueError, match="tree over episodes"):
+        tree(m, 10, Ask(1.0, 1e-5, "paper"), 0.01, WORLD, SeededNoise(0), batches=3)
+
+
+def test_floor_raises_low_eigenvalues_alone_and_a_prior_answers_where_nothing_was_seen():
+    m = message(unit=True)
+    settings = {"shift": "floor", "prior": 1.0}
+    r = private(tree, m, 5000, SeededNoise(0), batches=1, **settings)
+    x = np.array([0.6, 0.8])
+    r.observe(visit(x, 0.5, 0, 0, 5000, 5000))
+    ridge, exact = r.ridge(), 5000 * np.outer(x, x)
+    e = np.linalg.eigvalsh(ridge.Lambda)
+    assert (e[..., 0] >= r.bounds.lambda_min[:, None] - 1e-9).all()
+    # an added shift would move the seen direction by 1.3 edges or more
+    assert abs(x @ (ridge.Lambda[0, 0] - exact) @ x) < (r.bounds.lambda_min[0] - 0.01)
+    quiet = tree(m, 9, Ask(math.inf, 1e-5), 0.01, WORLD, SeededNoise(0), **settings).ridge()
+    np.testing.assert_allclose(np.linalg.solve(quiet.Lambda, quiet.U[..., None]), 0.5, atol=1e-12)
+
+
+def test_reward_rows_move_by_the_declared_squared_length():
+    m = Message(S * A, 1, 1.0, (0.5,), 0.5, False, "rewards")
+    rows = [m.integers(visit([1.0], r, cell)) for cell in range(S * A) for r in (0.0, 0.25, 0.5)]
+    moves = [lengths(m, x, y) for x, y in product([*rows, 0 * rows[0]], repeat=2)]
+    assert max(g for g, _ in moves) == MOVE
+    assert max(t for _, t in moves) == MOVE
+    assert m.horizon == 1 and replace(m, of="transitions").horizon == 2
+    v = paper_000(m, Ask(1.0, 1e-5, "paper"), 1024)
+    sd = np.sqrt(32 * 10 * np.log(4 / 1e-5))
+    np.testing.assert_allclose(np.sqrt(float(v.diagonal[0])) / LATTICE, sd, rtol=1e-9)
+    np.testing.assert_allclose(np.sqrt(float(v.target[0])) / LATTICE * 0.5, 0.5 * sd, rtol=1e-9)
+    with pytest.raises(ValueError, match="knows the rewards"):
+        paper_001(m, Ask(1.0, 1e-5, "paper"))
+
+
+def test_shares_of_one_budget_add_up_to_it():
+    whole, m = Ask(3.0, 1e-5), message(unit=True)
+    parts = [replace(whole, share=Fraction(x, 5)) for x in (4, 1)]
+    both = [tree(m, 64, ask, 0.01, WORLD, SeededNoise(0)).guarantee for ask in parts]
+    joint = both[0].beside(both[1])
+    assert whole.rho() * Fraction(99_999, 100_000) < joint.rho <= whole.rho()
+    assert joint.epsilon(1e-5) <= 3.0 + 1e-6
+    # a broken twin: each regression takes the whole budget
+    twice = [tree(m, 64, whole, 0.01, WORLD, SeededNoise(0)).guarantee for _ in parts]
+    assert twice[0].beside(twice[1]).epsilon(1e-5) > 1.3 * 3.0
+    assert both[0].beside(fixed(m, 9, 1.0, WORLD, SeededNoise(0)).guarantee).rho is None
 
 
 def test_real_data_is_refused():

@@ -40,10 +40,11 @@ _DECODER = json.JSONDecoder(
 )
 
 
-def read_ndjson(path: Path, columns: list[str]) -> Iterator[Batch]:
+def read_ndjson(path: Path, columns: list[str], lists: frozenset[str] = frozenset()) -> Iterator[Batch]:
     """Yield the values of the keys ``columns`` as text, about ``BLOCK_BYTES`` at a time; a key that is missing is null.
 
-    A line that is no object, repeats one of these keys, or holds a list or an object under one of them, is malformed.
+    A line that is no object, repeats one of these keys, or holds a list or an object under one of them, is malformed;
+    under a key of ``lists`` a flat list is its text, such as ``[0.5, 1]``.
 
     Raises
     ------
@@ -54,10 +55,10 @@ def read_ndjson(path: Path, columns: list[str]) -> Iterator[Batch]:
         if file.read(len(_BOM)) != _BOM:
             file.seek(0)
         for data, first in whole_lines(file, 1, BLOCK_BYTES, path, "an NDJSON"):
-            yield _batch(data, first, columns)
+            yield _batch(data, first, columns, lists)
 
 
-def _batch(data: bytes, first: int, columns: list[str]) -> Batch:
+def _batch(data: bytes, first: int, columns: list[str], lists: frozenset[str] = frozenset()) -> Batch:
     raw = np.frombuffer(data, dtype=np.uint8)
     ends = np.flatnonzero(raw == _NEWLINE)
     starts = np.concatenate([[0], ends[:-1] + 1])
@@ -75,7 +76,7 @@ def _batch(data: bytes, first: int, columns: list[str]) -> Batch:
         cells = {c: found[c].gather(at) for c in columns}
     odd = np.flatnonzero(~flat & ~blank)
     if odd.size:
-        rows = [_parsed(line, columns) for line in text.gather(odd)]
+        rows = [_parsed(line, columns, lists) for line in text.gather(odd)]
         good[odd] = [row is not None for row in rows]
         empty = pl.Series([None], dtype=pl.String).new_from_index(0, len(text))
         for j, c in enumerate(columns):
@@ -117,7 +118,7 @@ def _flat_cells(data: bytes, columns: list[str]) -> tuple[dict[str, pl.Series], 
     return found, twice
 
 
-def _parsed(line: str, columns: list[str]) -> list[str | None] | None:
+def _parsed(line: str, columns: list[str], lists: frozenset[str] = frozenset()) -> list[str | None] | None:
     """Text of each cell of a line, or None if the line is malformed."""
     try:
         pairs = _DECODER.decode(line)
@@ -128,10 +129,19 @@ def _parsed(line: str, columns: list[str]) -> list[str | None] | None:
     cells: list[str | None] = []
     for column in columns:
         values = [value for key, value in pairs if key == column]
+        if column in lists:
+            values = [_flat_list(value) for value in values]
         if len(values) > 1 or not all(_scalar(value) for value in values):
             return None
         cells.append(_as_text(values[0]) if values else None)
     return cells
+
+
+def _flat_list(value: Any) -> Any:
+    """A flat list as one text; anything else as it is."""
+    if not isinstance(value, list) or isinstance(value, _Pairs) or not all(map(_scalar, value)):
+        return value
+    return f"[{', '.join('null' if x is None else _as_text(x) or '' for x in value)}]"
 
 
 def _scalar(value: Any) -> bool:

@@ -1,0 +1,25 @@
+"""``reticent compare-runs A B``: what changed between two runs."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from flows.screen import Context, Json, show
+
+
+def compare_runs(
+    context: typer.Context,
+    a: Annotated[str, typer.Argument(help="A run, its folder, or current.")],
+    b: Annotated[str, typer.Argument(help="The newer run.")],
+    as_json: Json = False,
+) -> None:
+    """Cells whose action differs, intervals, budget and settings; reads nothing but the two runs' folders."""
+    from flows.promotion import compared
+    from flows.verbs.report import run_folder
+    from reports.comparison import sentences
+
+    options: Context = context.obj
+    result = compared(run_folder(options, a), run_folder(options, b))
+    show(result, as_json, lambda: [f"{result['a']} → {result['b']}", *sentences(result)])

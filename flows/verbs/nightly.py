@@ -1,0 +1,59 @@
+"""``reticent nightly RECIPE``: one night, now; or whether last night's was done."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from flows.screen import Context, Json, say, show
+
+
+def nightly(
+    context: typer.Context,
+    recipe: str,
+    check: Annotated[bool, typer.Option("--check", help="Run nothing; exit 1 if somebody should look.")] = False,
+    hours: Annotated[float, typer.Option(help="With --check: how old the last good night may be.")] = 30.0,
+    as_json: Json = False,
+) -> None:
+    """Ingest new files, release, learn, report, compare with the run in use; an unchanged night costs nothing."""
+    from flows.engine import carry_out
+    from flows.nightly import nightly_job
+    from flows.verbs.run import summary
+    from reports.night import night_page
+
+    options: Context = context.obj
+    home = options.home_folder()
+    if check:
+        _check(recipe, options, hours, as_json)
+        return
+    result = carry_out("nightly", lambda step: nightly_job(recipe, home, step, say=say), night_page)
+    show(result, as_json, lambda: [*summary(result), *_promotion(result["promotion"])])
+
+
+def _check(recipe: str, options: Context, hours: float, as_json: bool) -> None:
+    from flows.watch import alert, watch_of
+
+    watch = watch_of(recipe, options.home_folder())
+    problem = watch.problem(hours)
+    last = watch.note
+    if problem is not None:
+        alert(problem, say)
+    lines = [f"{watch.recipe}: {'all is well' if problem is None else problem}"]
+    lines += [f"  {k:10}{last[k]}" for k in ("at", "outcome", "kind", "text", "run", "done_at", "news_at") if k in last]
+    show({"recipe": watch.recipe, "ok": problem is None, "problem": problem, "last": last}, as_json, lambda: lines)
+    if problem is not None:
+        raise typer.Exit(1)
+
+
+def _promotion(p: dict[str, Any]) -> list[str]:
+    changes = p["changes"]
+    lines = []
+    if changes is not None:
+        cells = changes["cells"]
+        lines.append(f"changed     {cells['differ']:,} of {cells['total']:,} cells against {changes['a']}")
+    if p["promoted"]:
+        return [*lines, f"promoted    {p['pointer']} is {p['now']}"]
+    if p["held"]:
+        return [*lines, f"held        {p['pointer']} stays {p['now']}: {'; '.join(p['held'])}"]
+    return [*lines, f"in use      {p['now']}"] if p["now"] else lines

@@ -1,0 +1,59 @@
+"""When a batch of a count-based agent ends: what is declared, and how to end sooner at no cost in privacy."""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_right
+from dataclasses import dataclass
+from functools import cached_property
+
+
+@dataclass(frozen=True)
+class Pace:
+    """How long a policy is played before the next one is planned: a function of declared and released values.
+
+    A batch ends when ``growth`` times the episodes before it are played, as declared; or sooner, before the policy is
+    expected to visit a cell more than ``visits`` times as often as it was ever visited.  So a cell that looks good
+    because little is known of it costs about what is known of it.  Without this rule a batch that doubles is staked on
+    whatever cell the last noise happened to recommend, and the regret of private agents grows in proportion to K.
+
+    Parameters
+    ----------
+    most
+        Declared largest number of batches.
+    visits
+        Infinite: batches end where ``growth`` says, whatever is released.
+    """
+
+    episodes: int
+    growth: float
+    first: int = 1
+    most: int = 2**62
+    visits: float = 1.0
+
+    @cached_property
+    def ends(self) -> list[int]:
+        """Where batches end if nothing ends them sooner."""
+        return batch_ends(self.episodes, self.growth, self.first)
+
+    def length(self, played: int, batches: int, room: float) -> int:
+        """Episodes of the next batch, after ``played`` in so many ``batches``, if ``room`` are worth playing."""
+        i = bisect_right(self.ends, played)
+        grown = max(played + 1, math.ceil(self.growth * played)) if i else self.ends[0]
+        whole = min(self.episodes, grown) - played
+        # as many batches as the declared ends would still take are kept for them
+        return whole if self.most - batches <= len(self.ends) - i else max(1, int(min(float(whole), room)))
+
+
+def batch_ends(episodes: int, growth: float, first: int = 1) -> list[int]:
+    """Last episodes ``first = e_1 < e_2 < .. = episodes``, each the first at least ``growth`` times the one before.
+
+    >>> batch_ends(20, 2.0)
+    [1, 2, 4, 8, 16, 20]
+    """
+    if not growth >= 1 or min(first, episodes) < 1:
+        raise ValueError(f"growth, first and episodes must be at least 1; got {growth}, {first} and {episodes}")
+    ends = [min(first, episodes)]
+    while ends[-1] < episodes:
+        ends.append(min(episodes, max(ends[-1] + 1, math.ceil(growth * ends[-1]))))
+    return ends

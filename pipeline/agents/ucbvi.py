@@ -1,0 +1,186 @@
+"""UCBVI: optimistic value iteration on counts, played in batches (Azar et al. 2017; DP-UCBVI, Qiao and Wang 2023).
+
+One function; who counts says which algorithm it is (:mod:`pipeline.statistics.count_desks`,
+:mod:`pipeline.statistics.shuffled_desk`):
+
+===================  ==================================================  ========
+algorithm            counts                                              trust
+===================  ==================================================  ========
+UCBVI                exact                                               none
+DP-UCBVI (JDP)       a continual counter                                 joint
+DP-UCBVI (LDP)       sums of noisy local messages                        local
+counts-shuffle       shuffled one-bit messages, a batch a release        shuffle
+===================  ==================================================  ========
+
+| code | paper | shape | meaning |
+|---|---|---|---|
+| ``n``, ``n_sas`` | ñ_h(s,a), ñ_h(s,a,s') | (G, S, A[, S]) | consistent counts, never too small; G = 1 if pooled |
+| ``P``, ``r`` | P̃_h, r_h | (S, A, S), (S, A) | estimate; reward, declared or estimated |
+| ``V`` | Ṽ_h | (H+1, S) | optimistic values, reward units |
+| ``Gamma`` | b_h | (S, A) | bonus, :mod:`pipeline.agents.count_bonus` |
+| ``iota`` | ι | scalar | log(2HSAK/δ) in theory |
+
+0-based: the paper's H-h+1 steps to go are ``H - h``.
+
+Departures from the printed pages
+    * a policy serves a whole batch, whose length is a function of declared and released values and costs no privacy
+      (:mod:`pipeline.agents.batch_pace`);
+    * span(V) of the optimistic values instead of H, ι = 1 and c below 1 (``practical``; ``theory`` has ι as printed);
+    * ``c_noise sd ||V - PV|| / n`` instead of 20 H S E ι / n, which keeps every value at its clip for 10^6 users;
+    * z standard deviations instead of E in "never underestimates": the paper's E is z of about 10;
+    * ties of the clipped Q go to the unclipped one, what is left is played uniformly: an episode draws afresh, so
+      that no batch is spent on the first index;
+    * the policy emitted at the end is planned with the bonus subtracted: noise must not choose it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Generator
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline.agents.batch_pace import Pace
+from pipeline.agents.count_bonus import Constants, cautious, or_one, reward_bonus, reward_estimate, transition_bonus
+from pipeline.mdp.rollout import Batch
+from pipeline.statistics.online_counts import OnlineCounts, OnlineLayout, consistent, never_under, nothing_seen
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class CountTask:
+    """What is declared.
+
+    Parameters
+    ----------
+    rewards
+        ``(H, S, A)`` where they are known, else None.
+    lowest, highest
+        ``(H,)`` range of each step's reward; where rewards are learnt, ``lowest`` is 0.
+    start
+        ``(S,)`` distribution of the first state.
+    layout
+        What is counted.
+    """
+
+    rewards: Array | None
+    lowest: Array
+    highest: Array
+    start: Array
+    layout: OnlineLayout
+
+    @property
+    def tops(self) -> Array:
+        """Most that can be won from step h on ``(H+1,)``, whatever the world does."""
+        return np.append(np.cumsum(self.highest[::-1])[::-1], 0.0)
+
+    @property
+    def floors(self) -> Array:
+        """Least that can be won from step h on ``(H+1,)``."""
+        return np.append(np.cumsum(self.lowest[::-1])[::-1], 0.0)
+
+
+@dataclass(frozen=True)
+class OptimisticPlan:
+    """``policy (H, S, A)``, ``V (H+1, S)``, and where clipping left several best actions ``tied (H, S)``."""
+
+    policy: Array
+    V: Array
+    tied: NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class Learnt:
+    """``policy (H, S, A)`` to keep, and the share of (plan, step, state) that clipping left tied."""
+
+    policy: Array
+    tie_share: float
+
+
+# asks for batches, gets released counts, returns what it learnt
+BatchAgent = Generator[Batch, OnlineCounts, Learnt]
+
+
+def ucbvi(task: CountTask, pace: Pace, constants: Constants) -> BatchAgent:
+    """Play batches until ``pace.episodes`` are played, and return the policy learnt."""
+    counts, ties, played = nothing_seen(task.layout), list[float](), 0
+    while played < pace.episodes:
+        plan = planned(task, counts, constants)
+        ties.append(float(plan.tied.mean()))
+        room = pace.visits * worth_playing(task, counts, plan.policy, constants)
+        episodes = pace.length(played, len(ties) - 1, room)
+        counts = yield Batch(plan.policy, episodes)
+        played += episodes
+    return Learnt(planned(task, counts, cautious(constants), -1).policy, float(np.mean(ties)))
+
+
+def worth_playing(task: CountTask, counts: OnlineCounts, policy: Array, k: Constants) -> float:
+    """Episodes in which ``policy (H, S, A)`` is expected to double the visits of the first cell it doubles."""
+    known = estimate(counts, k)
+    arrive, visited = task.start, np.zeros(known.n.shape)
+    for h in range(task.layout.steps):
+        g = min(h, len(visited) - 1)
+        d = arrive[:, None] * policy[h]
+        visited[g] += d
+        arrive = d.ravel() @ known.P[g].reshape(-1, len(arrive))
+    there = visited > 0
+    # a batch that brings fewer visits than the noise of a count would teach nothing
+    return float((np.maximum(known.n, counts.sd_sa)[there] / visited[there]).min(initial=math.inf))
+
+
+def planned(task: CountTask, counts: OnlineCounts, k: Constants, sign: Literal[1, -1] = 1) -> OptimisticPlan:
+    """Optimistic values from the counts released so far, from the last step to the first; pessimistic with -1."""
+    H, S, A = task.layout.horizon, task.layout.states, task.layout.actions
+    known = estimate(counts, k)
+    V, policy, tied = np.zeros((H + 1, S)), np.zeros((H, S, A)), np.zeros((H, S), dtype=bool)
+    ends, better = (task.tops, np.maximum) if sign > 0 else (task.floors, np.minimum)
+    for h in reversed(range(H)):
+        g = min(h, len(known.n) - 1)
+        n, P = known.n[g], known.P[g]
+        free, end = better(P @ V[h + 1], known.bare_P[g] @ V[h + 1]), np.full((S, A), ends[h])
+        if h < task.layout.steps:
+            free = free + sign * transition_bonus(P, n, V[h + 1], counts.sd_sas, k)
+        if task.rewards is None:
+            r, bare_r = (reward_estimate(counts, g, visits) for visits in (n, known.bare_n[g]))
+            r = better(r, bare_r)
+            free = free + task.highest[h] * (r + sign * reward_bonus(r, n, counts.sd_r, k))
+        else:
+            free, end = free + task.rewards[h], task.rewards[h] + ends[h + 1]
+        Q = np.minimum(free, end) if sign > 0 else np.maximum(free, end)
+        V[h] = Q.max(-1)
+        policy[h], tied[h] = _even(Q, free)
+    return OptimisticPlan(policy, V, tied)
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """Visits ``n (G, S, A)`` and ``P (G, S, A, S)``, uniform where there were none.
+
+    ``bare``: without the visits that were added against underestimation.  Nobody made those, so they must never speak
+    against an action: of the two estimates the better one counts.
+    """
+
+    n: Array
+    P: Array
+    bare_n: Array
+    bare_P: Array
+
+
+def estimate(counts: OnlineCounts, k: Constants) -> Estimate:
+    """From released counts."""
+    x, (n, n_sas) = consistent(counts), never_under(counts, k.z)
+    bare = x.sum(-1)
+    P = np.where(n[..., None] > 0, n_sas / or_one(n)[..., None], 1 / x.shape[-1])
+    return Estimate(n, P, bare, np.where(bare[..., None] > 0, x / or_one(bare)[..., None], P))
+
+
+def _even(Q: Array, free: Array) -> tuple[Array, NDArray[np.bool_]]:
+    """Best actions of ``Q (S, A)``, ties by ``free``, evenly among what is left; and where Q alone was tied."""
+    best = Q.max(-1, keepdims=True) == Q
+    first = np.where(best, free, -np.inf)
+    last = first == first.max(-1, keepdims=True)
+    return last / last.sum(-1, keepdims=True), best.sum(-1) > 1

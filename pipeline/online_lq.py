@@ -1,0 +1,101 @@
+"""Online agents in simulated linear-quadratic worlds: the runner, exact costs, and long batches from their moments."""
+
+# ruff: noqa: N806  (the letters of the paper)
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline.environments.lq import Controller, LqSystem, simulate
+from pipeline.mdp.lq_rollout import LinearRollout, LqAgent, LqBatch
+from pipeline.mdp.riccati import gain_matrices
+
+Array = NDArray[np.float64]
+
+# longer batches are this many episodes and exact means
+SIMULATED = 4096
+
+
+@dataclass(frozen=True)
+class LqPlayed:
+    """Regret of each rollout's episodes, exactly, and what the agent returned.
+
+    Parameters
+    ----------
+    ends
+        Last episode of each rollout.
+    losses
+        J - J* of one of its episodes.
+    gains
+        Of each rollout ``(H, d, n)``.
+    gram
+        ``(n+d, n+d)`` sum of z z' over all episodes: raw, for the reader of a simulation only.
+    """
+
+    ends: list[int]
+    losses: list[float]
+    gains: list[Array]
+    gram: Array
+    result: Any
+
+
+def play_lq(world: LqSystem, agent: LqAgent, rng: np.random.Generator) -> LqPlayed:
+    """Run an agent until it returns; ``rng`` belongs to the world alone, so that agents can share worlds.
+
+    Raises
+    ------
+    ValueError
+        If gains could ask for a longer control than gamma: a cut one has no exact cost.
+    """
+    best = world.expected_cost(world.optimal_gains())
+    ends, losses, gains = list[int](), list[float](), list[Array]()
+    gram = np.zeros((sum(world.shape),) * 2)
+    ask = next(agent)
+    while True:
+        batch = rolled_out(world, ask, rng)
+        ends.append(ask.episodes + (ends[-1] if ends else 0))
+        losses.append(rollout_cost(world, ask) - best)
+        gains.append(ask.gains)
+        gram += moments(world, ask)[0] * ask.episodes
+        try:
+            ask = agent.send(batch)
+        except StopIteration as end:
+            return LqPlayed(ends, losses, gains, gram, end.value)
+
+
+def rolled_out(world: LqSystem, ask: LinearRollout, rng: np.random.Generator) -> LqBatch:
+    """Episodes of a rollout; of a long one the first :data:`SIMULATED`, with the exact means of the others."""
+    if np.linalg.norm(ask.gains, 2, axis=(1, 2)).max() > world.gamma * (1 + 1e-9):
+        raise ValueError(f"gains must have a norm of at most gamma = {world.gamma}; cut them")
+    if ask.explore > world.gamma or (ask.explore and ask.gains.any()):
+        raise ValueError("exploration is on the sphere of a radius up to gamma, without gains")
+    states, controls = simulate(world, Controller(ask.gains, ask.explore), min(ask.episodes, SIMULATED), rng)
+    means = moments(world, ask) if ask.episodes > SIMULATED else None
+    return LqBatch(states, controls, ask.episodes, means)
+
+
+def rollout_cost(world: LqSystem, ask: LinearRollout) -> float:
+    """Exact expected cost of one episode, exploration included."""
+    B, R = world.B, world.cost.R
+    P = gain_matrices(world.A, B, world.cost, ask.gains)
+    pushed = np.sum(R + B.T @ P[1:] @ B, axis=0).trace() * ask.explore**2 / len(R)
+    return world.expected_cost(ask.gains) + float(pushed)
+
+
+def moments(world: LqSystem, ask: LinearRollout) -> tuple[Array, Array]:
+    """Exact means of one episode's sums of z z' ``(D, D)`` and z x_next' ``(D, n)``."""
+    n, d = world.shape
+    AB = np.hstack([world.A, world.B])
+    push = np.zeros((n + d, n + d))
+    push[n:, n:] = np.eye(d) * ask.explore**2 / d
+    second, gram = np.outer(world.start, world.start), np.zeros((n + d, n + d))
+    for K in ask.gains:
+        lift = np.vstack([np.eye(n), K])
+        z = lift @ second @ lift.T + push
+        gram += z
+        second = AB @ z @ AB.T + world.covariance
+    return gram, gram @ AB.T

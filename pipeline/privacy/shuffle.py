@@ -1,0 +1,148 @@
+"""The shuffle model: three parties, three functions (paper 002, Algorithm 4, with one-bit messages).
+
+=======================  ==========================================  ====================================
+party                    function                                    sees
+=======================  ==========================================  ====================================
+a user's device          :func:`randomize`                           this user's values
+the shuffler             :func:`shuffle`                             sealed messages, and who sent them
+the analyst              :func:`analyze`                             the multiset of messages, no sender
+=======================  ==========================================  ====================================
+
+For each counter, zeros included, a user sends their own bit and ``each`` noise bits: messages all alike, each tagged
+with its counter.  What the analyst learns of a counter is then its number of ones: the sum, plus a binomial number.
+
+Departures from the printed page
+    * paper 002 sends the *integer* z = y + noise.  That is not private: z = 1 + m can only come from y = 1, and does
+      with probability 2^-m (n <= tau) or tau / 2n (n > tau).  Here the 1 + m bits travel separately;
+    * a value in [0, 1], such as a reward, is rounded at random to one bit on the device;
+    * where one biased coin a user suffices, its chance solves n q (1 - q) = N / 4, not q = N / 2n.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline.privacy.coins import FAIR, WHOLE, Coins, checked_chance
+from pipeline.privacy.noise import DataHandle, SeededNoise
+
+Array = NDArray[np.float64]
+Integers = NDArray[np.int64]
+Bits = NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class NoiseBits:
+    """What each user of a batch adds to each counter: ``each`` coins of probability ``chance / 2^64``.
+
+    Parameters
+    ----------
+    users
+        n, the users of the batch: public.
+    """
+
+    users: int
+    each: int
+    chance: int = FAIR
+
+    def __post_init__(self) -> None:
+        if self.users < 1 or self.each < 0:
+            raise ValueError(f"a batch needs users and coins; got {self.users} users with {self.each} coins each")
+        checked_chance(self.chance)
+
+    @property
+    def probability(self) -> float:
+        """Chance of one coin, q."""
+        return self.chance / WHOLE
+
+    @property
+    def trials(self) -> int:
+        """Noise bits of the whole batch in one counter."""
+        return self.users * self.each
+
+    @property
+    def mean(self) -> float:
+        """Expected number of noise ones in one counter: what the analyst subtracts."""
+        return self.trials * self.probability
+
+    @property
+    def standard_deviation(self) -> float:
+        """Of one noisy counter."""
+        return math.sqrt(self.trials * self.probability * (1 - self.probability))
+
+    def bound(self, failure: float, counters: int = 1) -> float:
+        """Smallest b that the summed noise of ``counters`` counters misses by more with at most ``failure``.
+
+        The binomial tails themselves, no approximation of them.
+        """
+        from scipy.stats import binom
+
+        trials, mean = self.trials * counters, self.mean * counters
+        if self.standard_deviation == 0:
+            return 0.0
+        above = float(binom.isf(failure / 2, trials, self.probability)) - mean
+        below = mean - float(binom.ppf(failure / 2, trials, self.probability))
+        return max(above, below)
+
+
+@dataclass(frozen=True)
+class Messages:
+    """One-bit messages: counter ``counter (M,)`` and ``bit (M,)``."""
+
+    counter: Integers
+    bit: Bits
+
+
+def randomize(values: Array, noise: NoiseBits, coins: Coins, data: DataHandle) -> Messages:
+    """One user's messages: ``1 + each`` of them for every counter, zeros included.
+
+    Parameters
+    ----------
+    values
+        ``(C,)`` what this user adds to each counter, in [0, 1]; clipped here, on the device, because the guarantee
+        rests on it.
+    """
+    y = np.clip(np.asarray(values, dtype=np.float64), 0.0, 1.0)
+    bits = [coins.rounded(y, data), coins.flips(len(y) * noise.each, noise.chance, data)]
+    counter = np.concatenate([np.arange(len(y)), np.repeat(np.arange(len(y)), noise.each)])
+    return Messages(counter.astype(np.int64), np.concatenate(bits))
+
+
+def shuffle(messages: Sequence[Messages]) -> Messages:
+    """The messages of all users as a multiset: sorted, so that nothing of who sent what is left in their order."""
+    counter = np.concatenate([m.counter for m in messages])
+    bit = np.concatenate([m.bit for m in messages])
+    order = np.lexsort((bit, counter))
+    return Messages(counter[order], bit[order])
+
+
+def analyze(shuffled: Messages, counters: int, noise: NoiseBits) -> Array:
+    """Unbiased sums ``(C,)`` from the multiset alone.
+
+    Raises
+    ------
+    ValueError
+        If some counter has not ``users * (1 + each)`` messages: somebody was silent, and silence says something.
+    """
+    sent = np.bincount(shuffled.counter, minlength=counters)
+    if (sent != noise.users * (1 + noise.each)).any():
+        raise ValueError(
+            f"every user sends {1 + noise.each} messages for each of {counters} counters; some are missing"
+        )
+    return np.bincount(shuffled.counter[shuffled.bit], minlength=counters).astype(np.float64) - noise.mean
+
+
+def analyzed_totals(sums: Integers, noise: NoiseBits, seeded: SeededNoise, data: DataHandle) -> Array:
+    """The law of the three functions in one binomial draw a counter: for simulations, at any number of users.
+
+    Parameters
+    ----------
+    sums
+        Exact sums of the users' bits, any shape.
+    """
+    heads = seeded.heads(sums.size, noise.trials, noise.chance, data)
+    return (sums + heads.reshape(sums.shape)).astype(np.float64) - noise.mean

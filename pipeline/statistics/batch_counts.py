@@ -1,0 +1,223 @@
+"""Counts of a batch of users in a simulated world, and what a planner may see of them under each trust model.
+
+A batch is a fixed, public number of users who each play one episode and appear in one release.  Its size is public, so
+batches compose in parallel: the loss of a user is that of their own batch.
+
+| code | paper 002 | shape | meaning |
+|---|---|---|---|
+| ``NoisyTables.n_sas``, ``n_sa``, ``r_sa`` | N''(x,a,x'), N''(x,a), R~ | (G, S, A[, S]) | unbiased, unprocessed |
+| ``PrivateBatch.n_sas``, ``n_sa`` | N~(x,a,x'), N~(x,a) | (G, S, A[, S]) | consistent, n_sa never too small |
+| ``PrivateBatch.error`` | E | scalar | bound on the error of each entry |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline.privacy.noise import SeededNoise
+from pipeline.statistics.consistency import consistent_counts
+
+Array = NDArray[np.float64]
+Integers = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class BatchTables:
+    """Exact sums over the users of a batch in a simulated world; only a privatizer may look inside.
+
+    Parameters
+    ----------
+    users
+        n: public.
+    n_sas
+        ``(G, S, A, S)``; every user is in one cell of each of the G steps.
+    r_sa
+        ``(G, S, A)`` sums of reward *bits*: a reward in [0, 1] is rounded at random to one bit on the user's device.
+    """
+
+    users: int
+    n_sas: Integers = field(repr=False)
+    r_sa: Integers = field(repr=False)
+
+    @property
+    def n_sa(self) -> Integers:
+        """``(G, S, A)`` visits."""
+        return self.n_sas.sum(-1)
+
+    @property
+    def data_kind(self) -> str:
+        """Always ``synthetic``: on logs the trust model is central (privacy.md §0.1-3)."""
+        return "synthetic"
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Which counters a batch keeps for steps of ``shape (G, S, A)``.
+
+    Parameters
+    ----------
+    lean
+        Keep no visit counters: visits are the sums of transitions.
+    rewards
+        Keep reward counters.
+    ends
+        The last of the steps leads nowhere: it has visit counters and no transitions (paper 002 has no x_{H+1}).
+    """
+
+    shape: tuple[int, int, int]
+    lean: bool = False
+    rewards: bool = True
+    ends: bool = False
+
+    @property
+    def moving(self) -> int:
+        """Steps with a successor."""
+        return self.shape[0] - self.ends
+
+    @property
+    def visits(self) -> slice:
+        """Steps that have visit counters of their own."""
+        return slice(self.moving if self.lean else 0, None)
+
+    @property
+    def changes(self) -> int:
+        """Counters that replacing one user can move by 1: one down and one up in each table of each step."""
+        G = self.shape[0]  # noqa: N806
+        return 2 * (self.moving + len(range(G)[self.visits]) + G * self.rewards)
+
+    @property
+    def counters(self) -> int:
+        """Counters in all: a user sends messages for each."""
+        G, S, A = self.shape  # noqa: N806
+        return S * A * (self.moving * S + len(range(G)[self.visits]) + G * self.rewards)
+
+
+class CellNoise(Protocol):
+    """Noise of one counter, alike and independent in all of them."""
+
+    @property
+    def standard_deviation(self) -> float:
+        """Of one counter."""
+        ...
+
+    def bound(self, failure: float, counters: int = 1) -> float:
+        """What the summed noise of ``counters`` counters exceeds, either way, with at most ``failure``."""
+        ...
+
+    def add(self, sums: Integers, seeded: SeededNoise, tables: BatchTables) -> Array:
+        """Unbiased noisy ``sums``."""
+        ...
+
+
+@dataclass(frozen=True)
+class NoisyTables:
+    """Unbiased noisy sums of one or several batches; adding batches up is post-processing.
+
+    ``sd_sa (G,)`` and ``sd`` are standard deviations of the noise of one entry of ``n_sa``, and of the other two.
+    """
+
+    users: int
+    n_sas: Array
+    n_sa: Array
+    r_sa: Array | None
+    sd: float
+    sd_sa: Array
+
+
+@dataclass(frozen=True)
+class PrivateBatch:
+    """All a planner may know of a batch.
+
+    Attributes
+    ----------
+    n_sas, n_sa
+        Consistent counts: ``n_sa = sum n_sas`` exactly, and, but for a small chance, never below the truth.
+    r_sa
+        Unbiased noisy sums of reward bits; None where none were kept.
+    error
+        E: each entry of ``n_sas``, ``n_sa`` and ``r_sa`` is this close to the truth, but for a small chance.
+    shift
+        What was added to ``n_sa`` against underestimation: E/2 in paper 002; ``shift / S`` to each of ``n_sas``.
+    noisy
+        The same before post-processing.
+    label
+        Batches exist in simulated worlds only.
+    """
+
+    n_sas: Array
+    n_sa: Array
+    r_sa: Array | None
+    error: float
+    shift: float
+    noisy: NoisyTables
+    label: str = "simulation, not private"
+
+    @property
+    def users(self) -> int:
+        """n: public."""
+        return self.noisy.users
+
+
+class BatchPrivatizer(Protocol):
+    """The last place that sees exact sums of a batch."""
+
+    def release(self, tables: BatchTables, layout: Layout, noise: SeededNoise) -> PrivateBatch:
+        """Noisy sums, made consistent."""
+        ...
+
+
+def noisy_tables(tables: BatchTables, layout: Layout, cell: CellNoise, noise: SeededNoise) -> NoisyTables:
+    """Draw the noise of every counter of the layout, never-visited ones included."""
+    if tables.n_sas.shape[:3] != layout.shape:
+        raise ValueError(f"tables must be {layout.shape}; got {tables.n_sas.shape[:3]}")
+    noise.admit(tables.data_kind)
+    moving, visits, S = layout.moving, layout.visits, layout.shape[1]  # noqa: N806
+    n_sas = np.zeros(tables.n_sas.shape)
+    n_sas[:moving] = cell.add(tables.n_sas[:moving], noise, tables)
+    n_sa, sd_sa = n_sas.sum(-1), np.full(layout.shape[0], cell.standard_deviation * S**0.5)
+    n_sa[visits], sd_sa[visits] = cell.add(tables.n_sa[visits], noise, tables), cell.standard_deviation
+    r_sa = cell.add(tables.r_sa, noise, tables) if layout.rewards else None
+    return NoisyTables(tables.users, n_sas, n_sa, r_sa, cell.standard_deviation, sd_sa)
+
+
+def private_batch(noisy: NoisyTables, layout: Layout, cell: CellNoise, failure: float) -> PrivateBatch:
+    """Consistency programme and shift of paper 002 (4)-(5); the bounds hold together but for ``failure``.
+
+    Two tables: E/4 bounds every noisy count; the programme's slack is E/4 and the shift E/2.  Lean: the visits *are*
+    the sums, so the slack is 0 and the shift is the bound on their noise.
+    """
+    each = failure / layout.counters
+    one = cell.bound(each)
+    if not layout.lean:
+        return consistent(noisy, layout, slack=one, shift=2 * one, error=4 * one)
+    S = layout.shape[1]  # noqa: N806
+    summed = max(one, cell.bound(failure / (layout.counters + layout.shape[0] * S * layout.shape[2]), S))
+    return consistent(noisy, layout, slack=0.0, shift=summed, error=2 * one + summed * (1 + 1 / S))
+
+
+def consistent(noisy: NoisyTables, layout: Layout, slack: float, shift: float, error: float) -> PrivateBatch:
+    """Clip at 0, solve (4) in closed form, shift by (5); where a step leads nowhere transitions are spread evenly."""
+    moving, S = layout.moving, layout.shape[1]  # noqa: N806
+    visits = np.maximum(noisy.n_sa, 0.0)
+    n_sas = np.repeat(visits[..., None] / S, S, axis=-1)
+    n_sas[:moving] = consistent_counts(visits[:moving], np.maximum(noisy.n_sas[:moving], 0.0), slack)
+    n_sas = n_sas + shift / S
+    return PrivateBatch(n_sas, n_sas.sum(-1), noisy.r_sa, error, shift, noisy)
+
+
+def pooled(batches: Sequence[NoisyTables]) -> NoisyTables:
+    """The sums of several batches of the same layout."""
+    rewards = [b.r_sa for b in batches if b.r_sa is not None]
+    return NoisyTables(
+        users=sum(b.users for b in batches),
+        n_sas=np.sum([b.n_sas for b in batches], axis=0),
+        n_sa=np.sum([b.n_sa for b in batches], axis=0),
+        r_sa=np.sum(rewards, axis=0) if len(rewards) == len(batches) else None,
+        sd=float(np.sqrt(np.sum([b.sd**2 for b in batches]))),
+        sd_sa=np.sqrt(np.sum([b.sd_sa**2 for b in batches], axis=0)),
+    )

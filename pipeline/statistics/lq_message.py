@@ -1,0 +1,133 @@
+"""What LQ episodes add to the two sums of paper 004: integers cut to balls, and how far one person moves them.
+
+With z = (x, u) an episode adds sum_h z z' and sum_h z x_next'.  x, u and x_next are cut to their balls *before* they
+are multiplied, episodes to H steps: the guarantee rests on that alone, never on the plant (privacy.md §7).
+
+====================  ==============================  =====================================  =====================
+sum                   declared                        replace-one, here                      paper 004 prints
+====================  ==============================  =====================================  =====================
+``gram``, Frobenius   ``||z||^2 <= 1 + gamma^2``      sqrt(2) H (1 + gamma^2)                H (1 + gamma)^2
+``cross``             ``||z x_next'||``               2 H sqrt(1 + gamma^2)                  H (1 + gamma)
+====================  ==============================  =====================================  =====================
+
+The paper's are norms of one episode, not of a difference of two.  The two largest moves exclude each other:
+:class:`~pipeline.statistics.linear_sensitivity.BallMoves` bounds them together.
+"""
+
+# ruff: noqa: N806  (the letters of the paper)
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline.mdp.lq_rollout import LqBatch
+from pipeline.statistics.linear_sensitivity import BallMoves
+from pipeline.statistics.lq_moments import cut
+
+Array = NDArray[np.float64]
+Integers = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class LqMessage:
+    """Shape and bounds of one episode's sums, all declared.
+
+    Parameters
+    ----------
+    state, control
+        n and d.
+    horizon
+        H: steps of an episode that are read.
+    gamma
+        Bound on ``||u||``; those on x and x_next are 1, the unit.
+    steps
+        q: lattice steps to the unit.
+    """
+
+    state: int
+    control: int
+    horizon: int
+    gamma: float
+    steps: int = 4096
+
+    @property
+    def dimension(self) -> int:
+        """D = n + d."""
+        return self.state + self.control
+
+    @property
+    def sizes(self) -> tuple[int, int, int]:
+        """Integers on the diagonal of the Gram matrix, above it, and in the cross sums."""
+        D = self.dimension
+        return D, D * (D - 1) // 2, D * self.state
+
+    @property
+    def _squares(self) -> tuple[int, int]:
+        """Largest squared lengths of x (and x_next) and of u, in lattice steps squared."""
+        return self.steps**2, math.floor((Fraction(self.gamma) * self.steps) ** 2)
+
+    def cost(self, gram: Fraction, cross: Fraction) -> Fraction:
+        """Largest ``gram |move of gram|^2 + cross |move of cross|^2`` of a replaced episode, lattice steps to the 4th.
+
+        ``gram`` is per unit of the squared Frobenius norm.
+        """
+        of_state, of_control = self._squares
+        return BallMoves(of_state + of_control, self.horizon).cost(gram, cross * of_state, Fraction(0))
+
+    def sums(self, states: Array, controls: Array) -> Integers:
+        """The message of several episodes together ``(L,)``, in lattice steps squared: the sum of theirs.
+
+        Parameters
+        ----------
+        states, controls
+            ``(B, T+1, n)`` and ``(B, T, d)``; a row that is not finite counts as absent.
+        """
+        z, following = self.rows(states, controls)
+        # products up to 2^25 each: sums of 2^28 rows are exact in float64
+        gram, cross = z.T @ z, z.T @ following
+        return np.concatenate([gram.diagonal(), gram[np.triu_indices(len(gram), 1)], cross.ravel()]).astype(np.int64)
+
+    def rows(self, states: Array, controls: Array) -> tuple[Array, Array]:
+        """Integers held as float64: z ``(rows, D)`` and next states ``(rows, n)``, cut, truncated toward zero."""
+        H = min(self.horizon, controls.shape[1])
+        raw = states[:, :H], controls[:, :H] / self.gamma, states[:, 1 : H + 1]
+        flat = [v.reshape(-1, v.shape[2]) for v in raw]
+        finite = np.logical_and.reduce([np.isfinite(v).all(1) for v in flat])[:, None]
+        # a number near the largest float may overflow on its way; its row does not count
+        with np.errstate(over="ignore", invalid="ignore"):
+            parts = cut(*(np.where(finite, v, 0.0) for v in flat))
+            lattice = self.steps, self.steps * self.gamma, self.steps
+            x, u, following = (np.trunc(v * q) for v, q in zip(parts, lattice, strict=True))
+            of_state, of_control = self._squares
+            lengths = ((x, of_state), (u, of_control), (following, of_state))
+            within = np.logical_and.reduce([(v * v).sum(1) <= square for v, square in lengths])[:, None]
+        x, u, following = (np.where(within, v, 0.0) for v in (x, u, following))
+        return np.hstack([x, u]), following
+
+    def batch(self, batch: LqBatch) -> Integers:
+        """The message of all episodes that a batch stands for."""
+        found = self.sums(batch.states, batch.controls)
+        if batch.means is None:
+            return found
+        mean = self._flat(*batch.means) * self.steps**2
+        deviation = found - len(batch.states) * mean
+        return np.rint(batch.episodes * mean + math.sqrt(batch.episodes / len(batch.states)) * deviation).astype(
+            np.int64
+        )
+
+    def tables(self, total: Array) -> tuple[Array, Array]:
+        """The inverse of :meth:`sums` on noisy sums: ``(D, D)`` symmetric and ``(D, n)``, in units."""
+        D, n = self.dimension, self.state
+        diagonal, above, cross = np.split(total / self.steps**2, np.cumsum(self.sizes)[:2])
+        gram = np.zeros((D, D))
+        gram[np.triu_indices(D, 1)] = above
+        return gram + gram.T + np.diag(diagonal), cross.reshape(D, n)
+
+    @staticmethod
+    def _flat(gram: Array, cross: Array) -> Array:
+        return np.concatenate([gram.diagonal(), gram[np.triu_indices(len(gram), 1)], cross.ravel()])

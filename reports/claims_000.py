@@ -1,0 +1,149 @@
+"""What the rows say about paper 000, which prints theorems and no experiment: its statements as a bench can test them.
+
+Judged on the tight calibration with known rewards; beside it the printed calibration, and learnt rewards.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from reports.format import number
+from reports.online_rows import (
+    LEARNT,
+    SUBLINEAR,
+    SURE,
+    Row,
+    Rows,
+    claim,
+    end_loss,
+    growth,
+    learns,
+    only,
+    per,
+    select,
+    spread,
+    standard_error,
+    surely_below,
+)
+
+VI, PO = "private-linopt-vi", "private-linopt-po"
+VARIANTS = {
+    "tight, rewards known": ("tight", "known"),
+    "tight, rewards learnt": ("tight", "learnt"),
+    "paper, rewards known": ("paper", "known"),
+    "paper, rewards learnt": ("paper", "learnt"),
+}
+Verdict = tuple[bool, str]
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """Rows of the study by variant."""
+
+    rows: Rows
+
+    @property
+    def river(self) -> str:
+        """The world of the verdicts."""
+        return next(str(r["world"]) for r in self.rows if "riverswim" in r["world"])
+
+    @property
+    def mixtures(self) -> list[str]:
+        """Mixtures of kernels, by size."""
+        found = dict.fromkeys(str(r["world"]) for r in self.rows if "mixture" in r["world"])
+        return sorted(found, key=lambda world: "states" in world)
+
+    def private(self, agent: str, variant: str, world: str | None = None) -> list[Row]:
+        """A private agent by epsilon, with the default counter of its calibration."""
+        calibration, rewards = VARIANTS[variant]
+        found = select(self.rows, agent=agent, calibration=calibration, world=world or self.river)
+        counter = "plain" if calibration == "paper" else "bottom-up"
+        mine = (r for r in found if counter in r["variant"] and r["variant"].endswith(f"rewards {rewards}"))
+        return sorted(mine, key=lambda r: r["epsilon"])
+
+
+def claims(rows: Rows) -> list[dict[str, Any]]:
+    """Every statement with its verdict, regime and rule, and the verdicts by variant."""
+    e = Evidence(rows)
+    sure = f"{SURE:.0f} standard errors"
+    judged: Sequence[tuple[str, str, Callable[[Evidence, str], Verdict]]] = (
+        (
+            "the noise gives the asked ε (Theorem 6.4)",
+            "the ε recomputed at the same δ is at most what was asked",
+            _safe,
+        ),
+        *(
+            (
+                f"{name} has sublinear regret",
+                f"at the largest ε, in {e.river}, regret after K is at most {number(SUBLINEAR, 2)} times that after "
+                f"K / 10, and an episode at the end costs at most {100 * LEARNT:.0f} % of what it costs the better of "
+                "uniform choice and the agent without data",
+                _sublinear(agent),
+            )
+            for agent, name in ((VI, "Private-LinOpt-VI"), (PO, "Private-LinOpt-PO"))
+        ),
+        (
+            "regret falls as ε grows",
+            f"for both agents the largest ε loses less than the smallest by more than {sure}",
+            _falls,
+        ),
+        (
+            "policy optimization has the same regret as value iteration",
+            f"at the largest ε the means differ by at most {sure}, or PO's is lower",
+            _same,
+        ),
+        (
+            "regret does not depend on the number of states",
+            "at every ε, for value iteration and mixtures of five kernels, the share of uniform choice's regret that "
+            "is lost at 32 states is at most twice that at 8",
+            _states,
+        ),
+    )
+    return [claim(text, rule, {v: judge(e, v) for v in VARIANTS}, next(iter(VARIANTS))) for text, rule, judge in judged]
+
+
+def _safe(e: Evidence, variant: str) -> Verdict:
+    rows = [r for agent in (VI, PO) for r in e.private(agent, variant)]
+    holds = all(r["true_epsilon"] <= r["epsilon"] * (1 + 1e-9) for r in rows)
+    return holds, per(e.private(VI, variant), lambda r: f"{number(r['true_epsilon'], 3, 'up')} at δ = {r['delta']:g}")
+
+
+def _sublinear(agent: str) -> Callable[[Evidence, str], Verdict]:
+    def judge(e: Evidence, variant: str) -> Verdict:
+        rows = e.private(agent, variant)
+        last = rows[-1]
+        said = per(rows, lambda r: f"{spread(r)}, grows {number(growth(r), 2)} ×, {number(end_loss(r), 2)} at the end")
+        return growth(last) <= SUBLINEAR and learns(e.rows, last), said
+
+    return judge
+
+
+def _falls(e: Evidence, variant: str) -> Verdict:
+    pairs = {agent: (e.private(agent, variant)[0], e.private(agent, variant)[-1]) for agent in (VI, PO)}
+    said = "; ".join(f"{agent}: {spread(a)} to {spread(b)}" for agent, (a, b) in pairs.items())
+    return all(surely_below(large, small) for small, large in pairs.values()), said
+
+
+def _same(e: Evidence, variant: str) -> Verdict:
+    vi, po = e.private(VI, variant)[-1], e.private(PO, variant)[-1]
+    error = (standard_error(vi) ** 2 + standard_error(po) ** 2) ** 0.5
+    return po["mean"] - vi["mean"] <= SURE * error, f"VI {spread(vi)}, PO {spread(po)} at ε = {number(vi['epsilon'])}"
+
+
+def _states(e: Evidence, variant: str) -> Verdict:
+    small, large = (e.private(VI, variant, w) for w in e.mixtures)
+    if not large:
+        return False, "not run with 32 states"
+    uniform = [only(e.rows, agent="uniform", world=w)["mean"] for w in e.mixtures]
+    shares = [
+        (a["epsilon"], a["mean"] / uniform[0], b["mean"] / uniform[1])
+        for a in small
+        for b in large
+        if a["epsilon"] == b["epsilon"]
+    ]
+    said = "; ".join(
+        f"ε = {number(eps)}: {number(100 * a, 2)} % at 8 states, {number(100 * b, 2)} % at 32" for eps, a, b in shares
+    )
+    return all(b <= 2 * a for _, a, b in shares), said

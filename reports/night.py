@@ -1,0 +1,117 @@
+"""What a server shows of a scheduled run: released facts and declared constants, as Markdown, a table and a link."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from reports.comparison import sentences
+from reports.format import interval, loss, markdown, number
+
+# a table artifact is one JSON text: a year of nights fits, a decade is what `ledger show` is for
+_ROWS = 400
+
+
+@dataclass(frozen=True)
+class Page:
+    """One page: a key of lowercase letters, digits and dashes, a title, a text, a link and rows of the ledger."""
+
+    key: str
+    title: str
+    markdown: str
+    link: str
+    rows: Sequence[Mapping[str, Any]] = ()
+
+
+def night_page(result: Mapping[str, Any]) -> Page:
+    """The page of a night; ``result`` is what the nightly job returns."""
+    night, promise = result["night"], result["guarantee"]
+    charged = "nothing was charged" if night["charged_rho"] == 0 else f"charged ρ = {_up(night['charged_rho'])}"
+    lines = [
+        f"# {markdown(night['recipe'])} on {markdown(night['dataset'])}",
+        "",
+        f"* **Guarantee**: {markdown(promise['sentence'])}",
+        f"* **Loss of this release**: {loss(promise)}; claim: {markdown(promise['claim'])}",
+        f"* **Value of the policy**: {interval(result['value'])} ({markdown(result['value']['status'])})",
+        f"* **Tonight**: snapshot {night['snapshot']}; {charged}"
+        + ("; no new log, the committed release stands" if night["unchanged"] else ""),
+        f"* **Budget**: spent ρ = {_up(result['ledger']['spent_rho'])}, "
+        f"left {number(result['ledger']['remaining_rho'], toward='down')}",
+        f"* **Run**: {markdown(result['run'])}; {_in_use(result['promotion'])}",
+        *_changed(result["promotion"]),
+    ]
+    return Page(
+        slug(f"night-{night['recipe']}"),
+        f"{night['recipe']}: the night's run",
+        "\n".join(lines) + "\n",
+        Path(result["report"]).as_uri(),
+        night["charges"][-_ROWS:],
+    )
+
+
+def study_page(result: Mapping[str, Any]) -> Page:
+    """The page of a reproduced figure: its claims and where they hold."""
+    lines = [f"* **{'yes' if c['holds'] else 'no'}**: {markdown(c['claim'])}" for c in result["claims"]]
+    pages = [file for file in result["files"] if file.endswith("page.html")]
+    return Page(
+        slug(f"study-{result['name']}"),
+        f"{result['name']}: simulation, not private",
+        "\n".join([f"# {markdown(result['name'])}", "", "Simulation, not private.", "", *lines]) + "\n",
+        Path(pages[0]).as_uri(),
+    )
+
+
+def simulation_page(result: Mapping[str, Any]) -> Page:
+    """The page of an online agent that was played: its regret and that of its baselines."""
+    lines = [
+        f"* **{markdown(r['agent'])}**: regret {number(r['mean'])} ± {number(r['std'])} ({markdown(r['trust'])})"
+        for r in result["rows"]
+    ]
+    head = f"{result['episodes']:,} episodes of {markdown(result['world'])}; simulation, not private."
+    pages = [file for file in result["files"] if file.endswith("page.html")]
+    return Page(
+        slug(f"simulation-{result['agent']}-{result['world']}"),
+        f"{result['agent']} in {result['world']}: simulation, not private",
+        "\n".join([f"# {markdown(result['agent'])}", "", head, "", *lines]) + "\n",
+        Path(pages[0]).as_uri(),
+    )
+
+
+def log_page(result: Mapping[str, Any]) -> Page:
+    """The page of a simulated log: how much of it there is, where it lies."""
+    text = f"{result['episodes']:,} simulated episodes in {len(result['files'])} files; nobody real is in them"
+    return Page(
+        slug(f"log-{result['dataset']}"),
+        f"{result['dataset']}: a simulated log",
+        f"# {markdown(result['dataset'])}\n\n{text}.\n",
+        Path(result["card"]).as_uri(),
+    )
+
+
+def slug(text: str) -> str:
+    """A key as Prefect wants it."""
+    return re.sub("[^a-z0-9]+", "-", text.lower()).strip("-")
+
+
+def _in_use(promotion: Mapping[str, Any]) -> str:
+    if promotion["promoted"]:
+        return f"promoted to {markdown(promotion['pointer'])}"
+    if promotion["held"]:
+        return "**not promoted**: " + "; ".join(map(markdown, promotion["held"]))
+    in_use = promotion["now"]
+    return "nothing is in use yet" if in_use is None else f"in use: {markdown(in_use)}"
+
+
+def _changed(promotion: Mapping[str, Any]) -> list[str]:
+    changes = promotion["changes"]
+    if changes is None:
+        return []
+    told = sentences({**changes, "cells": {**changes["cells"], "rows": []}})
+    return ["", f"Against {markdown(changes['a'])}:", "", *(f"* {markdown(line)}" for line in told)]
+
+
+def _up(value: float) -> str:
+    return number(value, toward="up")

@@ -1,0 +1,267 @@
+"""UCBVI: the naive page agrees, no noise is the baseline, ties are even, batches end in time, and it learns."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from pipeline.agents.batch_pace import Pace, batch_ends
+from pipeline.agents.count_bonus import Constants, theory
+from pipeline.agents.ucbvi import CountTask, Learnt, planned, ucbvi, worth_playing
+from pipeline.environments.random_tabular import random_tabular
+from pipeline.environments.riverswim import riverswim_homogeneous
+from pipeline.mdp.planning import occupancies, optimal_values, policy_value
+from pipeline.mdp.rollout import Batch, Rollout
+from pipeline.online import play
+from pipeline.online_batches import play_batches
+from pipeline.privacy.noise import SeededNoise, SimulatedWorld
+from pipeline.statistics.count_desks import exact, joint, local
+from pipeline.statistics.mixture_calibration import Ask
+from pipeline.statistics.online_counts import OnlineCounts, OnlineLayout, nothing_seen
+
+WORLD = SimulatedWorld("tests")
+RIVER = riverswim_homogeneous(3).mdp(6)
+RANDOM = random_tabular(3, 2, 4, seed=3, successors=2).mdp(4)
+
+
+def task_of(mdp, pooled=False, rewards=False):
+    H, S, A = mdp.shape
+    lowest, highest = mdp.rewards.min((1, 2)), mdp.rewards.max((1, 2))
+    layout = OnlineLayout(H, S, A, pooled, rewards)
+    if rewards:
+        return CountTask(None, 0 * lowest, highest, mdp.start, layout)
+    return CountTask(mdp.rewards, lowest, highest, mdp.start, layout)
+
+
+def run(mdp, desk, episodes, seed=0, task=None, growth=2.0, constants=None):
+    agent = ucbvi(task or task_of(mdp), Pace(episodes, growth), constants or Constants())
+    return play_batches(mdp, agent, desk, np.random.default_rng(seed))
+
+
+def baseline(task, seed=0):
+    return exact(task.layout, 10**4, WORLD, SeededNoise(seed))
+
+
+def counts_of(task, rng, sd):
+    n = rng.integers(0, 60, (*task.layout.cells, task.layout.states)) * rng.integers(0, 2, (*task.layout.cells, 1))
+    r = rng.integers(-30, 30, task.layout.cells) if task.layout.rewards else None
+    return OnlineCounts(50, n + rng.normal(0, sd, n.shape) * (sd > 0), r, sd, 2 * sd if r is not None else 0.0)
+
+
+def naive_counts(counts, z):
+    """The consistency programme by bisection, cell by cell, then the shift; and the same without it."""
+    G, S, A, _ = counts.n_sas.shape
+    n_sas, bare = np.zeros((G, S, A, S)), np.zeros((G, S, A, S))
+    for g, s, a in np.ndindex(G, S, A):
+        total, parts = max(0.0, sum(counts.n_sas[g, s, a])), [max(0.0, x) for x in counts.n_sas[g, s, a]]
+        low, high = -1e6, 1e6
+        for _ in range(200):
+            t = (low + high) / 2
+            low, high = (t, high) if sum(max(0.0, x - t) for x in parts) > total else (low, t)
+        over = sum(parts) > total
+        x = [max(0.0, v - high) if over else v + (total - sum(parts)) / S for v in parts]
+        bare[g, s, a] = x if total > 0 else 0.0
+        n_sas[g, s, a] = bare[g, s, a] + z * counts.sd_sas * math.sqrt(S) / S
+    return n_sas, bare
+
+
+def naive_width(task, counts, k, cell, P, N, V, h):
+    if h >= task.layout.steps:
+        return 0.0
+    if N == 0:
+        return math.inf
+    mean = sum(p * v for p, v in zip(P, V, strict=True))
+    variance = sum(p * (v - mean) ** 2 for p, v in zip(P, V, strict=True))
+    away = math.sqrt(sum((v - mean) ** 2 for v in V))
+    width = k.c * (math.sqrt(2 * variance * k.iota / N) + 7 / 3 * (max(V) - min(V)) * k.iota / N)
+    return width + k.noise * counts.sd_sas * away / N
+
+
+def naive_values(task, counts, k, sign):
+    """The recursion as the page has it, one number after the other."""
+    n_sas, bare = naive_counts(counts, k.z)
+    H, S, A = task.layout.horizon, task.layout.states, task.layout.actions
+    better = max if sign > 0 else min
+    V, edge = [[0.0] * S for _ in range(H + 1)], [0.0] * (H + 1)
+    for h in reversed(range(H)):
+        edge[h] = edge[h + 1] + float((task.highest if sign > 0 else task.lowest)[h])
+        for s in range(S):
+            Q = []
+            for a in range(A):
+                cell = min(h, len(n_sas) - 1), s, a
+                N, M = sum(n_sas[cell]), sum(bare[cell])
+                P = [x / N if N > 0 else 1 / S for x in n_sas[cell]]
+                P_bare = [x / M for x in bare[cell]] if M > 0 else P
+                means = [sum(p * v for p, v in zip(q, V[h + 1], strict=True)) for q in (P, P_bare)]
+                free = better(means) + sign * naive_width(task, counts, k, cell, P, N, V[h + 1], h)
+                if task.rewards is None:
+                    r = better(min(1.0, max(0.0, (1 + counts.r_sa[cell] / (n or 1.0)) / 2)) for n in (N, M))
+                    more = math.inf
+                    if N > 0:
+                        more = k.c * (math.sqrt(2 * r * (1 - r) * k.iota / N) + 7 / 3 * k.iota / N)
+                        more += k.noise * counts.sd_r / (2 * N)
+                    free, end = free + task.highest[h] * (r + sign * more), edge[h]
+                else:
+                    free, end = free + task.rewards[h, s, a], task.rewards[h, s, a] + edge[h + 1]
+                Q.append(min(free, end) if sign > 0 else max(free, end))
+            V[h][s] = max(Q)
+    return np.array(V)
+
+
+@pytest.mark.parametrize("sd", [0.0, 15.0])
+@pytest.mark.parametrize("pooled", [False, True])
+@pytest.mark.parametrize("rewards", [False, True])
+@pytest.mark.parametrize("sign", [1, -1])
+def test_values_agree_with_the_page_in_loops(sd, pooled, rewards, sign):
+    task, rng = task_of(RANDOM, pooled, rewards), np.random.default_rng(5)
+    for k in (Constants(), theory(24, 100), Constants(c=1.0, noise=2.0, z=0.0)):
+        counts = counts_of(task, rng, sd)
+        np.testing.assert_allclose(planned(task, counts, k, sign).V, naive_values(task, counts, k, sign), atol=1e-10)
+
+
+def test_a_private_agent_without_noise_is_its_baseline_to_the_last_bit():
+    task, quiet = task_of(RIVER), Ask(math.inf, 1e-5)
+    plain = run(RIVER, baseline(task), 3000)
+    for desk in (
+        joint(task.layout, 10**4, 3000, quiet, WORLD, SeededNoise(0)),
+        local(task.layout, 3000, quiet, WORLD, SeededNoise(0)),
+    ):
+        played = run(RIVER, desk, 3000)
+        assert (played.losses, played.ends) == (plain.losses, plain.ends)
+        assert np.array_equal(played.answer.policy, plain.answer.policy)
+    noisy = joint(task.layout, 10**4, 3000, Ask(10.0, 1e-5), WORLD, SeededNoise(0))
+    assert run(RIVER, noisy, 3000).losses != plain.losses
+
+
+def test_values_are_optimistic_with_the_theory_and_pessimistic_with_the_bonus_subtracted():
+    task, best = task_of(RIVER), optimal_values(RIVER)[1]
+    desk = joint(task.layout, 10**4, 4000, Ask(1.0, 1e-5), WORLD, SeededNoise(0))
+    run(RIVER, desk, 4000, constants=theory(36, 4000))
+    k = theory(36, 4000)
+    assert (best - 1e-12 <= planned(task, desk.counts(), k).V).all()
+    lower = planned(task, desk.counts(), k, -1)
+    assert (best + 1e-12 >= lower.V).all()
+    assert (lower.V[0] @ RIVER.start) <= policy_value(RIVER, lower.policy) + 1e-12
+
+
+def test_ties_go_to_the_unclipped_value_and_what_is_left_is_played_evenly():
+    task = task_of(RIVER)
+    plan = planned(task, nothing_seen(task.layout), Constants())
+    # before anything is seen every cell is at its clip; rewards alone tell actions apart
+    assert np.array_equal(plan.policy[0, 1], [0.5, 0.5])
+    assert plan.tied[:-1, 1].all()
+    n = np.full((5, 3, 2, 3), 4.0)
+    n[0, 1, 0] = 40.0
+    plan = planned(task, OnlineCounts(9, n, None, 1e3, 0.0), Constants(z=0.0))
+    # both are clipped, and the bonus of the rarer one is larger
+    assert plan.tied[0, 1]
+    assert np.array_equal(plan.policy[0, 1], [0.0, 1.0])
+
+
+def test_a_policy_is_worth_playing_until_it_doubles_the_visits_of_a_cell():
+    task, rng = task_of(RANDOM), np.random.default_rng(0)
+    n = np.zeros((3, 3, 2, 3))
+    # an estimate that is the truth, and visits that are known
+    n[:] = RANDOM.transitions[:3] * rng.integers(50, 200, (3, 3, 2, 1))
+    policy = np.eye(2)[rng.integers(0, 2, (4, 3))]
+    d = occupancies(RANDOM, policy)[:3]
+    expected = (n.sum(-1)[d > 0] / d[d > 0]).min()
+    got = worth_playing(task, OnlineCounts(9, n, None, 0.0, 0.0), policy, Constants(z=0.0))
+    assert got == pytest.approx(expected, rel=1e-12)
+
+
+def test_batches_end_as_declared_or_sooner_and_never_outnumber_the_leaves():
+    assert batch_ends(20, 1.0) == list(range(1, 21))
+    with pytest.raises(ValueError, match="at least 1"):
+        batch_ends(20, 0.9)
+    for room, most in ((math.inf, 40), (1.0, 40), (3.0, 12), (1.0, 14)):
+        pace, played, batches = Pace(1000, 2.0, most=most), 0, 0
+        while played < 1000:
+            played, batches = played + pace.length(played, batches, room), batches + 1
+        assert played == 1000
+        assert batches <= most
+        assert batches == (len(pace.ends) if room == math.inf else most)
+
+
+def episode_by_episode(policies, sizes, seen):
+    for policy, size in zip(policies, sizes, strict=True):
+        ask = Rollout(policy)
+        for _ in range(size):
+            seen.append((yield ask))
+    return policies[-1]
+
+
+def test_counts_drawn_at_once_have_the_law_of_episodes_played_one_by_one():
+    rng, runs, size = np.random.default_rng(0), 300, 60
+    policy = rng.integers(0, 2, (4, 3))
+    task = task_of(RANDOM)
+
+    class Keep:
+        layout = task.layout
+
+        def __init__(self):
+            self.n = 0
+
+        def add(self, tally):
+            self.n = self.n + tally.transitions
+
+        def counts(self):
+            return nothing_seen(task.layout)
+
+    def once():
+        yield Batch(np.eye(2)[policy], size)
+        return Learnt(np.eye(2)[policy], 0.0)
+
+    fast, slow = [], []
+    for _ in range(runs):
+        keep = Keep()
+        play_batches(RANDOM, once(), keep, rng)
+        fast.append(keep.n)
+        seen = []
+        play(RANDOM, episode_by_episode([policy], [size], seen), rng)
+        n = np.zeros((4, 3, 2, 3))
+        for t in seen:
+            np.add.at(n, (np.arange(4), t.states[:-1], t.actions, t.states[1:]), 1)
+        slow.append(n)
+    fast, slow = np.array(fast), np.array(slow)
+    for i in np.argwhere(fast.std(0) + slow.std(0) > 0):
+        at = (slice(None), *i)
+        assert stats.ks_2samp(fast[at], slow[at]).pvalue > 1e-5
+    # joint law: covariances of all cells agree to sampling error
+    a, b = (np.cov(x.reshape(runs, -1), rowvar=False) for x in (fast, slow))
+    assert np.abs(a - b).max() < 6 * a.max() / math.sqrt(runs / 2)
+    assert (fast.sum((2, 3, 4)) == size).all()
+
+
+def test_it_learns_with_and_without_privacy():
+    task = task_of(RIVER)
+    played = run(RIVER, baseline(task), 10**4)
+    assert np.dot(np.diff([0, *played.ends]), played.losses) < 30
+    private = run(RIVER, joint(task.layout, 1023, 10**6, Ask(10.0, 1e-5), WORLD, SeededNoise(0)), 10**6)
+    assert np.dot(np.diff([0, *private.ends]), private.losses) < 300
+    assert policy_value(RIVER, private.answer.policy) > 0.95 * optimal_values(RIVER)[1][0, 0]
+
+
+def test_learnt_rewards_cost_more_than_known_ones_and_still_do():
+    known, learnt = task_of(RIVER), task_of(RIVER, rewards=True)
+    losses = [run(RIVER, baseline(task), 5000, task=task, growth=1.2) for task in (known, learnt)]
+    totals = [np.dot(np.diff([0, *p.ends]), p.losses) for p in losses]
+    assert totals[0] < totals[1] < 150
+
+
+def test_a_whole_batch_is_not_staked_on_a_cell_that_only_noise_recommends():
+    # the lock of doubling batches: the same agent, whose batches end where growth alone says
+    task, K = task_of(RIVER), 10**6
+    totals = {}
+    for visits in (1.0, math.inf):
+        each = []
+        for seed in range(4):
+            desk = joint(task.layout, 255, K, Ask(1.0, 1e-5), WORLD, SeededNoise(seed))
+            agent = ucbvi(task, Pace(K, 2.0, most=255, visits=visits), Constants())
+            played = play_batches(RIVER, agent, desk, np.random.default_rng(seed))
+            each.append(np.dot(np.diff([0, *played.ends]), played.losses))
+        totals[visits] = max(each)
+    assert totals[1.0] < 800 < totals[math.inf]

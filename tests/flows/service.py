@@ -1,0 +1,150 @@
+"""A Prefect server, a work pool and workers of our own, on loopback, in folders of the test."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Generator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def clean_environment() -> dict[str, str]:
+    """Ours, without anything that names a home or a server."""
+    kept = {k: v for k, v in os.environ.items() if not k.startswith(("RETICENT_", "PREFECT_"))}
+    return {**kept, "PREFECT_SERVER_ANALYTICS_ENABLED": "false", "PYTHONPATH": str(ROOT)}
+
+
+@dataclass
+class PrefectServer:
+    """A running server; ``home`` holds its database, its log and those of the workers."""
+
+    api: str
+    home: Path
+    env: dict[str, str]
+    workers: list[subprocess.Popen[bytes]] = field(default_factory=list)
+
+    def ask(self, path: str, body: Any = None, method: str = "POST") -> Any:
+        """Send ``body`` as JSON (GET without one)."""
+        data = None if body is None else json.dumps(body).encode()
+        request = urllib.request.Request(
+            f"{self.api}/{path}", data, {"content-type": "application/json"}, method=method if data else "GET"
+        )
+        for patience in (1, 2, 4, 8, 16, 32, None):
+            try:
+                return json.loads(urllib.request.urlopen(request, timeout=60).read() or "null")
+            except urllib.error.HTTPError as e:
+                # its SQLite was locked; Prefect's own client tries again too
+                if e.code != 503 or patience is None:
+                    raise
+                time.sleep(patience)
+        return None
+
+    def runs(self, **wanted: Any) -> list[dict[str, Any]]:
+        """Flow runs, oldest first, whose fields are as wanted."""
+        found = self.ask("flow_runs/filter", {"sort": "EXPECTED_START_TIME_ASC"})
+        return [r for r in found if all(r[k] == v for k, v in wanted.items())]
+
+    def deploy(self, name: str) -> dict[str, Any]:
+        """Register one deployment of prefect.yaml, for which the pool must be there; what the server has of it."""
+        command = [sys.executable, "-m", "prefect", "--no-prompt", "deploy", "--name", name]
+        done = subprocess.run(command, cwd=ROOT, env=self.env, capture_output=True, text=True, check=False)
+        # with fastapi 0.151 or newer the command fails after it has registered (docs/operating.md): ask the server
+        try:
+            return self.ask(f"deployments/name/{name}/{name}")
+        except OSError:
+            raise AssertionError(done.stdout + done.stderr) from None
+
+    def start_worker(self, **env: str) -> subprocess.Popen[bytes]:
+        """A worker of the pool ``reticent``; a group of its own, so that what it leaves behind can be ended with it."""
+        command = [sys.executable, "-m", "prefect", "worker", "start", "--pool", "reticent", "--type", "process"]
+        env = {"PREFECT_WORKER_QUERY_SECONDS": "1", **env}
+        log = (self.home / f"worker-{len(self.workers)}.log").open("wb")
+        worker = subprocess.Popen(
+            command,
+            cwd=self.home,
+            env={**self.env, **env},
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+        log.close()
+        self.workers.append(worker)
+        return worker
+
+    def logs(self) -> str:
+        """The ends of all logs, for a test that fails."""
+        return "\n".join(f"{p.name}:\n{p.read_text()[-1500:]}" for p in sorted(self.home.glob("*.log")))
+
+
+@contextmanager
+def prefect_server(home: Path, *flags: str, **settings: str) -> Generator[PrefectServer]:
+    """A server that answers; it and its workers are gone afterwards."""
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        port = s.getsockname()[1]
+    env = clean_environment() | {
+        "PREFECT_HOME": str(home),
+        "PREFECT_SERVER_DATABASE_CONNECTION_URL": f"sqlite+aiosqlite:///{home}/prefect.db",
+        **settings,
+    }
+    command = [sys.executable, "-m", "prefect", "server", "start", "--host", "127.0.0.1", "--port", str(port), *flags]
+    with (home / "server.log").open("w") as log:
+        process = subprocess.Popen(command, env=env, stdout=log, stderr=subprocess.STDOUT, cwd=home)
+    api = f"http://127.0.0.1:{port}/api"
+    server = PrefectServer(api, home, {**env, "PREFECT_API_URL": api})
+    try:
+        wait_for(lambda: _healthy(api), 240, "a server that answers", server)
+        yield server
+    finally:
+        for worker in server.workers:
+            # it ignores SIGTERM for as long as it likes
+            end_group(worker)
+        process.terminate()
+        try:
+            process.wait(20)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+def end_group(process: subprocess.Popen[bytes]) -> None:
+    """End a process we started and its children: flow runs have groups of their own and outlive their worker."""
+    try:
+        children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+    except OSError:
+        children = []
+    for group in [process.pid, *map(int, children)]:
+        with suppress(ProcessLookupError):
+            os.killpg(group, signal.SIGKILL)
+    process.wait()
+
+
+def wait_for(look: Callable[[], T], seconds: float, what: str, server: PrefectServer | None = None) -> T:
+    """The first true answer of ``look`` within ``seconds``."""
+    end = time.monotonic() + seconds
+    while True:
+        if found := look():
+            return found
+        if time.monotonic() > end:
+            raise AssertionError(f"within {seconds:g} s there was not {what}\n{server.logs() if server else ''}")
+        time.sleep(0.25)
+
+
+def _healthy(api: str) -> bool:
+    try:
+        return urllib.request.urlopen(f"{api}/health", timeout=2).status == 200
+    except OSError:
+        return False

@@ -1,0 +1,142 @@
+"""Deployments without a server: what is registered, what is checked, what is never retried."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from prefect.exceptions import ParameterTypeError, SignatureMismatchError
+
+import flows.deployments
+import flows.recorded
+from flows.deployments import EXAMPLE_CRON, FLOWS, deployments, nightly, reproduce, simulate
+from flows.nightly import nightly_job
+from flows.promotion import reasons_to_hold
+from flows.recipe import Promote
+from flows.shelf import Home
+from flows.triggering import parsed, trigger_job
+from pipeline.card import CardError
+from tests.flows.shop import lay_out
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def test_prefect_yaml_names_the_same_flows_with_an_example_schedule_that_is_not_active():
+    shipped = yaml.safe_load((ROOT / "prefect.yaml").read_text())
+    by_name = {d["name"]: d for d in shipped["deployments"]}
+    assert set(by_name) == {f.name for f in FLOWS} and shipped["pull"] == []
+    for each in FLOWS:
+        told = by_name[each.name]
+        assert told["entrypoint"] == f"flows.deployments.{each.name}" and told["enforce_parameter_schema"] is True
+        assert each.name == "nightly" or "schedules" not in told
+    assert by_name["nightly"]["schedules"] == [{"cron": EXAMPLE_CRON, "timezone": "UTC", "active": False}]
+    nightly.validate_parameters(by_name["nightly"]["parameters"])
+
+
+def test_serve_registers_an_inactive_example_leaves_the_operators_schedule_and_takes_the_one_it_is_given():
+    fresh, *others = deployments(Path("/h"), "/r.toml", None, "UTC", there=False)
+    assert [(s.schedule.cron, s.active) for s in fresh.schedules] == [(EXAMPLE_CRON, False)]
+    assert all(not d.schedules for d in others)
+    again, *_ = deployments(Path("/h"), "/r.toml", None, "UTC", there=True)
+    assert not again.schedules
+    asked, *_ = deployments(Path("/h"), "/r.toml", "5 4 * * *", "Europe/Paris", there=True)
+    assert [(s.schedule.cron, s.schedule.timezone, s.active) for s in asked.schedules] == [
+        ("5 4 * * *", "Europe/Paris", True)
+    ]
+    assert asked.parameters == {"home": "/h", "recipe": "/r.toml"} and asked.enforce_parameter_schema
+
+
+@pytest.mark.parametrize(
+    ("flow", "parameters"),
+    [
+        (nightly, {}),
+        (nightly, {"recipe": "../elsewhere.toml"}),
+        (nightly, {"recipe": "demo", "home": "relative/home"}),
+        (nightly, {"recipe": "demo", "retries": 3}),
+        (simulate, {"world": "riverswim", "episodes": 0}),
+        (simulate, {"world": "../x"}),
+        (simulate, {"world": "riverswim", "rho": -1}),
+        (reproduce, {"name": "003-figure-1a", "full": "perhaps"}),
+    ],
+)
+def test_parameters_are_checked(flow, parameters):
+    with pytest.raises((ParameterTypeError, SignatureMismatchError)):
+        flow.validate_parameters(parameters)
+
+
+def test_good_parameters_pass():
+    nightly.validate_parameters({"recipe": "/srv/shop/private.toml", "home": "/srv/reticent"})
+    simulate.validate_parameters({"recipe": "/srv/worlds/agent.toml"})
+    simulate.validate_parameters({"world": "riverswim", "episodes": 10, "params": ["states=6"]})
+    reproduce.validate_parameters({"name": "003-figure-1a", "full": True})
+
+
+def test_a_deployed_run_has_no_home_but_an_absolute_one(monkeypatch):
+    monkeypatch.setenv("RETICENT_HOME", ".reticent")
+    with pytest.raises(CardError, match="absolute home"):
+        flows.deployments._home(None)
+    assert flows.deployments._home("/srv").root == Path("/srv")
+
+
+def test_no_flow_and_no_task_is_retried_cached_or_kept(tmp_path, monkeypatch):
+    assert all((f.retries, f.persist_result, f.log_prints) == (0, False, False) for f in FLOWS)
+    made: list[dict[str, Any]] = []
+
+    def record(**settings: Any) -> Any:
+        made.append(settings)
+        return lambda work: work
+
+    monkeypatch.setattr(flows.recorded, "task", record)
+    shop = lay_out(tmp_path / "shop")
+    nightly_job(str(shop / "private.toml"), Home(tmp_path / "home"), flows.recorded.task_step)
+    assert [t["name"] for t in made] == ["ingest", "release", "plan", "report"]
+    assert all(t["retries"] == 0 and t["persist_result"] is False for t in made)
+    assert all(t["cache_policy"] is flows.recorded.NO_CACHE for t in made)
+
+
+def test_key_value_pairs_are_json_where_they_are_and_text_elsewhere():
+    assert parsed(["episodes=10", "full=true", "world=riverswim", "name=a=b", 'params=["n=6"]', "x="]) == {
+        "episodes": 10, "full": True, "world": "riverswim", "name": "a=b", "params": ["n=6"], "x": "",
+    }  # fmt: skip
+    for wrong in (["episodes"], ["=1"], ["a=1", "a=2"]):
+        with pytest.raises(CardError, match="key=value"):
+            parsed(wrong)
+
+
+def test_trigger_without_a_server_says_what_to_set(monkeypatch):
+    monkeypatch.delenv("PREFECT_API_URL", raising=False)
+    with pytest.raises(CardError, match="set PREFECT_API_URL"):
+        trigger_job("nightly", [], None)
+    monkeypatch.setenv("PREFECT_API_URL", "http://127.0.0.1:9/api")
+    with pytest.raises(CardError, match="no Prefect server answers"):
+        trigger_job("nightly", [], None)
+
+
+CHANGES = {
+    "value": {"lower_gain": 0.1},
+    "cells": {"share": 0.25},
+    "abstain_share": [0.1, 0.2],
+    "settings": {},
+}
+
+
+@pytest.mark.parametrize(
+    ("rule", "held"),
+    [
+        (Promote(), 0),
+        (Promote(lower_gain=0.1, most_changed=0.25), 0),
+        (Promote(lower_gain=0.11), 1),
+        (Promote(most_changed=0.24), 1),
+        (Promote(more_abstaining=False), 1),
+        (Promote(status="bound"), 1),
+        (Promote(lower_gain=1.0, most_changed=0.0, more_abstaining=False, status="bound"), 4),
+    ],
+)
+def test_every_condition_of_the_rule_holds_a_run_back_on_its_own(rule, held):
+    facts = {"value": {"status": "estimate"}}
+    assert len(reasons_to_hold(rule, facts, CHANGES)) == held
+    assert len(reasons_to_hold(rule, facts, None)) == (rule.status == "bound")
+    other = CHANGES | {"settings": {"dataset.name": ["a", "b"]}}
+    assert len(reasons_to_hold(rule, facts, other)) == held + 1

@@ -1,0 +1,190 @@
+"""Nights without a server: what they cost, what they promote, when they alert."""
+
+from __future__ import annotations
+
+import json
+import stat
+import sys
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from flows.nightly import nightly_job
+from flows.pointer import Pointer
+from flows.recipe import Promote, load_recipe
+from flows.shelf import Home
+from flows.watch import alert, watch_of
+from pipeline.ledger.chain import BudgetError
+from pipeline.ledger.ledger import open_ledger
+from pipeline.logs.errors import LogError
+from pipeline.privacy.noise import SeededNoise
+from tests.flows.shop import lay_out, rows
+
+
+@pytest.fixture
+def home(tmp_path):
+    return Home(tmp_path / "home")
+
+
+def with_tables(shop: Path, text: str, name: str = "private") -> str:
+    recipe = shop / f"{name}.toml"
+    recipe.write_text(recipe.read_text() + text)
+    return str(recipe)
+
+
+def spent(home: Home) -> float:
+    return float(open_ledger(home.root / "ledger.db", create=False).account("shop").spent)
+
+
+def test_a_night_ingests_new_files_and_an_unchanged_one_costs_nothing_and_says_so(tmp_path, home):
+    shop, said = lay_out(tmp_path / "shop"), []
+    recipe = str(shop / "private.toml")
+    first = nightly_job(recipe, home, say=said.append)
+    assert first["night"] | {"charges": None} == {
+        "recipe": "private", "dataset": "shop", "snapshot": 1, "unchanged": False, "charged_rho": 1.0,
+        "charges": None, "stale": False,
+    }  # fmt: skip
+    assert "unchanged" not in "".join(said)
+    again = nightly_job(recipe, home, say=said.append)
+    assert again["run"] == first["run"] and again["night"]["unchanged"] and again["night"]["charged_rho"] == 0
+    assert spent(home) == 1.0 and "nothing was charged" in said[-1]
+    lay_out(shop, log=rows(seed=1))
+    third = nightly_job(recipe, home)
+    assert third["run"] != first["run"] and third["night"]["snapshot"] == 2 and spent(home) == 2.0
+    assert [(c["snapshot"], c["committed"], c["total_rho"]) for c in third["night"]["charges"]] == [
+        (1, True, 1.0),
+        (2, True, 2.0),
+    ]
+
+
+def test_a_night_that_would_pass_the_cap_reads_the_new_rows_into_the_store_alone_and_charges_nothing(tmp_path, home):
+    shop = lay_out(tmp_path / "shop", cap=1.5)
+    nightly_job(str(shop / "private.toml"), home)
+    lay_out(shop, cap=1.5, log=rows(seed=1))
+    with pytest.raises(BudgetError, match=r"left 0\.5"):
+        nightly_job(str(shop / "private.toml"), home)
+    assert spent(home) == 1.0
+    assert watch_of(str(shop / "private.toml"), home).note["exit"] == 4
+
+
+def test_a_real_lineage_without_registration_stops_a_night_before_its_log_is_read(tmp_path, home):
+    shop = lay_out(tmp_path / "shop", kind="real", ledger="ledger.db")
+    (shop / "log.csv").unlink()
+    with pytest.raises(BudgetError, match="register"):
+        nightly_job(str(shop / "private.toml"), home)
+
+
+def test_the_rule_promotes_holds_and_never_promotes_again_what_was_rolled_back(tmp_path, home):
+    shop = lay_out(tmp_path / "shop", cap=100.0)
+    recipe = with_tables(shop, "[promote]\nmost_changed = 1.0\n")
+    first = nightly_job(recipe, home, noise=SeededNoise(0))
+    assert first["promotion"]["promoted"] and (home.runs / "current").resolve().name == first["run"]
+    lay_out(shop, cap=100.0, log=rows(seed=1))
+    strict = with_tables(shop, "[promote]\nlower_gain = 5.0\n")
+    second = nightly_job(strict, home, noise=SeededNoise(1))
+    assert not second["promotion"]["promoted"] and "rule asks for 5" in second["promotion"]["held"][0]
+    assert second["promotion"]["now"] == first["run"] and second["promotion"]["changes"]["a"] == first["run"]
+    lay_out(shop, cap=100.0, log=rows(seed=1))
+    recipe = with_tables(shop, "[promote]\n")
+    assert nightly_job(recipe, home)["promotion"]["now"] == second["run"]
+    Pointer(home.runs).roll_back()
+    kept = nightly_job(recipe, home)["promotion"]
+    assert kept["now"] == first["run"] and kept["held"] == ["it was rolled back before"]
+
+
+def test_without_a_rule_nothing_is_promoted_and_the_rule_is_no_part_of_a_runs_name(tmp_path, home):
+    shop = lay_out(tmp_path / "shop")
+    plain = nightly_job(str(shop / "private.toml"), home)
+    assert plain["promotion"]["now"] is None and not (home.runs / "current").exists()
+    ruled = nightly_job(with_tables(shop, "[promote]\n[night]\nstale_days = 2\n"), home)
+    assert ruled["run"] == plain["run"] and ruled["promotion"]["promoted"]
+    assert load_recipe(shop / "private.toml").promote == Promote()
+
+
+def test_a_recipe_has_a_pointer_of_its_own_where_it_says_so(tmp_path, home):
+    shop = lay_out(tmp_path / "shop")
+    run = nightly_job(with_tables(shop, '[promote]\npointer = "shop-now"\n'), home)["run"]
+    assert Pointer(home.runs, "shop-now").now() == run and Pointer(home.runs).now() is None
+
+
+@pytest.fixture
+def heard(tmp_path, monkeypatch):
+    """A command that writes its last word down."""
+    file = tmp_path / "heard"
+    code = "import sys, pathlib; pathlib.Path(sys.argv[1]).open('a').write(sys.argv[2] + chr(10))"
+    monkeypatch.setenv("RETICENT_ALERT", f'{sys.executable} -c "{code}" {file}')
+    return lambda: file.read_text().splitlines() if file.exists() else []
+
+
+def test_a_failed_night_alerts_with_its_kind_and_code_and_without_a_word_of_its_text(tmp_path, home, heard):
+    log = [(f"c{i}", 0, 0, "cold" if i else "lukewarm", "none", 0, True) for i in range(50)]
+    shop = lay_out(tmp_path / "shop", log=log)
+    (shop / "card.toml").write_text((shop / "card.toml").read_text() + "[tolerance]\nunknown_label = 0.0\n")
+    said: list[str] = []
+    with pytest.raises(LogError, match="unknown_label"):
+        nightly_job(str(shop / "private.toml"), home, say=said.append)
+    text = "the night of private failed (LogError, exit 3); the policy in use stays"
+    assert heard() == [f"reticent: {text}"] and said[-1] == f"alert: {text}"
+    watch = watch_of(str(shop / "private.toml"), home)
+    # the operator finds the text in a note that only the operator may read
+    assert "unknown_label" in watch.note["text"]
+    assert stat.S_IMODE(watch.file.stat().st_mode) == 0o600
+    assert stat.S_IMODE(watch.file.parent.stat().st_mode) == 0o700
+    assert watch.problem(30) == "the last night of private failed (LogError, exit 3)"
+
+
+def test_a_recipe_that_is_not_there_is_a_failed_night_too(home, heard):
+    with pytest.raises(Exception, match="nowhere"):
+        nightly_job("nowhere", home)
+    assert heard() == ["reticent: the night of nowhere failed (CardError, exit 2); the policy in use stays"]
+
+
+def age(watch, key: str, days: float) -> None:
+    note = json.loads(watch.file.read_text())
+    note[key] = (datetime.now(UTC) - timedelta(days=days)).isoformat(timespec="seconds")
+    watch.file.write_text(json.dumps(note))
+
+
+def test_no_news_for_too_long_is_stale_and_news_end_it(tmp_path, home, heard):
+    shop = lay_out(tmp_path / "shop")
+    recipe = with_tables(shop, "[night]\nstale_days = 2\n")
+    assert not nightly_job(recipe, home)["night"]["stale"]
+    watch = watch_of(recipe, home)
+    age(watch, "news_at", 1.9)
+    assert not nightly_job(recipe, home)["night"]["stale"] and watch.problem(30) is None
+    age(watch, "news_at", 2.1)
+    assert nightly_job(recipe, home)["night"]["stale"]
+    assert heard() == ["reticent: no new log of private for 2 days; the policy in use stays"]
+    assert watch.problem(30) == "no new log of private for 2 days; the policy in use stays"
+    lay_out(shop, log=rows(seed=1))
+    with_tables(shop, "[night]\nstale_days = 2\n")
+    assert not nightly_job(recipe, home)["night"]["stale"] and watch.problem(30) is None
+
+
+def test_a_night_that_never_came_is_noticed_by_its_age(tmp_path, home):
+    shop = lay_out(tmp_path / "shop")
+    watch = watch_of(str(shop / "private.toml"), home)
+    assert watch.problem(30) == "no night of private was done within 30 hours"
+    nightly_job(str(shop / "private.toml"), home)
+    assert watch.problem(30) is None
+    age(watch, "done_at", 31 / 24)
+    assert watch.problem(30) == "no night of private was done within 30 hours" and watch.problem(32) is None
+
+
+def test_a_damaged_note_hides_no_error_and_is_written_anew(tmp_path, home):
+    shop = lay_out(tmp_path / "shop")
+    watch = watch_of(str(shop / "private.toml"), home)
+    nightly_job(str(shop / "private.toml"), home)
+    watch.file.write_text("{")
+    assert watch.problem(30) == "no night of private was done within 30 hours"
+    nightly_job(str(shop / "private.toml"), home)
+    assert watch.problem(30) is None
+
+
+def test_an_alert_whose_command_fails_is_said_and_stops_nothing(monkeypatch):
+    said: list[str] = []
+    for command, kind in (("/does/not/exist", "FileNotFoundError"), ("false", "CalledProcessError")):
+        monkeypatch.setenv("RETICENT_ALERT", command)
+        alert("x", said.append)
+        assert kind in said[-1]

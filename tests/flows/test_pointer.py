@@ -1,0 +1,62 @@
+"""``runs/current``: moved in one step, and back."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from flows.pointer import Pointer
+from pipeline.card import CardError
+
+
+@pytest.fixture
+def pointer(tmp_path):
+    for name in ("a-1", "b-2", "c-3"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "report.json").write_text("{}")
+    return Pointer(tmp_path)
+
+
+def test_it_points_to_what_was_promoted_and_back_to_what_was_before(pointer):
+    assert pointer.now() is None
+    for run in ("a-1", "b-2", "c-3"):
+        pointer.promote(run)
+        assert pointer.now() == run and (pointer.runs / "current").resolve() == pointer.runs / run
+    assert (pointer.roll_back(), pointer.now()) == ("b-2", "b-2")
+    assert (pointer.roll_back(), pointer.now()) == ("a-1", "a-1")
+    assert pointer.rejected == {"b-2", "c-3"}
+    with pytest.raises(CardError, match="no earlier run"):
+        pointer.roll_back()
+    pointer.promote("c-3")
+    assert pointer.rejected == {"b-2"} and pointer.roll_back() == "a-1"
+
+
+def test_where_links_fail_the_pointer_is_a_file(pointer, monkeypatch):
+    def refuse(*_: object) -> None:
+        raise OSError("no links here")
+
+    monkeypatch.setattr(Path, "symlink_to", refuse)
+    pointer.promote("a-1")
+    pointer.promote("b-2")
+    assert not (pointer.runs / "current").is_symlink() and pointer.now() == "b-2"
+    assert pointer.roll_back() == "a-1" and pointer.now() == "a-1"
+
+
+def test_a_run_that_is_not_there_is_refused_and_the_pointer_stays(pointer):
+    pointer.promote("a-1")
+    with pytest.raises(CardError, match="no run of that name"):
+        pointer.promote("z-9")
+    assert pointer.now() == "a-1"
+
+
+def test_a_promotion_killed_between_its_two_writes_changes_nothing(pointer, monkeypatch):
+    pointer.promote("a-1")
+    pointer.promote("b-2")
+    monkeypatch.setattr(Pointer, "_point", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+    for move in (lambda: pointer.promote("c-3"), pointer.roll_back):
+        with pytest.raises(KeyboardInterrupt):
+            move()
+        assert pointer.now() == "b-2" and pointer.rejected == frozenset()
+    monkeypatch.undo()
+    assert pointer.roll_back() == "a-1"

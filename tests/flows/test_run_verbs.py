@@ -1,0 +1,80 @@
+"""``compare-runs``, ``promote`` and ``nightly`` from the shell, and what the name ``current`` means to other verbs."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from flows.folder import write_json, write_policy
+from pipeline.mdp.policy import Policy
+from reports.facts import dataset_facts
+from tests.flows.shop import lay_out
+from tests.flows.test_cli import reticent
+from tests.flows.test_policy_verbs import card
+
+
+def publish(runs, name: str, action: int, lower: float):
+    """A run's folder as far as these verbs look."""
+    made = card()
+    p = np.zeros((2, len(made.domain.live_states), 4))
+    p[..., 0] = 1
+    p[1, 0] = np.eye(4)[action]
+    folder = runs / name
+    folder.mkdir(parents=True)
+    write_policy(folder, made, Policy(p, np.zeros(p.shape[:2], dtype=bool)))
+    facts = {
+        "schema_version": 1,
+        "run": name,
+        "agent": "dp-apvi",
+        "dataset": dataset_facts(made, 1),
+        "guarantee": {"sentence": "Nobody.", "rho": 1.0, "epsilon": 7.8, "delta": 1e-6},
+        "constants": {},
+        "ledger": None,
+        "value": {"lower": lower, "upper": 2.0, "status": "estimate"},
+        "policy": {"tied": [], "abstain_share": 0.0},
+    }
+    write_json(folder / "report.json", facts)
+    return folder
+
+
+@pytest.fixture
+def runs(tmp_path):
+    found = tmp_path / ".reticent" / "runs"
+    publish(found, "shop-aaa", 0, 0.5)
+    publish(found, "shop-bbb", 1, 0.25)
+    return found
+
+
+def test_compare_runs_says_what_changed(runs, tmp_path):
+    done = reticent("compare-runs", "shop-aaa", "shop-bbb", cwd=tmp_path)
+    assert done.returncode == 0 and "1 of" in done.stdout and "they overlap" in done.stdout
+    assert "keep current practice" not in done.stdout
+    told = json.loads(reticent("compare-runs", "shop-aaa", "shop-bbb", "--json", cwd=tmp_path).stdout)
+    assert [(r["step"], r["a"]["action"], r["b"]["action"]) for r in told["cells"]["rows"]] == [(1, "@go", "-3")]
+    assert told["value"]["lower_gain"] == -0.25
+    missing = reticent("compare-runs", "shop-aaa", "shop-zzz", cwd=tmp_path)
+    assert missing.returncode == 2 and "shop-zzz" in missing.stderr
+
+
+def test_promote_and_back_and_other_verbs_know_current(runs, tmp_path):
+    assert reticent("promote", "shop-a", cwd=tmp_path).stdout == "current is shop-aaa\n"
+    told = json.loads(reticent("promote", "shop-bbb", "--json", cwd=tmp_path).stdout)
+    assert (told["before"], told["now"]) == ("shop-aaa", "shop-bbb")
+    act = ["policy", "act", "current", "--state", "=1+1", "--step", "1", "--json"]
+    assert json.loads(reticent(*act, cwd=tmp_path).stdout)["run"] == "shop-bbb"
+    assert reticent("promote", "--rollback", cwd=tmp_path).stdout == "current is shop-aaa, was shop-bbb\n"
+    assert json.loads(reticent(*act, cwd=tmp_path).stdout)["run"] == "shop-aaa"
+    for wrong in (["promote"], ["promote", "shop-aaa", "--rollback"], ["promote", "--rollback"], ["promote", "nix"]):
+        assert reticent(*wrong, cwd=tmp_path).returncode == 2, wrong
+    # a pointer is no run: the beginning of its name finds nothing
+    assert reticent("report", "curr", cwd=tmp_path).returncode == 2
+
+
+def test_a_check_before_any_night_asks_for_a_look(tmp_path):
+    shop = lay_out(tmp_path / "shop")
+    done = reticent("nightly", shop / "private.toml", "--check", "--json", cwd=tmp_path)
+    told = json.loads(done.stdout)
+    assert done.returncode == 1 and not told["ok"] and "no night of private" in told["problem"]
+    assert "alert: no night of private" in done.stderr

@@ -1,0 +1,118 @@
+"""Nights on a real Prefect server: cron, triggers, and a worker that is killed while it draws."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from fractions import Fraction
+from pathlib import Path
+
+import pytest
+
+from pipeline.ledger.ledger import open_ledger
+from tests.flows.service import PrefectServer, clean_environment, prefect_server, wait_for
+from tests.flows.shop import lay_out
+
+pytestmark = pytest.mark.service
+DEADLY = Path(__file__).resolve().parent / "deadly"
+# the scheduler looks at fresh deployments every five seconds
+SOON = 60
+
+
+def folder(parent: Path, name: str) -> Path:
+    (parent / name).mkdir()
+    return parent / name
+
+
+class Night:
+    """A server with the shipped deployments, a shop whose recipe they run, and one worker at a time."""
+
+    def __init__(self, server: PrefectServer, folder: Path) -> None:
+        self.server, self.folder = server, folder
+        self.home, self.shop, self.order = folder / "home", folder / "shop", folder / "order"
+        lay_out(self.shop, cap=9.0)
+        self.start_worker()
+        # it makes the pool
+        wait_for(lambda: server.ask("work_pools/filter", {}), 300, "a work pool", server)
+        self.deployment = server.deploy("nightly")
+
+    def start_worker(self) -> subprocess.Popen[bytes]:
+        env = {"DEADLY_ORDER": str(self.order), "PYTHONPATH": f"{DEADLY}:{self.server.env['PYTHONPATH']}"}
+        self.worker = self.server.start_worker(RETICENT_HOME=str(self.home), **env)
+        return self.worker
+
+    def trigger(self, *args: str) -> dict:
+        recipe = f"recipe={self.shop / 'private.toml'}"
+        command = [sys.executable, "-m", "flows.cli", "trigger", "nightly", "--param", recipe, *args, "--json"]
+        env = {**clean_environment(), "PREFECT_API_URL": self.server.api, "PREFECT_HOME": str(self.folder / "client")}
+        done = subprocess.run(command, env=env, cwd=self.folder, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr + self.server.logs()
+        return json.loads(done.stdout)
+
+    def killed(self, when: str) -> None:
+        """A triggered night whose worker and process are killed before or after the release is renamed."""
+        self.order.write_text(when)
+        self.trigger()
+        wait_for(lambda: self.worker.poll() is not None, 300, "a killed worker", self.server)
+        assert not self.order.exists()
+
+    def schedule(self) -> None:
+        """Every minute, as a deploy with ``active: true`` would say it."""
+        parameters = {"recipe": str(self.shop / "private.toml")}
+        every = {"active": True, "schedule": {"cron": "* * * * *"}, "parameters": parameters}
+        self.server.ask(f"deployments/{self.deployment['id']}", {"schedules": [every]}, method="PATCH")
+
+    def scheduled(self, **wanted: str) -> list[dict]:
+        return self.server.runs(auto_scheduled=True, deployment_id=self.deployment["id"], **wanted)
+
+    def published(self) -> int:
+        return len([p for p in (self.home / "runs").iterdir() if p.name.startswith("private-")])
+
+    def ledger(self) -> tuple[list[str], list[bool]]:
+        """What every INTENT charged, and which of them have their COMMIT."""
+        entries = open_ledger(self.home / "ledger.db", create=False).entries("shop")
+        done = {e.body["intent"] for e in entries if e.kind == "COMMIT"}
+        intents = [e for e in entries if e.kind == "INTENT"]
+        spent = open_ledger(self.home / "ledger.db", create=False).account("shop").spent
+        assert spent == sum(Fraction(e.body["rho"]) for e in intents)
+        return [e.body["rho"] for e in intents], [e.seq in done for e in intents]
+
+
+def a_scheduled_run(night: Night, seconds: float) -> list[dict]:
+    """The check of a living scheduler: within ``seconds`` it has planned a run of the deployment."""
+    return wait_for(night.scheduled, seconds, "a run the scheduler planned", night.server)
+
+
+def test_cron_plans_and_runs_a_night_and_finishes_one_that_was_killed_after_its_rename_for_one_charge(tmp_path):
+    with prefect_server(folder(tmp_path, "prefect")) as server:
+        night = Night(server, folder(tmp_path, "night"))
+        assert [s["active"] for s in night.deployment["schedules"]] == [False] and night.scheduled() == []
+        night.killed("after")
+        assert night.ledger() == (["1"], [False])
+        night.schedule()
+        night.start_worker()
+        assert a_scheduled_run(night, SOON)
+        done = wait_for(lambda: night.scheduled(state_type="COMPLETED"), 300, "a cron run that completed", server)
+        assert night.ledger() == (["1"], [True])
+        assert night.published() == 1
+        # what the shell asked for and what the schedule says, as the server shows it
+        asked = {"recipe": str(night.shop / "private.toml")}
+        assert done[0]["parameters"] == asked and server.runs(auto_scheduled=False)[0]["parameters"] == asked
+
+
+@pytest.mark.slow
+def test_a_dead_scheduler_fails_the_check_and_a_night_killed_before_its_rename_is_charged_again(tmp_path):
+    off = {"PREFECT_SERVER_SERVICES_SCHEDULER_ENABLED": "false"}
+    with prefect_server(folder(tmp_path, "prefect"), **off) as server:
+        night = Night(server, folder(tmp_path, "night"))
+        night.schedule()
+        night.killed("before")
+        assert night.ledger() == (["1"], [False])
+        night.start_worker()
+        again = night.trigger("--wait", "--timeout", "300")
+        assert again["state"] == "COMPLETED"
+        assert night.ledger() == (["1", "1"], [False, True])
+        assert night.published() == 1
+        with pytest.raises(AssertionError, match="the scheduler planned"):
+            a_scheduled_run(night, SOON)

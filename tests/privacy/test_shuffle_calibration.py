@@ -1,0 +1,143 @@
+"""Calibration of the shuffle protocol: exact accounting against enumeration, another accountant, and the paper."""
+
+from __future__ import annotations
+
+from itertools import product
+from math import comb, exp, log
+
+import numpy as np
+import pytest
+
+from pipeline.privacy.accounting import TwoLaws, gdp_delta, gdp_epsilon, pld_epsilon
+from pipeline.privacy.coins import WHOLE
+from pipeline.privacy.shuffle import NoiseBits
+from pipeline.privacy.shuffle_calibration import (
+    delivered_epsilon,
+    paper_bits,
+    paper_total,
+    smallest_total,
+    tight_bits,
+)
+from pipeline.privacy.shuffle_loss import binomial_window, loss_laws, shuffle_delta, shuffle_epsilon
+
+
+def binomial(n, q):
+    return np.array([comb(n, k) * q**k * (1 - q) ** (n - k) for k in range(n + 1)])
+
+
+def enumerated_delta(n, q, up, down, epsilon):
+    """Hockey-stick divergence over every outcome of every counter, in both orders."""
+    low, high = np.append(binomial(n, q), 0.0), np.append(0.0, binomial(n, q))
+    one = [high] * up + [low] * down
+    other = [low] * up + [high] * down
+    total = [0.0, 0.0]
+    for outcome in product(range(n + 2), repeat=up + down):
+        p = np.prod([law[k] for law, k in zip(one, outcome, strict=True)])
+        r = np.prod([law[k] for law, k in zip(other, outcome, strict=True)])
+        total[0] += max(0.0, p - exp(epsilon) * r)
+        total[1] += max(0.0, r - exp(epsilon) * p)
+    return max(total)
+
+
+@pytest.mark.parametrize(("n", "q", "up", "down"), [(8, 0.5, 1, 1), (9, 0.2, 1, 1), (7, 0.3, 2, 1), (6, 0.1, 1, 0)])
+@pytest.mark.parametrize("epsilon", [0.0, 0.4, 1.0])
+def test_the_accountant_is_exact_and_never_below(n, q, up, down, epsilon):
+    exact = enumerated_delta(n, q, up, down, epsilon)
+    found = shuffle_delta(n, q, up, down, epsilon)
+    # a loss is moved by half a grid step on average, and the divergence changes by no more than the loss
+    moved = (up + down) * max(law.step for law in loss_laws(n, q, up, down)) / 2
+    assert exact - 1e-12 <= found <= exact + moved
+
+
+def test_another_accountant_agrees():
+    n, low = 700, np.append(binomial(700, 0.5), 0.0)
+    with np.errstate(divide="ignore"):
+        one, other = np.log(np.append(0.0, low[:-1])), np.log(low)
+    laws = [{k: float(p) for k, p in enumerate(x) if p > -80} for x in (one, other)]
+    theirs = pld_epsilon([TwoLaws(laws[0], laws[1], times=1)] * 2, 1e-4, interval=1e-4)
+    assert shuffle_epsilon(n, 0.5, 1, 1, 1e-4) == pytest.approx(theirs, rel=1e-3)
+    # twelve counters: findings/shuffle-lq.md has 6.81e-6 of one accountant and 6.85e-6 of the other, rounding up
+    assert shuffle_delta(700, 0.5, 6, 6, 1.0) == pytest.approx(6.78e-6, rel=1e-3)
+
+
+def test_a_large_batch_is_nearly_gaussian():
+    mu_squared = 4 * 60 / 3_000_000
+    assert shuffle_delta(3_000_000, 0.5, 30, 30, 0.04) == pytest.approx(gdp_delta(mu_squared / 2, 0.04), rel=5e-3)
+
+
+@pytest.mark.parametrize(("horizon", "three", "lean"), [(2, 669, 447), (5, 1671, 1114), (10, 3341, 2228)])
+def test_the_fewest_bits_at_epsilon_one(horizon, three, lean):
+    assert smallest_total(6 * horizon, 1.0, 1e-5) == three
+    assert smallest_total(4 * horizon, 1.0, 1e-5) == lean
+    half = 3 * horizon
+    assert shuffle_delta(three, 0.5, half, half, 1.0) <= 1e-5 < shuffle_delta(three - 1, 0.5, half, half, 1.0)
+
+
+def test_a_crude_batch_needs_the_same_bits_at_every_horizon():
+    assert smallest_total(4, 1.0, 1e-5) == 225
+    assert smallest_total(2, 1.0, 1e-5) == 115
+
+
+@pytest.mark.parametrize(("horizon", "delivered"), [(2, 0.104), (5, 0.063), (10, 0.043)])
+def test_the_papers_bits_deliver_far_more_privacy_than_asked(horizon, delivered):
+    tau = paper_total(horizon, 1.0, 1e-5)
+    assert tau == pytest.approx(864 * horizon**2 * log(2e5))
+    users = int(np.ceil(tau))
+    found = delivered_epsilon(paper_bits(users, horizon, 1.0, 1e-5), 6 * horizon, 1e-5)
+    assert found == pytest.approx(delivered, abs=0.0006)
+    # so many bits are a Gaussian
+    assert found == pytest.approx(gdp_epsilon(2 * 6 * horizon / users, 1e-5), rel=3e-3)
+
+
+@pytest.mark.parametrize("users", [1, 50, 669, 670, 1400, 10**5, 10**9, 10**12])
+def test_every_batch_keeps_what_it_was_asked(users):
+    bits = tight_bits(users, 12, 1.0, 1e-5)
+    assert delivered_epsilon(bits, 12, 1e-5) <= 1.0
+    assert bits.trials * bits.probability * (1 - bits.probability) >= 669 / 4
+    # half the noise bits, or half their number of users, are caught
+    twin = NoiseBits(users, bits.each, bits.chance // 2) if bits.each == 1 else NoiseBits(users, bits.each // 2)
+    assert delivered_epsilon(twin, 12, 1e-5) > 1.0
+
+
+def test_a_skew_coin_needs_one_percent_more_than_a_fair_one():
+    bits = tight_bits(10**7, 12, 1.0, 1e-5)
+    assert 1.0 < 4 * bits.standard_deviation**2 / 669 < 1.015
+    # n q (1 - q) = N / 4 alone falls just short of the asked delta
+    q = (1 - np.sqrt(1 - 669 / 1e7)) / 2
+    assert 1e-5 < shuffle_delta(10**7, float(q), 6, 6, 1.0) < 1.1e-5
+
+
+def test_a_forgotten_table_is_caught():
+    # enough noise for two tables of three: the third is not paid for
+    assert delivered_epsilon(NoiseBits(smallest_total(8, 1.0, 1e-5), 1), 12, 1e-5) > 1.2
+
+
+@pytest.mark.parametrize(("horizon", "total"), [(2, 203_088), (5, 1_348_468), (10, 5_633_424)])
+def test_basic_composition_of_what_a_replacement_moves_asks_for_hundreds_of_times_more(horizon, total):
+    # the paper splits epsilon over 3H counters and beta over none; a replacement moves 6H
+    moved = 6 * horizon
+    assert moved * (1 / (3 * horizon)) == pytest.approx(2.0)
+    assert 96 * log(2 * moved / 1e-5) * moved**2 == pytest.approx(total, abs=1)
+    assert total > 300 * smallest_total(moved, 1.0, 1e-5)
+
+
+def test_honest_users_alone_are_counted_on():
+    all_honest, few = tight_bits(10**6, 12, 1.0, 1e-5), tight_bits(10**6, 12, 1.0, 1e-5, honest=10**5)
+    assert few.probability > 9 * all_honest.probability
+    assert delivered_epsilon(few, 12, 1e-5, honest=10**5) <= 1.0 < delivered_epsilon(all_honest, 12, 1e-5, 10**5)
+
+
+def test_the_window_is_the_binomial():
+    low, mass = binomial_window(300, 0.3)
+    exact = binomial(300, 0.3)[low : low + len(mass)]
+    np.testing.assert_allclose(mass, exact, rtol=1e-9, atol=1e-18)
+
+
+def test_what_cannot_be_asked():
+    with pytest.raises(ValueError, match="as many counters up as down"):
+        smallest_total(3, 1.0, 1e-5)
+    with pytest.raises(ValueError, match="delta must be"):
+        smallest_total(4, 1.0, 1e-15)
+    with pytest.raises(ValueError, match="honest"):
+        tight_bits(10, 4, 1.0, 1e-5, honest=11)
+    assert NoiseBits(3, 1, WHOLE // 4).trials == 3

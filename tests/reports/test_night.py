@@ -1,0 +1,46 @@
+"""Pages that a server shows: what is on them, and that labels cannot be markup."""
+
+from __future__ import annotations
+
+import pytest
+
+from flows.nightly import nightly_job
+from flows.playing import play_job
+from flows.shelf import Home
+from flows.simulating import Asked, simulate_logs
+from reports.night import log_page, night_page, simulation_page, slug, study_page
+from tests.flows.shop import lay_out
+from tests.flows.test_playing import RECIPE
+
+
+@pytest.fixture
+def home(tmp_path):
+    return Home(tmp_path / "home")
+
+
+def test_a_night_is_told_with_loss_value_budget_and_what_is_in_use(tmp_path, home):
+    shop = lay_out(tmp_path / "shop")
+    result = nightly_job(str(shop / "private.toml"), home)
+    page = night_page(result)
+    assert page.key == "night-private" and page.link.startswith("file:///") and page.link.endswith("report.html")
+    for told in ("ε = 7.767", "charged ρ = 1", "snapshot 1"):
+        assert told in page.markdown
+    assert "nothing is in use yet" in page.markdown and page.rows == result["night"]["charges"]
+    held = {**result["promotion"], "held": ["it [abstains](http://x) more"], "promoted": False}
+    assert "**not promoted**: it \\[abstains\\]" in night_page({**result, "promotion": held}).markdown
+    again = night_page(nightly_job(str(shop / "private.toml"), home)).markdown
+    assert "nothing was charged; no new log, the committed release stands" in again
+
+
+def test_simulations_logs_and_studies_have_pages_of_their_own(tmp_path, home):
+    (tmp_path / "controls.toml").write_text(RECIPE)
+    played = simulation_page(play_job(tmp_path / "controls.toml", home))
+    assert "regret" in played.markdown and "not private" in played.markdown and played.link.endswith("page.html")
+    log = log_page(simulate_logs("riverswim", Asked(episodes=50, name="tiny"), home))
+    assert log.key == "log-tiny" and "50 simulated episodes" in log.markdown and log.link.endswith("card.toml")
+    study = {"name": "003-figure-1a", "claims": [{"claim": "a < b", "holds": False}], "files": ["/x/page.html"]}
+    assert "**no**: a &lt; b" in study_page(study).markdown and study_page(study).key == "study-003-figure-1a"
+
+
+def test_a_key_is_what_prefect_wants():
+    assert slug("night-Two_step/GAME ü") == "night-two-step-game"

@@ -1,0 +1,198 @@
+"""Online counts: what one user moves, by enumeration; what the noise costs and is; visits never too small."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from fractions import Fraction
+from itertools import product
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from pipeline.privacy.counters import CounterFullError, levels
+from pipeline.privacy.noise import RealDataError, SeededNoise, SimulatedWorld
+from pipeline.privacy.square_root import squared_column
+from pipeline.statistics.count_desks import CountedDesk, FreshSums, exact, joint, local
+from pipeline.statistics.count_scales import tight
+from pipeline.statistics.mixture_calibration import Ask
+from pipeline.statistics.online_counts import OnlineCounts, OnlineLayout, Tally, never_under
+from pipeline.statistics.shuffled_desk import shuffled
+from tests.privacy.handles import REAL
+
+H, S, A, WORLD = 2, 2, 2, SimulatedWorld("tests")
+LAYOUT = OnlineLayout(H, S, A)
+WIDE = OnlineLayout(3, 20, 10)
+QUIET = Ask(math.inf, 1e-5)
+
+
+def person(states, actions, ends):
+    """The tally of one episode; ``ends`` are the rewards, rounded to -1 or +1."""
+    n, r = np.zeros((H, S, A, S), dtype=np.int64), np.zeros((H, S, A), dtype=np.int64)
+    for h in range(H):
+        n[h, states[h], actions[h], states[h + 1]] += 1
+        r[h, states[h], actions[h]] += ends[h]
+    return Tally(1, n, r)
+
+
+def everybody():
+    for states, actions, ends in product(
+        product(range(S), repeat=H + 1), product(range(A), repeat=H), product((-1, 1), repeat=H)
+    ):
+        yield person(states, actions, ends)
+
+
+@pytest.mark.parametrize("pooled", [False, True])
+@pytest.mark.parametrize("rewards", [False, True])
+def test_a_replaced_user_moves_each_table_by_the_declared_squared_length_and_no_more(pooled, rewards):
+    layout = OnlineLayout(H, S, A, pooled, rewards)
+    leaves = {layout.leaf(p if rewards else replace(p, rewards=None)).tobytes() for p in everybody()}
+    rows = np.array([np.frombuffer(b, dtype=np.int64) for b in sorted(leaves)])
+    cut = np.cumsum(layout.sizes)[:-1]
+    largest, both = [0] * len(layout.sizes), Fraction(0)
+    scales = tight(layout, Ask(1.0, 1e-5), 1)
+    for row in rows:
+        squares = [(part**2).sum(1) for part in np.split(row - rows, cut, axis=1)]
+        largest = [max(a, int(b.max())) for a, b in zip(largest, squares, strict=True)]
+        cost = sum(sq / (2 * v) for sq, v in zip(squares, scales.variances, strict=True))
+        both = max(both, Fraction(float(cost.max())))
+    assert tuple(largest) == layout.moves
+    # all tables of one release together, which is what is charged
+    assert float(both) <= float(scales.rho(layout, 1)) * (1 + 1e-12)
+
+
+def test_bits_of_the_shuffle_model_move_by_one_and_as_many_as_declared():
+    layout = OnlineLayout(H, S, A, rewards=True)
+    found = 0
+    for one, other in product(everybody(), repeat=2):
+        leaves = [
+            np.concatenate([p.transitions.ravel(), ((p.rewards + p.transitions.sum(-1)) // 2).ravel()])
+            for p in (one, other)
+        ]
+        move = leaves[0] - leaves[1]
+        assert np.abs(move).max(initial=0) <= 1
+        found = max(found, int(np.abs(move).sum()))
+    assert found == sum(layout.bits)
+
+
+def test_a_table_that_is_forgotten_costs_more_than_was_asked():
+    layout, ask = OnlineLayout(H, S, A, rewards=True), Ask(1.0, 1e-5)
+    right, forgot = tight(layout, ask, 1), tight(OnlineLayout(H + 1, S, A), ask, 1)
+    assert right.rho(layout, 1) <= ask.rho() < right.rho(layout, 2)
+    # the same moves, but the rewards were not thought of
+    twin = replace(right, variances=(forgot.variances[0],) * 2)
+    assert twin.rho(layout, 1) > ask.rho()
+
+
+@pytest.mark.parametrize("mechanism", ["bottom-up", "plain", "square-root", "fresh"])
+def test_joint_noise_is_charged_for_every_release_a_user_is_in(mechanism):
+    ask, T = Ask(1.0, 1e-5), 37
+    desk = joint(LAYOUT, T, 10**4, ask, WORLD, SeededNoise(0), mechanism=mechanism)
+    assert ask.rho() * Fraction(99, 100) < desk.guarantee.rho <= ask.rho()
+    assert desk.guarantee.epsilon(1e-5) <= 1.0
+    cost = {"square-root": squared_column(T), "fresh": 1}.get(mechanism, levels(T))
+    v = tight(LAYOUT, ask, cost).variances[0]
+    assert Fraction(cost * LAYOUT.moves[0], 2 * v) == desk.guarantee.rho
+
+
+def noise_of(desk, batches, users=50):
+    """Released sums of batches in which nobody was anywhere."""
+    nobody = Tally(users, np.zeros((3, 20, 10, 20), dtype=np.int64))
+    for _ in range(batches):
+        desk.add(nobody)
+    return desk.counts()
+
+
+class HalfNoise(FreshSums):
+    """A broken twin: it says more noise than it draws."""
+
+    @property
+    def variances(self):
+        return tuple(4 * v for v in super().variances)
+
+
+@pytest.mark.parametrize("trust", ["bottom-up", "square-root", "fresh", "local", "shuffle", "episodes"])
+def test_the_noise_is_as_large_as_is_said(trust):
+    ask, batches = Ask(1.0, 1e-5), 6
+    if trust == "local":
+        desk = local(WIDE, 300, ask, WORLD, SeededNoise(1))
+    elif trust == "shuffle":
+        desk = shuffled(WIDE, 1.0, 1e-5, WORLD, SeededNoise(1))
+    elif trust == "episodes":
+        desk = joint(WIDE, batches, 300, ask, WORLD, SeededNoise(1), leaves="episodes")
+    else:
+        desk = joint(WIDE, batches, 300, ask, WORLD, SeededNoise(1), mechanism=trust)
+    counts = noise_of(desk, batches)
+    n = counts.n_sas.size
+    squares = (counts.n_sas**2).sum() / counts.sd_sas**2
+    inside = [1e-6 < stats.chi2.cdf(squares / wrong, n) < 1 - 1e-6 for wrong in (1.0, 0.5, 2.0)]
+    assert inside == [True, False, False]
+    assert counts.episodes == 300
+    assert np.array_equal(desk.counts().n_sas, counts.n_sas), "read twice, drawn twice"
+
+
+def test_half_the_noise_is_caught():
+    source = np.random.default_rng(0)
+    release = lambda leaf, users: (leaf + source.normal(0, 50.0, leaf.size), (2500.0,))  # noqa: E731
+    counts = noise_of(CountedDesk(WIDE, HalfNoise(release, sum(WIDE.sizes)), None), 6)
+    squares = (counts.n_sas**2).sum() / counts.sd_sas**2
+    assert stats.chi2.cdf(squares, counts.n_sas.size) < 1e-6
+
+
+def test_without_noise_every_desk_shows_the_sums_to_the_last_bit():
+    rng = np.random.default_rng(0)
+    tallies = [Tally(n, rng.integers(0, 1000, (H, S, A, S))) for n in (1, 3, 7)]
+    desks = [
+        exact(LAYOUT, 3, WORLD, SeededNoise(0)),
+        local(LAYOUT, 11, QUIET, WORLD, SeededNoise(0)),
+        *(
+            joint(LAYOUT, 3, 11, QUIET, WORLD, SeededNoise(0), mechanism=m)
+            for m in ("bottom-up", "square-root", "fresh")
+        ),
+        joint(LAYOUT, 3, 11, QUIET, WORLD, SeededNoise(0), leaves="episodes"),
+    ]
+    for desk in desks:
+        for tally in tallies:
+            desk.add(tally)
+        counts = desk.counts()
+        assert np.array_equal(counts.n_sas[0], sum(t.transitions[0] for t in tallies))
+        assert (counts.sd_sas, counts.sd_r, counts.episodes) == (0.0, 0.0, 11)
+        assert desk.guarantee.epsilon(1e-5) is None
+
+
+def test_visits_are_never_too_small_with_the_shift_and_often_without():
+    rng, sd, z = np.random.default_rng(3), 30.0, 5.0
+    truth = rng.integers(0, 400, (50, 20, 4, 5))
+    noisy = OnlineCounts(1, truth + rng.normal(0, sd, truth.shape), None, sd, 0.0)
+    n, n_sas = never_under(noisy, z)
+    np.testing.assert_allclose(n, n_sas.sum(-1), rtol=1e-12)
+    assert (n >= truth.sum(-1)).all()
+    assert (never_under(noisy, 0.0)[0] < truth.sum(-1)).mean() > 0.4
+    assert (n - truth.sum(-1)).max() < 2 * z * noisy.sd_sa
+
+
+def test_rewards_come_back_from_the_shuffled_bits():
+    layout, rng = OnlineLayout(H, S, A, rewards=True), np.random.default_rng(0)
+    n = rng.integers(0, 10**6, (H, S, A, S))
+    r = rng.integers(-(10**5), 10**5, (H, S, A)) * 2 + n.sum(-1) % 2
+    desk = shuffled(layout, 1.0, 1e-5, WORLD, SeededNoise(0))
+    desk.add(Tally(10**6, n, r))
+    counts = desk.counts()
+    assert np.abs(counts.n_sas - n).max() < 6 * counts.sd_sas
+    assert np.abs(counts.r_sa - r).max() < 6 * counts.sd_r
+    assert 0.9 < desk.guarantee.epsilon(1e-5) <= 1.0
+
+
+def test_what_cannot_be_done_is_refused():
+    with pytest.raises(ValueError, match="nothing to count"):
+        OnlineLayout(1, S, A)
+    with pytest.raises(ValueError, match="no paper prints"):
+        tight(LAYOUT, Ask(1.0, 1e-5, "paper"), 1)
+    with pytest.raises(ValueError, match="leave out pooled"):
+        shuffled(OnlineLayout(H, S, A, pooled=True), 1.0, 1e-5, WORLD, SeededNoise(0))
+    with pytest.raises(RealDataError):
+        exact(LAYOUT, 3, REAL, SeededNoise(0))
+    desk = local(LAYOUT, 10, QUIET, WORLD, SeededNoise(0))
+    with pytest.raises(CounterFullError, match="declared for 10 users"):
+        desk.add(Tally(11, np.zeros((H, S, A, S), dtype=np.int64)))

@@ -1,0 +1,60 @@
+"""docs/operating.md: rehearsed blocks run in order, unit files start verbs that exist, other blocks at least parse."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import typer
+
+from flows.cli import app
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGE = (ROOT / "docs" / "operating.md").read_text(encoding="utf-8")
+REHEARSED = re.findall(r"<!-- run -->\n```sh\n(.*?)```", PAGE, re.DOTALL)
+
+
+@pytest.mark.slow
+def test_the_rehearsed_blocks_run_in_order(tmp_path):
+    kept = {k: v for k, v in os.environ.items() if not k.startswith(("RETICENT_", "PREFECT_"))}
+    shim = tmp_path / "bin" / "reticent"
+    shim.parent.mkdir()
+    shim.write_text(f'#!/bin/sh\nexec {sys.executable} -P -m flows.cli "$@"\n')
+    shim.chmod(0o755)
+    env = {**kept, "PATH": f"{shim.parent}:{kept['PATH']}", "PYTHONPATH": str(ROOT)}
+    script = "set -euo pipefail\n" + "\n".join(REHEARSED)
+    done = subprocess.run(["bash", "-c", script], cwd=tmp_path, env=env, capture_output=True, text=True, check=False)
+    assert len(REHEARSED) == 4 and done.returncode == 0, done.stdout + done.stderr
+
+
+def reticent_lines() -> list[list[str]]:
+    blocks = re.findall(r"```(?:sh|ini)\n(.*?)```", PAGE, re.DOTALL)
+    lines = [line.removeprefix("ExecStart=") for block in blocks for line in block.splitlines()]
+    words = [shlex.split(line, comments=True) for line in lines if re.match(r"(/\S+/)?reticent ", line)]
+    ends = ("|", ">", "2>&1")
+    return [w[1 : next((i for i, word in enumerate(w) if word in ends), None)] for w in words]
+
+
+def test_every_line_names_a_verb_with_options_that_exist():
+    group = typer.main.get_command(app)
+    found = reticent_lines()
+    assert len(found) > 15
+    for words in found:
+        verb, rest, command = words[0], words[1:], group
+        command = group.commands[verb]  # type: ignore[attr-defined]
+        while hasattr(command, "commands"):
+            command, rest = command.commands[rest[0]], rest[1:]
+        command.make_context(verb, list(rest))
+
+
+def test_every_key_of_the_two_tables_is_explained():
+    from flows.recipe import Night, Promote
+
+    rows = "\n".join(line for line in PAGE.splitlines() if line.startswith("|"))
+    for key in [*Night.model_fields, *Promote.model_fields]:
+        assert f"`{key}`" in rows, key
