@@ -18,8 +18,9 @@ from flows.shelf import Home
 from pipeline.card import AnyCard
 from pipeline.curate import Curated
 from pipeline.kept.lock import one_at_a_time
-from pipeline.ledger.certificate import NOT_COVERED, assumptions, certificate, counter_facts, guarantee
+from pipeline.ledger.certificate import NOT_COVERED, assumptions, certificate, guarantee
 from pipeline.ledger.chain import BudgetError, Entry, canonical
+from pipeline.ledger.counter_facts import counter_facts
 from pipeline.privacy.budget import down, fraction_of, up
 from pipeline.privacy.losses import safe_epsilon
 from pipeline.privacy.release_file import describe_mechanism, sha256_file

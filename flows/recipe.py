@@ -87,6 +87,14 @@ class Evaluate(Strict):
     behaviour: str = "uniform"
 
 
+class Nightly(Strict):
+    """Every night is a leaf of one counter, and the budget is that of all its nights together."""
+
+    nights: Annotated[int, Field(ge=1, le=10_000)] = 365
+    first: date
+    counter: Literal["tree", "toeplitz"] = "tree"
+
+
 class Night(Strict):
     """When a scheduled run is to be worried about."""
 
@@ -103,14 +111,6 @@ class Promote(Strict):
     status: Literal["estimate", "bound"] = "estimate"
 
 
-class Nightly(Strict):
-    """Every night is a leaf of one counter, and the budget is that of all its nights together."""
-
-    nights: Annotated[int, Field(ge=1, le=10_000)] = 365
-    first: date
-    counter: Literal["tree", "toeplitz"] = "tree"
-
-
 class Recipe(Strict):
     """One offline run, or one night of many."""
 
@@ -120,9 +120,9 @@ class Recipe(Strict):
     linear: Linear | None = None
     lq: Lq | None = None
     evaluate: Evaluate | None = None
+    nightly: Nightly | None = None
     night: Night | None = None
     promote: Promote | None = None
-    nightly: Nightly | None = None
     _path: Path = PrivateAttr(default=Path())
 
     @model_validator(mode="after")
@@ -186,8 +186,8 @@ class Recipe(Strict):
         """Plain values of the recipe, defaults filled in."""
         # a table that other runs lack must not rename them, and what becomes of a run is no part of it
         has = {"linear": self.is_linear, "lq": self.is_lq, "nightly": self.nightly is not None}
-        lacking = {"night", "promote", *(table for table, here in has.items() if not here)}
-        return self.model_dump(mode="json", exclude=lacking)
+        lacking = {table for table, there in has.items() if not there}
+        return self.model_dump(mode="json", exclude={"night", "promote"} | lacking)
 
 
 def _check_nightly(agent: str, p: Privacy | None) -> None:

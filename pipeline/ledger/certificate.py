@@ -13,6 +13,7 @@ from typing import Any
 
 from pipeline.card import AnyCard, LqCard
 from pipeline.ledger.chain import Entry
+from pipeline.ledger.counter_facts import COUNTER_COMPOSITION, counted_once, counter_facts
 from pipeline.ledger.inspection import inspection_sentences
 from pipeline.privacy.budget import down, up
 from pipeline.privacy.losses import safe_epsilon
@@ -111,38 +112,12 @@ def assumptions(card: AnyCard, looks: Sequence[Entry], *, nightly: bool = False)
             "whatever the plant does"
         )
     if nightly:
-        found += _of_nights(card)
+        found += counted_once(card)
     elif u.recurs == "never":
         found.append("nobody returns in a later batch; whoever does is charged again, and the ledger adds it up")
     return found + inspection_sentences(card, looks)
 
 
-def _of_nights(card: AnyCard) -> list[str]:
-    m = card.unit.episodes_per_user
-    counted = (
-        "a person counts on the first night that brings rows of theirs; what comes later, corrections included, is "
-        "dropped by a keyed hash on the operator's side"
-        if card.unit.recurs == "never"
-        else f"a person counts with at most {m} episodes over all nights, each as it was first delivered, by keyed "
-        "hashes on the operator's side"
-    )
-    return [counted, "on which nights a new log arrived is public"]
-
-
-def counter_facts(release: Release) -> dict[str, Any]:
-    """Which counter, which night of it, and how noisy tonight's sums are; ``release.counter`` is not None."""
-    told = dict(release.counter or {})
-    return told | {
-        "standard_deviation": {m.table: m.standard_deviation for m in release.mechanisms},
-        # variance beside one release of tonight's sum at the same budget
-        "times_one_release": told["cost"] * told["error"],
-    }
-
-
-COUNTER_COMPOSITION = (
-    "zCDP: the counter was charged once, for every row that all its nights release; rhos of tables add, and a row that "
-    "a died attempt may have drawn was charged again when it was drawn again"
-)
 JOINT_COMPOSITION = (
     "zCDP: steps add; the tables of one step come from one row a person and are bounded jointly, by the supremum over "
     "two people's rows, so together they cost no more than the sum of what is listed for each"

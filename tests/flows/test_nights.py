@@ -11,6 +11,7 @@ import pytest
 
 from flows.jobs import run_job
 from flows.ledger_checks import verify_job, verify_run_job
+from flows.nightly import nightly_job
 from flows.retention import purge_job
 from pipeline.card import CardError, load_card
 from pipeline.ledger.chain import BudgetError
@@ -167,3 +168,15 @@ def test_another_budget_is_another_counter_and_starts_with_everybody(tmp_path, m
     found = run_job(other, shop.home)
     assert found["counter"]["night"] == 1 and found["ledger"]["spent_rho"] > 1.4
     assert [len(np.load(p)) for p in (shop.home.store / "shop").glob("counters/*/seen-*")] == [200, 200]
+
+
+def test_the_nightly_job_goes_on_with_the_counter_and_says_what_a_night_cost(tmp_path, monkeypatch):
+    shop, said = Shop(tmp_path, monkeypatch), []
+    for night, log in ((1, customers(0, 100)), (2, customers(100, 100)), (3, customers(100, 100))):
+        shop.on(night)
+        lines = ["customer,visit,t,mood,offer,sale,left", *(",".join(map(str, r)) for r in log)]
+        (shop.folder / "log.csv").write_text("\n".join(lines) + "\n")
+        found = nightly_job(shop.recipe, shop.home, say=said.append)
+        assert found["night"]["charged_rho"] == (pytest.approx(1, abs=0.01) if night == 1 else 0)
+        assert found["night"]["unchanged"] == (night == 3) and found["counter"]["night"] == min(night, 2)
+    assert [c["rho"] > 0 for c in found["night"]["charges"]] == [True, False]
