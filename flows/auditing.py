@@ -19,6 +19,7 @@ from pipeline.audits.attack import DRAWS, Attack, Verdict, attacked
 from pipeline.audits.counts import counts_attack
 from pipeline.audits.linear import linear_attack
 from pipeline.audits.lq import lq_attack
+from pipeline.card import CardError
 from pipeline.privacy.noise import NoiseSource
 from reports.audit import audit_html, audit_markdown, figure_of
 
@@ -71,6 +72,11 @@ def attacks_of(s: Setting) -> list[Attack]:
         plan = request_of(s).plan
         # every step is released alike; a plan of two has each kind of call, and is calibrated by the same code
         return [linear_attack(replace(plan, domain=replace(plan.domain, horizon=min(plan.domain.horizon, 2))))]
+    if s.recipe.nightly is not None:
+        raise CardError(
+            f"{s.recipe.path.name}: audit attacks one release, [nightly] makes a counter of them; its rows are "
+            "enumerated by the project's tests (docs/nightly.md). Audit the recipe without [nightly]"
+        )
     return [counts_attack(s.tabular, counts_privatizer(s))]
 
 

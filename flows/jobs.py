@@ -7,13 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import date
 from typing import Any
 
+from flows.nights import night_of, nightly_counter
 from flows.pages import CountsPages
 from flows.publish import Pages, Published, publish_run
 from flows.setting import Setting, Step, counts_privatizer, ledger_for, newest_snapshot, noise_of, plain_step, setting
 from flows.shelf import Home, find_card
 from pipeline.card import AnyCard, Card, CardError, load_any_card
+from pipeline.counter.append import append_night
 from pipeline.curate import CountsDrawing, Curated, Drawing, release_drawn
 from pipeline.kept.heads import known_to_ledger, not_lost
 from pipeline.ledger.ledger import open_ledger
@@ -88,8 +91,13 @@ def run_job(
     step: Step = plain_step,
     noise: NoiseSource | None = None,
     say: Callable[[str], None] = lambda _: None,
+    day: date | None = None,
 ) -> dict[str, Any]:
-    """The offline job on the latest snapshot: release -> policy -> certificate -> report."""
+    """The offline job on the latest snapshot: release -> policy -> certificate -> report.
+
+    A recipe with [nightly] appends a leaf to its counter instead of making a release of its own; ``day`` is the date of
+    that leaf, default today (UTC).
+    """
     s = setting(recipe, home)
     source = noise or noise_of(s)
     work = _work(s)
@@ -98,9 +106,14 @@ def run_job(
     ledger.require(s.card)
     snapshot = newest_snapshot(s.card, home)
     say(f"releasing {work.what} of snapshot {snapshot.number} of {s.card.name}")
-    curated: Curated = step(
-        "release", lambda: release_drawn(s.card, snapshot, work.drawing, ledger, home.store, source)
-    )
+    if s.recipe.nightly is None:
+        curated: Curated = step(
+            "release", lambda: release_drawn(s.card, snapshot, work.drawing, ledger, home.store, source)
+        )
+    else:
+        night = step("release", lambda: append_night(nightly_counter(s), ledger, home.store, source, night_of(day)))
+        curated = night.curated
+        say(night.said)
     if found := str(curated.recovered):
         say(found)
     if curated.replayed:
@@ -110,8 +123,10 @@ def run_job(
     say("planning on the release")
     learnt = step("plan", lambda: work.learn(curated.release))
     looks = ledger.inspections(s.card.name)
+    # a night that is drawn already leaves a newer snapshot to the next
+    drawn_from = snapshot.number if curated.intent is None else int(curated.intent.body["snapshot"])
     published: Published = step(
-        "report", lambda: publish_run(s.card, s.recipe, home, snapshot.number, curated, work.pages(learnt), looks)
+        "report", lambda: publish_run(s.card, s.recipe, home, drawn_from, curated, work.pages(learnt), looks)
     )
     account = ledger.account(s.card.name)
     out: dict[str, Any] = {
@@ -123,6 +138,8 @@ def run_job(
         "guarantee": published.facts["guarantee"],
         "value": published.facts["value"],
     }
+    if curated.release.counter is not None:
+        out["counter"] = published.facts["counter"]
     if "truth" in published.facts:
         out["truth"] = published.facts["truth"]
     return out

@@ -33,13 +33,16 @@ class CountsPages:
     def learnt_facts(self) -> dict[str, Any]:
         """See :class:`~flows.publish.Pages`."""
         settings = self.recipe.settings()
+        # theorem and measurements are of one release, not of a sum of nights
+        once = self.recipe.nightly is None
+        row = measured(containment(self.card), setting_key(self.card, self.recipe)) if once else None
         return {
             "constants": planner_facts(self.learnt, settings),
             "value": value_facts(
                 self.card,
                 self.learnt.value,
-                is_proved=proved(self.card, settings, self.recipe.ask()),
-                row=measured(containment(self.card), setting_key(self.card, self.recipe)),
+                is_proved=once and proved(self.card, settings, self.recipe.ask()),
+                row=row,
             ),
             "model_baselines": self.learnt.baselines,
         }

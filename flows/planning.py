@@ -8,6 +8,7 @@ from decimal import ROUND_FLOOR, Decimal, localcontext
 from fractions import Fraction
 from typing import Any
 
+from flows.nights_plan import nightly_plan
 from flows.setting import Setting, counts_privatizer, ledger_for, setting
 from flows.shelf import Home
 from pipeline.card import Card
@@ -39,8 +40,14 @@ def plan_job(recipe: str, home: Home) -> dict[str, Any]:
     newest = latest(home.store, s.card.name)
     replays = newest is not None and ledger.committed(s.card.name, run_key(card, newest, p)) is not None
     cost = Fraction(0) if replays or rho is None else rho
-    spent = spent_budget(p.mechanisms, s.card.budget.delta)
-    allowed = account.spent + cost <= account.cap
+    counter: dict[str, Any] = {}
+    if s.recipe.nightly is not None:
+        cost, told = nightly_plan(s, ledger)
+        counter, replays = {"counter": told}, told["replays"]
+    spent, left = spent_budget(p.mechanisms, s.card.budget.delta), ledger.left(s.card.name)
+    fits = cost <= left.rho
+    # before the first date of a counter and after its last there is nothing to run
+    allowed = fits and (not counter or replays or counter["counter"]["night"] is not None)
     return {
         "dataset": s.card.name,
         "recipe": s.recipe.recipe.name,
@@ -57,7 +64,9 @@ def plan_job(recipe: str, home: Home) -> dict[str, Any]:
         "epsilon_after": safe_epsilon(up(account.spent + cost), account.delta),
         "replays": replays,
         "allowed": allowed,
-        "fits": None if allowed else _what_fits(card, s.recipe.ask(), account.remaining),
+        "limit": left.told(),
+        **counter,
+        "fits": None if fits else _what_fits(card, s.recipe.ask(), left.rho),
         "visits_per_cell_if_even": even_visits(card, card.unit.users_public),
         "noise_per_cell": {m.table: m.standard_deviation for m in p.mechanisms},
         "what_if": [] if rho is None else _what_if(card, s.recipe.ask()),
@@ -103,8 +112,8 @@ def _joint_plan(
     replays = newest is not None and ledger.committed(s.card.name, key_of(s.card, newest, drawing)) is not None
     cost = Fraction(0) if replays or rho is None else rho
     spent = spent_budget((), s.card.budget.delta, rho) if rho is not None else {"rho": None, "epsilon": None}
-    allowed = account.spent + cost <= account.cap
-    left = account.remaining
+    left = ledger.left(s.card.name)
+    allowed = cost <= left.rho
     return {
         "dataset": s.card.name,
         "recipe": s.recipe.recipe.name,
@@ -115,14 +124,15 @@ def _joint_plan(
         "epsilon": spent["epsilon"],
         "delta": None if rho is None else s.card.budget.delta,
         "spent_before": float(account.spent),
-        "remaining_after": float(left - cost),
+        "remaining_after": float(account.remaining - cost),
         "cap_rho": float(account.cap),
         "delta_of_lineage": account.delta,
         "epsilon_before": safe_epsilon(up(account.spent), account.delta),
         "epsilon_after": safe_epsilon(up(account.spent + cost), account.delta),
         "replays": replays,
         "allowed": allowed,
-        "fits": None if allowed or left <= 0 else {"rho": _down(float(left))},
+        "limit": left.told(),
+        "fits": None if allowed or left.rho <= 0 else {"rho": _down(float(left.rho))},
         "what_if": [],
         "people_needed": {},
     }
@@ -152,7 +162,7 @@ def _what_fits(card: Card, ask: Ask, remaining: Fraction) -> dict[str, float] | 
     if ask.pure:
         asked = replace(ask, epsilon=_down(math.sqrt(2 * float(remaining))))
     else:
-        asked = Ask(_down(float(remaining)), tables=ask.tables, calibration=ask.calibration, split=ask.split)
+        asked = replace(ask, rho=_down(float(remaining)), epsilon=None, delta=None)
     rho = total_rho(count_mechanisms(card, asked))
     if rho is None or rho > remaining:
         return None

@@ -20,6 +20,7 @@ from pipeline.curate import Curated
 from pipeline.kept.lock import one_at_a_time
 from pipeline.ledger.certificate import NOT_COVERED, assumptions, certificate, guarantee
 from pipeline.ledger.chain import BudgetError, Entry, canonical
+from pipeline.ledger.counter_facts import counter_facts
 from pipeline.privacy.budget import down, fraction_of, up
 from pipeline.privacy.losses import safe_epsilon
 from pipeline.privacy.release_file import describe_mechanism, sha256_file
@@ -134,10 +135,11 @@ def run_facts(
         "guarantee": guarantee(card, release, ask.calibration, asked),
         **pages.learnt_facts(),
         "mechanisms": [describe_mechanism(m) for m in release.mechanisms],
+        **({} if release.counter is None else {"counter": counter_facts(release)}),
         "ledger": _ledger_facts(card, curated),
         **pages.checked_facts(),
         "policy": dict(pages.policy_facts()),
-        "assumptions": assumptions(card, looks),
+        "assumptions": assumptions(card, looks, nightly=release.counter is not None),
         "not_covered": list(NOT_COVERED),
         "verify": [
             f"reticent ledger verify {name}{of_card}  # recomputes this run's certificate",

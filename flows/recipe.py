@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from datetime import date
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, PrivateAttr, ValidationError, model_validator
 
 from pipeline.offline import Settings
+from pipeline.privacy.continual import continual
 from pipeline.statistics.calibration import Ask
 from pipeline.toml import CardError, Strict, explain, read_toml
 
@@ -85,6 +87,14 @@ class Evaluate(Strict):
     behaviour: str = "uniform"
 
 
+class Nightly(Strict):
+    """Every night is a leaf of one counter, and the budget is that of all its nights together."""
+
+    nights: Annotated[int, Field(ge=1, le=10_000)] = 365
+    first: date
+    counter: Literal["tree", "toeplitz"] = "tree"
+
+
 class Night(Strict):
     """When a scheduled run is to be worried about."""
 
@@ -102,7 +112,7 @@ class Promote(Strict):
 
 
 class Recipe(Strict):
-    """One offline run."""
+    """One offline run, or one night of many."""
 
     recipe: Head
     privacy: Privacy | None = None
@@ -110,6 +120,7 @@ class Recipe(Strict):
     linear: Linear | None = None
     lq: Lq | None = None
     evaluate: Evaluate | None = None
+    nightly: Nightly | None = None
     night: Night | None = None
     promote: Promote | None = None
     _path: Path = PrivateAttr(default=Path())
@@ -122,6 +133,8 @@ class Recipe(Strict):
         if agent not in PRIVATE and p is not None:
             private = {"apvi": "dp-apvi", "one-shot": "dp-one-shot", "lqr": "dp-lqr"}.get(agent, "dp-vapvi")
             raise ValueError(f"[privacy] is given, but {agent} is the non-private baseline: use agent = '{private}'")
+        if self.nightly is not None:
+            _check_nightly(agent, p)
         if self.lq is not None and not self.is_lq:
             raise ValueError(f"[lq] belongs to dp-lqr and lqr; {agent} has none of it")
         if self.is_lq:
@@ -161,7 +174,8 @@ class Recipe(Strict):
         if p is None or self.recipe.agent not in PRIVATE:
             return Ask()
         split = None if p.split is None else {str(table): share for table, share in p.split.items()}
-        return Ask(p.rho, p.epsilon, p.delta, p.release, p.calibration, split)
+        counter = None if self.nightly is None else continual(self.nightly.counter, self.nightly.nights)
+        return Ask(p.rho, p.epsilon, p.delta, p.release, p.calibration, split, counter)
 
     def settings(self) -> Settings:
         """The planner's settings."""
@@ -170,9 +184,18 @@ class Recipe(Strict):
 
     def dump(self) -> dict[str, Any]:
         """Plain values of the recipe, defaults filled in."""
-        # a table that other agents lack must not rename their runs, and what becomes of a run is no part of it
-        lacking = {"night", "promote"} | (set() if self.is_linear else {"linear"}) | (set() if self.is_lq else {"lq"})
-        return self.model_dump(mode="json", exclude=lacking)
+        # a table that other runs lack must not rename them, and what becomes of a run is no part of it
+        has = {"linear": self.is_linear, "lq": self.is_lq, "nightly": self.nightly is not None}
+        lacking = {table for table, there in has.items() if not there}
+        return self.model_dump(mode="json", exclude={"night", "promote"} | lacking)
+
+
+def _check_nightly(agent: str, p: Privacy | None) -> None:
+    """Refuse what no counter releases."""
+    if agent != "dp-apvi" or p is None:
+        raise ValueError(f"[nightly] keeps a counter of count tables: it goes with agent = 'dp-apvi', not {agent}")
+    if (p.rho is None and not p.delta) or p.calibration == "paper":
+        raise ValueError("[nightly] draws Gaussian noise: give 'rho', or 'epsilon' with 'delta', and 'tight'")
 
 
 def _check_gaussian(agent: str, p: Privacy | None) -> None:

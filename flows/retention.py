@@ -10,7 +10,7 @@ from pipeline.card import load_any_card
 from pipeline.kept.heads import known_to_ledger, remember_head
 from pipeline.kept.lock import one_at_a_time
 from pipeline.logs.ingest import alone
-from pipeline.logs.retention import NOT_UNDONE, carry_out, plan_purge
+from pipeline.logs.retention import COUNTERS_STAY, NOT_UNDONE, carry_out, plan_purge
 from pipeline.logs.store import private_folder
 
 
@@ -35,5 +35,5 @@ def purge_job(card_name: str, home: Home, *, keep: int = 0, quarantine_only: boo
         "snapshots": purge.snapshots,
         "paths": purge.paths,
         "bytes": purge.size,
-        "not_undone": list(NOT_UNDONE),
+        "not_undone": [*NOT_UNDONE, *([COUNTERS_STAY] if (lineage / "counters").is_dir() else [])],
     }

@@ -163,7 +163,7 @@ def release_drawn(
     if snapshot.kind != card.kind:
         raise RealDataError(f"{card.name}: the snapshot was ingested as {snapshot.kind}, the card says {card.kind}")
     with one_at_a_time(store / card.name) as place:
-        _of_this_card(snapshot, card)
+        of_this_card(snapshot, card)
         known_to_ledger(card.name, ledger, store)
         recovered = recover(card.name, ledger, store, place)
         key = key_of(card, snapshot, drawing)
@@ -174,19 +174,19 @@ def release_drawn(
             return Curated(release, folder, key, None, None, replayed=False, stale=False, recovered=recovered)
         commit = ledger.committed(card.name, key)
         if commit is not None:
-            return _replay(ledger, card, folder, commit, snapshot, recovered)
+            return replay(ledger, card, folder, commit, snapshot, recovered)
         holder = Holder(secrets.token_hex(16), place)
         intent = _charge(card, snapshot, drawing, ledger, key, holder)
         remember_head(store / card.name, intent)
         with ledger.leased(intent, holder):
             release = drawing.draw(snapshot, noise, progress)
             write_attempt(release, folder, Attempt(key, intent.body["attempt"], snapshot.data_digest))
-            commit = _commit(ledger, intent, release, folder)
+            commit = charged_once(ledger, intent, release, folder)
         remember_head(store / card.name, commit)
         return Curated(release, folder, key, intent, commit, replayed=False, stale=False, recovered=recovered)
 
 
-def _of_this_card(snapshot: Snapshot, card: AnyCard) -> None:
+def of_this_card(snapshot: Snapshot, card: AnyCard) -> None:
     """Caps are applied at ingest, so a snapshot made under another domain voids every sensitivity of this card."""
     if (snapshot.dataset, snapshot.domain_hash) != (card.name, card.domain_hash()):
         raise CardError(f"{card.name}: snapshot {snapshot.number} was ingested under another card; ingest again")
@@ -201,7 +201,8 @@ def _charge(card: AnyCard, snapshot: Snapshot, drawing: Drawing, ledger: Ledger,
     return ledger.intent(card.name, key, rho, {"snapshot": snapshot.number, **told}, holder=holder)
 
 
-def _commit(ledger: Ledger, intent: Entry, release: Release, folder: Path) -> Entry:
+def charged_once(ledger: Ledger, intent: Entry, release: Release, folder: Path) -> Entry:
+    """COMMIT a release that is on disk; where another attempt was first, its folder goes and its spend stays."""
     try:
         return ledger.commit(intent, commit_facts(release, folder))
     except AttemptLostError:
@@ -209,9 +210,13 @@ def _commit(ledger: Ledger, intent: Entry, release: Release, folder: Path) -> En
         raise
 
 
-def _replay(
-    ledger: Ledger, card: AnyCard, folder: Path, commit: Entry, snapshot: Snapshot, recovered: Recovered
+def replay(
+    ledger: Ledger, card: AnyCard, folder: Path, commit: Entry, snapshot: Snapshot | None, recovered: Recovered
 ) -> Curated:
+    """The committed release as it lies in the store, checked against its entries.
+
+    ``snapshot`` is what it was drawn from; None where that is purged, so that nobody can say whether it changed.
+    """
     if not folder.exists():
         raise BudgetError(
             f"{card.name}: the release that entry {commit.seq} committed is not in this store: another store drew "
@@ -232,6 +237,6 @@ def _replay(
         raise BudgetError(
             f"{card.name}: release.json does not match its ledger entries {intent.seq} and {commit.seq}: edited"
         )
-    stale = drawn.data_digest != snapshot.data_digest
+    stale = snapshot is not None and drawn.data_digest != snapshot.data_digest
     key = commit.body["run_key"]
     return Curated(release, folder, key, intent, commit, replayed=True, stale=stale, recovered=recovered)

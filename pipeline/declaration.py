@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, PrivateAttr
+from pydantic import Field, PrivateAttr, model_validator
 
 from pipeline.toml import CardError, Strict
 
@@ -23,12 +23,31 @@ class Unit(Strict):
     recurs: Literal["never", "capped"] = "never"
 
 
+class Schedule(Strict):
+    """What may be spent in one calendar month or year (UTC), beside the lifetime cap."""
+
+    rho_month: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
+    rho_year: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
+
+    @model_validator(mode="after")
+    def _some_limit(self) -> Self:
+        if self.rho_month is None and self.rho_year is None:
+            raise ValueError("give 'rho_month', 'rho_year' or both")
+        return self
+
+    def limits(self) -> dict[str, float]:
+        """``month`` and ``year``, where they are given."""
+        given = {"month": self.rho_month, "year": self.rho_year}
+        return {period: rho for period, rho in given.items() if rho is not None}
+
+
 class Budget(Strict):
-    """Lifetime cap of the lineage."""
+    """Lifetime cap of the lineage, and where it is spent over time."""
 
     rho: Annotated[float, Field(gt=0, allow_inf_nan=False)]
     delta: Annotated[float, Field(gt=0, lt=1)] = 1e-6
     ledger: str = "home"
+    schedule: Schedule | None = None
 
 
 class Declaration(Strict):

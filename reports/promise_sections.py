@@ -103,8 +103,22 @@ def mechanisms_section(facts: Facts) -> Section:
             f"Together they cost ρ = {_up(float(Fraction(joint['rho_exact'])))}, no more than the sum of the column: "
             f"{why} and are bounded together.",
         )
+    words += _nights(facts.get("counter"))
     return Section(
         "mechanisms", "Mechanisms", words, tables=(table(head, rows, "", "Scale | ρ"),), points=tuple(points)
+    )
+
+
+def _nights(counter: Facts | None) -> tuple[str, ...]:
+    if counter is None:
+        return ()
+    kind = {"tree": "binary tree", "toeplitz": "square-root Toeplitz"}[counter["kind"]]
+    return (
+        f"This is night {counter['night']} ({clean(counter['date'])}) of a counter over {number(counter['nights'])} "
+        f"nights ({kind}), and the tables are sums over all nights so far. The counter was charged once, for all its "
+        "nights: ρ is that of all of them together, the variance is that of one released row, and the scale is the "
+        f"standard deviation of tonight's sums. Their variance is {number(counter['times_one_release'], toward='up')} "
+        "times that of one release of tonight's sums at the same ρ.",
     )
 
 
@@ -124,7 +138,7 @@ def ledger_section(facts: Facts) -> Section:
     if ledger.get("at"):
         rows.append(("At", clean(ledger["at"])))
     words = (
-        f"This run cost {loss(facts['guarantee'])}. "
+        f"{'The counter of this night' if facts.get('counter') else 'This run'} cost {loss(facts['guarantee'])}. "
         "The ledger adds up what was ever released about this lineage and refuses what exceeds the cap.",
     )
     return Section("ledger", "Budget", words, tables=(table("Ledger | ", rows),))

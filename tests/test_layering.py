@@ -30,6 +30,7 @@ FLOORS = {
     "pipeline.curate": 5,
     "pipeline.offline": 5,
     "pipeline.linear": 6,
+    "pipeline.counter": 6,
     "pipeline.lq": 6,
     "pipeline.linear_runs": 5,
     "pipeline.online": 4,

@@ -66,6 +66,8 @@ def test_all_agents_are_in_the_map():
             "mixture_backup",
             "optimism",
             "lq_optimism",
+            "count_bonus",
+            "batch_pace",
             "active_set",
             "absorbing_model",
         )

@@ -42,12 +42,17 @@ def _ledger(context: typer.Context, card: str | None) -> Ledger:
 
 @app.command("show")
 def show_ledger(context: typer.Context, card: CardOption = None, as_json: Json = False) -> None:
-    """Cap, spending, entries and sign-offs of every lineage."""
+    """Cap, spending over time, entries and sign-offs of every lineage."""
+    from pipeline.ledger.ledger import now
+    from reports.ledger_chart import chart
+
     ledger = _ledger(context, card)
     datasets = [_lineage(ledger, name) for name in ledger.lineages()]
     lines: list[str] = []
     for d in datasets:
         lines.append(f"{d['name']}: spent ρ = {d['spent_rho']:.6g} of {d['cap_rho']:g} (δ = {d['delta']:g})")
+        lines += chart(d["spending"], d["cap_rho"], d["registered_at"], now().isoformat(timespec="seconds"))
+        lines += [_limited(d["schedule"], d["limit"])] if d["schedule"] else []
         lines += _events(d)
     show({"datasets": datasets}, as_json, lambda: lines or ["no lineage is registered"])
 
@@ -57,11 +62,15 @@ def _events(d: dict[str, Any]) -> list[str]:
     told = [
         *((a, f"amended    cap ρ = {a['cap_rho']:g}") for a in d["amendments"]),
         *((i, f"inspected  snapshot {i['snapshot']}") for i in d["inspections"]),
-        *((e, f"{e['state']:9}  ρ = {e['rho']:.6g}  {e['run']}") for e in d["entries"]),
+        *((e, f"{e['state']:9}  ρ = {e['rho']:.6g}  {e['run']}{_night(e)}") for e in d["entries"]),
         *((p, f"purged     {p['what']}") for p in d["purges"]),
         *((s, f"signed     {_signature(s)}") for s in d["signatures"]),
     ]
     return [f"  {e['entry']:>4}  {e['at']}  {line}" for e, line in sorted(told, key=lambda x: x[0]["entry"])]
+
+
+def _night(e: Mapping[str, Any]) -> str:
+    return f"  night {e['night']} of {e['nights']}" if "night" in e else ""
 
 
 def _purged(body: Mapping[str, Any]) -> str:
@@ -70,19 +79,33 @@ def _purged(body: Mapping[str, Any]) -> str:
     return "snapshots " + (", ".join(map(str, body["snapshots"])) or "none: rows that ingest set aside")
 
 
+def _limited(schedule: Mapping[str, float], limit: Mapping[str, Any]) -> str:
+    limits = ", ".join(f"ρ = {rho:g} a {period}" for period, rho in schedule.items())
+    return f"  schedule: {limits}; left now {limit['left_rho']:.6g} (of {limit['of']})"
+
+
 def _lineage(ledger: Ledger, name: str) -> dict[str, Any]:
+    from pipeline.ledger.account import registration
+    from reports.ledger_chart import spending
+
     account, entries = ledger.account(name), ledger.entries(name)
+    charges = [e for e in entries if e.kind == "INTENT"]
+    schedule: Mapping[str, str] = (registration(entries, name) or {}).get("schedule") or {}
     done = {e.body["intent"] for e in entries if e.kind == "COMMIT"}
     return {
         "name": name,
         "cap_rho": float(account.cap),
         "spent_rho": float(account.spent),
         "delta": account.delta,
+        "registered_at": entries[0].at,
+        "schedule": {period: float(Fraction(rho)) for period, rho in schedule.items()},
+        "limit": ledger.left(name).told(),
+        "spending": spending([{"at": e.at, "rho": float(Fraction(e.body["rho"]))} for e in charges]),
         "amendments": [
             {"entry": e.seq, "at": e.at, "cap_rho": float(Fraction(e.body["rho"]))} for e in ledger.amendments(name)
         ],
         "inspections": [{"entry": e.seq, "at": e.at, "snapshot": e.body["snapshot"]} for e in ledger.inspections(name)],
-        "entries": [_charge(e, done) for e in entries if e.kind == "INTENT"],
+        "entries": [_charge(e, done) for e in charges],
         "purges": [{"entry": e.seq, "at": e.at, "what": _purged(e.body)} for e in entries if e.kind == "PURGE"],
         "signatures": [
             {"entry": e.seq, "at": e.at, "run": e.body["run"], "by": e.body["by"], "note": e.body.get("note")}
@@ -101,6 +124,7 @@ def _charge(e: Entry, done: set[int]) -> dict[str, Any]:
         "rho": float(Fraction(e.body["rho"])),
         "at": e.at,
         **of_part,
+        **{key: e.body["counter"][key] for key in ("night", "nights") if "counter" in e.body},
     }
 
 

@@ -39,12 +39,17 @@ def plan(context: typer.Context, recipe: str, as_json: Json = False) -> None:
             "a direction of (x, u) is told from the noise if its squares sum to "
             f"{number(r['squares_a_direction_needs'])}; all declared rows add up to at most {r['most_squares']:,}"
         )
-    if r["replays"]:
+    if "counter" in r:
+        lines += _nights(r["counter"])
+    elif r["replays"]:
         lines.append("committed already on the latest snapshot: a run replays it and spends nothing")
+    if r["limit"]["of"] != "lifetime":
+        limit = r["limit"]
+        lines.append(f"this {limit['of']}: ρ = {limit['cap_rho']:g}, left {number(limit['left_rho'], toward='down')}")
     left = (
         f"left after it {number(r['remaining_after'], toward='down')}"
         if r["allowed"]
-        else f"refused: left now {number(r['cap_rho'] - r['spent_before'], toward='down')}"
+        else f"refused: left now {number(r['limit']['left_rho'], toward='down')}"
     )
     lines.append(f"lineage: cap {r['cap_rho']:g}, spent {up(r['spent_before'])}, {left}")
     if r["allowed"] and not r["replays"] and r["epsilon"] is not None:
@@ -52,8 +57,25 @@ def plan(context: typer.Context, recipe: str, as_json: Json = False) -> None:
             f"lineage's ε at δ = {r['delta_of_lineage']:g}: {up(r['epsilon_before'])} → {up(r['epsilon_after'])}"
         )
     if not r["allowed"]:
-        lines.append(_still_fits(r["fits"]))
+        over = "counter" in r and r["counter"]["night"] is None
+        lines.append("today is no night of this counter: see 'first' and 'nights'" if over else _still_fits(r["fits"]))
     show(r, as_json, lambda: lines + _grid(r))
+
+
+def _nights(c: Mapping[str, Any]) -> list[str]:
+    from reports.format import number
+
+    tonight = "tonight" if "tonight" in c["times_one_release"] else "worst"
+    charge = "replays the last night and charges nothing" if c["replays"] else f"charges ρ = {c['charge_rho']:.4g}"
+    night = "no night of it" if c["night"] is None else f"night {c['night']}"
+    sds = ", ".join(f"{table} ± {number(sd[tonight], 3)}" for table, sd in c["standard_deviation"].items())
+    times, worst = (number(c["times_one_release"][k], 3, "up") for k in (tonight, "worst"))
+    return [
+        f"counter ({c['kind']}, {c['nights']} nights from {c['first']} to {c['last']}): paid once for all of them, "
+        f"{c['drawn']} drawn",
+        f"today is {night}, {c['left']} left after it; a run {charge}",
+        f"noise on the sums: {sds}; variance {times} × one release (at worst {worst} ×, re-releasing {c['nights']} ×)",
+    ]
 
 
 def _still_fits(fits: Mapping[str, float] | None) -> str:

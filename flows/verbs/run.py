@@ -3,20 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from datetime import datetime
+from typing import Annotated, Any
 
 import typer
 
 from flows.screen import Context, Json, say, show
 
 
-def run(context: typer.Context, recipe: str, as_json: Json = False) -> None:
+def run(
+    context: typer.Context,
+    recipe: str,
+    night: Annotated[
+        datetime | None, typer.Option(formats=["%Y-%m-%d"], help="With [nightly]: the date of the leaf; default today.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
     """Release, policy, certificate and report from the latest snapshot of the recipe's card."""
     from flows.engine import carry_out
     from flows.jobs import run_job
 
     options: Context = context.obj
-    result = carry_out("run", lambda step: run_job(recipe, options.home_folder(), step, say=say))
+    day = None if night is None else night.date()
+    result = carry_out("run", lambda step: run_job(recipe, options.home_folder(), step, say=say, day=day))
     show(result, as_json, lambda: summary(result))
 
 
@@ -43,6 +52,9 @@ def summary(result: Mapping[str, Any]) -> list[str]:
             f"truth       policy {t['v_policy']:.4f} | optimal {t['v_star']:.4f} | behaviour {t['v_behavior']:.4f} "
             f"| uniform {t['v_uniform']:.4f}"
         )
+    if c := result.get("counter"):
+        times = number(c["times_one_release"], 3, "up")
+        lines.insert(1, f"night       {c['night']} of {c['nights']} ({c['date']}); noise {times} × that of one release")
     return [*lines, f"report      {result['report']}"]
 
 

@@ -66,11 +66,13 @@ def recover(lineage: str, ledger: Ledger, store: Path, place: str) -> Recovered:
 
 def commit_facts(release: Release, folder: Path) -> dict[str, Any]:
     """What a COMMIT says of a release on disk; with scales that followed earlier answers, those that were used."""
+    drawn = {} if release.counter is None else {"drawn_sha256": release.counter["drawn_sha256"]}
     used = {} if release.joint is None else {"mechanisms": [describe_mechanism(m) for m in release.mechanisms]}
     return {
         "release_sha256": sha256_file(folder / "release.parquet"),
         "noise": release.noise,
         "sampler": release.sampler,
+        **drawn,
         **used,
     }
 
@@ -80,7 +82,8 @@ def fits(release: Release, intent: Entry, commit: Entry | None = None) -> bool:
     if (release.relation, release.trust_model) != ("replace", "central"):
         return False
     told = json.loads(canonical(describe(release)))
-    if told.get("joint") != intent.body.get("joint"):
+    counter = {k: v for k, v in told.get("counter", {}).items() if k != "drawn_sha256"}
+    if told.get("joint") != intent.body.get("joint") or counter != intent.body.get("counter", {}):
         return False
     charged = intent.body.get("mechanisms") or (commit.body["mechanisms"] if commit is not None else None)
     if charged is not None:

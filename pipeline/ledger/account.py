@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from fractions import Fraction
 from typing import Any
 
 from pipeline.ledger.chain import BudgetError, Entry
+
+_PERIODS = {"month": "%Y-%m", "year": "%Y"}
 
 
 @dataclass(frozen=True)
@@ -65,11 +68,33 @@ def spent_of(charges: Sequence[tuple[int | None, Fraction]]) -> Fraction:
     return whole + max(parts.values(), default=Fraction(0))
 
 
-def left_for(entries: Sequence[Entry], account: Account, partition: int | None) -> Fraction:
-    """What one more charge to everybody, or to one partition, may cost at most."""
-    charges = _charges(entries, account.lineage)
-    touched = charges if partition is None else [c for c in charges if c[0] in (None, partition)]
-    return account.cap - spent_of(touched)
+@dataclass(frozen=True)
+class Left:
+    """What one more charge may cost at most, and which limit says so: ``lifetime``, or this ``month`` or ``year``."""
+
+    rho: Fraction
+    limit: str
+    cap: Fraction
+
+    def told(self) -> dict[str, Any]:
+        """The same as plain values."""
+        return {"of": self.limit, "cap_rho": float(self.cap), "left_rho": float(self.rho)}
+
+
+def left_for(entries: Sequence[Entry], account: Account, partition: int | None, now: datetime) -> Left:
+    """What one more charge to everybody, or to one partition, may cost at most: the tightest of cap and schedule.
+
+    A month and a year are those of the calendar (UTC); charges are dated by their INTENTs.
+    """
+    schedule: Mapping[str, str] = (registration(entries, account.lineage) or {}).get("schedule") or {}
+    limits = [("lifetime", account.cap, "")]
+    limits += [(name, Fraction(schedule[name]), f"{now:{form}}") for name, form in _PERIODS.items() if name in schedule]
+
+    def left(cap: Fraction, since: str) -> Fraction:
+        charges = _charges([e for e in entries if e.at >= since], account.lineage)
+        return cap - spent_of(charges if partition is None else [c for c in charges if c[0] in (None, partition)])
+
+    return min((Left(left(cap, since), name, cap) for name, cap, since in limits), key=lambda one: one.rho)
 
 
 def commit_of(entries: Sequence[Entry], lineage: str, run_key: str) -> Entry | None:

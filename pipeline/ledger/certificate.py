@@ -13,6 +13,7 @@ from typing import Any
 
 from pipeline.card import AnyCard, LqCard
 from pipeline.ledger.chain import Entry
+from pipeline.ledger.counter_facts import COUNTER_COMPOSITION, counted_once, counter_facts
 from pipeline.ledger.inspection import inspection_sentences
 from pipeline.privacy.budget import down, up
 from pipeline.privacy.losses import safe_epsilon
@@ -72,10 +73,13 @@ def _sentence(card: AnyCard, release: Release, cost: Mapping[str, Any]) -> str:
         return "No privacy: the non-private baseline on exact counts of simulated data; nothing is promised to anyone."
     who = f"one person, meaning {unit_sentence(card)}"
     slip = "" if cost["pure"] else f", up to a probability of δ = {cost['delta']:g}"
+    how = "a trusted curator adds the noise once"
+    if release.counter is not None:
+        how = f"for all {release.counter['nights']} nights together; a trusted curator keeps the counter"
     promise = (
         f"Replacing {who}, by any other changes the probability of anything on this page by at most "
         f"a factor e^ε with ε = {_up(cost['epsilon'])}{slip} (ρ = {_up(cost['rho'])} zCDP; "
-        "a trusted curator adds the noise once)."
+        f"{how})."
     )
     if release.noise != "os":
         return "Simulation, not private: the noise was seeded. With operating-system noise it would say: " + promise
@@ -90,7 +94,7 @@ def _up(loss: float) -> str:
         return f"{+Decimal(repr(loss)):f}"
 
 
-def assumptions(card: AnyCard, looks: Sequence[Entry]) -> list[str]:
+def assumptions(card: AnyCard, looks: Sequence[Entry], *, nightly: bool = False) -> list[str]:
     """What the guarantee rests on besides the mathematics; ``looks``: the lineage's INSPECT entries."""
     u = card.unit
     declared = "states, actions, horizon, reward range"
@@ -107,7 +111,9 @@ def assumptions(card: AnyCard, looks: Sequence[Entry]) -> list[str]:
             "every row was shortened to its declared balls before it was summed: the loss rests on this cut alone, "
             "whatever the plant does"
         )
-    if u.recurs == "never":
+    if nightly:
+        found += counted_once(card)
+    elif u.recurs == "never":
         found.append("nobody returns in a later batch; whoever does is charged again, and the ledger adds it up")
     return found + inspection_sentences(card, looks)
 
@@ -197,6 +203,7 @@ def certificate(
     """
     rho = release.rho
     joint = {} if release.joint is None else {"joint": describe_joint(release)}
+    counter = {} if release.counter is None else {"counter": counter_facts(release)}
     return {
         "schema_version": 1,
         "dataset": card.name,
@@ -204,10 +211,11 @@ def certificate(
         "rho_exact": None if rho is None else str(rho),
         "mechanisms": [dict(m) for m in mechanisms],
         **joint,
-        "composition": _composition(joint.get("joint")),
+        **counter,
+        "composition": COUNTER_COMPOSITION if counter else _composition(joint.get("joint")),
         "implementation": implementation(release),
         "data": stewardship(card),
-        "assumptions": assumptions(card, looks),
+        "assumptions": assumptions(card, looks, nightly=bool(counter)),
         "not_covered": list(NOT_COVERED),
         "registry": registry_entry(card, release, promise),
         "ledger": None

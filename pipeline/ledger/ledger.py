@@ -7,7 +7,7 @@ spent whatever happens next.  The cap is a filter: a request that would pass it 
 from __future__ import annotations
 
 import json
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from fractions import Fraction
@@ -19,12 +19,19 @@ from sqlalchemy.exc import DBAPIError
 
 from pipeline.card import AnyCard
 from pipeline.ledger import lease, tables
-from pipeline.ledger.account import Account, account_of, commit_of, intents_of, left_for, registration
+from pipeline.ledger.account import Account, Left, account_of, commit_of, intents_of, left_for, registration
 from pipeline.ledger.chain import GENESIS, AttemptLostError, BudgetError, Entry, canonical, chain_problem, entry_hash
 from pipeline.ledger.engine import open_engine, refusal
 from pipeline.ledger.head import Head
 from pipeline.ledger.inspection import card_hash
 from pipeline.ledger.registration import change_of_registration, check_partition
+
+Price = Callable[[Sequence[Entry]], Fraction]
+
+
+def now() -> datetime:
+    """Clock of entries, of monthly and yearly limits and of nights: UTC."""
+    return datetime.now(UTC)
 
 
 class Ledger:
@@ -81,6 +88,11 @@ class Ledger:
         """Cap and spending of a registered lineage."""
         return account_of(self.entries(), lineage, self.where)
 
+    def left(self, lineage: str) -> Left:
+        """What one more charge to everybody may cost now: the tightest of cap and schedule."""
+        found = self.entries()
+        return left_for(found, account_of(found, lineage, self.where), None, now())
+
     def amendments(self, lineage: str) -> list[Entry]:
         """Every change of a registered value, oldest first."""
         return [e for e in self.entries(lineage) if e.kind == "AMEND"]
@@ -103,7 +115,7 @@ class Ledger:
         self,
         lineage: str,
         run_key: str,
-        rho: Fraction,
+        rho: Fraction | Price,
         body: Mapping[str, Any],
         *,
         holder: lease.Holder | None = None,
@@ -113,6 +125,8 @@ class Ledger:
 
         Parameters
         ----------
+        rho
+            A price instead of a number is asked within the transaction, where no entry can come in between.
         holder
             Who draws; the attempt counts as alive while its lease runs (see :meth:`leased`).  Without, as dead.
         partition
@@ -127,11 +141,12 @@ class Ledger:
         ValueError
             If ``rho`` is negative: nothing is ever refunded.
         """
-        if rho < 0:
-            raise ValueError(f"a charge is at least 0; got {rho}")
         with self._transaction() as connection:
             found = self._checked(connection)
             account = account_of(found, lineage, self.where)
+            rho = rho(found) if callable(rho) else rho
+            if rho < 0:
+                raise ValueError(f"a charge is at least 0; got {rho}")
             check_partition(found, lineage, partition)
             if commit_of(found, lineage, run_key) is not None:
                 raise BudgetError(f"{lineage}: this release is committed; it is replayed, never drawn again")
@@ -141,11 +156,12 @@ class Ledger:
                     f"{lineage}: this release is being drawn elsewhere (entry {alive[0]} of {self.where}); "
                     "wait until it is committed or its lease ends. Nothing was read"
                 )
-            left = left_for(found, account, partition)
-            if rho > left:
+            left = left_for(found, account, partition, now())
+            if rho > left.rho:
+                period = "" if left.limit == "lifetime" else f" this {left.limit} (budget.schedule)"
                 raise BudgetError(
-                    f"{lineage}: asked ρ = {float(rho):.6g}, left {float(left):.6g} of "
-                    f"{float(account.cap):g}; ask for at most what is left. Nothing was read"
+                    f"{lineage}: asked ρ = {float(rho):.6g}, left {float(left.rho):.6g} of "
+                    f"{float(left.cap):g}{period}; ask for at most what is left. Nothing was read"
                 )
             of_part = {} if partition is None else {"partition": partition}
             full = {"run_key": run_key, "attempt": 1 + len(earlier), "rho": str(rho), **of_part, **body}
@@ -252,7 +268,7 @@ class Ledger:
     ) -> Entry:
         # numbered after the entries that were checked: a writer in between makes the primary key conflict
         seq, previous = (found[-1].seq + 1, found[-1].hash) if found else (1, GENESIS)
-        at = datetime.now(UTC).isoformat(timespec="seconds")
+        at = now().isoformat(timespec="seconds")
         text = canonical(dict(body))
         plain = json.loads(text)
         e = Entry(seq, lineage, kind, at, plain, previous, entry_hash(seq, lineage, kind, at, plain, previous))

@@ -14,6 +14,8 @@ from pipeline.privacy.budget import fraction_of
 
 def registered_fields(card: AnyCard) -> dict[str, Any]:
     """What registration fixes: later runs compare the card with this (privacy.md §0.1-14)."""
+    schedule = card.budget.schedule
+    limits = None if schedule is None else {k: str(fraction_of(v)) for k, v in schedule.limits().items()}
     return {
         "rho": str(fraction_of(card.budget.rho)),
         "delta": card.budget.delta,
@@ -22,6 +24,8 @@ def registered_fields(card: AnyCard) -> dict[str, Any]:
         "episodes_per_user": card.unit.episodes_per_user,
         "relation": "replace",
         "domain_hash": card.domain_hash(),
+        # a lineage without a schedule is registered in the words of before there were any
+        **({} if limits is None else {"schedule": limits}),
     }
 
 
@@ -41,7 +45,7 @@ def change_of_registration(
     fields = registered_fields(card) | ({"partitions": declared} if declared > 1 else {})
     if now is None:
         return "REGISTER", fields
-    old, new = {"partitions": 1, **now}, {"partitions": 1, **fields}
+    old, new = ({"partitions": 1, "schedule": None, **told} for told in (now, fields))
     changed = sorted(k for k in new if new[k] != old[k])
     if not changed:
         return None

@@ -13,6 +13,7 @@ from typing import Any
 
 from pipeline.ledger.certificate import spent_budget
 from pipeline.ledger.chain import Entry, canonical
+from pipeline.ledger.verify_counter import counter_charged, counter_problem, same_number
 from pipeline.privacy.release import total_rho
 from pipeline.privacy.release_file import mechanism_from, sha256_file
 from pipeline.statistics.joint_loss import declared_map, features_digest, joint_loss
@@ -53,6 +54,11 @@ def verify_run(folder: Path, entries: Sequence[Entry] | None = None) -> list[Che
             *(
                 [_guarded("the joint loss, recomputed from scales and declarations", lambda: _joint(folder, proof))]
                 if "joint" in proof
+                else []
+            ),
+            *(
+                [_guarded("the noise of tonight's sums, recomputed from the counter", lambda: counter_problem(proof))]
+                if "counter" in proof
                 else []
             ),
             _guarded("release.json lists the same mechanisms", lambda: _same_mechanisms(folder, proof)),
@@ -115,7 +121,7 @@ def _loss(proof: Mapping[str, Any]) -> str | None:
         return f"the mechanisms cost rho = {rho}, the certificate says {proof['rho_exact']}"
     cost = spent_budget(mechanisms, stated["delta"] or 0.5, None if joint is None else rho)
     for key in ("rho", "epsilon", "pure"):
-        if not _equal(cost[key], stated[key]):
+        if not same_number(cost[key], stated[key]):
             return f"{key} is {cost[key]}, the certificate says {stated[key]}"
     for m, listed in zip(mechanisms, proof["mechanisms"], strict=True):
         if listed["rho_exact"] != (None if m.rho is None else str(m.rho)) or listed["name"] != m.name:
@@ -146,13 +152,6 @@ def _joint(folder: Path, proof: Mapping[str, Any]) -> str | None:
     return None if cost <= stated else f"together they cost rho = {float(cost):.6g}, stated is {float(stated):.6g}"
 
 
-def _equal(ours: Any, stated: Any) -> bool:
-    """Conversions are minimised numerically: another machine may differ in the last digits."""
-    if isinstance(ours, float) and isinstance(stated, int | float):
-        return abs(ours - stated) <= 1e-9 * max(1.0, abs(ours))
-    return ours == stated
-
-
 def _same_mechanisms(folder: Path, proof: Mapping[str, Any]) -> str | None:
     described = _read(folder, "release.json")
     if described["mechanisms"] != proof["mechanisms"]:
@@ -160,6 +159,8 @@ def _same_mechanisms(folder: Path, proof: Mapping[str, Any]) -> str | None:
     stated = proof["guarantee"]
     if described.get("joint") != proof.get("joint"):
         return "the joint cost differs"
+    if any(proof["counter"].get(k) != v for k, v in described.get("counter", {}).items()):
+        return "the counter differs"
     differ = [k for k in ("noise", "sampler", "data_kind", "relation") if described[k] != stated[k]]
     return f"{', '.join(differ)} differ" if differ else None
 
@@ -195,13 +196,13 @@ def _ledger_checks(proof: Mapping[str, Any], entries: Sequence[Entry] | None) ->
     intent = next((e for e in entries if e.seq == entry.body["intent"]), None)
     return [
         Check(what, ok=True),
-        _guarded("the ledger was charged for these mechanisms", lambda: _charged(proof, entry, intent)),
+        _guarded("the ledger was charged for these mechanisms", lambda: _charged(proof, entry, intent, entries)),
         _guarded("the ledger says the same of this release", lambda: _as_entered(proof, entry, entries)),
         _guarded("looks at the data before it are told", lambda: _looks_told(proof, entry, entries)),
     ]
 
 
-def _charged(proof: Mapping[str, Any], commit: Entry, intent: Entry | None) -> str | None:
+def _charged(proof: Mapping[str, Any], commit: Entry, intent: Entry | None, entries: Sequence[Entry]) -> str | None:
     if commit.body["release_sha256"] != proof["sha256"]["release"]:
         return "its COMMIT names another release"
     if intent is None or intent.kind != "INTENT":
@@ -212,6 +213,8 @@ def _charged(proof: Mapping[str, Any], commit: Entry, intent: Entry | None) -> s
     listed = intent if "mechanisms" in intent.body else commit
     if json.loads(canonical(proof["mechanisms"])) != listed.body["mechanisms"]:
         return f"entry {listed.seq} lists other mechanisms"
+    if "counter" in proof or "counter" in intent.body:
+        return counter_charged(proof, commit, intent, entries)
     charged = Fraction(intent.body["rho"])
     return None if charged == Fraction(proof["rho_exact"]) else f"entry {intent.seq} charged {float(charged):.6g}"
 

@@ -79,7 +79,7 @@ def _placed_batches(rows: pl.LazyFrame, card: Card, batch_rows: int) -> Iterator
     """Places of all rows; people are put together again only where the card bounds something over a person."""
     if not needs_whole_users(card):
         return _batches(rows.select(_places(card)), batch_rows)
-    whole = whole_users(_batches(rows.select(_needed(card)), batch_rows))
+    whole = whole_users(_batches(rows.select(needed(card)), batch_rows))
     return (_bounded(users, card).select(_places(card)) for users in whole)
 
 
@@ -87,11 +87,11 @@ def _batches(rows: pl.LazyFrame, size: int) -> Iterator[pl.DataFrame]:
     return iter(rows.collect_batches(chunk_size=size, maintain_order=True))
 
 
-def _needed(card: Card) -> list[str]:
-    """Columns read where people must be whole."""
-    needed = ["user_id", "episode_id", "step", "state", "action", "next_state"]
+def needed(card: Card) -> list[str]:
+    """Columns that counting whole people reads."""
+    columns = ["user_id", "episode_id", "step", "state", "action", "next_state"]
     ends = ["terminated"] if default_end(card) is not None else []
-    return needed + ends + (["reward"] if card.reward.kind == "estimate" else [])
+    return columns + ends + (["reward"] if card.reward.kind == "estimate" else [])
 
 
 def _bounded(rows: pl.DataFrame, card: Card) -> pl.DataFrame:

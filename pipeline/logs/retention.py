@@ -13,6 +13,9 @@ NOT_UNDONE = (
     "copies outside this store (the source files, backups, freed disk blocks) are not touched",
 )
 
+# of a lineage with nightly counters
+COUNTERS_STAY = "a nightly counter keeps its exact leaf tables and the hashes of who was counted (docs/nightly.md)"
+
 
 @dataclass(frozen=True)
 class Purge:

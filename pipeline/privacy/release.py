@@ -19,12 +19,26 @@ Integers = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
+class Running:
+    """What makes a table a running sum of a continual counter (continual.py).
+
+    ``cost``: sum of squared weights of one leaf in all that the counter ever releases; ``draws``: noisy integers a
+    cell over its life; ``error``: variance of one published integer in units of a row's variance.
+    """
+
+    cost: int
+    draws: int
+    error: float
+
+
+@dataclass(frozen=True)
 class Mechanism:
     """One noisy table: fixed before any row is read.
 
     ``l2_squared`` and ``l1`` are replace-one sensitivities in integer units; ``variance`` (Gaussian) or ``scale``
     (Laplace) is what is drawn; both None means no noise at all (simulation only).  ``delta_slack`` is what the sampler
-    adds to delta because its draws are not quite of that law: 0 for exact samplers.
+    adds to delta because its draws are not quite of that law: 0 for exact samplers.  With ``running`` the sensitivities
+    are those of one leaf, ``variance`` is that of one released row, and cost and slack are those of all rows ever.
     """
 
     table: str
@@ -36,6 +50,7 @@ class Mechanism:
     variance: int | None = None
     scale: Fraction | None = None
     delta_slack: Fraction = Fraction(0)
+    running: Running | None = None
 
     @property
     def name(self) -> str:
@@ -50,22 +65,27 @@ class Mechanism:
         return int(np.prod(self.shape))
 
     @property
+    def drawn(self) -> int:
+        """Number of noisy integers drawn in all."""
+        return self.cells * (1 if self.running is None else self.running.draws)
+
+    @property
     def epsilon(self) -> Fraction | None:
         """Pure loss ``l1 / scale`` of a Laplace table; None otherwise."""
         return None if self.scale is None else self.l1 / self.scale
 
     @property
     def rho(self) -> Fraction | None:
-        """Exact zCDP cost: ``l2_squared / (2 variance)``, or ``epsilon^2 / 2``; None without noise."""
+        """Exact zCDP cost: ``cost * l2_squared / (2 variance)``, or ``epsilon^2 / 2``; None without noise."""
         if self.variance is not None:
-            return Fraction(self.l2_squared, 2 * self.variance)
+            return Fraction(self.l2_squared * (1 if self.running is None else self.running.cost), 2 * self.variance)
         return None if self.epsilon is None else rho_of_pure(self.epsilon)
 
     @property
     def standard_deviation(self) -> float:
-        """Of one noisy integer, in integer units (a discrete Laplace of scale b has about ``sqrt(2) b``)."""
+        """Of one published integer, in integer units (a discrete Laplace of scale b has about ``sqrt(2) b``)."""
         if self.variance is not None:
-            return math.sqrt(self.variance)
+            return math.sqrt(self.variance * (1.0 if self.running is None else self.running.error))
         return 0.0 if self.scale is None else math.sqrt(2) * float(self.scale)
 
 
@@ -89,7 +109,7 @@ def total_delta_slack(mechanisms: tuple[Mechanism, ...]) -> Fraction:
 
 
 def with_sampler_slack(mechanisms: tuple[Mechanism, ...], noise: NoiseSource, epsilon: float) -> tuple[Mechanism, ...]:
-    """The list with the ``delta_slack`` that ``noise`` will cause: ``(1 + e^epsilon) * cells * tv_bound`` a table.
+    """The list with the ``delta_slack`` that ``noise`` will cause: ``(1 + e^epsilon) * drawn * tv_bound`` a table.
 
     Parameters
     ----------
@@ -101,7 +121,7 @@ def with_sampler_slack(mechanisms: tuple[Mechanism, ...], noise: NoiseSource, ep
     # a float exponential errs by less than one part in 10^12
     factor = 1 + Fraction(math.exp(epsilon)) * (1 + Fraction(1, 10**12))
     return tuple(
-        m if m.variance is None else replace(m, delta_slack=factor * m.cells * noise.tv_bound(m.variance))
+        m if m.variance is None else replace(m, delta_slack=factor * m.drawn * noise.tv_bound(m.variance))
         for m in mechanisms
     )
 
@@ -120,6 +140,8 @@ class Release:
         Cost of all tables together where it was bounded jointly; None: the sum of their costs.
     joint
         What the joint bound rests on besides the list of mechanisms: plain values, written into ``release.json``.
+    counter
+        Where the tables are running sums: which counter, and which night of it; plain values.
     """
 
     dataset: str
@@ -133,6 +155,7 @@ class Release:
     relation: str = "replace"
     joint_rho: Fraction | None = None
     joint: Mapping[str, Any] | None = None
+    counter: Mapping[str, Any] | None = None
 
     def __post_init__(self) -> None:
         if self.data_kind == "real" and self.noise != "os":

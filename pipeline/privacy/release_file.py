@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+from dataclasses import asdict
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from pipeline.privacy.release import Mechanism, Release
+from pipeline.privacy.release import Mechanism, Release, Running
 
 _COUNTS = {
     "n_0": ("state",),
@@ -80,10 +81,11 @@ def read_release(folder: Path) -> Release:
             found = name == label if at is None else (name == label) & (step == at)
             tables[m.table] = value[found].reshape(m.shape)
         joint = facts.get("joint")
+        told: dict[str, Any] = {"counter": facts.get("counter")}
     except (OSError, KeyError, ValueError, pa.ArrowInvalid) as e:
         raise ValueError(f"{folder} holds no readable release ({type(e).__name__})") from e
     keys = ("dataset", "data_kind", "dynamics", "noise", "sampler", "trust_model", "relation")
-    told: dict[str, Any] = {k: facts[k] for k in keys}
+    told |= {k: facts[k] for k in keys}
     if joint is not None:
         rho = joint["rho_exact"]
         rest = {k: v for k, v in joint.items() if k != "rho_exact"}
@@ -104,6 +106,7 @@ def describe(release: Release) -> dict[str, Any]:
         "sampler": release.sampler,
         "mechanisms": [describe_mechanism(m) for m in release.mechanisms],
         **({} if release.joint is None else {"joint": describe_joint(release)}),
+        **({} if release.counter is None else {"counter": dict(release.counter)}),
     }
 
 
@@ -114,8 +117,12 @@ def describe_joint(release: Release) -> dict[str, Any]:
 
 
 def describe_mechanism(m: Mechanism) -> dict[str, Any]:
-    """One mechanism as JSON; exact fractions as text.  ``delta_slack`` stands there only where it is not 0."""
+    """One mechanism as JSON; exact fractions as text.
+
+    ``delta_slack`` stands there only where it is not 0, ``running`` only where the table is a running sum.
+    """
     slack = {"delta_slack": str(m.delta_slack)} if m.delta_slack else {}
+    running = {} if m.running is None else {"running": asdict(m.running)}
     return {
         "name": m.name,
         "table": m.table,
@@ -133,12 +140,13 @@ def describe_mechanism(m: Mechanism) -> dict[str, Any]:
         "rho_exact": None if m.rho is None else str(m.rho),
         "epsilon": None if m.epsilon is None else float(m.epsilon),
         **slack,
+        **running,
     }
 
 
 def mechanism_from(facts: dict[str, Any]) -> Mechanism:
     """The mechanism that :func:`describe_mechanism` described."""
-    scale = facts["laplace_scale"]
+    scale, running = facts["laplace_scale"], facts.get("running")
     return Mechanism(
         table=facts["table"],
         shape=tuple(facts["shape"]),
@@ -149,6 +157,7 @@ def mechanism_from(facts: dict[str, Any]) -> Mechanism:
         variance=facts["variance"],
         scale=None if scale is None else Fraction(scale),
         delta_slack=Fraction(facts.get("delta_slack", "0")),
+        running=None if running is None else Running(**running),
     )
 
 

@@ -6,17 +6,24 @@ The list is what ``plan`` prints, what the ledger charges and what the privatize
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Literal
 
 from pipeline.card import Card
 from pipeline.privacy.budget import fraction_of, rho_from_epsilon
+from pipeline.privacy.continual import Continual
 from pipeline.privacy.lattice import RewardLattice
 from pipeline.privacy.noise import LARGEST_SCALE
-from pipeline.privacy.release import Mechanism
-from pipeline.statistics.sensitivity import Sensitivity, count_sensitivity, reward_sensitivity, start_sensitivity
+from pipeline.privacy.release import Mechanism, Running
+from pipeline.statistics.sensitivity import (
+    Sensitivity,
+    count_sensitivity,
+    leaf_sensitivity,
+    reward_sensitivity,
+    start_sensitivity,
+)
 
 # no table is starved: a smaller share than this makes one table the bottleneck whatever its sensitivity
 _LEAST_SHARE = 0.08
@@ -39,6 +46,8 @@ class Ask:
         ``tight``: scales from :mod:`~pipeline.statistics.sensitivity`; ``paper``: the scales paper 003 prints.
     split
         Share of the budget per table; the default depends on declared constants only.
+    counter
+        Where every night is a leaf of a continual counter: the budget is then that of all its nights together.
     """
 
     rho: float | None = None
@@ -47,6 +56,7 @@ class Ask:
     tables: Literal["one_table", "two_tables"] = "one_table"
     calibration: Literal["tight", "paper"] = "tight"
     split: Mapping[str, float] | None = None
+    counter: Continual | None = None
 
     @property
     def pure(self) -> bool:
@@ -66,24 +76,30 @@ def reward_lattice(card: Card) -> RewardLattice:
     return RewardLattice(r.range[0], r.range[1], r.steps, centred=r.total is None)
 
 
-def released_tables(card: Card, tables: str) -> dict[str, tuple[tuple[int, ...], str, Sensitivity]]:
-    """Table -> (shape, unit of one integer, sensitivity), in the order of release."""
+def released_tables(
+    card: Card, tables: str, *, leaf: bool = False
+) -> dict[str, tuple[tuple[int, ...], str, Sensitivity]]:
+    """Table -> (shape, unit of one integer, sensitivity), in the order of release; ``leaf``: of a nightly counter."""
     d = card.domain
+
+    def moved(of: Callable[[Card], Sensitivity]) -> Sensitivity:
+        return leaf_sensitivity(of, card) if leaf else of(card)
+
     cell = (d.table_steps, len(d.live_states), len(d.action_labels))
     out: dict[str, tuple[tuple[int, ...], str, Sensitivity]] = {}
     if d.start == "released" and d.dynamics == "stationary":
-        out["n_0"] = (cell[1],), "first states", start_sensitivity(card)
+        out["n_0"] = (cell[1],), "first states", moved(start_sensitivity)
     if tables == "two_tables":
-        out["n_sa"] = cell, "visits", count_sensitivity(card)
-    out["n_sas"] = (*cell, len(d.state_labels)), "transitions", count_sensitivity(card)
+        out["n_sa"] = cell, "visits", moved(count_sensitivity)
+    out["n_sas"] = (*cell, len(d.state_labels)), "transitions", moved(count_sensitivity)
     if card.reward.kind == "estimate":
-        out["r_sa"] = cell, f"{reward_lattice(card).unit:g} reward", reward_sensitivity(card)
+        out["r_sa"] = cell, f"{reward_lattice(card).unit:g} reward", moved(reward_sensitivity)
     return out
 
 
 def default_split(card: Card, ask: Ask) -> dict[str, float]:
     """Shares proportional to each table's sensitivity in rewards, which minimises the summed noise variance."""
-    parts = released_tables(card, ask.tables)
+    parts = released_tables(card, ask.tables, leaf=ask.counter is not None)
     weights: dict[str, float] = {}
     for name, (_, _, s) in parts.items():
         reach = s.l1 if ask.pure else math.sqrt(s.l2_squared)
@@ -105,8 +121,8 @@ def count_mechanisms(card: Card, ask: Ask) -> tuple[Mechanism, ...]:
         If the split names other tables than are released, the paper's calibration is asked where it prints none, or
         the budget is so small that the noise would leave the safe range of 64-bit integers.
     """
-    mechanisms = _calibrated(card, ask)
-    widest = max(m.standard_deviation for m in mechanisms)
+    mechanisms = _calibrated(card, ask) if ask.counter is None else _counted(card, ask, ask.counter)
+    widest = max(max(m.standard_deviation, math.sqrt(m.variance or 0)) for m in mechanisms)
     if widest > LARGEST_SCALE:
         raise ValueError(
             f"so small a budget needs noise of scale {widest:.3g}, above {LARGEST_SCALE:.3g}: nothing would be left"
@@ -114,8 +130,27 @@ def count_mechanisms(card: Card, ask: Ask) -> tuple[Mechanism, ...]:
     return mechanisms
 
 
+def at_leaf(mechanisms: tuple[Mechanism, ...], counter: Continual, t: int) -> tuple[Mechanism, ...]:
+    """The mechanisms of a counter as they stand on night ``t``: the noise of that running sum."""
+    return tuple(
+        m if m.running is None else replace(m, running=replace(m.running, error=counter.error(t))) for m in mechanisms
+    )
+
+
+def _counted(card: Card, ask: Ask, counter: Continual) -> tuple[Mechanism, ...]:
+    """Scales of a counter's rows, with the noise of its noisiest sum."""
+    if ask.zcdp() is None or ask.calibration == "paper":
+        raise ValueError("a nightly counter draws Gaussian noise: give 'rho', or 'epsilon' with 'delta', and 'tight'")
+    worst = max(counter.error(t) for t in range(1, counter.leaves + 1))
+    in_all = f"a leaf moves the counter's rows by at most {counter.cost} times that in all (L2²)"
+    return tuple(
+        replace(m, rule=f"{m.rule}; {in_all}", running=Running(counter.cost, counter.draws, worst))
+        for m in _calibrated(card, ask)
+    )
+
+
 def _calibrated(card: Card, ask: Ask) -> tuple[Mechanism, ...]:
-    parts = released_tables(card, ask.tables)
+    parts = released_tables(card, ask.tables, leaf=ask.counter is not None)
     if ask.rho is None and ask.epsilon is None:
         return tuple(
             Mechanism(name, shape, unit, s.l2_squared, s.l1, s.rule) for name, (shape, unit, s) in parts.items()
@@ -138,7 +173,8 @@ def _calibrated(card: Card, ask: Ask) -> tuple[Mechanism, ...]:
             Mechanism(name, shape, unit, s.l2_squared, s.l1, s.rule, scale=scales[name])
             for name, (shape, unit, s) in parts.items()
         )
-    squares = {name: s.l2_squared for name, (_, _, s) in parts.items()}
+    cost = 1 if ask.counter is None else ask.counter.cost
+    squares = {name: cost * s.l2_squared for name, (_, _, s) in parts.items()}
     variances = integer_variances(squares, shares, fraction_of(ask.zcdp() or 0.0))
     return tuple(
         Mechanism(name, shape, unit, s.l2_squared, s.l1, s.rule, variance=variances[name])

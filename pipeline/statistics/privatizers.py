@@ -40,16 +40,15 @@ class CentralCounts:
         if counts.data_kind != self.card.kind:
             noise.admit(counts.data_kind)
             raise RealDataError(f"counts say {counts.data_kind!r}, the card {self.card.kind!r}; nothing was drawn")
+        if any(m.running is not None for m in self.mechanisms):
+            raise ValueError("these are scales of a counter's rows: its nights are drawn one by one, never at once")
+        check_slack(self.mechanisms, noise)
         tables = {}
         for m in self.mechanisms:
             exact = counts.tables[m.table]
             if exact.shape != m.shape:
                 raise ValueError(f"table {m.table} must be {m.shape}; got {exact.shape}")
             drawn = np.zeros(m.cells, dtype=np.int64)
-            if m.variance is not None and m.delta_slack < 2 * m.cells * noise.tv_bound(m.variance):
-                raise ValueError(
-                    f"table {m.table}: this sampler's share of delta is not counted; see with_sampler_slack"
-                )
             if m.variance is not None:
                 drawn = noise.gaussian(m.cells, m.variance, counts)
             elif m.scale is not None:
@@ -68,6 +67,13 @@ class CentralCounts:
     def release(self, counts: Counts, noise: NoiseSource) -> PrivateCounts:
         """See :class:`~pipeline.statistics.counts.CountsPrivatizer`."""
         return private_counts(self.draw(counts, noise), self.card, slack=self.slack)
+
+
+def check_slack(mechanisms: tuple[Mechanism, ...], noise: NoiseSource) -> None:
+    """Refuse a sampler whose share of delta the mechanisms do not count."""
+    for m in mechanisms:
+        if m.variance is not None and m.delta_slack < 2 * m.drawn * noise.tv_bound(m.variance):
+            raise ValueError(f"table {m.table}: this sampler's share of delta is not counted; see with_sampler_slack")
 
 
 def central_gaussian(card: Card, ask: Ask) -> CentralCounts:

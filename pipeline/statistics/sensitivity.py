@@ -6,6 +6,7 @@ Each number is proved by enumeration in ``tests/statistics/test_sensitivity.py``
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from pipeline.card import Card
@@ -66,3 +67,17 @@ def reward_sensitivity(card: Card) -> Sensitivity:
         square = _largest_square(steps, d.cell_cap, len(d.live_states) * len(d.action_labels))
         rule = "R² max Σ n_c² (L2²), m H R (L1) in lattice steps: centred, all steps in one table"
     return Sensitivity(4 * r.steps**2 * square, 2 * steps * r.steps, rule)
+
+
+def leaf_sensitivity(of: Callable[[Card], Sensitivity], card: Card) -> Sensitivity:
+    """Of a table that is a leaf of a nightly counter, whichever leaves one person is in.
+
+    ``never``: everything of a person lies in one leaf.  Replaced, it may lie in another: that moves no more than
+    swapping it in place, since ``|x|^2 + |x'|^2`` is at most the replace sensitivity.  ``capped``: m episodes may lie
+    in m leaves, each within the caps of one night; their moves add in length, so m episodes cost m^2 of one.
+    """
+    m = card.unit.episodes_per_user
+    if card.unit.recurs == "never":
+        return of(card)
+    one = of(card.model_copy(update={"unit": card.unit.model_copy(update={"episodes_per_user": 1})}))
+    return Sensitivity(m * m * one.l2_squared, m * one.l1, f"m² = {m * m} times one episode's {one.rule}")

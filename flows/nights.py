@@ -1,0 +1,33 @@
+"""The nights of a recipe: which counter they are leaves of, and which date tonight is."""
+
+from __future__ import annotations
+
+from datetime import date
+
+from flows.setting import Setting, counts_privatizer
+from pipeline.card import CardError
+from pipeline.counter.nightly import NightlyCounter
+from pipeline.ledger import ledger
+from pipeline.privacy.continual import continual
+
+
+def nightly_counter(s: Setting) -> NightlyCounter:
+    """The counter that a recipe with [nightly] declares."""
+    n = s.recipe.nightly
+    if n is None:
+        raise CardError(f"{s.recipe.path.name}: [nightly] is missing; e.g. nights = 365, first = 2026-01-01")
+    return NightlyCounter(s.tabular, counts_privatizer(s), continual(n.counter, n.nights), n.first)
+
+
+def night_of(day: date | None) -> date:
+    """``day``, or today (UTC).
+
+    Raises
+    ------
+    CardError
+        If it is to come: the nights before it could then not be counted any more.
+    """
+    today = ledger.now().date()
+    if day is not None and day > today:
+        raise CardError(f"{day} is to come; today is {today} (UTC)")
+    return day or today

@@ -1,0 +1,177 @@
+"""One night of a counter: charge, count who is new, draw the rows that are due, write, commit; or replay.
+
+The order is that of every release (privacy.md §10).  A committed night is never drawn again, whatever the data say now;
+a run that died before its COMMIT is recovered or pays for what it draws again.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import date
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+
+from pipeline.card import Card, CardError
+from pipeline.counter.kept import KeptCounter, digest
+from pipeline.counter.nightly import NightlyCounter
+from pipeline.curate import Curated, charged_once, of_this_card, replay
+from pipeline.kept.files import Attempt, folder_of, write_attempt
+from pipeline.kept.heads import known_to_ledger, remember_head
+from pipeline.kept.lock import one_at_a_time
+from pipeline.kept.recovery import recover
+from pipeline.ledger.chain import Entry
+from pipeline.ledger.lease import Holder
+from pipeline.ledger.ledger import Ledger
+from pipeline.ledger.nights import Night, committed_nights
+from pipeline.logs.newcomers import count_newcomers, hash_width
+from pipeline.logs.store import Snapshot, snapshots
+from pipeline.privacy.continual import exact_rows
+from pipeline.privacy.counters import Lanes
+from pipeline.privacy.noise import Integers, NoiseSource, RealDataError
+from pipeline.privacy.release import Release
+from pipeline.privacy.release_file import describe_mechanism
+from pipeline.statistics.counts import Counts
+from pipeline.statistics.privatizers import check_slack
+
+
+@dataclass(frozen=True)
+class Appended:
+    """The release of a night, and in a sentence what became of it."""
+
+    curated: Curated
+    leaf: int
+    said: str
+
+
+def append_night(nightly: NightlyCounter, ledger: Ledger, store: Path, noise: NoiseSource, day: date) -> Appended:
+    """Append the leaf of ``day``: everybody who is new in snapshots since the last night.
+
+    Where nothing came in since, or the date has its leaf already, the last night's release is replayed: nothing is
+    drawn, and nothing is charged.
+
+    Raises
+    ------
+    BudgetError
+        If the nights are over, the cap does not allow the counter, or what it keeps is gone; no row was read.
+    CardError
+        If the date is before the first, or the snapshot was ingested under another card.
+    RealDataError
+        If the data is real and the noise is not the operating system's.
+    """
+    card = nightly.card
+    ledger.require(card)
+    nightly.privatizer.admit(noise)
+    with one_at_a_time(store / card.name) as place:
+        known_to_ledger(card.name, ledger, store)
+        recovered = recover(card.name, ledger, store, place)
+        nights = committed_nights(ledger.entries(), card.name, nightly.key)
+        there = snapshots(store, card.name)
+        waiting = [s for s in there if not nights or s.number > nights[-1].snapshot]
+        if nights and (not waiting or nightly.until(day) <= nights[-1].leaf):
+            last = nights[-1]
+            counted = next((s for s in there if s.number == last.snapshot), None)
+            folder = folder_of(store, card.name, last.commit.body["run_key"], exact=False)
+            found = replay(ledger, card, folder, last.commit, counted, recovered)
+            return Appended(found, last.leaf, _idle(last, waiting))
+        leaf, since = nightly.leaf_on(day), nights[-1].leaf + 1 if nights else 1
+        _newest_fits(waiting, card)
+        # what came in under another card is not of this counter
+        waiting = [s for s in waiting if (s.domain_hash, s.kind) == (card.domain_hash(), card.kind)]
+        kept = KeptCounter(_folder(store, nightly), nightly.counter, nights, _size(nightly))
+        kept.settle()
+        intent, holder = _intent(nightly, ledger, leaf, since, waiting[-1].number, place)
+        remember_head(store / card.name, intent)
+        with ledger.leased(intent, holder):
+            release = _draw(nightly, kept, waiting, noise, intent)
+            folder = folder_of(store, card.name, intent.body["run_key"], exact=False)
+            attempt = Attempt(intent.body["run_key"], intent.body["attempt"], waiting[-1].data_digest)
+            write_attempt(release, folder, attempt)
+            commit = charged_once(ledger, intent, release, folder)
+        remember_head(store / card.name, commit)
+        found = Curated(release, folder, attempt.run_key, intent, commit, False, False, recovered)
+        return Appended(found, leaf, _told(nightly, leaf, since, intent))
+
+
+def _newest_fits(waiting: Sequence[Snapshot], card: Card) -> None:
+    if not waiting:
+        raise CardError(f"{card.name}: no snapshot; run `reticent ingest` on its card first")
+    if waiting[-1].kind != card.kind:
+        raise RealDataError(f"{card.name}: the snapshot was ingested as {waiting[-1].kind}, the card says {card.kind}")
+    of_this_card(waiting[-1], card)
+
+
+def _intent(
+    nightly: NightlyCounter, ledger: Ledger, leaf: int, since: int, snapshot: int, place: str
+) -> tuple[Entry, Holder]:
+    holder = Holder(secrets.token_hex(16), place)
+    body = {
+        "snapshot": snapshot,
+        "mechanisms": [describe_mechanism(m) for m in nightly.mechanisms(leaf)],
+        "epsilon": None,
+        "counter": nightly.told(leaf, since),
+    }
+    # priced inside the transaction: an attempt elsewhere may have died meanwhile
+    charge = partial(nightly.price, leaf=leaf, since=since)
+    return ledger.intent(nightly.card.name, nightly.night_key(leaf), charge, body, holder=holder), holder
+
+
+def _draw(
+    nightly: NightlyCounter, kept: KeptCounter, waiting: Sequence[Snapshot], noise: NoiseSource, intent: Entry
+) -> Release:
+    """Count who is new, add noise to the rows that are due, keep them, and read tonight's sum off all rows."""
+    card, counter, told = nightly.card, nightly.counter, intent.body["counter"]
+    leaf, since = told["night"], told["since"]
+    sums, fresh = count_newcomers(waiting, card, kept.seen(hash_width(card)), kept.key)
+    counts = Counts(card.name, waiting[-1].kind, card.domain.dynamics, sums)
+    mechanisms = nightly.mechanisms(leaf)
+    tonight = np.concatenate([sums[m.table].reshape(-1) for m in mechanisms])
+    check_slack(mechanisms, noise)
+    lanes = Lanes(tuple(m.cells for m in mechanisms), tuple(m.variance or 0 for m in mechanisms), noise, counts)
+
+    def leaves(t: int) -> Integers | None:
+        return tonight if t == leaf else kept.leaf(t)
+
+    due = [row for t in range(since, leaf + 1) for row in counter.rows(t)]
+    rows = exact_rows(due, leaves, kept.size) + lanes.draw(len(due))
+    kept.write(leaf, intent.body["attempt"], tonight, fresh, rows)
+    ends = np.cumsum([0, *(len(counter.rows(t)) for t in range(since, leaf + 1))])
+
+    def noisy(t: int) -> Integers:
+        return kept.rows(t) if t < since else rows[ends[t - since] : ends[t - since + 1]]
+
+    total = np.rint(counter.total(leaf, noisy)).astype(np.int64)
+    pieces = np.split(total, np.cumsum([m.cells for m in mechanisms])[:-1])
+    return Release(
+        dataset=card.name,
+        data_kind=counts.data_kind,
+        dynamics=counts.dynamics,
+        mechanisms=mechanisms,
+        tables={m.table: x.reshape(m.shape) for m, x in zip(mechanisms, pieces, strict=True)},
+        noise=noise.name,
+        sampler=noise.sampler,
+        counter={**told, "drawn_sha256": digest(rows)},
+    )
+
+
+def _folder(store: Path, nightly: NightlyCounter) -> Path:
+    return store / nightly.card.name / "counters" / nightly.key[:24]
+
+
+def _size(nightly: NightlyCounter) -> int:
+    return sum(m.cells for m in nightly.privatizer.mechanisms)
+
+
+def _idle(last: Night, waiting: Sequence[Snapshot]) -> str:
+    of = f"night {last.leaf} of {last.intent.body['counter']['nights']}"
+    if waiting:
+        return f"{of} is drawn already; snapshot {waiting[-1].number} waits for the next night. Nothing is charged"
+    return f"unchanged: no snapshot since {of}; its release stands, nothing is drawn and nothing is charged"
+
+
+def _told(nightly: NightlyCounter, leaf: int, since: int, intent: Entry) -> str:
+    empty = f", with {leaf - since} empty before it" if leaf > since else ""
+    return f"night {leaf} of {nightly.counter.leaves}{empty}: charged ρ = {intent.body['rho']}"

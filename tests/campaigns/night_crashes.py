@@ -1,0 +1,189 @@
+"""Kill -9 at every step of a night.  ``python -P -m tests.campaigns.night_crashes`` rewrites its committed result.
+
+Night 3 of a counter of real people is killed just before and just after everything that leaves a trace: INTENT, the
+draw, each file, the rename, COMMIT.  After each kill the night is tried again, and the next one follows.  What was
+charged must cover what the sampler itself wrote down before it drew; no row that was committed may change; and every
+sum must be read off the committed rows.  ``--sample N``: N steps of each counter, spread
+evenly over all, and nothing is rewritten.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import sys
+import tempfile
+from collections.abc import Callable
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from flows.nights import nightly_counter
+from flows.setting import setting
+from pipeline.counter.kept import KeptCounter
+from pipeline.kept.files import folder_of
+from pipeline.ledger.nights import committed_nights, mispriced
+from pipeline.privacy.continual import continual, squared_weights
+from pipeline.privacy.counters import Lanes
+from pipeline.privacy.release_file import read_release
+from tests.campaigns.kill_points import arm
+from tests.flows.nights import Shop, customers
+
+RESULTS = Path(__file__).resolve().parent / "results" / "night_crashes.json"
+NIGHTS, DUE = 8, (2, 3)
+
+
+def child(work: Callable[[], object]) -> int:
+    """Run ``work`` in a process of its own; minus the signal that killed it, else its exit code."""
+    sys.stdout.flush()
+    pid = os.fork()
+    if pid == 0:
+        try:
+            work()
+            os._exit(0)
+        except BaseException as e:
+            print(f"{type(e).__name__}: {e}", file=sys.stderr, flush=True)
+            os._exit(1)
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+
+class World:
+    """A shop after night 1, with night 3 delivered, put back before every kill."""
+
+    def __init__(self, folder: Path, patch: pytest.MonkeyPatch, kind: str) -> None:
+        self.kind, self.patch, self.folder = kind, patch, folder
+        self.shop = Shop(folder / "now", patch, counter=kind, nights=NIGHTS, cap=100.0)
+        # whoever forks must not have counted before: the reader's threads do not survive it
+        assert child(self._begin) == 0
+        self.shop.on(3)
+        self.nightly = nightly_counter(setting(self.shop.recipe, self.shop.home))
+        self.whole = self.charged()
+        shutil.copytree(folder / "now", folder / "kept")
+
+    def _begin(self) -> None:
+        self.shop.append(1, customers(0, 40))
+        self.shop.on(3)
+        self.shop.deliver(customers(40, 40))
+
+    def restore(self) -> None:
+        shutil.rmtree(self.folder / "now")
+        shutil.copytree(self.folder / "kept", self.folder / "now")
+
+    def night(self, at: int | None = None) -> int:
+        """Night 3 in a process of its own, killed at step ``at``."""
+        return child(lambda: self._night(at))
+
+    def _night(self, at: int | None) -> None:
+        draw = Lanes.draw
+
+        def witnessed(lanes: Lanes, rows: int) -> Any:
+            with (self.folder / "now" / "witness").open("a") as file:
+                file.write("drawn\n")
+            return draw(lanes, rows)
+
+        Lanes.draw = witnessed  # pyright: ignore[reportAttributeAccessIssue]
+        steps = (self.folder / "now" / "steps").open("w")
+        arm(at, lambda n, label: print(n, label, file=steps, flush=True))
+        self.shop.append(3)
+
+    def steps(self) -> list[str]:
+        return [line.split(" ", 1)[1] for line in (self.folder / "now" / "steps").read_text().splitlines()]
+
+    def charged(self) -> Fraction:
+        return sum((Fraction(e.body["rho"]) for e in self.shop.ledger.entries() if e.kind == "INTENT"), Fraction(0))
+
+    def drawn(self) -> int:
+        """How often the rows of night 3 were drawn."""
+        witness = self.folder / "now" / "witness"
+        return len(witness.read_text().split()) if witness.exists() else 0
+
+    def broken(self) -> list[str]:
+        """Every promise that does not hold now, in words."""
+        ledger, found = self.shop.ledger, []
+        if problem := ledger.problem():
+            return [problem]
+        again = squared_weights([r for t in DUE for r in continual(self.kind, NIGHTS).rows(t)])
+        part = self.whole * Fraction(again, self.nightly.counter.cost)
+        if self.charged() < self.whole + max(0, self.drawn() - 1) * part:
+            found.append("more was drawn than charged")
+        if mispriced(ledger.entries(), "shop", self.nightly.key) is not None:
+            found.append("a redraw was not priced")
+        keys = [e.body["run_key"] for e in ledger.entries() if e.kind == "COMMIT"]
+        if len(keys) != len(set(keys)):
+            found.append("a night has two COMMITs")
+        return found
+
+    def settled(self) -> list[str]:
+        """What the night that followed a kill, and the next, must have put in order."""
+        found = self.broken()
+        entries = self.shop.ledger.entries()
+        nights = committed_nights(entries, "shop", self.nightly.key)
+        if [n.leaf for n in nights] != [1, 3]:
+            return [*found, f"committed nights are {[n.leaf for n in nights]}"]
+        names = {p.name for p in self.shop.kept.glob("*.npy")}
+        stands = {f"{kind}-{n.leaf:05d}.{n.attempt}.npy" for n in nights for kind in ("leaf", "seen", "rows")}
+        if not stands <= names:
+            found.append("a committed file is gone")
+        if child(lambda: self.shop.append(4, customers(80, 40))) != 0:
+            return [*found, "the next night failed"]
+        if {p.name for p in self.shop.kept.glob("*-0000[13].*.npy")} != stands:
+            found.append("a died attempt's file is left")
+        nights = committed_nights(self.shop.ledger.entries(), "shop", self.nightly.key)
+        folder = folder_of(self.shop.home.store, "shop", nights[-1].commit.body["run_key"], exact=False)
+        release = read_release(folder)
+        size = sum(m.cells for m in release.mechanisms)
+        kept = KeptCounter(self.shop.kept, self.nightly.counter, nights, size)
+        total = np.rint(self.nightly.counter.total(4, kept.rows)).astype(np.int64)
+        if not np.array_equal(total, np.concatenate([release.tables[m.table].reshape(-1) for m in release.mechanisms])):
+            found.append("a sum is not read off the committed rows")
+        if len(np.concatenate([np.load(p) for p in self.shop.kept.glob("seen-*")])) != 120:
+            found.append("somebody was counted twice, or not at all")
+        return found
+
+
+def kills(kind: str, sample: int | None) -> tuple[int, list[dict[str, Any]]]:
+    """Kill night 3 at every step, or at ``sample`` of them; returns how many there are, and what was found."""
+    rows: list[dict[str, Any]] = []
+    with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
+        world = World(Path(folder), patch, kind)
+        assert world.night() == 0
+        count = len(world.steps())
+        most = min(sample or count, count)
+        for at in (1 + i * count // most for i in range(most)):
+            world.restore()
+            code = world.night(at)
+            found = [] if code == -signal.SIGKILL else [f"not killed: {code}"]
+            label = world.steps()[-1]
+            found += world.broken()
+            if world.night() != 0:
+                found.append("the night that followed failed")
+            else:
+                found += world.settled()
+            told = {"counter": kind, "step": at, "label": label, "drawn": world.drawn()}
+            rows.append({**told, "charged": str(world.charged() / world.whole), "broken": found})
+    return count, rows
+
+
+def main(sample: int | None) -> int:
+    """Run the campaign, print and keep its result; 1 where a promise was broken."""
+    found = {kind: kills(kind, sample) for kind in ("tree", "toeplitz")}
+    rows = [row for _, some in found.values() for row in some]
+    told = {
+        "kills": len(rows),
+        "steps": {kind: count for kind, (count, _) in found.items()},
+        "drawn_twice": sum(row["drawn"] > 1 for row in rows),
+        "broken": sum(bool(row["broken"]) for row in rows),
+    }
+    if sample is None:
+        RESULTS.write_text(json.dumps({**told, "rows": rows}, indent=1) + "\n")
+    print(json.dumps({**told, "rows": [row for row in rows if row["broken"]]}, indent=1))
+    return int(told["broken"] > 0)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(int(sys.argv[2]) if sys.argv[1:2] == ["--sample"] else None))

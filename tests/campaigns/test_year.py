@@ -1,0 +1,64 @@
+"""Twenty nights of the year, what its committed result says, and that its checks can fail."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from fractions import Fraction
+
+import pytest
+
+import pipeline.counter.append
+from pipeline.logs.newcomers import count_newcomers
+from tests.campaigns import night_crashes
+from tests.campaigns.year import RESULTS
+from tests.campaigns.year_nights import Year
+from tests.campaigns.year_values import METHODS, Study
+
+
+def test_twenty_nights_keep_every_promise_under_one_charge(tmp_path):
+    found = Year(tmp_path, nights=25, people=20, horizon=2).play(look_every=12)
+    assert found["broken"] == []
+    assert found["outcomes"] == {"drawn": 23, "unchanged": 1, "skipped": 1}
+    assert found["ledger_total"] == found["charged_once"] and found["intents"] == 23
+
+
+def test_a_year_that_counts_somebody_twice_is_seen(tmp_path, monkeypatch):
+    def forgetful(snapshots, card, seen, key):
+        return count_newcomers(snapshots, card, seen[:0], key)
+
+    monkeypatch.setattr(pipeline.counter.append, "count_newcomers", forgetful)
+    found = Year(tmp_path, nights=4, people=20, horizon=2).play(look_every=4)
+    assert "night 4: the leaves are not the people who were new" in found["broken"]
+
+
+def test_the_committed_year_is_whole_and_broke_no_promise():
+    kept = json.loads(RESULTS.read_text())
+    assert {y["counter"] for y in kept["years"]} == {"tree", "toeplitz"}
+    for y in kept["years"]:
+        assert y["nights"] == 365 == sum(y["outcomes"].values()) - y["outcomes"]["refused with exit 4"]
+        assert y["broken"] == [] and y["policies"] == y["intents"] == y["outcomes"]["drawn"]
+        assert 0.99 < Fraction(y["ledger_total"]) <= 1 and y["ledger_total"] == y["charged_once"]
+    worst = {(v["counter"], v["nights"]): v["largest"] for v in kept["variances"]}
+    assert worst["tree", 365] < 43.5 and worst["toeplitz", 365] < 9
+    assert [v["people_a_night"] for v in kept["values"]] == [30, 300]
+
+
+def test_the_committed_kills_broke_no_promise_and_paid_for_every_second_draw():
+    kept = json.loads(night_crashes.RESULTS.read_text())
+    assert kept["kills"] == len(kept["rows"]) == sum(kept["steps"].values()) and kept["broken"] == 0
+    assert 0 < kept["drawn_twice"] == sum(Fraction(r["charged"]) > 1 for r in kept["rows"] if r["drawn"] > 1)
+
+
+@pytest.mark.slow
+def test_four_killed_nights_break_no_promise():
+    command = [sys.executable, "-P", "-m", "tests.campaigns.night_crashes", "--sample", "2"]
+    done = subprocess.run(command, cwd=RESULTS.parents[3], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.slow
+def test_policies_of_a_short_year_are_worth_something():
+    found = Study(nights=8, people=100).values(marks=(1, 8))
+    assert list(found) == list(METHODS) and all(0 <= v <= 3.4 for row in found.values() for v in row)

@@ -1,0 +1,94 @@
+"""A shop whose customers come in night by night: a clock that a test moves, and one call a night."""
+
+from __future__ import annotations
+
+from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import pipeline.ledger.ledger as book
+from flows.jobs import ingest_job, register_job, run_job
+from flows.nights import night_of, nightly_counter
+from flows.setting import setting
+from flows.shelf import Home
+from pipeline.counter.append import Appended, append_night
+from pipeline.ledger.ledger import Ledger, open_ledger
+from pipeline.privacy.noise import OsNoise
+from tests.flows.shop import RECIPE, lay_out, rows
+
+FIRST = date(2026, 1, 1)
+
+
+class Shop:
+    """A registered card, a recipe with [nightly], and the nights so far."""
+
+    def __init__(
+        self,
+        folder: Path,
+        monkeypatch: pytest.MonkeyPatch,
+        *,
+        kind: str = "real",
+        counter: str = "tree",
+        nights: int = 8,
+        cap: float = 3.0,
+        unit: str = "",
+        budget: str = "",
+    ) -> None:
+        self.folder = lay_out(folder / "shop", kind=kind, ledger="ledger.db" if kind == "real" else "home", cap=cap)
+        self.home, self._patch = Home(folder / "home"), monkeypatch
+        card = self.folder / "card.toml"
+        text = card.read_text().replace("episodes_per_user = 1", unit) if unit else card.read_text()
+        card.write_text(text + budget)
+        self.recipe = self.write("night", f'nights = {nights}\nfirst = "{FIRST}"\ncounter = "{counter}"')
+        self.on(1)
+        if kind == "real":
+            register_job(str(self.folder), self.home)
+
+    def write(self, name: str, nightly: str, rho: float = 1.0) -> str:
+        path = self.folder / f"{name}.toml"
+        privacy = f"[privacy]\nrho = {rho}\n[nightly]\n{nightly}"
+        path.write_text(RECIPE.format(name=name, agent="dp-apvi", privacy=privacy))
+        return str(path)
+
+    def on(self, night: int) -> None:
+        """It is this night now."""
+        at = datetime(FIRST.year, FIRST.month, FIRST.day, 3, tzinfo=UTC) + timedelta(days=night - 1)
+        self._patch.setattr(book, "now", lambda: at)
+
+    def deliver(self, log: list[tuple]) -> None:
+        """Ingest a log in place of the last."""
+        lines = ["customer,visit,t,mood,offer,sale,left", *(",".join(map(str, r)) for r in log)]
+        (self.folder / "log.csv").write_text("\n".join(lines) + "\n")
+        ingest_job(str(self.folder), self.home)
+
+    def night(self, night: int, log: list[tuple] | None = None, **more: Any) -> dict[str, Any]:
+        """One night: deliver, and run."""
+        self.on(night)
+        if log is not None:
+            self.deliver(log)
+        return run_job(self.recipe, self.home, **more)
+
+    def append(self, night: int, log: list[tuple] | None = None, recipe: str | None = None) -> Appended:
+        """The release of a night alone, without plan and report."""
+        self.on(night)
+        if log is not None:
+            self.deliver(log)
+        nightly = nightly_counter(setting(recipe or self.recipe, self.home))
+        return append_night(nightly, self.ledger, self.home.store, OsNoise(), night_of(None))
+
+    @property
+    def kept(self) -> Path:
+        """What the one counter keeps."""
+        return next((self.home.store / "shop" / "counters").iterdir())
+
+    @property
+    def ledger(self) -> Ledger:
+        where = self.folder / "ledger.db"
+        return open_ledger(where if where.exists() else self.home.root / "ledger.db", create=False)
+
+
+def customers(first: int, count: int, seed: int = 0) -> list[tuple]:
+    """Rows of customers ``first, first + 1, ...``."""
+    return [(f"c{int(user[1:]) + first}", *rest) for user, *rest in rows(count, seed)]

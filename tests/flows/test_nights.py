@@ -1,0 +1,182 @@
+"""Night after night under one charge: the ledger, the store, the folder of each run, and what is refused."""
+
+from __future__ import annotations
+
+import json
+from datetime import date
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+from flows.jobs import run_job
+from flows.ledger_checks import verify_job, verify_run_job
+from flows.nightly import nightly_job
+from flows.retention import purge_job
+from pipeline.card import CardError, load_card
+from pipeline.ledger.chain import BudgetError
+from pipeline.logs.aggregate import aggregate
+from pipeline.logs.store import latest
+from pipeline.privacy.continual import continual
+from pipeline.privacy.noise import RealDataError, SeededNoise
+from pipeline.privacy.release_file import read_release
+from tests.flows.nights import Shop, customers
+
+KINDS = ("tree", "toeplitz")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_night_has_a_policy_from_all_data_so_far_under_one_charge(tmp_path, monkeypatch, kind):
+    shop = Shop(tmp_path, monkeypatch, counter=kind)
+    everybody, runs = [], []
+    for night in (1, 2, 3, 6):
+        tonight = customers(200 * night, 200, seed=night)
+        everybody += tonight
+        runs.append(shop.night(night, tonight))
+    charges = [Fraction(e.body["rho"]) for e in shop.ledger.entries() if e.kind == "INTENT"]
+    assert 0.99 < charges[0] <= 1 and charges[1:] == [0, 0, 0]
+    assert runs[-1]["ledger"]["spent_rho"] == float(charges[0])
+    assert [r["counter"]["night"] for r in runs] == [1, 2, 3, 6] and runs[-1]["counter"]["since"] == 4
+    # the noise is that of a sum of all nights, so the sum is near the exact counts of everybody
+    shop.deliver(everybody)
+    exact = aggregate(latest(shop.home.store, "shop"), load_card(shop.folder / "card.toml")).tables
+    release = read_release(shop.home.runs / runs[-1]["run"])
+    for m in release.mechanisms:
+        off = (release.tables[m.table] - exact[m.table]) / m.standard_deviation
+        assert 0.5 < off.std() < 1.6 and np.abs(off).max() < 5.5
+        assert m.standard_deviation**2 == pytest.approx(m.variance * continual(kind, 8).error(6))
+        assert np.abs(exact[m.table]).max() > 2 * m.standard_deviation
+    for r in runs:
+        proof = verify_run_job(shop.home.runs / r["run"], lambda: shop.ledger)
+        assert proof["ok"] and all(c["ok"] for c in proof["checks"]), proof
+
+
+def test_an_unchanged_night_costs_nothing_and_a_second_snapshot_waits(tmp_path, monkeypatch):
+    shop, said = Shop(tmp_path, monkeypatch), []
+    first = shop.night(1, customers(0, 100))
+    before = shop.ledger.entries()
+    again = shop.night(2, customers(0, 100), say=said.append)
+    assert (again["run"], again["replayed"]) == (first["run"], True) and shop.ledger.entries() == before
+    assert any("unchanged: no snapshot since night 1 of 8" in s for s in said)
+    third = shop.night(3, customers(100, 100))
+    waits = shop.night(3, customers(300, 100), say=said.append)
+    assert waits["run"] == third["run"] and any("snapshot 3 waits for the next night" in s for s in said)
+    assert json.loads((shop.home.runs / waits["run"] / "report.json").read_text())["dataset"]["snapshot"] == 2
+    fourth = shop.night(4, customers(500, 100))
+    # both snapshots since night 3 are counted
+    total = read_release(shop.home.runs / fourth["run"]).tables["n_sas"].sum()
+    assert total == pytest.approx(len(customers(0, 100)) * 4, abs=400)
+
+
+def test_whoever_was_counted_is_not_counted_again(tmp_path, monkeypatch):
+    shop = Shop(tmp_path, monkeypatch)
+    shop.night(1, customers(0, 200))
+    kept = sorted((shop.home.store / "shop").glob("counters/*/leaf-*"))
+    corrected = [(u, v, t, mood, "none", 0, left) for u, v, t, mood, _, _, left in customers(0, 200)]
+    late = [(u, 7, t, *rest) for u, _, t, *rest in customers(0, 50)]
+    shop.night(2, corrected + late)
+    shop.night(3, customers(190, 20))
+    leaves = [np.load(p) for p in sorted((shop.home.store / "shop").glob("counters/*/leaf-*"))]
+    assert len(leaves) == 3 and leaves[1].shape == (2, 0) and kept[0].name.startswith("leaf-00001.1")
+    seen = [len(np.load(p)) for p in sorted((shop.home.store / "shop").glob("counters/*/seen-*"))]
+    assert seen == [200, 0, 10]
+
+
+def test_a_capped_person_adds_at_most_m_episodes_over_all_nights(tmp_path, monkeypatch):
+    shop = Shop(tmp_path, monkeypatch, unit='episodes_per_user = 2\nrecurs = "capped"')
+    visits = lambda *numbers: [(u, n, t, *rest) for n in numbers for u, _, t, *rest in customers(0, 30)]  # noqa: E731
+    shop.night(1, visits(0))
+    shop.night(2, visits(0, 1, 2))
+    shop.night(3, visits(0, 1, 2, 3))
+    pairs = [np.load(p) for p in sorted((shop.home.store / "shop").glob("counters/*/seen-*"))]
+    assert len(pairs[0]) == 30
+    users, counted = np.unique(np.concatenate(pairs)[:, :2], axis=0, return_counts=True)
+    assert len(users) == 30 and counted.max() == 2
+    entry = next(e for e in shop.ledger.entries() if e.kind == "INTENT")
+    n_sas = next(m for m in entry.body["mechanisms"] if m["table"] == "n_sas")
+    # 2 H m^2 of one release in place of 2 H m
+    assert n_sas["l2_squared"] == 2 * 3 * 2**2
+
+
+def test_the_nights_end_and_other_dates_are_refused(tmp_path, monkeypatch):
+    shop = Shop(tmp_path, monkeypatch, nights=2)
+    shop.on(1)
+    shop.deliver(customers(0, 50))
+    with pytest.raises(CardError, match="2026-01-02 is to come"):
+        run_job(shop.recipe, shop.home, day=date(2026, 1, 2))
+    with pytest.raises(CardError, match="before the counter's first night"):
+        run_job(shop.recipe, shop.home, day=date(2025, 12, 31))
+    shop.night(2)
+    assert shop.night(9)["counter"]["night"] == 2
+    with pytest.raises(BudgetError, match="2 nights ended on 2026-01-02"):
+        shop.night(9, customers(50, 50))
+    assert sum(e.kind == "INTENT" for e in shop.ledger.entries()) == 1
+
+
+def test_a_counter_beyond_the_cap_is_refused_before_anything_is_read(tmp_path, monkeypatch):
+    shop = Shop(tmp_path, monkeypatch, cap=0.5)
+    with pytest.raises(BudgetError, match=r"asked ρ = 1, left 0\.5 of 0\.5"):
+        shop.night(1, customers(0, 50))
+    assert not list((shop.home.store / "shop").glob("counters/*/leaf-*"))
+
+
+def test_rows_can_leave_the_store_and_the_counter_goes_on(tmp_path, monkeypatch):
+    shop = Shop(tmp_path, monkeypatch)
+    shop.night(1, customers(0, 200))
+    purged = purge_job(str(shop.folder), shop.home, yes=True)
+    assert "a nightly counter keeps its exact leaf tables" in purged["not_undone"][-1]
+    assert shop.night(2, customers(0, 300))["counter"]["night"] == 2
+    seen = [len(np.load(p)) for p in sorted((shop.home.store / "shop").glob("counters/*/seen-*"))]
+    assert seen == [200, 100]
+    assert verify_job(shop.ledger, shop.home, [])["ok"]
+
+
+@pytest.mark.parametrize("name", ["leaf", "seen", "rows", "key"])
+def test_without_what_the_counter_keeps_nothing_is_read(tmp_path, monkeypatch, name):
+    shop = Shop(tmp_path, monkeypatch)
+    shop.night(1, customers(0, 100))
+    next((shop.home.store / "shop").glob(f"counters/*/{name}*")).unlink()
+    with pytest.raises(BudgetError, match="of a counter that has begun is gone"):
+        shop.night(2, customers(100, 100))
+    assert sum(e.kind == "INTENT" for e in shop.ledger.entries()) == 1
+
+
+def test_edited_rows_are_noticed(tmp_path, monkeypatch):
+    shop = Shop(tmp_path, monkeypatch)
+    shop.night(1, customers(0, 100))
+    path = next((shop.home.store / "shop").glob("counters/*/rows-*"))
+    np.save(path, np.load(path) + 1)
+    with pytest.raises(BudgetError, match="not what entry 3 committed"):
+        shop.night(2, customers(100, 100))
+
+
+def test_real_people_want_the_operating_systems_noise_and_the_folder_is_theirs_alone(tmp_path, monkeypatch):
+    shop = Shop(tmp_path, monkeypatch)
+    with pytest.raises(RealDataError):
+        shop.night(1, customers(0, 100), noise=SeededNoise(0))
+    run = shop.night(1, noise=None)
+    for path in (shop.home.store / "shop" / "counters").rglob("*"):
+        assert path.stat().st_mode & 0o777 == (0o700 if path.is_dir() else 0o600), path
+    for path in (shop.home.runs / run["run"]).iterdir():
+        assert not path.name.startswith(("leaf", "seen", "rows", "key"))
+
+
+def test_another_budget_is_another_counter_and_starts_with_everybody(tmp_path, monkeypatch):
+    shop = Shop(tmp_path, monkeypatch)
+    shop.night(1, customers(0, 200))
+    other = shop.write("other", 'nights = 30\nfirst = "2026-01-01"', rho=0.5)
+    found = run_job(other, shop.home)
+    assert found["counter"]["night"] == 1 and found["ledger"]["spent_rho"] > 1.4
+    assert [len(np.load(p)) for p in (shop.home.store / "shop").glob("counters/*/seen-*")] == [200, 200]
+
+
+def test_the_nightly_job_goes_on_with_the_counter_and_says_what_a_night_cost(tmp_path, monkeypatch):
+    shop, said = Shop(tmp_path, monkeypatch), []
+    for night, log in ((1, customers(0, 100)), (2, customers(100, 100)), (3, customers(100, 100))):
+        shop.on(night)
+        lines = ["customer,visit,t,mood,offer,sale,left", *(",".join(map(str, r)) for r in log)]
+        (shop.folder / "log.csv").write_text("\n".join(lines) + "\n")
+        found = nightly_job(shop.recipe, shop.home, say=said.append)
+        assert found["night"]["charged_rho"] == (pytest.approx(1, abs=0.01) if night == 1 else 0)
+        assert found["night"]["unchanged"] == (night == 3) and found["counter"]["night"] == min(night, 2)
+    assert [c["rho"] > 0 for c in found["night"]["charges"]] == [True, False]

@@ -1,0 +1,164 @@
+"""``plan``, ``run``, ``ledger show`` and ``ledger verify`` of a recipe with [nightly], and what it may not ask."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from flows.auditing import audit_job
+from flows.cli import app
+from flows.jobs import run_job
+from flows.planning import plan_job
+from flows.screen import exit_code
+from pipeline.card import CardError
+from pipeline.ledger.chain import BudgetError
+from pipeline.ledger.verify import verify_run
+from tests.flows.nights import Shop, customers
+
+
+def verb(shop, *args):
+    return CliRunner().invoke(app, ["--home", str(shop.home.root), *map(str, args)])
+
+
+def test_plan_tells_the_counters_cost_and_what_is_left_of_its_nights(tmp_path, monkeypatch):
+    shop = Shop(tmp_path, monkeypatch, cap=1.2)
+    before = plan_job(shop.recipe, shop.home)
+    told = before["counter"]
+    assert (told["night"], told["drawn"], told["left"], told["charge_rho"]) == (1, 0, 7, pytest.approx(1, abs=0.01))
+    assert before["allowed"] and before["rho"] == pytest.approx(told["charge_rho"]) and before["spent_before"] == 0
+    assert told["times_one_release"]["tonight"] == 4 and told["times_one_release"]["worst"] == pytest.approx(
+        8.95, abs=0.1
+    )
+    shop.append(1, customers(0, 60))
+    shop.on(3)
+    now = plan_job(shop.recipe, shop.home)["counter"]
+    assert (now["night"], now["drawn"], now["left"], now["charge_rho"], now["replays"]) == (3, 1, 5, 0, True)
+    shop.deliver(customers(60, 60))
+    shop.on(4)
+    now = plan_job(shop.recipe, shop.home)
+    assert (now["counter"]["replays"], now["counter"]["charge_rho"], now["allowed"]) == (False, 0, True)
+    shown = verb(shop, "plan", shop.recipe)
+    assert shown.exit_code == 0, shown.output
+    assert "today is night 4, 4 left after it; a run charges ρ = 0" in shown.output
+    shop.on(9)
+    over = plan_job(shop.recipe, shop.home)
+    assert not over["allowed"] and (over["counter"]["night"], over["counter"]["left"]) == (None, 0)
+    assert "today is no night of this counter" in verb(shop, "plan", shop.recipe).output
+    assert "counter (tree, 8 nights from 2026-01-01 to 2026-01-08): paid once for all of them, 1 drawn" in shown.output
+
+
+def test_run_takes_a_night_by_date_and_the_ledger_shows_it(tmp_path, monkeypatch):
+    shop = Shop(tmp_path, monkeypatch)
+    shop.on(5)
+    shop.deliver(customers(0, 60))
+    done = verb(shop, "run", shop.recipe, "--night", "2026-01-02", "--json")
+    assert done.exit_code == 0, done.output
+    found = json.loads(done.stdout[done.stdout.index("{") :])
+    assert (found["counter"]["night"], found["counter"]["date"]) == (2, "2026-01-02")
+    again = verb(shop, "run", shop.recipe)
+    assert "night       2 of 8 (2026-01-02)" in again.stdout and "replayed" in again.stdout
+    shown = verb(shop, "ledger", "show", "--card", shop.folder)
+    assert "night 2 of 8" in shown.stdout and "2026-01-05" in shown.stdout and "█" not in shown.stdout
+    data = json.loads(verb(shop, "ledger", "show", "--card", shop.folder, "--json").stdout)["datasets"][0]
+    assert [p["spent_rho"] for p in data["spending"]] == [data["spent_rho"]]
+    assert [(e["night"], e["nights"]) for e in data["entries"]] == [(2, 8)]
+
+
+def test_a_schedule_refuses_a_counter_beyond_it_with_exit_4(tmp_path, monkeypatch):
+    shop = Shop(tmp_path, monkeypatch, budget="[budget.schedule]\nrho_month = 0.5\n")
+    shop.deliver(customers(0, 60))
+    with pytest.raises(BudgetError, match=r"left 0\.5 of 0\.5 this month") as refused:
+        run_job(shop.recipe, shop.home)
+    assert exit_code(refused.value) == 4
+    plan = plan_job(shop.recipe, shop.home)
+    assert not plan["allowed"] and plan["limit"] == {"of": "month", "cap_rho": 0.5, "left_rho": 0.5}
+    assert plan["fits"]["rho"] == 0.5
+    shown = verb(shop, "plan", shop.recipe).output
+    assert "this month: ρ = 0.5, left 0.5" in shown and "what still fits: rho = 0.5" in shown
+    assert "schedule: ρ = 0.5 a month; left now 0.5" in verb(shop, "ledger", "show", "--card", shop.folder).output
+
+
+@pytest.fixture(scope="module")
+def night(tmp_path_factory):
+    with pytest.MonkeyPatch.context() as patch:
+        shop = Shop(tmp_path_factory.mktemp("verify"), patch)
+        shop.night(1, customers(0, 60))
+        run = shop.night(3, customers(60, 60))
+    return Path(run["folder"]), shop.ledger.entries()
+
+
+def test_an_honest_night_passes(night):
+    checks = verify_run(*night)
+    assert all(c.ok for c in checks) and any("tonight's sums" in c.what for c in checks)
+
+
+def of_counter(**changes):
+    return lambda proof: proof["counter"].update(changes)
+
+
+EDITS = {
+    "another night": of_counter(night=2),
+    "a longer counter": of_counter(nights=16),
+    "less noise than there is": of_counter(error=0.5),
+    "a cheaper counter": of_counter(cost=1),
+    "other rows": of_counter(drawn_sha256="0" * 64),
+    "another counter": of_counter(key="0" * 64),
+    "one level": lambda proof: proof["mechanisms"][0]["running"].update(cost=1),
+    "no counter at all": lambda proof: proof.pop("counter"),
+}
+
+
+@pytest.mark.parametrize("edit", EDITS)
+def test_every_edit_of_a_nights_certificate_is_seen(night, tmp_path, edit):
+    folder = shutil.copytree(night[0], tmp_path / "run")
+    proof = json.loads((folder / "certificate.json").read_text())
+    EDITS[edit](proof)
+    (folder / "certificate.json").write_text(json.dumps(proof))
+    assert any(c.ok is False for c in verify_run(folder, night[1]))
+
+
+def test_the_page_says_which_night_it_is_and_what_it_covers(night):
+    folder, _ = night
+    report = json.loads((folder / "report.json").read_text())
+    assert report["counter"]["night"] == 3 and report["value"]["status"] == "estimate"
+    assert "for all 8 nights together" in report["guarantee"]["sentence"]
+    assert any("first night that brings rows of theirs" in a for a in report["assumptions"])
+    assert any("on which nights a new log arrived is public" in a for a in report["assumptions"])
+    page = (folder / "report.html").read_text()
+    assert "This is night 3 (2026-01-03) of a counter over 8 nights (binary tree)" in page
+
+
+@pytest.mark.parametrize(
+    ("nightly", "wrong"),
+    [
+        ("nights = 8", "first"),
+        ('first = "2026-01-01"\nnights = 0', "greater than or equal to 1"),
+        ('first = "2026-01-01"\ncounter = "pile"', "'tree' or 'toeplitz'"),
+    ],
+)
+def test_a_wrong_counter_is_a_wrong_recipe(tmp_path, monkeypatch, nightly, wrong):
+    shop = Shop(tmp_path, monkeypatch)
+    with pytest.raises(CardError, match=wrong):
+        plan_job(shop.write("wrong", nightly), shop.home)
+
+
+@pytest.mark.parametrize(
+    ("agent", "privacy"),
+    [("apvi", ""), ("dp-apvi", "[privacy]\nepsilon = 1.0"), ("dp-vapvi", "[privacy]\nrho = 1.0")],
+)
+def test_agents_and_budgets_without_a_counter_are_refused(tmp_path, monkeypatch, agent, privacy):
+    shop = Shop(tmp_path, monkeypatch)
+    text = f'[recipe]\nname = "x"\ncard = "card.toml"\nagent = "{agent}"\n{privacy}\n[nightly]\nfirst = "2026-01-01"\n'
+    (shop.folder / "x.toml").write_text(text)
+    with pytest.raises(CardError, match=r"\[nightly\]"):
+        plan_job(str(shop.folder / "x.toml"), shop.home)
+
+
+def test_an_audit_says_that_a_counter_is_no_single_release(tmp_path, monkeypatch):
+    shop = Shop(tmp_path, monkeypatch)
+    with pytest.raises(CardError, match="Audit the recipe without"):
+        audit_job(shop.recipe, shop.home)

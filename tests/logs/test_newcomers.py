@@ -1,0 +1,148 @@
+"""Who counts on a night: against a naive count, and that nobody's part depends on anybody else's rows."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pipeline.card import Card
+from pipeline.logs import newcomers
+from pipeline.logs.aggregate import count_rows
+from pipeline.logs.newcomers import count_newcomers, hash_width
+from pipeline.logs.store import Snapshot, part_file
+from tests.conftest import card_dict
+
+KEY = b"k" * 32
+# user, episode, state, action: one step each, night by night
+STEP = st.tuples(st.integers(0, 3), st.integers(0, 2), st.integers(0, 1), st.integers(0, 1))
+NIGHTS = st.lists(st.lists(STEP, max_size=6), min_size=1, max_size=4)
+
+
+def card_of(recurs: str, m: int) -> Card:
+    domain = {
+        "horizon": 1,
+        "states": {"column": "state", "labels": ["x", "y"], "ends": ["end"]},
+        "actions": {"column": "action", "labels": ["a", "b"]},
+    }
+    unit = {"user": "user_id", "episodes_per_user": m, "users_public": 100, "recurs": recurs}
+    return Card.model_validate(card_dict(domain=domain, unit=unit))
+
+
+def snapshot(folder: Path, number: int, steps: list[tuple[int, int, int, int]]) -> Snapshot:
+    """A canonical snapshot of two partitions; the first of two rows of one episode stands."""
+    where = folder / f"snapshot-{number:04d}"
+    where.mkdir()
+    first = {(u, e): (s, a) for u, e, s, a in reversed(steps)}
+    rows = pl.DataFrame(
+        [(u, e, 0, s, a, 0.0, 2, True) for (u, e), (s, a) in first.items()],
+        schema={
+            "user_id": pl.Int64, "episode_id": pl.Int64, "step": pl.Int32, "state": pl.Int32, "action": pl.Int32,
+            "reward": pl.Float64, "next_state": pl.Int32, "terminated": pl.Boolean,
+        },
+        orient="row",
+    ).sort("user_id", "episode_id")  # fmt: skip
+    for i in range(2):
+        rows.filter(pl.col("user_id") % 2 == i).write_parquet(part_file(where, i))
+    return Snapshot("tiny", number, where, "synthetic", "", "", "", 0, 0, 0, 0, {}, 2)
+
+
+def leaves(card: Card, nights: list[list[tuple[int, int, int, int]]]) -> list[dict[str, np.ndarray]]:
+    """What each night counts, one snapshot a night."""
+    seen, found = np.empty((0, hash_width(card)), dtype=np.uint64), []
+    with tempfile.TemporaryDirectory() as name:
+        for number, steps in enumerate(nights):
+            tables, fresh = count_newcomers([snapshot(Path(name), number, steps)], card, seen, KEY)
+            seen = np.concatenate([seen, fresh])
+            found.append(tables)
+    return found
+
+
+def counted(tables: dict[str, np.ndarray]) -> int:
+    return int(tables["n_sa"].sum())
+
+
+@settings(max_examples=30, deadline=None)
+@given(NIGHTS)
+def test_never_counts_everybody_on_their_first_night_alone(nights):
+    card, seen = card_of("never", 3), set()
+    for steps, tables in zip(nights, leaves(card, nights), strict=True):
+        assert counted(tables) == len({(u, e) for u, e, _, _ in steps if u not in seen})
+        seen |= {u for u, *_ in steps}
+
+
+@settings(max_examples=30, deadline=None)
+@given(NIGHTS, st.integers(1, 3))
+def test_capped_counts_each_episode_once_and_at_most_m_a_person(nights, m):
+    seen: set[tuple[int, int]] = set()
+    for steps, tables in zip(nights, leaves(card_of("capped", m), nights), strict=True):
+        new = {(u, e) for u, e, _, _ in steps} - seen
+        expected = 0
+        for user in {u for u, _ in new}:
+            room = m - sum(u == user for u, _ in seen)
+            expected += min(room, sum(u == user for u, _ in new))
+        assert counted(tables) == expected
+        # which of them counted is the hash's choice: read it off a second pass of each alone
+        seen |= chosen(m, seen, new)
+
+
+def chosen(m, seen, new):
+    """Episodes that count, by the order of the public hash of ingest's cap."""
+    order = {pair: int(newcomers.keyed_hash([f"{pair[0]}\x1f{pair[1]}"], "tiny")[0]) for pair in new}
+    found: set[tuple[int, int]] = set()
+    for pair in sorted(new, key=order.__getitem__):
+        if sum(u == pair[0] for u, _ in seen | found) < m:
+            found.add(pair)
+    return found
+
+
+@settings(max_examples=12, deadline=None)
+@given(NIGHTS, NIGHTS, st.sampled_from([("never", 1), ("never", 2), ("capped", 2)]))
+def test_replacing_one_person_changes_that_persons_part_alone(nights, others, unit):
+    """Person 0's rows of all nights are swapped for any other: the rest of every leaf stays as it was."""
+    card = card_of(*unit)
+    without = [[row for row in steps if row[0] != 0] for steps in nights]
+    rest = leaves(card, without)
+    for records in (nights, others):
+        own = [[row for row in (records[k] if k < len(records) else []) if row[0] == 0] for k in range(len(nights))]
+        alone = leaves(card, own)
+        both = leaves(card, [a + b for a, b in zip(without, own, strict=True)])
+        for name in ("n_0", "n_sa", "n_sas", "r_sa"):
+            assert all(np.array_equal(b[name], r[name] + a[name]) for b, r, a in zip(both, rest, alone, strict=True))
+
+
+def test_a_membership_that_looks_at_others_is_caught(monkeypatch):
+    """A broken twin: whoever comes in the first partition decides for all."""
+
+    def crowd(rows, card, seen, key):
+        return original(rows, card, seen, key) if seen.is_empty() else original(rows, card, seen, key).clear()
+
+    original = newcomers._new
+    monkeypatch.setattr(newcomers, "_new", crowd)
+    with pytest.raises(AssertionError):
+        test_replacing_one_person_changes_that_persons_part_alone.hypothesis.inner_test(
+            [[(1, 0, 0, 0)]], [[(0, 0, 0, 0)]], ("never", 1)
+        )
+
+
+def test_several_snapshots_of_one_night_are_taken_in_their_order(tmp_path):
+    card = card_of("never", 1)
+    both = [snapshot(tmp_path, 1, [(1, 0, 0, 0)]), snapshot(tmp_path, 2, [(1, 0, 1, 1), (2, 0, 1, 1)])]
+    tables, fresh = count_newcomers(both, card, np.empty((0, 2), dtype=np.uint64), KEY)
+    assert tables["n_sa"][0].tolist() == [[1, 0], [0, 1]] and len(fresh) == 2
+
+
+def test_hashes_need_the_key_and_ids_are_their_text(tmp_path):
+    card, nobody = card_of("never", 1), np.empty((0, 2), dtype=np.uint64)
+    night = snapshot(tmp_path, 1, [(1, 0, 0, 0)])
+    one, other = (count_newcomers([night], card, nobody, key)[1] for key in (KEY, b"o" * 32))
+    assert one.shape == other.shape == (1, 2) and (one != other).all()
+    rows = pl.read_parquet(part_file(night.folder, 1)).with_columns(pl.col("user_id").cast(pl.String))
+    rows.write_parquet(part_file(night.folder, 1))
+    assert len(count_newcomers([night], card, one, KEY)[1]) == 0
+    assert count_rows(rows, card)["n_sa"].sum() == 1
