@@ -197,7 +197,7 @@ def certificate(
     commit
         The ledger's COMMIT, None where nothing was charged.
     digests
-        sha256 of ``release`` and ``policy``; never of data.
+        sha256 of ``release``, ``policy`` and ``labels`` (policy.json); never of data.
     looks
         The lineage's INSPECT entries.
     """
