@@ -181,7 +181,7 @@ def release_drawn(
         with ledger.leased(intent, holder):
             release = drawing.draw(snapshot, noise, progress)
             write_attempt(release, folder, Attempt(key, intent.body["attempt"], snapshot.data_digest))
-            commit = commit_release(ledger, intent, release, folder)
+            commit = charged_once(ledger, intent, release, folder)
         remember_head(store / card.name, commit)
         return Curated(release, folder, key, intent, commit, replayed=False, stale=False, recovered=recovered)
 
@@ -201,7 +201,7 @@ def _charge(card: AnyCard, snapshot: Snapshot, drawing: Drawing, ledger: Ledger,
     return ledger.intent(card.name, key, rho, {"snapshot": snapshot.number, **told}, holder=holder)
 
 
-def commit_release(ledger: Ledger, intent: Entry, release: Release, folder: Path) -> Entry:
+def charged_once(ledger: Ledger, intent: Entry, release: Release, folder: Path) -> Entry:
     """COMMIT a release that is on disk; where another attempt was first, its folder goes and its spend stays."""
     try:
         return ledger.commit(intent, commit_facts(release, folder))

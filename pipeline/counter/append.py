@@ -18,7 +18,7 @@ import numpy as np
 from pipeline.card import Card, CardError
 from pipeline.counter.kept import KeptCounter, digest
 from pipeline.counter.nightly import NightlyCounter
-from pipeline.curate import Curated, commit_release, of_this_card, replay
+from pipeline.curate import Curated, charged_once, of_this_card, replay
 from pipeline.kept.files import Attempt, folder_of, write_attempt
 from pipeline.kept.heads import known_to_ledger, remember_head
 from pipeline.kept.lock import one_at_a_time
@@ -90,7 +90,7 @@ def append_night(nightly: NightlyCounter, ledger: Ledger, store: Path, noise: No
             folder = folder_of(store, card.name, intent.body["run_key"], exact=False)
             attempt = Attempt(intent.body["run_key"], intent.body["attempt"], waiting[-1].data_digest)
             write_attempt(release, folder, attempt)
-            commit = commit_release(ledger, intent, release, folder)
+            commit = charged_once(ledger, intent, release, folder)
         remember_head(store / card.name, commit)
         found = Curated(release, folder, attempt.run_key, intent, commit, False, False, recovered)
         return Appended(found, leaf, _told(nightly, leaf, since, intent))

@@ -36,7 +36,7 @@ DEATHS = {
     "after INTENT": (pipeline.counter.append, "_draw", False, False),
     "after the draw": (KeptCounter, "write", True, False),
     "before the rename": (pipeline.counter.append, "write_attempt", True, False),
-    "before COMMIT": (pipeline.counter.append, "commit_release", True, True),
+    "before COMMIT": (pipeline.counter.append, "charged_once", True, True),
 }
 
 
