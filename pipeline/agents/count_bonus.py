@@ -48,11 +48,12 @@ class Constants:
 def practical(episodes: int) -> Constants:
     """Constants chosen by us: no theorem.
 
-    A good action that noise made look bad by more than c_noise deviations is lost for good, and that costs in
-    proportion to K; what c_noise itself costs does not.  So its Gaussian tail is kept below 1/K:
-    c_noise = sqrt(3 ln(1 + K / 110 000)), half a deviation at K = 10^4, 3.7 at 10^7 and 5.2 at 10^9.
+    A good action that looked bad by more than the bonus covers is lost for good.  That costs in proportion to K, and
+    the bonus itself does not: it grows with K, slowly.  For the noise c_noise = sqrt(3 ln(1 + K / 110 000)), half a
+    deviation at K = 10^4, 3.7 at 10^7 and 5.2 at 10^9; for the sampling ι = log10(K) / 2.
     """
-    return Constants(noise=math.sqrt(3 * math.log1p(episodes / 110_000)))
+    noise = math.sqrt(3 * math.log1p(episodes / 110_000))
+    return Constants(noise=noise, iota=max(1.0, math.log10(episodes) / 2))
 
 
 def cautious(k: Constants) -> Constants:

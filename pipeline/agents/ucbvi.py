@@ -25,7 +25,7 @@ counts-shuffle       shuffled one-bit messages, a batch a release        shuffle
 Departures from the printed pages
     * a policy serves a whole batch, whose length is a function of declared and released values and costs no privacy
       (:mod:`pipeline.agents.batch_pace`);
-    * span(V) of the optimistic values instead of H, ι = 1 and c below 1 (``practical``; ``theory`` has ι as printed);
+    * span(V) of the optimistic values instead of H, smaller ι and c (``practical``; ``theory`` has ι as printed);
     * ``c_noise sd ||V - PV|| / n`` instead of 20 H S E ι / n, which keeps every value at its clip for 10^6 users;
     * z standard deviations instead of E in "never underestimates": the paper's E is z of about 10;
     * ties of the clipped Q go to the unclipped one, what is left is played uniformly: an episode draws afresh, so

@@ -16,7 +16,7 @@ SQUARE, POOLED, LEARNT = {"mechanism": "square-root"}, {"pooled": True}, {"rewar
 BAD = 0.1
 # agent, world, states, K, epsilon, options
 ROWS: list[tuple[str, str, int, int, float | None, Mapping[str, Any]]] = [
-    *(("ucbvi", w, s, 10**4, None, o) for w in (HOM, INHOM) for s in (3, 5) for o in ({}, {"c": 0.1})),
+    *(("ucbvi", w, s, 10**4, None, o) for w in (HOM, INHOM) for s in (3, 5) for o in ({}, {"c": 0.1, "iota": 1.0})),
     ("ucbvi", HOM, 3, 10**4, None, POOLED),
     *(("dp-ucbvi-jdp", w, s, 10**4, e, {}) for w in (HOM, INHOM) for s in (3, 5) for e in (1.0, 10.0)),
     *(("dp-ucbvi-jdp", HOM, s, 10**4, e, o) for s in (3, 5) for e in (1.0, 10.0) for o in (POOLED, SQUARE)),

@@ -53,8 +53,14 @@ PACE: Mapping[str, Mapping[str, Any]] = {
     "a leaf an episode (K = 10^4 only)": {"leaves": "episodes"},
 }
 PLAIN: Mapping[str, Mapping[str, Any]] = {
-    f"c {c:g}{' (taken)' if c == 0.4 else ''}": {"c": c} for c in (0.1, 0.2, 0.4, 0.7, 1.0)
-} | {"theory": {"constants": "theory"}}
+    "taken: c 0.4, iota log10(K) / 2": {},
+    "c 0.1, iota 1": {"c": 0.1, "iota": 1.0},
+    "c 0.2, iota 1": {"c": 0.2, "iota": 1.0},
+    "c 0.4, iota 1": {"iota": 1.0},
+    "c 1, iota 1": {"c": 1.0, "iota": 1.0},
+    "c 0.4, iota 5": {"iota": 5.0},
+    "theory": {"constants": "theory"},
+}
 
 
 def totals(agent: str, place: tuple[str, int, float | None], options: Mapping[str, Any], runs: int) -> tuple[Any, Any]:

@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from pipeline.privacy.counters import CounterFullError, levels
+from pipeline.privacy.counters import CounterFullError, TreeCounter, levels
 from pipeline.privacy.noise import RealDataError, SeededNoise, SimulatedWorld
 from pipeline.privacy.square_root import squared_column
-from pipeline.statistics.count_desks import CountedDesk, FreshSums, exact, joint, local
-from pipeline.statistics.count_scales import tight
+from pipeline.statistics.count_desks import CountedDesk, CounterSums, FreshSums, exact, joint, local
+from pipeline.statistics.count_scales import lanes_of, tight
 from pipeline.statistics.mixture_calibration import Ask
 from pipeline.statistics.online_counts import OnlineCounts, OnlineLayout, Tally, never_under
 from pipeline.statistics.shuffled_desk import shuffled
@@ -130,6 +130,24 @@ def test_the_noise_is_as_large_as_is_said(trust):
     assert inside == [True, False, False]
     assert counts.episodes == 300
     assert np.array_equal(desk.counts().n_sas, counts.n_sas), "read twice, drawn twice"
+
+
+class Redrawing(CounterSums):
+    """A broken twin: the sums get new noise when they are read."""
+
+    def total(self):
+        return super().total() + self.counter.lanes.draw(1)[0]
+
+
+def test_noise_drawn_on_reading_is_caught():
+    ask, scales = Ask(1.0, 1e-5), tight(LAYOUT, Ask(1.0, 1e-5), levels(4))
+    counter = TreeCounter(4, lanes_of(LAYOUT, scales, SeededNoise(0), WORLD))
+    desk = CountedDesk(LAYOUT, Redrawing(counter, scales, "batches"), None)
+    desk.add(Tally(1, np.zeros((H, S, A, S), dtype=np.int64)))
+    assert not np.array_equal(desk.counts().n_sas, desk.counts().n_sas)
+    honest = joint(LAYOUT, 4, 4, ask, WORLD, SeededNoise(0))
+    honest.add(Tally(1, np.zeros((H, S, A, S), dtype=np.int64)))
+    assert np.array_equal(honest.counts().n_sas, honest.counts().n_sas)
 
 
 def test_half_the_noise_is_caught():
