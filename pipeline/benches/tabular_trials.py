@@ -45,6 +45,8 @@ OPTIONS = (
     "honest",
 )
 _GROWTH = 2.0
+# nobody hides in a batch of few, and its noise is that of any other
+_CROWD = 64
 _NOISE, _TIES = 1, 2
 
 Desk = Callable[[Trial, OnlineLayout, int, SeededNoise], CountDesk]
@@ -130,7 +132,8 @@ def constants_of(trial: Trial, mdp: TabularMDP) -> Constants:
 
 def _pace(trial: Trial, layout: OnlineLayout) -> Pace:
     knobs = trial.knobs
-    growth, first = float(knobs.get("growth", _GROWTH)), int(knobs.get("first", 1))
+    crowd = _CROWD if trial.agent == "counts-shuffle" else 1
+    growth, first = float(knobs.get("growth", _GROWTH)), int(knobs.get("first", crowd))
     declared = len(batch_ends(trial.episodes, growth, first))
     visits = float(knobs.get("visits", 1.0))
     if trial.agent in ("ucbvi", "dp-ucbvi-ldp"):

@@ -45,6 +45,7 @@ PACE: Mapping[str, Mapping[str, Any]] = {
     "growth 4, visits x 2": {"growth": 4.0},
     "growth 2, visits x 1.5": {"visits": 0.5},
     "growth 2, visits x 4": {"visits": 3.0},
+    "first batch 1": {"first": 1},
     "first batch 16": {"first": 16},
     "first batch 64": {"first": 64},
     "square root": {"mechanism": "square-root"},
