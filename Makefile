@@ -77,6 +77,7 @@ campaigns:
 	$(PYTHON) -P -m tests.campaigns.year
 	$(PYTHON) -P -m tests.campaigns.night_crashes
 	$(PYTHON) -P -m tests.campaigns.worker_kills
+	$(PYTHON) -P -m tests.campaigns.audits
 	$(PYTHON) -P -m tests.benchmarks.consistency_speed
 	$(PYTHON) -P -m tests.benchmarks.count_speed
 	$(PYTHON) -P -m tests.benchmarks.gram_speed
