@@ -69,7 +69,18 @@ campaigns:
 	$(PYTHON) -P -m tests.campaigns.real_people
 	$(PYTHON) -P -m tests.campaigns.crashes
 	$(PYTHON) -P -m tests.campaigns.races
+	$(PYTHON) -P -m tests.campaigns.tune_online
+	$(PYTHON) -P -m tests.campaigns.online_sizes
+	$(PYTHON) -P -m tests.campaigns.tune_ucbvi
+	$(PYTHON) -P -m tests.campaigns.shuffle_study bits
+	$(PYTHON) -P -m tests.campaigns.lq_online leave 1 5
+	$(PYTHON) -P -m tests.campaigns.year
+	$(PYTHON) -P -m tests.campaigns.night_crashes
+	$(PYTHON) -P -m tests.campaigns.worker_kills
+	$(PYTHON) -P -m tests.campaigns.audits
 	$(PYTHON) -P -m tests.benchmarks.consistency_speed
 	$(PYTHON) -P -m tests.benchmarks.count_speed
 	$(PYTHON) -P -m tests.benchmarks.gram_speed
 	$(PYTHON) -P -m tests.benchmarks.sampler_speed
+	$(PYTHON) -P -m tests.benchmarks.online_speed
+	$(PYTHON) -P -m tests.benchmarks.occupancy_speed

@@ -51,11 +51,16 @@ def planner_facts(request: LqRequest, learnt: LqLearnt) -> dict[str, Any]:
         "share of the Gram matrix": "chosen on simulated plants that no figure uses; part of the release",
         "lattice steps": "chosen by us; part of the release",
     }
+    usual = Lq()
+    if (chosen := (domain.state_bound / radius, domain.successor_bound / radius)) != tuple(usual.cut):
+        source |= dict.fromkeys(("cut of x", "cut of next x"), "the recipe's; part of the release")
+    if float(ask.gram_share) != usual.gram_share:
+        source["share of the Gram matrix"] = "the recipe's; part of the release"
     values = {
         "ridge": c.ridge,
         "floor": c.floor,
-        "cut of x": domain.state_bound / radius,
-        "cut of next x": domain.successor_bound / radius,
+        "cut of x": chosen[0],
+        "cut of next x": chosen[1],
         "share of the Gram matrix": float(ask.gram_share),
         "lattice steps": ask.steps,
     }

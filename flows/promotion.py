@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from flows.folder import read_policy
+from flows.lq_folder import KIND
 from flows.pointer import Pointer
 from flows.recipe import Promote
 from pipeline.card import CardError
@@ -17,9 +18,22 @@ from reports.comparison import Side, compare_runs
 from reports.format import number, percent
 
 
+def facts_of(folder: Path) -> dict[str, Any]:
+    """The report.json of a run."""
+    return json.loads((folder / "report.json").read_text(encoding="utf-8"))
+
+
 def side_of(folder: Path) -> Side:
-    """A run's folder as one side of a comparison."""
-    facts = json.loads((folder / "report.json").read_text(encoding="utf-8"))
+    """A run's folder as one side of a comparison.
+
+    Raises
+    ------
+    CardError
+        If its policy is no choice among actions in states.
+    """
+    facts = facts_of(folder)
+    if json.loads((folder / "policy.json").read_text(encoding="utf-8")).get("kind") == KIND:
+        raise CardError(f"{folder.name}: gains of a linear controller have no cells to compare")
     policy = read_policy(folder)
     tied = np.zeros(policy.abstains.shape, dtype=bool)
     for h, s in facts["policy"]["tied"]:
@@ -59,7 +73,7 @@ def consider(rule: Promote | None, runs: Path, run: str) -> dict[str, Any]:
             held = [f"it cannot be compared with {before}, the run in use"]
     if rule is None or before == run:
         return _said(pointer, before, False, [], changes)
-    held += reasons_to_hold(rule, side_of(runs / run).facts, changes)
+    held += reasons_to_hold(rule, facts_of(runs / run), changes)
     if run in pointer.rejected:
         held.append("it was rolled back before")
     if not held:

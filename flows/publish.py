@@ -23,7 +23,7 @@ from pipeline.ledger.chain import BudgetError, Entry, canonical
 from pipeline.ledger.counter_facts import counter_facts
 from pipeline.privacy.budget import down, fraction_of, up
 from pipeline.privacy.losses import safe_epsilon
-from pipeline.privacy.release_file import describe_mechanism, sha256_file
+from pipeline.privacy.release_file import describe_mechanism, file_of, sha256_file
 from reports.facts import dataset_facts
 from reports.lq_view import is_lq
 from reports.policy_report import render_html, render_markdown
@@ -94,7 +94,9 @@ def _publish_run(
         raise BudgetError(f"{card.name}: the stored release is not the committed one; nothing is published")
     written = pages.write(partial)
     shutil.copyfile(recipe.path, partial / "recipe.toml")
-    digests = {"release": copied, **{kind: sha256_file(partial / f"{kind}.parquet") for kind in written}}
+    tables = {kind: sha256_file(partial / f"{kind}.parquet") for kind in written}
+    # labels, scales and bounds decide what the policy's numbers mean
+    digests = {"release": copied, **tables, "labels": sha256_file(partial / file_of("labels"))}
     facts = run_facts(card, recipe, name, snapshot, curated, pages, digests, looks)
     write_json(partial / "report.json", facts)
     proof = certificate(card, curated.release, facts["guarantee"], facts["mechanisms"], curated.commit, digests, looks)
@@ -145,7 +147,7 @@ def run_facts(
             f"reticent ledger verify {name}{of_card}  # recomputes this run's certificate",
             f"reticent ledger verify{of_card}  # the whole chain" + ("; CARD is the card's file" if of_card else ""),
             f"reticent ledger show{of_card}  # the entries of {card.name}",
-            *(f"sha256sum {kind}.parquet  # {digest}" for kind, digest in digests.items()),
+            *(f"sha256sum {file_of(kind)}  # {digest}" for kind, digest in digests.items()),
         ],
     }
     if card.kind == "synthetic" and recipe.evaluate is not None:

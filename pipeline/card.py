@@ -166,8 +166,8 @@ class LqCard(Declaration):
         return self.cost.quadratic(self.domain.observation.size, self.domain.action.size, self.domain.horizon)
 
     def domain_hash(self) -> str:
-        """Sha256 of the canonical JSON of [unit], [cost] and [domain]."""
-        return sha256_of({key: self.model_dump(mode="json")[key] for key in ("unit", "cost", "domain")})
+        """Sha256 of the canonical JSON of [unit] and [domain]; a cost enters no sum, so another one is free."""
+        return sha256_of({key: self.model_dump(mode="json")[key] for key in ("unit", "domain")})
 
     def source_files(self) -> list[Path]:
         """Existing files that ``source.files`` names, sorted; nothing outside the folder or a named root is read."""

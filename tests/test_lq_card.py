@@ -93,17 +93,18 @@ def test_a_tabular_card_hashes_as_before_there_were_others(name):
 @pytest.mark.parametrize(
     ("old", "new", "same"),
     [
-        ("Q = [1.0, 1.0]", "Q = [1.0, 2.0]", False),
+        ("Q = [1.0, 1.0]", "Q = [1.0, 2.0]", True),
         ("radius = 2.0", "radius = 2.5", False),
         ("scale = [1.0, 2.0]", "scale = [1.0, 3.0]", False),
         ("[0.01, 0.01]", "[0.01, 0.02]", False),
         ("horizon = 4", "horizon = 5", False),
         ("users_public = 300", "users_public = 301", False),
+        ("R = [0.1]", "R = [0.2]", True),
         ("rho = 9.0", "rho = 8.0", True),
         ('files = ["log.csv"]', 'files = ["other.csv"]', True),
     ],
 )
-def test_the_hash_covers_unit_domain_and_cost(tmp_path, old, new, same):
+def test_the_hash_covers_unit_and_domain_and_not_the_cost(tmp_path, old, new, same):
     assert old in GOOD
     assert (load(tmp_path).domain_hash() == load(tmp_path, GOOD.replace(old, new)).domain_hash()) == same
 

@@ -53,7 +53,7 @@ class KeptCounter:
         return {t: n for n in self.nights for t in range(n.since, n.leaf + 1)}
 
     def settle(self) -> None:
-        """Make the folder where there is none, drop what attempts without a COMMIT left, check that all is there.
+        """Make the folder where there is none, drop what beaten attempts left, check that all is there.
 
         Raises
         ------
@@ -67,8 +67,11 @@ class KeptCounter:
             raise BudgetError(self._gone("its folder"))
         needed = {_name(kind, n.leaf, n.attempt) for n in self.nights for kind in _KINDS}
         there = {p.name for p in self.folder.glob("*.npy")}
+        last = self.nights[-1].leaf if self.nights else 0
         for name in there - needed:
-            (self.folder / name).unlink()
+            # a draw of a later night may be alive elsewhere, or wait for recovery
+            if _night_of(name) <= last:
+                (self.folder / name).unlink()
         if lost := sorted(needed - there):
             raise BudgetError(self._gone(lost[0]))
         if fresh:
@@ -145,3 +148,7 @@ def digest(rows: Integers) -> str:
 
 def _name(kind: str, night: int, attempt: int) -> str:
     return f"{kind}-{night:05d}.{attempt}.npy"
+
+
+def _night_of(name: str) -> int:
+    return int(name.split("-")[1].split(".")[0])

@@ -12,7 +12,7 @@ from typing import Any
 
 from pipeline.card import Card, CardError
 from pipeline.ledger.chain import BudgetError, Entry, canonical
-from pipeline.ledger.nights import counter_intents, night_price
+from pipeline.ledger.nights import counter_intents, night_price, overtaken
 from pipeline.privacy.continual import Continual
 from pipeline.privacy.release import Mechanism
 from pipeline.privacy.release_file import describe_mechanism
@@ -101,5 +101,11 @@ class NightlyCounter:
 
     def price(self, entries: Sequence[Entry], leaf: int, since: int) -> Fraction:
         """What a night charges, given all entries."""
+        told = self.told(leaf, since)
+        if (other := overtaken(entries, self.card.name, told)) is not None:
+            raise BudgetError(
+                f"{self.card.name}: night {other.leaf} was committed meanwhile (entry {other.commit.seq}), from "
+                "another store; one store keeps a counter. Nothing was read"
+            )
         before = counter_intents(entries, self.card.name, self.key)
-        return night_price(before, self.told(leaf, since), self.privatizer.mechanisms)
+        return night_price(before, told, self.privatizer.mechanisms)

@@ -13,6 +13,7 @@ from pipeline.kept.heads import remember_head
 from pipeline.ledger.account import commit_of
 from pipeline.ledger.chain import BudgetError, Entry, canonical
 from pipeline.ledger.ledger import Ledger
+from pipeline.ledger.nights import overtaken
 from pipeline.privacy.release import Release
 from pipeline.privacy.release_file import describe, describe_mechanism, read_release, sha256_file
 
@@ -51,7 +52,9 @@ def recover(lineage: str, ledger: Ledger, store: Path, place: str) -> Recovered:
         intent, commit = by_attempt[found.run_key[:24], found.attempt], commit_of(entries, lineage, found.run_key)
         if (commit is not None and commit.body["intent"] == intent.seq) or ledger.alive(intent, place):
             continue
-        if commit is None:
+        counter = intent.body.get("counter")
+        beaten = counter is not None and overtaken(entries, lineage, counter) is not None
+        if commit is None and not beaten:
             committed.append(ledger.commit(intent, commit_facts(_described(folder, intent), folder)))
             remember_head(store / lineage, committed[-1])
         else:

@@ -146,7 +146,12 @@ def implementation(release: Release) -> dict[str, str]:
         else f"integers only: exact sums in 64 bits plus exact discrete noise ({release.sampler}); "
         "no floating-point number lies on the path to the release",
         "side_channels": "run times, memory and file sizes of the store are not protected; errors name rules and "
-        "places, never values; which outputs exist does not depend on the rows",
+        "places, never values; "
+        + (
+            "which outputs exist does not depend on the rows"
+            if release.counter is None
+            else "a night exists where the log's content changed since the last one, see the assumptions"
+        ),
     }
 
 
@@ -197,7 +202,7 @@ def certificate(
     commit
         The ledger's COMMIT, None where nothing was charged.
     digests
-        sha256 of ``release`` and ``policy``; never of data.
+        sha256 of ``release``, ``policy`` and ``labels`` (policy.json); never of data.
     looks
         The lineage's INSPECT entries.
     """

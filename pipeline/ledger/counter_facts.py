@@ -18,7 +18,10 @@ def counted_once(card: AnyCard) -> list[str]:
         else f"a person counts with at most {m} episodes over all nights, each as it was first delivered, by keyed "
         "hashes on the operator's side"
     )
-    return [counted, "on which nights a new log arrived is public"]
+    return [
+        counted,
+        "on which nights the log's content changed is public, even if one person's rows are all that changed",
+    ]
 
 
 def counter_facts(release: Release) -> dict[str, Any]:

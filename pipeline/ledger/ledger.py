@@ -24,6 +24,7 @@ from pipeline.ledger.chain import GENESIS, AttemptLostError, BudgetError, Entry,
 from pipeline.ledger.engine import open_engine, refusal
 from pipeline.ledger.head import Head
 from pipeline.ledger.inspection import card_hash
+from pipeline.ledger.nights import overtaken
 from pipeline.ledger.registration import change_of_registration, check_partition
 
 Price = Callable[[Sequence[Entry]], Fraction]
@@ -209,6 +210,12 @@ class Ledger:
                     return there
                 raise AttemptLostError(
                     f"{intent.lineage}: another attempt committed this release first; its spend stays"
+                )
+            counter = intent.body.get("counter")
+            if counter is not None and overtaken(found, intent.lineage, counter) is not None:
+                raise AttemptLostError(
+                    f"{intent.lineage}: a later night of this counter is committed already; this draw is lost, its "
+                    "spend stays"
                 )
             if (registration(found, intent.lineage) or {}).get("kind") == "real" and body.get("noise") != "os":
                 raise BudgetError(

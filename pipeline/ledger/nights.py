@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from itertools import pairwise
 from typing import Any
 
 from pipeline.ledger.account import commit_of
@@ -57,6 +58,15 @@ def committed_nights(entries: Sequence[Entry], lineage: str, key: str) -> list[N
     return nights
 
 
+def overtaken(entries: Sequence[Entry], lineage: str, counter: Mapping[str, Any]) -> Night | None:
+    """A committed night of the same counter that a draw of ``since .. night`` does not strictly follow, or None.
+
+    Two stores that share a ledger could otherwise both count the people of one night.
+    """
+    nights = committed_nights(entries, lineage, counter["key"])
+    return next((n for n in nights if n.leaf >= counter["since"]), None)
+
+
 def night_price(before: Sequence[Entry], counter: Mapping[str, Any], mechanisms: Sequence[Mechanism]) -> Fraction:
     """What a night costs beyond what its counter has been charged.
 
@@ -88,8 +98,15 @@ def night_price(before: Sequence[Entry], counter: Mapping[str, Any], mechanisms:
 
 
 def mispriced(entries: Sequence[Entry], lineage: str, key: str) -> Entry | None:
-    """The first INTENT of a counter that charged less than :func:`night_price`; None where all is paid."""
+    """The first INTENT of a counter that charged less than :func:`night_price`, or whose night overlaps an earlier one.
+
+    None where all is paid.
+    """
     intents = counter_intents(entries, lineage, key)
+    nights = sorted(committed_nights(entries, lineage, key), key=lambda n: n.commit.seq)
+    for one, following in pairwise(nights):
+        if following.since <= one.leaf:
+            return following.intent
     for i, e in enumerate(intents):
         listed = [mechanism_from(m) for m in e.body["mechanisms"]]
         if Fraction(e.body["rho"]) < night_price(intents[:i], e.body["counter"], listed):

@@ -15,7 +15,7 @@ from pipeline.ledger.certificate import spent_budget
 from pipeline.ledger.chain import Entry, canonical
 from pipeline.ledger.verify_counter import counter_charged, counter_problem, same_number
 from pipeline.privacy.release import total_rho
-from pipeline.privacy.release_file import mechanism_from, sha256_file
+from pipeline.privacy.release_file import file_of, mechanism_from, sha256_file
 from pipeline.statistics.joint_loss import declared_map, features_digest, joint_loss
 from pipeline.statistics.lq_loss import lq_loss
 
@@ -64,7 +64,7 @@ def verify_run(folder: Path, entries: Sequence[Entry] | None = None) -> list[Che
             _guarded("release.json lists the same mechanisms", lambda: _same_mechanisms(folder, proof)),
             _guarded("the report states the same guarantee", lambda: _same_guarantee(folder, proof)),
             *(
-                _guarded(f"sha256 of {kind}.parquet", lambda k=kind: _digest(folder, proof, k))
+                _guarded(f"sha256 of {file_of(kind)}", lambda k=kind: _digest(folder, proof, k))
                 for kind in proof["sha256"]
             ),
             *_ledger_checks(proof, entries),
@@ -171,7 +171,7 @@ def _same_guarantee(folder: Path, proof: Mapping[str, Any]) -> str | None:
 
 
 def _digest(folder: Path, proof: Mapping[str, Any], kind: str) -> str | None:
-    found = sha256_file(folder / f"{kind}.parquet")
+    found = sha256_file(folder / file_of(kind))
     return None if found == proof["sha256"][kind] else f"the file has {found[:16]}…: it was changed"
 
 

@@ -116,6 +116,9 @@ def with_sampler_slack(mechanisms: tuple[Mechanism, ...], noise: NoiseSource, ep
     epsilon
         The epsilon that will be stated, or any larger one (that of the lineage's cap covers all its releases).
     """
+    if all(m.variance is None or not noise.tv_bound(m.variance) for m in mechanisms):
+        # an exact sampler adds nothing, however large epsilon is
+        return tuple(replace(m, delta_slack=Fraction(0)) for m in mechanisms)
     if math.isinf(epsilon):
         raise ValueError("the slack of a sampler is counted for a finite epsilon")
     # a float exponential errs by less than one part in 10^12

@@ -161,6 +161,11 @@ def mechanism_from(facts: dict[str, Any]) -> Mechanism:
     )
 
 
+def file_of(kind: str) -> str:
+    """File of a run's folder that a certificate digests: a table, or ``policy.json`` for ``labels``."""
+    return "policy.json" if kind == "labels" else f"{kind}.parquet"
+
+
 def sha256_file(path: Path) -> str:
     """Hex sha256 of a file."""
     return hashlib.sha256(path.read_bytes()).hexdigest()

@@ -162,7 +162,8 @@ class Message:
 
 def _on_lattice(x: Array, bound: Array, weight: Array) -> Integers:
     """Lattice points of rows ``x (n, m)``, each row's weighted squared length at most LATTICE^2, exactly."""
-    points = np.floor(np.clip(x / bound[:, None], 0.0, 1.0) * LATTICE)
+    # what is no number counts as nothing: it would leave every bound
+    points = np.floor(np.clip(np.nan_to_num(x / bound[:, None], nan=0.0), 0.0, 1.0) * LATTICE)
     # sums of squares up to the bound, 2^52, are exact in float64
     square = (points**2 * weight).sum(1, keepdims=True)
     shrink = np.where(square > LATTICE**2, LATTICE / np.sqrt(np.maximum(square, 1.0)) * _INSIDE, 1.0)

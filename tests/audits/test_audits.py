@@ -63,7 +63,8 @@ def test_a_shipped_mechanism_is_not_flagged_and_the_attack_is_not_blind(name):
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "twin"), TWINS)
 def test_a_broken_twin_is_caught(name, twin):
-    v = attacked(MECHANISMS[name][1][twin](), noise_for(name), 20_000)
+    # a factor of two shows at a few thousand releases a side, a lost level of four does not
+    v = attacked(MECHANISMS[name][1][twin](), noise_for(name), 20_000 if twin == "natural-log levels" else 3000)
     assert v.violates, v
 
 

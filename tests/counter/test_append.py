@@ -13,11 +13,12 @@ import pipeline.ledger.nights
 from flows.nights import nightly_counter
 from flows.setting import setting
 from pipeline.counter.kept import KeptCounter, digest
-from pipeline.ledger.chain import BudgetError
-from pipeline.ledger.nights import committed_nights, mispriced, night_price
+from pipeline.ledger.chain import BudgetError, Entry
+from pipeline.ledger.nights import committed_nights, mispriced, night_price, overtaken
 from pipeline.privacy.continual import continual, squared_weights
 from pipeline.privacy.counters import Lanes
-from pipeline.privacy.release_file import read_release
+from pipeline.privacy.release import Mechanism
+from pipeline.privacy.release_file import describe_mechanism, read_release
 from tests.flows.nights import Shop, customers
 
 KINDS = ("tree", "toeplitz")
@@ -182,3 +183,29 @@ def test_a_retry_that_the_cap_does_not_allow_is_refused_and_the_release_stands(t
     with pytest.raises(BudgetError, match=r"asked ρ = 0\.5"):
         shop.append(2)
     assert first.curated.folder.is_dir() and not list(shop.kept.glob("*-00002*"))
+
+
+def test_a_night_that_another_store_overtook_is_neither_drawn_nor_committed():
+    """Two stores on one ledger: intervals that overlap would count people twice and pay once."""
+    first, other = night_entries((1, 1), (2, 3))
+    assert overtaken(first, "shop", {"key": "k", "since": 2, "night": 2}).leaf == 3
+    assert overtaken(first, "shop", {"key": "k", "since": 4, "night": 4}) is None
+    assert mispriced(other, "shop", "k") is None
+    twice, _ = night_entries((1, 1), (2, 3), (2, 2))
+    assert mispriced(twice, "shop", "k").body["counter"]["night"] == 2
+
+
+def night_entries(*intervals):
+    """A chain of committed nights of the counter ``k``, each fully paid, and the same without the last."""
+    listed = [describe_mechanism(Mechanism("n_sas", (2,), "transitions", 2, 2, "", variance=10))]
+    found = []
+    for seq, (since, night) in enumerate(intervals):
+        counter = {"key": "k", "since": since, "night": night, "kind": "tree", "nights": 8}
+        said = {"run_key": f"{seq}" * 64, "attempt": 1, "rho": "9", "counter": counter, "mechanisms": listed}
+        found.append(entry(2 * seq, "INTENT", said))
+        found.append(entry(2 * seq + 1, "COMMIT", {"run_key": said["run_key"], "intent": 2 * seq, "attempt": 1}))
+    return found, found[:-2]
+
+
+def entry(seq, kind, body):
+    return Entry(seq=seq, at="2026-01-01T00:00:00+00:00", lineage="shop", kind=kind, body=body, previous="", hash="")

@@ -354,3 +354,14 @@ def test_zero_noise_is_lqr(ran, monkeypatch, tmp_path):
     found = [run_job(str(shop / f"{n}.toml"), home) for n in ("zero", "base")]
     np.testing.assert_array_equal(*(read_gains(Path(r["folder"]))[1] for r in found))
     assert found[0]["value"]["estimate"] == found[1]["value"]["estimate"]
+
+
+def test_a_scale_edited_in_policy_json_is_noticed(ran, tmp_path):
+    """Gains mean nothing without their scales: the certificate digests both."""
+    _, home, _, runs = ran
+    copy = tmp_path / "run"
+    shutil.copytree(runs["private"]["folder"], copy)
+    told = json.loads((copy / "policy.json").read_text())
+    told["observation"]["scale"] = [100 * x for x in told["observation"]["scale"]]
+    (copy / "policy.json").write_text(json.dumps(told))
+    assert [c.what for c in verify_run(copy, entries(home)) if not c.ok] == ["sha256 of policy.json"]

@@ -19,7 +19,9 @@ from pipeline.ledger.chain import BudgetError
 from pipeline.ledger.ledger import open_ledger
 from pipeline.logs.errors import LogError
 from pipeline.privacy.noise import SeededNoise
+from reports.night import night_page
 from tests.flows.shop import lay_out, rows
+from tests.lq.shop import lay_out_plant
 
 
 @pytest.fixture
@@ -106,6 +108,14 @@ def test_a_recipe_has_a_pointer_of_its_own_where_it_says_so(tmp_path, home):
     shop = lay_out(tmp_path / "shop")
     run = nightly_job(with_tables(shop, '[promote]\npointer = "shop-now"\n'), home)["run"]
     assert Pointer(home.runs, "shop-now").now() == run and Pointer(home.runs).now() is None
+
+
+def test_a_night_of_a_linear_controller_is_done_and_is_promoted_by_hand_alone_after_the_first(tmp_path, home):
+    shop = lay_out_plant(tmp_path / "plant")
+    first = nightly_job(with_tables(shop, "[promote]\n"), home)
+    assert first["promotion"]["promoted"] and "snapshot 1" in night_page(first).markdown
+    other = nightly_job(with_tables(shop, "[promote]\n", "asked"), home)["promotion"]
+    assert other["now"] == first["run"] and "cannot be compared" in other["held"][0]
 
 
 @pytest.fixture

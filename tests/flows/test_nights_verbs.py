@@ -127,7 +127,7 @@ def test_the_page_says_which_night_it_is_and_what_it_covers(night):
     assert report["counter"]["night"] == 3 and report["value"]["status"] == "estimate"
     assert "for all 8 nights together" in report["guarantee"]["sentence"]
     assert any("first night that brings rows of theirs" in a for a in report["assumptions"])
-    assert any("on which nights a new log arrived is public" in a for a in report["assumptions"])
+    assert any("on which nights the log's content changed is public" in a for a in report["assumptions"])
     page = (folder / "report.html").read_text()
     assert "This is night 3 (2026-01-03) of a counter over 8 nights (binary tree)" in page
 

@@ -24,6 +24,7 @@ WIDE = replace(GAUSSIAN, variance=LARGEST_VARIANCE + 1)
 def test_only_draws_of_the_table_add_to_delta():
     exact = with_sampler_slack((GAUSSIAN, LAPLACE, WIDE), OsNoise(), 3.0)
     assert exact == (GAUSSIAN, LAPLACE, WIDE) and total_delta_slack(exact) == 0
+    assert with_sampler_slack((GAUSSIAN,), OsNoise(), 2000.0) == (GAUSSIAN,)
     fast = with_sampler_slack((GAUSSIAN, LAPLACE, WIDE), FastOsNoise(), 3.0)
     assert fast[1:] == (LAPLACE, WIDE)
     by_hand = (1 + Fraction(math.exp(3.0))) * 24 * TV_BOUND

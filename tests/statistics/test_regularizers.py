@@ -305,3 +305,11 @@ def test_real_data_is_refused():
             make(message(unit=True), 10, Ask(1.0, 1e-5), 0.01, REAL, OsNoise())
     with pytest.raises(RealDataError):
         fixed(message(unit=True), 10, 0.01, REAL, OsNoise())
+
+
+def test_what_is_no_number_counts_as_nothing():
+    message = Message(2, 1, 1.0, (1.0,), 1.0, unit=False)
+    for bad, most in ((np.nan, 0), (np.inf, LATTICE)):
+        row = np.array([[bad]])
+        sent = message.integers(Visits(np.array([0]), np.array([0]), row, np.array([bad]), np.array([1]), 1))
+        assert sent.min() >= 0 and sent.max() <= most
