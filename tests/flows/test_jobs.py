@@ -90,7 +90,7 @@ def test_the_certificate_recomputes_to_what_the_ledger_was_charged(shop, home):
         == total
         == open_ledger(home.root / "ledger.db", create=False).account("shop").spent
     )
-    assert set(proof["sha256"]) == {"release", "policy"}
+    assert set(proof["sha256"]) == {"release", "policy", "labels"}
     text = json.dumps(proof)
     assert "data_digest" not in text and "quarantine" not in text
 
