@@ -32,7 +32,7 @@ from pipeline.privacy.square_root import SquareRoot, squared_column
 from pipeline.statistics.count_scales import Scales, lanes_of, silent, tight
 from pipeline.statistics.mixture_calibration import Ask
 from pipeline.statistics.online_counts import OnlineCounts, OnlineLayout, Promise, Tally
-from pipeline.statistics.regularizers import Guarantee
+from pipeline.statistics.released_ridge import Guarantee
 
 Array = NDArray[np.float64]
 Integers = NDArray[np.int64]

@@ -35,7 +35,7 @@ from pipeline.statistics.eigenvalues import raise_eigenvalues
 from pipeline.statistics.lq_calibration import LqVariances, Tails, paper_004, paper_tails, tail_bounds, tight
 from pipeline.statistics.lq_message import LqMessage
 from pipeline.statistics.mixture_calibration import Ask
-from pipeline.statistics.regularizers import Guarantee
+from pipeline.statistics.released_ridge import Guarantee
 
 Array = NDArray[np.float64]
 
