@@ -16,7 +16,13 @@ _TAKEN = ("gymnasium",)
 
 
 def is_plugin(name: str) -> bool:
-    """Whether a name has the form ``package.module:function``."""
+    """Whether a name has the form ``package.module:function``.
+
+    Examples
+    --------
+    >>> is_plugin("clinic.worlds:ward"), is_plugin("riverswim"), is_plugin("gymnasium:FrozenLake-v1")
+    (True, False, False)
+    """
     module, colon, function = name.partition(":")
     parts = [*module.split("."), function]
     return bool(colon) and module not in _TAKEN and all(part.isidentifier() for part in parts)

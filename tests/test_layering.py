@@ -39,7 +39,7 @@ FLOORS = {
     "pipeline.online_lq": 4,
     "pipeline.batches": 4,
     "pipeline.synthetic": 6,
-    "pipeline.contracts": 6,
+    "pipeline.contracts": 7,
     "reports": 6,
     "flows": 7,
 }

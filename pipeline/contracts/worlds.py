@@ -41,6 +41,18 @@ def labels_fit(world: World) -> None:
     promised(not strange, f"ends {strange} are no states")
 
 
+def ends_are_worth_nothing(world: World) -> None:
+    """An episode stops on entering an end, so whatever the tables do from there on must pay 0."""
+    left = world.transition.reshape(-1, *world.transition.shape[-3:])
+    reached = world.terminal.copy()
+    for _ in range(len(reached)):
+        reached |= (left[:, reached] > 0).any((0, 1, 2))
+    paid = np.broadcast_to(world.expected_reward, (len(left), *world.shape))[:, reached]
+    promised(
+        not paid.any(), "something is paid after an end; pay on the way to it, or let it lead to a state that pays 0"
+    )
+
+
 def every_behaviour_is_a_policy(world: World) -> None:
     """Logging policies are distributions over actions, and ``uniform`` is among them."""
     horizon = world.steps()
@@ -86,6 +98,7 @@ WORLD_CHECKS: tuple[Callable[[World], None], ...] = (
     transitions_are_distributions,
     rewards_are_finite,
     labels_fit,
+    ends_are_worth_nothing,
     every_behaviour_is_a_policy,
     a_log_follows_the_tables,
     a_card_can_be_written,

@@ -43,6 +43,7 @@ WORLDS = {
     "transitions_are_distributions": lambda: replace(RIVER, transition=RIVER.transition * 0.99),
     "rewards_are_finite": lambda: replace(RIVER, visit_reward=RIVER.visit_reward + np.nan),
     "labels_fit": lambda: replace(RIVER, raw_labels=RIVER.raw_labels[:-1]),
+    "ends_are_worth_nothing": lambda: replace(RIVER, ends={2: "out"}),
     "every_behaviour_is_a_policy": wild_policy,
     "a_log_follows_the_tables": lambda: with_visits(lambda r: r + 0.01),
     "a_card_can_be_written": lambda: replace(RIVER, ends={2: RIVER.raw_labels[0]}),
