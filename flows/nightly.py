@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
 from flows.jobs import ingest_card, run_job
+from flows.ledger_checks import known_to_runs
+from flows.nights import nightly_counter
 from flows.promotion import consider
 from flows.screen import exit_code
-from flows.setting import Step, ledger_for, plain_step, setting
+from flows.setting import Setting, Step, ledger_for, plain_step, setting
 from flows.shelf import Home
 from flows.watch import alert, watch_of
+from pipeline.card import CardError
+from pipeline.counter.nightly import NightlyCounter
 from pipeline.ledger.chain import Entry
+from pipeline.ledger.ledger import Ledger
+from pipeline.ledger.nights import committed_nights
+from pipeline.logs.errors import LogError
 from pipeline.logs.store import latest
 from pipeline.privacy.noise import NoiseSource
 
@@ -24,12 +32,17 @@ def nightly_job(
     noise: NoiseSource | None = None,
     say: Callable[[str], None] = lambda _: None,
 ) -> dict[str, Any]:
-    """One night of a recipe.  An unchanged night replays the committed release: it costs nothing and says so.
+    """One night of a recipe.  An unchanged night costs nothing.
+
+    Without a counter it replays the committed release and says so.  With one ([nightly]) tonight's leaf is appended
+    whatever arrived: what came in, and whether it was refused, is told to the operator and to nobody else.
 
     Returns
     -------
     What :func:`~flows.jobs.run_job` returns, with ``night`` (``snapshot``, ``unchanged``, ``charged_rho``, ``stale``,
-    ``charges``: the lineage's entries) and ``promotion`` (see :func:`~flows.promotion.consider`); released facts only.
+    ``charges``: the lineage's entries), ``promotion`` (see :func:`~flows.promotion.consider`) and ``exit``, for the
+    operator's shell: that of a log that was refused, else 0.  All but ``exit`` are released facts; with a counter
+    ``snapshot`` is None and ``stale`` False.
 
     Raises
     ------
@@ -38,41 +51,71 @@ def nightly_job(
     """
     watch = watch_of(recipe, home)
     try:
-        found, stale_days = _night(recipe, home, step, noise, say)
+        found, delivered, stale_days = _night(recipe, home, step, noise, say)
     except Exception as e:
         alert(watch.failed(e, exit_code(e)), say)
         raise
-    text = watch.done(found["run"], found["night"]["snapshot"], stale_days)
+    text = watch.done(found["run"], delivered.snapshot, stale_days)
+    found["exit"] = 0
+    if delivered.refused is not None:
+        found["exit"] = exit_code(delivered.refused)
+        text = watch.refused(delivered.refused, found["exit"])
     if text is not None:
         alert(text, say)
-    found["night"]["stale"] = text is not None
+    found["night"]["stale"] = text is not None and "counter" not in found
     return found
+
+
+@dataclass(frozen=True)
+class _Delivery:
+    """The newest snapshot now, and why tonight's log made none: the operator's to know."""
+
+    snapshot: int
+    refused: Exception | None = None
 
 
 def _night(
     recipe: str, home: Home, step: Step, noise: NoiseSource | None, say: Callable[[str], None]
-) -> tuple[dict[str, Any], float | None]:
+) -> tuple[dict[str, Any], _Delivery, float | None]:
     s = setting(recipe, home)
+    counter = None if s.recipe.nightly is None else nightly_counter(s)
     ledger = ledger_for(s.card, home)
     # before a row is read
     ledger.require(s.card)
+    known_to_runs(s.card.name, ledger, home.runs)
     before, spent = latest(home.store, s.card.name), ledger.account(s.card.name).spent
-    snapshot = ingest_card(s.card, home, step, say=say)["snapshot"]
+    # inside the step, so that a server sees the same of a log that is refused
+    delivered = step("ingest", lambda: _deliver(s, home, counter, ledger, say))
     found = run_job(recipe, home, step, noise, say)
     charged = ledger.account(s.card.name).spent - spent
-    unchanged = before is not None and before.number == snapshot and found["replayed"]
-    if unchanged:
-        say(f"unchanged: no new log since snapshot {snapshot}; its release stands and nothing was charged")
+    same = before is not None and before.number == delivered.snapshot
+    unchanged = found["replayed"] and (counter is not None or same)
+    if unchanged and counter is None:
+        say(f"unchanged: no new log since snapshot {delivered.snapshot}; its release stands and nothing was charged")
     found["night"] = {
         "recipe": s.recipe.recipe.name,
         "dataset": s.card.name,
-        "snapshot": snapshot,
+        "snapshot": None if counter is not None else delivered.snapshot,
         "unchanged": unchanged,
         "charged_rho": float(charged),
         "charges": charges(ledger.entries(s.card.name)),
     }
     found["promotion"] = consider(s.recipe.promote, home.runs, found["run"])
-    return found, s.recipe.night.stale_days if s.recipe.night is not None else None
+    return found, delivered, s.recipe.watch.stale_days if s.recipe.watch is not None else None
+
+
+def _deliver(
+    s: Setting, home: Home, counter: NightlyCounter | None, ledger: Ledger, say: Callable[[str], None]
+) -> _Delivery:
+    """Ingest tonight's log.  A counter that has begun goes on without one that is refused, or is not there."""
+    try:
+        return _Delivery(ingest_card(s.card, home, say=say, may_be_empty=counter is not None)["snapshot"])
+    except (LogError, CardError) as e:
+        if counter is None or not committed_nights(ledger.entries(), s.card.name, counter.key):
+            raise
+        say(f"the log is refused, and tonight's leaf goes without it: {e}")
+        newest = latest(home.store, s.card.name)
+        return _Delivery(0 if newest is None else newest.number, e)
 
 
 def charges(entries: Sequence[Entry]) -> list[dict[str, Any]]:
@@ -86,7 +129,11 @@ def charges(entries: Sequence[Entry]) -> list[dict[str, Any]]:
                 {
                     "entry": e.seq,
                     "release": e.body["run_key"][:24],
-                    "snapshot": e.body.get("snapshot"),
+                    **(
+                        {"night": e.body["counter"]["night"]}
+                        if "counter" in e.body
+                        else {"snapshot": e.body["snapshot"]}
+                    ),
                     "attempt": e.body["attempt"],
                     "rho": float(Fraction(e.body["rho"])),
                     "committed": e.seq in done,

@@ -112,7 +112,7 @@ def assumptions(card: AnyCard, looks: Sequence[Entry], *, nightly: bool = False)
             "whatever the plant does"
         )
     if nightly:
-        found += counted_once(card)
+        found.append(counted_once(card))
     elif u.recurs == "never":
         found.append("nobody returns in a later batch; whoever does is charged again, and the ledger adds it up")
     return found + inspection_sentences(card, looks)
@@ -146,12 +146,7 @@ def implementation(release: Release) -> dict[str, str]:
         else f"integers only: exact sums in 64 bits plus exact discrete noise ({release.sampler}); "
         "no floating-point number lies on the path to the release",
         "side_channels": "run times, memory and file sizes of the store are not protected; errors name rules and "
-        "places, never values; "
-        + (
-            "which outputs exist does not depend on the rows"
-            if release.counter is None
-            else "a night exists where the log's content changed since the last one, see the assumptions"
-        ),
+        "places, never values; which outputs exist does not depend on the rows",
     }
 
 

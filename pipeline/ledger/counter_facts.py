@@ -8,20 +8,16 @@ from pipeline.card import AnyCard
 from pipeline.privacy.release import Release
 
 
-def counted_once(card: AnyCard) -> list[str]:
+def counted_once(card: AnyCard) -> str:
     """Who counts on which night, as an assumption of the certificate."""
     m = card.unit.episodes_per_user
-    counted = (
+    return (
         "a person counts on the first night that brings rows of theirs; what comes later, corrections included, is "
         "dropped by a keyed hash on the operator's side"
         if card.unit.recurs == "never"
         else f"a person counts with at most {m} episodes over all nights, each as it was first delivered, by keyed "
         "hashes on the operator's side"
     )
-    return [
-        counted,
-        "on which nights the log's content changed is public, even if one person's rows are all that changed",
-    ]
 
 
 def counter_facts(release: Release) -> dict[str, Any]:

@@ -99,7 +99,7 @@ def test_without_a_rule_nothing_is_promoted_and_the_rule_is_no_part_of_a_runs_na
     shop = lay_out(tmp_path / "shop")
     plain = nightly_job(str(shop / "private.toml"), home)
     assert plain["promotion"]["now"] is None and not (home.runs / "current").exists()
-    ruled = nightly_job(with_tables(shop, "[promote]\n[night]\nstale_days = 2\n"), home)
+    ruled = nightly_job(with_tables(shop, "[promote]\n[watch]\nstale_days = 2\n"), home)
     assert ruled["run"] == plain["run"] and ruled["promotion"]["promoted"]
     assert load_recipe(shop / "private.toml").promote == Promote()
 
@@ -158,7 +158,7 @@ def age(watch, key: str, days: float) -> None:
 
 def test_no_news_for_too_long_is_stale_and_news_end_it(tmp_path, home, heard):
     shop = lay_out(tmp_path / "shop")
-    recipe = with_tables(shop, "[night]\nstale_days = 2\n")
+    recipe = with_tables(shop, "[watch]\nstale_days = 2\n")
     assert not nightly_job(recipe, home)["night"]["stale"]
     watch = watch_of(recipe, home)
     age(watch, "news_at", 1.9)
@@ -168,7 +168,7 @@ def test_no_news_for_too_long_is_stale_and_news_end_it(tmp_path, home, heard):
     assert heard() == ["reticent: no new log of private for 2 days; the policy in use stays"]
     assert watch.problem(30) == "no new log of private for 2 days; the policy in use stays"
     lay_out(shop, log=rows(seed=1))
-    with_tables(shop, "[night]\nstale_days = 2\n")
+    with_tables(shop, "[watch]\nstale_days = 2\n")
     assert not nightly_job(recipe, home)["night"]["stale"] and watch.problem(30) is None
 
 

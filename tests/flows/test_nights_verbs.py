@@ -36,8 +36,10 @@ def test_plan_tells_the_counters_cost_and_what_is_left_of_its_nights(tmp_path, m
     shop.append(1, customers(0, 60))
     shop.on(3)
     now = plan_job(shop.recipe, shop.home)["counter"]
-    assert (now["night"], now["drawn"], now["left"], now["charge_rho"], now["replays"]) == (3, 1, 5, 0, True)
-    shop.deliver(customers(60, 60))
+    # a date has its leaf whatever came in
+    assert (now["night"], now["drawn"], now["left"], now["charge_rho"], now["replays"]) == (3, 1, 5, 0, False)
+    shop.append(3)
+    assert plan_job(shop.recipe, shop.home)["counter"]["replays"]
     shop.on(4)
     now = plan_job(shop.recipe, shop.home)
     assert (now["counter"]["replays"], now["counter"]["charge_rho"], now["allowed"]) == (False, 0, True)
@@ -48,7 +50,7 @@ def test_plan_tells_the_counters_cost_and_what_is_left_of_its_nights(tmp_path, m
     over = plan_job(shop.recipe, shop.home)
     assert not over["allowed"] and (over["counter"]["night"], over["counter"]["left"]) == (None, 0)
     assert "today is no night of this counter" in verb(shop, "plan", shop.recipe).output
-    assert "counter (tree, 8 nights from 2026-01-01 to 2026-01-08): paid once for all of them, 1 drawn" in shown.output
+    assert "counter (tree, 8 nights from 2026-01-01 to 2026-01-08): paid once for all of them, 2 drawn" in shown.output
 
 
 def test_run_takes_a_night_by_date_and_the_ledger_shows_it(tmp_path, monkeypatch):
@@ -59,7 +61,7 @@ def test_run_takes_a_night_by_date_and_the_ledger_shows_it(tmp_path, monkeypatch
     assert done.exit_code == 0, done.output
     found = json.loads(done.stdout[done.stdout.index("{") :])
     assert (found["counter"]["night"], found["counter"]["date"]) == (2, "2026-01-02")
-    again = verb(shop, "run", shop.recipe)
+    again = verb(shop, "run", shop.recipe, "--night", "2026-01-02")
     assert "night       2 of 8 (2026-01-02)" in again.stdout and "replayed" in again.stdout
     shown = verb(shop, "ledger", "show", "--card", shop.folder)
     assert "night 2 of 8" in shown.stdout and "2026-01-05" in shown.stdout and "█" not in shown.stdout
@@ -127,7 +129,9 @@ def test_the_page_says_which_night_it_is_and_what_it_covers(night):
     assert report["counter"]["night"] == 3 and report["value"]["status"] == "estimate"
     assert "for all 8 nights together" in report["guarantee"]["sentence"]
     assert any("first night that brings rows of theirs" in a for a in report["assumptions"])
-    assert any("on which nights the log's content changed is public" in a for a in report["assumptions"])
+    proof = json.loads((folder / "certificate.json").read_text())
+    assert "which outputs exist does not depend on the rows" in proof["implementation"]["side_channels"]
+    assert report["dataset"]["snapshot"] is None and "snapshot" not in (folder / "report.md").read_text()
     page = (folder / "report.html").read_text()
     assert "This is night 3 (2026-01-03) of a counter over 8 nights (binary tree)" in page
 

@@ -1,0 +1,106 @@
+"""Nights exist whatever is delivered: nothing new, no rows, no file, a log that is refused; and who hears of it."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from flows.cli import app
+from flows.jobs import run_job
+from flows.watch import watch_of
+from pipeline.card import CardError
+from pipeline.logs.errors import LogError
+from pipeline.logs.store import latest
+from tests.flows.nights import Shop, customers
+from tests.flows.test_side_outputs import RECORDS
+
+STRICT = "[tolerance]\nunknown_label = 0.0\n"
+
+
+def leaves(shop):
+    return [np.load(p).shape[1] > 0 for p in sorted(shop.kept.glob("leaf-*"))]
+
+
+def test_no_rows_are_an_empty_leaf_on_every_night_the_first_too(tmp_path, monkeypatch):
+    shop, said = Shop(tmp_path, monkeypatch), []
+    first = shop.job(1, [], say=said.append)
+    assert first["counter"]["night"] == 1 and first["exit"] == 0
+    shop.job(2, customers(0, 60))
+    (shop.folder / "log.csv").write_bytes(b"")
+    assert shop.job(3, say=said.append)["exit"] == 0
+    shop.job(4, customers(60, 60))
+    assert leaves(shop) == [False, True, False, True]
+    assert not any("alert" in s for s in said)
+    assert sum(e.kind == "INTENT" for e in shop.ledger.entries()) == 4
+
+
+def test_outside_the_nightly_job_and_without_a_counter_a_log_without_rows_is_refused(tmp_path, monkeypatch):
+    shop = Shop(tmp_path, monkeypatch)
+    for content in (b"", b"customer,visit,t,mood,offer,sale,left\n"):
+        (shop.folder / "log.csv").write_bytes(content)
+        done = CliRunner().invoke(app, ["--home", str(shop.home.root), "ingest", str(shop.folder)])
+        assert isinstance(done.exception, LogError)
+        with pytest.raises(LogError):
+            shop.recipe, kept = str(shop.folder / "private.toml"), shop.recipe
+            try:
+                shop.job(1)
+            finally:
+                shop.recipe = kept
+    assert latest(shop.home.store, "shop") is None and not [e for e in shop.ledger.entries() if e.kind == "INTENT"]
+    with pytest.raises(CardError, match="no snapshot"):
+        run_job(shop.recipe, shop.home)
+
+
+def test_an_empty_file_beside_others_takes_nothing_from_them(tmp_path, monkeypatch):
+    shop = Shop(tmp_path, monkeypatch)
+    card = shop.folder / "card.toml"
+    card.write_text(card.read_text().replace('["log.csv"]', '["log.csv", "more*.csv"]'))
+    (shop.folder / "more-1.csv").write_bytes(b"")
+    shop.job(1, customers(0, 60))
+    assert latest(shop.home.store, "shop").users == 60 and leaves(shop) == [True]
+
+
+@pytest.mark.parametrize("why", ["refused", "gone"])
+def test_a_log_that_is_refused_stops_no_night_of_a_counter_and_the_operator_hears_of_it(tmp_path, monkeypatch, why):
+    shop, said = Shop(tmp_path, monkeypatch, budget=STRICT), []
+    shop.job(1, customers(0, 60))
+    if why == "refused":
+        shop.lay([*customers(60, 60), *RECORDS["labels outside the domain"]])
+    else:
+        (shop.folder / "log.csv").unlink()
+    found = shop.job(2, say=said.append)
+    kind, code = ("LogError", 3) if why == "refused" else ("CardError", 2)
+    assert (found["exit"], found["counter"]["night"], found["night"]["stale"]) == (code, 2, False)
+    told = f"the log of night was refused ({kind}, exit {code}); tonight's leaf was drawn without it"
+    assert said[-1] == f"alert: {told}" and leaves(shop) == [True, False]
+    watch = watch_of(shop.recipe, shop.home)
+    assert watch.problem(30) == f"the last night of night failed ({kind}, exit {code})"
+    done = CliRunner().invoke(app, ["--home", str(shop.home.root), "nightly", shop.recipe, "--json"])
+    assert done.exit_code == code and json.loads(done.stdout[done.stdout.index("{") :])["exit"] == code
+    # mended, it is in the next leaf
+    assert shop.job(3, customers(60, 60))["exit"] == 0 and leaves(shop) == [True, False, True]
+    assert watch.problem(30) is None
+
+
+def test_before_a_counter_has_begun_a_refused_log_charges_nothing(tmp_path, monkeypatch):
+    shop = Shop(tmp_path, monkeypatch, budget=STRICT)
+    with pytest.raises(LogError, match="unknown_label"):
+        shop.job(1, [*customers(0, 60), *RECORDS["labels outside the domain"]])
+    assert not [e for e in shop.ledger.entries() if e.kind == "INTENT"]
+
+
+def test_no_news_for_too_long_alerts_the_operator_and_no_server(tmp_path, monkeypatch):
+    shop, said = Shop(tmp_path, monkeypatch), []
+    recipe = shop.folder / "night.toml"
+    recipe.write_text(recipe.read_text() + "\n[watch]\nstale_days = 2\n")
+    shop.job(1, customers(0, 60))
+    watch = watch_of(shop.recipe, shop.home)
+    note = json.loads(watch.file.read_text())
+    watch.file.write_text(json.dumps({**note, "news_at": "2026-01-01T00:00:00+00:00"}))
+    found = shop.job(2, say=said.append)
+    assert said[-1] == "alert: no new log of night for 2 days; the policy in use stays"
+    # a server would show it
+    assert found["night"]["stale"] is False
