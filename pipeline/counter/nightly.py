@@ -62,7 +62,7 @@ class NightlyCounter:
         if leaf > self.counter.leaves:
             raise BudgetError(
                 f"{self.card.name}: the counter's {self.counter.leaves} nights ended on {last}; another counter is "
-                "another charge (change 'first' in [nightly]), and the last night is replayed by its date. Nothing was read"
+                "another charge (change 'first' in [nightly]); the last night is replayed by its date. Nothing was read"
             )
         return leaf
 

@@ -7,7 +7,7 @@ from fractions import Fraction
 from typing import Any
 
 from pipeline.ledger.chain import Entry
-from pipeline.ledger.nights import counter_intents, counter_key, mispriced, miskeyed
+from pipeline.ledger.nights import counter_intents, counter_key, miskeyed, mispriced
 from pipeline.privacy.continual import continual
 from pipeline.privacy.release_file import mechanism_from
 

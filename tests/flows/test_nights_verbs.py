@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from typer.testing import CliRunner
@@ -12,11 +14,14 @@ from typer.testing import CliRunner
 from flows.auditing import audit_job
 from flows.cli import app
 from flows.jobs import run_job
+from flows.ledger_checks import verify_job
 from flows.planning import plan_job
 from flows.screen import exit_code
+from flows.shelf import Home
 from pipeline.card import CardError
 from pipeline.ledger.chain import BudgetError
 from pipeline.ledger.verify import verify_run
+from pipeline.ledger.verify_counter import counter_problem, counters_problem
 from tests.flows.nights import Shop, customers
 
 
@@ -121,6 +126,39 @@ def test_every_edit_of_a_nights_certificate_is_seen(night, tmp_path, edit):
     EDITS[edit](proof)
     (folder / "certificate.json").write_text(json.dumps(proof))
     assert any(c.ok is False for c in verify_run(folder, night[1]))
+
+
+def forged(entries, **changes):
+    """The second INTENT with mechanisms of other values; nobody checks the chain here."""
+    at = [i for i, e in enumerate(entries) if e.kind == "INTENT"][1]
+    body = json.loads(json.dumps(entries[at].body))
+    body["mechanisms"][0].update(changes)
+    return [*entries[:at], replace(entries[at], body=body), *entries[at + 1 :]]
+
+
+def test_a_night_of_another_variance_or_domain_is_not_of_its_counter(night):
+    folder, entries = night
+    assert counters_problem(entries) is None
+    variance = next(e for e in entries if e.kind == "INTENT").body["mechanisms"][0]["variance"]
+    for changes in ({"variance": variance - 1}, {"l2_squared": 1}):
+        assert "entry 4 is of another domain" in str(counters_problem(forged(entries, **changes)))
+    # what a night may differ in
+    assert counters_problem(forged(entries, scale=1.0, running=None)) is None
+    register = replace(entries[0], body={**entries[0].body, "domain_hash": "0" * 64})
+    assert "entry 2 is of another domain" in str(counters_problem([register, *entries[1:]]))
+    proof = json.loads((folder / "certificate.json").read_text())
+    assert counter_problem(proof) is None
+    proof["data"]["domain_hash"] = "0" * 64
+    assert "its key is of another domain" in str(counter_problem(proof))
+
+
+def test_verify_of_the_whole_ledger_looks_at_its_counters(night, tmp_path):
+    _, entries = night
+    ledger = SimpleNamespace(
+        entries=lambda: forged(entries, variance=1), problem=lambda: None, lineages=list, where="here"
+    )
+    found = verify_job(ledger, Home(tmp_path), [])
+    assert not found["ok"] and "entry 4 is of another domain" in found["problem"]
 
 
 def test_the_page_says_which_night_it_is_and_what_it_covers(night):
