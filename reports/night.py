@@ -117,7 +117,7 @@ def _changed(promotion: Mapping[str, Any]) -> list[str]:
     changes = promotion["changes"]
     if changes is None:
         return []
-    told = sentences({**changes, "cells": {**changes["cells"], "rows": []}})
+    told = sentences(changes)
     return ["", f"Against {markdown(changes['a'])}:", "", *(f"* {markdown(line)}" for line in told)]
 
 

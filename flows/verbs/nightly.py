@@ -55,8 +55,9 @@ def _promotion(p: dict[str, Any]) -> list[str]:
     changes = p["changes"]
     lines = []
     if changes is not None:
-        cells = changes["cells"]
-        lines.append(f"changed     {cells['differ']:,} of {cells['total']:,} cells against {changes['a']}")
+        what = "gains" if "gains" in changes else "cells"
+        count = changes[what]
+        lines.append(f"changed     {count['differ']:,} of {count['total']:,} {what} against {changes['a']}")
     if p["promoted"]:
         return [*lines, f"promoted    {p['pointer']} is {p['now']}"]
     if p["held"]:

@@ -19,6 +19,7 @@ from pipeline.ledger.chain import BudgetError
 from pipeline.ledger.ledger import open_ledger
 from pipeline.logs.errors import LogError
 from pipeline.privacy.noise import SeededNoise
+from reports.format import percent
 from reports.night import night_page
 from tests.flows.shop import lay_out, rows
 from tests.lq.shop import lay_out_plant
@@ -110,12 +111,21 @@ def test_a_recipe_has_a_pointer_of_its_own_where_it_says_so(tmp_path, home):
     assert Pointer(home.runs, "shop-now").now() == run and Pointer(home.runs).now() is None
 
 
-def test_a_night_of_a_linear_controller_is_done_and_is_promoted_by_hand_alone_after_the_first(tmp_path, home):
+def test_a_night_of_a_linear_controller_is_compared_by_its_gains(tmp_path, home):
     shop = lay_out_plant(tmp_path / "plant")
     first = nightly_job(with_tables(shop, "[promote]\n"), home)
     assert first["promotion"]["promoted"] and "snapshot 1" in night_page(first).markdown
-    other = nightly_job(with_tables(shop, "[promote]\n", "asked"), home)["promotion"]
-    assert other["now"] == first["run"] and "cannot be compared" in other["held"][0]
+    strict = with_tables(shop, "[promote]\nmost_changed = 0.01\nlower_gain = 0.0\n", "asked")
+    night = nightly_job(strict, home)
+    assert night["promotion"]["now"] == first["run"]
+    assert night["promotion"]["held"] == [
+        "one of the two claims no interval, and the rule asks for a gain of the lower value",
+        f"its gains moved by {percent(night['promotion']['changes']['gains']['change'])} of their norm, "
+        "the rule allows 1 %",
+    ]
+    assert "of 8 gains differ" in night_page(night).markdown
+    assert "rows" not in night["promotion"]["changes"]["gains"]
+    assert nightly_job(with_tables(shop, "[promote]\nmost_changed = 1.0\n", "wider"), home)["promotion"]["promoted"]
 
 
 @pytest.fixture
