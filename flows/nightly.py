@@ -129,11 +129,7 @@ def charges(entries: Sequence[Entry]) -> list[dict[str, Any]]:
                 {
                     "entry": e.seq,
                     "release": e.body["run_key"][:24],
-                    **(
-                        {"night": e.body["counter"]["night"]}
-                        if "counter" in e.body
-                        else {"snapshot": e.body["snapshot"]}
-                    ),
+                    **_of(e),
                     "attempt": e.body["attempt"],
                     "rho": float(Fraction(e.body["rho"])),
                     "committed": e.seq in done,
@@ -141,3 +137,8 @@ def charges(entries: Sequence[Entry]) -> list[dict[str, Any]]:
                 }
             )
     return rows
+
+
+def _of(intent: Entry) -> dict[str, Any]:
+    counter = intent.body.get("counter")
+    return {"snapshot": intent.body.get("snapshot")} if counter is None else {"night": counter["night"]}
