@@ -10,6 +10,7 @@ from typer.testing import CliRunner
 
 from flows.cli import app
 from flows.jobs import run_job
+from flows.setting import plain_step
 from flows.watch import watch_of
 from pipeline.card import CardError
 from pipeline.logs.errors import LogError
@@ -83,6 +84,21 @@ def test_a_log_that_is_refused_stops_no_night_of_a_counter_and_the_operator_hear
     # mended, it is in the next leaf
     assert shop.job(3, customers(60, 60))["exit"] == 0 and leaves(shop) == [True, False, True]
     assert watch.problem(30) is None
+
+
+def test_a_server_shows_a_completed_run_whatever_became_of_the_log(tmp_path, monkeypatch):
+    from flows import deployments
+
+    shop, shown = Shop(tmp_path, monkeypatch, budget=STRICT), []
+    monkeypatch.setattr(deployments, "task_step", plain_step)
+    monkeypatch.setattr(deployments, "publish", shown.append)
+    monkeypatch.setattr(deployments, "emit_event", lambda **told: shown.append(told))
+    for night, log in ((1, customers(0, 60)), (2, RECORDS["labels outside the domain"])):
+        shop.on(night)
+        shop.lay(log)
+        deployments.nightly.fn(shop.recipe, str(shop.home.root))
+    assert [page.key for page in shown] == ["night-night", "night-night"]
+    assert "night 2 of 8" in shown[1].markdown and "refused" not in shown[1].markdown
 
 
 def test_before_a_counter_has_begun_a_refused_log_charges_nothing(tmp_path, monkeypatch):
