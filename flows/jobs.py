@@ -70,12 +70,12 @@ def ingest_card(
     progress: Callable[[int, int | None], None] | None = None,
     say: Callable[[str], None] = lambda _: None,
     *,
-    may_be_empty: bool = False,
+    lenient: bool = False,
 ) -> dict[str, Any]:
-    """The same for a card that is loaded; ``may_be_empty``: a delivery without rows is one."""
+    """The same for a card that is loaded; ``lenient``: see :func:`~pipeline.logs.ingest.ingest`."""
     if isinstance(card, Card) and card.loses_last_step:
         say(f"warning: {card.name} declares no ends, so the last step counts in no table; e.g. ends = ['end']")
-    s = step("ingest", lambda: ingest(card, home.store, progress=progress, may_be_empty=may_be_empty, say=say))
+    s = step("ingest", lambda: ingest(card, home.store, progress=progress, lenient=lenient, say=say))
     return {
         "dataset": s.dataset,
         "snapshot": s.number,

@@ -22,6 +22,7 @@ from pipeline.ledger.ledger import Ledger
 from pipeline.ledger.nights import committed_nights
 from pipeline.logs.errors import LogError
 from pipeline.logs.store import latest
+from pipeline.logs.tolerance import check_tolerance
 from pipeline.privacy.noise import NoiseSource
 
 
@@ -34,14 +35,14 @@ def nightly_job(
 ) -> dict[str, Any]:
     """One night of a recipe.  An unchanged night costs nothing.
 
-    Without a counter it replays the committed release and says so.  With one ([nightly]) tonight's leaf is appended
-    whatever arrived: what came in, and whether it was refused, is told to the operator and to nobody else.
+    Without a counter it replays the committed release and says so.  With one ([nightly]) that has begun, tonight's leaf
+    is appended whatever arrived: what came in, and whether it breaks the card, is told to the operator alone.
 
     Returns
     -------
     What :func:`~flows.jobs.run_job` returns, with ``night`` (``snapshot``, ``unchanged``, ``charged_rho``, ``stale``,
     ``charges``: the lineage's entries), ``promotion`` (see :func:`~flows.promotion.consider`) and ``exit``, for the
-    operator's shell: that of a log that was refused, else 0.  All but ``exit`` are released facts; with a counter
+    operator's shell: that of a log that breaks its card, else 0.  All but ``exit`` are released facts; with a counter
     ``snapshot`` is None and ``stale`` False.
 
     Raises
@@ -57,9 +58,9 @@ def nightly_job(
         raise
     text = watch.done(found["run"], delivered.snapshot, stale_days)
     found["exit"] = 0
-    if delivered.refused is not None:
-        found["exit"] = exit_code(delivered.refused)
-        text = watch.refused(delivered.refused, found["exit"])
+    if delivered.broken is not None:
+        found["exit"] = exit_code(delivered.broken)
+        text = watch.broken(delivered.broken, found["exit"])
     if text is not None:
         alert(text, say)
     found["night"]["stale"] = text is not None and "counter" not in found
@@ -68,10 +69,10 @@ def nightly_job(
 
 @dataclass(frozen=True)
 class _Delivery:
-    """The newest snapshot now, and why tonight's log made none: the operator's to know."""
+    """The newest snapshot now, and how tonight's log breaks its card: the operator's to know."""
 
     snapshot: int
-    refused: Exception | None = None
+    broken: Exception | None
 
 
 def _night(
@@ -84,7 +85,7 @@ def _night(
     ledger.require(s.card)
     known_to_runs(s.card.name, ledger, home.runs)
     before, spent = latest(home.store, s.card.name), ledger.account(s.card.name).spent
-    # inside the step, so that a server sees the same of a log that is refused
+    # inside the step, so that a server sees the same of a log that breaks its card
     delivered = step("ingest", lambda: _deliver(s, home, counter, ledger, say))
     found = run_job(recipe, home, step, noise, say)
     charged = ledger.account(s.card.name).spent - spent
@@ -107,15 +108,24 @@ def _night(
 def _deliver(
     s: Setting, home: Home, counter: NightlyCounter | None, ledger: Ledger, say: Callable[[str], None]
 ) -> _Delivery:
-    """Ingest tonight's log.  A counter that has begun goes on without one that is refused, or is not there."""
+    """Ingest tonight's log.  A counter that has begun takes what can be read of it, be it nothing."""
+    begun = counter is not None and bool(committed_nights(ledger.entries(), s.card.name, counter.key))
+    broken: Exception | None = None
     try:
-        return _Delivery(ingest_card(s.card, home, say=say, may_be_empty=counter is not None)["snapshot"])
+        ingest_card(s.card, home, say=say, lenient=begun)
     except (LogError, CardError) as e:
-        if counter is None or not committed_nights(ledger.entries(), s.card.name, counter.key):
+        if not begun:
             raise
-        say(f"the log is refused, and tonight's leaf goes without it: {e}")
-        newest = latest(home.store, s.card.name)
-        return _Delivery(0 if newest is None else newest.number, e)
+        broken = e
+    newest = latest(home.store, s.card.name)
+    if begun and broken is None and newest is not None:
+        try:
+            check_tolerance(s.card, newest.folder, newest.quarantined, newest.source_rows)
+        except LogError as e:
+            broken = e
+    if broken is not None:
+        say(f"warning: the log breaks its card, and tonight's leaf has what can be read of it: {broken}")
+    return _Delivery(0 if newest is None else newest.number, broken)
 
 
 def charges(entries: Sequence[Entry]) -> list[dict[str, Any]]:

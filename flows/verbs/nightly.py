@@ -18,7 +18,7 @@ def nightly(
 ) -> None:
     """Ingest new files, release, learn, report, compare with the run in use; an unchanged night costs nothing.
 
-    A counter's night ([nightly]) goes on where its log is refused, and exits 3 all the same.
+    A counter's night ([nightly]) goes on where its log breaks the card, and exits 3 all the same.
     """
     from flows.engine import carry_out
     from flows.nightly import nightly_job

@@ -112,7 +112,7 @@ def assumptions(card: AnyCard, looks: Sequence[Entry], *, nightly: bool = False)
             "whatever the plant does"
         )
     if nightly:
-        found.append(counted_once(card))
+        found += counted_once(card)
     elif u.recurs == "never":
         found.append("nobody returns in a later batch; whoever does is charged again, and the ledger adds it up")
     return found + inspection_sentences(card, looks)

@@ -8,16 +8,21 @@ from pipeline.card import AnyCard
 from pipeline.privacy.release import Release
 
 
-def counted_once(card: AnyCard) -> str:
-    """Who counts on which night, as an assumption of the certificate."""
+def counted_once(card: AnyCard) -> list[str]:
+    """Who counts on which night, and what the operator decides, as assumptions of the certificate."""
     m = card.unit.episodes_per_user
-    return (
+    counted = (
         "a person counts on the first night that brings rows of theirs; what comes later, corrections included, is "
         "dropped by a keyed hash on the operator's side"
         if card.unit.recurs == "never"
         else f"a person counts with at most {m} episodes over all nights, each as it was first delivered, by keyed "
         "hashes on the operator's side"
     )
+    return [
+        counted,
+        "when the counter began, on which dates it ran, and whether a night's files could be read at all (format, "
+        "columns, an id in every row) is the operator's doing and public",
+    ]
 
 
 def counter_facts(release: Release) -> dict[str, Any]:

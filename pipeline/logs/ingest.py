@@ -50,7 +50,7 @@ def ingest(
     *,
     progress: Progress | None = None,
     partitions: int | None = None,
-    may_be_empty: bool = False,
+    lenient: bool = False,
     say: Say = lambda _: None,
 ) -> Snapshot:
     """Read the card's files, apply the rules, publish a snapshot; memory holds one partition at a time.
@@ -67,8 +67,9 @@ def ingest(
         start, while the rules are applied.
     partitions
         1 to 256; by default about a million rows each.
-    may_be_empty
-        Publish a snapshot without rows too: for a nightly counter, whose nights go on whatever arrives.
+    lenient
+        Publish what there is, be it nothing, or beyond the card's tolerance: for a nightly counter that has begun.  One
+        person's rows must not decide whether those of all the others count tonight.
     say
         Told in a sentence what was resumed, or that another ingest of the lineage is waited for.
 
@@ -91,15 +92,16 @@ def ingest(
         raise ValueError(f"partitions must be 1 to {MOST_PARTITIONS}; got {partitions}")
     home = private_folder(private_folder(store) / card.name)
     with alone(home, say):
-        sources = examine(card, may_be_empty=may_be_empty)
+        sources = examine(card, lenient=lenient)
         now, folder = stamp(sources, card, partitions), home / ".ingest"
         left = resume(folder, now)
         source_digest = left.source_digest if left is not None else _source_digest(sources, card)
         previous = latest(store, card.name)
         if previous is not None and previous.source_digest == source_digest:
             sweep(folder)
-            # the tolerance may have changed since
-            check_tolerance(card, previous.folder, previous.quarantined, previous.source_rows)
+            if not lenient:
+                # the tolerance may have changed since
+                check_tolerance(card, previous.folder, previous.quarantined, previous.source_rows)
             return previous
         # its number may be noted already, but as long as its work is there no snapshot took it
         if left is not None and (previous is None or left.number > previous.number):
@@ -114,11 +116,11 @@ def ingest(
         try:
             if work is not left:
                 _read(card, sources, work, partitions, progress)
-            if work.source_rows == 0 and not may_be_empty:
+            if work.source_rows == 0 and not lenient:
                 raise LogError(f"{card.name}: the files hold no rows ({', '.join(sources.names)}); put the log there")
             snapshot = _screened(card, sources, work, progress)
-            _refuse_beyond_tolerance(card, snapshot, home)
-            if not may_be_empty:
+            if not lenient:
+                _refuse_beyond_tolerance(card, snapshot, home)
                 _refuse_empty(card, snapshot)
             note_number(store, card.name, work.number)
             published = _publish(snapshot, home / f"snapshot-{work.number:04d}")

@@ -77,12 +77,12 @@ class Sources:
     likely_rows: int
 
 
-def examine(card: AnyCard, *, may_be_empty: bool = False) -> Sources:
+def examine(card: AnyCard, *, lenient: bool = False) -> Sources:
     """Read headers only.
 
     Parameters
     ----------
-    may_be_empty
+    lenient
         A file of no bytes is a delivery without rows, whatever its suffix; else it is an error of its format.
 
     Raises
@@ -91,7 +91,7 @@ def examine(card: AnyCard, *, may_be_empty: bool = False) -> Sources:
         For a suffix that no reader takes, a missing column (rule ``missing_column``), or a type that is no cell.
     """
     # two patterns may match one file: read twice, its every step would repeat
-    paths = tuple(p for p in sorted(set(card.source_files())) if not may_be_empty or p.stat().st_size)
+    paths = tuple(p for p in sorted(set(card.source_files())) if not lenient or p.stat().st_size)
     names = tuple(_name(path, card) for path in paths)
     dtypes: dict[str, pl.DataType] = {} if paths else dict.fromkeys(roles(card), pl.String())
     exact, likely = True, 0

@@ -12,6 +12,7 @@ import pytest
 import flows.jobs
 import flows.nightly
 import flows.publish
+from flows.jobs import ingest_card
 from flows.ledger_checks import verify_job
 from pipeline.ledger import ledger
 from pipeline.logs.store import latest
@@ -75,13 +76,16 @@ def test_every_published_byte_of_two_nights_is_the_same_for_neighbours(tmp_path,
         assert any((x != y).any() for x, y in zip(exact["a"], exact["b"], strict=True))
 
 
-BASE = customers(0, 60)
+BASE, MORE = customers(0, 60), customers(60, 60)
 # what two neighbours deliver on night 2: one person is the only news, the only rows, the only cause of a refusal
 NEWS = {
     "a cumulative log": (BASE, [*BASE, *RECORDS["all steps"]]),
     "tonight's rows only": ([], RECORDS["one step"]),
     "no bytes": (None, RECORDS["all steps"]),
-    "a log that is refused": (RECORDS["labels outside the domain"], RECORDS["one step"]),
+    "a log beyond its card's tolerance": (
+        [*MORE, *RECORDS["labels outside the domain"]],
+        [*MORE, *RECORDS["one step"]],
+    ),
 }
 
 
@@ -136,7 +140,11 @@ def exactly(root, monkeypatch, delivered):
     return [np.load(p) for p in sorted(shop.kept.glob("rows-*"))]
 
 
-@pytest.mark.parametrize("news", NEWS)
+# the others are the same code on other bytes
+FAST = ("a cumulative log", "a log beyond its card's tolerance")
+
+
+@pytest.mark.parametrize("news", [n if n in FAST else pytest.param(n, marks=pytest.mark.slow) for n in NEWS])
 def test_nobody_outside_the_store_sees_whether_a_night_brought_one_person(tmp_path, monkeypatch, news):
     rng = np.random.default_rng(0)
     noise = [rng.integers(-40, 40, (3, 200)) for _ in NIGHTS]
@@ -153,7 +161,10 @@ def test_nobody_outside_the_store_sees_whether_a_night_brought_one_person(tmp_pa
     assert len(a[1]) == 19 and a[1].keys() == b[1].keys()
     assert not [name for name in a[1] if a[1][name] != b[1][name]]
     assert a[2:] == b[2:]
-    assert any((x != y).any() for x, y in zip(exact["a"], exact["b"], strict=True))
+    moved = [((x - y) ** 2).sum() for x, y in zip(exact["a"], exact["b"], strict=True)]
+    mechanisms = next(body for kind, _, body in a[4] if kind == "INTENT")["mechanisms"]
+    # one person moves the rows by no more than is charged, whatever becomes of the log of all the others
+    assert 0 < sum(moved) <= sum(m["l2_squared"] * m["running"]["cost"] for m in mechanisms)
 
 
 LEAKS = {
@@ -177,6 +188,16 @@ LEAKS = {
         ),
     ),
 }
+
+
+def test_a_log_that_is_refused_for_one_person_moves_all_the_others_and_is_caught(tmp_path, monkeypatch):
+    def strict(card, home, *rest, lenient=False, **more):
+        return ingest_card(card, home, *rest, **more)
+
+    monkeypatch.setattr(flows.nightly, "ingest_card", strict)
+    news = NEWS["a log beyond its card's tolerance"]
+    a, b = (exactly(tmp_path / n, monkeypatch, log) for n, log in zip("ab", news, strict=True))
+    assert sum(((x - y) ** 2).sum() for x, y in zip(a, b, strict=True)) > 1000
 
 
 @pytest.mark.parametrize("leak", LEAKS)
