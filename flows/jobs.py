@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from datetime import date
 from typing import Any
 
+from flows.ledger_checks import known_to_runs
 from flows.nights import night_of, nightly_counter
 from flows.pages import CountsPages
 from flows.publish import Pages, Published, publish_run
@@ -68,11 +69,13 @@ def ingest_card(
     step: Step = plain_step,
     progress: Callable[[int, int | None], None] | None = None,
     say: Callable[[str], None] = lambda _: None,
+    *,
+    lenient: bool = False,
 ) -> dict[str, Any]:
-    """The same for a card that is loaded."""
+    """The same for a card that is loaded; ``lenient``: see :func:`~pipeline.logs.ingest.ingest`."""
     if isinstance(card, Card) and card.loses_last_step:
         say(f"warning: {card.name} declares no ends, so the last step counts in no table; e.g. ends = ['end']")
-    s = step("ingest", lambda: ingest(card, home.store, progress=progress, say=say))
+    s = step("ingest", lambda: ingest(card, home.store, progress=progress, lenient=lenient, say=say))
     return {
         "dataset": s.dataset,
         "snapshot": s.number,
@@ -96,7 +99,7 @@ def run_job(
     """The offline job on the latest snapshot: release -> policy -> certificate -> report.
 
     A recipe with [nightly] appends a leaf to its counter instead of making a release of its own; ``day`` is the date of
-    that leaf, default today (UTC).
+    that leaf, default today (UTC).  What was ingested since the last one is then the operator's to know.
     """
     s = setting(recipe, home)
     source = noise or noise_of(s)
@@ -104,13 +107,17 @@ def run_job(
     work.drawing.admit(source)
     ledger = ledger_for(s.card, home)
     ledger.require(s.card)
-    snapshot = newest_snapshot(s.card, home)
-    say(f"releasing {work.what} of snapshot {snapshot.number} of {s.card.name}")
+    known_to_runs(s.card.name, ledger, home.runs)
+    number: int | None = None
     if s.recipe.nightly is None:
+        snapshot = newest_snapshot(s.card, home)
+        number = snapshot.number
+        say(f"releasing {work.what} of snapshot {number} of {s.card.name}")
         curated: Curated = step(
             "release", lambda: release_drawn(s.card, snapshot, work.drawing, ledger, home.store, source)
         )
     else:
+        say(f"releasing {work.what} of all nights so far of {s.card.name}")
         night = step("release", lambda: append_night(nightly_counter(s), ledger, home.store, source, night_of(day)))
         curated = night.curated
         say(night.said)
@@ -123,10 +130,8 @@ def run_job(
     say("planning on the release")
     learnt = step("plan", lambda: work.learn(curated.release))
     looks = ledger.inspections(s.card.name)
-    # a night that is drawn already leaves a newer snapshot to the next
-    drawn_from = snapshot.number if curated.intent is None else int(curated.intent.body["snapshot"])
     published: Published = step(
-        "report", lambda: publish_run(s.card, s.recipe, home, drawn_from, curated, work.pages(learnt), looks)
+        "report", lambda: publish_run(s.card, s.recipe, home, number, curated, work.pages(learnt), looks)
     )
     account = ledger.account(s.card.name)
     out: dict[str, Any] = {

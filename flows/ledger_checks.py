@@ -17,6 +17,7 @@ from pipeline.ledger.chain import BudgetError, Entry, NoLedgerError
 from pipeline.ledger.head import Head, head_of_certificate, lacking
 from pipeline.ledger.ledger import Ledger
 from pipeline.ledger.verify import certified, verify_run
+from pipeline.ledger.verify_counter import counters_problem
 from pipeline.privacy.release_file import sha256_file
 
 
@@ -33,12 +34,38 @@ def verify_job(ledger: Ledger, home: Home, heads: Sequence[Head]) -> dict[str, A
         try:
             for lineage in ledger.lineages():
                 known_to_ledger(lineage, ledger, home.store)
+                known_to_runs(lineage, ledger, home.runs)
                 recovered += _settle(lineage, ledger, home.store)
         except BudgetError as e:
             problem = str(e)
-    problem = problem or _changed_since_signed(ledger, home)
+    problem = problem or counters_problem(ledger.entries()) or _changed_since_signed(ledger, home)
     found = {"ok": problem is None, "entries": 0 if problem else len(ledger.entries()), "problem": problem}
     return found | ({"recovered": recovered} if recovered else {})
+
+
+def known_to_runs(lineage: str, ledger: Ledger, runs: Path) -> None:
+    """Refuse a ledger that lacks an entry which a run's certificate names: store and ledger are both an old copy.
+
+    Raises
+    ------
+    BudgetError
+        If so: what was released since would be drawn again for nothing.
+    """
+    entries = {e.seq: e.hash for e in ledger.entries()}
+    for file in sorted(runs.glob("*/certificate.json")):
+        try:
+            proof: Any = json.loads(file.read_text(encoding="utf-8"))
+            of_this = proof["dataset"] == lineage and proof["ledger"] is not None
+            lost = of_this and entries.get(proof["ledger"]["entry"]) != proof["ledger"]["hash"]
+        except (OSError, ValueError, KeyError, TypeError):
+            # no certificate, so no witness; `ledger verify RUN` says what is wrong with it
+            continue
+        if lost:
+            raise BudgetError(
+                f"{lineage}: ledger {ledger.where} lacks entry {proof['ledger']['entry']}, of which run "
+                f"{file.parent.name} was made: ledger and store are old copies, or the run is another ledger's. "
+                "Restore the newest, or move that run away if it is none of theirs. Nothing was read"
+            )
 
 
 def verify_run_job(folder: Path, ledger: Callable[[], Ledger]) -> dict[str, Any]:

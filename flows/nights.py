@@ -16,6 +16,12 @@ def nightly_counter(s: Setting) -> NightlyCounter:
     n = s.recipe.nightly
     if n is None:
         raise CardError(f"{s.recipe.path.name}: [nightly] is missing; e.g. nights = 365, first = 2026-01-01")
+    unit, columns = s.card.unit, s.tabular.source.columns
+    if unit.recurs == "capped" and columns.episode_id is None:
+        raise CardError(
+            f"{s.card.name}: [nightly] with recurs = 'capped' needs source.columns.episode_id: without it nobody can "
+            "tell an episode that was delivered before from a new one. Map it, or declare recurs = 'never'"
+        )
     return NightlyCounter(s.tabular, counts_privatizer(s), continual(n.counter, n.nights), n.first)
 
 

@@ -10,7 +10,6 @@ from flows.nights import night_of, nightly_counter
 from flows.setting import Setting
 from pipeline.ledger.ledger import Ledger
 from pipeline.ledger.nights import committed_nights
-from pipeline.logs.store import snapshots
 
 
 def nightly_plan(s: Setting, ledger: Ledger) -> tuple[Fraction, dict[str, Any]]:
@@ -26,8 +25,7 @@ def nightly_plan(s: Setting, ledger: Ledger) -> tuple[Fraction, dict[str, Any]]:
     counter, tonight, entries = nightly.counter, nightly.until(night_of(None)), ledger.entries()
     nights = committed_nights(entries, s.card.name, nightly.key)
     inside = 1 <= tonight <= counter.leaves
-    waiting = [x for x in snapshots(s.home.store, s.card.name) if not nights or x.number > nights[-1].snapshot]
-    replays = bool(nights) and (not waiting or tonight <= nights[-1].leaf)
+    replays = bool(nights) and tonight <= nights[-1].leaf
     charge = Fraction(0)
     if not nights or (inside and not replays):
         since = nights[-1].leaf + 1 if nights else 1

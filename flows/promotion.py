@@ -10,12 +10,14 @@ from typing import Any
 import numpy as np
 
 from flows.folder import read_policy
-from flows.lq_folder import KIND
+from flows.lq_folder import gains_view
 from flows.pointer import Pointer
 from flows.recipe import Promote
 from pipeline.card import CardError
 from reports.comparison import Side, compare_runs
 from reports.format import number, percent
+from reports.gains_comparison import GainsSide
+from reports.lq_view import is_lq
 
 
 def facts_of(folder: Path) -> dict[str, Any]:
@@ -23,17 +25,11 @@ def facts_of(folder: Path) -> dict[str, Any]:
     return json.loads((folder / "report.json").read_text(encoding="utf-8"))
 
 
-def side_of(folder: Path) -> Side:
-    """A run's folder as one side of a comparison.
-
-    Raises
-    ------
-    CardError
-        If its policy is no choice among actions in states.
-    """
+def side_of(folder: Path) -> Side | GainsSide:
+    """A run's folder as one side of a comparison."""
     facts = facts_of(folder)
-    if json.loads((folder / "policy.json").read_text(encoding="utf-8")).get("kind") == KIND:
-        raise CardError(f"{folder.name}: gains of a linear controller have no cells to compare")
+    if is_lq(facts):
+        return GainsSide(facts, gains_view(folder))
     policy = read_policy(folder)
     tied = np.zeros(policy.abstains.shape, dtype=bool)
     for h, s in facts["policy"]["tied"]:
@@ -88,17 +84,33 @@ def reasons_to_hold(rule: Promote, facts: Mapping[str, Any], changes: Mapping[st
         held.append("its value interval is an estimate, the rule asks for a bound")
     if changes is None:
         return held
-    gain, share = changes["value"]["lower_gain"], changes["cells"]["share"]
-    old, new = changes["abstain_share"]
+    gain = changes["value"]["lower_gain"]
     if "dataset.name" in changes["settings"]:
         held.append("the run in use is of another dataset")
-    if rule.lower_gain is not None and gain < rule.lower_gain:
+    if rule.lower_gain is not None and gain is None:
+        held.append("one of the two claims no interval, and the rule asks for a gain of the lower value")
+    elif rule.lower_gain is not None and gain < rule.lower_gain:
         held.append(f"its lower value moved by {number(gain, toward='down')}, the rule asks for {rule.lower_gain:g}")
+    return held + (_gains_to_hold if "gains" in changes else _cells_to_hold)(rule, changes)
+
+
+def _cells_to_hold(rule: Promote, changes: Mapping[str, Any]) -> list[str]:
+    held, share = [], changes["cells"]["share"]
+    old, new = changes["abstain_share"]
     if rule.most_changed is not None and share > rule.most_changed:
         held.append(f"{percent(share)} of the cells changed, the rule allows {percent(rule.most_changed)}")
     if not rule.more_abstaining and new > old:
         held.append(f"it abstains in {percent(new)} of the cells, the run in use in {percent(old)}")
     return held
+
+
+def _gains_to_hold(rule: Promote, changes: Mapping[str, Any]) -> list[str]:
+    """Under noise every gain moves, so how far they moved together is what the rule limits."""
+    change = changes["gains"]["change"]
+    if rule.most_changed is None or (change is not None and change <= rule.most_changed):
+        return []
+    moved = "from nothing" if change is None else f"by {percent(change)} of their norm"
+    return [f"its gains moved {moved}, the rule allows {percent(rule.most_changed)}"]
 
 
 def _said(
@@ -110,10 +122,10 @@ def _said(
         "now": pointer.now(),
         "promoted": promoted,
         "held": held,
-        "changes": None if changes is None else {**changes, "cells": _counts(changes["cells"])},
+        "changes": None if changes is None else {k: _counts(v) for k, v in changes.items()},
     }
 
 
-def _counts(cells: Mapping[str, Any]) -> dict[str, Any]:
-    """Without the cells themselves, which ``compare-runs`` lists."""
-    return {k: v for k, v in cells.items() if k != "rows"}
+def _counts(part: Any) -> Any:
+    """Without the cells or gains themselves, which ``compare-runs`` lists."""
+    return {k: v for k, v in part.items() if k != "rows"} if isinstance(part, Mapping) else part

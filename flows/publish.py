@@ -69,18 +69,36 @@ def run_name(recipe: Recipe, run_key: str) -> str:
 
 
 def publish_run(
-    card: AnyCard, recipe: Recipe, home: Home, snapshot: int, curated: Curated, pages: Pages, looks: Sequence[Entry]
+    card: AnyCard,
+    recipe: Recipe,
+    home: Home,
+    snapshot: int | None,
+    curated: Curated,
+    pages: Pages,
+    looks: Sequence[Entry],
 ) -> Published:
     """Write release, policy, certificate and report; byte-identical for one release, one recipe and ``looks``.
 
     ``looks`` are the lineage's INSPECT entries so far: the page says that they happened, never what was seen.
+    ``snapshot`` is None for a night of a counter: how many there were tells when the log changed.
+
+    Raises
+    ------
+    BudgetError
+        If the stored release is not the committed one, or another release of that name is published already.
     """
     with one_at_a_time(home.store / card.name):
         return _publish_run(card, recipe, home, snapshot, curated, pages, looks)
 
 
 def _publish_run(
-    card: AnyCard, recipe: Recipe, home: Home, snapshot: int, curated: Curated, pages: Pages, looks: Sequence[Entry]
+    card: AnyCard,
+    recipe: Recipe,
+    home: Home,
+    snapshot: int | None,
+    curated: Curated,
+    pages: Pages,
+    looks: Sequence[Entry],
 ) -> Published:
     private = curated.release.noise == "os"
     name = run_name(recipe, curated.run_key) + ("" if private else "-simulation-not-private")
@@ -92,6 +110,7 @@ def _publish_run(
     copied = sha256_file(partial / "release.parquet")
     if curated.commit is not None and copied != curated.commit.body["release_sha256"]:
         raise BudgetError(f"{card.name}: the stored release is not the committed one; nothing is published")
+    _same_release(home.runs / name, copied, curated)
     written = pages.write(partial)
     shutil.copyfile(recipe.path, partial / "recipe.toml")
     tables = {kind: sha256_file(partial / f"{kind}.parquet") for kind in written}
@@ -106,6 +125,17 @@ def _publish_run(
     return Published(name, home.runs / name, facts)
 
 
+def _same_release(there: Path, digest: str, curated: Curated) -> None:
+    """A folder is rendered anew only from the release that it holds; exact tables of a simulation may change."""
+    file = there / "release.parquet"
+    if curated.commit is not None and file.is_file() and sha256_file(file) != digest:
+        raise BudgetError(
+            f"{there}: holds another release than entry {curated.commit.seq} committed: it was published before an "
+            "older ledger and store were restored, or was edited. Restore the newest, or move the folder away; "
+            "nothing was replaced"
+        )
+
+
 def render(folder: Path, facts: Mapping[str, Any]) -> None:
     """``report.html`` and ``report.md`` from what lies in the folder."""
     view = gains_view(folder) if is_lq(facts) else policy_view(facts, folder)
@@ -117,7 +147,7 @@ def run_facts(
     card: AnyCard,
     recipe: Recipe,
     name: str,
-    snapshot: int,
+    snapshot: int | None,
     curated: Curated,
     pages: Pages,
     digests: Mapping[str, str],

@@ -95,7 +95,7 @@ class Nightly(Strict):
     counter: Literal["tree", "toeplitz"] = "tree"
 
 
-class Night(Strict):
+class Watched(Strict):
     """When a scheduled run is to be worried about."""
 
     stale_days: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
@@ -121,7 +121,7 @@ class Recipe(Strict):
     lq: Lq | None = None
     evaluate: Evaluate | None = None
     nightly: Nightly | None = None
-    night: Night | None = None
+    watch: Watched | None = None
     promote: Promote | None = None
     _path: Path = PrivateAttr(default=Path())
 
@@ -187,7 +187,7 @@ class Recipe(Strict):
         # a table that other runs lack must not rename them, and what becomes of a run is no part of it
         has = {"linear": self.is_linear, "lq": self.is_lq, "nightly": self.nightly is not None}
         lacking = {table for table, there in has.items() if not there}
-        return self.model_dump(mode="json", exclude={"night", "promote"} | lacking)
+        return self.model_dump(mode="json", exclude={"watch", "promote"} | lacking)
 
 
 def _check_nightly(agent: str, p: Privacy | None) -> None:

@@ -41,6 +41,14 @@ class Watch:
         self._write({**self.note, "outcome": "failed", "exit": code, "kind": kind, "text": str(error)})
         return f"the night of {self.recipe} failed ({kind}, exit {code}); the policy in use stays"
 
+    def broken(self, error: Exception, code: int) -> str:
+        """Note that a counter's night was drawn from a log that breaks its card; returns the alert's text."""
+        self.failed(error, code)
+        kind = type(error).__name__
+        return (
+            f"the log of {self.recipe} breaks its card ({kind}, exit {code}); tonight's leaf has what can be read of it"
+        )
+
     def done(self, run: str, snapshot: int, stale_days: float | None) -> str | None:
         """Note a good night; returns the alert's text where its snapshot is the same as that of too long ago."""
         last, now = self.note, _now()

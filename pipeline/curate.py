@@ -215,7 +215,7 @@ def replay(
 ) -> Curated:
     """The committed release as it lies in the store, checked against its entries.
 
-    ``snapshot`` is what it was drawn from; None where that is purged, so that nobody can say whether it changed.
+    ``snapshot`` is what it was drawn from; None for a night of a counter, whatever its data are by now.
     """
     if not folder.exists():
         raise BudgetError(

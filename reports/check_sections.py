@@ -70,13 +70,18 @@ def consistency_section(facts: Facts) -> Section | None:
     return Section("consistency", "Certificate of the consistency step", words, tables=(cases,))
 
 
+def _snapshot(data: Facts) -> str:
+    """Nights of a counter name none."""
+    return "" if data["snapshot"] is None else f", snapshot {number(data['snapshot'])}"
+
+
 def data_section(facts: Facts) -> Section:
     """What was declared about the data; nothing here was counted."""
     data = facts["dataset"]
     low, high = (number(end) for end in data["reward_range"])
     total = data.get("reward_total")
     rows = [
-        ("Dataset", f"{clean(data['name'])} ({clean(data['kind'])}), snapshot {number(data['snapshot'])}"),
+        ("Dataset", f"{clean(data['name'])} ({clean(data['kind'])}){_snapshot(data)}"),
         ("People", f"{number(data['users_public'])}, by {clean(data['user'])}"),
         ("Episodes a person", f"at most {number(data['episodes_per_user'])}"),
         ("A person in later batches", clean(data["recurs"])),

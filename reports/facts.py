@@ -17,8 +17,8 @@ from pipeline.statistics.calibration import Ask
 _DRAWS, _INSIDE = 100, 0.95
 
 
-def dataset_facts(card: AnyCard, snapshot: int) -> dict[str, Any]:
-    """What is declared about the data; nothing counted."""
+def dataset_facts(card: AnyCard, snapshot: int | None) -> dict[str, Any]:
+    """What is declared about the data; nothing counted.  ``snapshot`` is None for a night of a counter."""
     u = card.unit
     people = {
         "name": card.name,

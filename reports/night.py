@@ -36,8 +36,7 @@ def night_page(result: Mapping[str, Any]) -> Page:
         f"* **Guarantee**: {markdown(promise['sentence'])}",
         f"* **Loss of this release**: {loss(promise)}; claim: {markdown(promise['claim'])}",
         f"* **Value of the policy**: {interval(result['value'])} ({markdown(result['value']['status'])})",
-        f"* **Tonight**: snapshot {night['snapshot']}; {charged}"
-        + ("; no new log, the committed release stands" if night["unchanged"] else ""),
+        "* **Tonight**: " + _tonight(result, charged),
         f"* **Budget**: spent ρ = {_up(result['ledger']['spent_rho'])}, "
         f"left {number(result['ledger']['remaining_rho'], toward='down')}",
         f"* **Run**: {markdown(result['run'])}; {_in_use(result['promotion'])}",
@@ -96,6 +95,15 @@ def slug(text: str) -> str:
     return re.sub("[^a-z0-9]+", "-", text.lower()).strip("-")
 
 
+def _tonight(result: Mapping[str, Any], charged: str) -> str:
+    """A counter's night says its date and not what came in: that may be one person's."""
+    night, counter = result["night"], result.get("counter")
+    told, idle = f"snapshot {night['snapshot']}", "no new log, the committed release stands"
+    if counter is not None:
+        told, idle = f"night {counter['night']} of {counter['nights']} ({counter['date']})", "it is drawn already"
+    return f"{told}; {charged}" + (f"; {idle}" if night["unchanged"] else "")
+
+
 def _in_use(promotion: Mapping[str, Any]) -> str:
     if promotion["promoted"]:
         return f"promoted to {markdown(promotion['pointer'])}"
@@ -109,7 +117,7 @@ def _changed(promotion: Mapping[str, Any]) -> list[str]:
     changes = promotion["changes"]
     if changes is None:
         return []
-    told = sentences({**changes, "cells": {**changes["cells"], "rows": []}})
+    told = sentences(changes)
     return ["", f"Against {markdown(changes['a'])}:", "", *(f"* {markdown(line)}" for line in told)]
 
 

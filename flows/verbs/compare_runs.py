@@ -15,7 +15,7 @@ def compare_runs(
     b: Annotated[str, typer.Argument(help="The newer run.")],
     as_json: Json = False,
 ) -> None:
-    """Cells whose action differs, intervals, budget and settings; reads nothing but the two runs' folders."""
+    """Decisions or gains that differ, intervals, budget and settings; reads nothing but the two runs' folders."""
     from flows.promotion import compared
     from flows.verbs.report import run_folder
     from reports.comparison import sentences

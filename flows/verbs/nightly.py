@@ -16,7 +16,10 @@ def nightly(
     hours: Annotated[float, typer.Option(help="With --check: how old the last good night may be.")] = 30.0,
     as_json: Json = False,
 ) -> None:
-    """Ingest new files, release, learn, report, compare with the run in use; an unchanged night costs nothing."""
+    """Ingest new files, release, learn, report, compare with the run in use; an unchanged night costs nothing.
+
+    A counter's night ([nightly]) goes on where its log breaks the card, and exits 3 all the same.
+    """
     from flows.engine import carry_out
     from flows.nightly import nightly_job
     from flows.verbs.run import summary
@@ -29,6 +32,8 @@ def nightly(
         return
     result = carry_out("nightly", lambda step: nightly_job(recipe, home, step, say=say), night_page)
     show(result, as_json, lambda: [*summary(result), *_promotion(result["promotion"])])
+    if result["exit"]:
+        raise typer.Exit(result["exit"])
 
 
 def _check(recipe: str, options: Context, hours: float, as_json: bool) -> None:
@@ -50,8 +55,9 @@ def _promotion(p: dict[str, Any]) -> list[str]:
     changes = p["changes"]
     lines = []
     if changes is not None:
-        cells = changes["cells"]
-        lines.append(f"changed     {cells['differ']:,} of {cells['total']:,} cells against {changes['a']}")
+        what = "gains" if "gains" in changes else "cells"
+        count = changes[what]
+        lines.append(f"changed     {count['differ']:,} of {count['total']:,} {what} against {changes['a']}")
     if p["promoted"]:
         return [*lines, f"promoted    {p['pointer']} is {p['now']}"]
     if p["held"]:

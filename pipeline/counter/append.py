@@ -1,6 +1,7 @@
 """One night of a counter: charge, count who is new, draw the rows that are due, write, commit; or replay.
 
-The order is that of every release (privacy.md §10).  A committed night is never drawn again, whatever the data say now;
+A date has its leaf whatever arrived, an empty one where nothing did: which nights exist tells nothing of the rows.  The
+order is that of every release (privacy.md §10).  A committed night is never drawn again, whatever the data say now;
 a run that died before its COMMIT is recovered or pays for what it draws again.
 """
 
@@ -48,17 +49,16 @@ class Appended:
 
 
 def append_night(nightly: NightlyCounter, ledger: Ledger, store: Path, noise: NoiseSource, day: date) -> Appended:
-    """Append the leaf of ``day``: everybody who is new in snapshots since the last night.
+    """Append the leaf of ``day``: everybody who is new in snapshots since the last night, be it nobody.
 
-    Where nothing came in since, or the date has its leaf already, the last night's release is replayed: nothing is
-    drawn, and nothing is charged.
+    Where the date has its leaf already, the last night's release is replayed: nothing is drawn, nothing is charged.
 
     Raises
     ------
     BudgetError
-        If the nights are over, the cap does not allow the counter, or what it keeps is gone; no row was read.
+        If the nights are over, the cap does not allow the counter, or what it keeps is gone or edited; no row was read.
     CardError
-        If the date is before the first, or the snapshot was ingested under another card.
+        If the date is before the first, nothing was ever ingested, or the newest snapshot is of another card.
     RealDataError
         If the data is real and the noise is not the operating system's.
     """
@@ -68,27 +68,28 @@ def append_night(nightly: NightlyCounter, ledger: Ledger, store: Path, noise: No
     with one_at_a_time(store / card.name) as place:
         known_to_ledger(card.name, ledger, store)
         recovered = recover(card.name, ledger, store, place)
-        nights = committed_nights(ledger.entries(), card.name, nightly.key)
-        there = snapshots(store, card.name)
-        waiting = [s for s in there if not nights or s.number > nights[-1].snapshot]
-        if nights and (not waiting or nightly.until(day) <= nights[-1].leaf):
+        nights, leaf = committed_nights(ledger.entries(), card.name, nightly.key), nightly.leaf_on(day)
+        if nights and leaf <= nights[-1].leaf:
             last = nights[-1]
-            counted = next((s for s in there if s.number == last.snapshot), None)
             folder = folder_of(store, card.name, last.commit.body["run_key"], exact=False)
-            found = replay(ledger, card, folder, last.commit, counted, recovered)
-            return Appended(found, last.leaf, _idle(last, waiting))
-        leaf, since = nightly.leaf_on(day), nights[-1].leaf + 1 if nights else 1
+            found = replay(ledger, card, folder, last.commit, None, recovered)
+            return Appended(found, last.leaf, _idle(last))
+        since, there = nights[-1].leaf + 1 if nights else 1, snapshots(store, card.name)
+        if not (nights or there):
+            raise CardError(f"{card.name}: no snapshot; run `reticent ingest` on its card first")
+        kept = KeptCounter(_folder(store, nightly), nightly.counter, nights, _size(nightly))
+        kept.settle()
+        waiting = [s for s in there if s.number > kept.snapshot]
         _newest_fits(waiting, card)
         # what came in under another card is not of this counter
         waiting = [s for s in waiting if (s.domain_hash, s.kind) == (card.domain_hash(), card.kind)]
-        kept = KeptCounter(_folder(store, nightly), nightly.counter, nights, _size(nightly))
-        kept.settle()
-        intent, holder = _intent(nightly, ledger, leaf, since, waiting[-1].number, place)
+        intent, holder = _intent(nightly, ledger, leaf, since, place)
         remember_head(store / card.name, intent)
         with ledger.leased(intent, holder):
             release = _draw(nightly, kept, waiting, noise, intent)
             folder = folder_of(store, card.name, intent.body["run_key"], exact=False)
-            attempt = Attempt(intent.body["run_key"], intent.body["attempt"], waiting[-1].data_digest)
+            # a night is a night, whatever the data: there is no digest to compare it with
+            attempt = Attempt(intent.body["run_key"], intent.body["attempt"], "")
             write_attempt(release, folder, attempt)
             commit = charged_once(ledger, intent, release, folder)
         remember_head(store / card.name, commit)
@@ -98,18 +99,16 @@ def append_night(nightly: NightlyCounter, ledger: Ledger, store: Path, noise: No
 
 def _newest_fits(waiting: Sequence[Snapshot], card: Card) -> None:
     if not waiting:
-        raise CardError(f"{card.name}: no snapshot; run `reticent ingest` on its card first")
+        return
     if waiting[-1].kind != card.kind:
         raise RealDataError(f"{card.name}: the snapshot was ingested as {waiting[-1].kind}, the card says {card.kind}")
     of_this_card(waiting[-1], card)
 
 
-def _intent(
-    nightly: NightlyCounter, ledger: Ledger, leaf: int, since: int, snapshot: int, place: str
-) -> tuple[Entry, Holder]:
+def _intent(nightly: NightlyCounter, ledger: Ledger, leaf: int, since: int, place: str) -> tuple[Entry, Holder]:
     holder = Holder(secrets.token_hex(16), place)
+    # no snapshot: which ones a night counted tells on which nights the log changed
     body = {
-        "snapshot": snapshot,
         "mechanisms": [describe_mechanism(m) for m in nightly.mechanisms(leaf)],
         "epsilon": None,
         "counter": nightly.told(leaf, since),
@@ -126,7 +125,7 @@ def _draw(
     card, counter, told = nightly.card, nightly.counter, intent.body["counter"]
     leaf, since = told["night"], told["since"]
     sums, fresh = count_newcomers(waiting, card, kept.seen(hash_width(card)), kept.key)
-    counts = Counts(card.name, waiting[-1].kind, card.domain.dynamics, sums)
+    counts = Counts(card.name, card.kind, card.domain.dynamics, sums)
     mechanisms = nightly.mechanisms(leaf)
     tonight = np.concatenate([sums[m.table].reshape(-1) for m in mechanisms])
     check_slack(mechanisms, noise)
@@ -137,7 +136,7 @@ def _draw(
 
     due = [row for t in range(since, leaf + 1) for row in counter.rows(t)]
     rows = exact_rows(due, leaves, kept.size) + lanes.draw(len(due))
-    kept.write(leaf, intent.body["attempt"], tonight, fresh, rows)
+    kept.write(leaf, intent.body["attempt"], tonight, fresh, rows, waiting[-1].number if waiting else None)
     ends = np.cumsum([0, *(len(counter.rows(t)) for t in range(since, leaf + 1))])
 
     def noisy(t: int) -> Integers:
@@ -165,11 +164,9 @@ def _size(nightly: NightlyCounter) -> int:
     return sum(m.cells for m in nightly.privatizer.mechanisms)
 
 
-def _idle(last: Night, waiting: Sequence[Snapshot]) -> str:
+def _idle(last: Night) -> str:
     of = f"night {last.leaf} of {last.intent.body['counter']['nights']}"
-    if waiting:
-        return f"{of} is drawn already; snapshot {waiting[-1].number} waits for the next night. Nothing is charged"
-    return f"unchanged: no snapshot since {of}; its release stands, nothing is drawn and nothing is charged"
+    return f"{of} is drawn already; what came in since waits for the next night. Nothing is charged"
 
 
 def _told(nightly: NightlyCounter, leaf: int, since: int, intent: Entry) -> str:

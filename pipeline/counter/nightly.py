@@ -12,7 +12,7 @@ from typing import Any
 
 from pipeline.card import Card, CardError
 from pipeline.ledger.chain import BudgetError, Entry, canonical
-from pipeline.ledger.nights import counter_intents, night_price, overtaken
+from pipeline.ledger.nights import counter_intents, counter_key, night_price, overtaken
 from pipeline.privacy.continual import Continual
 from pipeline.privacy.release import Mechanism
 from pipeline.privacy.release_file import describe_mechanism
@@ -37,16 +37,10 @@ class NightlyCounter:
 
     @cached_property
     def key(self) -> str:
-        """Hex key of the counter: lineage, registered domain, dates and scales; the same recipe goes on with it."""
-        # the sampler's share of delta follows the cap of the lineage, the error follows the night
-        known = [
-            {k: v for k, v in describe_mechanism(m).items() if k not in ("delta_slack", "running", "scale")}
-            for m in self.privatizer.mechanisms
-        ]
-        shape = [self.counter.kind, self.counter.leaves, self.first.isoformat()]
-        table = ["table"] if any(m.delta_slack for m in self.privatizer.mechanisms) else []
-        parts = [self.card.name, "counter", self.card.domain_hash(), shape, known, table]
-        return hashlib.sha256(canonical(parts).encode()).hexdigest()
+        """See :func:`~pipeline.ledger.nights.counter_key`."""
+        shape = {"kind": self.counter.kind, "nights": self.counter.leaves, "first": self.first.isoformat()}
+        described = [describe_mechanism(m) for m in self.privatizer.mechanisms]
+        return counter_key(self.card.name, self.card.domain_hash(), shape, described)
 
     def night_key(self, leaf: int) -> str:
         """Hex key of one night's release; no snapshot and no digest of data is in it."""
@@ -68,7 +62,7 @@ class NightlyCounter:
         if leaf > self.counter.leaves:
             raise BudgetError(
                 f"{self.card.name}: the counter's {self.counter.leaves} nights ended on {last}; another counter is "
-                "another charge (change 'first' in [nightly]). Nothing was read"
+                "another charge (change 'first' in [nightly]); the last night is replayed by its date. Nothing was read"
             )
         return leaf
 

@@ -146,12 +146,7 @@ def implementation(release: Release) -> dict[str, str]:
         else f"integers only: exact sums in 64 bits plus exact discrete noise ({release.sampler}); "
         "no floating-point number lies on the path to the release",
         "side_channels": "run times, memory and file sizes of the store are not protected; errors name rules and "
-        "places, never values; "
-        + (
-            "which outputs exist does not depend on the rows"
-            if release.counter is None
-            else "a night exists where the log's content changed since the last one, see the assumptions"
-        ),
+        "places, never values; which outputs exist does not depend on the rows",
     }
 
 

@@ -9,7 +9,7 @@ from pipeline.privacy.release import Release
 
 
 def counted_once(card: AnyCard) -> list[str]:
-    """Who counts on which night, as an assumption of the certificate."""
+    """Who counts on which night, and what the operator decides, as assumptions of the certificate."""
     m = card.unit.episodes_per_user
     counted = (
         "a person counts on the first night that brings rows of theirs; what comes later, corrections included, is "
@@ -20,7 +20,8 @@ def counted_once(card: AnyCard) -> list[str]:
     )
     return [
         counted,
-        "on which nights the log's content changed is public, even if one person's rows are all that changed",
+        "when the counter began, on which dates it ran, and whether a night's files could be read at all (format, "
+        "columns, an id in every row) is the operator's doing and public",
     ]
 
 

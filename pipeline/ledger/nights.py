@@ -6,14 +6,15 @@ it charges nothing.  An attempt that died may have drawn, so whoever draws its r
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import pairwise
 from typing import Any
 
-from pipeline.ledger.account import commit_of
-from pipeline.ledger.chain import Entry
+from pipeline.ledger.account import commit_of, registration
+from pipeline.ledger.chain import Entry, canonical
 from pipeline.privacy.continual import continual, squared_weights
 from pipeline.privacy.release import Mechanism, total_rho
 from pipeline.privacy.release_file import mechanism_from
@@ -33,10 +34,25 @@ class Night:
         """Number of the attempt whose draw stands."""
         return int(self.commit.body["attempt"])
 
-    @property
-    def snapshot(self) -> int:
-        """Number of the newest snapshot that is counted."""
-        return int(self.intent.body["snapshot"])
+
+def counter_key(
+    lineage: str, domain_hash: str, counter: Mapping[str, Any], mechanisms: Sequence[Mapping[str, Any]]
+) -> str:
+    """Hex key of a counter: lineage, registered domain, dates and variances; the same recipe goes on with it.
+
+    Parameters
+    ----------
+    counter
+        ``kind``, ``nights`` and ``first`` (ISO date).
+    mechanisms
+        As :func:`~pipeline.privacy.release_file.describe_mechanism` describes them, on any night.
+    """
+    # the sampler's share of delta follows the cap of the lineage, the error follows the night
+    known = [{k: v for k, v in m.items() if k not in ("delta_slack", "running", "scale")} for m in mechanisms]
+    shape = [counter["kind"], counter["nights"], counter["first"]]
+    table = ["table"] if any("delta_slack" in m for m in mechanisms) else []
+    parts = [lineage, "counter", domain_hash, shape, known, table]
+    return hashlib.sha256(canonical(parts).encode()).hexdigest()
 
 
 def counter_intents(entries: Sequence[Entry], lineage: str, key: str) -> list[Entry]:
@@ -110,5 +126,18 @@ def mispriced(entries: Sequence[Entry], lineage: str, key: str) -> Entry | None:
     for i, e in enumerate(intents):
         listed = [mechanism_from(m) for m in e.body["mechanisms"]]
         if Fraction(e.body["rho"]) < night_price(intents[:i], e.body["counter"], listed):
+            return e
+    return None
+
+
+def miskeyed(entries: Sequence[Entry], lineage: str, key: str) -> Entry | None:
+    """The first INTENT of a counter that is not of the counter it names, or None.
+
+    Variances and sensitivities are part of the key: where every INTENT has its own, all nights drew the same noise.
+    """
+    for e in counter_intents(entries, lineage, key):
+        registered = registration([r for r in entries if r.seq < e.seq], lineage) or {}
+        domain_hash = str(registered.get("domain_hash"))
+        if counter_key(lineage, domain_hash, e.body["counter"], e.body["mechanisms"]) != key:
             return e
     return None

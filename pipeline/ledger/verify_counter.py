@@ -7,14 +7,16 @@ from fractions import Fraction
 from typing import Any
 
 from pipeline.ledger.chain import Entry
-from pipeline.ledger.nights import counter_intents, mispriced
+from pipeline.ledger.nights import counter_intents, counter_key, miskeyed, mispriced
 from pipeline.privacy.continual import continual
 from pipeline.privacy.release_file import mechanism_from
 
 
 def counter_problem(proof: Mapping[str, Any]) -> str | None:
-    """Cost and error are those of the counter that is named, and every table carries them."""
+    """Key, cost and error are those of the counter that is named, and every table carries them."""
     told = proof["counter"]
+    if counter_key(proof["dataset"], proof["data"]["domain_hash"], told, proof["mechanisms"]) != told["key"]:
+        return "its key is of another domain, of other dates, or of other variances"
     shape = continual(told["kind"], told["nights"])
     if not 1 <= told["since"] <= told["night"] <= shape.leaves:
         return f"night {told['night']} is none of its {shape.leaves}"
@@ -41,7 +43,20 @@ def counter_charged(proof: Mapping[str, Any], commit: Entry, intent: Entry, entr
     first = counter_intents(until, commit.lineage, told["key"])[0]
     if Fraction(first.body["rho"]) != Fraction(proof["rho_exact"]):
         return f"entry {first.seq} charged {float(Fraction(first.body['rho'])):.6g} for the counter"
-    short = mispriced(until, commit.lineage, told["key"])
+    return _nights_problem(until, commit.lineage, told["key"])
+
+
+def counters_problem(entries: Sequence[Entry]) -> str | None:
+    """What is wrong with any counter of a whole ledger: a night of other noise than the rest, or one not paid for."""
+    keys = dict.fromkeys((e.lineage, e.body["counter"]["key"]) for e in entries if "counter" in e.body)
+    found = (_nights_problem(entries, lineage, key) for lineage, key in keys)
+    return next((problem for problem in found if problem is not None), None)
+
+
+def _nights_problem(entries: Sequence[Entry], lineage: str, key: str) -> str | None:
+    if (strange := miskeyed(entries, lineage, key)) is not None:
+        return f"entry {strange.seq} is of another domain, of other dates, or of other variances than its counter"
+    short = mispriced(entries, lineage, key)
     return None if short is None else f"entry {short.seq} drew rows again without paying for them"
 
 

@@ -50,6 +50,7 @@ def ingest(
     *,
     progress: Progress | None = None,
     partitions: int | None = None,
+    lenient: bool = False,
     say: Say = lambda _: None,
 ) -> Snapshot:
     """Read the card's files, apply the rules, publish a snapshot; memory holds one partition at a time.
@@ -66,6 +67,9 @@ def ingest(
         start, while the rules are applied.
     partitions
         1 to 256; by default about a million rows each.
+    lenient
+        Publish what there is, be it nothing, or beyond the card's tolerance: for a nightly counter that has begun.  One
+        person's rows must not decide whether those of all the others count tonight.
     say
         Told in a sentence what was resumed, or that another ingest of the lineage is waited for.
 
@@ -88,15 +92,16 @@ def ingest(
         raise ValueError(f"partitions must be 1 to {MOST_PARTITIONS}; got {partitions}")
     home = private_folder(private_folder(store) / card.name)
     with alone(home, say):
-        sources = examine(card)
+        sources = examine(card, lenient=lenient)
         now, folder = stamp(sources, card, partitions), home / ".ingest"
         left = resume(folder, now)
         source_digest = left.source_digest if left is not None else _source_digest(sources, card)
         previous = latest(store, card.name)
         if previous is not None and previous.source_digest == source_digest:
             sweep(folder)
-            # the tolerance may have changed since
-            check_tolerance(card, previous.folder, previous.quarantined, previous.source_rows)
+            if not lenient:
+                # the tolerance may have changed since
+                check_tolerance(card, previous.folder, previous.quarantined, previous.source_rows)
             return previous
         # its number may be noted already, but as long as its work is there no snapshot took it
         if left is not None and (previous is None or left.number > previous.number):
@@ -111,9 +116,12 @@ def ingest(
         try:
             if work is not left:
                 _read(card, sources, work, partitions, progress)
+            if work.source_rows == 0 and not lenient:
+                raise LogError(f"{card.name}: the files hold no rows ({', '.join(sources.names)}); put the log there")
             snapshot = _screened(card, sources, work, progress)
-            _refuse_beyond_tolerance(card, snapshot, home)
-            _refuse_empty(card, snapshot)
+            if not lenient:
+                _refuse_beyond_tolerance(card, snapshot, home)
+                _refuse_empty(card, snapshot)
             note_number(store, card.name, work.number)
             published = _publish(snapshot, home / f"snapshot-{work.number:04d}")
         except BaseException as e:
@@ -139,8 +147,6 @@ def _likely_partitions(card: AnyCard, sources: Sources) -> int:
 def _read(card: AnyCard, sources: Sources, work: Work, partitions: int | None, progress: Progress | None) -> None:
     """First pass; from here on the source files are not needed."""
     spill(sources, card, work, progress)
-    if work.source_rows == 0:
-        raise LogError(f"{card.name}: the files hold no rows ({', '.join(sources.names)}); put the log there")
     if stamp(sources, card, partitions) != work.stamp:
         raise LogError(f"{card.name}: a file changed while it was read; ingest again when the files are complete")
     settle(work.folder)

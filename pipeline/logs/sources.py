@@ -77,8 +77,13 @@ class Sources:
     likely_rows: int
 
 
-def examine(card: AnyCard) -> Sources:
+def examine(card: AnyCard, *, lenient: bool = False) -> Sources:
     """Read headers only.
+
+    Parameters
+    ----------
+    lenient
+        A file of no bytes is a delivery without rows, whatever its suffix; else it is an error of its format.
 
     Raises
     ------
@@ -86,9 +91,9 @@ def examine(card: AnyCard) -> Sources:
         For a suffix that no reader takes, a missing column (rule ``missing_column``), or a type that is no cell.
     """
     # two patterns may match one file: read twice, its every step would repeat
-    paths = tuple(sorted(set(card.source_files())))
+    paths = tuple(p for p in sorted(set(card.source_files())) if not lenient or p.stat().st_size)
     names = tuple(_name(path, card) for path in paths)
-    dtypes: dict[str, pl.DataType] = {}
+    dtypes: dict[str, pl.DataType] = {} if paths else dict.fromkeys(roles(card), pl.String())
     exact, likely = True, 0
     for path, name in zip(paths, names, strict=True):
         if not os.access(path, os.R_OK):

@@ -125,13 +125,14 @@ class World:
         nights = committed_nights(entries, "shop", self.nightly.key)
         if [n.leaf for n in nights] != [1, 3]:
             return [*found, f"committed nights are {[n.leaf for n in nights]}"]
-        names = {p.name for p in self.shop.kept.glob("*.npy")}
+        names = {p.name for p in self.shop.kept.iterdir()}
         stands = {f"{kind}-{n.leaf:05d}.{n.attempt}.npy" for n in nights for kind in ("leaf", "seen", "rows")}
+        stands |= {f"note-{n.leaf:05d}.{n.attempt}.json" for n in nights}
         if not stands <= names:
             found.append("a committed file is gone")
         if child(lambda: self.shop.append(4, customers(80, 40))) != 0:
             return [*found, "the next night failed"]
-        if {p.name for p in self.shop.kept.glob("*-0000[13].*.npy")} != stands:
+        if {p.name for p in self.shop.kept.glob("*-0000[13].*")} != stands:
             found.append("a died attempt's file is left")
         nights = committed_nights(self.shop.ledger.entries(), "shop", self.nightly.key)
         folder = folder_of(self.shop.home.store, "shop", nights[-1].commit.body["run_key"], exact=False)

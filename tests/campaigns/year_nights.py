@@ -1,7 +1,8 @@
 """A year of nights through the whole program: ingest, charge, draw, plan, publish; and what happens to real logs.
 
 Most nights bring new people.  Some of them have been there before, some rows come late, a file is delivered again with
-corrections, a night brings nothing, a night is skipped, and now and then somebody asks for more than the cap allows.
+corrections, a night brings what the last one brought or no row at all, a night is skipped, and now and then somebody
+asks for more than the cap allows.
 A naive count in this file (whoever is new tonight, counted once) is what the program's leaves are held against.
 """
 
@@ -23,8 +24,9 @@ import polars as pl
 
 import flows.publish
 import pipeline.ledger.ledger as book
-from flows.jobs import ingest_job, run_job
+from flows.jobs import run_job
 from flows.ledger_checks import verify_run_job
+from flows.nightly import nightly_job
 from flows.nights import nightly_counter
 from flows.screen import exit_code
 from flows.setting import setting
@@ -77,7 +79,7 @@ rho = {rho}
 world = "riverswim"
 behaviour = "right-0.8"
 """
-UNCHANGED, SKIPPED, CORRECTED, GREEDY = 17, 23, 31, 60
+UNCHANGED, SKIPPED, CORRECTED, EMPTY, GREEDY = 17, 23, 31, 41, 60
 
 
 @dataclass
@@ -159,15 +161,15 @@ class Year:
         }
 
     def _deliveries(self) -> Iterator[tuple[int, pl.DataFrame | None]]:
-        """Night and its log; the same log again where nothing came, None where no run is made."""
+        """Night and its log; the same one again where nothing came, one without rows, None where no run is made."""
         rng, next_user = np.random.default_rng(self.seed), 0
         last: pl.DataFrame | None = None
         for night in range(1, self.nights + 1):
             if night % SKIPPED == 0:
                 yield night, None
                 continue
-            if night % UNCHANGED == 0 and last is not None:
-                yield night, last
+            if last is not None and (night % UNCHANGED == 0 or night % EMPTY == 0):
+                yield night, last if night % UNCHANGED == 0 else last.clear()
                 continue
             ids = np.arange(next_user, next_user + self.people)
             next_user += self.people
@@ -199,14 +201,13 @@ class Year:
             self._outcome("skipped")
             return
         rows.write_parquet(self.folder / "tonight.parquet")
-        ingest_job(str(self.folder), self.home)
+        found = nightly_job(self.recipe, self.home)
         if night % GREEDY == 0:
             self._refused()
-        found = run_job(self.recipe, self.home)
-        if found["replayed"]:
-            self._outcome("unchanged")
-            return
-        self._outcome("drawn")
+        nobody = rows.filter(~pl.col("user_id").is_in(list(self._counted))).is_empty()
+        self._outcome("drawn with nobody new" if nobody else "drawn")
+        if found["replayed"] or (found["night"]["charged_rho"] > 0) != (night == 1):
+            self.broken.append(f"night {night} is a replay, or charged what is paid")
         self.values.append(found["truth"]["v_policy"])
         if found["counter"]["night"] != night:
             self.broken.append(f"night {night} is leaf {found['counter']['night']}")

@@ -10,6 +10,7 @@ import pytest
 
 import pipeline.ledger.ledger as book
 from flows.jobs import ingest_job, register_job, run_job
+from flows.nightly import nightly_job
 from flows.nights import night_of, nightly_counter
 from flows.setting import setting
 from flows.shelf import Home
@@ -57,11 +58,22 @@ class Shop:
         at = datetime(FIRST.year, FIRST.month, FIRST.day, 3, tzinfo=UTC) + timedelta(days=night - 1)
         self._patch.setattr(book, "now", lambda: at)
 
-    def deliver(self, log: list[tuple]) -> None:
-        """Ingest a log in place of the last."""
+    def lay(self, log: list[tuple]) -> None:
+        """Put a log in place of the last; of no rows, it is a header."""
         lines = ["customer,visit,t,mood,offer,sale,left", *(",".join(map(str, r)) for r in log)]
         (self.folder / "log.csv").write_text("\n".join(lines) + "\n")
+
+    def deliver(self, log: list[tuple]) -> None:
+        """Ingest a log in place of the last."""
+        self.lay(log)
         ingest_job(str(self.folder), self.home)
+
+    def job(self, night: int, log: list[tuple] | None = None, **more: Any) -> dict[str, Any]:
+        """The nightly job of a night; what is delivered may be anything, so it is laid out before, or here."""
+        self.on(night)
+        if log is not None:
+            self.lay(log)
+        return nightly_job(self.recipe, self.home, **more)
 
     def night(self, night: int, log: list[tuple] | None = None, **more: Any) -> dict[str, Any]:
         """One night: deliver, and run."""

@@ -163,6 +163,14 @@ def test_the_verbs_of_a_run_read_its_gains(ran, tmp_path, capfd):
         assert reticent(root, "policy", "act", run, *wrong) == 2, wrong
 
 
+def test_compare_runs_lays_gains_side_by_side(ran, capfd):
+    _, home, _, runs = ran
+    assert reticent(home.root.parent, "compare-runs", runs["private"]["run"], runs["exact"]["run"], "--json") == 0
+    told = json.loads(capfd.readouterr().out)
+    assert told["gains"]["total"] == 8 and 0 < told["gains"]["differ"] == len(told["gains"]["rows"])
+    assert told["gains"]["change"] > 0 and told["value"]["lower_gain"] is None
+
+
 def test_inspect_shows_rows_rules_and_what_is_cut(tmp_path, capfd):
     log = [*rows(60), ("far", 0, 0, "9", "0", "3", ""), ("odd", 0, 0, "x", "0", "0.1", "")]
     lay_out_plant(tmp_path / "shop", log=log)

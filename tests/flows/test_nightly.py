@@ -19,6 +19,7 @@ from pipeline.ledger.chain import BudgetError
 from pipeline.ledger.ledger import open_ledger
 from pipeline.logs.errors import LogError
 from pipeline.privacy.noise import SeededNoise
+from reports.format import percent
 from reports.night import night_page
 from tests.flows.shop import lay_out, rows
 from tests.lq.shop import lay_out_plant
@@ -99,7 +100,7 @@ def test_without_a_rule_nothing_is_promoted_and_the_rule_is_no_part_of_a_runs_na
     shop = lay_out(tmp_path / "shop")
     plain = nightly_job(str(shop / "private.toml"), home)
     assert plain["promotion"]["now"] is None and not (home.runs / "current").exists()
-    ruled = nightly_job(with_tables(shop, "[promote]\n[night]\nstale_days = 2\n"), home)
+    ruled = nightly_job(with_tables(shop, "[promote]\n[watch]\nstale_days = 2\n"), home)
     assert ruled["run"] == plain["run"] and ruled["promotion"]["promoted"]
     assert load_recipe(shop / "private.toml").promote == Promote()
 
@@ -110,12 +111,21 @@ def test_a_recipe_has_a_pointer_of_its_own_where_it_says_so(tmp_path, home):
     assert Pointer(home.runs, "shop-now").now() == run and Pointer(home.runs).now() is None
 
 
-def test_a_night_of_a_linear_controller_is_done_and_is_promoted_by_hand_alone_after_the_first(tmp_path, home):
+def test_a_night_of_a_linear_controller_is_compared_by_its_gains(tmp_path, home):
     shop = lay_out_plant(tmp_path / "plant")
     first = nightly_job(with_tables(shop, "[promote]\n"), home)
     assert first["promotion"]["promoted"] and "snapshot 1" in night_page(first).markdown
-    other = nightly_job(with_tables(shop, "[promote]\n", "asked"), home)["promotion"]
-    assert other["now"] == first["run"] and "cannot be compared" in other["held"][0]
+    strict = with_tables(shop, "[promote]\nmost_changed = 0.01\nlower_gain = 0.0\n", "asked")
+    night = nightly_job(strict, home)
+    assert night["promotion"]["now"] == first["run"]
+    assert night["promotion"]["held"] == [
+        "one of the two claims no interval, and the rule asks for a gain of the lower value",
+        f"its gains moved by {percent(night['promotion']['changes']['gains']['change'])} of their norm, "
+        "the rule allows 1 %",
+    ]
+    assert "of 8 gains differ" in night_page(night).markdown
+    assert "rows" not in night["promotion"]["changes"]["gains"]
+    assert nightly_job(with_tables(shop, "[promote]\nmost_changed = 1.0\n", "wider"), home)["promotion"]["promoted"]
 
 
 @pytest.fixture
@@ -158,7 +168,7 @@ def age(watch, key: str, days: float) -> None:
 
 def test_no_news_for_too_long_is_stale_and_news_end_it(tmp_path, home, heard):
     shop = lay_out(tmp_path / "shop")
-    recipe = with_tables(shop, "[night]\nstale_days = 2\n")
+    recipe = with_tables(shop, "[watch]\nstale_days = 2\n")
     assert not nightly_job(recipe, home)["night"]["stale"]
     watch = watch_of(recipe, home)
     age(watch, "news_at", 1.9)
@@ -168,7 +178,7 @@ def test_no_news_for_too_long_is_stale_and_news_end_it(tmp_path, home, heard):
     assert heard() == ["reticent: no new log of private for 2 days; the policy in use stays"]
     assert watch.problem(30) == "no new log of private for 2 days; the policy in use stays"
     lay_out(shop, log=rows(seed=1))
-    with_tables(shop, "[night]\nstale_days = 2\n")
+    with_tables(shop, "[watch]\nstale_days = 2\n")
     assert not nightly_job(recipe, home)["night"]["stale"] and watch.problem(30) is None
 
 

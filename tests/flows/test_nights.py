@@ -11,16 +11,20 @@ import pytest
 
 from flows.jobs import run_job
 from flows.ledger_checks import verify_job, verify_run_job
-from flows.nightly import nightly_job
+from flows.nights import nightly_counter
 from flows.retention import purge_job
+from flows.setting import setting
 from pipeline.card import CardError, load_card
+from pipeline.counter.kept import KeptCounter
 from pipeline.ledger.chain import BudgetError
+from pipeline.ledger.nights import committed_nights
 from pipeline.logs.aggregate import aggregate
 from pipeline.logs.store import latest
 from pipeline.privacy.continual import continual
 from pipeline.privacy.noise import RealDataError, SeededNoise
 from pipeline.privacy.release_file import read_release
-from tests.flows.nights import Shop, customers
+from reports.night import night_page
+from tests.flows.nights import FIRST, Shop, customers
 
 KINDS = ("tree", "toeplitz")
 
@@ -51,17 +55,19 @@ def test_every_night_has_a_policy_from_all_data_so_far_under_one_charge(tmp_path
         assert proof["ok"] and all(c["ok"] for c in proof["checks"]), proof
 
 
-def test_an_unchanged_night_costs_nothing_and_a_second_snapshot_waits(tmp_path, monkeypatch):
+def test_an_unchanged_night_is_an_empty_leaf_that_costs_nothing_and_a_second_snapshot_waits(tmp_path, monkeypatch):
     shop, said = Shop(tmp_path, monkeypatch), []
     first = shop.night(1, customers(0, 100))
-    before = shop.ledger.entries()
-    again = shop.night(2, customers(0, 100), say=said.append)
-    assert (again["run"], again["replayed"]) == (first["run"], True) and shop.ledger.entries() == before
-    assert any("unchanged: no snapshot since night 1 of 8" in s for s in said)
+    again = shop.night(2, customers(0, 100))
+    assert not again["replayed"] and (again["counter"]["night"], again["counter"]["since"]) == (2, 2)
+    assert again["ledger"] == first["ledger"]
+    assert np.load(next(shop.kept.glob("leaf-00002*"))).shape == (2, 0)
     third = shop.night(3, customers(100, 100))
+    before = shop.ledger.entries()
     waits = shop.night(3, customers(300, 100), say=said.append)
-    assert waits["run"] == third["run"] and any("snapshot 3 waits for the next night" in s for s in said)
-    assert json.loads((shop.home.runs / waits["run"] / "report.json").read_text())["dataset"]["snapshot"] == 2
+    assert (waits["run"], waits["replayed"]) == (third["run"], True) and shop.ledger.entries() == before
+    assert any("what came in since waits for the next night" in s for s in said)
+    assert json.loads((shop.home.runs / waits["run"] / "report.json").read_text())["dataset"]["snapshot"] is None
     fourth = shop.night(4, customers(500, 100))
     # both snapshots since night 3 are counted
     total = read_release(shop.home.runs / fourth["run"]).tables["n_sas"].sum()
@@ -107,9 +113,11 @@ def test_the_nights_end_and_other_dates_are_refused(tmp_path, monkeypatch):
     with pytest.raises(CardError, match="before the counter's first night"):
         run_job(shop.recipe, shop.home, day=date(2025, 12, 31))
     shop.night(2)
-    assert shop.night(9)["counter"]["night"] == 2
-    with pytest.raises(BudgetError, match="2 nights ended on 2026-01-02"):
-        shop.night(9, customers(50, 50))
+    # whether or not something came in
+    for log in (None, customers(50, 50)):
+        with pytest.raises(BudgetError, match="2 nights ended on 2026-01-02"):
+            shop.night(9, log)
+    assert run_job(shop.recipe, shop.home, day=date(2026, 1, 2))["counter"]["night"] == 2
     assert sum(e.kind == "INTENT" for e in shop.ledger.entries()) == 1
 
 
@@ -131,7 +139,7 @@ def test_rows_can_leave_the_store_and_the_counter_goes_on(tmp_path, monkeypatch)
     assert verify_job(shop.ledger, shop.home, [])["ok"]
 
 
-@pytest.mark.parametrize("name", ["leaf", "seen", "rows", "key"])
+@pytest.mark.parametrize("name", ["leaf", "seen", "rows", "note", "key"])
 def test_without_what_the_counter_keeps_nothing_is_read(tmp_path, monkeypatch, name):
     shop = Shop(tmp_path, monkeypatch)
     shop.night(1, customers(0, 100))
@@ -141,13 +149,46 @@ def test_without_what_the_counter_keeps_nothing_is_read(tmp_path, monkeypatch, n
     assert sum(e.kind == "INTENT" for e in shop.ledger.entries()) == 1
 
 
-def test_edited_rows_are_noticed(tmp_path, monkeypatch):
+@pytest.mark.parametrize("name", ["leaf", "seen", "rows", "note", "key"])
+def test_one_flipped_byte_is_noticed_before_anything_is_charged(tmp_path, monkeypatch, name):
     shop = Shop(tmp_path, monkeypatch)
-    shop.night(1, customers(0, 100))
-    path = next((shop.home.store / "shop").glob("counters/*/rows-*"))
-    np.save(path, np.load(path) + 1)
-    with pytest.raises(BudgetError, match="not what entry 3 committed"):
-        shop.night(2, customers(100, 100))
+    shop.night(1, customers(0, 60))
+    path = next((shop.home.store / "shop").glob(f"counters/*/{name}*"))
+    content, before = bytearray(path.read_bytes()), shop.ledger.entries()
+    for at in (0, len(content) // 2, len(content) - 1):
+        edited = bytearray(content)
+        edited[at] ^= 1
+        path.write_bytes(edited)
+        with pytest.raises(BudgetError, match=r"not what (its night wrote|entry 3 committed)"):
+            shop.night(2, customers(100, 60))
+    assert shop.ledger.entries() == before
+    path.write_bytes(content)
+    assert shop.night(2)["counter"]["night"] == 2
+
+
+def test_a_file_of_another_night_in_place_of_its_own_is_noticed(tmp_path, monkeypatch):
+    shop = Shop(tmp_path, monkeypatch)
+    shop.night(1, customers(0, 60))
+    shop.night(2, customers(100, 60))
+    first, second = sorted(shop.kept.glob("seen-*"))
+    first.write_bytes(second.read_bytes())
+    with pytest.raises(BudgetError, match=r"seen-00001\.1\.npy is not what its night wrote"):
+        shop.night(3)
+
+
+@pytest.mark.parametrize("kind", ["leaf", "seen"])
+def test_what_is_kept_is_checked_whenever_it_is_read(tmp_path, monkeypatch, kind):
+    shop = Shop(tmp_path, monkeypatch)
+    shop.night(1, customers(0, 60))
+    nightly = nightly_counter(setting(shop.recipe, shop.home))
+    nights = committed_nights(shop.ledger.entries(), "shop", nightly.key)
+    kept = KeptCounter(shop.kept, nightly.counter, nights, 1000)
+    read = {"leaf": lambda: kept.leaf(1), "seen": lambda: kept.seen(2)}[kind]
+    assert len(read()) == {"leaf": 1000, "seen": 60}[kind]
+    path = next(shop.kept.glob(f"{kind}-*"))
+    path.write_bytes(path.read_bytes()[:-1] + b"?")
+    with pytest.raises(BudgetError, match="edited or damaged"):
+        read()
 
 
 def test_real_people_want_the_operating_systems_noise_and_the_folder_is_theirs_alone(tmp_path, monkeypatch):
@@ -173,10 +214,21 @@ def test_another_budget_is_another_counter_and_starts_with_everybody(tmp_path, m
 def test_the_nightly_job_goes_on_with_the_counter_and_says_what_a_night_cost(tmp_path, monkeypatch):
     shop, said = Shop(tmp_path, monkeypatch), []
     for night, log in ((1, customers(0, 100)), (2, customers(100, 100)), (3, customers(100, 100))):
-        shop.on(night)
-        lines = ["customer,visit,t,mood,offer,sale,left", *(",".join(map(str, r)) for r in log)]
-        (shop.folder / "log.csv").write_text("\n".join(lines) + "\n")
-        found = nightly_job(shop.recipe, shop.home, say=said.append)
+        found = shop.job(night, log, say=said.append)
         assert found["night"]["charged_rho"] == (pytest.approx(1, abs=0.01) if night == 1 else 0)
-        assert found["night"]["unchanged"] == (night == 3) and found["counter"]["night"] == min(night, 2)
-    assert [c["rho"] > 0 for c in found["night"]["charges"]] == [True, False]
+        assert not found["night"]["unchanged"] and found["night"]["snapshot"] is None
+        assert found["counter"]["night"] == night
+    assert f"night 3 of 8 ({FIRST.replace(day=3)}); nothing was charged" in night_page(found).markdown
+    assert [(c["rho"] > 0, c["night"]) for c in found["night"]["charges"]] == [(True, 1), (False, 2), (False, 3)]
+    assert all("snapshot" not in c for c in found["night"]["charges"])
+    assert shop.job(3)["night"]["unchanged"] and "drawn already" in night_page(shop.job(3)).markdown
+
+
+def test_a_person_without_an_episode_column_cannot_be_capped_over_nights(tmp_path, monkeypatch):
+    shop = Shop(tmp_path, monkeypatch, kind="synthetic", unit='episodes_per_user = 2\nrecurs = "capped"')
+    card = shop.folder / "card.toml"
+    text = card.read_text().replace('episode_id = "visit", step = "t", ', "").replace("horizon = 3", "horizon = 1")
+    card.write_text(text.replace('terminated = "left"', 'next_state = "then", terminated = "left"'))
+    with pytest.raises(CardError, match=r"\[nightly\] with recurs = 'capped' needs source.columns.episode_id"):
+        shop.job(1, customers(0, 60))
+    assert latest(shop.home.store, "shop") is None

@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+import json
 import re
+from datetime import timedelta
 
 import numpy as np
 import pytest
 
+import flows.jobs
+import flows.nightly
+import flows.publish
+from flows.jobs import ingest_card
 from flows.ledger_checks import verify_job
+from pipeline.ledger import ledger
+from pipeline.logs.store import latest
 from pipeline.privacy.counters import Lanes
-from tests.flows.nights import Shop, customers
+from reports.night import night_page
+from tests.flows.nights import FIRST, Shop, customers
 from tests.flows.test_side_outputs import LABEL, RECORDS, REWARD, USER, readable
 
 NIGHTS = (1, 3)
@@ -65,6 +74,141 @@ def test_every_published_byte_of_two_nights_is_the_same_for_neighbours(tmp_path,
     assert a[2:] == b[2:]
     if record == "all steps":
         assert any((x != y).any() for x, y in zip(exact["a"], exact["b"], strict=True))
+
+
+BASE, MORE = customers(0, 60), customers(60, 60)
+# what two neighbours deliver on night 2: one person is the only news, the only rows, the only cause of a refusal
+NEWS = {
+    "a cumulative log": (BASE, [*BASE, *RECORDS["all steps"]]),
+    "tonight's rows only": ([], RECORDS["one step"]),
+    "no bytes": (None, RECORDS["all steps"]),
+    "a log beyond its card's tolerance": (
+        [*MORE, *RECORDS["labels outside the domain"]],
+        [*MORE, *RECORDS["one step"]],
+    ),
+}
+
+
+def two_nights(root, monkeypatch, delivered, draw):
+    """Two nights by the nightly job, the second with ``delivered``; its shop, and everything that anybody sees."""
+    shop, shown, drawn = Shop(root, monkeypatch, nights=4, budget="[tolerance]\nunknown_label = 0.0\n"), [], []
+    recipe = shop.folder / "night.toml"
+    recipe.write_text(recipe.read_text() + "\n[watch]\nstale_days = 1\n[promote]\n")
+
+    def noted(self, size):
+        drawn.append(draw(self, size, len(drawn)))
+        return drawn[-1]
+
+    def step(name, work):
+        """A task as a server sees it: its name, and whether it failed."""
+        shown.append((name, "failed"))
+        done = work()
+        shown[-1] = (name, "done")
+        return done
+
+    with monkeypatch.context() as hooked:
+        hooked.setattr(Lanes, "draw", noted)
+        for night, log in ((1, BASE), (2, delivered)):
+            if log is None:
+                (shop.folder / "log.csv").write_bytes(b"")
+            found = shop.job(night, log, step=step)
+            # what a server is shown, and all but the exit code and the paths of what the shell prints
+            page = night_page(found)
+            kept = {k: v for k, v in found.items() if k not in ("exit", "folder", "report")}
+            shown.append((page.key, page.title, page.markdown, page.rows, kept))
+    runs = shop.home.runs
+    pages = {
+        str(p.relative_to(runs)): p.read_bytes()
+        for p in sorted(runs.rglob("*"))
+        if p.is_file() and p.name != ".releasing"
+    }
+    links = {p.name: p.readlink() for p in runs.iterdir() if p.is_symlink()}
+    ledger = [(e.kind, e.at, dict(e.body)) for e in shop.ledger.entries()]
+    assert verify_job(shop.ledger, shop.home, [])["ok"]
+    return shop, pages, links, shown, ledger
+
+
+def no_noise(self, n, _):
+    return np.zeros((n, self.length), dtype=np.int64)
+
+
+def exactly(root, monkeypatch, delivered):
+    """The rows of both nights before noise."""
+    with monkeypatch.context() as hooked:
+        hooked.setattr(flows.publish, "render", lambda *_: None)
+        shop = two_nights(root, monkeypatch, delivered, no_noise)[0]
+    return [np.load(p) for p in sorted(shop.kept.glob("rows-*"))]
+
+
+# the others are the same code on other bytes
+FAST = ("a cumulative log", "a log beyond its card's tolerance")
+
+
+@pytest.mark.parametrize("news", [n if n in FAST else pytest.param(n, marks=pytest.mark.slow) for n in NEWS])
+def test_nobody_outside_the_store_sees_whether_a_night_brought_one_person(tmp_path, monkeypatch, news):
+    rng = np.random.default_rng(0)
+    noise = [rng.integers(-40, 40, (3, 200)) for _ in NIGHTS]
+    exact = {n: exactly(tmp_path / f"exact-{n}", monkeypatch, NEWS[news][i]) for i, n in enumerate("ab")}
+    a, b = (
+        two_nights(
+            tmp_path / n,
+            monkeypatch,
+            NEWS[news][i],
+            lambda self, size, k, n=n: noise[k][:size, : self.length] + exact["a"][k] - exact[n][k],
+        )
+        for i, n in enumerate("ab")
+    )
+    assert len(a[1]) == 19 and a[1].keys() == b[1].keys()
+    assert not [name for name in a[1] if a[1][name] != b[1][name]]
+    assert a[2:] == b[2:]
+    moved = [((x - y) ** 2).sum() for x, y in zip(exact["a"], exact["b"], strict=True)]
+    mechanisms = next(body for kind, _, body in a[4] if kind == "INTENT")["mechanisms"]
+    # one person moves the rows by no more than is charged, whatever becomes of the log of all the others
+    assert 0 < sum(moved) <= sum(m["l2_squared"] * m["running"]["cost"] for m in mechanisms)
+
+
+LEAKS = {
+    "a page that names the snapshot": (
+        flows.jobs,
+        "publish_run",
+        lambda real: (
+            lambda card, recipe, home, _, *rest: real(card, recipe, home, latest(home.store, "shop").number, *rest)
+        ),
+    ),
+    "a night only where somebody is new": (
+        flows.nightly,
+        "run_job",
+        lambda real: (
+            lambda recipe, home, *rest: real(
+                recipe,
+                home,
+                *rest,
+                day=min(ledger.now().date(), FIRST + timedelta(latest(home.store, "shop").number - 1)),
+            )
+        ),
+    ),
+}
+
+
+def test_a_log_that_is_refused_for_one_person_moves_all_the_others_and_is_caught(tmp_path, monkeypatch):
+    def strict(card, home, *rest, lenient=False, **more):
+        return ingest_card(card, home, *rest, **more)
+
+    monkeypatch.setattr(flows.nightly, "ingest_card", strict)
+    news = NEWS["a log beyond its card's tolerance"]
+    a, b = (exactly(tmp_path / n, monkeypatch, log) for n, log in zip("ab", news, strict=True))
+    assert sum(((x - y) ** 2).sum() for x, y in zip(a, b, strict=True)) > 1000
+
+
+@pytest.mark.parametrize("leak", LEAKS)
+def test_what_tells_when_the_log_changed_is_caught(tmp_path, monkeypatch, leak):
+    owner, name, broken = LEAKS[leak]
+    monkeypatch.setattr(owner, name, broken(getattr(owner, name)))
+    told = []
+    for i, log in enumerate(NEWS["a cumulative log"]):
+        pages = two_nights(tmp_path / str(i), monkeypatch, log, no_noise)[1]
+        told.append([json.loads(v)["dataset"] for k, v in pages.items() if k.endswith("report.json")])
+    assert told[0] != told[1]
 
 
 def test_canaries_of_a_night_stand_nowhere_outside_the_store(tmp_path, monkeypatch):

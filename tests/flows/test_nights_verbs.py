@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from typer.testing import CliRunner
@@ -12,11 +14,14 @@ from typer.testing import CliRunner
 from flows.auditing import audit_job
 from flows.cli import app
 from flows.jobs import run_job
+from flows.ledger_checks import verify_job
 from flows.planning import plan_job
 from flows.screen import exit_code
+from flows.shelf import Home
 from pipeline.card import CardError
 from pipeline.ledger.chain import BudgetError
 from pipeline.ledger.verify import verify_run
+from pipeline.ledger.verify_counter import counter_problem, counters_problem
 from tests.flows.nights import Shop, customers
 
 
@@ -36,8 +41,10 @@ def test_plan_tells_the_counters_cost_and_what_is_left_of_its_nights(tmp_path, m
     shop.append(1, customers(0, 60))
     shop.on(3)
     now = plan_job(shop.recipe, shop.home)["counter"]
-    assert (now["night"], now["drawn"], now["left"], now["charge_rho"], now["replays"]) == (3, 1, 5, 0, True)
-    shop.deliver(customers(60, 60))
+    # a date has its leaf whatever came in
+    assert (now["night"], now["drawn"], now["left"], now["charge_rho"], now["replays"]) == (3, 1, 5, 0, False)
+    shop.append(3)
+    assert plan_job(shop.recipe, shop.home)["counter"]["replays"]
     shop.on(4)
     now = plan_job(shop.recipe, shop.home)
     assert (now["counter"]["replays"], now["counter"]["charge_rho"], now["allowed"]) == (False, 0, True)
@@ -48,7 +55,7 @@ def test_plan_tells_the_counters_cost_and_what_is_left_of_its_nights(tmp_path, m
     over = plan_job(shop.recipe, shop.home)
     assert not over["allowed"] and (over["counter"]["night"], over["counter"]["left"]) == (None, 0)
     assert "today is no night of this counter" in verb(shop, "plan", shop.recipe).output
-    assert "counter (tree, 8 nights from 2026-01-01 to 2026-01-08): paid once for all of them, 1 drawn" in shown.output
+    assert "counter (tree, 8 nights from 2026-01-01 to 2026-01-08): paid once for all of them, 2 drawn" in shown.output
 
 
 def test_run_takes_a_night_by_date_and_the_ledger_shows_it(tmp_path, monkeypatch):
@@ -59,7 +66,7 @@ def test_run_takes_a_night_by_date_and_the_ledger_shows_it(tmp_path, monkeypatch
     assert done.exit_code == 0, done.output
     found = json.loads(done.stdout[done.stdout.index("{") :])
     assert (found["counter"]["night"], found["counter"]["date"]) == (2, "2026-01-02")
-    again = verb(shop, "run", shop.recipe)
+    again = verb(shop, "run", shop.recipe, "--night", "2026-01-02")
     assert "night       2 of 8 (2026-01-02)" in again.stdout and "replayed" in again.stdout
     shown = verb(shop, "ledger", "show", "--card", shop.folder)
     assert "night 2 of 8" in shown.stdout and "2026-01-05" in shown.stdout and "█" not in shown.stdout
@@ -121,13 +128,48 @@ def test_every_edit_of_a_nights_certificate_is_seen(night, tmp_path, edit):
     assert any(c.ok is False for c in verify_run(folder, night[1]))
 
 
+def forged(entries, **changes):
+    """The second INTENT with mechanisms of other values; nobody checks the chain here."""
+    at = [i for i, e in enumerate(entries) if e.kind == "INTENT"][1]
+    body = json.loads(json.dumps(entries[at].body))
+    body["mechanisms"][0].update(changes)
+    return [*entries[:at], replace(entries[at], body=body), *entries[at + 1 :]]
+
+
+def test_a_night_of_another_variance_or_domain_is_not_of_its_counter(night):
+    folder, entries = night
+    assert counters_problem(entries) is None
+    variance = next(e for e in entries if e.kind == "INTENT").body["mechanisms"][0]["variance"]
+    for changes in ({"variance": variance - 1}, {"l2_squared": 1}):
+        assert "entry 4 is of another domain" in str(counters_problem(forged(entries, **changes)))
+    # what a night may differ in
+    assert counters_problem(forged(entries, scale=1.0, running=None)) is None
+    register = replace(entries[0], body={**entries[0].body, "domain_hash": "0" * 64})
+    assert "entry 2 is of another domain" in str(counters_problem([register, *entries[1:]]))
+    proof = json.loads((folder / "certificate.json").read_text())
+    assert counter_problem(proof) is None
+    proof["data"]["domain_hash"] = "0" * 64
+    assert "its key is of another domain" in str(counter_problem(proof))
+
+
+def test_verify_of_the_whole_ledger_looks_at_its_counters(night, tmp_path):
+    _, entries = night
+    ledger = SimpleNamespace(
+        entries=lambda: forged(entries, variance=1), problem=lambda: None, lineages=list, where="here"
+    )
+    found = verify_job(ledger, Home(tmp_path), [])
+    assert not found["ok"] and "entry 4 is of another domain" in found["problem"]
+
+
 def test_the_page_says_which_night_it_is_and_what_it_covers(night):
     folder, _ = night
     report = json.loads((folder / "report.json").read_text())
     assert report["counter"]["night"] == 3 and report["value"]["status"] == "estimate"
     assert "for all 8 nights together" in report["guarantee"]["sentence"]
     assert any("first night that brings rows of theirs" in a for a in report["assumptions"])
-    assert any("on which nights the log's content changed is public" in a for a in report["assumptions"])
+    proof = json.loads((folder / "certificate.json").read_text())
+    assert "which outputs exist does not depend on the rows" in proof["implementation"]["side_channels"]
+    assert report["dataset"]["snapshot"] is None and "snapshot" not in (folder / "report.md").read_text()
     page = (folder / "report.html").read_text()
     assert "This is night 3 (2026-01-03) of a counter over 8 nights (binary tree)" in page
 

@@ -6,12 +6,13 @@ import json
 import subprocess
 import sys
 from fractions import Fraction
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
 
 from pipeline.ledger.ledger import open_ledger
-from tests.flows.service import PrefectServer, clean_environment, prefect_server, wait_for
+from tests.flows.service import ROOT, PrefectServer, clean_environment, prefect_server, wait_for
 from tests.flows.shop import lay_out
 
 pytestmark = pytest.mark.service
@@ -116,3 +117,16 @@ def test_a_dead_scheduler_fails_the_check_and_a_night_killed_before_its_rename_i
         assert night.published() == 1
         with pytest.raises(AssertionError, match="the scheduler planned"):
             a_scheduled_run(night, SOON)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(tuple(map(int, version("fastapi").split(".")[:2])) >= (0, 151), reason="fastapi breaks the command")
+def test_deploy_all_registers_everything_that_is_shipped(tmp_path):
+    with prefect_server(tmp_path) as server:
+        prefect = [sys.executable, "-m", "prefect"]
+        for command in (["work-pool", "create", "--type", "process", "reticent"], ["--no-prompt", "deploy", "--all"]):
+            done = subprocess.run(
+                [*prefect, *command], cwd=ROOT, env=server.env, capture_output=True, text=True, check=False
+            )
+            assert done.returncode == 0, done.stdout + done.stderr
+        assert {d["name"] for d in server.ask("deployments/filter", {})} == {"nightly", "simulate", "reproduce"}

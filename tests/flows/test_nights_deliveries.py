@@ -1,0 +1,132 @@
+"""Nights exist whatever is delivered: nothing new, no rows, no file, a log that is refused; and who hears of it."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from flows.cli import app
+from flows.jobs import run_job
+from flows.nightly import nightly_job
+from flows.setting import plain_step
+from flows.watch import watch_of
+from pipeline.card import CardError
+from pipeline.logs.errors import LogError
+from pipeline.logs.store import latest
+from tests.flows.nights import Shop, customers
+from tests.flows.test_side_outputs import RECORDS
+
+STRICT = "[tolerance]\nunknown_label = 0.0\n"
+
+
+def leaves(shop):
+    return [np.load(p).shape[1] > 0 for p in sorted(shop.kept.glob("leaf-*"))]
+
+
+def test_no_rows_are_an_empty_leaf(tmp_path, monkeypatch):
+    shop, said = Shop(tmp_path, monkeypatch), []
+    shop.job(1, customers(0, 60))
+    assert shop.job(2, [], say=said.append)["exit"] == 0
+    (shop.folder / "log.csv").write_bytes(b"")
+    assert shop.job(3, say=said.append)["exit"] == 0
+    shop.job(4, customers(60, 60))
+    assert leaves(shop) == [True, False, False, True]
+    assert not any("alert" in s for s in said)
+    assert sum(e.kind == "INTENT" for e in shop.ledger.entries()) == 4
+
+
+def test_before_a_counter_has_begun_and_without_one_a_log_without_rows_is_refused(tmp_path, monkeypatch):
+    shop = Shop(tmp_path, monkeypatch)
+    for content in (b"", b"customer,visit,t,mood,offer,sale,left\n"):
+        (shop.folder / "log.csv").write_bytes(content)
+        done = CliRunner().invoke(app, ["--home", str(shop.home.root), "ingest", str(shop.folder)])
+        assert isinstance(done.exception, LogError)
+        for recipe in (shop.recipe, str(shop.folder / "private.toml")):
+            with pytest.raises(LogError):
+                nightly_job(recipe, shop.home)
+    assert latest(shop.home.store, "shop") is None and not [e for e in shop.ledger.entries() if e.kind == "INTENT"]
+    with pytest.raises(CardError, match="no snapshot"):
+        run_job(shop.recipe, shop.home)
+
+
+def test_an_empty_file_beside_others_takes_nothing_from_them(tmp_path, monkeypatch):
+    shop = Shop(tmp_path, monkeypatch)
+    card = shop.folder / "card.toml"
+    card.write_text(card.read_text().replace('["log.csv"]', '["log.csv", "more*.csv"]'))
+    (shop.folder / "more-1.csv").write_text((shop.folder / "log.csv").read_text().splitlines()[0] + "\n")
+    shop.job(1, customers(0, 60))
+    (shop.folder / "more-1.csv").write_bytes(b"")
+    shop.job(2, customers(60, 50))
+    assert latest(shop.home.store, "shop").users == 50 and leaves(shop) == [True, True]
+
+
+BROKEN = {
+    # what the operator hears, and how many people each leaf counts; the third night brings it mended
+    "beyond its tolerance": ("LogError", 3, [60, 60, 1]),
+    "gone": ("CardError", 2, [60, 0, 61]),
+    "unreadable": ("LogError", 3, [60, 0, 61]),
+}
+
+
+@pytest.mark.parametrize("how", BROKEN)
+def test_a_log_that_breaks_its_card_stops_no_night_of_a_counter_and_the_operator_hears_of_it(
+    tmp_path, monkeypatch, how
+):
+    kind, code, counted = BROKEN[how]
+    shop, said = Shop(tmp_path, monkeypatch, budget=STRICT), []
+    shop.job(1, customers(0, 60))
+    shop.lay([*customers(60, 60), *RECORDS["labels outside the domain"]])
+    if how == "gone":
+        (shop.folder / "log.csv").unlink()
+    if how == "unreadable":
+        (shop.folder / "log.csv").write_bytes(b"customer,visit,t,mood,offer,sale,left\n\xff\xfe,0,0,cold,none,0,1\n")
+    found = shop.job(2, say=said.append)
+    assert (found["exit"], found["counter"]["night"], found["night"]["stale"]) == (code, 2, False)
+    told = f"the log of night breaks its card ({kind}, exit {code}); tonight's leaf has what can be read of it"
+    assert said[-1] == f"alert: {told}"
+    watch = watch_of(shop.recipe, shop.home)
+    assert watch.problem(30) == f"the last night of night failed ({kind}, exit {code})"
+    done = CliRunner().invoke(app, ["--home", str(shop.home.root), "nightly", shop.recipe, "--json"])
+    assert done.exit_code == code and json.loads(done.stdout[done.stdout.index("{") :])["exit"] == code
+    assert shop.job(3, [*customers(60, 60), *RECORDS["one step"]])["exit"] == 0
+    assert [len(np.load(p)) for p in sorted(shop.kept.glob("seen-*"))] == counted
+    assert watch.problem(30) is None
+
+
+def test_a_server_shows_a_completed_run_whatever_became_of_the_log(tmp_path, monkeypatch):
+    from flows import deployments
+
+    shop, shown = Shop(tmp_path, monkeypatch, budget=STRICT), []
+    monkeypatch.setattr(deployments, "task_step", plain_step)
+    monkeypatch.setattr(deployments, "publish", shown.append)
+    monkeypatch.setattr(deployments, "emit_event", lambda **told: shown.append(told))
+    for night, log in ((1, customers(0, 60)), (2, RECORDS["labels outside the domain"])):
+        shop.on(night)
+        shop.lay(log)
+        deployments.nightly.fn(shop.recipe, str(shop.home.root))
+    assert [page.key for page in shown] == ["night-night", "night-night"]
+    assert "night 2 of 8" in shown[1].markdown and "breaks" not in shown[1].markdown
+
+
+def test_before_a_counter_has_begun_a_refused_log_charges_nothing(tmp_path, monkeypatch):
+    shop = Shop(tmp_path, monkeypatch, budget=STRICT)
+    with pytest.raises(LogError, match="unknown_label"):
+        shop.job(1, [*customers(0, 60), *RECORDS["labels outside the domain"]])
+    assert not [e for e in shop.ledger.entries() if e.kind == "INTENT"]
+
+
+def test_no_news_for_too_long_alerts_the_operator_and_no_server(tmp_path, monkeypatch):
+    shop, said = Shop(tmp_path, monkeypatch), []
+    recipe = shop.folder / "night.toml"
+    recipe.write_text(recipe.read_text() + "\n[watch]\nstale_days = 2\n")
+    shop.job(1, customers(0, 60))
+    watch = watch_of(shop.recipe, shop.home)
+    note = json.loads(watch.file.read_text())
+    watch.file.write_text(json.dumps({**note, "news_at": "2026-01-01T00:00:00+00:00"}))
+    found = shop.job(2, say=said.append)
+    assert said[-1] == "alert: no new log of night for 2 days; the policy in use stays"
+    # a server would show it
+    assert found["night"]["stale"] is False

@@ -1,0 +1,70 @@
+"""An older ledger and an older store, restored together, agree with each other; the published runs know better."""
+
+from __future__ import annotations
+
+import shutil
+
+import pytest
+
+from flows.jobs import run_job
+from flows.ledger_checks import known_to_runs, verify_job
+from flows.nightly import nightly_job
+from flows.screen import exit_code
+from flows.shelf import Home
+from pipeline.ledger.chain import BudgetError
+from pipeline.ledger.ledger import open_ledger
+from tests.flows.nights import Shop, customers
+from tests.flows.shop import lay_out, rows
+
+
+@pytest.fixture
+def shop(tmp_path, monkeypatch):
+    """Two nights, and store and ledger as they were after the first."""
+    shop = Shop(tmp_path, monkeypatch)
+    shop.night(1, customers(0, 60))
+    copy = tmp_path / "copy"
+    shutil.copytree(shop.home.store, copy / "store")
+    shutil.copy2(shop.folder / "ledger.db", copy / "ledger.db")
+    shop.night(2, customers(60, 60))
+    shutil.rmtree(shop.home.store)
+    shutil.copytree(copy / "store", shop.home.root / "store")
+    shutil.copy2(copy / "ledger.db", shop.folder / "ledger.db")
+    return shop
+
+
+def test_a_ledger_that_lacks_the_entry_of_a_run_is_refused_before_anything_is_read(shop):
+    before = shop.ledger.entries()
+    for job in (run_job, nightly_job):
+        with pytest.raises(BudgetError, match=r"lacks entry 5, of which run night-\w+ was made") as refused:
+            job(shop.recipe, shop.home)
+        assert exit_code(refused.value) == 4
+    assert shop.ledger.entries() == before
+    found = verify_job(shop.ledger, shop.home, [])
+    assert not found["ok"] and "lacks entry 5" in found["problem"]
+
+
+def test_a_published_release_is_never_replaced_by_another_draw_of_it(shop):
+    [night] = [p for p in shop.home.runs.glob("night-*") if '"night": 2' in (p / "certificate.json").read_text()]
+    # without its certificate a run is no witness
+    (night / "certificate.json").unlink()
+    kept = {p.name: p.read_bytes() for p in night.iterdir()}
+    with pytest.raises(BudgetError, match="holds another release than entry 5 committed") as refused:
+        shop.night(2, customers(60, 60))
+    assert exit_code(refused.value) == 4
+    assert {p.name: p.read_bytes() for p in night.iterdir()} == kept
+    # out of the way, the draw that was paid for is published
+    night.rename(shop.folder / "aside")
+    assert shop.night(2)["run"] == night.name
+
+
+def test_runs_of_other_lineages_and_runs_without_a_charge_are_no_witnesses(tmp_path):
+    shop, home = lay_out(tmp_path / "shop", log=rows(60)), Home(tmp_path / "home")
+    nightly_job(str(shop / "private.toml"), home)
+    run_job(str(shop / "exact.toml"), home)
+    ledger = open_ledger(home.root / "ledger.db", create=False)
+    known_to_runs("shop", ledger, home.runs)
+    (home.root / "ledger.db").unlink()
+    fresh = open_ledger(home.root / "ledger.db", create=True)
+    known_to_runs("another", fresh, home.runs)
+    with pytest.raises(BudgetError, match="or the run is another ledger's"):
+        known_to_runs("shop", fresh, home.runs)
