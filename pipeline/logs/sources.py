@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,45 +13,10 @@ import polars as pl
 from pipeline.card import AnyCard
 from pipeline.logs.cells import NUMBERS, holds_numbers, list_text
 from pipeline.logs.errors import LogError
-from pipeline.logs.readers import csv, ipc, ndjson, parquet
-from pipeline.logs.readers.batch import Batch
+from pipeline.logs.formats import format_of
+from pipeline.logs.readers import parquet
+from pipeline.logs.readers.batch import Asked, Batch
 from pipeline.logs.schema import list_roles, roles
-
-
-@dataclass(frozen=True)
-class Format:
-    """How files of one suffix are read.
-
-    Parameters
-    ----------
-    types
-        Columns of a file and their types; None where any key may occur and every cell is text.
-    read
-        Its batches.
-    row_bytes
-        Bytes of a short row, to guess the number of rows; None where the file tells it.
-    lines
-        Whether its first line holds the column names.
-    """
-
-    types: Callable[[Path], dict[str, pl.DataType]] | None
-    read: Callable[[Path, list[str]], Iterator[Batch]]
-    row_bytes: int | None = None
-    lines: bool = False
-
-
-_IPC = Format(ipc.column_types, ipc.read_ipc, row_bytes=20)
-_NDJSON = Format(None, ndjson.read_ndjson, row_bytes=60)
-FORMATS: dict[str, Format] = {
-    ".csv": Format(csv.column_types, csv.read_csv, row_bytes=20, lines=True),
-    ".parquet": Format(parquet.column_types, parquet.read_parquet),
-    ".arrow": _IPC,
-    ".arrows": _IPC,
-    ".feather": _IPC,
-    ".ipc": _IPC,
-    ".ndjson": _NDJSON,
-    ".jsonl": _NDJSON,
-}
 
 
 @dataclass(frozen=True)
@@ -95,7 +60,7 @@ def examine(card: AnyCard) -> Sources:
             raise LogError(f"{name}: not allowed to read it; give yourself the right to")
         for role, dtype in _dtypes(path, name, card).items():
             dtypes[role] = dtype if dtypes.get(role, dtype) == dtype else pl.String()
-        row_bytes = FORMATS[path.suffix].row_bytes
+        row_bytes = format_of(card, path, name).row_bytes
         if row_bytes is None:
             likely += parquet.row_count(path)
         else:
@@ -106,10 +71,7 @@ def examine(card: AnyCard) -> Sources:
 def batches(sources: Sources, index: int, card: AnyCard) -> Iterator[tuple[Batch, pl.DataFrame]]:
     """Batches of one file, each with its rows under the names of their roles (``raw_user``, …) in common types."""
     path, wanted = sources.paths[index], roles(card)
-    columns = list(dict.fromkeys(wanted.values()))
-    form, lists = FORMATS[path.suffix], frozenset(wanted[role] for role in list_roles(card))
-    read = ndjson.read_ndjson(path, columns, lists) if form is _NDJSON else form.read(path, columns)
-    for batch in read:
+    for batch in format_of(card, path, sources.names[index]).read(path, _asked(card, path)):
         cells = [
             _cell(batch.frame[column], sources.dtypes[role]).alias(f"raw_{role}") for role, column in wanted.items()
         ]
@@ -126,13 +88,10 @@ def digest(sources: Sources) -> str:
 
 
 def _dtypes(path: Path, name: str, card: AnyCard) -> dict[str, pl.DataType]:
-    if (form := FORMATS.get(path.suffix)) is None:
-        known = ", ".join(FORMATS)
-        raise LogError(f"{name}: {path.suffix or 'no suffix'}: not a supported format; give files of {known}")
-    wanted = roles(card)
+    form, wanted = format_of(card, path, name), roles(card)
     if form.types is None:
         return dict.fromkeys(wanted, pl.String())
-    types = form.types(path)
+    types = form.types(path, _asked(card, path))
     if missing := sorted({column for column in wanted.values() if column not in types}):
         where = "line 1: " if form.lines else ""
         raise LogError(
@@ -147,6 +106,15 @@ def _dtypes(path: Path, name: str, card: AnyCard) -> dict[str, pl.DataType]:
             allowed = "integers or text" if role == "user" else others
             raise LogError(f"{name}: column {wanted[role]!r} is {types[wanted[role]]}; write it as {allowed}")
     return {role: dtype for role, dtype in dtypes.items() if dtype is not None}
+
+
+def _asked(card: AnyCard, path: Path) -> Asked:
+    wanted = roles(card)
+    root = format_of(card, path, path.name).root(path)
+    # two files may hold an episode 0: what a reader numbers is told apart by where it stands
+    mark = "" if root == card.folder else f"{_name(root, card) if root.is_relative_to(card.folder) else root}#"
+    lists = frozenset(wanted[role] for role in list_roles(card))
+    return Asked(list(dict.fromkeys(wanted.values())), lists, mark)
 
 
 def _common(dtype: pl.DataType, *, lists: bool = False) -> pl.DataType | None:
