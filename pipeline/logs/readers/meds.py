@@ -66,7 +66,7 @@ def read(path: Path, asked: Asked, meds: Meds, horizon: int) -> Iterator[Batch]:
         rows = pl.concat([held, rows]) if len(held) else rows
         last = pl.col("subject_id") == pl.col("subject_id").last()
         whole, held = rows.filter(~last), rows.filter(last)
-        _refuse_scattered(whole, held, seen, path)
+        _refuse_scattered(rows, seen, path)
         seen = pl.concat([seen, whole["subject_id"].unique()])
         yield _batch(whole, asked, meds, horizon)
     if len(held):
@@ -85,11 +85,10 @@ def _refuse_nobody(rows: pl.DataFrame, path: Path) -> None:
         )
 
 
-def _refuse_scattered(whole: pl.DataFrame, held: pl.DataFrame, seen: pl.Series, path: Path) -> None:
-    again = pl.concat([whole, held]).filter(pl.col("subject_id").is_in(seen.implode()))
+def _refuse_scattered(rows: pl.DataFrame, seen: pl.Series, path: Path) -> None:
     new = (pl.col("subject_id") != pl.col("subject_id").shift()).fill_null(value=True)
-    blocks = pl.concat([whole, held]).filter(new)
-    again = again if len(again) else blocks.filter(~pl.col("subject_id").is_first_distinct())
+    known = pl.col("subject_id").is_in(seen.implode()) | ~pl.col("subject_id").is_first_distinct()
+    again = rows.filter(new).filter(known)
     if len(again):
         raise LogError(f"{path.name}: row {again['line'][0]}: a subject's rows do not stand together; sort the shard")
 

@@ -24,9 +24,13 @@ def column_types(path: Path, asked: Asked) -> dict[str, pl.DataType]:
     Raises
     ------
     LogError
-        If the file is damaged, or its folder is no episode's.
+        If the file is damaged, its folder is no episode's, or the episode before or after it is missing.
     """
-    _number(path)
+    number, data = _number(path), path.parent.parent
+    total = told(data / "metadata.json").get("total_episodes", number + 1)
+    beside = [n for n in (number - 1, number + 1) if 0 <= n < total and not (data / str(n)).is_dir()]
+    if beside:
+        raise LogError(f"{data.name}: episode {beside[0]} is missing; copy the data set again")
     types = _types(path)
     following = {NEXT + "observations": types["observations"]} if "observations" in types else {}
     return fields(asked.columns, {"episode": pl.String(), "step": pl.Int64(), **types, **following})
