@@ -41,7 +41,7 @@ def export(
     to: Annotated[Path, typer.Option(help="Folder to write into; what MINARI_DATASETS_PATH names.")],
     as_json: Json = False,
 ) -> None:
-    """The newest snapshot as a Minari data set: raw rows, for the operator only; the ledger tells that somebody looked."""
+    """The newest snapshot as a Minari data set: raw rows, for the operator only; the ledger notes the look."""
     from flows.exporting import export_job
 
     options: Context = context.obj

@@ -1,15 +1,14 @@
 """A snapshot as a Minari data set (HDF5), for tools that read nothing else.  Raw rows: the operator's, as the store is.
 
 States are ``0 … S - 1`` in the order of the card's labels (ends last) and ``S`` where nobody knows where an episode's
-last step led; vectors are in the card's units, NaN where unknown.  Where a logged next state differs from the next row's,
-the row is told.  ``infos/behavior_prob`` is there where the card maps it.  The people are numbered, their ids stay here:
-attribute ``user`` of an episode.
+last step led; vectors are in the card's units, NaN where unknown.  Where a logged next state differs from the state
+of the next row, the row is told.  ``infos/behavior_prob`` is there where the card maps it.  The people are numbered,
+their ids stay here: attribute ``user`` of an episode.
 """
 
 from __future__ import annotations
 
 import json
-import os
 import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -79,7 +78,7 @@ def export_minari(snapshot: Snapshot, card: AnyCard, to: Path) -> Exported:
         }
         with open_private(data / "metadata.json") as file:
             file.write(json.dumps(told, indent=1).encode() + b"\n")
-        os.rename(partial, folder)
+        partial.rename(folder)
     except BaseException:
         shutil.rmtree(partial, ignore_errors=True)
         raise
@@ -94,7 +93,9 @@ def _episodes(snapshot: Snapshot, card: AnyCard) -> Iterator[dict[str, Any]]:
         if rows.is_empty():
             continue
         here, after, actions, rewards = _columns(rows, card)
-        starts = rows.select(pl.struct("user_id", "episode_id").rle_id().alias("e"), pl.col("user_id").rle_id().alias("u"))
+        starts = rows.select(
+            pl.struct("user_id", "episode_id").rle_id().alias("e"), pl.col("user_id").rle_id().alias("u")
+        )
         first = np.flatnonzero(np.diff(starts["e"].to_numpy(), prepend=-1))
         users, prob = starts["u"].to_numpy(), rows["behavior_prob"].to_numpy()
         terminated = rows["terminated"].to_numpy()
@@ -153,5 +154,8 @@ def _spaces(card: AnyCard) -> dict[str, Any]:
 
 def _labels(card: AnyCard) -> dict[str, list[str]]:
     if isinstance(card, Card):
-        return {"observation_labels": [*card.domain.state_labels, "UNKNOWN"], "action_labels": card.domain.action_labels}
+        return {
+            "observation_labels": [*card.domain.state_labels, "UNKNOWN"],
+            "action_labels": card.domain.action_labels,
+        }
     return {"observation_labels": card.domain.observation.labels, "action_labels": card.domain.action.labels}

@@ -17,6 +17,9 @@ from pipeline.logs.errors import LogError
 from pipeline.logs.hidden_state import hidden_state
 from pipeline.logs.ingest import ingest
 from pipeline.logs.readers import arrow, hdf5, meds, parquet
+from pipeline.logs.readers.batch import Asked
+from pipeline.logs.readers.fields import field
+from pipeline.logs.readers.fields import taken as inside
 from pipeline.logs.store import Snapshot
 
 from .conftest import canonical, quarantine
@@ -80,10 +83,8 @@ def test_one_log_gives_the_same_transitions_in_every_layout(head: str, tmp_path:
 def test_small_batches_change_nothing(head: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     WRITERS[head](tmp_path)
     whole = canonical(taken(head, tmp_path))
-    for module in (arrow, "pipeline.logs.readers.d4rl", "pipeline.logs.readers.minari_hdf5"):
-        monkeypatch.setattr(
-            f"{module}.BATCH_ROWS" if isinstance(module, str) else "pipeline.logs.readers.arrow.BATCH_ROWS", 3
-        )
+    for module in ("arrow", "d4rl", "minari_hdf5"):
+        monkeypatch.setattr(f"pipeline.logs.readers.{module}.BATCH_ROWS", 3)
     monkeypatch.setattr("pipeline.logs.readers.csv.BLOCK_BYTES", 70)
     again = ingest(card_of(cards()[head], tmp_path), tmp_path / "store-2")
     assert canonical(again).equals(whole)
@@ -377,9 +378,8 @@ def test_the_sample_that_obp_ships_is_read_whole(tmp_path: Path) -> None:
     from importlib.util import find_spec
 
     found = find_spec("obp")
-    shipped = os.environ.get("RETICENT_OBP") or (
-        found and found.submodule_search_locations and found.submodule_search_locations[0]
-    )
+    places = [os.environ.get("RETICENT_OBP", ""), *((found and found.submodule_search_locations) or [])]
+    shipped = next(filter(None, places), None)
     if not shipped:
         pytest.skip("the package obp is not here; RETICENT_OBP may name its unpacked folder")
     (tmp_path / "all.csv").write_bytes((Path(shipped) / "dataset/obd/random/all/all.csv").read_bytes())
@@ -394,27 +394,14 @@ def test_the_sample_that_obp_ships_is_read_whole(tmp_path: Path) -> None:
 
 def window(rows: list[tuple[Any, ...]], folder: Path, **readings: dict[str, Any]) -> pl.DataFrame:
     """Windows of some events ``(hour, code, number)`` of subject 1."""
-    frame = pl.DataFrame([(1, int(h * 60), c, x) for h, c, x in rows], orient="row", schema=["subject_id", "m", "code", "numeric_value"],
-                         )  # fmt: skip
+    events = [(1, int(h * 60), c, x) for h, c, x in rows]
+    frame = pl.DataFrame(events, orient="row", schema=["subject_id", "m", "code", "numeric_value"])
     times = (pl.col("m") * 60_000_000).cast(pl.Datetime("us"))
     frame = frame.select("subject_id", times.alias("time"), "code", pl.col("numeric_value").cast(pl.Float32))
     frame.write_parquet(folder / "0.parquet")
-    declared = cards()["MEDS"]["source"]["meds"] | {"readings": readings}
-    card = card_of(
-        changed(
-            "MEDS",
-            source={
-                "meds": declared
-                | {
-                    "readings": {"lab": {"codes": ["L"]}, "dose": {"codes": ["D"]}, "reward": {"codes": ["R"]}}
-                    | readings
-                }
-            },
-        ),
-        folder,
-    )
-    from pipeline.logs.readers.batch import Asked
-
+    needed = {"lab": {"codes": ["L"]}, "dose": {"codes": ["D"]}, "reward": {"codes": ["R"]}}
+    declared = cards()["MEDS"]["source"]["meds"] | {"readings": needed | readings}
+    card = card_of(changed("MEDS", source={"meds": declared}), folder)
     asked = Asked(["step", "end", *readings])
     return pl.concat([b.frame for b in meds.read(folder / "0.parquet", asked, card.source.meds, card.domain.horizon)])
 
@@ -423,8 +410,8 @@ START = (0.0, "HOSPITAL_ADMISSION", None)
 
 
 def test_windows_begin_at_the_opening_event_and_close_at_the_end(tmp_path: Path) -> None:
-    rows = window([(-5, "L", 9.0), START, (3.99, "L", 1.0), (4, "L", 2.0), (8, "MEDS_DEATH", None), (8, "L", 3.0), (9, "L", 7.0)],
-                  tmp_path, lab={"codes": ["L"]})  # fmt: skip
+    events = [(-5, "L", 9.0), START, (3.99, "L", 1.0), (4, "L", 2.0), (8, "MEDS_DEATH", None), (8, "L", 3.0)]
+    rows = window([*events, (9, "L", 7.0)], tmp_path, lab={"codes": ["L"]})
     assert rows.rows() == [(0, None, 1.0), (1, "died", 3.0)]
 
 
@@ -468,8 +455,12 @@ def test_a_subject_whose_rows_are_scattered_refuses_the_shard(tmp_path: Path, mo
 
 
 def test_a_reading_that_means_nothing_is_a_wrong_card(tmp_path: Path) -> None:
-    for reading, what in (({"codes": []}, "codes"), ({"codes": ["a"], "take": "sum", "at": "start"}, "take must be 'last'"),
-                          ({"codes": ["a"], "edges": [2, 1]}, "increasing")):  # fmt: skip
+    wrong: list[tuple[dict[str, Any], str]] = [
+        ({"codes": []}, "codes"),
+        ({"codes": ["a"], "take": "sum", "at": "start"}, "take must be 'last'"),
+        ({"codes": ["a"], "edges": [2, 1]}, "increasing"),
+    ]
+    for reading, what in wrong:
         declared = cards()["MEDS"]["source"]["meds"] | {"readings": {"lab": reading}}
         with pytest.raises(ValueError, match=what):
             card_of(changed("MEDS", source={"meds": declared}), tmp_path)
@@ -490,15 +481,13 @@ def test_an_hdf5_file_in_a_plain_card_is_told_its_formats(tmp_path: Path) -> Non
     write_d4rl(tmp_path)
     values = changed("D4RL")
     del values["source"]["format"]
-    with pytest.raises(LogError, match="read with source.format = 'minari' or 'd4rl'"):
+    with pytest.raises(LogError, match=r"read with source\.format = 'minari' or 'd4rl'"):
         ingest(card_of(values, tmp_path), tmp_path / "store")
 
 
 def test_a_card_without_a_format_keeps_its_digest() -> None:
-    source = card_of(
-        {**changed("obp"), "source": {"files": ["a.csv"], "columns": {"user_id": "impression", "reward": "click"}}},
-        Path(),
-    ).source
+    plain = {"files": ["a.csv"], "columns": {"user_id": "impression", "reward": "click"}}
+    source = card_of({**changed("obp"), "source": plain}, Path()).source
     assert sorted(source.model_dump(mode="json")) == ["columns", "files", "first_step", "layout"]
 
 
@@ -510,8 +499,6 @@ def test_what_the_states_hide_is_looked_for_in_every_layout(tmp_path: Path) -> N
 
 
 def test_what_stands_inside_a_cell_is_a_column(tmp_path: Path) -> None:
-    from pipeline.logs.readers.fields import field, taken as inside
-
     frame = pl.DataFrame({"o": [{"v": [1.0, 2.0], "w": 3}], "o/w": [4], "l": [[5]]}).with_columns(
         a=pl.Series([[6, 7]], dtype=pl.Array(pl.Int64, 2))
     )
