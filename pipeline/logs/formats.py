@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -59,6 +59,13 @@ TABLES: dict[str, Format] = {
     ".csv": _CSV, ".parquet": _PARQUET, **dict.fromkeys(_ARROW, _IPC), **dict.fromkeys(_LINES, _NDJSON),
 }  # fmt: skip
 _HDF5 = (".hdf5", ".h5")
+_TELLING: dict[str, list[set[str]]] = {
+    "minari": [{"observations", "terminations", "truncations"}],
+    "rlds": [{"is_first", "is_last", "is_terminal"}, {"steps"}],
+    "lerobot": [{"episode_index", "frame_index"}],
+    "obp": [{"item_id", "click", "propensity_score"}],
+    "meds": [{"subject_id", "time", "code", "numeric_value"}],
+}
 
 
 def format_of(card: AnyCard, path: Path, name: str) -> Format:
@@ -75,6 +82,12 @@ def format_of(card: AnyCard, path: Path, name: str) -> Format:
         which = "a supported format" if card.source.format == "table" else f"of format {card.source.format!r}"
         raise LogError(f"{name}: {path.suffix or 'no suffix'}: not {which}; give files of {', '.join(known)}{hint}")
     return form
+
+
+def likely(names: Collection[str]) -> str:
+    """A hint at the format that has these columns; empty if none does."""
+    found = [form for form, telling in _TELLING.items() if any(one <= set(names) for one in telling)]
+    return f"; it looks like source.format = {found[0]!r} (docs/formats.md)" if found else ""
 
 
 def _formats(card: AnyCard) -> dict[str, Format]:

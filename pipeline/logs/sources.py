@@ -13,7 +13,7 @@ import polars as pl
 from pipeline.card import AnyCard
 from pipeline.logs.cells import NUMBERS, holds_numbers, list_text
 from pipeline.logs.errors import LogError
-from pipeline.logs.formats import format_of
+from pipeline.logs.formats import format_of, likely
 from pipeline.logs.readers import parquet
 from pipeline.logs.readers.batch import Asked, Batch
 from pipeline.logs.schema import list_roles, roles
@@ -97,6 +97,7 @@ def _dtypes(path: Path, name: str, card: AnyCard) -> dict[str, pl.DataType]:
         raise LogError(
             f"{name}: {where}missing_column: {', '.join(map(repr, missing))} not there, or there twice; "
             f"mend the file, or the card's [source] or [domain] (the file has: {', '.join(types)})"
+            + (likely(types) if card.source.format == "table" else "")
         )
     lists = list_roles(card)
     dtypes = {role: _common(types[column], lists=role in lists) for role, column in wanted.items()}

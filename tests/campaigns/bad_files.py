@@ -182,7 +182,8 @@ def glued(path: Path, case: Case) -> frozenset[int]:
 def replaced(path: Path, case: Case) -> frozenset[int]:
     data = path.read_bytes()
     whole = [
-        b"", b"\n", b"\0" * 4096, data[::-1], gzip.compress(data), SECRET.encode() * 100, b"PAR1" * 3, b"ARROW1\0\0" * 3,
+        b"", b"\n", b"\0" * 4096, data[::-1], gzip.compress(data), SECRET.encode() * 100, b"PAR1" * 3,
+        b"ARROW1\0\0" * 3,
         b"\x89HDF\r\n\x1a\n" + b"\0" * 100, b"user,episode\n", b"[]", b"{}\n", data.decode("latin-1").encode("utf-16"),
         b"\xef\xbb\xbf" + data, b"PK\x03\x04" + data, bytes(range(256)) * 16,
     ]  # fmt: skip
@@ -222,8 +223,9 @@ def beside(path: Path, case: Case) -> frozenset[int]:
         p for p in [*path.parent.glob("*.json"), *path.parent.parent.parent.glob("meta/*.json")] if p.is_file()
     )
     note = notes[0] if notes else path.with_name("metadata.json")
-    texts = ["", "{", "[]", "null", '{"total_episodes": 1e999, "total_frames": -1, "total_steps": "x"}', "{}", "[" * 100_000,
-             '{"total_episodes": 10000000000000000000000, "total_steps": [], "total_frames": {}}', "\0", '"\\ud800"']  # fmt: skip
+    texts = ["", "{", "[]", "null", "{}", "[" * 100_000, "\0", '"\\ud800"',
+             '{"total_episodes": 1e999, "total_frames": -1, "total_steps": "x"}',
+             '{"total_episodes": 10000000000000000000000, "total_steps": [], "total_frames": {}}']  # fmt: skip
     if case.pick % 11 == 10:
         note.unlink(missing_ok=True)
     else:
@@ -369,9 +371,9 @@ def lines(path: Path, case: Case) -> frozenset[int]:
     """One line of a text file: too deep, too long, too wide, quoted to the end."""
     good = path.read_bytes().splitlines(keepends=True)
     at = 1 + int(case.at * (len(good) - 1))
-    odd = [b"[" * 200_000 + b"\n", b'{"a":' * 50_000 + b"\n", b"x" * 20_000_000 + b"\n", b"," * 100_000 + b"\n", b'"' * 3 + b"\n",
-           b'{"user":"a","user":"b"}\n', b"\xe9\n", b"\r\r\n", b'"' + SECRET.encode() + b"\n", b"\xed\xa0\x80\n"][case.pick % 10]  # fmt: skip
-    path.write_bytes(b"".join([*good[:at], odd, *good[at:]]))
+    odd = [b"[" * 200_000, b'{"a":' * 50_000, b"x" * 20_000_000, b"," * 100_000, b'"' * 3, b'{"user":"a","user":"b"}',
+           b"\xe9", b"\r\r", b'"' + SECRET.encode(), b"\xed\xa0\x80"][case.pick % 10]  # fmt: skip
+    path.write_bytes(b"".join([*good[:at], odd + b"\n", *good[at:]]))
     return frozenset()
 
 
@@ -428,7 +430,8 @@ def arrays(path: Path, case: Case) -> frozenset[int]:
             return EVERY
         made: list[Callable[[], Any]] = [
             lambda: old[:-1], lambda: np.concatenate([old, old]), lambda: np.full(old.shape, np.nan),
-            lambda: [SECRET] * n, lambda: np.zeros((n, 2, 2, 40)), lambda: np.zeros(n, dtype=[("a", "i4"), ("b", "f8")]),
+            lambda: [SECRET] * n, lambda: np.zeros((n, 2, 2, 40)),
+            lambda: np.zeros(n, dtype=[("a", "i4"), ("b", "f8")]),
             lambda: np.zeros(n, dtype="c16"),
         ]  # fmt: skip
         home[name] = made[way - 11]()

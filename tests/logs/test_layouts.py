@@ -170,6 +170,16 @@ def test_a_part_of_an_arrow_episode_is_filed_and_a_missing_one_refuses(tmp_path:
 # HDF5
 
 
+def test_an_episode_that_is_a_link_is_refused(tmp_path: Path) -> None:
+    path = write_minari_hdf5(tmp_path)
+    write_minari_hdf5(tmp_path / "other")
+    with h5py.File(path, "a") as file:
+        del file["episode_0"]
+        file["episode_0"] = h5py.ExternalLink("../other/data/main_data.hdf5", "episode_0")
+    with pytest.raises(LogError, match=r"main_data.hdf5: /: 'episode_0' is a link"):
+        taken("Minari in HDF5", tmp_path)
+
+
 @pytest.mark.parametrize("link", ["soft", "external"])
 def test_links_in_hdf5_are_refused(link: str, tmp_path: Path) -> None:
     path = write_minari_hdf5(tmp_path)
@@ -483,6 +493,16 @@ def test_an_hdf5_file_in_a_plain_card_is_told_its_formats(tmp_path: Path) -> Non
     del values["source"]["format"]
     with pytest.raises(LogError, match=r"read with source\.format = 'minari' or 'd4rl'"):
         ingest(card_of(values, tmp_path), tmp_path / "store")
+
+
+@pytest.mark.parametrize("head", ["Minari in Arrow", "RLDS", "LeRobot", "obp", "MEDS"])
+def test_a_plain_card_over_a_known_layout_is_told_its_format(head: str, tmp_path: Path) -> None:
+    WRITERS[head](tmp_path)
+    form, files = cards()[head]["source"]["format"], cards()[head]["source"]["files"]
+    values = cards()["Flat transitions"] | {"domain": cards()["Flat transitions"]["domain"] | {"horizon": 1}}
+    columns = {"user_id": "patient", "reward": "r"}
+    with pytest.raises(LogError, match=rf"it looks like source.format = '{form}'"):
+        ingest(card_of(values | {"source": {"files": files, "columns": columns}}, tmp_path), tmp_path / "store")
 
 
 def test_a_card_without_a_format_keeps_its_digest() -> None:

@@ -72,9 +72,7 @@ def arrays(group: Any, path: Path, where: str, depth: int = 0) -> dict[str, Any]
         raise LogError(f"{path.name}: {where}: groups inside groups beyond {_DEEPEST}; write it flat")
     found: dict[str, Any] = {}
     for name in group:
-        if not isinstance(group.get(name, getlink=True), h5py.HardLink):
-            raise LogError(f"{path.name}: {where}: {name!r} is a link; links are not read, write the data itself")
-        item = group[name]
+        item = member(group, name, path, where)
         if isinstance(item, h5py.Group):
             inner = arrays(item, path, f"{where}/{name}", depth + 1)
             found |= {f"{name}/{key}": data for key, data in inner.items()}
@@ -82,6 +80,19 @@ def arrays(group: Any, path: Path, where: str, depth: int = 0) -> dict[str, Any]
             _check_place(item, path, f"{where}/{name}")
             found[name] = item
     return found
+
+
+def member(group: Any, name: str, path: Path, where: str) -> Any:
+    """What stands in a group under a name.
+
+    Raises
+    ------
+    LogError
+        If it is a link, perhaps to another file.
+    """
+    if not isinstance(group.get(name, getlink=True), library(path).HardLink):
+        raise LogError(f"{path.name}: {where}: {name!r} is a link; links are not read, write the data itself")
+    return group[name]
 
 
 def _check_place(data: Any, path: Path, where: str) -> None:

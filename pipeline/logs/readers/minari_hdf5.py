@@ -36,7 +36,7 @@ def column_types(path: Path, asked: Asked) -> dict[str, pl.DataType]:
         If the file is damaged, holds no episode, or fewer than ``metadata.json`` beside it tells.
     """
     with hdf5.opened(path) as file:
-        whole = _episodes(file)
+        whole = _episodes(file, path)
         _check_total(path, len(whole))
         for number, group in whole:
             types = {name: hdf5.type_of(data) for name, data in _columns(group, path, number).items()}
@@ -57,7 +57,7 @@ def read(path: Path, asked: Asked) -> Iterator[Batch]:
     wanted, row = {name: types[name] for name in asked.columns}, 1
     with hdf5.opened(path) as file:
         held: list[pl.DataFrame] = []
-        for number, group in _episodes(file):
+        for number, group in _episodes(file, path):
             data = _columns(group, path, number)
             fault, steps = _fault(group, data, asked)
             for low in range(0, steps if fault is None else 0, BATCH_ROWS):
@@ -77,9 +77,9 @@ def read(path: Path, asked: Asked) -> Iterator[Batch]:
             yield Batch(_joined(held, wanted), lines_from(row, _height(held)), NO_LINES)
 
 
-def _episodes(file: Any) -> list[tuple[int, Any]]:
-    found = [(int(name[1]), name[0]) for key in file if (name := _NAME.fullmatch(key)) is not None]
-    return [(number, file[key]) for number, key in sorted(found)]
+def _episodes(file: Any, path: Path) -> list[tuple[int, Any]]:
+    found = sorted((int(name[1]), name[0]) for key in file if (name := _NAME.fullmatch(key)) is not None)
+    return [(number, hdf5.member(file, key, path, "/")) for number, key in found]
 
 
 def _check_total(path: Path, found: int) -> None:
