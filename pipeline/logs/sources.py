@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from difflib import get_close_matches
 from pathlib import Path
 
 import polars as pl
@@ -13,7 +14,7 @@ import polars as pl
 from pipeline.card import AnyCard
 from pipeline.logs.cells import NUMBERS, holds_numbers, list_text
 from pipeline.logs.errors import LogError
-from pipeline.logs.formats import format_of, likely
+from pipeline.logs.formats import Format, format_of, likely
 from pipeline.logs.readers import parquet
 from pipeline.logs.readers.batch import Asked, Batch
 from pipeline.logs.schema import list_roles, roles
@@ -96,7 +97,7 @@ def _dtypes(path: Path, name: str, card: AnyCard) -> dict[str, pl.DataType]:
         where = "line 1: " if form.lines else ""
         raise LogError(
             f"{name}: {where}missing_column: {', '.join(map(repr, missing))} not there, or there twice; "
-            f"mend the file, or the card's [source] or [domain] (the file has: {', '.join(types)})"
+            f"mend the file, or the card's [source] or [domain]{_there(missing, types, form)}"
             + (likely(types) if card.source.format == "table" else "")
         )
     lists = list_roles(card)
@@ -107,6 +108,15 @@ def _dtypes(path: Path, name: str, card: AnyCard) -> dict[str, pl.DataType]:
             allowed = "integers or text" if role == "user" else others
             raise LogError(f"{name}: column {wanted[role]!r} is {types[wanted[role]]}; write it as {allowed}")
     return {role: dtype for role, dtype in dtypes.items() if dtype is not None}
+
+
+def _there(missing: list[str], types: Mapping[str, pl.DataType], form: Format) -> str:
+    """Which columns the file has; of text only those near a missing one: its first line may be a person's row."""
+    near = {name for column in missing for name in get_close_matches(column, types, n=1, cutoff=0.75)}
+    if form.lines:
+        return f" (did you mean {', '.join(map(repr, sorted(near)))}?)" if near else ""
+    names = (name if name.isprintable() else repr(name) for name in types)
+    return f" (the file has: {', '.join(names)})"
 
 
 def _asked(card: AnyCard, path: Path) -> Asked:
@@ -127,7 +137,12 @@ def _common(dtype: pl.DataType, *, lists: bool = False) -> pl.DataType | None:
         return pl.Float64()
     if dtype == pl.Boolean:
         return pl.Boolean()
-    text = dtype.is_temporal() or dtype.base_type() in (pl.String, pl.Categorical, pl.Enum, pl.Null)
+    text = (dtype.is_temporal() and dtype.base_type() is not pl.Duration) or dtype.base_type() in (
+        pl.String,
+        pl.Categorical,
+        pl.Enum,
+        pl.Null,
+    )
     return pl.String() if text else None
 
 

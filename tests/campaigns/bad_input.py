@@ -14,6 +14,7 @@ import subprocess
 import sys
 import tempfile
 from collections import Counter
+from collections.abc import Iterator
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
@@ -175,11 +176,11 @@ def work() -> None:
         answers.flush()
 
 
-def campaign(count: int, start: int = 0) -> list[Outcome]:
+def campaign(count: int, start: int = 0) -> Iterator[Outcome]:
     """Judge ``count`` drawn cases."""
     worker = Worker()
     try:
-        return [worker.judge(case) for case in drawn(count, start)]
+        yield from map(worker.judge, drawn(count, start))
     finally:
         worker.close()
 
@@ -228,10 +229,12 @@ def main() -> None:
         work()
         return
     count = int(sys.argv[1]) if len(sys.argv) > 1 else 1200
-    outcomes = campaign(count)
-    for o in outcomes:
-        if o.violations:
-            print(o.case.told(), o.code, o.violations, o.said, file=sys.stderr)
+    outcomes: list[Outcome] = []
+    for outcome in campaign(count):
+        outcomes.append(outcome)
+        if outcome.violations or "--all" in sys.argv:
+            said = (outcome.case.told(), outcome.code, outcome.violations, outcome.said)
+            print(*said, file=sys.stderr, flush=True)
     text = page(outcomes, f"python -P -m tests.campaigns.bad_input {count}")
     print(text)
     if "--dry" not in sys.argv:

@@ -355,6 +355,15 @@ def test_the_last_rlds_step_is_no_row_and_a_broken_off_episode_leads_nowhere(tmp
                            ((0, 0, False), (0, None, True)), ((3, 4, False),)])  # fmt: skip
 
 
+def test_an_rlds_episode_without_steps_is_filed(tmp_path: Path) -> None:
+    path = write_rlds(tmp_path)
+    row = pl.int_range(pl.len())
+    empty = pl.when(row == 1).then(None).when(row == 2).then(pl.col("steps").list.head(0)).otherwise("steps")
+    pl.read_parquet(path).with_columns(empty.alias("steps")).write_parquet(path)
+    snapshot = taken("RLDS", tmp_path)
+    assert quarantine(snapshot.folder)["line"].to_list() == [2, 3] and snapshot.rows == 3
+
+
 def test_an_rlds_step_behind_the_last_one_refuses_the_log(tmp_path: Path) -> None:
     path = write_rlds(tmp_path, nested=False)
     pl.read_parquet(path).with_columns(pl.col("is_first") & (pl.int_range(pl.len()) != 3)).write_parquet(path)
@@ -509,6 +518,30 @@ def test_a_card_without_a_format_keeps_its_digest() -> None:
     plain = {"files": ["a.csv"], "columns": {"user_id": "impression", "reward": "click"}}
     source = card_of({**changed("obp"), "source": plain}, Path()).source
     assert sorted(source.model_dump(mode="json")) == ["columns", "files", "first_step", "layout"]
+
+
+def test_a_csv_without_a_header_quotes_nobodys_row(tmp_path: Path) -> None:
+    path = write_flat(tmp_path)
+    lines = path.read_text(encoding="utf-8").splitlines()
+    for text, told in (("\n".join(lines[1:]), ""), (lines[0].replace("patient", "patiemt"), "did you mean 'patiemt'")):
+        path.write_text(text + "\n", encoding="utf-8")
+        with pytest.raises(LogError, match=rf"missing_column: .*{told}") as caught:
+            taken("Flat transitions", tmp_path)
+        assert "p0" not in str(caught.value) and "0.5" not in str(caught.value)
+
+
+@pytest.mark.parametrize("head", ["pa\rtient,s", "x" * 140_000])
+def test_a_first_line_that_is_no_line_of_a_csv_is_told(head: str, tmp_path: Path) -> None:
+    (tmp_path / "log.csv").write_bytes(head.encode() + b"\n")
+    with pytest.raises(LogError, match=r"log.csv: line 1: not a line of a CSV"):
+        taken("Flat transitions", tmp_path)
+
+
+def test_a_span_of_time_is_no_cell(tmp_path: Path) -> None:
+    frame = pl.read_csv(write_flat(tmp_path)).with_columns(s=pl.duration(days="s"))
+    frame.write_parquet(tmp_path / "log.parquet")
+    with pytest.raises(LogError, match=r"column 's' is Duration.*write it as numbers, booleans or text"):
+        taken("Flat transitions", tmp_path, source={"files": ["log.parquet"]})
 
 
 def test_what_the_states_hide_is_looked_for_in_every_layout(tmp_path: Path) -> None:

@@ -58,15 +58,18 @@ def read(path: Path, asked: Asked) -> Iterator[Batch]:
     columns = [b for b in bases if not nested or b in stored] + ([STEPS] if nested else [])
     held, seen = pl.DataFrame(), 0
     for batch in parquet.read_parquet(path, columns):
-        rows = batch.frame.with_columns(pl.Series("_line", batch.lines))
-        rows = _unnested(rows) if nested else rows
+        rows, lost = batch.frame.with_columns(pl.Series("_line", batch.lines)), NO_LINES
+        if nested:
+            empty = rows.filter(pl.col(STEPS).list.len().fill_null(0) == 0)
+            lost = empty.select(pl.col("_line").alias("line"), pl.lit("an episode without steps").alias("text"))
+            rows = _unnested(rows)
         rows = rows.with_columns(_flags(rows, path))
         rows, seen = _in_episodes(rows, held, seen, path, nested=nested)
         # the last step of a batch waits for the one after it
         held = rows.tail(1)
-        yield _batch(_transitions(rows).head(len(rows) - 1), asked)
+        yield _batch(_transitions(rows).head(max(0, len(rows) - 1)), asked, lost)
     if len(held):
-        yield _batch(_transitions(held), asked)
+        yield _batch(_transitions(held), asked, NO_LINES)
 
 
 def _step_types(stored: Types) -> dict[str, pl.DataType]:
@@ -133,8 +136,8 @@ def _transitions(rows: pl.DataFrame) -> pl.DataFrame:
     return rows.with_columns(*seen, terminated=ended & terminal, truncated=ended & ~terminal)
 
 
-def _batch(rows: pl.DataFrame, asked: Asked) -> Batch:
+def _batch(rows: pl.DataFrame, asked: Asked, lost: pl.DataFrame) -> Batch:
     rows = rows.filter(~pl.col("_closing")).with_columns(
         marked(asked.mark, pl.col("_episode")).alias("episode"), pl.col("_step").alias("step")
     )
-    return Batch(rows.select(taken(asked.columns, rows.schema)), rows["_line"].to_numpy(), NO_LINES)
+    return Batch(rows.select(taken(asked.columns, rows.schema)), rows["_line"].to_numpy(), lost)
