@@ -23,6 +23,7 @@ from pipeline.source import (
     StepColumn,
     VectorSource,
     check_constant,
+    check_format,
     check_layout,
     constant,
     step_cells,
@@ -58,6 +59,7 @@ class Card(Declaration):
     def _across(self) -> Self:
         d, cols = self.domain, self.source.columns
         self.check_people(cols.user_id)
+        check_format(self.source, self.kind, d.horizon)
         check_layout(self.source, self.step_keys(), d.horizon)
         if self.source.layout == "wide":
             self._check_constants()
@@ -152,6 +154,7 @@ class LqCard(Declaration):
     def _across(self) -> Self:
         d, cols = self.domain, self.source.columns
         self.check_people(cols.user_id)
+        check_format(self.source, self.kind, d.horizon)
         if d.horizon > 1 and (cols.step is None or cols.episode_id is None):
             raise ValueError("source.columns needs 'step' and 'episode_id' when domain.horizon > 1")
         if cols.next_observation is None and d.horizon == 1:

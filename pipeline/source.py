@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, Field, SerializerFunctionWrapHandler, model_serializer
 
+from pipeline.meds import Meds
 from pipeline.toml import Strict
 
 StepColumn = str | list[str]
@@ -43,13 +44,41 @@ def below(files: list[str]) -> list[str]:
 
 Files = Annotated[list[str], Field(min_length=1), AfterValidator(below)]
 
+FormatName = Literal["table", "minari", "d4rl", "rlds", "lerobot", "obp", "meds", "transitions"]
 
-class Source(Strict):
+MADE: dict[str, str] = {
+    "minari": "episode",
+    "d4rl": "episode",
+    "rlds": "episode",
+    "lerobot": "episode",
+    "obp": "impression",
+    "transitions": "episode",
+}
+"""Format -> the column of record numbers that its reader makes; named as the user, it is the unit of privacy."""
+
+CUT_BY_ORDER = ("d4rl", "transitions")
+"""Formats in which only the order of the rows tells the episodes."""
+
+
+class _Placed(Strict):
+    """What kind of files they are; ``table``: the suffix tells the format, and each column is as it stands there."""
+
+    format: FormatName = "table"
+    meds: Meds | None = None
+    files: Files
+
+    @model_serializer(mode="wrap")
+    def _without_defaults(self, plain: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """A card that names no format has the digest it had before there were any."""
+        told: dict[str, Any] = plain(self)
+        return {k: v for k, v in told.items() if (k, v) not in (("format", "table"), ("meds", None))}
+
+
+class Source(_Placed):
     """Files of the log and the mapping of their columns."""
 
     layout: Literal["long", "wide"] = "long"
     first_step: Annotated[int, Field(ge=0)] = 1
-    files: Files
     columns: Columns
 
 
@@ -65,11 +94,10 @@ class VectorColumns(Strict):
     behavior_prob: str | None = None
 
 
-class VectorSource(Strict):
+class VectorSource(_Placed):
     """Files of a log of vectors, one row a step."""
 
     layout: Literal["long"] = "long"
-    files: Files
     columns: VectorColumns
 
 
@@ -83,6 +111,35 @@ def step_cells(column: StepColumn, horizon: int, first_step: int) -> list[str]:
 def constant(cell: str) -> str | None:
     """Text of a constant cell; None if the cell is a column."""
     return cell[len(CONSTANT) :] if cell.startswith(CONSTANT) else None
+
+
+def check_format(source: Source | VectorSource, kind: str, horizon: int) -> None:
+    """Refuse a format that does not fit the rest of the card.
+
+    Raises
+    ------
+    ValueError
+        Naming the key, and what to write.
+    """
+    made = MADE.get(source.format)
+    if source.layout == "wide" and source.format != "table":
+        raise ValueError(f"source.layout = 'wide' belongs to source.format = 'table', not {source.format!r}")
+    if (source.format == "meds") != (source.meds is not None):
+        raise ValueError("source.meds (what makes a step of events) goes with source.format = 'meds', and only then")
+    if source.format == "obp" and horizon > 1:
+        raise ValueError("domain.horizon must be 1 with source.format = 'obp': an impression is a whole episode")
+    cols = source.columns
+    if source.format in CUT_BY_ORDER:
+        if (cols.episode_id, cols.step) != ("episode", "step"):
+            raise ValueError(
+                f"source.columns: with format = {source.format!r} the reader numbers episodes and steps; "
+                "write episode_id = 'episode', step = 'step'"
+            )
+        if kind == "real" and cols.user_id == made and cols.terminated is None and cols.truncated is None:
+            raise ValueError(
+                "source.columns.terminated or truncated is missing: where no column says that an episode ends, one "
+                "person's rows would move the steps of the next; map it, or name a column of user ids"
+            )
 
 
 def check_layout(source: Source, keys: Mapping[str, StepColumn], horizon: int) -> None:

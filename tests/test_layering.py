@@ -9,7 +9,8 @@ ROOT = Path(__file__).resolve().parent.parent
 FLOORS = {
     "pipeline.privacy.lattice": 0,
     "pipeline.privacy.budget": 0,
-    "pipeline.toml": 0,
+    "pipeline.toml": -1,
+    "pipeline.meds": 0,
     "pipeline.plugins": 1,
     "pipeline.privacy": 1,
     "pipeline.domain": 1,

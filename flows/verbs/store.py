@@ -1,7 +1,8 @@
-"""``reticent store purge CARD``: retention of raw rows."""
+"""``reticent store purge CARD``: retention of raw rows; ``store export CARD``: raw rows for another tool."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -9,11 +10,6 @@ import typer
 from flows.screen import Context, Json, show
 
 app = typer.Typer(help="The operator's store of raw rows.", no_args_is_help=True)
-
-
-@app.callback()
-def _group() -> None:
-    """Keep ``purge`` a sub-command while it is the only one."""
 
 
 @app.command("purge")
@@ -35,4 +31,23 @@ def purge(
     if r["paths"]:
         lines.append(f"{r['bytes']:,} bytes of {r['dataset']}" + ("" if r["purged"] else "; say --yes to do it"))
         lines += [f"not undone: {what}" for what in r["not_undone"]]
+    show(r, as_json, lambda: lines)
+
+
+@app.command("export")
+def export(
+    context: typer.Context,
+    card: str,
+    to: Annotated[Path, typer.Option(help="Folder to write into; what MINARI_DATASETS_PATH names.")],
+    as_json: Json = False,
+) -> None:
+    """The newest snapshot as a Minari data set: raw rows, for the operator only; the ledger notes the look."""
+    from flows.exporting import export_job
+
+    options: Context = context.obj
+    r = export_job(card, options.home_folder(), to)
+    lines = [
+        f"{r['minari']}: {r['episodes']:,} episodes, {r['steps']:,} steps in {r['folder']}",
+        f"OPERATOR ONLY: raw rows, not for publication.  This look is entry {r['ledger_entry']} of the ledger.",
+    ]
     show(r, as_json, lambda: lines)

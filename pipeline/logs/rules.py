@@ -33,7 +33,8 @@ RULES: tuple[Rule, ...] = (
     Rule(
         "malformed_line",
         "drop_step",
-        "a CSV line with the wrong number of fields or unbalanced quotes, an NDJSON line that is no flat object",
+        "a CSV line with the wrong number of fields or unbalanced quotes, an NDJSON line that is no flat object, "
+        "a recorded episode whose arrays do not fit together",
     ),
     Rule(
         "closing_row",

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from difflib import get_close_matches
 from pathlib import Path
 
 import polars as pl
@@ -13,45 +14,10 @@ import polars as pl
 from pipeline.card import AnyCard
 from pipeline.logs.cells import NUMBERS, holds_numbers, list_text
 from pipeline.logs.errors import LogError
-from pipeline.logs.readers import csv, ipc, ndjson, parquet
-from pipeline.logs.readers.batch import Batch
+from pipeline.logs.formats import Format, format_of, likely
+from pipeline.logs.readers import parquet
+from pipeline.logs.readers.batch import Asked, Batch
 from pipeline.logs.schema import list_roles, roles
-
-
-@dataclass(frozen=True)
-class Format:
-    """How files of one suffix are read.
-
-    Parameters
-    ----------
-    types
-        Columns of a file and their types; None where any key may occur and every cell is text.
-    read
-        Its batches.
-    row_bytes
-        Bytes of a short row, to guess the number of rows; None where the file tells it.
-    lines
-        Whether its first line holds the column names.
-    """
-
-    types: Callable[[Path], dict[str, pl.DataType]] | None
-    read: Callable[[Path, list[str]], Iterator[Batch]]
-    row_bytes: int | None = None
-    lines: bool = False
-
-
-_IPC = Format(ipc.column_types, ipc.read_ipc, row_bytes=20)
-_NDJSON = Format(None, ndjson.read_ndjson, row_bytes=60)
-FORMATS: dict[str, Format] = {
-    ".csv": Format(csv.column_types, csv.read_csv, row_bytes=20, lines=True),
-    ".parquet": Format(parquet.column_types, parquet.read_parquet),
-    ".arrow": _IPC,
-    ".arrows": _IPC,
-    ".feather": _IPC,
-    ".ipc": _IPC,
-    ".ndjson": _NDJSON,
-    ".jsonl": _NDJSON,
-}
 
 
 @dataclass(frozen=True)
@@ -100,7 +66,7 @@ def examine(card: AnyCard, *, lenient: bool = False) -> Sources:
             raise LogError(f"{name}: not allowed to read it; give yourself the right to")
         for role, dtype in _dtypes(path, name, card).items():
             dtypes[role] = dtype if dtypes.get(role, dtype) == dtype else pl.String()
-        row_bytes = FORMATS[path.suffix].row_bytes
+        row_bytes = format_of(card, path, name).row_bytes
         if row_bytes is None:
             likely += parquet.row_count(path)
         else:
@@ -111,10 +77,7 @@ def examine(card: AnyCard, *, lenient: bool = False) -> Sources:
 def batches(sources: Sources, index: int, card: AnyCard) -> Iterator[tuple[Batch, pl.DataFrame]]:
     """Batches of one file, each with its rows under the names of their roles (``raw_user``, …) in common types."""
     path, wanted = sources.paths[index], roles(card)
-    columns = list(dict.fromkeys(wanted.values()))
-    form, lists = FORMATS[path.suffix], frozenset(wanted[role] for role in list_roles(card))
-    read = ndjson.read_ndjson(path, columns, lists) if form is _NDJSON else form.read(path, columns)
-    for batch in read:
+    for batch in format_of(card, path, sources.names[index]).read(path, _asked(card, path)):
         cells = [
             _cell(batch.frame[column], sources.dtypes[role]).alias(f"raw_{role}") for role, column in wanted.items()
         ]
@@ -131,18 +94,16 @@ def digest(sources: Sources) -> str:
 
 
 def _dtypes(path: Path, name: str, card: AnyCard) -> dict[str, pl.DataType]:
-    if (form := FORMATS.get(path.suffix)) is None:
-        known = ", ".join(FORMATS)
-        raise LogError(f"{name}: {path.suffix or 'no suffix'}: not a supported format; give files of {known}")
-    wanted = roles(card)
+    form, wanted = format_of(card, path, name), roles(card)
     if form.types is None:
         return dict.fromkeys(wanted, pl.String())
-    types = form.types(path)
+    types = form.types(path, _asked(card, path))
     if missing := sorted({column for column in wanted.values() if column not in types}):
         where = "line 1: " if form.lines else ""
         raise LogError(
             f"{name}: {where}missing_column: {', '.join(map(repr, missing))} not there, or there twice; "
-            f"mend the file, or the card's [source] or [domain] (the file has: {', '.join(types)})"
+            f"mend the file, or the card's [source] or [domain]{_there(missing, types, form)}"
+            + (likely(types) if card.source.format == "table" else "")
         )
     lists = list_roles(card)
     dtypes = {role: _common(types[column], lists=role in lists) for role, column in wanted.items()}
@@ -154,6 +115,24 @@ def _dtypes(path: Path, name: str, card: AnyCard) -> dict[str, pl.DataType]:
     return {role: dtype for role, dtype in dtypes.items() if dtype is not None}
 
 
+def _there(missing: list[str], types: Mapping[str, pl.DataType], form: Format) -> str:
+    """Which columns the file has; of text only those near a missing one: its first line may be a person's row."""
+    near = {name for column in missing for name in get_close_matches(column, types, n=1, cutoff=0.75)}
+    if form.lines:
+        return f" (did you mean {', '.join(map(repr, sorted(near)))}?)" if near else ""
+    names = (name if name.isprintable() else repr(name) for name in types)
+    return f" (the file has: {', '.join(names)})"
+
+
+def _asked(card: AnyCard, path: Path) -> Asked:
+    wanted = roles(card)
+    root = format_of(card, path, path.name).root(path)
+    # two files may hold an episode 0: what a reader numbers is told apart by where it stands
+    mark = "" if root == card.folder else f"{_name(root, card) if root.is_relative_to(card.folder) else root}#"
+    lists = frozenset(wanted[role] for role in list_roles(card))
+    return Asked(list(dict.fromkeys(wanted.values())), lists, mark)
+
+
 def _common(dtype: pl.DataType, *, lists: bool = False) -> pl.DataType | None:
     if lists and holds_numbers(dtype):
         return NUMBERS
@@ -163,7 +142,12 @@ def _common(dtype: pl.DataType, *, lists: bool = False) -> pl.DataType | None:
         return pl.Float64()
     if dtype == pl.Boolean:
         return pl.Boolean()
-    text = dtype.is_temporal() or dtype.base_type() in (pl.String, pl.Categorical, pl.Enum, pl.Null)
+    text = (dtype.is_temporal() and dtype.base_type() is not pl.Duration) or dtype.base_type() in (
+        pl.String,
+        pl.Categorical,
+        pl.Enum,
+        pl.Null,
+    )
     return pl.String() if text else None
 
 

@@ -7,6 +7,7 @@ from threading import Thread
 
 import pytest
 
+from flows.exporting import export_job
 from flows.jobs import ingest_job, run_job
 from flows.retention import purge_job
 from flows.shelf import Home
@@ -111,3 +112,15 @@ def test_the_store_and_all_in_it_are_the_owners_alone(used):
     for path in [home.store, *home.store.rglob("*")]:
         mode = stat.S_IMODE(path.stat().st_mode)
         assert mode == (0o700 if path.is_dir() else 0o600), (path, oct(mode))
+
+
+def test_an_export_is_a_look_and_never_goes_where_runs_are_published(used):
+    pytest.importorskip("h5py")
+    shop, home = used
+    with pytest.raises(CardError, match="below runs/"):
+        export_job(str(shop), home, home.runs / "raw")
+    r = export_job(str(shop), home, home.root / "out")
+    looks = open_ledger(home.root / "ledger.db", create=False).inspections("shop")
+    assert [e.seq for e in looks] == [r["ledger_entry"]]
+    assert r["minari"] == "shop-v2" and r["episodes"] == 500 and r["steps"] > 0
+    assert not [p for p in tree(home.runs) if "hdf5" in p]

@@ -30,11 +30,14 @@ def header(path: Path) -> list[str]:
     Raises
     ------
     LogError
-        If the file is empty or not UTF-8 text.
+        If the file is empty or not UTF-8 text, or its first line is no line of a CSV.
     """
     with path.open("rb") as file:
         line = file.readline(BLOCK_BYTES).removeprefix(b"\xef\xbb\xbf")
-    names = next(csv.reader([utf8(line, path, 1).rstrip("\r\n")]), [])
+    try:
+        names = next(csv.reader([utf8(line, path, 1).rstrip("\r\n")]), [])
+    except csv.Error:
+        raise LogError(f"{path.name}: line 1: not a line of a CSV; write the column names on the first line") from None
     if not names:
         raise LogError(f"{path.name}: line 1: empty, no header; write the column names on the first line")
     return names

@@ -1,0 +1,127 @@
+"""HDF5: plain arrays of one file, as columns.  Whatever leads to another file is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from pipeline.card import CardError
+from pipeline.logs.errors import LogError
+
+# groups inside groups; a group that holds itself has no end
+_DEEPEST = 8
+# what a compressed file may unfold to, times its size: more is no log
+_MOST_UNFOLDED = 4096
+# numbers in one entry of an array: an image is no vector
+_MOST_NUMBERS = 1024
+FAULTS = (OSError, RuntimeError, KeyError, ValueError, TypeError, AttributeError, OverflowError, MemoryError)
+
+
+def library(path: Path) -> Any:
+    """The package h5py.
+
+    Raises
+    ------
+    CardError
+        If it is not installed.
+    """
+    try:
+        import h5py
+    except ImportError:
+        raise CardError(f"{path.name}: HDF5 files need h5py; pip install 'reticent[formats]'") from None
+    return h5py
+
+
+@contextmanager
+def opened(path: Path) -> Generator[Any]:
+    """The open file.
+
+    Raises
+    ------
+    LogError
+        If it is no HDF5 file, or damaged.
+    """
+    h5py = library(path)
+    try:
+        file = h5py.File(path, "r")
+    except FAULTS:
+        raise LogError(f"{path.name}: not a whole HDF5 file; write or copy it again") from None
+    try:
+        with file:
+            yield file
+    except FAULTS:
+        raise LogError(f"{path.name}: a damaged HDF5 file; write or copy it again") from None
+
+
+def arrays(group: Any, path: Path, where: str, depth: int = 0) -> dict[str, Any]:
+    """Data sets of a group by name, ``outer/inner`` of groups inside; nothing is read yet.
+
+    Raises
+    ------
+    LogError
+        For a link, a data set that lies in another file, groups without end, or one that claims more than fits.
+    """
+    h5py = library(path)
+    if depth > _DEEPEST:
+        raise LogError(f"{path.name}: {where}: groups inside groups beyond {_DEEPEST}; write it flat")
+    found: dict[str, Any] = {}
+    for name in group:
+        item = member(group, name, path, where)
+        if isinstance(item, h5py.Group):
+            inner = arrays(item, path, f"{where}/{name}", depth + 1)
+            found |= {f"{name}/{key}": data for key, data in inner.items()}
+        elif isinstance(item, h5py.Dataset) and item.shape:
+            _check_place(item, path, f"{where}/{name}")
+            found[name] = item
+    return found
+
+
+def member(group: Any, name: str, path: Path, where: str) -> Any:
+    """What stands in a group under a name.
+
+    Raises
+    ------
+    LogError
+        If it is a link, perhaps to another file.
+    """
+    if not isinstance(group.get(name, getlink=True), library(path).HardLink):
+        raise LogError(f"{path.name}: {where}: {name!r} is a link; links are not read, write the data itself")
+    return group[name]
+
+
+def _check_place(data: Any, path: Path, where: str) -> None:
+    if data.is_virtual or data.external:
+        raise LogError(f"{path.name}: {where} lies in another file; write the data itself")
+    if data.size * data.dtype.itemsize > _MOST_UNFOLDED * path.stat().st_size:
+        raise LogError(f"{path.name}: {where} claims to hold far more than the file; write or copy it again")
+
+
+def type_of(data: Any) -> pl.DataType:
+    """Type of an array as a column; ``Object`` of what is no cell."""
+    if library(Path()).check_string_dtype(data.dtype) is not None:
+        return pl.String() if data.ndim == 1 else pl.Object()
+    size = int(np.prod(data.shape[1:]))
+    if data.dtype.kind not in "biuf" or data.dtype.itemsize > 8 or not 1 <= size <= _MOST_NUMBERS:
+        return pl.Object()
+    return pl.Series(_plain(np.zeros((0, size), dtype=data.dtype))).dtype
+
+
+def column(data: Any, low: int, high: int) -> pl.Series:
+    """Entries ``low … high - 1``; a number, text, or several numbers each (lists)."""
+    if library(Path()).check_string_dtype(data.dtype) is not None:
+        return pl.Series(data.asstr()[low:high].tolist(), dtype=pl.String)
+    values: NDArray[Any] = data[low:high]
+    return pl.Series(_plain(values.reshape(len(values), -1)))
+
+
+def _plain(values: NDArray[Any]) -> NDArray[Any]:
+    """``(n, size)`` in this machine's byte order; ``(n,)`` where an entry is one number."""
+    kind = np.dtype(np.float32) if values.dtype == np.float16 else values.dtype.newbyteorder("=")
+    native = np.ascontiguousarray(values, dtype=kind)
+    return native[:, 0] if native.shape[1] == 1 else native

@@ -1,0 +1,197 @@
+"""MEDS shards: events (``subject_id, time, code, numeric_value``) -> windows of equal length, as the card declares.
+
+Columns: ``subject_id``, ``episode`` (the opening event's time in microseconds), ``step``, ``end`` (label of the end, at
+the step that leads there), and one a declared reading.  A window is ``[start, start + length)``; an event that ends the
+episode belongs to the window it closes.  Nothing after it is read, nor anything before the opening event but what
+``at = "start"`` looks back to.  Rows of a shard come subject by subject.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import polars as pl
+
+from pipeline.logs.errors import LogError
+from pipeline.logs.readers import parquet
+from pipeline.logs.readers.batch import NO_LINES, Asked, Batch
+from pipeline.meds import Meds, Reading
+
+_COLUMNS = ["subject_id", "time", "code", "numeric_value"]
+_SECOND = 1_000_000
+_BY = ["subject_id", "episode"]
+
+
+def column_types(path: Path, meds: Meds) -> dict[str, pl.DataType]:
+    """Columns that windows have.
+
+    Raises
+    ------
+    LogError
+        If the shard is damaged or no MEDS.
+    """
+    types = parquet.column_types(path)
+    subject, time, code, number = (types.get(name, pl.Object()) for name in _COLUMNS)
+    sound = (subject.is_integer(), isinstance(time, pl.Datetime), code == pl.String, number.is_numeric())
+    if not all(sound):
+        name = _COLUMNS[sound.index(False)]
+        found = str(types[name]) if name in types else "not there"
+        raise LogError(
+            f"{path.name}: column {name!r} is {found}; MEDS has integers subject_id, timestamps time, text code and "
+            "numbers numeric_value"
+        )
+    made = {name: _type(reading) for name, reading in meds.readings.items()}
+    return {"subject_id": pl.Int64(), "episode": pl.Int64(), "step": pl.Int64(), "end": pl.String(), **made}
+
+
+def read(path: Path, asked: Asked, meds: Meds, horizon: int) -> Iterator[Batch]:
+    """Yield windows, at most one beyond the horizon; a window's row is that of the event that opened its episode.
+
+    Raises
+    ------
+    LogError
+        If the shard is damaged, a row has no subject, or a subject's rows do not stand together.
+    """
+    column_types(path, meds)
+    held, seen = pl.DataFrame(), pl.Series("subject_id", [], dtype=pl.Int64)
+    for batch in parquet.read_parquet(path, _COLUMNS):
+        rows = batch.frame.with_columns(
+            pl.col("subject_id").cast(pl.Int64),
+            pl.col("time").dt.cast_time_unit("us").dt.replace_time_zone(None).cast(pl.Int64),
+            pl.col("numeric_value").cast(pl.Float64),
+            pl.Series("line", batch.lines),
+        )
+        _refuse_nobody(rows, path)
+        rows = pl.concat([held, rows]) if len(held) else rows
+        last = pl.col("subject_id") == pl.col("subject_id").last()
+        whole, held = rows.filter(~last), rows.filter(last)
+        _refuse_scattered(rows, seen, path)
+        seen = pl.concat([seen, whole["subject_id"].unique()])
+        yield _batch(whole, asked, meds, horizon)
+    if len(held):
+        yield _batch(held, asked, meds, horizon)
+
+
+def _type(reading: Reading) -> pl.DataType:
+    return pl.Int64() if reading.edges or reading.take in ("count", "any") else pl.Float64()
+
+
+def _refuse_nobody(rows: pl.DataFrame, path: Path) -> None:
+    nobody = rows["subject_id"].is_null()
+    if nobody.any():
+        raise LogError(
+            f"{path.name}: column 'subject_id', row {rows['line'][nobody.arg_true()[0]]}: null_user: no subject"
+        )
+
+
+def _refuse_scattered(rows: pl.DataFrame, seen: pl.Series, path: Path) -> None:
+    new = (pl.col("subject_id") != pl.col("subject_id").shift()).fill_null(value=True)
+    known = pl.col("subject_id").is_in(seen.implode()) | ~pl.col("subject_id").is_first_distinct()
+    again = rows.filter(new).filter(known)
+    if len(again):
+        raise LogError(f"{path.name}: row {again['line'][0]}: a subject's rows do not stand together; sort the shard")
+
+
+def _batch(events: pl.DataFrame, asked: Asked, meds: Meds, horizon: int) -> Batch:
+    """Windows of whole subjects."""
+    timed = events.filter(pl.col("time").is_not_null()).sort("subject_id", "time", maintain_order=True)
+    rows = _grid(timed, meds, horizon)
+    inside = _inside(timed, rows, meds)
+    for name, reading in meds.readings.items():
+        found = timed.filter(_coded(reading.codes))
+        told = (
+            _at_start(rows, found) if reading.at == "start" else _during(inside.filter(_coded(reading.codes)), reading)
+        )
+        on = [*_BY, "step"]
+        rows = rows.join(told.rename({"value": name}), on=on, how="left", maintain_order="left")
+        rows = rows.with_columns(_finished(pl.col(name), reading).alias(name))
+    return Batch(rows.select(asked.columns), rows["line"].to_numpy(), NO_LINES)
+
+
+def _coded(codes: list[str]) -> pl.Expr:
+    exact = [code for code in codes if not code.endswith("*")]
+    begins = [pl.col("code").str.starts_with(code[:-1]) for code in codes if code.endswith("*")]
+    return pl.any_horizontal(pl.col("code").is_in(exact), *begins).fill_null(value=False)
+
+
+def _grid(timed: pl.DataFrame, meds: Meds, horizon: int) -> pl.DataFrame:
+    """One row a window: ``subject_id, episode, step, end, line, start``; ``over``: when the episode ended, or null."""
+    width = meds.seconds * _SECOND
+    opened = (
+        timed.filter(_coded(meds.begin)).group_by("subject_id", "time", maintain_order=True).agg(pl.col("line").first())
+    )
+    opened = opened.select("subject_id", pl.col("time").alias("episode"), "line")
+    placed = _placed(timed, opened)
+    ended = [
+        placed.filter(_coded(codes) & (pl.col("time") > pl.col("episode"))).select(
+            *_BY, "time", pl.lit(end).alias("end"), pl.lit(i).alias("order")
+        )
+        for i, (end, codes) in enumerate(meds.ends.items())
+    ]
+    ends = pl.concat([pl.DataFrame(schema={"subject_id": pl.Int64, "episode": pl.Int64, "time": pl.Int64,
+                                           "end": pl.String, "order": pl.Int32}), *ended])  # fmt: skip
+    first = ends.sort("time", "order").unique(_BY, keep="first", maintain_order=True)
+    lasts = placed.group_by(_BY).agg(pl.col("time").max().alias("latest"))
+    each = opened.join(first, on=_BY, how="left", maintain_order="left").join(
+        lasts, on=_BY, how="left", maintain_order="left"
+    )
+    # an end on the edge of two windows closes the earlier one
+    closing = (pl.col("time") - pl.col("episode") - 1) // width
+    last = pl.coalesce(closing, (pl.col("latest") - pl.col("episode")) // width)
+    each = each.with_columns(
+        last.alias("last"), pl.int_ranges(pl.min_horizontal(last, pl.lit(horizon)) + 1).alias("step")
+    )
+    rows = each.explode("step")
+    here = pl.when(pl.col("step") == pl.col("last")).then("end")
+    return rows.select(
+        *_BY, "step", here.alias("end"), "line", pl.col("time").alias("over"),
+        (pl.col("episode") + pl.col("step") * width).alias("start"),
+    )  # fmt: skip
+
+
+def _placed(timed: pl.DataFrame, opened: pl.DataFrame) -> pl.DataFrame:
+    """Events with the ``episode`` they fall into; those before any are left out."""
+    starts = opened.select("subject_id", pl.col("episode").alias("time"), "episode").sort("time")
+    placed = timed.sort("time", maintain_order=True).join_asof(
+        starts, on="time", by="subject_id", strategy="backward", check_sortedness=False
+    )
+    return placed.filter(pl.col("episode").is_not_null())
+
+
+def _inside(timed: pl.DataFrame, rows: pl.DataFrame, meds: Meds) -> pl.DataFrame:
+    """Events of the windows, with ``episode`` and ``step``; nothing after the end of an episode."""
+    opened = rows.select(*_BY, "over").unique()
+    placed = _placed(timed, opened).join(opened, on=_BY, how="left", maintain_order="left")
+    over, width = pl.col("over"), meds.seconds * _SECOND
+    at_end = (pl.col("time") == over).fill_null(value=False)
+    step = (pl.col("time") - pl.col("episode") - at_end.cast(pl.Int64)) // width
+    return placed.filter((pl.col("time") <= over).fill_null(value=True)).with_columns(step.alias("step"))
+
+
+def _during(events: pl.DataFrame, reading: Reading) -> pl.DataFrame:
+    number = pl.col("numeric_value").filter(pl.col("numeric_value").is_finite())
+    how = {
+        "last": number.last(), "first": number.first(), "mean": number.mean(), "min": number.min(),
+        "max": number.max(), "sum": pl.when(number.len() > 0).then(number.sum()),
+        "count": pl.len().cast(pl.Int64), "any": pl.lit(1, dtype=pl.Int64),
+    }  # fmt: skip
+    return events.group_by(*_BY, "step", maintain_order=True).agg(how[reading.take].alias("value"))
+
+
+def _at_start(rows: pl.DataFrame, events: pl.DataFrame) -> pl.DataFrame:
+    """The last number known when each window begins."""
+    known = events.filter(pl.col("numeric_value").is_finite()).select("subject_id", "time", value="numeric_value")
+    asked = rows.select(*_BY, "step", time="start").sort("time")
+    found = asked.join_asof(known.sort("time", maintain_order=True), on="time", by="subject_id", strategy="backward",
+                            check_sortedness=False)  # fmt: skip
+    return found.select(*_BY, "step", "value")
+
+
+def _finished(value: pl.Expr, reading: Reading) -> pl.Expr:
+    empty = reading.empty if reading.empty is not None else (0 if reading.take in ("count", "any") else None)
+    value = value if empty is None else value.fill_null(empty)
+    if not reading.edges:
+        return value.cast(_type(reading))
+    bins = pl.lit(pl.Series(reading.edges, dtype=pl.Float64)).search_sorted(value.cast(pl.Float64), side="right")
+    return pl.when(value.is_not_null()).then(bins.cast(pl.Int64))

@@ -1,0 +1,79 @@
+"""Minari in Arrow or Parquet: a folder an episode, one file in it; the last row is padding around the last observation.
+
+Columns as in :mod:`~pipeline.logs.readers.minari_hdf5`.  The number of an episode is the name of its folder.  A file is
+read whole, batch after batch: a record batch is no episode.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import polars as pl
+
+from pipeline.logs.errors import LogError
+from pipeline.logs.readers import ipc, parquet
+from pipeline.logs.readers.batch import NO_LINES, Asked, Batch, lines_from, marked
+from pipeline.logs.readers.fields import column_of, fields, taken
+from pipeline.logs.readers.minari_hdf5 import MADE, NEXT, told
+
+
+def column_types(path: Path, asked: Asked) -> dict[str, pl.DataType]:
+    """Columns and their types.
+
+    Raises
+    ------
+    LogError
+        If the file is damaged, its folder is no episode's, or the episode before or after it is missing.
+    """
+    number, data = _number(path), path.parent.parent
+    total = told(data / "metadata.json").get("total_episodes", number + 1)
+    beside = [n for n in (number - 1, number + 1) if 0 <= n < total and not (data / str(n)).is_dir()]
+    if beside:
+        raise LogError(f"{data.name}: episode {beside[0]} is missing; copy the data set again")
+    types = _types(path)
+    following = {NEXT + "observations": types["observations"]} if "observations" in types else {}
+    return fields(asked.columns, {"episode": pl.String(), "step": pl.Int64(), **types, **following})
+
+
+def read(path: Path, asked: Asked) -> Iterator[Batch]:
+    """Yield the transitions of one episode; malformed if ``metadata.json`` beside tells of another number.
+
+    Raises
+    ------
+    LogError
+        If the file is damaged.
+    """
+    types = _types(path)
+    names = [name.removeprefix(NEXT) for name in asked.but(*MADE)]
+    bases = list(dict.fromkeys(base for name in names if (base := column_of(name, types)) is not None))
+    bases = bases or list(types)[:1]
+    batches = parquet.read_parquet(path, bases) if path.suffix == ".parquet" else ipc.read_ipc(path, bases)
+    frames = [batch.frame for batch in batches]
+    whole = pl.concat(frames) if frames else pl.DataFrame(schema={base: types[base] for base in bases})
+    steps = max(0, len(whole) - 1)
+    if (total := told(path.with_name("metadata.json")).get("total_steps", steps)) != steps:
+        text = f"{path.parent.name}: {len(whole)} rows, metadata.json tells of {total} steps and one more observation"
+        lost = pl.DataFrame({"line": [1], "text": [text]})
+        yield Batch(
+            pl.DataFrame(schema={c: column_types(path, asked)[c] for c in asked.columns}), lines_from(1, 0), lost
+        )
+        return
+    here, there = whole.head(steps), whole.slice(1)
+    if "observations" in bases:
+        here = here.with_columns(there["observations"].alias(NEXT + "observations"))
+    here = here.with_columns(
+        marked(asked.mark, pl.lit(_number(path))).alias("episode"), pl.int_range(steps, dtype=pl.Int64).alias("step")
+    )
+    yield Batch(here.select(taken(asked.columns, here.schema)), lines_from(1, steps), NO_LINES)
+
+
+def _types(path: Path) -> dict[str, pl.DataType]:
+    return parquet.column_types(path) if path.suffix == ".parquet" else ipc.column_types(path)
+
+
+def _number(path: Path) -> int:
+    name = path.parent.name
+    if not (name.isascii() and name.isdecimal() and len(name) <= 18):
+        raise LogError(f"{name}/{path.name}: not in a folder with an episode's number; Minari writes data/0, data/1, …")
+    return int(name)

@@ -1,0 +1,126 @@
+"""A sample of the campaign of damaged logs, what its committed page says, and that its checks can fail."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+
+from pipeline.logs.errors import LogError
+from pipeline.logs.readers.batch import Batch
+from tests.campaigns import bad_input
+from tests.campaigns.bad_files import DAMAGES, SECRET, Case, damages_of, drawn, layouts
+
+pytest.importorskip("h5py")
+SAMPLE = drawn(45, start=1)
+
+
+@pytest.fixture(autouse=True)
+def quiet(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the command line sets for itself does not outlive a test."""
+    monkeypatch.setenv("PREFECT_SERVER_ANALYTICS_ENABLED", "false")
+    monkeypatch.setenv("DO_NOT_TRACK", "1")
+
+
+def test_no_damage_of_the_sample_breaks_a_promise(tmp_path: Path) -> None:
+    found = []
+    for i, case in enumerate(SAMPLE):
+        (tmp_path / str(i) / "log").mkdir(parents=True)
+        found.append(bad_input.judge(case, tmp_path / str(i) / "log"))
+    assert not [(o.case, o.code, o.violations, o.said) for o in found if o.violations]
+    assert {o.code for o in found} >= {0, 3}
+
+
+@pytest.mark.parametrize("layout", sorted(layouts()))
+def test_an_undamaged_log_of_each_layout_is_wholly_there(layout: str, tmp_path: Path) -> None:
+    DAMAGES["nothing"] = lambda path, case: frozenset()
+    try:
+        outcome = bad_input.judge(Case(layout, "nothing", 0.0, 0), tmp_path)
+    finally:
+        del DAMAGES["nothing"]
+    assert (outcome.code, outcome.violations) == (0, ())
+
+
+def test_the_same_seed_draws_the_same_cases_and_all_damages() -> None:
+    assert drawn(45, start=1) == SAMPLE != drawn(45, start=2)
+    assert {damage for layout in layouts() for damage in damages_of(layout)} == set(DAMAGES)
+
+
+def test_the_committed_page_has_enough_cases_and_no_violation() -> None:
+    rows = [
+        line.split("|")[1:-1] for line in bad_input.PAGE.read_text(encoding="utf-8").splitlines() if "**all**" in line
+    ]
+    cases, *codes, violations = map(int, rows[0][1:])
+    assert cases >= 300 and sum(codes) == cases and violations == 0
+
+
+CUT = Case("csv", "truncated", 0.9, 0)
+
+
+def reading(monkeypatch: pytest.MonkeyPatch, change: Any) -> None:
+    """A CSV reader that is wrong in one way."""
+    from pipeline.logs.readers import csv
+
+    good = csv.read_csv
+
+    def bad(path: Path, columns: list[str]) -> Any:
+        yield from (change(batch) for batch in good(path, columns))
+
+    monkeypatch.setattr(csv, "read_csv", bad)
+
+
+def dropping(batch: Batch) -> Batch:
+    return replace(batch, frame=batch.frame[1:], lines=batch.lines[1:])
+
+
+def relabelling(batch: Batch) -> Batch:
+    return replace(batch, frame=batch.frame.with_columns(a=pl.lit("1")))
+
+
+def crashing(batch: Batch) -> Batch:
+    raise KeyError("a")
+
+
+def telling(batch: Batch) -> Batch:
+    raise LogError(f"line 2: {SECRET}0 is odd; mend it")
+
+
+@pytest.mark.parametrize(
+    ("change", "what"),
+    [
+        (dropping, "a good episode is lost"),
+        (relabelling, "a good episode is lost"),
+        (crashing, "exit 1"),
+        (telling, "quotes a cell"),
+    ],
+)
+def test_a_reader_that_is_wrong_is_found(
+    change: Any, what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert bad_input.judge(CUT, tmp_path).violations == ()
+    (tmp_path / "again").mkdir()
+    reading(monkeypatch, change)
+    assert what in bad_input.judge(CUT, tmp_path / "again").violations
+
+
+def test_a_quarantine_that_forgets_a_row_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from pipeline.logs import screen
+
+    good = screen.quarantined
+    monkeypatch.setattr("pipeline.logs.screen.quarantined", lambda *given: good(*given)[1:])
+    outcome = bad_input.judge(Case("csv", "cells", 0.5, 7 * 2 + 3), tmp_path)
+    assert outcome.code == 0 and "rows read" in outcome.violations[0]
+
+
+@pytest.mark.slow
+def test_a_process_that_hangs_or_dies_is_told_and_the_next_case_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    worker = bad_input.Worker()
+    monkeypatch.setattr(bad_input, "SECONDS", 0)
+    assert worker.judge(CUT).violations == ("the process hung",)
+    monkeypatch.setattr(bad_input, "SECONDS", 60)
+    assert worker.judge(replace(CUT, damage="no such")).violations == ("the process died",)
+    assert worker.judge(CUT).violations == ()
+    worker.close()
