@@ -58,10 +58,11 @@ class Opening:
 
 @dataclass(frozen=True)
 class Part:
-    """Sections for one kind of reader."""
+    """Sections for one kind of reader, and the answer that the first screen gives to that reader."""
 
     title: str
     sections: tuple[Section, ...] = field(default=())
+    answer: str = ""
 
 
 def table(head: str, rows: list[tuple[str, ...]], caption: str = "", numeric: str = "", grouped: bool = False) -> Table:

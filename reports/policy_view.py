@@ -13,6 +13,27 @@ Bools = NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
+class Against:
+    """The policy beside one step of practice: ``(H, L)`` each, see :mod:`pipeline.agents.against_practice`."""
+
+    followed: Floats
+    gain: Floats
+    apart: Bools
+
+
+@dataclass(frozen=True)
+class Weights:
+    """``values (H, d)``: what one unit of each of the d named features adds to Q, in reward units."""
+
+    names: list[str]
+    values: Floats
+
+    def __post_init__(self) -> None:
+        if self.values.ndim != 2 or self.values.shape[1] != len(self.names):
+            raise ValueError(f"values must be (H, {len(self.names)}); got {self.values.shape}")
+
+
+@dataclass(frozen=True)
 class PolicyView:
     """A tabular policy beside the released counts that support it.
 
@@ -34,6 +55,10 @@ class PolicyView:
         ``(H or 1, L, A)`` released, hence noisy, counts.
     practice
         ``(H or 1, L, A)`` share of each action in the released counts; NaN where there are too few.
+    against
+        The comparison with practice, where counts were released.
+    weights
+        Of a linear policy.
     """
 
     state_labels: list[str]
@@ -44,6 +69,8 @@ class PolicyView:
     tie: Bools
     evidence: Floats
     practice: Floats
+    against: Against | None = None
+    weights: Weights | None = None
 
     def __post_init__(self) -> None:
         cells = self.action.shape
@@ -85,6 +112,33 @@ def runs(view: PolicyView) -> Iterator[Run]:
             if step == len(keys) or keys[step] != keys[first]:
                 yield Run(state, first, step - 1, *keys[first])
                 first = step
+
+
+@dataclass(frozen=True)
+class Shares:
+    """Which share of the cells each action is recommended in, ``(A,)``, and taken in by practice (None: unknown).
+
+    Cells count by their released visits where practice is known (``by_visits``), else alike; ``silent`` is the share of
+    them in which the policy abstains.
+    """
+
+    policy: Floats
+    practice: Floats | None
+    silent: float
+    by_visits: bool
+
+
+def action_shares(view: PolicyView) -> Shares:
+    """Actions over the whole policy."""
+    (H, L), A = view.action.shape, len(view.action_labels)
+    known = ~np.isnan(view.practice).any(-1)
+    visits = np.broadcast_to(np.where(known, view.evidence.sum(-1), 0.0), (H, L))
+    by_visits = bool(visits.sum() > 0)
+    weight = visits if by_visits else np.ones((H, L))
+    weight = weight / weight.sum()
+    chosen = (np.eye(A)[view.action] * (weight * ~view.abstains)[..., None]).sum((0, 1))
+    usual = (np.nan_to_num(view.practice) * weight[..., None]).sum((0, 1)) if by_visits else None
+    return Shares(chosen, usual, float(weight[view.abstains].sum()), by_visits)
 
 
 def most_evidenced(view: PolicyView, limit: int) -> list[int]:
