@@ -34,7 +34,7 @@ def practice_facts(found: AgainstPractice, policy: Policy) -> dict[str, Any]:
     """
     known, spoken = ~np.isnan(found.gain), max(1, int((~policy.abstains).sum()))
     of = [
-        [int(h), int(s), _six(found.followed[h, s]), _six(found.gain[h, s]), bool(found.apart[h, s])]
+        [int(h), int(s), _six(float(found.followed[h, s])), _six(float(found.gain[h, s])), bool(found.apart[h, s])]
         for h, s in np.argwhere(known)
     ]
     return {

@@ -120,9 +120,7 @@ def best_upper(m: Model, start: Array | None) -> float:
     return min(m.task.value_range(0)[1], float(start_distribution(m.counts, start) @ V) + slip)
 
 
-def _baselines(
-    m: Model, task: Task, names: list[str], start: Array | None, usual: Array
-) -> dict[str, dict[str, Any]]:
+def _baselines(m: Model, task: Task, names: list[str], start: Array | None, usual: Array) -> dict[str, dict[str, Any]]:
     """Noisy-model values of uniform choice, of the best constant action and of practice, where any of it is known."""
     H, (L, A) = task.horizon, task.allowed.shape
     even = task.allowed / task.allowed.sum(1, keepdims=True)

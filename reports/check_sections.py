@@ -42,7 +42,9 @@ def constants_section(facts: Facts) -> Section:
         words += (
             "They are part of the release: another value of any of them would be a new one, with its own charge.",
         )
-    return Section("constants", "Constants", words, tables=(*tables, table("Setting | Value | Whose", rows, "Settings")))
+    return Section(
+        "constants", "Constants", words, tables=(*tables, table("Setting | Value | Whose", rows, "Settings"))
+    )
 
 
 def _preset(part: Facts, caption: str) -> Table:
@@ -60,7 +62,7 @@ def _whose(source: str) -> tuple[str, str]:
     """A constant is the paper's only where its source is the paper and nothing else."""
     if source == "paper":
         return "paper", ""
-    return "ours", clean("" if source == "chosen by us" else source.removeprefix("chosen by us: "))
+    return "ours", clean(source.removeprefix("chosen by us").strip(" :,;").removeprefix("(").removesuffix(")"))
 
 
 def consistency_section(facts: Facts) -> Section | None:

@@ -10,7 +10,7 @@ from reports.format import clean, interval, loss, number, percent
 from reports.page import Opening, Tile
 
 Facts = Mapping[str, Any]
-_LEFT = "Budget left after this run"
+_LEFT = "Budget left"
 
 
 def opening(facts: Facts) -> Opening:
@@ -103,5 +103,5 @@ def budget_tile(facts: Facts) -> Tile:
     return Tile(
         _LEFT,
         f"ρ = {number(ledger['remaining_rho'], toward='down')}",
-        (f"of {number(ledger['cap_rho'])} for the life of {clean(ledger['dataset'])}; later runs may have spent more",),
+        (f"after this run, of {number(ledger['cap_rho'])} for the life of {clean(ledger['dataset'])}",),
     )

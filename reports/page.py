@@ -20,6 +20,12 @@ class Table:
     numeric: frozenset[int] = frozenset()
     grouped: bool = False
 
+    @property
+    def stacked(self) -> bool:
+        """Whether a narrow screen shows a row as a list of named cells: wide tables whose rows stand alone."""
+        words = any(len(cell) > 20 for row in self.rows for cell in row[1:])
+        return not self.grouped and (len(self.head) > 4 or (len(self.head) > 2 and words))
+
 
 @dataclass(frozen=True)
 class Section:

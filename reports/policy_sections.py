@@ -10,21 +10,23 @@ import numpy as np
 from reports.figures import MOST_STATES, action_codes, policy_figure
 from reports.format import clean, number, percent, shorten, span, steps
 from reports.page import Section, Table, table
-from reports.policy_view import PolicyView, Run, action_shares, most_evidenced, runs
+from reports.policy_view import PolicyView, Run, Shares, action_shares, most_evidenced, runs
 from reports.share_figure import share_figure
 from reports.weights_figure import weights_figure
 
 Facts = Mapping[str, Any]
 # Beyond this a table is for a program, and the run's folder has one.
 MOST_ROWS = 120
+# actions beyond this many are put together
+_NAMED = 12
 _LABEL = 80
 _COUNTED = (
     "Evidence: released, hence noisy, count of this action in this state. "
-    "Current practice: its share among the released counts; a dash where they are too few."
+    "Current practice: the share of this action among the released counts; a dash where they are too few."
 )
 _LINEAR = (
     "Evidence: 1/φᵀΛ⁻¹φ, how many rows the released Gram matrix holds in the direction of this pair's features, ridge "
-    "and shift included. Current practice: sums of features do not tell it."
+    "and shift included."
 )
 _CUT = "Only the first {} rows are printed; the run's folder holds the whole policy."
 
@@ -50,13 +52,12 @@ def policy_section(facts: Facts, view: PolicyView) -> Section:
         noisy += f" Only the {MOST_STATES} states with most released evidence are printed."
     if len(found) > MOST_ROWS:
         noisy += " " + _CUT.format(MOST_ROWS)
-    recommended = table(
-        "State | Steps | Recommendation | Probability | Evidence | Current practice",
-        rows,
-        noisy,
-        numeric="Probability | Evidence | Current practice",
-        grouped=True,
-    )
+    head, numeric = "State | Steps | Recommendation | Probability | Evidence", "Probability | Evidence"
+    if np.isnan(view.practice).all():
+        rows = [row[:-1] for row in rows]
+    else:
+        head, numeric = f"{head} | Current practice", f"{numeric} | Current practice"
+    recommended = table(head, rows, noisy, numeric, grouped=True)
     return Section("policy", "What the policy recommends", tuple(words), figure, (recommended,))
 
 
@@ -88,31 +89,40 @@ def _percents(shares: np.ndarray) -> str:
 
 def shares_section(view: PolicyView) -> Section:
     """How often each action is recommended, and taken in practice."""
-    codes, spoken, shares = action_codes(view), ~view.abstains, action_shares(view)
-    cells = np.bincount(view.action[spoken], minlength=len(view.action_labels))
-    words = (
-        "A cell is one state at one step. Cells count by their released visits, over those in which the released "
-        "counts tell what practice does; the number of cells is over all of them."
-        if shares.by_visits
-        else "A cell is one state at one step; all count alike."
-    )
-    rows: list[tuple[str, ...]] = []
-    order = np.argsort(-shares.policy, kind="stable")
-    for a in (int(a) for a in order if cells[a] or (shares.practice is not None and shares.practice[a] > 0)):
-        usual = "–" if shares.practice is None else percent(float(shares.practice[a]))
-        rows.append((_label(view.action_labels[a]), number(int(cells[a])), percent(float(shares.policy[a])), usual))
-        if any(code != label for code, label in zip(codes, view.action_labels, strict=True)):
-            rows[-1] = (codes[a], *rows[-1])
+    shares, figure = action_shares(view), share_figure(view)
+    words = ["A cell is one state at one step."]
+    if shares.practice is not None:
+        where = "all cells" if shares.known == 1 else f"the {percent(shares.known)} of cells"
+        words.append(
+            f"By visits: over {where} in which the released counts tell what practice does, each as often as it was "
+            "visited, as far as released counts tell."
+        )
+    words += [figure.note] if figure.note else []
+    return Section("shares", "How often it recommends each action", tuple(words), figure, (_used(view, shares),))
+
+
+def _used(view: PolicyView, shares: Shares) -> Table:
+    """Actions by share, the rare ones put together."""
+    codes, total = action_codes(view), view.action.size
+    usual = np.zeros(len(codes)) if shares.practice is None else shares.practice
+    order = np.lexsort((-shares.cells, -usual, -shares.policy)).tolist()
+    named = order[:_NAMED]
+    rows: list[tuple[str, str, Any, Any, Any]] = [
+        (codes[a], _label(view.action_labels[a]), shares.cells[a], shares.policy[a], usual[a]) for a in named
+    ]
+    if rest := order[_NAMED:]:
+        label = f"the other {number(len(rest))} actions"
+        rows.append(("", label, shares.cells[rest].sum(), shares.policy[rest].sum(), usual[rest].sum()))
     if view.abstains.any():
-        cut = number(int(view.abstains.sum())), percent(shares.silent), "–"
-        rows.append(("–", "no recommendation", *cut) if rows and len(rows[-1]) == 5 else ("no recommendation", *cut))
-    head, numeric = "Action | Cells | This policy | Current practice", "Cells | This policy | Current practice"
-    head = "In the picture | " + head if rows and len(rows[0]) == 5 else head
-    figure = share_figure(view) if (shares.policy > 0).any() or shares.by_visits else None
-    words = (words, *((figure.note,) if figure is not None and figure.note else ()))
-    caption = _CUT.format(MOST_ROWS) if len(rows) > MOST_ROWS else ""
-    used = table(head, rows[:MOST_ROWS], caption, numeric)
-    return Section("shares", "How often it recommends each action", words, figure, (used,))
+        rows.append(("–", "no recommendation", view.abstains.sum(), shares.silent, np.nan))
+    head = ["In the picture", "Action", "Cells", "Share of cells", "By visits", "Practice, by visits"]
+    shown = [
+        (code, label, number(int(n)), percent(float(n / total)), percent(float(mine)), percent(float(theirs)))
+        for code, label, n, mine, theirs in rows
+    ]
+    # the first column only where the picture has codes, the last two only where practice is known
+    kept = slice(int(codes == [clean(label) for label in view.action_labels]), 4 if shares.practice is None else 6)
+    return table(" | ".join(head[kept]), [row[kept] for row in shown], "", " | ".join(head[2 : kept.stop]))
 
 
 def weights_section(view: PolicyView) -> Section | None:

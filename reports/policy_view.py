@@ -116,29 +116,41 @@ def runs(view: PolicyView) -> Iterator[Run]:
 
 @dataclass(frozen=True)
 class Shares:
-    """Which share of the cells each action is recommended in, ``(A,)``, and taken in by practice (None: unknown).
+    """How often each of A actions is recommended, and taken in practice.
 
-    Cells count by their released visits where practice is known (``by_visits``), else alike; ``silent`` is the share of
-    them in which the policy abstains.
+    Parameters
+    ----------
+    cells
+        ``(A,)`` cells in which it is recommended.
+    policy
+        ``(A,)`` share: of the released visits to the cells in which practice is known; of all cells where none is.
+    practice
+        ``(A,)`` share of the same visits in which practice took it; None where it is nowhere known.
+    silent
+        Share of the same in which the policy abstains.
+    known
+        Share of all cells in which practice is known.
     """
 
+    cells: NDArray[np.int64]
     policy: Floats
     practice: Floats | None
     silent: float
-    by_visits: bool
+    known: float
 
 
 def action_shares(view: PolicyView) -> Shares:
     """Actions over the whole policy."""
-    (H, L), A = view.action.shape, len(view.action_labels)
-    known = ~np.isnan(view.practice).any(-1)
-    visits = np.broadcast_to(np.where(known, view.evidence.sum(-1), 0.0), (H, L))
-    by_visits = bool(visits.sum() > 0)
-    weight = visits if by_visits else np.ones((H, L))
-    weight = weight / weight.sum()
-    chosen = (np.eye(A)[view.action] * (weight * ~view.abstains)[..., None]).sum((0, 1))
-    usual = (np.nan_to_num(view.practice) * weight[..., None]).sum((0, 1)) if by_visits else None
-    return Shares(chosen, usual, float(weight[view.abstains].sum()), by_visits)
+    of_all, actions = view.action.shape, len(view.action_labels)
+    known = np.broadcast_to(~np.isnan(view.practice).any(-1), of_all)
+    visits = np.where(known, view.evidence.sum(-1), 0.0)
+    told = bool(visits.sum() > 0)
+    weight = visits / visits.sum() if told else np.full(of_all, 1 / view.action.size)
+    spoken = (np.eye(actions)[view.action] * ~view.abstains[..., None]).astype(np.float64)
+    usual = (np.nan_to_num(view.practice) * weight[..., None]).sum((0, 1)) if told else None
+    cells = spoken.sum((0, 1)).astype(np.int64)
+    policy = (spoken * weight[..., None]).sum((0, 1))
+    return Shares(cells, policy, usual, float(weight[view.abstains].sum()), float(known.mean()) if told else 0.0)
 
 
 def most_evidenced(view: PolicyView, limit: int) -> list[int]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -44,11 +44,12 @@ def practice_section(facts: Facts, view: PolicyView) -> Section:
 def practice_words(facts: Facts) -> str:
     """How far practice is known, how often it agrees, and in how many cells the two are told apart."""
     told = facts["practice"]
-    known = "everywhere" if told["known_share"] > 1 - 1e-9 else f"in {percent(told['known_share'])} of these cells"
+    every = told["known_share"] > 1 - 1e-9
+    known = "in every cell" if every else f"in {percent(told['known_share'])} of the cells with a recommendation"
+    apart = "nowhere" if told["apart_share"] == 0 else f"in {percent(told['apart_share'])} of these cells"
     return (
         f"What practice does is told by the released counts {known}. On average {percent(told['followed_share'])} of "
-        "its choices there are the recommended ones. The intervals tell the policy apart from practice, for the better, "
-        f"in {percent(told['apart_share'])} of them."
+        f"its choices there are the recommended ones. The interval of the policy lies above that of practice {apart}."
     )
 
 
@@ -58,10 +59,15 @@ def _meaning(facts: Facts) -> str:
         if facts["value"]["status"] == "estimate"
         else "A comparison of two cells rests on the assumptions of the interval, cell by cell."
     )
+    hidden = (
+        " The declared states hide part of what was logged, and practice may see it: a gain can come from that alone."
+        if facts["dataset"]["markov"] == "aggregated"
+        else ""
+    )
     return (
         "Gain: how much more the released model expects from following the policy than from one more step of practice "
-        "followed by the policy. Told apart: the lower end of the first interval lies above the upper end of the second; "
-        f"where it does not, a gain may be noise. {sure}"
+        "followed by the policy. Told apart: the lower end of the first interval lies above the upper end of the "
+        f"second; where it does not, a gain may be noise. {sure}{hidden}"
     )
 
 
@@ -98,12 +104,16 @@ def _row(view: PolicyView, against: Against, run: Run) -> tuple[str, ...]:
         _label(view.action_labels[run.action]),
         f"{_label(view.action_labels[most])} ({percent(float(mean[most]))})",
         _range(against.followed[where], percent),
-        _range(against.gain[where], lambda x: number(x, 3)),
+        _range(against.gain[where], _three),
         sure,
     )
 
 
-def _range(values: np.ndarray, said: Any) -> str:
+def _three(gain: float) -> str:
+    return number(gain, 3)
+
+
+def _range(values: np.ndarray, said: Callable[[float], str]) -> str:
     known = values[~np.isnan(values)]
     low, high = said(float(known.min())), said(float(known.max()))
     return low if low == high else f"{low} to {high}"

@@ -19,12 +19,14 @@ def to_decide(facts: Facts) -> str:
     told = facts.get("practice")
     if not told or not told["cells"]:
         return f"{abstains} What practice does there is not told by this release."
-    surely = (
-        "nowhere is it told apart from practice"
-        if told["apart_share"] == 0
-        else f"in {percent(told['apart_share'])} of the cells it is told apart from practice, for the better"
-    )
-    return f"{abstains} Practice already agrees with {percent(told['followed_share'])} of it; {surely}."
+    agrees = f"{abstains} Practice already agrees with {percent(told['followed_share'])} of it;"
+    if told["apart_share"] == 0:
+        return f"{agrees} nowhere do the intervals tell the two apart."
+    worth = "estimates" if facts["value"]["status"] == "estimate" else "bounds"
+    if facts["dataset"]["markov"] == "aggregated":
+        worth += ", of the binned process only"
+    where = "all" if told["apart_share"] == 1 else percent(told["apart_share"])
+    return f"{agrees} in {where} of the cells its interval lies above that of practice ({worth})."
 
 
 def to_approve(facts: Facts) -> str:
@@ -45,6 +47,6 @@ def to_check(facts: Facts) -> str:
     presets = [clean(constants[role]["preset"]) for role in ("policy", "bounds") if constants.get(role)]
     named = presets[0] if len(set(presets)) == 1 else f"{presets[0]} (policy) and {presets[-1]} (interval)"
     return (
-        f"{clean(facts['agent'])}, constants: {named}. `reticent ledger verify {clean(facts['run'])}` recomputes the "
-        "certificate without the data."
+        f"{clean(facts['agent'])}, constants: {named}. To recompute the certificate without the data: "
+        f"reticent ledger verify {clean(facts['run'])}"
     )

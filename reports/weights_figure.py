@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from reports.figures import MOST_STEPS, Figure
@@ -12,7 +14,6 @@ from reports.svg import INK, inline
 MOST_FEATURES = 24
 # blue below zero, orange above, white at it; the sign stands in the cell as well
 _COLOURS = ("#77aadd", "#f4f2ec", "#ee8866")
-_CELL = 34
 
 
 def leading_features(weights: Weights) -> list[int]:
@@ -27,8 +28,9 @@ def weights_figure(weights: Weights) -> Figure:
 
     features, horizon = leading_features(weights), min(len(weights.values), MOST_STEPS)
     most = float(np.abs(weights.values[:horizon, features]).max()) or 1.0
+    decimals = max(0, 1 - math.floor(math.log10(most)))
     cells = [
-        {"x": h, "y": row, "t": number(w, 2), "fill": _colour(w / most)}
+        {"x": h, "y": row, "t": _short(w, decimals), "fill": _colour(w / most)}
         for row, i in enumerate(features)
         for h in range(horizon)
         for w in [float(weights.values[h, i])]
@@ -37,7 +39,7 @@ def weights_figure(weights: Weights) -> Figure:
     x = alt.X("x:O", axis=alt.Axis(title="step", labelAngle=0, labelOverlap="greedy", orient="bottom"))
     y = alt.Y("y:O", axis=None)
     grid = alt.Chart(alt.Data(values=cells)).encode(x=x, y=y)
-    wide = max(_CELL, 8 + 6 * max(len(c["t"]) for c in cells))
+    wide = 6 + 6 * max(2, *(len(str(c["t"])) for c in cells))
     chart = alt.layer(
         grid.mark_rect(strokeWidth=1, stroke=INK, strokeOpacity=0.18).encode(fill=alt.Fill("fill:N", scale=None)),
         grid.mark_text(fontSize=10, color="#111111").encode(text="t:N"),
@@ -53,6 +55,11 @@ def weights_figure(weights: Weights) -> Figure:
     )
     margin = 14 + 7 * max(len(str(name["t"])) for name in names)
     return Figure(inline(chart, "weights", "The weights, step by step", text, margin), text, _left_out(weights))
+
+
+def _short(weight: float, decimals: int) -> str:
+    """As many decimals as the largest weight needs for two digits."""
+    return f"{round(weight, decimals) + 0.0:.{decimals}f}".replace("-", "−")
 
 
 def _colour(share: float) -> str:

@@ -4,7 +4,7 @@
 |---|---|---|
 | ``usual`` | (G, L, A) | share of each action in the released visits; NaN where too few (G = H, or 1 if stationary) |
 | ``followed`` | (H, L) | share of practice that already does what the policy says |
-| ``gain`` | (H, L) | value of following the policy from here, minus one step of practice first; released model, no width |
+| ``gain`` | (H, L) | value of following the policy from here, less one step of practice first; no width |
 | ``apart`` | (H, L) | the lower end of the former lies above the upper end of the latter |
 
 No paper has this; it is the model of 003 with its own width, asked about two first steps.
