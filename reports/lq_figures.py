@@ -47,8 +47,9 @@ def gains_figure(view: GainsView) -> Figure:
         base = alt.Chart(alt.Data(values=found))
         charts.append(base.mark_line(color=_COLOURS[i], strokeWidth=2, strokeDash=_DASHES[i]).encode(x=x, y=y))
         words, middle = alt.Chart(alt.Data(values=[{"t": name}])), _ROW * i + 8
-        sample = words.mark_rule(x=_WIDTH + 10, x2=_WIDTH + 34, y=middle, color=_COLOURS[i], strokeWidth=2)
-        charts.append(sample.encode(strokeDash=alt.value(_DASHES[i])))
+        sample = words.mark_rule(color=_COLOURS[i], strokeWidth=2, strokeDash=_DASHES[i])
+        ends = {"x": alt.value(_WIDTH + 10), "x2": alt.value(_WIDTH + 34), "y": alt.value(middle)}
+        charts.append(sample.encode(**ends))
         label = words.mark_text(align="left", fontSize=11, color=INK, x=_WIDTH + 40, y=middle)
         charts.append(label.encode(text="t:N"))
     wide = 68 + 7 * max(map(len, names))

@@ -1,4 +1,4 @@
-"""Real pages for a browser: each family's report as ``run`` writes it, hostile labels, a big policy, a study, an audit."""
+"""Real pages for a browser: each family's report as ``run`` writes it, hostile labels, a big policy, a study."""
 
 from __future__ import annotations
 
@@ -24,18 +24,22 @@ HEBREW = "שלום \u202eevil\u202c"
 LABELS = (SCRIPT, LONG, HEBREW)
 
 
-def pages(root: Path) -> dict[str, Path]:
-    """A page of every kind by name."""
+def reports(root: Path) -> dict[str, Path]:
+    """``report.html`` of a run of every family by name."""
     counts = lay_out(root / "counts")
-    hostile = _hostile(lay_out(root / "hostile"))
-    found = {
+    return {
         "counts": _run(counts, "private"),
         "baseline": _run(counts, "exact"),
         "linear": _run(lay_out_linear(root / "linear"), "linear"),
         "one shot": _run(lay_out_linear(root / "once"), "once"),
         "lq": _run(lay_out_plant(root / "lq"), "private"),
-        "hostile": _run(hostile, "private"),
+        "hostile": _run(_hostile(lay_out(root / "hostile")), "private"),
     }
+
+
+def pages(root: Path) -> dict[str, Path]:
+    """A page of every kind by name."""
+    found = reports(root)
     states = [f"state {i}" for i in range(716)]
     big = render_html(sample_facts(dataset={"live_states": states}), sample_view(20, states, scattered=True))
     made = {"big": big, "study": study_html(study_003("003-figure-1b", study_rows(GOOD))), "audit": _audit()}

@@ -18,7 +18,9 @@ from tests.reports.pages import HEBREW, LABELS, LONG, pages
 pytestmark = [
     pytest.mark.service,
     pytest.mark.slow,
-    pytest.mark.skipif(CHROMIUM is None or shutil.which("pdftotext") is None, reason="needs chromium and poppler-utils"),
+    pytest.mark.skipif(
+        CHROMIUM is None or shutil.which("pdftotext") is None, reason="needs chromium and poppler-utils"
+    ),
 ]
 RUNS = ("counts", "baseline", "linear", "one shot", "lq", "hostile", "big")
 ALL = (*RUNS, "study", "audit")
@@ -69,7 +71,10 @@ def test_nothing_overflows_sideways(made, tab, name, size):
     assert tab.ask("document.documentElement.scrollWidth") <= size[0]
     # what scrolls by itself may be wider; nothing else
     wider = "[...document.querySelectorAll('main *')].filter(e => !e.closest('.wide, .figure')"
-    assert tab.ask(wider + f" && e.getBoundingClientRect().right > {size[0]} + .5).map(e => e.outerHTML.slice(0, 80))") == []
+    assert (
+        tab.ask(wider + f" && e.getBoundingClientRect().right > {size[0]} + .5).map(e => e.outerHTML.slice(0, 80))")
+        == []
+    )
 
 
 @pytest.mark.parametrize("name", ALL)
@@ -120,7 +125,8 @@ def test_pale_text_is_caught(made, tab, tmp_path):
 
 
 # words at the first and last line of each figure, and so much empty room above all of them
-_MARKS = """(room => { document.querySelectorAll('.figure svg').forEach((s, i) => ['Top', 'End'].forEach((word, last) => {
+_MARKS = """(room => {
+document.querySelectorAll('.figure svg').forEach((s, i) => ['Top', 'End'].forEach((word, last) => {
     const box = s.viewBox.baseVal, t = document.createElementNS('http://www.w3.org/2000/svg', 'text');
     t.textContent = `Mark${word}${i}.`; t.setAttribute('font-size', 5);
     t.setAttribute('y', box.y + (last ? box.height - 1 : 5)); t.setAttribute('x', box.x + 5); s.append(t);
