@@ -9,12 +9,13 @@ from typing import Any
 import numpy as np
 
 from flows.folder import read_policy
-from flows.linear_view import linear_evidence
+from flows.linear_view import linear_evidence, linear_weights
+from pipeline.agents.against_practice import AgainstPractice
 from pipeline.card import Card
 from pipeline.mdp.policy import Policy
 from pipeline.offline import practice
 from pipeline.privacy.release_file import read_release
-from reports.policy_view import PolicyView
+from reports.policy_view import Against, PolicyView
 
 
 def decision_facts(policy: Policy, tied: np.ndarray) -> dict[str, Any]:
@@ -24,6 +25,29 @@ def decision_facts(policy: Policy, tied: np.ndarray) -> dict[str, Any]:
         "abstain_share": float(policy.abstains.mean()),
         "tied": [[int(h), int(s)] for h, s in np.argwhere(tied)],
     }
+
+
+def practice_facts(found: AgainstPractice, policy: Policy) -> dict[str, Any]:
+    """The ``practice`` of report.json, over the cells in which the policy recommends something.
+
+    ``cells`` lists ``[step, state, share of practice that agrees, gain, told apart]`` where practice is known.
+    """
+    known, spoken = ~np.isnan(found.gain), max(1, int((~policy.abstains).sum()))
+    of = [
+        [int(h), int(s), _six(float(found.followed[h, s])), _six(float(found.gain[h, s])), bool(found.apart[h, s])]
+        for h, s in np.argwhere(known)
+    ]
+    return {
+        "known_share": float(known.sum()) / spoken,
+        "followed_share": float(found.followed[known].mean()) if of else None,
+        "apart_share": float(found.apart[known].mean()) if of else None,
+        "cells": of,
+    }
+
+
+def _six(x: float) -> float:
+    """Six digits: what a page shows and no more."""
+    return float(f"{x:.6g}")
 
 
 def tabular_truth(card: Card, world: str, behaviour: str, policy: Policy) -> dict[str, float]:
@@ -52,4 +76,18 @@ def policy_view(facts: Mapping[str, Any], folder: Path) -> PolicyView:
         tie=tied,
         evidence=evidence,
         practice=usual,
+        against=_against(facts, policy),
+        weights=linear_weights(folder, facts["dataset"]),
     )
+
+
+def _against(facts: Mapping[str, Any], policy: Policy) -> Against | None:
+    """What report.json says of practice; runs made before it did say nothing."""
+    told = facts.get("practice")
+    if told is None:
+        return None
+    followed, gain = (np.full(policy.abstains.shape, np.nan) for _ in range(2))
+    apart = np.zeros(policy.abstains.shape, dtype=bool)
+    for h, s, share, more, sure in told["cells"]:
+        followed[h, s], gain[h, s], apart[h, s] = share, more, sure
+    return Against(followed, gain, apart)

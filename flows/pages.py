@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from flows.containment import containment, setting_key
-from flows.decisions import decision_facts, tabular_truth
+from flows.decisions import decision_facts, practice_facts, tabular_truth
 from flows.folder import write_policy
 from flows.recipe import Recipe
 from pipeline.card import Card
@@ -45,6 +45,7 @@ class CountsPages:
                 row=row,
             ),
             "model_baselines": self.learnt.baselines,
+            "practice": practice_facts(self.learnt.against, self.learnt.plan.policy),
         }
 
     def checked_facts(self) -> Mapping[str, Any]:

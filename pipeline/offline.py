@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from pipeline.agents.against_practice import AgainstPractice, against_practice, as_practised
 from pipeline.agents.apvi import Model, Plan, Task, apvi, model, model_value, optimal_upper, policy_bounds
 from pipeline.agents.pessimism import Constants, Penalty, Preset, constants, start_distribution, start_width
 from pipeline.card import OTHER, Card
@@ -41,6 +42,7 @@ class Learnt:
     bound_constants: Constants
     value: Mapping[str, float]
     baselines: Mapping[str, Mapping[str, Any]]
+    against: AgainstPractice
     consistency: ConsistencyCertificate
 
 
@@ -88,7 +90,10 @@ def learn(card: Card, p: Settings, release: Release) -> Learnt:
     bounds = model(private_counts(release, card, slack=slack_of(p.bounds), failure=p.failure), task, second, p.penalty)
     start = declared_start(card)
     value = policy_interval(bounds, plan.policy, start) | {"optimal_upper": best_upper(bounds, start)}
-    return Learnt(counts, plan, first, second, value, _baselines(bounds, task, card.domain.action_labels, start), proof)
+    usual = practice(release)
+    baselines = _baselines(bounds, task, card.domain.action_labels, start, usual)
+    against = against_practice(bounds, plan.policy, usual)
+    return Learnt(counts, plan, first, second, value, baselines, against, proof)
 
 
 def policy_interval(m: Model, policy: Policy, start: Array | None) -> dict[str, float]:
@@ -115,8 +120,8 @@ def best_upper(m: Model, start: Array | None) -> float:
     return min(m.task.value_range(0)[1], float(start_distribution(m.counts, start) @ V) + slip)
 
 
-def _baselines(m: Model, task: Task, names: list[str], start: Array | None) -> dict[str, dict[str, Any]]:
-    """Noisy-model values of the uniform policy and of the best constant action: post-processing (privacy.md §0.1-2)."""
+def _baselines(m: Model, task: Task, names: list[str], start: Array | None, usual: Array) -> dict[str, dict[str, Any]]:
+    """Noisy-model values of uniform choice, of the best constant action and of practice, where any of it is known."""
     H, (L, A) = task.horizon, task.allowed.shape
     even = task.allowed / task.allowed.sum(1, keepdims=True)
     nowhere = np.zeros((H, L), dtype=bool)
@@ -126,10 +131,13 @@ def _baselines(m: Model, task: Task, names: list[str], start: Array | None) -> d
 
     # a constant action that is vetoed somewhere is no policy
     each = {names[a]: of(np.tile(np.eye(A)[a], (L, 1))) for a in range(A) if task.allowed[:, a].all()}
-    if not each:
-        return {"uniform": of(even)}
-    best = max(each, key=lambda a: each[a]["estimate"])
-    return {"uniform": of(even), "best constant": {"action": best, **each[best]}}
+    found: dict[str, dict[str, Any]] = {"uniform": of(even)}
+    if each:
+        best = max(each, key=lambda a: each[a]["estimate"])
+        found["best constant"] = {"action": best, **each[best]}
+    if not np.isnan(usual).all():
+        found["practice"] = policy_interval(m, as_practised(usual, task.allowed, H), start)
+    return found
 
 
 def practice(release: Release) -> Array:

@@ -23,13 +23,17 @@ def constants_section(facts: Facts) -> Section:
         )
         if constants.get(role)
     )
+    measure = "Evidence" if facts.get("features") else "Released count"
+    # the programme's slack E/2 is the paper's (3); an exact sum is ours
+    programme = "paper" if constants.get("slack") == "paper" else "ours"
     rows = [
-        (name, number(constants[key]))
-        for key, name in (
-            ("penalty", "Penalty"),
-            ("failure_probability", "Failure probability"),
-            ("slack", "Slack of the consistency step"),
-            ("threshold", "Released count above which an action counts as seen"),
+        (name, number(constants[key]), whose)
+        for key, name, whose in (
+            ("penalty", "Penalty", "paper"),
+            ("failure_probability", "Failure probability", "ours"),
+            ("slack", "Slack of the consistency step", programme),
+            ("threshold", f"{measure} above which an action counts as seen", "ours"),
+            ("seed_of_ties", "Seed that breaks ties", "ours"),
         )
         if constants.get(key) is not None
     ]
@@ -38,13 +42,27 @@ def constants_section(facts: Facts) -> Section:
         words += (
             "They are part of the release: another value of any of them would be a new one, with its own charge.",
         )
-    return Section("constants", "Constants", words, tables=(*tables, table("Setting | ", rows)))
+    return Section(
+        "constants", "Constants", words, tables=(*tables, table("Setting | Value | Whose", rows, "Settings"))
+    )
 
 
 def _preset(part: Facts, caption: str) -> Table:
+    return constants_table(part, f"{caption}: preset “{clean(part['preset'])}”")
+
+
+def constants_table(part: Facts, caption: str) -> Table:
+    """Constants, whose each is (paper or ours), and what there is to say of it."""
     source = part.get("source") or {}
-    rows = [(clean(name), number(value), clean(source.get(name, "–"))) for name, value in part["values"].items()]
-    return table("Constant | Value | Source", rows, f"{caption}: preset “{clean(part['preset'])}”", "Value")
+    rows = [(clean(name), number(value), *_whose(source.get(name, "–"))) for name, value in part["values"].items()]
+    return table("Constant | Value | Whose | Remark", rows, caption, "Value")
+
+
+def _whose(source: str) -> tuple[str, str]:
+    """A constant is the paper's only where its source is the paper and nothing else."""
+    if source == "paper":
+        return "paper", ""
+    return "ours", clean(source.removeprefix("chosen by us").strip(" :,;").removeprefix("(").removesuffix(")"))
 
 
 def consistency_section(facts: Facts) -> Section | None:

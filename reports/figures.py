@@ -13,6 +13,8 @@ from reports.svg import HATCH, INK, inline
 
 MOST_STATES = 40
 MOST_STEPS = 50
+# a picture of named actions may be as wide as the page
+_WIDEST = 820
 # Paul Tol's "light" scheme: told apart by colour-blind readers, and dark text stays legible on each.
 _FEW = ("#77aadd", "#ee8866", "#eedd88", "#ffaabb", "#99ddff", "#44bb99", "#bbcc33", "#aaaa00")
 # Blue over cream to orange, where there are more actions than colours with names.
@@ -29,10 +31,15 @@ class Figure:
 
 
 def action_codes(view: PolicyView) -> list[str]:
-    """What stands in a cell for each action: its label where that is short, else "a" and its number."""
+    """What stands in a cell for each action: its label where all of them fit, else "a" and its number."""
     labels = [clean(label) for label in view.action_labels]
-    short = len(set(labels)) == len(labels) and max(map(len, labels)) <= 3
-    return labels if short else [f"a{index}" for index in range(len(labels))]
+    wide = min(len(view.action), MOST_STEPS) * _cell_width(max(map(len, labels)))
+    fits = len(set(labels)) == len(labels) and (max(map(len, labels)) <= 3 or wide <= _WIDEST)
+    return labels if fits else [f"a{index}" for index in range(len(labels))]
+
+
+def _cell_width(characters: int) -> int:
+    return 10 + 6 * max(2, characters)
 
 
 def policy_figure(view: PolicyView) -> Figure:
@@ -47,7 +54,7 @@ def policy_figure(view: PolicyView) -> Figure:
     drawn = [_cell(view, h, s, row, codes, colour) for row, s in enumerate(states) for h in range(horizon)]
     labels = [{"y": row, "t": shorten(clean(view.state_labels[s]), 24)} for row, s in enumerate(states)]
     margin = 14 + 7 * max(len(str(label["t"])) for label in labels)
-    wide = 10 + 6 * max(2, *(len(str(cell["t"])) for cell in drawn))
+    wide = _cell_width(max(len(str(cell["t"])) for cell in drawn))
     x = alt.X("x:O", axis=alt.Axis(title="step", labelAngle=0, labelOverlap="greedy", orient="bottom"))
     y = alt.Y("y:O", axis=None)
     grid = alt.Chart(alt.Data(values=drawn)).encode(x=x, y=y)
@@ -133,7 +140,7 @@ def value_figure(facts: Mapping[str, Any]) -> Figure:
     text = (
         f"On an axis {axis}, {number(low)} to {number(high)}; possible are {number(least)} to {number(most)}. {text}."
     )
-    return Figure(inline(chart, "value", "The value of the policy beside others", text, 10), text)
+    return Figure(inline(chart, "value", "The value of the policy beside others", text, 16), text)
 
 
 def shown_range(rows: list[dict[str, Any]], least: float, most: float) -> tuple[float, float]:

@@ -11,7 +11,7 @@ from reports.format import clean, number, shorten
 from reports.lq_view import GainsView
 from reports.svg import INK, inline
 
-# Paul Tol's "bright" scheme; lines also differ in their dashes and carry their name at the left end
+# Paul Tol's "bright" scheme; lines also differ in their dashes, and a sample of each stands before its name
 _COLOURS = ("#4477AA", "#EE6677", "#228833", "#AA3377", "#CCBB44", "#66CCEE")
 _DASHES = ([1, 0], [6, 3], [2, 2], [8, 3, 2, 3], [4, 4], [1, 3])
 MOST_LINES = 6
@@ -46,10 +46,13 @@ def gains_figure(view: GainsView) -> Figure:
         found = [r for r in rows if r["line"] == name]
         base = alt.Chart(alt.Data(values=found))
         charts.append(base.mark_line(color=_COLOURS[i], strokeWidth=2, strokeDash=_DASHES[i]).encode(x=x, y=y))
-        words = alt.Chart(alt.Data(values=[{"t": name}]))
-        label = words.mark_text(align="left", fontSize=11, color=_COLOURS[i], x=_WIDTH + 12, y=_ROW * i + 8)
+        words, middle = alt.Chart(alt.Data(values=[{"t": name}])), _ROW * i + 8
+        sample = words.mark_rule(color=_COLOURS[i], strokeWidth=2, strokeDash=_DASHES[i])
+        ends = {"x": alt.value(_WIDTH + 10), "x2": alt.value(_WIDTH + 34), "y": alt.value(middle)}
+        charts.append(sample.encode(**ends))
+        label = words.mark_text(align="left", fontSize=11, color=INK, x=_WIDTH + 40, y=middle)
         charts.append(label.encode(text="t:N"))
-    wide = 40 + 7 * max(map(len, names))
+    wide = 68 + 7 * max(map(len, names))
     chart = alt.layer(*charts).properties(width=_WIDTH, height=max(_HEIGHT, _ROW * len(names) + 10))
     text = "; ".join(
         f"{name}: {number(float(view.gains[0, d, n]))} at step 0, {number(float(view.gains[-1, d, n]))} at the last"

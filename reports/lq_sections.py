@@ -9,10 +9,11 @@ from typing import Any
 
 import numpy as np
 
+from reports.check_sections import constants_table
 from reports.format import clean, listing, number, percent, steps
 from reports.lq_figures import gains_figure
 from reports.lq_view import GainsView
-from reports.opening import banner, budget_tile, loss_tile, unit_tile
+from reports.opening import banner, budget_tile, loss_tile, truth_note, unit_tile
 from reports.page import Opening, Section, Tile, table
 
 Facts = Mapping[str, Any]
@@ -27,7 +28,7 @@ def lq_opening(facts: Facts) -> Opening:
         title=f"A linear controller for {clean(facts['dataset']['name'])}",
         learnt=_learnt(facts),
         guarantee=clean(promise["sentence"]),
-        tiles=(unit_tile(facts), loss_tile(promise), _value(facts), budget_tile(facts)),
+        tiles=(_value(facts), loss_tile(promise), budget_tile(facts), unit_tile(facts)),
         banner=banner(promise),
         claim=f"Claim made for the people in this log: {clean(promise['claim'])}." if promise.get("claim") else "",
     )
@@ -55,7 +56,7 @@ def _value(facts: Facts) -> Tile:
         f"doing nothing: {number(zero['estimate'])} in the same model",
         "values are minus costs",
     )
-    return Tile("Value of an episode", number(value["estimate"]), notes)
+    return Tile("Value of an episode", number(value["estimate"]), (*notes, *truth_note(facts)))
 
 
 def gains_section(facts: Facts, view: GainsView) -> Section:
@@ -144,9 +145,7 @@ def evidence_section(facts: Facts) -> Section:
     words_of = "Sums of squares along each direction of (x, u), balls of radius 1: a row adds at most 2 in all"
     seen = table("Direction | Sum of squares | Share | Trusted", rows, words_of, "Sum of squares | Share")
     plant = table("Model | ", [("A", _matrix(model["A"])), ("B", _matrix(model["B"]))], "The estimated plant")
-    source = c["policy"]["source"]
-    constants = [(clean(k), number(v), clean(source[k])) for k, v in c["policy"]["values"].items()]
-    listed = table("Constant | Value | Source", constants, "Constants", "Value")
+    listed = constants_table(c["policy"], f"Constants: preset “{clean(c['policy']['preset'])}”")
     return Section("evidence", "How well the plant was explored", words, tables=(seen, plant, listed))
 
 

@@ -64,6 +64,6 @@ def lq_truth_section(facts: Facts) -> Section | None:
         f"This controller loses {number(truth['suboptimality'])} against the optimal one; doing nothing loses "
         f"{number(zero)}.",
     )
-    head = "Key | Value of | Value | Lost, in parts of what doing nothing loses"
-    compared = table(head, rows, "", "Value | Lost, in parts of what doing nothing loses")
+    lead = "Lost: against the optimal controller, in parts of what doing nothing loses"
+    compared = table("Key | Value of | Value | Lost", rows, lead, "Value | Lost")
     return Section("truth", "In the true plant", words, tables=(compared,))

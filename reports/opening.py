@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from reports.figures import trivial_lower
+from reports.figures import known_truth, trivial_lower
 from reports.format import clean, interval, loss, number, percent
 from reports.page import Opening, Tile
 
 Facts = Mapping[str, Any]
+_LEFT = "Budget left"
 
 
 def opening(facts: Facts) -> Opening:
@@ -19,7 +20,7 @@ def opening(facts: Facts) -> Opening:
         title=f"A decision policy for {clean(facts['dataset']['name'])}",
         learnt=_learnt(facts),
         guarantee=clean(guarantee["sentence"]),
-        tiles=(unit_tile(facts), loss_tile(guarantee), _value(facts), budget_tile(facts)),
+        tiles=(_value(facts), loss_tile(guarantee), budget_tile(facts), unit_tile(facts)),
         banner=banner(guarantee),
         claim=f"Claim made for the people in this log: {clean(guarantee['claim'])}." if guarantee.get("claim") else "",
     )
@@ -83,16 +84,24 @@ def _value(facts: Facts) -> Tile:
     if uniform and value.get("upper") is not None and value["lower"] <= uniform["upper"]:
         notes.append("overlaps that of choosing at random: not told apart by these intervals")
     notes.append(f"possible: {number(trivial_lower(facts))} to {number(value['upper_trivial'])}")
-    return Tile("Value of an episode", interval(value, 3), tuple(notes))
+    return Tile("Value of an episode", interval(value, 3), (*notes, *truth_note(facts)))
+
+
+def truth_note(facts: Facts) -> tuple[str, ...]:
+    """The true values of a synthetic world in one line."""
+    truth = known_truth(facts)
+    names = {"v_policy": "this policy", "v_behavior": "the log's", "v_star": "best"}
+    told = [f"{name} {number(truth[key], 3)}" for key, name in names.items() if truth.get(key) is not None]
+    return (f"in the true, synthetic world: {', '.join(told)}",) if told else ()
 
 
 def budget_tile(facts: Facts) -> Tile:
     """What is left."""
     ledger = facts.get("ledger")
     if not ledger:
-        return Tile("Budget left", "Not charged", ("no ledger entry: nothing private was released",))
+        return Tile(_LEFT, "Not charged", ("no ledger entry: nothing private was released",))
     return Tile(
-        "Budget left",
+        _LEFT,
         f"ρ = {number(ledger['remaining_rho'], toward='down')}",
-        (f"of {number(ledger['cap_rho'])} for the life of {clean(ledger['dataset'])}",),
+        (f"after this run, of {number(ledger['cap_rho'])} for the life of {clean(ledger['dataset'])}",),
     )

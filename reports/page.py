@@ -20,6 +20,12 @@ class Table:
     numeric: frozenset[int] = frozenset()
     grouped: bool = False
 
+    @property
+    def stacked(self) -> bool:
+        """Whether a narrow screen shows a row as a list of named cells: wide tables whose rows stand alone."""
+        words = any(len(cell) > 20 for row in self.rows for cell in row[1:])
+        return not self.grouped and (len(self.head) > 4 or (len(self.head) > 2 and words))
+
 
 @dataclass(frozen=True)
 class Section:
@@ -58,10 +64,11 @@ class Opening:
 
 @dataclass(frozen=True)
 class Part:
-    """Sections for one kind of reader."""
+    """Sections for one kind of reader, and the answer that the first screen gives to that reader."""
 
     title: str
     sections: tuple[Section, ...] = field(default=())
+    answer: str = ""
 
 
 def table(head: str, rows: list[tuple[str, ...]], caption: str = "", numeric: str = "", grouped: bool = False) -> Table:

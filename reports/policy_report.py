@@ -7,14 +7,17 @@ from typing import TYPE_CHECKING, Any
 
 from reports.check_sections import consistency_section, constants_section, data_section, verify_section
 from reports.format import clean, markdown
+from reports.glossary import glossary_section
 from reports.lq_sections import evidence_section, gains_section, lq_opening, plant_section
 from reports.lq_value import lq_truth_section, lq_value_section
 from reports.lq_view import GainsView
 from reports.opening import opening
 from reports.page import Part, Section
-from reports.policy_sections import abstention_section, policy_section
+from reports.policy_sections import abstention_section, policy_section, shares_section, weights_section
 from reports.policy_view import PolicyView
+from reports.practice_section import practice_section
 from reports.promise_sections import ledger_section, limits_sections, mechanisms_section, promise_section
+from reports.short_answers import to_approve, to_check, to_decide
 from reports.value_sections import truth_section, value_section
 
 if TYPE_CHECKING:
@@ -42,22 +45,29 @@ def render_markdown(facts: dict[str, Any], policy: PolicyView | GainsView) -> st
 def parts(facts: dict[str, Any], policy: PolicyView | GainsView) -> list[Part]:
     """All sections after the first, by reader: who decides, who approves, who checks."""
     if isinstance(policy, GainsView):
-        decide = gains_section(facts, policy), lq_value_section(facts), lq_truth_section(facts)
+        decide = lq_value_section(facts), lq_truth_section(facts), gains_section(facts, policy)
         check = plant_section(facts), evidence_section(facts)
     else:
-        decide = policy_section(facts, policy), abstention_section(facts, policy), value_section(facts)
-        decide = (*decide, truth_section(facts))
+        decide = (
+            value_section(facts),
+            truth_section(facts),
+            policy_section(facts, policy),
+            shares_section(policy),
+            weights_section(policy),
+            abstention_section(facts, policy),
+            practice_section(facts, policy),
+        )
         check = data_section(facts), constants_section(facts), consistency_section(facts)
     approve = promise_section(facts), mechanisms_section(facts), ledger_section(facts), *limits_sections(facts)
     return [
-        _part("To decide", *decide),
-        _part("To approve", *approve),
-        _part("To check", *check, verify_section(facts)),
+        _part("To decide", to_decide(facts), *decide),
+        _part("To approve", to_approve(facts), *approve),
+        _part("To check", to_check(facts), *check, verify_section(facts), glossary_section(facts)),
     ]
 
 
-def _part(title: str, *sections: Section | None) -> Part:
-    return Part(title, tuple(section for section in sections if section is not None))
+def _part(title: str, answer: str, *sections: Section | None) -> Part:
+    return Part(title, tuple(section for section in sections if section is not None), answer)
 
 
 def _render(template: str, facts: dict[str, Any], policy: PolicyView | GainsView) -> str:

@@ -1,4 +1,4 @@
-"""What the policy recommends, and where it does not."""
+"""What the policy recommends, how often, by which weights, and where it says nothing."""
 
 from __future__ import annotations
 
@@ -7,28 +7,32 @@ from typing import Any
 
 import numpy as np
 
-from reports.figures import action_codes, policy_figure
+from reports.figures import MOST_STATES, action_codes, policy_figure
 from reports.format import clean, number, percent, shorten, span, steps
 from reports.page import Section, Table, table
-from reports.policy_view import PolicyView, Run, runs
+from reports.policy_view import PolicyView, Run, Shares, action_shares, most_evidenced, runs
+from reports.share_figure import share_figure
+from reports.weights_figure import weights_figure
 
 Facts = Mapping[str, Any]
-# Beyond this a table is for a program, and the run's folder has one; it also keeps the page under its size.
-MOST_ROWS = 250
+# Beyond this a table is for a program, and the run's folder has one.
+MOST_ROWS = 120
+# actions beyond this many are put together
+_NAMED = 12
 _LABEL = 80
 _COUNTED = (
     "Evidence: released, hence noisy, count of this action in this state. "
-    "Current practice: its share among the released counts; a dash where they are too few."
+    "Current practice: the share of this action among the released counts; a dash where they are too few."
 )
 _LINEAR = (
     "Evidence: 1/φᵀΛ⁻¹φ, how many rows the released Gram matrix holds in the direction of this pair's features, ridge "
-    "and shift included. Current practice: sums of features do not tell it."
+    "and shift included."
 )
 _CUT = "Only the first {} rows are printed; the run's folder holds the whole policy."
 
 
 def policy_section(facts: Facts, view: PolicyView) -> Section:
-    """The policy as a picture, as a table, and which actions it uses."""
+    """The policy as a picture and as a table."""
     words = [
         "Rows are states, columns are the steps of an episode, counted from 0. Each cell names the recommended action; "
         "a dash on hatching means that the policy abstains."
@@ -40,19 +44,21 @@ def policy_section(facts: Facts, view: PolicyView) -> Section:
     figure = policy_figure(view)
     if figure.note:
         words.append(figure.note)
-    found = list(runs(view))
+    shown = set(most_evidenced(view, MOST_STATES))
+    found = [run for run in runs(view) if run.state in shown]
     rows = [_row(view, run) for run in found[:MOST_ROWS]]
     noisy = _LINEAR if facts.get("features") else _COUNTED
+    if len(shown) < len(view.state_labels):
+        noisy += f" Only the {MOST_STATES} states with most released evidence are printed."
     if len(found) > MOST_ROWS:
         noisy += " " + _CUT.format(MOST_ROWS)
-    recommended = table(
-        "State | Steps | Recommendation | Probability | Evidence | Current practice",
-        rows,
-        noisy,
-        numeric="Probability | Evidence | Current practice",
-        grouped=True,
-    )
-    return Section("policy", "What the policy recommends", tuple(words), figure, (recommended, _used(view)))
+    head, numeric = "State | Steps | Recommendation | Probability | Evidence", "Probability | Evidence"
+    if np.isnan(view.practice).all():
+        rows = [row[:-1] for row in rows]
+    else:
+        head, numeric = f"{head} | Current practice", f"{numeric} | Current practice"
+    recommended = table(head, rows, noisy, numeric, grouped=True)
+    return Section("policy", "What the policy recommends", tuple(words), figure, (recommended,))
 
 
 def _row(view: PolicyView, run: Run) -> tuple[str, ...]:
@@ -81,19 +87,55 @@ def _percents(shares: np.ndarray) -> str:
     return low if low == high else f"{low} to {high}"
 
 
-def _used(view: PolicyView) -> Table:
-    codes, spoken = action_codes(view), ~view.abstains
-    cells = np.bincount(view.action[spoken], minlength=len(view.action_labels))
-    order = [int(a) for a in np.argsort(-cells, kind="stable") if cells[a]]
-    rows = [
-        (_label(view.action_labels[a]), number(int(cells[a])), percent(cells[a] / view.action.size))
-        for a in order[:MOST_ROWS]
+def shares_section(view: PolicyView) -> Section:
+    """How often each action is recommended, and taken in practice."""
+    shares, figure = action_shares(view), share_figure(view)
+    words = ["A cell is one state at one step."]
+    if shares.practice is not None:
+        where = "all cells" if shares.known == 1 else f"the {percent(shares.known)} of cells"
+        words.append(
+            f"By visits: over {where} in which the released counts tell what practice does, each as often as it was "
+            "visited, as far as released counts tell."
+        )
+    words += [figure.note] if figure.note else []
+    return Section("shares", "How often it recommends each action", tuple(words), figure, (_used(view, shares),))
+
+
+def _used(view: PolicyView, shares: Shares) -> Table:
+    """Actions by share, the rare ones put together."""
+    codes, total = action_codes(view), view.action.size
+    usual = np.zeros(len(codes)) if shares.practice is None else shares.practice
+    order = np.lexsort((-shares.cells, -usual, -shares.policy)).tolist()
+    named = order[:_NAMED]
+    rows: list[tuple[str, str, Any, Any, Any]] = [
+        (codes[a], _label(view.action_labels[a]), shares.cells[a], shares.policy[a], usual[a]) for a in named
     ]
-    head, numeric = "Action | Cells | Share of all cells", "Cells | Share of all cells"
-    if any(codes[a] != view.action_labels[a] for a in order):
-        head = "In the picture | " + head
-        rows = [(codes[a], *row) for a, row in zip(order, rows, strict=False)]
-    return table(head, rows, "Actions recommended", numeric)
+    if rest := order[_NAMED:]:
+        label = f"the other {number(len(rest))} actions"
+        rows.append(("", label, shares.cells[rest].sum(), shares.policy[rest].sum(), usual[rest].sum()))
+    if view.abstains.any():
+        rows.append(("–", "no recommendation", view.abstains.sum(), shares.silent, np.nan))
+    head = ["In the picture", "Action", "Cells", "Share of cells", "By visits", "Practice, by visits"]
+    shown = [
+        (code, label, number(int(n)), percent(float(n / total)), percent(float(mine)), percent(float(theirs)))
+        for code, label, n, mine, theirs in rows
+    ]
+    # the first column only where the picture has codes, the last two only where practice is known
+    kept = slice(int(codes == [clean(label) for label in view.action_labels]), 4 if shares.practice is None else 6)
+    return table(" | ".join(head[kept]), [row[kept] for row in shown], "", " | ".join(head[2 : kept.stop]))
+
+
+def weights_section(view: PolicyView) -> Section | None:
+    """The weights of a linear policy; None for any other."""
+    if view.weights is None:
+        return None
+    figure = weights_figure(view.weights)
+    words = (
+        "What each feature adds to the predicted value of state and action, in units of reward; what the lack of "
+        "evidence takes off is not in it. A feature that one pair alone has bears the names of its state and action.",
+        *((figure.note,) if figure.note else ()),
+    )
+    return Section("weights", "By which weights", words, figure)
 
 
 def abstention_section(facts: Facts, view: PolicyView) -> Section:
@@ -110,18 +152,33 @@ def abstention_section(facts: Facts, view: PolicyView) -> Section:
         "(not enough evidence: keep current practice). "
         "It says nothing there about which action is better; "
         f"its value is computed as if it {stand_in}.",
-        f"An action counts as seen in a state where its {measure} is above {threshold}.",
+        f"Why: there no allowed action has been seen often enough. An action counts as seen in a state where its "
+        f"{measure} is above {threshold}, so that noise alone does not pass for evidence.",
     )
+    visits = view.evidence.sum(-1)
+    if len(view.state_labels) > MOST_STATES:
+        return Section("abstains", title, words, tables=(_by_extent(view, visits),))
     where: dict[int, list[str]] = {}
     for run in runs(view):
         if run.abstains:
             where.setdefault(run.state, []).append(steps(run.first, run.last))
-    visits = view.evidence.sum(-1)
     rows = [
         (_label(view.state_labels[s]), ", ".join(found), span(visits[:, s].min(), visits[:, s].max()))
         for s, found in where.items()
     ]
     column = "Evidence, all actions" if linear else "Released count, all actions"
     head = f"State | Steps without a recommendation | {column}"
-    caption = _CUT.format(MOST_ROWS) if len(rows) > MOST_ROWS else ""
-    return Section("abstains", title, words, tables=(table(head, rows[:MOST_ROWS], caption, column),))
+    return Section("abstains", title, words, tables=(table(head, rows, numeric=column),))
+
+
+def _by_extent(view: PolicyView, visits: np.ndarray) -> Table:
+    """Too many states to name: how many of them are silent at every step, at some, at none."""
+    silent, total = view.abstains.mean(0), visits.sum(0)
+    kinds = (("at every step", silent == 1), ("at some steps", (silent > 0) & (silent < 1)), ("nowhere", silent == 0))
+    rows = [(kind, number(int(of.sum())), percent(_part(total, of))) for kind, of in kinds]
+    caption = f"All {number(len(silent))} states, put together by how often the policy abstains in them"
+    return table("Abstains | States | Share of the evidence", rows, caption, "States | Share of the evidence")
+
+
+def _part(total: np.ndarray, of: np.ndarray) -> float:
+    return float(total[of].sum() / total.sum()) if total.sum() > 0 else 0.0

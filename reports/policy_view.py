@@ -13,6 +13,27 @@ Bools = NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
+class Against:
+    """The policy beside one step of practice: ``(H, L)`` each, see :mod:`pipeline.agents.against_practice`."""
+
+    followed: Floats
+    gain: Floats
+    apart: Bools
+
+
+@dataclass(frozen=True)
+class Weights:
+    """``values (H, d)``: what one unit of each of the d named features adds to Q, in reward units."""
+
+    names: list[str]
+    values: Floats
+
+    def __post_init__(self) -> None:
+        if self.values.ndim != 2 or self.values.shape[1] != len(self.names):
+            raise ValueError(f"values must be (H, {len(self.names)}); got {self.values.shape}")
+
+
+@dataclass(frozen=True)
 class PolicyView:
     """A tabular policy beside the released counts that support it.
 
@@ -34,6 +55,10 @@ class PolicyView:
         ``(H or 1, L, A)`` released, hence noisy, counts.
     practice
         ``(H or 1, L, A)`` share of each action in the released counts; NaN where there are too few.
+    against
+        The comparison with practice, where counts were released.
+    weights
+        Of a linear policy.
     """
 
     state_labels: list[str]
@@ -44,6 +69,8 @@ class PolicyView:
     tie: Bools
     evidence: Floats
     practice: Floats
+    against: Against | None = None
+    weights: Weights | None = None
 
     def __post_init__(self) -> None:
         cells = self.action.shape
@@ -85,6 +112,45 @@ def runs(view: PolicyView) -> Iterator[Run]:
             if step == len(keys) or keys[step] != keys[first]:
                 yield Run(state, first, step - 1, *keys[first])
                 first = step
+
+
+@dataclass(frozen=True)
+class Shares:
+    """How often each of A actions is recommended, and taken in practice.
+
+    Parameters
+    ----------
+    cells
+        ``(A,)`` cells in which it is recommended.
+    policy
+        ``(A,)`` share: of the released visits to the cells in which practice is known; of all cells where none is.
+    practice
+        ``(A,)`` share of the same visits in which practice took it; None where it is nowhere known.
+    silent
+        Share of the same in which the policy abstains.
+    known
+        Share of all cells in which practice is known.
+    """
+
+    cells: NDArray[np.int64]
+    policy: Floats
+    practice: Floats | None
+    silent: float
+    known: float
+
+
+def action_shares(view: PolicyView) -> Shares:
+    """Actions over the whole policy."""
+    of_all, actions = view.action.shape, len(view.action_labels)
+    known = np.broadcast_to(~np.isnan(view.practice).any(-1), of_all)
+    visits = np.where(known, view.evidence.sum(-1), 0.0)
+    told = bool(visits.sum() > 0)
+    weight = visits / visits.sum() if told else np.full(of_all, 1 / view.action.size)
+    spoken = (np.eye(actions)[view.action] * ~view.abstains[..., None]).astype(np.float64)
+    usual = (np.nan_to_num(view.practice) * weight[..., None]).sum((0, 1)) if told else None
+    cells = spoken.sum((0, 1)).astype(np.int64)
+    policy = (spoken * weight[..., None]).sum((0, 1))
+    return Shares(cells, policy, usual, float(weight[view.abstains].sum()), float(known.mean()) if told else 0.0)
 
 
 def most_evidenced(view: PolicyView, limit: int) -> list[int]:

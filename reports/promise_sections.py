@@ -8,6 +8,7 @@ from fractions import Fraction
 from typing import Any
 
 from reports.format import clean, loss, number
+from reports.mechanism_rows import grouped, row, rules
 from reports.page import Section, table
 
 Facts = Mapping[str, Any]
@@ -74,23 +75,8 @@ def _meaning(promise: Facts) -> tuple[str, ...]:
 
 def mechanisms_section(facts: Facts) -> Section:
     """Every mechanism: what it released, how sensitive that is, how much noise, at what cost."""
-    rows: list[tuple[str, ...]] = []
-    points: list[str] = []
-    for item in facts["mechanisms"]:
-        squared, absolute = (clean(item.get(key) or "–") for key in ("l2_squared", "l1"))
-        rows.append(
-            (
-                clean(item["table"]),
-                clean(item["name"]),
-                " × ".join(number(axis) for axis in item["shape"]),
-                f"L2² = {squared}, L1 = {absolute}",
-                number(item["scale"]),
-                clean(item.get("variance") or "–"),
-                clean(item.get("unit") or "–"),
-                _up(item.get("rho")) if item.get("rho") is not None else f"ε = {_up(item.get('epsilon'))}",
-            )
-        )
-        points.append(f"{clean(item['table'])}: {clean(item['sensitivity_rule'])}")
+    groups = grouped(facts["mechanisms"])
+    rows = [row(group) for group in groups]
     head = "Table | Mechanism | Shape | Sensitivity | Scale | Variance | Unit | ρ"
     words = (
         "Everything on this page is computed from these releases and from declared constants; nothing else was read.",
@@ -104,9 +90,16 @@ def mechanisms_section(facts: Facts) -> Section:
             f"{why} and are bounded together.",
         )
     words += _nights(facts.get("counter"))
-    return Section(
-        "mechanisms", "Mechanisms", words, tables=(table(head, rows, "", "Scale | ρ"),), points=tuple(points)
-    )
+    scaled = "as the paper prints it" if facts["guarantee"]["calibration"] == "paper" else "ours, no larger than needed"
+    words += (f"Noise scales: calibration “{clean(facts['guarantee']['calibration'])}” ({scaled}).",)
+    caption = ""
+    if len(groups) < len(facts["mechanisms"]):
+        caption = (
+            f"{number(len(facts['mechanisms']))} mechanisms; those that differ by their step alone share a row. "
+            "certificate.json lists every one."
+        )
+    listed = table(head, rows, caption, "Scale | ρ")
+    return Section("mechanisms", "Mechanisms", words, tables=(listed,), points=rules(groups))
 
 
 def _nights(counter: Facts | None) -> tuple[str, ...]:

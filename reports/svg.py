@@ -30,11 +30,14 @@ def inline(
     text: str,
     margin: int,
     frame: tuple[int, int] | None = None,
+    *,
+    bottom: int = 36,
 ) -> str:
     """The chart as SVG in the page's text colour, with ``title`` and ``text`` for those who cannot see it.
 
     ``key`` makes the ids unique in the page; ``margin`` is the space left of the chart in pixels; ``frame`` is the
-    whole width and height where panels stand side by side, which a fixed frame cannot measure by itself.
+    whole width and height where panels stand side by side, which a fixed frame cannot measure by itself; ``bottom`` is
+    the room for an axis below.
     """
     import vl_convert
 
@@ -42,7 +45,7 @@ def inline(
         chart.properties(
             # A fixed frame: the fonts of the rendering machine must not move anything.
             autosize={"type": "none"},
-            padding={"left": margin, "right": 12, "top": 6 if frame is None else 30, "bottom": 36},
+            padding={"left": margin, "right": 12, "top": 6 if frame is None else 30, "bottom": bottom},
         )
         .configure(aria=False, font="system-ui, sans-serif")
         .configure_view(stroke=None)

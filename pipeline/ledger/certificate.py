@@ -72,7 +72,7 @@ def _sentence(card: AnyCard, release: Release, cost: Mapping[str, Any]) -> str:
     if release.noise == "none":
         return "No privacy: the non-private baseline on exact counts of simulated data; nothing is promised to anyone."
     who = f"one person, meaning {unit_sentence(card)}"
-    slip = "" if cost["pure"] else f", up to a probability of δ = {cost['delta']:g}"
+    slip = "" if cost["pure"] else f", up to a probability of δ = {_slip(cost['delta'])}"
     how = "a trusted curator adds the noise once"
     if release.counter is not None:
         how = f"for all {release.counter['nights']} nights together; a trusted curator keeps the counter"
@@ -89,9 +89,16 @@ def _sentence(card: AnyCard, release: Release, cost: Mapping[str, Any]) -> str:
 
 
 def _up(loss: float) -> str:
-    """Four significant digits, rounded up: a promise is never made better by printing it."""
+    """Four significant digits, rounded up: a promise is never made better by printing it; binary dust is none."""
+    with localcontext(prec=12):
+        exact = +Decimal(repr(loss))
     with localcontext(prec=4, rounding=ROUND_CEILING):
-        return f"{+Decimal(repr(loss)):f}"
+        return f"{(+exact).normalize():f}"
+
+
+def _slip(delta: float) -> str:
+    """δ as the page prints it: 1e-6."""
+    return f"{delta:g}".replace("e-0", "e-")
 
 
 def assumptions(card: AnyCard, looks: Sequence[Entry], *, nightly: bool = False) -> list[str]:

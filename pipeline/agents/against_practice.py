@@ -1,0 +1,66 @@
+"""Where a policy differs from current practice, and whether released counts tell the two apart: post-processing.
+
+| code | shape | meaning |
+|---|---|---|
+| ``usual`` | (G, L, A) | share of each action in the released visits; NaN where too few (G = H, or 1 if stationary) |
+| ``followed`` | (H, L) | share of practice that already does what the policy says |
+| ``gain`` | (H, L) | value of following the policy from here, less one step of practice first; no width |
+| ``apart`` | (H, L) | the lower end of the former lies above the upper end of the latter |
+
+No paper has this; it is the model of 003 with its own width, asked about two first steps.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline.agents.apvi import Model, model_value, policy_bounds
+from pipeline.mdp.policy import Policy
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class AgainstPractice:
+    """``followed (H, L)``, ``gain (H, L)`` in reward units, ``apart (H, L)``; NaN and False where either is silent."""
+
+    followed: Array
+    gain: Array
+    apart: NDArray[np.bool_]
+
+
+def against_practice(m: Model, policy: Policy, usual: Array) -> AgainstPractice:
+    """Compare, in each state at each step, the policy with one step of current practice.
+
+    Parameters
+    ----------
+    m
+        The released model that bounds the policy's value.
+    policy
+        As emitted; where it abstains there is nothing to compare.
+    usual
+        ``(G, L, A)`` shares of the actions taken, rows of NaN where released counts do not tell.
+    """
+    H, L, _ = policy.probabilities.shape
+    known = ~np.isnan(usual).any(-1) & ~policy.abstains
+    usual = np.broadcast_to(np.nan_to_num(usual), policy.probabilities.shape)
+    followed = np.minimum(usual, policy.probabilities).sum(-1)
+    lower, upper = policy_bounds(m, policy)
+    middle = model_value(m, policy)
+    gain, apart = np.zeros((H, L)), np.zeros((H, L), bool)
+    for h in range(H):
+        g = min(h, m.P.shape[0] - 1)
+        gain[h] = middle[h, :L] - (usual[h] * (m.r[g] + m.P[g] @ middle[h + 1])).sum(-1)
+        apart[h] = lower[h, :L] > (usual[h] * m.backup(h, upper[h + 1], sign=+1)[1]).sum(-1)
+    return AgainstPractice(np.where(known, followed, np.nan), np.where(known, gain, np.nan), apart & known)
+
+
+def as_practised(usual: Array, allowed: NDArray[np.bool_], horizon: int) -> Policy:
+    """Current practice as a policy: released shares, a uniform choice among allowed actions where they do not tell."""
+    even = allowed / allowed.sum(1, keepdims=True)
+    rows = np.where(np.isnan(usual), even, usual)
+    shape = (horizon, *allowed.shape)
+    return Policy(np.broadcast_to(rows, shape).copy(), np.zeros(shape[:2], bool))

@@ -1,0 +1,81 @@
+"""Real pages for a browser: each family's report as ``run`` writes it, hostile labels, a big policy, a study."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from flows.jobs import ingest_job, run_job
+from flows.shelf import Home
+from reports.audit import audit_html
+from reports.policy_report import render_html
+from reports.reproduction import render_html as study_html
+from reports.study_003 import study_003
+from tests.flows.shop import lay_out
+from tests.linear.shop import lay_out_linear
+from tests.lq.shop import lay_out_plant
+from tests.reports.sample import sample_facts, sample_view
+from tests.reports.test_reproduction import GOOD, study_rows
+
+SCRIPT = "<script>document.title='owned'</script><img src=x onerror=document.title='owned'>"
+LONG = "unbroken" * 12
+HEBREW = "שלום \u202eevil\u202c"
+LABELS = (SCRIPT, LONG, HEBREW)
+
+
+def reports(root: Path) -> dict[str, Path]:
+    """``report.html`` of a run of every family by name."""
+    counts = lay_out(root / "counts")
+    return {
+        "counts": _run(counts, "private"),
+        "baseline": _run(counts, "exact"),
+        "linear": _run(lay_out_linear(root / "linear"), "linear"),
+        "one shot": _run(lay_out_linear(root / "once"), "once"),
+        "lq": _run(lay_out_plant(root / "lq"), "private"),
+        "hostile": _run(_hostile(lay_out(root / "hostile")), "private"),
+    }
+
+
+def pages(root: Path) -> dict[str, Path]:
+    """A page of every kind by name."""
+    found = reports(root)
+    states = [f"state {i}" for i in range(716)]
+    big = render_html(sample_facts(dataset={"live_states": states}), sample_view(20, states, scattered=True))
+    made = {"big": big, "study": study_html(study_003("003-figure-1b", study_rows(GOOD))), "audit": _audit()}
+    for name, html in made.items():
+        found[name] = root / f"{name}.html"
+        found[name].write_text(html, encoding="utf-8")
+    return found
+
+
+def _run(folder: Path, recipe: str) -> Path:
+    home = Home(folder / "home")
+    ingest_job(str(folder), home)
+    return Path(run_job(str(folder / f"{recipe}.toml"), home)["report"])
+
+
+def _hostile(shop: Path) -> Path:
+    """The same log under names that nobody would choose."""
+    card = shop / "card.toml"
+    # a JSON string is a TOML string
+    quoted = [json.dumps(label, ensure_ascii=False).replace("\u202e", "\\u202e") for label in LABELS]
+    text = card.read_text().replace(
+        'labels = ["cold", "warm"]', f'labels = {{ {quoted[0]} = ["cold"], {quoted[1]} = ["warm"] }}'
+    )
+    text = text.replace(
+        'labels = ["none", "mail", "call"]',
+        f'labels = {{ {quoted[2]} = ["none"], {quoted[0]} = ["mail"], {quoted[1]} = ["call"] }}',
+    )
+    card.write_text(text.replace('vetoes = [["cold", "call"]]', "vetoes = []"), encoding="utf-8")
+    return shop
+
+
+def _audit() -> str:
+    curve = [[i / 20, min(1.0, i / 20 + 0.1)] for i in range(21)]
+    verdict: dict[str, Any] = {
+        "mechanism": "discrete gaussian on n_sas", "trust": "central", "claimed_rho": 1.0, "claimed_epsilon": None,
+        "lower_bound_rho": 0.6, "lower_bound_epsilon": None, "confidence": 0.975, "draws": 2000, "ratio": 0.6,
+        "violates": False, "true_positives": 0.9, "false_positives": 0.1, "curve": curve,
+    }  # fmt: skip
+    return audit_html("shop", [verdict, {**verdict, "mechanism": "discrete gaussian on n_0"}])

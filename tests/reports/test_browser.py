@@ -1,0 +1,169 @@
+"""What a reader's browser makes of every kind of page: Debian's chromium, headless, with network and scripts off."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.reports.browser import CHROMIUM, Tab, browser
+from tests.reports.contrast import CONTRAST
+from tests.reports.pages import HEBREW, LABELS, LONG, pages
+
+pytestmark = [
+    pytest.mark.service,
+    pytest.mark.slow,
+    pytest.mark.skipif(
+        CHROMIUM is None or shutil.which("pdftotext") is None, reason="needs chromium and poppler-utils"
+    ),
+]
+RUNS = ("counts", "baseline", "linear", "one shot", "lq", "hostile", "big")
+ALL = (*RUNS, "study", "audit")
+SCREENS = ((1280, 800), (390, 844))
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    return pages(tmp_path_factory.mktemp("pages"))
+
+
+@pytest.fixture(scope="module")
+def tab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tab]:
+    with browser(tmp_path_factory.mktemp("profile")) as found:
+        yield found
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_it_opens_from_disk_asks_for_nothing_and_complains_of_nothing(made, tab, name):
+    tab.open(made[name])
+    asked = {told["request"]["url"] for told in tab.said("Network.requestWillBeSent")}
+    assert asked == {made[name].resolve().as_uri()}
+    assert not tab.said("Log.entryAdded", "Runtime.consoleAPICalled", "Runtime.exceptionThrown")
+
+
+def test_a_page_that_asks_for_a_picture_is_caught(made, tab, tmp_path):
+    leaky = tmp_path / "leaky.html"
+    leaky.write_text(made["counts"].read_text().replace("<main>", '<main><img src="http://reticent.invalid/x.png">'))
+    tab.open(leaky)
+    assert any("invalid" in told["request"]["url"] for told in tab.said("Network.requestWillBeSent"))
+    assert tab.said("Log.entryAdded")
+
+
+@pytest.mark.parametrize("size", SCREENS)
+@pytest.mark.parametrize("name", RUNS)
+def test_the_first_screen_holds_guarantee_and_value(made, tab, name, size):
+    tab.open(made[name], width=size[0], height=size[1])
+    for what in ("#guarantee", ".tiles > div:first-child .answer", "h1", ".learnt"):
+        box = tab.ask(f"(b => [b.top, b.bottom, b.width])(document.querySelector({what!r}).getBoundingClientRect())")
+        assert 0 <= box[0] < box[1] <= size[1] and box[2] > 0, (what, box)
+    assert tab.ask("document.querySelector('.tiles dt').textContent") == "Value of an episode"
+
+
+@pytest.mark.parametrize("size", SCREENS)
+@pytest.mark.parametrize("name", ALL)
+def test_nothing_overflows_sideways(made, tab, name, size):
+    tab.open(made[name], width=size[0], height=size[1])
+    assert tab.ask("document.documentElement.scrollWidth") <= size[0]
+    # what scrolls by itself may be wider; nothing else
+    wider = "[...document.querySelectorAll('main *')].filter(e => !e.closest('.wide, .figure')"
+    assert (
+        tab.ask(wider + f" && e.getBoundingClientRect().right > {size[0]} + .5).map(e => e.outerHTML.slice(0, 80))")
+        == []
+    )
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_every_cell_of_a_table_has_headers(made, tab, name):
+    tab.open(made[name])
+    wrong = tab.ask("""[...document.querySelectorAll('table')].filter(t => {
+        const rows = [...t.tBodies[0].rows], head = t.tHead ? [...t.tHead.rows[0].cells] : [];
+        const named = rows.every(r => r.cells[0].tagName === 'TH' && r.cells[0].scope === 'row');
+        const columns = head.every(c => c.tagName === 'TH' && c.scope === 'col');
+        return !(named && columns && rows.every(r => r.cells.length === (head.length || 2)));
+    }).length""")
+    assert wrong == 0 and tab.ask("document.querySelectorAll('table').length") > 0
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_every_figure_says_in_words_what_it_shows(made, tab, name):
+    tab.open(made[name])
+    figures = tab.ask("""[...document.querySelectorAll('.figure svg')].map(s => [s.getAttribute('role'),
+        s.getAttribute('aria-labelledby').split(' ').map(i => document.getElementById(i).textContent.length)])""")
+    assert figures and all(role == "img" and min(lengths) > 5 for role, lengths in figures)
+
+
+def test_hostile_labels_are_text(made, tab):
+    tab.open(made["hostile"])
+    assert tab.ask("document.querySelectorAll('script, main img').length") == 0
+    assert tab.ask("document.title") == "A decision policy for shop"
+    text = tab.ask("document.body.textContent")
+    for label in (LABELS[0][:50], LONG[:50], HEBREW[:4]):
+        assert label in text
+    # no hidden change of writing direction: the page's own words stay in their order
+    assert not re.search("[\u202a-\u202e\u2066-\u2069]", text)
+
+
+@pytest.mark.parametrize("dark", [False, True])
+@pytest.mark.parametrize("name", ALL)
+def test_text_stands_out_from_its_ground(made, tab, name, dark):
+    tab.open(made[name], dark=dark)
+    found: list[list[Any]] = tab.ask(CONTRAST)
+    assert len(found) > 50
+    assert [f for f in found if f[0] < 4.5] == []
+
+
+def test_pale_text_is_caught(made, tab, tmp_path):
+    pale = tmp_path / "pale.html"
+    pale.write_text(made["counts"].read_text().replace("--soft: #5b6268", "--soft: #9aa0a5"))
+    tab.open(pale)
+    assert any(f[0] < 4.5 for f in tab.ask(CONTRAST))
+
+
+# words at the first and last line of each figure, and so much empty room above all of them
+_MARKS = """(room => {
+document.querySelectorAll('.figure svg').forEach((s, i) => ['Top', 'End'].forEach((word, last) => {
+    const box = s.viewBox.baseVal, t = document.createElementNS('http://www.w3.org/2000/svg', 'text');
+    t.textContent = `Mark${word}${i}.`; t.setAttribute('font-size', 5);
+    t.setAttribute('y', box.y + (last ? box.height - 1 : 5)); t.setAttribute('x', box.x + 5); s.append(t);
+})); const d = document.createElement('div'); d.style.height = `${room}px`; document.querySelector('main').prepend(d);
+return document.querySelectorAll('.figure svg').length; })"""
+
+
+def cut_figures(tab: Tab, folder: Path, room: int) -> tuple[int, list[int]]:
+    """Print the page that is open below ``room`` pixels; how many figures it has, and which stand on two pages."""
+    count = tab.ask(f"{_MARKS}({room})")
+    paper = tab.pdf(folder / f"{room}.pdf")
+    printed = subprocess.run(["pdftotext", "-raw", paper, "-"], capture_output=True, text=True, check=True).stdout
+    at = {mark: number for number, page in enumerate(printed.split("\f")) for mark in re.findall(r"Mark\w+\.", page)}
+    assert len(at) == 2 * count
+    return count, [i for i in range(count) if at[f"MarkTop{i}."] != at[f"MarkEnd{i}."]]
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_paper_cuts_no_figure(made, tab, tmp_path, name):
+    for room in (0, 250, 500, 750):
+        tab.open(made[name])
+        count, cut = cut_figures(tab, tmp_path, room)
+        assert count > 0 and cut == []
+
+
+def test_a_figure_cut_in_two_is_noticed(made, tab, tmp_path):
+    careless = tmp_path / "careless.html"
+    tall = "<style>@media print { .figure svg { max-height: none !important; height: 300mm !important; } }</style>"
+    careless.write_text(made["big"].read_text().replace("</head>", tall + "</head>"))
+    tab.open(careless)
+    assert cut_figures(tab, tmp_path, 0)[1]
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_nothing_runs_off_the_paper(made, tab, name):
+    # A4 less its margins, in CSS pixels
+    tab.open(made[name], width=680, height=1000)
+    tab.call("Emulation.setEmulatedMedia", media="print", features=[])
+    off = "[...document.querySelectorAll('main *')].filter(e => e.getBoundingClientRect().right > 680.5)"
+    assert tab.ask(f"{off}.map(e => e.outerHTML.slice(0, 80))") == []

@@ -1,0 +1,146 @@
+"""``report.html``, ``report.md`` and ``report.json`` of one run agree, for every family."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from reports.format import clean, number
+from tests.reports.pages import reports
+
+FAMILIES = ("counts", "baseline", "linear", "one shot", "lq", "hostile")
+# what pages show rounded outward: losses and upper ends up, what is left and lower ends down
+_UP = ("rho", "epsilon", "delta", "upper", "gap", "spent_rho")
+_DOWN = ("lower", "remaining_rho")
+
+
+class Tables(HTMLParser):
+    """Rows of cells of every table, text of all the rest."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.tables: list[list[list[str]]] = []
+        self.cell: list[str] | None = None
+        self.text: list[str] = []
+        self.feed(html)
+        self.close()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        if tag == "table":
+            self.tables.append([])
+        elif tag == "tr":
+            self.tables[-1].append([])
+        elif tag in ("td", "th"):
+            self.cell = []
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag in ("td", "th"):
+            assert self.cell is not None
+            self.tables[-1][-1].append("".join(self.cell))
+            self.cell = None
+
+    def handle_data(self, data: str) -> None:
+        self.text.append(data)
+        if self.cell is not None:
+            self.cell.append(data)
+
+
+def plain(text: str) -> str:
+    """Markdown as a reader sees it."""
+    shown = text.replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&")
+    return re.sub(r"\\([\\`*\[\]|~$!_#+.)-])", r"\1", shown)
+
+
+def markdown_tables(text: str) -> list[list[list[str]]]:
+    """Rows of cells of every table, without the rule below the head."""
+    found: list[list[list[str]]] = []
+    for block in re.findall(r"(?:^\|.*\n)+", text, re.MULTILINE):
+        rows = [
+            re.split(r"(?<!\\)\|", line)[1:-1] for line in block.splitlines() if not re.match(r"\|( -+:? \|)+$", line)
+        ]
+        found.append([[plain(cell.strip()) for cell in row] for row in rows])
+    return found
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    return reports(tmp_path_factory.mktemp("twins"))
+
+
+def read(folder: Path) -> tuple[Tables, str, dict[str, Any]]:
+    html, text = ((folder / f"report.{kind}").read_text(encoding="utf-8") for kind in ("html", "md"))
+    return Tables(html), text, json.loads((folder / "report.json").read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_page_and_markdown_hold_the_same_tables_cell_by_cell(made, name):
+    page, text, _ = read(made[name].parent)
+    # a table of pairs has no head in HTML
+    other = [rows[1:] if len(rows[0]) == 2 else rows for rows in markdown_tables(text)]
+    own = [[[" ".join(cell.split()) for cell in row] for row in rows] for rows in page.tables]
+    assert len(own) > 8 and own == [[[" ".join(c.split()) for c in row] for row in rows] for rows in other]
+
+
+def told(facts: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    """What both pages must print: name and text."""
+    for part, keys in (
+        ("guarantee", ("rho", "epsilon", "delta")),
+        (
+            "value",
+            ("lower", "upper", "gap", "upper_trivial") if "zero" not in facts["model_baselines"] else ("estimate",),
+        ),
+        ("ledger", ("cap_rho", "spent_rho", "remaining_rho", "entry", "hash")),
+    ):
+        for key in keys:
+            value = (facts[part] or {}).get(key)
+            if value is not None:
+                toward = "up" if key in _UP else "down" if key in _DOWN else "nearest"
+                yield f"{part}.{key}", number(value, toward=toward)
+    for role in ("policy", "bounds"):
+        for key, value in (facts["constants"].get(role) or {"values": {}})["values"].items():
+            yield f"constants.{role}.{key}", clean(key)
+            yield f"constants.{role}.{key}", number(value)
+    for key, value in facts.get("truth", {}).items():
+        yield f"truth.{key}", number(value)
+    for key in ("assumptions", "not_covered"):
+        for words in facts[key]:
+            yield key, words
+    yield "guarantee.sentence", facts["guarantee"]["sentence"]
+    for baseline in facts["model_baselines"].values():
+        if baseline.get("estimate") is not None:
+            yield "model_baselines", number(baseline["estimate"])
+    for m in facts["mechanisms"]:
+        yield "mechanisms.scale", number(m["scale"])
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_both_pages_print_what_report_json_says(made, name):
+    page, text, facts = read(made[name].parent)
+    shown, found = "".join(page.text), list(told(facts))
+    grouped = len(facts["mechanisms"]) > 24
+    for key, words in found:
+        if grouped and key == "mechanisms.scale":
+            continue
+        assert words in shown, key
+        assert words in plain(text), key
+    assert len(found) > 12
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_a_report_is_small(made, name):
+    assert made[name].stat().st_size < 300_000
+
+
+def test_a_number_changed_in_one_twin_is_noticed(made):
+    page, text, facts = read(made["counts"].parent)
+    facts["value"]["lower"] += 0.01
+    wrong = [key for key, words in told(facts) if words not in "".join(page.text)]
+    assert wrong == ["value.lower"]
+    rows = markdown_tables(text.replace("| Gap |", "| Gap  x |"))
+    assert rows != markdown_tables(text)
