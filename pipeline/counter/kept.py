@@ -73,7 +73,7 @@ class KeptCounter:
         elif not self.folder.is_dir():
             raise BudgetError(self._gone("its folder"))
         needed = {_name(kind, n.leaf, n.attempt) for n in self.nights for kind in _SUFFIXES}
-        there = {p.name for p in self.folder.iterdir() if p.name != "key"}
+        there = {p.name for suffix in ("npy", "json") for p in self.folder.glob(f"*-*.{suffix}")}
         last = self.nights[-1].leaf if self.nights else 0
         for name in there - needed:
             # a draw of a later night may be alive elsewhere, or wait for recovery
