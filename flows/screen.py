@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from flows.terminal import Block, put
+
 if TYPE_CHECKING:
     from flows.shelf import Home
 
@@ -38,12 +40,12 @@ def say(message: str) -> None:
     print(message, file=sys.stderr, flush=True)
 
 
-def show(result: Mapping[str, Any], as_json: bool, human: Callable[[], Sequence[str]]) -> None:
-    """Print a result as one JSON object, or as lines."""
+def show(result: Mapping[str, Any], as_json: bool, human: Callable[[], Sequence[Block]]) -> None:
+    """Print a result as one JSON object, or as a summary: drawn on a terminal, plain in a pipe."""
     if as_json:
         print(json.dumps(result, ensure_ascii=False, allow_nan=False))
     else:
-        print("\n".join(human()))
+        put(human())
 
 
 @contextmanager
@@ -63,6 +65,30 @@ def rows_bar(label: str, unit: str = "rows") -> Generator[Callable[[int, int | N
     with Progress(*columns, console=console, disable=not console.is_terminal) as bar:
         task = bar.add_task(label, total=None)
         yield lambda done, total: bar.update(task, completed=done, total=total)
+
+
+@contextmanager
+def working(label: str) -> Generator[Callable[[str], None]]:
+    """A line on stderr that shows work going on and for how long, where it is a terminal; yields :func:`say`.
+
+    What is said stays above the line, and the newest of it becomes the label.
+    """
+    from rich.console import Console
+    from rich.markup import escape
+    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+    console = Console(stderr=True)
+    columns = SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn()
+    with Progress(
+        *columns, console=console, transient=True, refresh_per_second=4, disable=not console.is_terminal
+    ) as line:
+        task = line.add_task(escape(label), total=None)
+
+        def told(message: str) -> None:
+            say(message)
+            line.update(task, description=escape(message[:60]))
+
+        yield told
 
 
 def exit_code(error: Exception) -> int:

@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from flows.terminal import Block, Grid
+
 Facts = Mapping[str, Any]
 
 
-def vector_page(f: Facts) -> list[str]:
-    """Lines of the page."""
+def vector_page(f: Facts) -> list[Block]:
+    """Blocks of the page."""
     people, steps, shares = f["people"], f["steps"], f["shares"]
-    lines = [
+    lines: list[Block] = [
         f"{f['dataset']} snapshot {f['snapshot']} ({f['kind']}): {f['rows']:,} rows, {f['users']:,} users, "
         f"{f['episodes']:,} episodes; users_public declares {people['declared']:,}",
         f"OPERATOR ONLY: raw facts, not for publication.  This look is entry {f['ledger_entry']} of the ledger.",
@@ -20,19 +22,30 @@ def vector_page(f: Facts) -> list[str]:
         f"rows: next observation unknown {shares['unknown_next_observation']:.2%}, "
         f"longer than a declared radius {shares['shortened']:.2%}",
         "",
-        "Rules broken" if f["rules"] else "No rule was broken.",
+        _rules(f) if f["rules"] else "No rule was broken.",
     ]
-    for r in f["rules"]:
-        accepted = "any" if r["tolerance"] is None else f"{r['tolerance']:.3%}"
-        lines.append(f"  {r['rule']:16} {r['effect']:13} {r['rows']:>10,}  {r['share']:>8.3%}  accepted {accepted}")
     for role, v in f["vectors"].items():
         longer = ", ".join(f"{part} {share:.1%}" for part, share in v["longer_than"].items())
         lines += ["", f"{role.replace('_', ' ')}: radius {v['radius']:g}; share longer than a part of it: {longer}"]
-        for c in v["coordinates"]:
-            lines.append(
-                f"  {c['name']:24} {c['lowest']:>10.4g} to {c['highest']:<10.4g} mean {c['mean']:<10.4g} "
-                f"sd {c['deviation']:.4g}"
-            )
+        rows = [
+            (c["name"], *(f"{c[key]:.4g}" for key in ("lowest", "highest", "mean", "deviation")))
+            for c in v["coordinates"]
+        ]
+        lines.append(Grid(("coordinate", "lowest", "highest", "mean", "sd"), rows, most=len(rows)))
     for w in f["warnings"]:
         lines += ["", f"WARNING {w['code']}: {w['what']}.", f"  means: {w['means']}.", f"  do: {w['do']}."]
     return lines if f["warnings"] else [*lines, "", "No warnings.  That is no proof that the log is good."]
+
+
+def _rules(f: Facts) -> Grid:
+    rows = [
+        (
+            r["rule"],
+            r["effect"],
+            f"{r['rows']:,}",
+            f"{r['share']:.3%}",
+            "any" if r["tolerance"] is None else f"{r['tolerance']:.3%}",
+        )
+        for r in f["rules"]
+    ]
+    return Grid(("rule", "effect", "rows", "share", "accepted"), rows, "Rules broken", left=2, most=len(rows))

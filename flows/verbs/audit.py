@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
 import typer
 
 from flows.screen import Context, Json, rows_bar, say, show
+from flows.terminal import Grid, Place
 
 
 def audit(
@@ -35,14 +36,30 @@ def audit(
         as_json,
         lambda: [
             summary(result["name"], result["attacks"]),
-            *(
-                f"  {v['mechanism']:58} {v['trust']:8} claim ρ = {v['claimed_rho']:.4g}  proved ≥ "
-                f"{v['lower_bound_rho']:.4g}  ({v['ratio']:.0%} of the claim, {v['seconds']} s)"
-                for v in result["attacks"]
-            ),
+            _attacks(result["attacks"]),
             *_whole(result.get("one_run")),
-            f"report      {page}",
+            Place("report", page),
         ],
+    )
+
+
+def _attacks(attacks: Sequence[Mapping[str, Any]]) -> Grid:
+    head = ("mechanism", "trust", "claimed ρ", "proved ρ ≥", "share", "broken", "seconds")
+    return Grid(
+        head,
+        [
+            (
+                v["mechanism"],
+                v["trust"],
+                f"{v['claimed_rho']:.4g}",
+                f"{v['lower_bound_rho']:.4g}",
+                f"{v['ratio']:.0%}",
+                "yes" if v["violates"] else "no",
+                str(v["seconds"]),
+            )
+            for v in attacks
+        ],
+        left=2,
     )
 
 

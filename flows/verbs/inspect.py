@@ -3,20 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from io import StringIO
-from shutil import get_terminal_size
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import typer
 
-from flows.screen import Context, Json, show
-
-if TYPE_CHECKING:
-    from rich.table import Table
+from flows.screen import Context, Json, show, working
+from flows.terminal import Block, Grid
 
 Facts = Mapping[str, Any]
-# rows of a table a person reads; --json has all of them
-_SHOWN = 40
 # a matrix of more steps than this is no longer a glance
 _STEPS = 24
 
@@ -26,7 +20,8 @@ def inspect(context: typer.Context, card: str, as_json: Json = False) -> None:
     from flows.inspecting import inspect_job
 
     options: Context = context.obj
-    facts = inspect_job(card, options.home_folder())
+    with working("looking at the snapshot"):
+        facts = inspect_job(card, options.home_folder())
     if "vectors" in facts:
         from flows.vector_page import vector_page
 
@@ -35,19 +30,13 @@ def inspect(context: typer.Context, card: str, as_json: Json = False) -> None:
     show(facts, as_json, lambda: page(facts))
 
 
-def page(facts: Facts) -> list[str]:
+def page(facts: Facts) -> list[Block]:
     """The facts as a person reads them."""
-    from rich.console import Console
-
-    out = StringIO()
-    console = Console(file=out, width=max(100, get_terminal_size().columns), highlight=False, markup=False)
-    console.print(_opening(facts))
+    blocks: list[Block] = [_opening(facts)]
     for table in (_rules(facts), _states(facts), _matrix(facts), _noise(facts), _hidden(facts)):
         if table is not None:
-            console.print(table)
-    for line in _closing(facts):
-        console.print(line)
-    return out.getvalue().rstrip("\n").split("\n")
+            blocks += ["", table]
+    return [*blocks, *_closing(facts)]
 
 
 def _opening(f: Facts) -> str:
@@ -79,25 +68,12 @@ def _shares(shares: Facts) -> list[str]:
     return [f"{words[k]} {shares[k]:.2%}" for k in words if shares[k] is not None]
 
 
-def _table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], *, plain: int = 1) -> Table | None:
+def _table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], *, plain: int = 1) -> Grid | None:
     """A table with right-aligned columns after the first ``plain``; None without rows."""
-    from rich.table import Table
-    from rich.text import Text
-
-    if not rows:
-        return None
-    table = Table(title=title, title_justify="left", show_edge=False, pad_edge=False)
-    for i, column in enumerate(columns):
-        table.add_column(column, justify="left" if i < plain else "right", overflow="fold")
-    for row in rows[:_SHOWN]:
-        # a label is text, whatever brackets it holds
-        table.add_row(*(Text(cell) for cell in row))
-    if len(rows) > _SHOWN:
-        table.caption = f"… and {len(rows) - _SHOWN} more; --json has all"
-    return table
+    return Grid(columns, rows, title, left=plain) if rows else None
 
 
-def _rules(f: Facts) -> Table | None:
+def _rules(f: Facts) -> Grid | None:
     rows = [
         (
             r["rule"],
@@ -108,10 +84,10 @@ def _rules(f: Facts) -> Table | None:
         )
         for r in f["rules"]
     ]
-    return _table("\nRules broken", ("rule", "effect", "rows", "share", "accepted"), rows, plain=2)
+    return _table("Rules broken", ("rule", "effect", "rows", "share", "accepted"), rows, plain=2)
 
 
-def _states(f: Facts) -> Table | None:
+def _states(f: Facts) -> Grid | None:
     by_state: dict[str, list[int]] = {}
     for r in f["coverage"]["table"]:
         sums = by_state.setdefault(r["state"], [0, 0, 0])
@@ -130,13 +106,13 @@ def _states(f: Facts) -> Table | None:
     c = f["coverage"]
     pooled = "all steps pooled" if c["pooled"] else "over all steps"
     title = (
-        f"\nCoverage of (step, state, action), {pooled}: {c['cells']:,} usable cells, {c['never_seen']:,} never seen, "
+        f"Coverage of (step, state, action), {pooled}: {c['cells']:,} usable cells, {c['never_seen']:,} never seen, "
         f"{c['seen_fewer_than_few']:,} seen fewer than {c['few']} times"
     )
     return _table(title, ("state", "visits", "never seen", f"< {c['few']} times", "top action (share)"), rows)
 
 
-def _matrix(f: Facts) -> Table | None:
+def _matrix(f: Facts) -> Grid | None:
     """A row a state, a column a step: how many actions were never or hardly seen."""
     c, horizon = f["coverage"], f["steps"]["horizon"]
     if c["pooled"] or not 1 < horizon <= _STEPS:
@@ -145,11 +121,11 @@ def _matrix(f: Facts) -> Table | None:
     for r in c["table"]:
         thin = r["never_seen"] + r["seen_fewer_than_few"]
         rows.setdefault(r["state"], [r["state"]]).append("·" if not thin else str(thin))
-    title = f"\nActions seen fewer than {c['few']} times, by state and step (· none)"
+    title = f"Actions seen fewer than {c['few']} times, by state and step (· none)"
     return _table(title, ("state", *map(str, range(horizon))), list(rows.values()))
 
 
-def _noise(f: Facts) -> Table | None:
+def _noise(f: Facts) -> Grid | None:
     rows = [
         (
             n["budget"],
@@ -162,10 +138,10 @@ def _noise(f: Facts) -> Table | None:
         for n in f["noise"]
     ]
     columns = ("budget", "ρ", "noise of a cell's visits (sd)", "cells drowned", "of cells", "of visits")
-    return _table("\nVisits against the noise (drowned: fewer than 2 sd)", columns, rows)
+    return _table("Visits against the noise (drowned: fewer than 2 sd)", columns, rows)
 
 
-def _hidden(f: Facts) -> Table | None:
+def _hidden(f: Facts) -> Grid | None:
     rows = [
         (
             t["state"],
@@ -179,7 +155,7 @@ def _hidden(f: Facts) -> Table | None:
         for t in f["hidden_state"]["tests"]
     ]
     columns = ("state", "raw column", "people", "p", "difference", "at", "action depends on it")
-    return _table("\nDoes the logged action depend on what the states hide?", columns, rows, plain=2)
+    return _table("Does the logged action depend on what the states hide?", columns, rows, plain=2)
 
 
 def _closing(f: Facts) -> list[str]:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from flows.screen import Context, Json, show
+from flows.terminal import Block, Drawn, Grid, Title
 
 if TYPE_CHECKING:
     from pipeline.ledger.chain import Entry
@@ -48,25 +49,29 @@ def show_ledger(context: typer.Context, card: CardOption = None, as_json: Json =
 
     ledger = _ledger(context, card)
     datasets = [_lineage(ledger, name) for name in ledger.lineages()]
-    lines: list[str] = []
+    blocks: list[Block] = []
     for d in datasets:
-        lines.append(f"{d['name']}: spent ρ = {d['spent_rho']:.6g} of {d['cap_rho']:g} (δ = {d['delta']:g})")
-        lines += chart(d["spending"], d["cap_rho"], d["registered_at"], now().isoformat(timespec="seconds"))
-        lines += [_limited(d["schedule"], d["limit"])] if d["schedule"] else []
-        lines += _events(d)
-    show({"datasets": datasets}, as_json, lambda: lines or ["no lineage is registered"])
+        spent = f"spent ρ = {d['spent_rho']:.6g} of {d['cap_rho']:g} (δ = {d['delta']:g})"
+        blocks.append(Title(d["name"], spent))
+        blocks.append(
+            Drawn(chart(d["spending"], d["cap_rho"], d["registered_at"], now().isoformat(timespec="seconds")))
+        )
+        blocks += [_limited(d["schedule"], d["limit"])] if d["schedule"] else []
+        blocks += _events(d)
+    show({"datasets": datasets}, as_json, lambda: blocks or ["no lineage is registered"])
 
 
-def _events(d: dict[str, Any]) -> list[str]:
-    """What happened to a lineage, a line an entry, in the order in which it happened."""
+def _events(d: dict[str, Any]) -> list[Block]:
+    """What happened to a lineage, a row an entry, in the order in which it happened."""
     told = [
-        *((a, f"amended    cap ρ = {a['cap_rho']:g}") for a in d["amendments"]),
-        *((i, f"inspected  snapshot {i['snapshot']}") for i in d["inspections"]),
-        *((e, f"{e['state']:9}  ρ = {e['rho']:.6g}  {e['run']}{_night(e)}") for e in d["entries"]),
-        *((p, f"purged     {p['what']}") for p in d["purges"]),
-        *((s, f"signed     {_signature(s)}") for s in d["signatures"]),
+        *((a, "amended", f"{a['cap_rho']:g}", "the cap") for a in d["amendments"]),
+        *((i, "inspected", "", f"snapshot {i['snapshot']}") for i in d["inspections"]),
+        *((e, e["state"], f"{e['rho']:.6g}", f"{e['run']}{_night(e)}") for e in d["entries"]),
+        *((p, "purged", "", p["what"]) for p in d["purges"]),
+        *((s, "signed", "", _signature(s)) for s in d["signatures"]),
     ]
-    return [f"  {e['entry']:>4}  {e['at']}  {line}" for e, line in sorted(told, key=lambda x: x[0]["entry"])]
+    rows = [(str(e["entry"]), e["at"], *line) for e, *line in sorted(told, key=lambda x: x[0]["entry"])]
+    return [Grid(("entry", "at", "what", "ρ", "of"), rows, left=5, most=len(rows))] if rows else []
 
 
 def _night(e: Mapping[str, Any]) -> str:
@@ -167,10 +172,11 @@ def verify(
         raise typer.Exit(4)
 
 
-def _checked(proof: dict[str, Any]) -> list[str]:
+def _checked(proof: dict[str, Any]) -> list[Block]:
     words = {True: "ok", False: "WRONG", None: "not checked"}
-    lines = [f"{words[c['ok']]:12}{c['what']}" + (f": {c['found']}" if c["found"] else "") for c in proof["checks"]]
-    return [*lines, f"{proof['run']}: " + ("ok" if proof["ok"] else f"damaged: {proof['problem']}")]
+    rows = [(words[c["ok"]], c["what"] + (f": {c['found']}" if c["found"] else "")) for c in proof["checks"]]
+    found = Grid(("result", "check"), rows, left=2, most=len(rows))
+    return [found, Title(proof["run"], "ok" if proof["ok"] else f"damaged: {proof['problem']}")]
 
 
 @app.command("export")

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from flows.screen import Context, Json, say, show
+from flows.screen import Context, Json, say, show, working
 
 
 def nightly(
@@ -30,7 +30,8 @@ def nightly(
     if check:
         _check(recipe, options, hours, as_json)
         return
-    result = carry_out("nightly", lambda step: nightly_job(recipe, home, step, say=say), night_page)
+    with working("nightly") as told:
+        result = carry_out("nightly", lambda step: nightly_job(recipe, home, step, say=told), night_page)
     show(result, as_json, lambda: [*summary(result), *_promotion(result["promotion"])])
     if result["exit"]:
         raise typer.Exit(result["exit"])

@@ -8,6 +8,7 @@ from typing import Any
 import typer
 
 from flows.screen import Context, Json, show
+from flows.terminal import Block, Grid, Title
 
 
 def plan(context: typer.Context, recipe: str, as_json: Json = False) -> None:
@@ -21,16 +22,6 @@ def plan(context: typer.Context, recipe: str, as_json: Json = False) -> None:
     options: Context = context.obj
     r = plan_job(recipe, options.home_folder())
     lines = [f"{r['recipe']} on {r['dataset']} ({r['agent']})"]
-    for m in r["mechanisms"]:
-        cost = "no noise" if m["rho"] is None else f"ρ = {m['rho']:.4g}"
-        if "table" not in m:
-            scale = "adaptive scale" if m["adaptive"] else "fixed scale"
-            lines.append(f"  {m['name']:14} {', '.join(m['tables']):44} {scale}  {cost}")
-            continue
-        lines.append(
-            f"  {m['table']:6} {m['name']:17} {m['cells']:>8,} cells"
-            f"  sensitivity {m['sensitivity']:.4g}  scale {m['scale']:.4g}  {cost}"
-        )
     if r["rho"] is not None:
         sum_of = "together" if "joint" in r else "total"
         lines.append(f"{sum_of} ρ = {up(r['rho'])}, ε = {up(r['epsilon'])} at δ = {r['delta']:g}")
@@ -59,7 +50,27 @@ def plan(context: typer.Context, recipe: str, as_json: Json = False) -> None:
     if not r["allowed"]:
         over = "counter" in r and r["counter"]["night"] is None
         lines.append("today is no night of this counter: see 'first' and 'nights'" if over else _still_fits(r["fits"]))
-    show(r, as_json, lambda: lines + _grid(r))
+    show(r, as_json, lambda: [Title(lines[0]), _mechanisms(r), *lines[1:], *_grid(r)])
+
+
+def _mechanisms(r: Mapping[str, Any]) -> Grid:
+    """What would be released: tables one by one, or the calls of an adaptive planner."""
+    calls = [m for m in r["mechanisms"] if "table" not in m]
+    if not calls:
+        head = ("table", "mechanism", "cells", "sensitivity", "scale", "ρ")
+        rows = [
+            (m["table"], m["name"], f"{m['cells']:,}", f"{m['sensitivity']:.4g}", f"{m['scale']:.4g}", _cost(m))
+            for m in r["mechanisms"]
+        ]
+        return Grid(head, rows, left=2, most=len(rows))
+    rows = [
+        (m["name"], ", ".join(m["tables"]), "adaptive" if m["adaptive"] else "fixed", _cost(m)) for m in r["mechanisms"]
+    ]
+    return Grid(("call", "tables", "scale", "ρ"), rows, left=3, most=len(rows))
+
+
+def _cost(m: Mapping[str, Any]) -> str:
+    return "no noise" if m["rho"] is None else f"{m['rho']:.4g}"
 
 
 def _nights(c: Mapping[str, Any]) -> list[str]:
@@ -86,22 +97,23 @@ def _still_fits(fits: Mapping[str, float] | None) -> str:
     return f"what still fits: {asked}{ratio}"
 
 
-def _grid(r: Mapping[str, Any]) -> list[str]:
+def _grid(r: Mapping[str, Any]) -> list[Block]:
     """Visits of a cell in units of its noise, budgets down and people across."""
     if not r["what_if"]:
         return []
     people = sorted({row["people"] for row in r["what_if"]})
-    lines = [
-        "",
-        "What would I need?  Visits of one (step, state, action) over the noise on them, if all were visited alike:",
-        f"  {'':14}" + "".join(f"{f'n = {n:,.0f}':>16}" for n in people),
-    ]
+    rows: list[tuple[str, ...]] = []
     for start in range(0, len(r["what_if"]), len(people)):
-        rows = r["what_if"][start : start + len(people)]
-        asked = f"ρ = {rows[0]['rho']:g}" if rows[0]["rho"] is not None else f"ε = {rows[0]['epsilon']:g}"
-        lines.append(f"  {asked:14}" + "".join(f"{row['ratio']:>16.3g}" for row in rows))
+        found = r["what_if"][start : start + len(people)]
+        asked = f"ρ = {found[0]['rho']:g}" if found[0]["rho"] is not None else f"ε = {found[0]['epsilon']:g}"
+        rows.append((asked, *(f"{row['ratio']:.3g}" for row in found)))
     needed = ", ".join(f"{n:,} for {level}" for level, n in r["people_needed"].items())
     return [
-        *lines,
+        "",
+        Grid(
+            ("budget", *(f"n = {n:,.0f}" for n in people)),
+            rows,
+            "What would I need?  Visits of one (step, state, action) over their noise, if all were visited alike:",
+        ),
         f"people needed at this budget: {needed}  (below 1 noise drowns the counts, 3 is usable, 10 is good)",
     ]

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import typer
 
-from flows.screen import Context, Json, show
+from flows.screen import Context, Json, show, working
 
 
 def report(context: typer.Context, run: str, as_json: Json = False) -> None:
@@ -17,7 +17,8 @@ def report(context: typer.Context, run: str, as_json: Json = False) -> None:
     options: Context = context.obj
     folder = run_folder(options, run)
     facts = json.loads((folder / "report.json").read_text(encoding="utf-8"))
-    render(folder, facts)
+    with working("drawing the report"):
+        render(folder, facts)
     result = {"run": folder.name, "folder": str(folder), "report": str(folder / "report.html")}
     show(result, as_json, lambda: [result["report"]])
 

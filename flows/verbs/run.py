@@ -8,7 +8,8 @@ from typing import Annotated, Any
 
 import typer
 
-from flows.screen import Context, Json, say, show
+from flows.screen import Context, Json, show, working
+from flows.terminal import Block, Pairs, Place
 
 
 def run(
@@ -25,11 +26,12 @@ def run(
 
     options: Context = context.obj
     day = None if night is None else night.date()
-    result = carry_out("run", lambda step: run_job(recipe, options.home_folder(), step, say=say, day=day))
+    with working("run") as told:
+        result = carry_out("run", lambda step: run_job(recipe, options.home_folder(), step, say=told, day=day))
     show(result, as_json, lambda: summary(result))
 
 
-def summary(result: Mapping[str, Any]) -> list[str]:
+def summary(result: Mapping[str, Any]) -> list[Block]:
     """What a person wants to know of a run, in a few lines."""
     from reports.format import number
 
@@ -41,21 +43,22 @@ def summary(result: Mapping[str, Any]) -> list[str]:
             f"{g['trust_model']}, replace one person"
         )
     status = "bound" if v["status"] == "bound" else "estimate, not a guarantee"
-    lines = [
-        f"guarantee   {promised}; claim: {g['claim']}",
-        f"value       {_interval(v)} ({status}){_empty(v)}",
-        f"budget      spent ρ = {number(b['spent_rho'], toward='up')}, left {number(b['remaining_rho'], toward='down')}"
-        + ("   (replayed: nothing was drawn)" if result["replayed"] else ""),
+    rows = [
+        ("guarantee", f"{promised}; claim: {g['claim']}"),
+        ("value", f"{_interval(v)} ({status}){_empty(v)}"),
+        (
+            "budget",
+            f"spent ρ = {number(b['spent_rho'], toward='up')}, left {number(b['remaining_rho'], toward='down')}"
+            + ("   (replayed: nothing was drawn)" if result["replayed"] else ""),
+        ),
     ]
     if t := result.get("truth"):
-        lines.append(
-            f"truth       policy {t['v_policy']:.4f} | optimal {t['v_star']:.4f} | behaviour {t['v_behavior']:.4f} "
-            f"| uniform {t['v_uniform']:.4f}"
-        )
+        true = {"policy": "v_policy", "optimal": "v_star", "behaviour": "v_behavior", "uniform": "v_uniform"}
+        rows.append(("truth", " | ".join(f"{name} {t[key]:.4f}" for name, key in true.items())))
     if c := result.get("counter"):
         times = number(c["times_one_release"], 3, "up")
-        lines.insert(1, f"night       {c['night']} of {c['nights']} ({c['date']}); noise {times} × that of one release")
-    return [*lines, f"report      {result['report']}"]
+        rows.insert(1, ("night", f"{c['night']} of {c['nights']} ({c['date']}); noise {times} × that of one release"))
+    return [Pairs(rows), Place("report", str(result["report"]))]
 
 
 def _interval(value: Mapping[str, Any]) -> str:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from flows.screen import Context, Json, rows_bar, say, show
+from flows.screen import Context, Json, rows_bar, say, show, working
 
 if TYPE_CHECKING:
     from flows.simulating import Asked
@@ -64,11 +64,12 @@ def simulate(
         return
     if bool(world) == bool(from_run):
         raise CardError(f"simulate --logs: name a world or --from-run RUN; worlds: {', '.join(WORLDS)}")
-    say("simulating")
-    if from_run:
-        result = simulate_from_run(run_folder(options, from_run), asked, options.home_folder())
-    else:
-        result = simulate_logs(world, asked, options.home_folder())
+    with working("simulating") as told:
+        told("simulating")
+        if from_run:
+            result = simulate_from_run(run_folder(options, from_run), asked, options.home_folder())
+        else:
+            result = simulate_logs(world, asked, options.home_folder())
     show(result, as_json, lambda: _summary(result))
 
 

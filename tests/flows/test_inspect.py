@@ -11,6 +11,7 @@ import pytest
 from flows.inspecting import inspect_job
 from flows.jobs import ingest_job, register_job, run_job
 from flows.shelf import Home
+from flows.terminal import plain
 from flows.verbs.inspect import page
 from pipeline.card import CardError
 from pipeline.ledger.chain import BudgetError
@@ -154,6 +155,6 @@ def test_the_page_shows_labels_as_they_are_and_every_warning_in_three_parts(shop
     facts["behaviour"][0]["top_action"] = "[red]call[/red]"
     facts["rules"] = [{"rule": "gap", "effect": "drop_episode", "rows": 7, "share": 0.01, "tolerance": 0.5}]
     facts["warnings"] = [{"code": "delta", "what": "one", "means": "two", "do": "three"}]
-    text = "\n".join(page(facts))
+    text = "\n".join(plain(page(facts)))
     assert "[red]call[/red]" in text and "50.000%" in text
     assert "WARNING delta: one." in text and "means: two." in text and "do: three." in text

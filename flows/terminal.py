@@ -1,0 +1,146 @@
+"""One summary, twice: colour, rules and folded cells where a person reads, plain aligned text where a pipe does."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeAlias
+
+if TYPE_CHECKING:
+    from rich.console import Console, RenderableType
+
+# what a word of a verdict is drawn in; the word itself says it too
+_STYLES = {"ok": "green", "WRONG": "bold red", "yes": "bold red", "committed": "green", "intent": "yellow"}
+
+
+@dataclass(frozen=True)
+class Title:
+    """What a summary is about, and what is said of it at once."""
+
+    text: str
+    more: str = ""
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """Names and what stands behind them."""
+
+    rows: Sequence[tuple[str, str]]
+
+
+@dataclass(frozen=True)
+class Place:
+    """A name and an address that is never folded, so that it can be copied."""
+
+    name: str
+    where: str
+
+
+@dataclass(frozen=True)
+class Grid:
+    """A table; the columns after the first ``left`` are flush right, ``most`` rows of it are shown."""
+
+    head: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    title: str = ""
+    left: int = 1
+    most: int = 40
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """Lines that only a screen can show."""
+
+    lines: Sequence[str]
+
+
+Block: TypeAlias = str | Title | Pairs | Place | Grid | Drawn
+
+
+def put(blocks: Sequence[Block]) -> None:
+    """Print on stdout as whoever reads it needs it."""
+    if not sys.stdout.isatty():
+        print("\n".join(plain(blocks)))
+        return
+    from rich.console import Console
+
+    draw(blocks, Console(highlight=False, markup=False, emoji=False, soft_wrap=False))
+
+
+def plain(blocks: Sequence[Block]) -> list[str]:
+    """Lines without colour or rules; nothing is cut but tables to their ``most`` rows."""
+    return [line for block in blocks for line in _plain(block)]
+
+
+def _plain(block: Block) -> list[str]:
+    if isinstance(block, str):
+        return block.split("\n")
+    if isinstance(block, Title):
+        return [f"{block.text}: {block.more}" if block.more else block.text]
+    if isinstance(block, Pairs):
+        wide = max((len(name) for name, _ in block.rows), default=0)
+        return [f"{name:{max(10, wide)}}  {words}" for name, words in block.rows]
+    if isinstance(block, Place):
+        return [f"{block.name:10}  {block.where}"]
+    if isinstance(block, Drawn):
+        return []
+    rows = [list(map(_one_line, block.head)), *(list(map(_one_line, row)) for row in block.rows[: block.most])]
+    wide = [max(len(row[i]) for row in rows) for i in range(len(block.head))]
+    lines = [
+        "  " + "  ".join(f"{cell:{'<' if i < block.left else '>'}{wide[i]}}" for i, cell in enumerate(row)).rstrip()
+        for row in rows
+    ]
+    title = [block.title] if block.title else []
+    return [*title, *lines, *([f"  {_rest(block)}"] if _rest(block) else [])]
+
+
+def _one_line(cell: str) -> str:
+    return "".join(c if c.isprintable() else "�" for c in cell)
+
+
+def _rest(grid: Grid) -> str:
+    left = len(grid.rows) - grid.most
+    return f"… and {left:,} more; --json has all" if left > 0 else ""
+
+
+def draw(blocks: Sequence[Block], console: Console) -> None:
+    """Print the same on a terminal of any width: cells and lines are folded, never cut."""
+    from rich.text import Text
+
+    for block in blocks:
+        if isinstance(block, Place):
+            console.print(Text.assemble((f"{block.name:9}  ", "dim"), block.where), soft_wrap=True)
+            continue
+        if isinstance(block, Grid) and block.title:
+            console.print(Text(block.title, style="bold"))
+        console.print(_rich(block))
+        if isinstance(block, Grid) and (rest := _rest(block)):
+            console.print(Text(rest, style="dim"))
+
+
+def _rich(block: str | Title | Pairs | Grid | Drawn) -> RenderableType:
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    if isinstance(block, str):
+        return Text(block, overflow="fold")
+    if isinstance(block, Title):
+        return Text.assemble((block.text, "bold"), f"  {block.more}" if block.more else "", overflow="fold")
+    if isinstance(block, Drawn):
+        return Text("\n".join(block.lines), style="cyan", no_wrap=True, overflow="crop")
+    if isinstance(block, Pairs):
+        pairs = Table.grid(padding=(0, 2))
+        pairs.add_column(style="dim", no_wrap=True, min_width=9)
+        pairs.add_column(overflow="fold")
+        for name, words in block.rows:
+            pairs.add_row(Text(name), Text(words, style=_STYLES.get(words, "")))
+        return pairs
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold", show_edge=False)
+    for i, name in enumerate(block.head):
+        table.add_column(Text(name), justify="left" if i < block.left else "right", overflow="fold")
+    for row in block.rows[: block.most]:
+        # a label is text, whatever brackets it holds
+        table.add_row(*(Text(_one_line(cell), style=_STYLES.get(cell, "")) for cell in row))
+    return table
