@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -25,10 +26,12 @@ MADE = ("episode", "step")
 NEXT = "next_"
 _NAME = re.compile(r"episode_(\d{1,18})")
 _SEEN = "observations"
+# episodes that are asked for the types of all
+_ASKED = 16
 
 
 def column_types(path: Path, asked: Asked) -> dict[str, pl.DataType]:
-    """Columns of the first episode that is whole, and their types.
+    """Columns and types that most of the first episodes have: one odd episode does not speak for the others.
 
     Raises
     ------
@@ -38,11 +41,13 @@ def column_types(path: Path, asked: Asked) -> dict[str, pl.DataType]:
     with hdf5.opened(path) as file:
         whole = _episodes(file, path)
         _check_total(path, len(whole))
-        for number, group in whole:
-            types = {name: hdf5.type_of(data) for name, data in _columns(group, path, number).items()}
-            if "rewards" in types:
-                return fields(asked.columns, {"episode": pl.String(), "step": pl.Int64(), **types})
-    raise LogError(f"{path.name}: no episode_0, episode_1, …; is this a Minari file?")
+        each = [_columns(group, path, number) for number, group in whole[:_ASKED]]
+        types = [{name: hdf5.type_of(data) for name, data in columns.items()} for columns in each]
+    if not types:
+        raise LogError(f"{path.name}: no episode_0, episode_1, …; is this a Minari file?")
+    usual = Counter(str(one) for one in types).most_common(1)[0][0]
+    chosen = next(one for one in types if str(one) == usual)
+    return fields(asked.columns, {"episode": pl.String(), "step": pl.Int64(), **chosen})
 
 
 def read(path: Path, asked: Asked) -> Iterator[Batch]:
@@ -60,12 +65,12 @@ def read(path: Path, asked: Asked) -> Iterator[Batch]:
         for number, group in _episodes(file, path):
             data = _columns(group, path, number)
             fault, steps = _fault(group, data, asked)
-            for low in range(0, steps if fault is None else 0, BATCH_ROWS):
-                frame = _rows(data, number, low, min(low + BATCH_ROWS, steps), asked, wanted)
-                if frame is None:
-                    fault = "an array is of another type than in the first episode"
-                    break
-                held.append(frame)
+            lows = range(0, steps if fault is None else 0, BATCH_ROWS)
+            found = [_rows(data, number, low, min(low + BATCH_ROWS, steps), asked, wanted) for low in lows]
+            if any(frame is None for frame in found):
+                fault = "an array is of another type than in other episodes"
+            else:
+                held += [frame for frame in found if frame is not None]
             if fault is not None:
                 lost = pl.DataFrame({"line": [row + _height(held)], "text": [f"episode_{number}: {fault}"]})
                 yield Batch(_joined(held, wanted), lines_from(row, _height(held)), lost)
@@ -116,7 +121,7 @@ def _fault(group: Any, data: dict[str, Any], asked: Asked) -> tuple[str | None, 
     if "rewards" not in data:
         return "no rewards", 0
     steps = len(data["rewards"])
-    if int(group.attrs.get("total_steps", steps)) != steps:
+    if str(group.attrs.get("total_steps", steps)) != str(steps):
         return f"rewards holds {steps} entries, total_steps is another number", steps
     types = {name: hdf5.type_of(x) for name, x in data.items()}
     for name in asked.but(*MADE):
@@ -131,7 +136,7 @@ def _fault(group: Any, data: dict[str, Any], asked: Asked) -> tuple[str | None, 
 
 
 def _rows(data: dict[str, Any], number: int, low: int, high: int, asked: Asked, wanted: Types) -> pl.DataFrame | None:
-    """Transitions ``low … high - 1``; None where a column has another type than in the first episode."""
+    """Transitions ``low … high - 1``; None where a column is of another type than in other episodes."""
     bases = {name if name in data else name.split("[")[0] for name in asked.but(*MADE)}
     shifted = {base: int(base.startswith(NEXT)) for base in bases}
     made = {base: hdf5.column(data[base], low + by, high + by) for base, by in shifted.items()}
