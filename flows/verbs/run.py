@@ -40,7 +40,7 @@ def summary(result: Mapping[str, Any]) -> list[Block]:
     if g["epsilon"] is not None:
         promised = (
             f"ε = {number(g['epsilon'], toward='up')} at δ = {g['delta']:g} (ρ = {number(g['rho'], toward='up')}), "
-            f"{g['trust_model']}, replace one person"
+            f"{g['trust_model']}, replace one {g.get('protected', 'person')}"
         )
     status = "bound" if v["status"] == "bound" else "estimate, not a guarantee"
     rows = [

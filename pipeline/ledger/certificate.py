@@ -19,6 +19,7 @@ from pipeline.privacy.budget import down, up
 from pipeline.privacy.losses import safe_epsilon
 from pipeline.privacy.release import Mechanism, Release, total_delta_slack, total_epsilon, total_rho
 from pipeline.privacy.release_file import describe_joint
+from pipeline.source import MADE
 
 
 def spent_budget(mechanisms: Sequence[Mechanism], delta: float, joint: Fraction | None = None) -> dict[str, Any]:
@@ -39,9 +40,17 @@ def spent_budget(mechanisms: Sequence[Mechanism], delta: float, joint: Fraction 
     return {"rho": up(rho), "epsilon": safe_epsilon(up(rho), left), "delta": delta, "pure": False}
 
 
+def protected(card: AnyCard) -> str:
+    """``person``; where the card says that its files name none, the record that it protects instead."""
+    return card.unit.user if card.unit.user == MADE.get(card.source.format) else "person"
+
+
 def unit_sentence(card: AnyCard) -> str:
     """Whose privacy, in words."""
     m = card.unit.episodes_per_user
+    if (record := protected(card)) != "person":
+        steps = "one step" if card.domain.horizon == 1 else f"at most {card.domain.horizon} steps"
+        return f"all rows of one {record} ({steps}; somebody with several is protected as several)"
     episodes = "its one episode" if m == 1 else f"up to {m} of its episodes, the rest dropped before counting"
     steps = "one step" if card.domain.horizon == 1 else f"at most {card.domain.horizon} steps"
     return f"everything one {card.unit.user} contributed ({episodes}, {steps} each)"
@@ -64,14 +73,17 @@ def guarantee(card: AnyCard, release: Release, calibration: str, asked: Mapping[
         "noise": release.noise,
         "claim": "none (simulation)"
         if synthetic or release.noise != "os"
-        else "differential privacy for the people in the log",
+        else "differential privacy for "
+        + ("the people" if (who := protected(card)) == "person" else f"each {who}")
+        + " in the log",
+        **({} if protected(card) == "person" else {"protected": protected(card)}),
     }
 
 
 def _sentence(card: AnyCard, release: Release, cost: Mapping[str, Any]) -> str:
     if release.noise == "none":
         return "No privacy: the non-private baseline on exact counts of simulated data; nothing is promised to anyone."
-    who = f"one person, meaning {unit_sentence(card)}"
+    who = f"one {protected(card)}, meaning {unit_sentence(card)}"
     slip = "" if cost["pure"] else f", up to a probability of δ = {_slip(cost['delta'])}"
     how = "a trusted curator adds the noise once"
     if release.counter is not None:
@@ -107,8 +119,11 @@ def assumptions(card: AnyCard, looks: Sequence[Entry], *, nightly: bool = False)
     declared = "states, actions, horizon, reward range"
     if isinstance(card, LqCard):
         declared = "dimensions, balls and their scales, horizon, first state, noise and cost"
+    whose = f"{u.user} identifies a person: two ids of one person are protected as two people"
+    if (record := protected(card)) != "person":
+        whose = f"the files name no people: one {record} is protected, and somebody with several as several"
     found = [
-        f"{u.user} identifies a person: two ids of one person are protected as two people",
+        whose,
         f"the number of people ({u.users_public}, declared) is public; one id's rows may be any, or none",
         f"the domain ({declared}) was declared without looking at this log, unless a line below says otherwise",
         "the curator's machine, its operators and its source of randomness are trusted",

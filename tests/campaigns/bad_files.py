@@ -219,17 +219,17 @@ def linked(path: Path, case: Case) -> frozenset[int]:
 
 def beside(path: Path, case: Case) -> frozenset[int]:
     """Damage to the JSON file that a data set has beside its rows; of formats without one, a stray file."""
-    notes = sorted(
-        p for p in [*path.parent.glob("*.json"), *path.parent.parent.parent.glob("meta/*.json")] if p.is_file()
-    )
-    note = notes[0] if notes else path.with_name("metadata.json")
+    homes = [path.parent, path.parent.parent, path.parents[2] / "meta"]
+    notes = [note for home in homes for note in sorted(home.glob("*.json"))]
+    note = notes[case.pick // 12 % len(notes)] if notes else path.with_name("metadata.json")
     texts = ["", "{", "[]", "null", "{}", "[" * 100_000, "\0", '"\\ud800"',
              '{"total_episodes": 1e999, "total_frames": -1, "total_steps": "x"}',
-             '{"total_episodes": 10000000000000000000000, "total_steps": [], "total_frames": {}}']  # fmt: skip
-    if case.pick % 11 == 10:
+             '{"total_episodes": 10000000000000000000000, "total_steps": [], "total_frames": {}}',
+             '{"total_episodes": "x", "total_frames": "x", "total_steps": []}']  # fmt: skip
+    if case.pick % 12 == 11:
         note.unlink(missing_ok=True)
     else:
-        note.write_text(texts[case.pick % 11], encoding="utf-8")
+        note.write_text(texts[case.pick % 12], encoding="utf-8")
     return EVERY
 
 

@@ -94,6 +94,7 @@ def write_minari_arrow(folder: Path, log: list[Told] = LOG) -> Path:
         )
         frame.write_ipc(home / "part-0.arrow")
         (home / "metadata.json").write_text(json.dumps({"id": i, "total_steps": told.steps}))
+    (folder / "data" / "metadata.json").write_text(json.dumps({"total_episodes": len(log)}))
     return folder / "data" / "1" / "part-0.arrow"
 
 

@@ -120,13 +120,23 @@ def test_an_episode_whose_arrays_do_not_fit_is_filed_and_the_others_stay(tmp_pat
     ]  # fmt: skip
 
 
-def test_an_episode_of_another_type_is_filed(tmp_path: Path) -> None:
+@pytest.mark.parametrize("odd", [0, 1])
+def test_an_episode_of_another_type_is_filed_wherever_it_stands(odd: int, tmp_path: Path) -> None:
     path = write_minari_hdf5(tmp_path)
     with h5py.File(path, "a") as file:
-        del file["episode_1/observations"]
-        file["episode_1/observations"] = np.zeros((5, 3))
+        steps = len(file[f"episode_{odd}/rewards"])
+        del file[f"episode_{odd}/observations"]
+        file[f"episode_{odd}/observations"] = np.zeros((steps + 1, 3))
     snapshot = taken("Minari in HDF5", tmp_path)
-    assert snapshot.quarantined == {"malformed_line": 1} and snapshot.rows == 6
+    assert snapshot.quarantined == {"malformed_line": 1} and snapshot.rows == 10 - steps
+
+
+@pytest.mark.parametrize("told", ["x", [1, 2], 7])
+def test_a_number_of_steps_that_is_wrong_costs_one_episode(told: Any, tmp_path: Path) -> None:
+    path = write_minari_hdf5(tmp_path)
+    with h5py.File(path, "a") as file:
+        file["episode_2"].attrs["total_steps"] = told
+    assert taken("Minari in HDF5", tmp_path).quarantined == {"malformed_line": 1}
 
 
 def test_fewer_episodes_than_the_metadata_tells_refuse_the_log(tmp_path: Path) -> None:
@@ -164,6 +174,9 @@ def test_a_part_of_an_arrow_episode_is_filed_and_a_missing_one_refuses(tmp_path:
         file.unlink()
     (tmp_path / "data" / "2").rmdir()
     with pytest.raises(LogError, match="episode 2 is missing"):
+        taken("Minari in Arrow", tmp_path)
+    (tmp_path / "data" / "metadata.json").write_text('{"total_episodes": "x"}')
+    with pytest.raises(LogError, match=r"data/metadata.json: total_episodes is no whole number"):
         taken("Minari in Arrow", tmp_path)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Generator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -90,15 +91,34 @@ def member(group: Any, name: str, path: Path, where: str) -> Any:
     LogError
         If it is a link, perhaps to another file.
     """
-    if not isinstance(group.get(name, getlink=True), library(path).HardLink):
+    if group.id.links.get_info(name.encode()).type != library(path).h5l.TYPE_HARD:
         raise LogError(f"{path.name}: {where}: {name!r} is a link; links are not read, write the data itself")
     return group[name]
 
 
+def array(group: Any, name: str, path: Path, where: str) -> Any:
+    """The data set ``outer/inner`` of a group; None if there is none.
+
+    Raises
+    ------
+    LogError
+        As of :func:`arrays`.
+    """
+    for part in name.split("/"):
+        if not isinstance(group, library(path).Group) or part not in group:
+            return None
+        group, where = member(group, part, path, where), f"{where}/{part}"
+    if not isinstance(group, library(path).Dataset) or not group.shape:
+        return None
+    _check_place(group, path, where)
+    return group
+
+
 def _check_place(data: Any, path: Path, where: str) -> None:
-    if data.is_virtual or data.external:
+    made = data.id.get_create_plist()
+    if made.get_layout() == library(path).h5d.VIRTUAL or made.get_external_count():
         raise LogError(f"{path.name}: {where} lies in another file; write the data itself")
-    if data.size * data.dtype.itemsize > _MOST_UNFOLDED * path.stat().st_size:
+    if data.size * data.dtype.itemsize > _MOST_UNFOLDED * data.file.id.get_filesize():
         raise LogError(f"{path.name}: {where} claims to hold far more than the file; write or copy it again")
 
 
@@ -106,18 +126,34 @@ def type_of(data: Any) -> pl.DataType:
     """Type of an array as a column; ``Object`` of what is no cell."""
     if library(Path()).check_string_dtype(data.dtype) is not None:
         return pl.String() if data.ndim == 1 else pl.Object()
-    size = int(np.prod(data.shape[1:]))
-    if data.dtype.kind not in "biuf" or data.dtype.itemsize > 8 or not 1 <= size <= _MOST_NUMBERS:
+    return _numbers(data.dtype, data.shape[1:]) if data.dtype.kind in "biuf" else pl.Object()
+
+
+@cache
+def _numbers(dtype: Any, shape: tuple[int, ...]) -> pl.DataType:
+    size = int(np.prod(shape))
+    if dtype.itemsize > 8 or not 1 <= size <= _MOST_NUMBERS:
         return pl.Object()
-    return pl.Series(_plain(np.zeros((0, size), dtype=data.dtype))).dtype
+    return pl.Series(_plain(np.zeros((0, size), dtype=dtype))).dtype
 
 
 def column(data: Any, low: int, high: int) -> pl.Series:
     """Entries ``low … high - 1``; a number, text, or several numbers each (lists)."""
+    return series([values(data, low, high)])
+
+
+def values(data: Any, low: int, high: int) -> NDArray[Any]:
+    """Entries ``low … high - 1`` as ``(n, size)`` numbers, or ``(n,)`` texts (objects)."""
     if library(Path()).check_string_dtype(data.dtype) is not None:
-        return pl.Series(data.asstr()[low:high].tolist(), dtype=pl.String)
-    values: NDArray[Any] = data[low:high]
-    return pl.Series(_plain(values.reshape(len(values), -1)))
+        return np.array(data.asstr()[low:high].tolist(), dtype=object)
+    found: NDArray[Any] = data[low:high]
+    return found.reshape(len(found), -1)
+
+
+def series(pieces: list[NDArray[Any]]) -> pl.Series:
+    """What :func:`values` gave, one piece after the other, as a column."""
+    whole = np.concatenate(pieces)
+    return pl.Series(whole.tolist(), dtype=pl.String) if whole.dtype == object else pl.Series(_plain(whole))
 
 
 def _plain(values: NDArray[Any]) -> NDArray[Any]:

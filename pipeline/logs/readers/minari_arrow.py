@@ -28,6 +28,8 @@ def column_types(path: Path, asked: Asked) -> dict[str, pl.DataType]:
     """
     number, data = _number(path), path.parent.parent
     total = told(data / "metadata.json").get("total_episodes", number + 1)
+    if not isinstance(total, int):
+        raise LogError(f"{data.name}/metadata.json: total_episodes is no whole number; copy the data set again")
     beside = [n for n in (number - 1, number + 1) if 0 <= n < total and not (data / str(n)).is_dir()]
     if beside:
         raise LogError(f"{data.name}: episode {beside[0]} is missing; copy the data set again")

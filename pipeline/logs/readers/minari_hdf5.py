@@ -9,11 +9,14 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
 from pipeline.logs.errors import LogError
 from pipeline.logs.readers import hdf5
@@ -25,10 +28,12 @@ MADE = ("episode", "step")
 NEXT = "next_"
 _NAME = re.compile(r"episode_(\d{1,18})")
 _SEEN = "observations"
+# episodes that are asked for the types of all
+_ASKED = 16
 
 
 def column_types(path: Path, asked: Asked) -> dict[str, pl.DataType]:
-    """Columns of the first episode that is whole, and their types.
+    """Columns and types that most of the first episodes have: one odd episode does not speak for the others.
 
     Raises
     ------
@@ -36,13 +41,15 @@ def column_types(path: Path, asked: Asked) -> dict[str, pl.DataType]:
         If the file is damaged, holds no episode, or fewer than ``metadata.json`` beside it tells.
     """
     with hdf5.opened(path) as file:
-        whole = _episodes(file, path)
+        whole = _episodes(file)
         _check_total(path, len(whole))
-        for number, group in whole:
-            types = {name: hdf5.type_of(data) for name, data in _columns(group, path, number).items()}
-            if "rewards" in types:
-                return fields(asked.columns, {"episode": pl.String(), "step": pl.Int64(), **types})
-    raise LogError(f"{path.name}: no episode_0, episode_1, …; is this a Minari file?")
+        each = [_columns(hdf5.member(file, name, path, "/"), path, name) for _, name in whole[:_ASKED]]
+        types = [{name: hdf5.type_of(data) for name, data in columns.items()} for columns in each]
+    if not types:
+        raise LogError(f"{path.name}: no episode_0, episode_1, …; is this a Minari file?")
+    usual = Counter(str(one) for one in types).most_common(1)[0][0]
+    chosen = next(one for one in types if str(one) == usual)
+    return fields(asked.columns, {"episode": pl.String(), "step": pl.Int64(), **chosen})
 
 
 def read(path: Path, asked: Asked) -> Iterator[Batch]:
@@ -53,33 +60,74 @@ def read(path: Path, asked: Asked) -> Iterator[Batch]:
     LogError
         If the file is damaged.
     """
-    types = column_types(path, asked)
-    wanted, row = {name: types[name] for name in asked.columns}, 1
+    types, row = column_types(path, asked), 1
     with hdf5.opened(path) as file:
-        held: list[pl.DataFrame] = []
-        for number, group in _episodes(file, path):
-            data = _columns(group, path, number)
-            fault, steps = _fault(group, data, asked)
+        held = _Held(asked, types)
+        for number, name in _episodes(file):
+            group = hdf5.member(file, name, path, "/")
+            data = {base: hdf5.array(group, base, path, name) for base in held.bases}
+            fault, steps = _fault(group, data, types)
             for low in range(0, steps if fault is None else 0, BATCH_ROWS):
-                frame = _rows(data, number, low, min(low + BATCH_ROWS, steps), asked, wanted)
-                if frame is None:
-                    fault = "an array is of another type than in the first episode"
-                    break
-                held.append(frame)
+                held.add(data, number, low, min(low + BATCH_ROWS, steps))
+                if held.rows >= BATCH_ROWS:
+                    yield Batch(held.frame(), lines_from(row, held.rows), NO_LINES)
+                    row, held = row + held.rows, _Held(asked, types)
             if fault is not None:
-                lost = pl.DataFrame({"line": [row + _height(held)], "text": [f"episode_{number}: {fault}"]})
-                yield Batch(_joined(held, wanted), lines_from(row, _height(held)), lost)
-                row, held = row + _height(held) + 1, []
-            elif _height(held) >= BATCH_ROWS or len(held) >= 1024:
-                yield Batch(_joined(held, wanted), lines_from(row, _height(held)), NO_LINES)
-                row, held = row + _height(held), []
-        if held:
-            yield Batch(_joined(held, wanted), lines_from(row, _height(held)), NO_LINES)
+                lost = pl.DataFrame({"line": [row + held.rows], "text": [f"episode_{number}: {fault}"]})
+                yield Batch(held.frame(), lines_from(row, held.rows), lost)
+                row, held = row + held.rows + 1, _Held(asked, types)
+        if held.rows:
+            yield Batch(held.frame(), lines_from(row, held.rows), NO_LINES)
 
 
-def _episodes(file: Any, path: Path) -> list[tuple[int, Any]]:
-    found = sorted((int(name[1]), name[0]) for key in file if (name := _NAME.fullmatch(key)) is not None)
-    return [(number, hdf5.member(file, key, path, "/")) for number, key in found]
+class _Held:
+    """Rows of some episodes, to be made into one frame."""
+
+    def __init__(self, asked: Asked, types: Types) -> None:
+        self._asked, self._types, self.rows = asked, types, 0
+        self._wanted = list(dict.fromkeys(_base(name, types) for name in asked.but(*MADE)))
+        self._pieces: dict[str, list[NDArray[Any]]] = {base: [] for base in self._wanted}
+        self._numbers: list[NDArray[np.int64]] = []
+        self._steps: list[NDArray[np.int64]] = []
+
+    @property
+    def bases(self) -> list[str]:
+        """Arrays of an episode that are read."""
+        return list(dict.fromkeys(["rewards", *(base.removeprefix(NEXT) for base in self._wanted)]))
+
+    def add(self, data: dict[str, Any], number: int, low: int, high: int) -> None:
+        """Transitions ``low … high - 1`` of an episode."""
+        read = {
+            base: hdf5.values(x, low, high + 1) for base, x in data.items() if base != "rewards" or base in self._pieces
+        }
+        for base, pieces in self._pieces.items():
+            by = int(base.startswith(NEXT))
+            pieces.append(read[base.removeprefix(NEXT)][by : high - low + by])
+        self._numbers.append(np.full(high - low, number))
+        self._steps.append(np.arange(low, high, dtype=np.int64))
+        self.rows += high - low
+
+    def frame(self) -> pl.DataFrame:
+        """The columns that were asked for."""
+        wanted = {name: self._types[name] for name in self._asked.columns}
+        if not self.rows:
+            return pl.DataFrame(schema=wanted)
+        frame = pl.DataFrame({base: hdf5.series(pieces) for base, pieces in self._pieces.items()})
+        made = pl.DataFrame({"_n": np.concatenate(self._numbers), "step": np.concatenate(self._steps)})
+        frame = pl.concat([frame, made], how="horizontal")
+        frame = frame.with_columns(marked(self._asked.mark, pl.col("_n")).alias("episode"))
+        # a number that the usual type cannot hold is no number
+        return frame.select(taken(self._asked.columns, frame.schema)).cast(pl.Schema(wanted), strict=False)
+
+
+def _base(name: str, types: Types) -> str:
+    """The array that a column or an entry of one is taken from."""
+    return name.partition("[")[0] if name.partition("[")[0] in types else name
+
+
+def _episodes(file: Any) -> list[tuple[int, str]]:
+    """Numbers and names of the groups, in order."""
+    return sorted((int(name[1]), name[0]) for key in file if (name := _NAME.fullmatch(key)) is not None)
 
 
 def _check_total(path: Path, found: int) -> None:
@@ -105,49 +153,31 @@ def told(path: Path) -> dict[str, Any]:
     return content
 
 
-def _columns(group: Any, path: Path, number: int) -> dict[str, Any]:
+def _columns(group: Any, path: Path, name: str) -> dict[str, Any]:
     """Arrays of an episode; each observation a second time, as what the step before it led to."""
-    found = hdf5.arrays(group, path, f"episode_{number}")
+    found = hdf5.arrays(group, path, name)
     return found | {NEXT + name: data for name, data in found.items() if name.split("/")[0] == _SEEN}
 
 
-def _fault(group: Any, data: dict[str, Any], asked: Asked) -> tuple[str | None, int]:
+def _fault(group: Any, data: dict[str, Any], types: Types) -> tuple[str | None, int]:
     """What does not fit together, and the number T of steps."""
-    if "rewards" not in data:
-        return "no rewards", 0
+    if missing := [base for base, x in data.items() if x is None]:
+        return f"no {missing[0]}", 0
     steps = len(data["rewards"])
-    if int(group.attrs.get("total_steps", steps)) != steps:
+    if str(group.attrs.get("total_steps", steps)) != str(steps):
         return f"rewards holds {steps} entries, total_steps is another number", steps
-    types = {name: hdf5.type_of(x) for name, x in data.items()}
-    for name in asked.but(*MADE):
-        base = next((base for base in (name, name.split("[")[0]) if base in types), None)
-        if base is None:
-            return f"no {name}", steps
-        outer = base.split("/")[0].removeprefix(NEXT)
-        allowed = {_SEEN: (steps + 1,), "infos": (steps, steps + 1)}.get(outer, (steps,))
-        if len(data[base]) not in allowed:
-            return f"{base.removeprefix(NEXT)} holds {len(data[base])} entries, rewards {steps}", steps
+    for base, x in data.items():
+        allowed = {_SEEN: (steps + 1,), "infos": (steps, steps + 1)}.get(base.split("/")[0], (steps,))
+        if len(x) not in allowed:
+            return f"{base} holds {len(x)} entries, rewards {steps}", steps
+        if not _alike(hdf5.type_of(x), types[base]):
+            return f"{base} is of another type than in other episodes", steps
     return None, steps
 
 
-def _rows(data: dict[str, Any], number: int, low: int, high: int, asked: Asked, wanted: Types) -> pl.DataFrame | None:
-    """Transitions ``low … high - 1``; None where a column has another type than in the first episode."""
-    bases = {name if name in data else name.split("[")[0] for name in asked.but(*MADE)}
-    shifted = {base: int(base.startswith(NEXT)) for base in bases}
-    made = {base: hdf5.column(data[base], low + by, high + by) for base, by in shifted.items()}
-    frame = pl.DataFrame(made).with_columns(
-        marked(asked.mark, pl.lit(number)).alias("episode"), pl.int_range(low, high, dtype=pl.Int64).alias("step")
-    )
-    out = frame.select(taken(asked.columns, frame.schema))
-    try:
-        return out.cast(pl.Schema(wanted)) if out.columns == asked.columns else None
-    except pl.exceptions.PolarsError:
-        return None
-
-
-def _height(frames: list[pl.DataFrame]) -> int:
-    return sum(len(frame) for frame in frames)
-
-
-def _joined(frames: list[pl.DataFrame], wanted: Types) -> pl.DataFrame:
-    return pl.concat(frames) if frames else pl.DataFrame(schema=dict(wanted))
+def _alike(one: pl.DataType, other: pl.DataType) -> bool:
+    """Both are numbers (or flags), or lists of as many."""
+    if isinstance(one, pl.Array) and isinstance(other, pl.Array):
+        return one.size == other.size
+    plain = [t.is_numeric() or t == pl.Boolean for t in (one, other)]
+    return one == other or all(plain)

@@ -1,0 +1,103 @@
+"""Replacing one unit changes no other unit's rows, in every layout: what the guarantee needs of a reader."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pipeline.logs.ingest import ingest
+
+from .conftest import canonical
+from .layouts import (
+    WRITERS,
+    Told,
+    card_of,
+    cards,
+    write_d4rl,
+    write_flat,
+    write_lerobot,
+    write_meds,
+    write_minari_arrow,
+    write_minari_hdf5,
+    write_rlds,
+)
+
+Write = Callable[[Path, list[Told]], Path]
+
+
+def real_and_alone() -> dict[str, Any]:
+    """Flat rows of real people without ids: flags alone cut."""
+    values = cards()["Flat transitions"] | {"kind": "real"}
+    columns = values["source"]["columns"] | {"user_id": "episode"}
+    budget = values["budget"] | {"ledger": "l.db"}
+    source = values["source"] | {"columns": columns}
+    return values | {"unit": {"user": "episode", "users_public": 6}, "budget": budget, "source": source}
+
+
+CASES: dict[str, tuple[Write, dict[str, Any]]] = {
+    "minari-hdf5": (write_minari_hdf5, cards()["Minari in HDF5"]),
+    "minari-arrow": (write_minari_arrow, cards()["Minari in Arrow"]),
+    "d4rl": (write_d4rl, cards()["D4RL"]),
+    "rlds": (write_rlds, cards()["RLDS"]),
+    "rlds-steps": (lambda folder, log: write_rlds(folder, log, nested=False), cards()["RLDS"]),
+    "lerobot": (write_lerobot, cards()["LeRobot"]),
+    "meds": (write_meds, cards()["MEDS"]),
+    "flat": (write_flat, cards()["Flat transitions"]),
+    "flat-real": (write_flat, real_and_alone()),
+}
+
+
+def episode(rng: np.random.Generator, *, ended: bool) -> Told:
+    """Sound or not: too long, an undeclared state, a reward that is none."""
+    steps = int(rng.integers(1, 7))
+    states = [*rng.integers(1, 5, steps).tolist(), 5 if ended else int(rng.integers(1, 5))]
+    if rng.random() < 0.2:
+        states[0] = 9
+    rewards = rng.integers(0, 2, steps).astype(float)
+    rewards[-1] = float("nan") if rng.random() < 0.2 else rewards[-1]
+    return Told(states, rng.integers(0, 2, steps).tolist(), rewards.tolist(), ended)
+
+
+def rows_by_user(write: Write, card: dict[str, Any], log: list[Told], folder: Path) -> dict[Any, list[tuple[Any, ...]]]:
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir()
+    write(folder, log)
+    rows = canonical(ingest(card_of(card, folder), folder / "store"))
+    return {user[0]: part.rows() for user, part in rows.partition_by("user_id", as_dict=True).items()}
+
+
+@pytest.mark.parametrize("name", list(CASES))
+def test_a_replaced_unit_moves_nobody_elses_rows(name: str, tmp_path: Path) -> None:
+    write, card = CASES[name]
+    for seed in range(3):
+        rng = np.random.default_rng(seed)
+        ended = name == "flat-real"
+        log = [Told([1, 5], [0], [1.0], True), *(episode(rng, ended=ended or rng.random() < 0.5) for _ in range(5))]
+        at = int(rng.integers(1, 6))
+        other = [*log[:at], episode(rng, ended=ended or rng.random() < 0.5), *log[at + 1 :]]
+        before, after = (rows_by_user(write, card, some, tmp_path / "log") for some in (log, other))
+        moved = {user for user in before | after if before.get(user) != after.get(user)}
+        assert len(moved) <= 1, (seed, at, moved)
+
+
+def test_where_one_row_leads_would_move_the_next_ones_steps(tmp_path: Path) -> None:
+    """The broken twin, and why real people without ids need a flag: cut by s' alone, a neighbour's steps move."""
+    values = real_and_alone() | {"kind": "synthetic"}
+    columns = {k: v for k, v in values["source"]["columns"].items() if k != "terminated"}
+    values = values | {"source": values["source"] | {"columns": columns}}
+    first, second = Told([1, 2], [0], [0.0], False), Told([3, 4, 5], [0, 0], [0.0, 0.0], True)
+    apart = rows_by_user(write_flat, values, [first, second], tmp_path / "log")
+    joined = rows_by_user(write_flat, values, [Told([1, 3], [0], [0.0], False), second], tmp_path / "log")
+    steps = [[row[2] for rows in found.values() for row in rows] for found in (apart, joined)]
+    assert steps == [[0, 0, 1], [0, 1, 2]]
+
+
+def test_every_layout_of_the_page_is_here() -> None:
+    assert {values["source"]["format"] for _, values in CASES.values()} | {"obp"} == {
+        cards()[head]["source"]["format"] for head in WRITERS
+    }
