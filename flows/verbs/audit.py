@@ -17,6 +17,9 @@ def audit(
     canaries: Annotated[
         int, typer.Option(min=0, help="Also send so many made-up people through ingest and run; try 2000.")
     ] = 0,
+    table: Annotated[
+        bool, typer.Option("--table", help="Draw with the fast sampler, not the recipe's own: seconds, not minutes.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Attack a recipe's mechanisms with made-up neighbours: a proved lower bound on the loss beside the claim.
@@ -24,22 +27,20 @@ def audit(
     Exits 0 whatever was proved; `violates` says whether a claim is broken.
     """
     from flows.auditing import audit_job
-    from reports.audit import summary
+    from reports.audit import line, summary
 
     options: Context = context.obj
     with rows_bar("audit", "releases") as progress:
-        result = audit_job(recipe, options.home_folder(), draws=draws, canaries=canaries, say=say, progress=progress)
+        result = audit_job(
+            recipe, options.home_folder(), draws=draws, canaries=canaries, table=table, say=say, progress=progress
+        )
     page = next(file for file in result["files"] if file.endswith("page.html"))
     show(
         result,
         as_json,
         lambda: [
             summary(result["name"], result["attacks"]),
-            *(
-                f"  {v['mechanism']:58} {v['trust']:8} claim ρ = {v['claimed_rho']:.4g}  proved ≥ "
-                f"{v['lower_bound_rho']:.4g}  ({v['ratio']:.0%} of the claim, {v['seconds']} s)"
-                for v in result["attacks"]
-            ),
+            *(line(v) for v in result["attacks"]),
             *_whole(result.get("one_run")),
             f"report      {page}",
         ],

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from pipeline.audits.attack import Array, Attack, Side
+from pipeline.audits.laws import Gaussian
 from pipeline.audits.pooled import Pooled, Silence
 from pipeline.card import CardError
 from pipeline.mdp.features import FeatureMap
@@ -76,7 +77,7 @@ def linear_attack(plan: LinearPlan, drawn: Drawn | None = None) -> Attack:
         trust="central",
         path=path,
         means=([t[0] for t in path(0, Silence(), 1)], [t[0] for t in path(1, Silence(), 1)]),
-        variances=scales,
+        law=Gaussian(scales),
         claimed_rho=claimed,
     )
 
