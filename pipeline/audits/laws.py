@@ -28,6 +28,7 @@ Array = NDArray[np.float64]
 Means = tuple[list[Array], list[Array]]
 # no fewer coins than this share of the claimed ones are looked for: noise that is a thousand times too small
 _FEWEST = 1e-3
+_MOST = 100.0
 
 
 @dataclass(frozen=True)
@@ -145,7 +146,8 @@ class Binomial:
         found = 0.0 if trials is None else self.epsilon(trials)
         certain = black_box_epsilon(sure, sure_wrong, self.delta)
         rho = 0.0 if trials is None else self.loss(means) * self.trials / trials
-        return Bound(rho, max(found, certain), right, wrong)
+        # where no epsilon will do at all
+        return Bound(rho, min(max(found, certain), _MOST), right, wrong)
 
     def epsilon(self, trials: int) -> float:
         """Epsilon at ``delta`` of so many coins."""

@@ -11,8 +11,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from pipeline.audits.attack import Array, Attack, Side
+from pipeline.audits.attack import Array, Attack, ReleasePath, Side
 from pipeline.audits.laws import Gaussian
+from pipeline.audits.linear import tiled
 from pipeline.audits.pooled import Pooled, Silence
 from pipeline.card import CardError
 from pipeline.privacy.noise import NoiseSource
@@ -28,7 +29,12 @@ _TOO_LONG = 3.0
 
 
 def lq_attack(plan: LqPlan, drawn: Drawn | None = None) -> Attack:
-    """The worst angle of a family of pairs against a plan; ``drawn`` replaces the shipped path where a test breaks it.
+    """The worst angle of a family of pairs against a plan.
+
+    Parameters
+    ----------
+    drawn
+        A whole release of a person's rows, one copy at a time; None: see :func:`~pipeline.audits.linear.linear_attack`.
 
     Raises
     ------
@@ -43,10 +49,11 @@ def lq_attack(plan: LqPlan, drawn: Drawn | None = None) -> Attack:
     upper = np.where(np.eye(d, dtype=bool), float(gram), gram / 2)
     upper[np.tril_indices(d, -1)] = math.inf
     variances = [upper, np.full((d, n), float(cross))]
-    release = drawn or _shipped
     turns = itertools.product(np.linspace(0, math.pi, ANGLES), repeat=2)
     pair = max((_pair(made_up, a) for a in turns), key=lambda p: _apart(made_up, p, variances))
-    path = _Path(made_up, pair, release)
+    path: ReleasePath = tiled(*(_shipped(made_up, person, Silence()) for person in pair))
+    if drawn is not None:
+        path = _Path(made_up, pair, drawn)
     return Attack(
         mechanism="lq moments, discrete gaussian, gram and target",
         trust="central",

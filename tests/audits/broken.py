@@ -64,3 +64,14 @@ class RepeatingCoins(SeededNoise):
 
     def heads(self, size: int, trials: int, chance: int, data) -> np.ndarray:
         return np.resize(SeededNoise(7).heads(1, trials, chance, data), size)
+
+
+class FewCoins(SeededNoise):
+    """Half of a batch's coins, moved to where all of them would lie."""
+
+    def __init__(self) -> None:
+        super().__init__(np.random.SeedSequence())
+
+    def heads(self, size: int, trials: int, chance: int, data) -> np.ndarray:
+        few = trials // 2
+        return super().heads(size, few, chance, data) + round((trials - few) * chance / 2**64)

@@ -32,8 +32,7 @@ from pipeline.statistics.mixture_message import LATTICE, Message, Visits
 from pipeline.statistics.online_counts import OnlineLayout
 from pipeline.statistics.released_ridge import Guarantee
 from pipeline.statistics.shuffle_counts import ShuffleBinary
-from pipeline.statistics.shuffled_desk import shuffled
-from tests.audits.broken import Make, Repeating, RepeatingCoins, Thinner, Twin
+from tests.audits.broken import FewCoins, Make, Repeating, RepeatingCoins, Thinner, Twin
 
 LEAVES = 8
 ASK = Ask(7.0, 1e-5)
@@ -140,24 +139,11 @@ def batch(drawn=None, **rest) -> Attack:
     return batch_attack(BATCH, 64, SHUFFLE, drawn=drawn, **rest)
 
 
-class FewCoins(ShuffleBinary):
-    """A quarter of the coins."""
-
-    def bits(self, users: int, layout: Layout) -> NoiseBits:
-        right = super().bits(users, layout)
-        return NoiseBits(users, right.each, right.chance // 8)
-
-
 class OneCounter(ShuffleBinary):
     """Coins for one counter that goes up and one that goes down, whatever the number of tables and steps."""
 
     def bits(self, users: int, layout: Layout) -> NoiseBits:
         return super().bits(users, Layout((1, 2, 1), lean=True, rewards=False))
-
-
-def fewer(wide, noise):
-    """The desk of counts-shuffle, asked for three times the epsilon."""
-    return shuffled(wide, 3 * EPSILON, DELTA, WORLD, noise)
 
 
 def integers(values, bits: NoiseBits, coins, data) -> Messages:
@@ -244,13 +230,13 @@ ONLINE: dict[str, tuple[Make, dict[str, Twin]]] = {
     ),
     "shuffled counts, a batch's totals": (
         lambda: shuffled_attack(TABLE, EPSILON, DELTA, 64),
-        {"three times the epsilon": Twin(lambda: shuffled_attack(TABLE, EPSILON, DELTA, 64, desk=fewer), 20_000)},
+        {"half the coins": Twin(lambda: shuffled_attack(TABLE, EPSILON, DELTA, 64, noise=FewCoins), 20_000)},
     ),
     "SDP-PE, a batch's totals": (
         batch,
         {
-            "a quarter of the coins": Twin(lambda: batch(FewCoins(EPSILON, DELTA, "tight", 3)), 20_000),
-            "each counter charged alone": Twin(lambda: batch(OneCounter(EPSILON, DELTA, "tight", 3))),
+            "half the coins": Twin(lambda: batch(noise=FewCoins), 20_000),
+            "each counter charged alone": Twin(lambda: batch(OneCounter(EPSILON, DELTA, "tight", 3)), 20_000),
             "seeded coins": Twin(lambda: batch(noise=RepeatingCoins)),
         },
     ),
