@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from pipeline.privacy.noise import DataHandle, NoiseSource, SeededNoise
 
 Integers = NDArray[np.int64]
-_AT_ONCE = 1 << 15
+_AT_ONCE = 1 << 12
 
 
 def fresh() -> SeededNoise:

@@ -39,6 +39,7 @@ ASK = Ask(7.0, 1e-5)
 MESSAGE = Message(2, 1, 1.0, (1.0,), 1.0, unit=False)
 LQ = LqMessage(2, 1, 3, 1.0)
 TABLE = OnlineLayout(3, 2, 1, rewards=True)
+VISITS = OnlineLayout(3, 2, 1)
 POOLED = OnlineLayout(4, 2, 1, pooled=True)
 EPSILON, DELTA = 6.0, 1e-5
 SHUFFLE = ShuffleBinary(EPSILON, DELTA, "tight", 3)
@@ -195,7 +196,7 @@ ONLINE: dict[str, tuple[Make, dict[str, Twin]]] = {
             "half the variance": Twin(lambda: desk("plain", made=thin("plain"))),
             "a level too few": Twin(lambda: desk("plain", made=counted(levels(LEAVES) - 1)), 20_000),
             "redrawn node noise": Twin(lambda: desk("plain", made=counted(levels(LEAVES), Redrawn))),
-            "seeded noise": Twin(lambda: desk("plain"), noise=Repeating),
+            "seeded noise": Twin(lambda: desk("plain", VISITS), noise=Repeating),
         },
     ),
     "online counts, bottom-up tree": (
