@@ -97,16 +97,19 @@ def _pair(plan: LqPlan, angles: tuple[float, float]) -> tuple[Episodes, Episodes
 
 def _person(plan: LqPlan, angles: tuple[float, float], flip: float) -> Episodes:
     D = plan.domain
-    states, controls = stretched(D.horizon, (D.state, D.control), (D.state_bound, D.control_bound), angles, flip)
+    # each state just so much longer than the one before that, cut as rows are, both reach their balls
+    growth = max(1.0, D.successor_bound / D.state_bound)
+    bounds = D.state_bound, D.control_bound
+    states, controls = stretched(D.horizon, (D.state, D.control), bounds, angles, flip * growth)
     m = D.episodes_each
     return Episodes(np.tile(states, (m, 1, 1)), np.tile(controls, (m, 1, 1)), np.full(m, D.horizon))
 
 
 def stretched(
-    horizon: int, sizes: tuple[int, int], bounds: tuple[float, float], angles: tuple[float, float], flip: float
+    horizon: int, sizes: tuple[int, int], bounds: tuple[float, float], angles: tuple[float, float], ratio: float
 ) -> tuple[Array, Array]:
-    """States ``(H+1, n)`` and controls ``(H, d)`` of one direction each, too long, times ``flip`` from step to step."""
-    sign = flip ** np.arange(horizon + 1)[:, None] * _TOO_LONG
+    """States ``(H+1, n)`` and controls ``(H, d)`` of one direction each, too long, ``ratio`` longer at each step."""
+    sign = ratio ** np.arange(horizon + 1)[:, None] * _TOO_LONG
     state, control = (_turned(n, angle) for n, angle in zip(sizes, angles, strict=True))
     return sign * state * bounds[0], sign[:-1] * control * bounds[1]
 
