@@ -7,9 +7,10 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-import pipeline.privacy.continual
+import pipeline.counter.append
 import pipeline.counter.nightly
 import pipeline.ledger.nights
+import pipeline.privacy.continual
 from flows.nights import nightly_counter
 from flows.setting import setting
 from pipeline.counter.kept import KeptCounter, digest
