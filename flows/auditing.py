@@ -14,13 +14,22 @@ from flows.canaries import one_run
 from flows.folder import publish, write_json
 from flows.linear import request_of
 from flows.setting import Setting, counts_privatizer, noise_of, setting
-from flows.shelf import Home
+from flows.shelf import Home, find_recipe
+from flows.world_audits import attacks_of_world
+from flows.world_recipe import is_world_recipe
 from pipeline.audits.attack import DRAWS, Attack, Verdict, attacked
 from pipeline.audits.counts import counts_attack
 from pipeline.audits.linear import linear_attack
 from pipeline.audits.lq import lq_attack
+from pipeline.audits.nights import night_attack
+from pipeline.audits.streams import LEAVES
 from pipeline.card import CardError
+from pipeline.privacy.continual import continual
+from pipeline.privacy.fast_noise import FastOsNoise
+from pipeline.privacy.losses import safe_epsilon
 from pipeline.privacy.noise import NoiseSource
+from pipeline.privacy.release import with_sampler_slack
+from pipeline.toml import read_toml
 from reports.audit import audit_html, audit_markdown, figure_of
 
 Progress = Callable[[int, int | None], None]
@@ -32,39 +41,53 @@ def audit_job(
     *,
     draws: int = DRAWS,
     canaries: int = 0,
+    table: bool = False,
     say: Callable[[str], None] = lambda _: None,
     progress: Progress | None = None,
 ) -> dict[str, Any]:
     """Attack every mechanism of a recipe; the verdicts, and the folder of their page.
 
-    ``canaries`` made-up people go through the whole pipeline as well, in a place of their own.
+    Parameters
+    ----------
+    canaries
+        So many made-up people go through the whole pipeline as well, in a place of their own.
+    table
+        Draw with the fast sampler instead of the recipe's own: the same law.
 
     Raises
     ------
     CardError
         If the recipe is wrong, or adds no noise.
     """
-    s = setting(recipe, home)
-    attacks, noise = attacks_of(s), noise_of(s)
+    path = find_recipe(recipe)
+    if is_world_recipe(read_toml(path)):
+        if canaries:
+            raise CardError(f"{path.name}: --canaries go through ingest and run; a simulation has neither")
+        name, dataset, attacks = attacks_of_world(path, draws, say)
+        s, noise = None, FastOsNoise()
+    else:
+        s = setting(recipe, home)
+        name, dataset, attacks = s.recipe.recipe.name, s.card.name, attacks_of(s, table=table)
+        noise = FastOsNoise() if table else noise_of(s)
     found = [_timed(attack, noise, draws, say, progress) for attack in attacks]
     verdicts = [v for v, _ in found]
-    name = s.recipe.recipe.name
     worst = max(verdicts, key=lambda v: v.ratio)
     result = {
         "name": name,
-        "dataset": s.card.name,
+        "dataset": dataset,
+        "sampler": noise.sampler,
         **_plain(worst),
         "violates": any(v.violates for v in verdicts),
         "attacks": [_plain(v) | {"seconds": round(seconds, 2)} for v, seconds in found],
     }
-    if canaries:
+    if canaries and s is not None:
         say(f"sending {canaries:,} made-up people through ingest and run")
         whole = one_run(s, canaries)
         result |= {"one_run": whole, "violates": bool(result["violates"]) or whole["violates"]}
     return result | _published(name, verdicts, result, home.root / "audits")
 
 
-def attacks_of(s: Setting) -> list[Attack]:
+def attacks_of(s: Setting, *, table: bool = False) -> list[Attack]:
     """One attack for each mechanism that the recipe would release."""
     if s.recipe.is_lq:
         return [lq_attack(lq.request_of(s).plan)]
@@ -73,11 +96,15 @@ def attacks_of(s: Setting) -> list[Attack]:
         # every step is released alike; a plan of two has each kind of call, and is calibrated by the same code
         return [linear_attack(replace(plan, domain=replace(plan.domain, horizon=min(plan.domain.horizon, 2))))]
     if s.recipe.nightly is not None:
-        raise CardError(
-            f"{s.recipe.path.name}: audit attacks one release, [nightly] makes a counter of them; its rows are "
-            "enumerated by the project's tests (docs/nightly.md). Audit the recipe without [nightly]"
-        )
-    return [counts_attack(s.tabular, counts_privatizer(s))]
+        few = s.recipe.nightly.model_copy(update={"nights": min(s.recipe.nightly.nights, LEAVES)})
+        s = replace(s, recipe=s.recipe.model_copy(update={"nightly": few}))
+        return [night_attack(s.tabular, counts_privatizer(s).mechanisms, continual(few.counter, few.nights))]
+    shipped = counts_privatizer(s)
+    if table and not shipped.exact:
+        # what this sampler adds to delta has to be listed, or nothing is drawn
+        most = safe_epsilon(s.card.budget.rho, s.card.budget.delta)
+        shipped = replace(shipped, mechanisms=with_sampler_slack(shipped.mechanisms, FastOsNoise(), most))
+    return [counts_attack(s.tabular, shipped)]
 
 
 def _timed(

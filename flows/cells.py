@@ -48,6 +48,11 @@ def measured(
     return [rows[cell] for cell in cells]
 
 
+def kept_of(bench: Bench, cells: Sequence[Any], kept: Path) -> int:
+    """How many of the cells are found there, measured by the same code."""
+    return sum((kept / f"{key_of(bench, cell)}.json").is_file() for cell in cells)
+
+
 def _each(bench: Bench, cells: Sequence[Any]) -> Iterator[tuple[Any, Row]]:
     """Cells as they are finished, in whatever order."""
     workers = min(len(os.sched_getaffinity(0)), len(cells) // bench.cells_a_process)

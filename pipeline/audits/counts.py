@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.audits.attack import Array, Attack, Side
+from pipeline.audits.laws import Gaussian, Laplace
 from pipeline.audits.pooled import Silence
 from pipeline.card import Card, CardError
 from pipeline.logs.made_up import Person, counted
@@ -41,16 +42,19 @@ def counts_attack(card: Card, shipped: CentralCounts, drawn: CentralCounts | Non
     pair = max(itertools.combinations(people, 2), key=lambda p: apart(p[0], p[1], shipped.mechanisms))
     path = _Path(made_up, pair, (drawn or shipped).mechanisms)
     pure = total_epsilon(shipped.mechanisms)
+    law = Laplace(tuple(float(m.scale or 0) for m in shipped.mechanisms))
+    if pure is None:
+        sizes = zip(path.sizes, shipped.mechanisms, strict=True)
+        law = Gaussian([np.full(n, m.standard_deviation**2) for n, m in sizes])
     name = " and ".join(dict.fromkeys(m.name for m in shipped.mechanisms))
     return Attack(
         mechanism=f"counts, {name}, {', '.join(m.table for m in shipped.mechanisms)}",
         trust="central",
         path=path,
         means=([t[0] for t in path(0, Silence(), 1)], [t[0] for t in path(1, Silence(), 1)]),
-        variances=[np.full(n, m.standard_deviation**2) for n, m in zip(path.sizes, shipped.mechanisms, strict=True)],
+        law=law,
         claimed_rho=rho,
         claimed_epsilon=pure,
-        scale=None if pure is None else tuple(float(m.scale or 0) for m in shipped.mechanisms),
     )
 
 

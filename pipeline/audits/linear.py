@@ -11,18 +11,21 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
-from pipeline.audits.attack import Array, Attack, Side
+from pipeline.audits.attack import Array, Attack, ReleasePath, Side
+from pipeline.audits.laws import Gaussian
 from pipeline.audits.pooled import Pooled, Silence
+from pipeline.audits.streams import WORLD
 from pipeline.card import CardError
 from pipeline.mdp.features import FeatureMap
 from pipeline.privacy.noise import NoiseSource
-from pipeline.privacy.release import Release
-from pipeline.statistics.desk import RegressionDesk
+from pipeline.privacy.release import Mechanism, Release
+from pipeline.statistics.desk import RegressionDesk, symmetric_noises
 from pipeline.statistics.linear_calibration import true_rho
 from pipeline.statistics.linear_plan import LinearPlan
 from pipeline.statistics.one_shot import release_one_shot
@@ -51,7 +54,13 @@ Drawn = Callable[[LinearPlan, Person, NoiseSource], Release]
 
 
 def linear_attack(plan: LinearPlan, drawn: Drawn | None = None) -> Attack:
-    """The worst pair of people against a plan; ``drawn`` replaces the shipped path where a test breaks it.
+    """The worst pair of people against a plan.
+
+    Parameters
+    ----------
+    drawn
+        A whole release from a person's rows, one copy at a time: the shipped one, or a broken one.  None: the shipped
+        sums once a side, with the shipped noise drawn for many copies at once; the attacker's V does not look at it.
 
     Raises
     ------
@@ -61,7 +70,6 @@ def linear_attack(plan: LinearPlan, drawn: Drawn | None = None) -> Attack:
     claimed = true_rho(plan)
     if claimed is None or not isinstance(plan.features, FeatureMap):
         raise CardError(f"{plan.domain.name}: no noise, or no declared features: nothing to attack")
-    release = drawn or (one_shot_of if plan.ask.variant == "one_shot" else desk_of)
     honest = one_shot_of if plan.ask.variant == "one_shot" else desk_of
     rows = [None, *_rows(plan, plan.features)]
     H = plan.domain.horizon
@@ -69,14 +77,16 @@ def linear_attack(plan: LinearPlan, drawn: Drawn | None = None) -> Attack:
     answers = [honest(plan, (row,) * H, Silence()) for row in rows]
     worst = [_furthest([_of_step(a, scales, h) for a in answers]) for h in range(H)]
     pair = tuple(rows[i] for i, _ in worst), tuple(rows[j] for _, j in worst)
-    path = _Path(plan, pair, release)
+    path = tiled(honest(plan, pair[0], Silence()), honest(plan, pair[1], Silence()))
+    if drawn is not None:
+        path = _Path(plan, pair, drawn)
     words = f"{plan.ask.variant} targets, {plan.ask.calibration} calibration" + (", halves" if plan.ask.split else "")
     return Attack(
         mechanism=f"linear, discrete gaussian, {words}",
         trust="central",
         path=path,
         means=([t[0] for t in path(0, Silence(), 1)], [t[0] for t in path(1, Silence(), 1)]),
-        variances=scales,
+        law=Gaussian(scales),
         claimed_rho=claimed,
     )
 
@@ -92,6 +102,33 @@ class _Path:
     def __call__(self, side: Side, noise: NoiseSource, copies: int) -> list[Array]:
         source = noise if isinstance(noise, Silence | Pooled) else Pooled(noise)
         return _tables([self.release(self.plan, self.pair[side], source) for _ in range(copies)])
+
+
+@dataclass(frozen=True)
+class Tiled:
+    """Noise of the listed mechanisms, as a release draws it, on the exact tables of two people."""
+
+    mechanisms: tuple[Mechanism, ...]
+    sides: tuple[Mapping[str, NDArray[np.int64]], Mapping[str, NDArray[np.int64]]]
+
+    def __call__(self, side: Side, noise: NoiseSource, copies: int) -> list[Array]:
+        """See :class:`~pipeline.audits.attack.ReleasePath`."""
+        source = noise if isinstance(noise, Silence | Pooled) else Pooled(noise)
+        found: list[Array] = []
+        for m in self.mechanisms:
+            assert m.variance is not None
+            if m.table.startswith("gram"):
+                each = copies * m.cells // m.shape[-1] ** 2
+                drawn = symmetric_noises(source, each, m.shape[-1], m.variance, WORLD)
+            else:
+                drawn = source.gaussian(copies * m.cells, m.variance, WORLD)
+            found.append((self.sides[side][m.table] + drawn.reshape(copies, *m.shape)).astype(np.float64))
+        return found
+
+
+def tiled(zero: Release, one: Release) -> ReleasePath:
+    """The path of two silent releases of one plan."""
+    return Tiled(zero.mechanisms, (zero.tables, one.tables))
 
 
 def desk_of(plan: LinearPlan, person: Person, noise: NoiseSource) -> Release:

@@ -11,23 +11,30 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from pipeline.audits.attack import Array, Attack, Side
+from pipeline.audits.attack import Array, Attack, ReleasePath, Side
+from pipeline.audits.laws import Gaussian
+from pipeline.audits.linear import tiled
 from pipeline.audits.pooled import Pooled, Silence
 from pipeline.card import CardError
 from pipeline.privacy.noise import NoiseSource
 from pipeline.privacy.release import Release
-from pipeline.statistics.lq_moments import Episodes, SimulatedRows, release_lq_moments
+from pipeline.statistics.lq_moments import Episodes, SimulatedRows, drawn_lq
 from pipeline.statistics.lq_plan import LqPlan
 
 Drawn = Callable[[LqPlan, Episodes, NoiseSource], Release]
 # angles tried between the two states, and between the two controls
-_ANGLES = 25
+ANGLES = 25
 # what is cut anyway: an unclipped twin gives itself away
 _TOO_LONG = 3.0
 
 
 def lq_attack(plan: LqPlan, drawn: Drawn | None = None) -> Attack:
-    """The worst angle of a family of pairs against a plan; ``drawn`` replaces the shipped path where a test breaks it.
+    """The worst angle of a family of pairs against a plan.
+
+    Parameters
+    ----------
+    drawn
+        A whole release of a person's rows, one copy at a time; None: see :func:`~pipeline.audits.linear.linear_attack`.
 
     Raises
     ------
@@ -42,16 +49,17 @@ def lq_attack(plan: LqPlan, drawn: Drawn | None = None) -> Attack:
     upper = np.where(np.eye(d, dtype=bool), float(gram), gram / 2)
     upper[np.tril_indices(d, -1)] = math.inf
     variances = [upper, np.full((d, n), float(cross))]
-    release = drawn or _shipped
-    turns = itertools.product(np.linspace(0, math.pi, _ANGLES), repeat=2)
+    turns = itertools.product(np.linspace(0, math.pi, ANGLES), repeat=2)
     pair = max((_pair(made_up, a) for a in turns), key=lambda p: _apart(made_up, p, variances))
-    path = _Path(made_up, pair, release)
+    path: ReleasePath = tiled(*(_shipped(made_up, person, Silence()) for person in pair))
+    if drawn is not None:
+        path = _Path(made_up, pair, drawn)
     return Attack(
         mechanism="lq moments, discrete gaussian, gram and target",
         trust="central",
         path=path,
         means=(_once(made_up, pair[0]), _once(made_up, pair[1])),
-        variances=variances,
+        law=Gaussian(variances),
         claimed_rho=plan.joint_rho,
     )
 
@@ -69,9 +77,7 @@ class _Path:
 
 
 def _shipped(plan: LqPlan, person: Episodes, noise: NoiseSource) -> Release:
-    found = release_lq_moments(plan, SimulatedRows((person,)), noise).release
-    assert found is not None
-    return found
+    return drawn_lq(plan, SimulatedRows((person,)), noise)
 
 
 def _once(plan: LqPlan, person: Episodes) -> list[Array]:
@@ -91,11 +97,21 @@ def _pair(plan: LqPlan, angles: tuple[float, float]) -> tuple[Episodes, Episodes
 
 def _person(plan: LqPlan, angles: tuple[float, float], flip: float) -> Episodes:
     D = plan.domain
-    sign = flip ** np.arange(D.horizon + 1)[:, None] * _TOO_LONG
-    state, control = (_turned(n, angle) for n, angle in zip((D.state, D.control), angles, strict=True))
-    states, controls = sign * state * D.state_bound, sign[:-1] * control * D.control_bound
+    # each state just so much longer than the one before that, cut as rows are, both reach their balls
+    growth = max(1.0, D.successor_bound / D.state_bound)
+    bounds = D.state_bound, D.control_bound
+    states, controls = stretched(D.horizon, (D.state, D.control), bounds, angles, flip * growth)
     m = D.episodes_each
     return Episodes(np.tile(states, (m, 1, 1)), np.tile(controls, (m, 1, 1)), np.full(m, D.horizon))
+
+
+def stretched(
+    horizon: int, sizes: tuple[int, int], bounds: tuple[float, float], angles: tuple[float, float], ratio: float
+) -> tuple[Array, Array]:
+    """States ``(H+1, n)`` and controls ``(H, d)`` of one direction each, too long, ``ratio`` longer at each step."""
+    sign = ratio ** np.arange(horizon + 1)[:, None] * _TOO_LONG
+    state, control = (_turned(n, angle) for n, angle in zip(sizes, angles, strict=True))
+    return sign * state * bounds[0], sign[:-1] * control * bounds[1]
 
 
 def _turned(dimension: int, angle: float) -> Array:

@@ -9,10 +9,15 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.privacy.noise import DataHandle, NoiseSource
+from pipeline.privacy.noise import DataHandle, NoiseSource, SeededNoise
 
 Integers = NDArray[np.int64]
-_AT_ONCE = 1 << 15
+_AT_ONCE = 1 << 12
+
+
+def fresh() -> SeededNoise:
+    """What simulations draw, seeded by the operating system: nobody knows the seed, and no call repeats another."""
+    return SeededNoise(np.random.SeedSequence())
 
 
 @dataclass

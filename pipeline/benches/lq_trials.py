@@ -80,9 +80,8 @@ def fixed_gain(trial: Trial) -> Outcome:
 
 def commit(trial: Trial) -> Outcome:
     """Explore-then-commit: one release of exploring episodes, then the gains of the estimate."""
-    world, task, knobs = lq_world(trial), _task(trial), trial.knobs
-    first = int(knobs.get("explore", exploring(trial.episodes)))
-    exploration = Exploration(min(first, trial.episodes - 1), float(knobs.get("radius", RADIUS)) * world.gamma)
+    world, task = lq_world(trial), _task(trial)
+    exploration = _exploration(trial, world)
     plan = _plan(trial, world, exploration)
     agent = explore_then_commit(
         task, trial.episodes, exploration, lambda seen: _release(trial, plan, seen), LqConstants()
@@ -91,6 +90,20 @@ def commit(trial: Trial) -> Outcome:
     words = f"K_0 = {exploration.episodes:,} exploring episodes, counted, on the sphere of {exploration.radius:g}"
     facts = {"trust": "joint", "variant": "extra: one release", "constants": f"{words}; {_cuts()}"}
     return _outcome(trial, played, facts | spent(trial, plan.joint_rho) | {"left_zero_at": exploration.episodes + 1})
+
+
+def release_plan(trial: Trial) -> LqPlan:
+    """The one release of explore-then-commit or dp-lqr."""
+    world = lq_world(trial)
+    if trial.agent == "dp-lqr":
+        return _plan(trial, world, Exploration(trial.episodes, world.gamma))
+    return _plan(trial, world, _exploration(trial, world))
+
+
+def message_of(trial: Trial) -> LqMessage:
+    """What one episode adds to the optimist's sums."""
+    world = lq_world(trial)
+    return LqMessage(*world.shape, world.horizon, world.gamma)
 
 
 def dp_lqr(trial: Trial) -> Outcome:
@@ -104,6 +117,12 @@ def dp_lqr(trial: Trial) -> Outcome:
     words = f"logs at no regret, controls on the sphere of {world.gamma:g}; {_cuts()}"
     facts = {"trust": "central", "constants": words} | spent(trial, plan.joint_rho)
     return Outcome(outcome.marks, outcome.regret, {**outcome.facts, **facts})
+
+
+def _exploration(trial: Trial, world: LqSystem) -> Exploration:
+    first = int(trial.knobs.get("explore", exploring(trial.episodes)))
+    radius = float(trial.knobs.get("radius", RADIUS)) * world.gamma
+    return Exploration(min(first, trial.episodes - 1), radius)
 
 
 def exploring(episodes: int) -> int:
@@ -128,13 +147,13 @@ def _optimistic(trial: Trial, width: float) -> Outcome:
 
 
 def _regularizer(trial: Trial, world: LqSystem, ends: Sequence[int]) -> CountedLqRegularizer:
-    message = LqMessage(*world.shape, world.horizon, world.gamma)
+    message = message_of(trial)
     handle, noise = SimulatedWorld(trial.place), noise_of(trial)
     if trial.epsilon is None:
         return fixed(message, ends, 1.0, handle, noise)
-    make = {"tree": tree, "epochs": epochs}.get(_counter(trial))
+    make = {"tree": tree, "epochs": epochs}.get(counter_of(trial))
     if make is None:
-        raise CardError(f"counter must be tree or epochs; got {_counter(trial)!r}")
+        raise CardError(f"counter must be tree or epochs; got {counter_of(trial)!r}")
     return make(message, ends, ask_of(trial), 1.0, handle, noise)
 
 
@@ -155,7 +174,7 @@ def _story(world: LqSystem, plans: Sequence[OptimisticPlan], regularizer: Counte
 
 
 def _said(trial: Trial, width: float) -> dict[str, Any]:
-    counter = "" if trial.epsilon is None else _counter(trial)
+    counter = "" if trial.epsilon is None else counter_of(trial)
     variant = {"": "λ = 1", "tree": "tree over episodes", "epochs": "extra: one release a plan"}[counter]
     growth = trial.knobs.get("growth", 1.2)
     words = f"α = 0.05, plans at growth {growth:g}, {trial.knobs.get('starts', 4)} starts"
@@ -204,7 +223,8 @@ def _task(trial: Trial) -> LqTask:
     return LqTask(world.cost, world.gamma)
 
 
-def _counter(trial: Trial) -> str:
+def counter_of(trial: Trial) -> str:
+    """How the optimist adds up episodes."""
     return str(trial.knobs.get("counter", "tree"))
 
 

@@ -132,6 +132,26 @@ def _world(name: str, params: tuple[tuple[str, Any], ...]) -> Mixture:
 
 def problem_of(trial: Trial, s: Settings, world: Mixture) -> tuple[Problem, Guarantee, float | str]:
     """What the agent is given, what its noise guarantees, and the c or preset of its bonus."""
+    task = _task(trial, s, world)
+    radii, reward_radii, c = _radii(trial, s)
+    source = SeededNoise(np.random.SeedSequence((_NOISE, trial.seed, trial.episodes)))
+    of_transitions, *of_rewards = _shared(task, s)
+    transitions = _regularizer(trial, s, *of_transitions, source)
+    if not of_rewards:
+        return Problem(task, Regression(transitions, radii)), transitions.guarantee, c
+    counted = _regularizer(trial, replace(s, prior=0.0), *of_rewards[0], source)
+    both = Regression(transitions, radii), Regression(counted, reward_radii)
+    return Problem(task, *both), transitions.guarantee.beside(counted.guarantee), c
+
+
+def messages_of(trial: Trial) -> list[tuple[Message, Ask]]:
+    """What one episode adds to each regression, and the part of the budget asked for it."""
+    s = settings_of(trial)
+    task = _task(trial, s, _world(trial.world, trial.params))
+    return [(message, _ask(trial, share, gram_share)) for message, share, gram_share in _shared(task, s)]
+
+
+def _task(trial: Trial, s: Settings, world: Mixture) -> MixtureTask:
     _, S, A = world.mdp.shape  # noqa: N806
     features = world.features
     if s.features == "dense" and features.psi is None:
@@ -139,26 +159,31 @@ def problem_of(trial: Trial, s: Settings, world: Mixture) -> tuple[Problem, Guar
     rewards = world.mdp.rewards
     if s.rewards == "learnt":
         rewards = LearntRewards(RewardFeatures(None, S, A), world.mdp.rewards.max((1, 2)))
-    task = MixtureTask(rewards, features, trial.episodes, s.unit)
-    radii, reward_radii, c = _radii(trial, s)
-    part = Fraction(s.reward_share) if s.rewards == "learnt" else Fraction(0)
-    source = SeededNoise(np.random.SeedSequence((_NOISE, trial.seed, trial.episodes)))
-    transitions = _regularizer(trial, s, task.message, 1 - part, source)
+    return MixtureTask(rewards, features, trial.episodes, s.unit)
+
+
+def _shared(task: MixtureTask, s: Settings) -> list[tuple[Message, Fraction, float]]:
+    """Messages, their shares of the budget, and those of their Gram matrices."""
     if s.rewards == "known":
-        return Problem(task, Regression(transitions, radii)), transitions.guarantee, c
-    counted = _regularizer(trial, replace(s, gram_share=0.5, prior=0.0), task.reward_message, part, source)
-    both = Regression(transitions, radii), Regression(counted, reward_radii)
-    return Problem(task, *both), transitions.guarantee.beside(counted.guarantee), c
+        return [(task.message, Fraction(1), s.gram_share)]
+    part = Fraction(s.reward_share)
+    return [(task.message, 1 - part, s.gram_share), (task.reward_message, part, 0.5)]
 
 
-def _regularizer(trial: Trial, s: Settings, m: Message, share: Fraction, noise: SeededNoise) -> CountedRegularizer:
-    world, lam = SimulatedWorld(trial.place), s.lam * (1.0 if s.unit else float(m.row_bound.max() ** 2))
-    if trial.agent in _PLAIN:
-        return fixed(m, trial.episodes, lam, world, noise)
+def _ask(trial: Trial, share: Fraction, gram_share: float) -> Ask:
     if trial.epsilon is None or trial.calibration is None:
         raise CardError(f"{trial.agent} needs epsilon and delta")
     delta = trial.delta if trial.delta is not None else 1e-5
-    ask = Ask(trial.epsilon, delta, trial.calibration, Fraction(s.gram_share), share)
+    return Ask(trial.epsilon, delta, trial.calibration, Fraction(gram_share), share)
+
+
+def _regularizer(
+    trial: Trial, s: Settings, m: Message, share: Fraction, gram_share: float, noise: SeededNoise
+) -> CountedRegularizer:
+    world, lam = SimulatedWorld(trial.place), s.lam * (1.0 if s.unit else float(m.row_bound.max() ** 2))
+    if trial.agent in _PLAIN:
+        return fixed(m, trial.episodes, lam, world, noise)
+    ask = _ask(trial, share, gram_share)
     try:
         if trial.agent.startswith("ldp"):
             return local(m, trial.episodes, ask, lam, world, noise, shift=s.shift, prior=s.prior)

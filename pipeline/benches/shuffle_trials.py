@@ -27,7 +27,7 @@ from pipeline.mdp.planning import optimal_values
 from pipeline.mdp.policy_set import set_values
 from pipeline.privacy.noise import SeededNoise
 from pipeline.privacy.shuffle_calibration import smallest_total
-from pipeline.statistics.batch_counts import BatchPrivatizer
+from pipeline.statistics.batch_counts import BatchPrivatizer, Layout
 from pipeline.statistics.batch_privatizers import ExactBatch, GaussianBatch
 from pipeline.statistics.shuffle_counts import ShuffleBinary
 
@@ -52,12 +52,10 @@ def sdp_pe(trial: Trial) -> Outcome:
     CardError
         If an option is unknown, a budget is missing, or the run is too short for one stage.
     """
-    mdp, knobs = world_of(trial), _knobs(trial)
+    mdp, knobs = world_of(trial), knobs_of(trial)
     task = agent.BatchTask(mdp.shape, mdp.start, trial.episodes)
-    constants = agent.Constants(
-        mode=knobs["mode"], lean=knobs["lean"], pooled=bool(knobs["pooled"]), mixed=knobs["mixed"]
-    )
-    privatizer = _privatizer(trial, knobs, mdp.horizon)
+    constants = _agents_own(knobs)
+    privatizer = privatizer_of(trial, knobs, mdp.horizon)
     noise = SeededNoise(np.random.SeedSequence((_NOISE, trial.seed, trial.episodes)))
     try:
         asks = agent.sdp_pe(task, constants, trial.stream(_TIES))
@@ -80,7 +78,37 @@ def sdp_pe(trial: Trial) -> Outcome:
     return Outcome(at, summed, facts, played.answer.policy.tolist())
 
 
-def _knobs(trial: Trial) -> dict[str, Any]:
+def first_batches(trial: Trial) -> list[tuple[int, Layout]]:
+    """Users and counters of the first batch of each kind: what is public before anybody plays.
+
+    Raises
+    ------
+    CardError
+        As of :func:`sdp_pe`.
+    """
+    mdp, c = world_of(trial), _agents_own(knobs_of(trial))
+    try:
+        crude, fine, _ = agent.BatchTask(mdp.shape, mdp.start, trial.episodes).stages()[0]
+    except ValueError as e:
+        raise CardError(f"sdp-pe: {e}") from None
+    every = Layout(mdp.shape, bool(c.lean), ends=True)
+    if c.mode != "paper":
+        return [(crude + fine, every)]
+    return [(fine, every), (crude // (mdp.horizon - 1), Layout((1, *mdp.shape[1:]), bool(c.lean), rewards=False))]
+
+
+def _agents_own(knobs: Mapping[str, Any]) -> agent.Constants:
+    return agent.Constants(mode=knobs["mode"], lean=knobs["lean"], pooled=bool(knobs["pooled"]), mixed=knobs["mixed"])
+
+
+def knobs_of(trial: Trial) -> dict[str, Any]:
+    """The trial's options over their defaults.
+
+    Raises
+    ------
+    CardError
+        If an option is unknown or of another kind, or the budget does not fit the trust model.
+    """
     unknown = set(trial.knobs) - set(KNOBS)
     if unknown:
         raise CardError(f"sdp-pe: no option {min(unknown)!r}; there are: {', '.join(KNOBS)}")
@@ -98,7 +126,8 @@ def _knobs(trial: Trial) -> dict[str, Any]:
     return {**knobs, "lean": lean, "mixed": mixed}
 
 
-def _privatizer(trial: Trial, knobs: Mapping[str, Any], horizon: int) -> BatchPrivatizer:
+def privatizer_of(trial: Trial, knobs: Mapping[str, Any], horizon: int) -> ExactBatch | ShuffleBinary | GaussianBatch:
+    """Who makes its counts private."""
     if trial.epsilon is None or trial.delta is None:
         return ExactBatch()
     if knobs["trust"] == "shuffle":

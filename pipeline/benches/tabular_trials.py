@@ -64,7 +64,7 @@ def dp_ucbvi_jdp(trial: Trial) -> Outcome:
 
 def dp_ucbvi_ldp(trial: Trial) -> Outcome:
     """DP-UCBVI on local messages."""
-    return _played(trial, lambda t, layout, most, noise: local(layout, t.episodes, _ask(t), _world(t), noise))
+    return _played(trial, lambda t, layout, most, noise: local(layout, t.episodes, ask_of(t), _world(t), noise))
 
 
 def counts_shuffle(trial: Trial) -> Outcome:
@@ -73,7 +73,7 @@ def counts_shuffle(trial: Trial) -> Outcome:
 
 
 def _shuffled(t: Trial, layout: OnlineLayout, most: int, noise: SeededNoise) -> CountDesk:
-    ask = _ask(t)
+    ask = ask_of(t)
     if layout.pooled:
         raise CardError(f"{t.agent}: in the shuffle model every step needs counters of its own; leave out pooled")
     return shuffled(layout, ask.epsilon, ask.delta, _world(t), noise, float(t.knobs.get("honest", 1.0)))
@@ -81,7 +81,7 @@ def _shuffled(t: Trial, layout: OnlineLayout, most: int, noise: SeededNoise) -> 
 
 def _joint(t: Trial, layout: OnlineLayout, most: int, noise: SeededNoise) -> CountDesk:
     how: dict[str, Any] = {key: t.knobs[key] for key in ("mechanism", "leaves") if key in t.knobs}
-    return joint(layout, most, t.episodes, _ask(t), _world(t), noise, **how)
+    return joint(layout, most, t.episodes, ask_of(t), _world(t), noise, **how)
 
 
 def _played(trial: Trial, desk_of: Desk) -> Outcome:
@@ -89,11 +89,11 @@ def _played(trial: Trial, desk_of: Desk) -> Outcome:
     unknown = sorted(set(knobs) - set(OPTIONS))
     if unknown:
         raise CardError(f"{trial.agent}: no option {unknown[0]!r}; there are: {', '.join(OPTIONS)}")
-    layout = _layout(trial, mdp)
+    layout = layout_of(trial, mdp)
     lowest, highest = mdp.rewards.min((1, 2)), mdp.rewards.max((1, 2))
     task = CountTask(None, 0 * lowest, highest, mdp.start, layout)
     task = task if layout.rewards else replace(task, rewards=mdp.rewards, lowest=lowest)
-    pace = _pace(trial, layout)
+    pace = pace_of(trial, layout)
     noise = SeededNoise(np.random.SeedSequence((_NOISE, trial.seed, trial.episodes)))
     desk = desk_of(trial, layout, pace.most, noise)
     constants = constants_of(trial, mdp)
@@ -130,7 +130,8 @@ def constants_of(trial: Trial, mdp: TabularMDP) -> Constants:
     return replace(practical(trial.episodes), **changed)
 
 
-def _pace(trial: Trial, layout: OnlineLayout) -> Pace:
+def pace_of(trial: Trial, layout: OnlineLayout) -> Pace:
+    """When its batches end."""
     knobs = trial.knobs
     crowd = _CROWD if trial.agent == "counts-shuffle" else 1
     growth, first = float(knobs.get("growth", _GROWTH)), int(knobs.get("first", crowd))
@@ -144,7 +145,14 @@ def _pace(trial: Trial, layout: OnlineLayout) -> Pace:
     return Pace(trial.episodes, growth, first, most, visits)
 
 
-def _layout(trial: Trial, mdp: TabularMDP) -> OnlineLayout:
+def layout_of(trial: Trial, mdp: TabularMDP) -> OnlineLayout:
+    """Which counts it keeps.
+
+    Raises
+    ------
+    CardError
+        If the world differs from step to step and the counts are pooled, or learnt rewards can be negative.
+    """
     knobs, (H, S, A) = trial.knobs, mdp.shape  # noqa: N806
     learnt, pooled = knobs.get("rewards", "known") == "learnt", bool(knobs.get("pooled", False))
     alike = [mdp.transitions, *([mdp.rewards] if learnt else [])]
@@ -162,7 +170,14 @@ def _variant(trial: Trial, layout: OnlineLayout) -> str:
     return ", ".join(words)
 
 
-def _ask(trial: Trial) -> Ask:
+def ask_of(trial: Trial) -> Ask:
+    """The budget of its counts.
+
+    Raises
+    ------
+    CardError
+        If it has none, or asks for scales that no paper prints.
+    """
     if trial.epsilon is None or trial.delta is None:
         raise CardError(f"{trial.agent} needs epsilon and delta")
     if trial.calibration == "paper":

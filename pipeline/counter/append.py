@@ -30,7 +30,7 @@ from pipeline.ledger.ledger import Ledger
 from pipeline.ledger.nights import Night, committed_nights
 from pipeline.logs.newcomers import count_newcomers, hash_width
 from pipeline.logs.store import Snapshot, snapshots
-from pipeline.privacy.continual import exact_rows
+from pipeline.privacy.continual import drawn_rows
 from pipeline.privacy.counters import Lanes
 from pipeline.privacy.noise import Integers, NoiseSource, RealDataError
 from pipeline.privacy.release import Release
@@ -135,7 +135,7 @@ def _draw(
         return tonight if t == leaf else kept.leaf(t)
 
     due = [row for t in range(since, leaf + 1) for row in counter.rows(t)]
-    rows = exact_rows(due, leaves, kept.size) + lanes.draw(len(due))
+    rows = drawn_rows(due, leaves, lanes)
     kept.write(leaf, intent.body["attempt"], tonight, fresh, rows, waiting[-1].number if waiting else None)
     ends = np.cumsum([0, *(len(counter.rows(t)) for t in range(since, leaf + 1))])
 

@@ -27,7 +27,7 @@ from typing import Literal, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.privacy.counters import levels, node_variance
+from pipeline.privacy.counters import Lanes, levels, node_variance
 from pipeline.privacy.noise import Integers
 from pipeline.privacy.square_root import coefficients, decoder, squared_column
 
@@ -179,6 +179,11 @@ def exact_rows(rows: Sequence[Row], leaf: Callable[[int], Integers | None], size
             weights = [r.weights[k - r.first] if 0 <= k - r.first < len(r.weights) else 0 for r in rows]
             sums += np.array(weights, dtype=np.int64)[:, None] * x
     return sums
+
+
+def drawn_rows(rows: Sequence[Row], leaf: Callable[[int], Integers | None], lanes: Lanes) -> Integers:
+    """The rows as they are released ``(len(rows), lanes.length)``: each with noise of its own, drawn here and once."""
+    return exact_rows(rows, leaf, lanes.length) + lanes.draw(len(rows))
 
 
 def _top(t: int) -> int:

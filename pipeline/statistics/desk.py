@@ -32,11 +32,17 @@ Integers = NDArray[np.int64]
 
 def symmetric_noise(noise: NoiseSource, dimension: int, variance: int, data: DataHandle) -> Integers:
     """Symmetric integer noise ``(d, d)``: ``variance`` on the diagonal, half of it off the diagonal (svec)."""
-    out = np.zeros((dimension, dimension), dtype=np.int64)
-    upper = np.triu_indices(dimension, 1)
-    out[upper] = noise.gaussian(len(upper[0]), variance // 2, data)
-    out += out.T
-    out[np.diag_indices(dimension)] = noise.gaussian(dimension, variance, data)
+    return symmetric_noises(noise, 1, dimension, variance, data)[0]
+
+
+def symmetric_noises(noise: NoiseSource, copies: int, dimension: int, variance: int, data: DataHandle) -> Integers:
+    """Independent ones ``(copies, d, d)``."""
+    out = np.zeros((copies, dimension, dimension), dtype=np.int64)
+    rows, columns = np.triu_indices(dimension, 1)
+    above = noise.gaussian(copies * len(rows), variance // 2, data).reshape(copies, -1)
+    out[:, rows, columns] = out[:, columns, rows] = above
+    diagonal = np.arange(dimension)
+    out[:, diagonal, diagonal] = noise.gaussian(copies * dimension, variance, data).reshape(copies, -1)
     return out
 
 

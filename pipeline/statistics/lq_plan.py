@@ -16,6 +16,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -137,7 +138,7 @@ class LqPlan:
         """Largest integers of the sums."""
         return Extent(self.domain.episodes * self.domain.horizon, self.square, 1, self.ask.steps)
 
-    @property
+    @cached_property
     def variances(self) -> tuple[int, int]:
         """Of G's diagonal (off it: half), and of X's entries; the least integers of these shares within ``rho``.
 
@@ -167,7 +168,7 @@ class LqPlan:
             "bounds": list(self.domain.bounds),
         }
 
-    @property
+    @cached_property
     def joint_rho(self) -> Fraction | None:
         """Exact bound on the cost of both tables at these very integers, at most ``ask.rho``; None without noise."""
         if self.ask.rho is None:

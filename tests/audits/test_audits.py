@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,63 +15,107 @@ from flows.canaries import one_run
 from flows.cli import app
 from flows.setting import setting
 from flows.shelf import Home
-from pipeline.audits.attack import (
-    attacked,
+from pipeline.audits.attack import attacked, trade_off
+from pipeline.audits.laws import (
+    Binomial,
     black_box_epsilon,
     gaussian_rho,
     laplace_epsilon,
     laplace_success,
     lower_rate,
-    trade_off,
     upper_rate,
 )
 from pipeline.audits.one_run import lower_epsilon
 from pipeline.privacy.fast_noise import FastOsNoise
-from pipeline.privacy.noise import NoiseSource, OsNoise
+from pipeline.privacy.noise import OsNoise
 from pipeline.privacy.release import Release
 from pipeline.statistics.privatizers import CentralCounts
-from tests.audits.mutants import MECHANISMS, Repeating
+from tests.audits.mutants import MECHANISMS
+from tests.audits.offline_twins import WHOLE
 
 
-def noise_for(name: str) -> NoiseSource:
-    """OpenDP's where a table's list must count the fast sampler's share of delta, else the fast one."""
-    return OsNoise() if name.startswith("counts") else FastOsNoise()
+def _few(name: str, twin: str) -> bool:
+    return not name.startswith(("desk", "one-shot")) and MECHANISMS[name][1][twin].draws <= 3000
 
 
 NAMES = list(MECHANISMS)
 TWINS = [(name, twin) for name, (_, twins) in MECHANISMS.items() for twin in twins]
+# of a claim what its worst pair spends, where that is not all of it: docs/audit.md says why
+SPENT = {"counts, Gaussian, two tables": 0.8, "LQ sums, one release of a batch": 0.98} | dict.fromkeys(
+    ("mixture, bottom-up tree", "online counts, bottom-up tree", "LQ sums, bottom-up tree"), 0.78
+)
+AUDIT_PAGE = (Path(__file__).resolve().parents[2] / "docs" / "audit.md").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_the_pair_is_as_far_apart_as_claimed_and_no_further(name):
     """Without drawing: the exact loss of the attacked pair; counts and rewards in two tables exclude each other."""
-    a = MECHANISMS[name][0]()
-    if a.scale is not None:
-        moved = sum(float(np.abs(x - y).sum()) / s for x, y, s in zip(*a.means, a.scale, strict=True))
-        assert moved == pytest.approx(float(a.claimed_epsilon), rel=1e-9)
-        return
-    loss = sum((((x - y) ** 2) / v).sum() for x, y, v in zip(*a.means, a.variances, strict=True)) / 2
-    least = {"counts, Gaussian, two tables": 0.8, "bottom-up counter": 0.78, "desk, centred": 0.95}.get(name, 0.99)
-    assert least * float(a.claimed_rho) < loss <= float(a.claimed_rho) * (1 + 1e-9)
+    assert SPENT.get(name, 0.99) < MECHANISMS[name][0]().attained <= 1 + 1e-9
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_shipped_mechanism_is_not_flagged_and_the_attack_is_not_blind(name):
-    v = attacked(MECHANISMS[name][0](), noise_for(name), 4000 if "Laplace" in name else 1500)
+    v = attacked(MECHANISMS[name][0](), FastOsNoise(), 4000 if "Laplace" in name else 1500)
     assert not v.violates and v.ratio > 0.3, v
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(("name", "twin"), TWINS)
+def test_the_exact_sampler_of_a_release_is_not_flagged():
+    v = attacked(MECHANISMS["counts, Gaussian, one table"][0](), OsNoise(), 1500)
+    assert not v.violates and v.ratio > 0.3, v
+
+
+@pytest.mark.parametrize("name", ["desk, centred", "one-shot", "lq moments"])
+def test_noise_for_many_copies_is_that_of_whole_releases(name):
+    """One release at a time, rows and all: the same verdict, and the same spread of the same tables."""
+    make, whole = MECHANISMS[name][0], WHOLE[name]
+    tiled, one = make().path(0, FastOsNoise(), 300), whole().path(0, FastOsNoise(), 300)
+    assert [t.shape for t in tiled] == [t.shape for t in one]
+    for many, each in zip(tiled, one, strict=True):
+        # 300 draws an entry, thousands of entries' bounds apart from their laws' 5 standard errors
+        spread = many.var(0) + each.var(0)
+        assert (np.abs(many.mean(0) - each.mean(0)) < 6 * np.sqrt(spread / 300) + 1e-9).all()
+        moving = each.var(0) > 0
+        assert (np.abs(np.log(many.var(0)[moving] / each.var(0)[moving])) < 6 * math.sqrt(4 / 300)).all()
+
+
+QUICK = ("half the variance", "integer messages", "m instead of m²", "seeded noise")
+
+
+@pytest.mark.parametrize(
+    ("name", "twin"),
+    [
+        pytest.param(name, twin, marks=() if twin in QUICK and _few(name, twin) else pytest.mark.slow)
+        for name, twin in TWINS
+    ],
+)
 def test_a_broken_twin_is_caught(name, twin):
-    # a factor of two shows at a few thousand releases a side, a lost level of four does not
-    v = attacked(MECHANISMS[name][1][twin](), noise_for(name), 20_000 if twin == "natural-log levels" else 3000)
+    broken = MECHANISMS[name][1][twin]
+    v = attacked(broken.make(), broken.noise(), broken.draws)
     assert v.violates, v
 
 
-def test_noise_that_repeats_is_caught():
-    v = attacked(MECHANISMS["counts, Gaussian, one table"][0](), Repeating(), 1500)
-    assert v.violates and v.lower_bound_rho > 5
+def test_every_twin_stands_in_the_table_of_the_page():
+    for name, twin in TWINS:
+        assert f"| {name} | {twin} |" in AUDIT_PAGE, (name, twin)
+
+
+def test_as_many_coins_are_found_as_there_are():
+    """A total variation between two laws gives back the coins that have it."""
+    law = Binomial(200, 0.5, 6, 1e-5)
+    means = ([np.array([1.0, 0] * 3)], [np.array([0, 1.0] * 3)])
+    rng, n = np.random.default_rng(3), 400_000
+    scores = [law.score([rng.binomial(200, 0.5, (n, 6)) + side[0]], means) for side in means]
+    bound = law.bound(*scores, means, 1e-4)
+    assert 0.9 * law.epsilon(200) < bound.epsilon < law.epsilon(200)
+    assert bound.rho < law.loss(means)
+
+
+def test_a_message_that_is_no_bit_gives_its_sender_away():
+    law = Binomial(200, 0.5, 2, 1e-5)
+    means = ([np.array([1.0, 0.0]), np.zeros(2)], [np.array([0.0, 1.0]), np.zeros(2)])
+    betrayed = np.array([[0.0, 0.0], [1.0, 0.0], [0.0, 1.0]])
+    scores = law.score([np.full((3, 2), 100.0), betrayed], means)
+    assert scores.tolist() == [0.0, math.inf, -math.inf]
 
 
 def test_bounds_of_known_laws():
@@ -110,6 +155,77 @@ def test_the_verb_reads_no_rows_and_says_what_was_proved(tmp_path):
     page = (tmp_path / "audits" / found["name"] / "page.html").read_text()
     assert "no row was read" in page and "<svg" in page
     assert not (tmp_path / "store").exists() and not (tmp_path / "ledger.db").exists()
+
+
+WORLD = """[recipe]
+name = "tiny"
+agent = "{agent}"
+[privacy]
+epsilon = 4.0
+delta = 1e-5
+calibration = "{calibration}"
+[world]
+{world}
+[agent]
+{knobs}
+[runs]
+episodes = 2000
+runs = 1
+"""
+RIVER, LQ_WORLD = 'name = "riverswim_homogeneous"\nstates = 3', 'name = "lq"\ninstance = 1'
+WORLDS = [
+    ("private-linopt-vi", "tight", RIVER, "", "joint", 1),
+    ("private-linopt-po", "paper", RIVER, 'rewards = "learnt"', "joint", 2),
+    ("ldp-ucrl-vtr", "tight", RIVER, "", "local", 1),
+    ("dp-ucbvi-jdp", "tight", RIVER, 'mechanism = "square-root"', "joint", 1),
+    ("dp-ucbvi-ldp", "tight", RIVER, 'rewards = "learnt"\npooled = true', "local", 1),
+    ("counts-shuffle", "tight", RIVER, "", "shuffle", 2),
+    ("sdp-pe", "tight", RIVER, "", "shuffle", 2),
+    ("private-ofu-rl", "paper", LQ_WORLD, "", "joint", 1),
+    ("private-ofu-rl", "tight", LQ_WORLD, 'counter = "epochs"', "joint", 1),
+    ("explore-then-commit", "tight", LQ_WORLD, "", "central", 1),
+]
+
+
+@pytest.mark.parametrize(("agent", "calibration", "world", "knobs", "trust", "attacks"), WORLDS)
+def test_an_online_agents_messages_are_attacked_at_its_recipes_budget(
+    tmp_path, agent, calibration, world, knobs, trust, attacks
+):
+    recipe = tmp_path / "tiny.toml"
+    recipe.write_text(WORLD.format(agent=agent, calibration=calibration, world=world, knobs=knobs))
+    done = CliRunner().invoke(app, ["--home", str(tmp_path), "audit", str(recipe), "--draws", "300", "--json"])
+    assert done.exit_code == 0, done.output
+    found = json.loads(done.stdout)
+    assert found["violates"] is False and len(found["attacks"]) == attacks
+    assert {v["trust"] for v in found["attacks"]} == {trust}
+    assert all(0.75 < v["attained"] < 1.001 for v in found["attacks"])
+    claimed = {v["claimed_epsilon"] for v in found["attacks"]}
+    assert claimed == {None} or all(e <= 4.0 for e in claimed)
+
+
+@pytest.mark.parametrize("kind", ["tree", "toeplitz"])
+def test_the_rows_of_a_nightly_recipe_are_attacked(tmp_path, kind):
+    recipe = tmp_path / "nights.toml"
+    nightly = f'[nightly]\nnights = 365\nfirst = 2026-01-01\ncounter = "{kind}"\n'
+    head = '[recipe]\nname = "nights"\ncard = "riverswim"\nagent = "dp-apvi"\n[privacy]\nrho = 1.0\n'
+    recipe.write_text(head + nightly)
+    done = CliRunner().invoke(
+        app, ["--home", str(tmp_path), "audit", str(recipe), "--draws", "300", "--table", "--json"]
+    )
+    assert done.exit_code == 0, done.output
+    found = json.loads(done.stdout)
+    assert found["violates"] is False and found["mechanism"].startswith(f"nightly {kind}, 8 nights")
+    assert found["claimed_rho"] == pytest.approx(1.0, abs=0.01) and found["attained"] > 0.8
+
+
+def test_an_agent_without_noise_or_a_simulation_with_canaries_is_refused(tmp_path):
+    recipe = tmp_path / "plain.toml"
+    plain = WORLD.format(agent="ucbvi", calibration="tight", world=RIVER, knobs="")
+    recipe.write_text(plain[: plain.index("[privacy]")] + plain[plain.index("[world]") :])
+    done = CliRunner().invoke(app, ["--home", str(tmp_path), "audit", str(recipe)])
+    assert "no noise, no claim" in str(done.exception)
+    done = CliRunner().invoke(app, ["--home", str(tmp_path), "audit", "riverswim_joint", "--canaries", "100"])
+    assert "a simulation has neither" in str(done.exception)
 
 
 def test_a_recipe_without_noise_has_no_claim_to_attack(tmp_path):

@@ -10,6 +10,7 @@ import pytest
 import pipeline.counter.append
 import pipeline.counter.nightly
 import pipeline.ledger.nights
+import pipeline.privacy.continual
 from flows.nights import nightly_counter
 from flows.setting import setting
 from pipeline.counter.kept import KeptCounter, digest
@@ -56,7 +57,7 @@ def truly_spent(shop, drawn, kind):
 @pytest.fixture
 def draws(monkeypatch):
     """Leaves (since, night) of every call that drew noise."""
-    found, draw, exact_rows = [], Lanes.draw, pipeline.counter.append.exact_rows
+    found, draw, exact_rows = [], Lanes.draw, pipeline.privacy.continual.exact_rows
     due = []
 
     def noted(rows, leaf, size):
@@ -68,7 +69,7 @@ def draws(monkeypatch):
         found.append((ends[0], ends[-1]))
         return draw(self, rows)
 
-    monkeypatch.setattr(pipeline.counter.append, "exact_rows", noted)
+    monkeypatch.setattr(pipeline.privacy.continual, "exact_rows", noted)
     monkeypatch.setattr(Lanes, "draw", drawn)
     return found
 

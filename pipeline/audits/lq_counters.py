@@ -1,0 +1,100 @@
+"""Attack on Private-OFU-RL's sums (paper 004): the tree over people, or one release of a batch, on two people's rows.
+
+The tree is the shipped one that draws what is read; the attacker reads it after 1, 2, 4, ... people.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from typing import Literal
+
+import numpy as np
+
+from pipeline.audits.attack import Array, Attack
+from pipeline.audits.laws import Gaussian
+from pipeline.audits.lq import ANGLES, stretched
+from pipeline.audits.pooled import Silence
+from pipeline.audits.streams import BUILT, LEAVES, Built, CounterPath, Kind, cost, ends, factors
+from pipeline.card import CardError
+from pipeline.privacy.counters import Lanes
+from pipeline.privacy.lazy_tree import LazyTree
+from pipeline.privacy.noise import Integers
+from pipeline.statistics.lq_calibration import LqVariances, paper_004, tight
+from pipeline.statistics.lq_message import LqMessage
+from pipeline.statistics.mixture_calibration import Ask
+
+Sums = Callable[[Array, Array], Integers]
+
+
+def lq_counter_attack(
+    message: LqMessage,
+    ask: Ask,
+    counter: Literal["tree", "epochs"],
+    *,
+    leaves: int = LEAVES,
+    variances: LqVariances | None = None,
+    build: Built | None = None,
+    sums: Sums | None = None,
+) -> Attack:
+    """The worst angle of a family of pairs against a tree of ``leaves`` people, or against one release (``epochs``).
+
+    Parameters
+    ----------
+    variances, build, sums
+        What really calibrates, counts, and turns an episode into integers, where a test breaks one of them.
+
+    Raises
+    ------
+    CardError
+        If no noise is asked for.
+    """
+    paper = ask.calibration == "paper"
+    kind: Kind = "once" if counter == "epochs" else "plain" if paper else "bottom-up"
+    leaves = 1 if kind == "once" else leaves
+    noise = paper_004(message, ask, leaves) if paper else tight(message, ask, cost(kind, leaves))
+    claimed = noise.rho(message, cost(kind, leaves))
+    if claimed is None:
+        raise CardError("an audit needs noise: epsilon is infinite")
+    entries = _entries(message, noise)
+    turns = itertools.product(np.linspace(0, np.pi, ANGLES), repeat=2)
+    rows = max((_pair(message, turn) for turn in turns), key=lambda p: _apart(message, p, entries))
+    honest, sent = ([(of or message.sums)(*person) for person in rows] for of in (None, sums))
+    where = sent[0] != sent[1]
+    build = build or (BUILT[kind] if kind == "once" else _tree(kind))
+    drawn = _entries(message, variances or noise)[where]
+    path = CounterPath(kind, leaves, (sent[0][where], sent[1][where]), drawn, build, jumps=True)
+    model = CounterPath(kind, leaves, (honest[0][where], honest[1][where]), drawn, build, jumps=True)
+    words = "one release of a batch" if kind == "once" else f"{kind} tree"
+    return Attack(
+        mechanism=f"lq sums, {words}, discrete gaussian, {ask.calibration}",
+        trust="joint",
+        path=path,
+        means=([t[0] for t in model(0, Silence(), 1)], [t[0] for t in model(1, Silence(), 1)]),
+        law=Gaussian([entries[where] * factor for factor in factors(kind, leaves)]),
+        claimed_rho=claimed,
+    )
+
+
+def _tree(kind: Literal["plain", "bottom-up"]) -> Built:
+    def built(leaves: int, lanes: Lanes) -> LazyTree:
+        return LazyTree(ends(kind, leaves), lanes, kind)
+
+    return built
+
+
+def _pair(message: LqMessage, turn: tuple[float, float]) -> tuple[tuple[Array, Array], ...]:
+    """One person stands still, the other flips its sign at every step, turned by two angles."""
+    sizes, bounds = (message.state, message.control), (1.0, message.gamma)
+    rows = (stretched(message.horizon, sizes, bounds, *how) for how in (((0.0, 0.0), 1.0), (turn, -1.0)))
+    return tuple((states[None], controls[None]) for states, controls in rows)
+
+
+def _apart(message: LqMessage, pair: tuple[tuple[Array, Array], ...], entries: Array) -> float:
+    one, other = (message.sums(*person) for person in pair)
+    return float(((one - other) ** 2 / entries).sum())
+
+
+def _entries(message: LqMessage, variances: LqVariances) -> Array:
+    """Variance of every integer of a message."""
+    return np.repeat(np.array([variances.diagonal, variances.above, variances.cross], float), message.sizes)

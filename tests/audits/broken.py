@@ -1,0 +1,77 @@
+"""What breaks a mechanism from the outside: noise sources that draw too little or repeat, and a twin of an attack."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from fractions import Fraction
+
+import numpy as np
+
+from pipeline.audits.attack import Attack
+from pipeline.privacy.fast_noise import FastOsNoise
+from pipeline.privacy.noise import NoiseSource, SeededNoise
+
+Make = Callable[[], Attack]
+
+
+@dataclass(frozen=True)
+class Twin:
+    """A broken attack, and how many releases a side show it."""
+
+    make: Make
+    draws: int = 3000
+    noise: Callable[[], NoiseSource] = FastOsNoise
+
+
+class Thinner:
+    """Draws all noise at a share of the variance asked."""
+
+    def __init__(self, source: NoiseSource, share: float) -> None:
+        self.source, self.share = source, share
+        self.name, self.sampler = source.name, source.sampler
+
+    def admit(self, data_kind: str) -> None:
+        self.source.admit(data_kind)
+
+    def gaussian(self, size: int, variance: int, data) -> np.ndarray:
+        return self.source.gaussian(size, max(1, int(variance * self.share)), data)
+
+    def tv_bound(self, variance: int) -> Fraction:
+        return self.source.tv_bound(variance)
+
+
+class Repeating:
+    """Operating-system noise in name; in truth the same seed at every call."""
+
+    name, sampler = "os", "seeded"
+
+    def admit(self, data_kind: str) -> None: ...
+
+    def gaussian(self, size: int, variance: int, data) -> np.ndarray:
+        # the first call's law is right, and every later call repeats it
+        return np.resize(SeededNoise(7).gaussian(1, variance, data), size)
+
+    def tv_bound(self, variance: int) -> Fraction:
+        return Fraction(0)
+
+
+class RepeatingCoins(SeededNoise):
+    """Coins that fall alike in every batch."""
+
+    def __init__(self) -> None:
+        super().__init__(7)
+
+    def heads(self, size: int, trials: int, chance: int, data) -> np.ndarray:
+        return np.resize(SeededNoise(7).heads(1, trials, chance, data), size)
+
+
+class FewCoins(SeededNoise):
+    """Half of a batch's coins, moved to where all of them would lie."""
+
+    def __init__(self) -> None:
+        super().__init__(np.random.SeedSequence())
+
+    def heads(self, size: int, trials: int, chance: int, data) -> np.ndarray:
+        few = trials // 2
+        return super().heads(size, few, chance, data) + round((trials - few) * chance / 2**64)

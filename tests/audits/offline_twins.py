@@ -1,0 +1,228 @@
+"""Releases of logs, and broken twins of them applied on the release path."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from fractions import Fraction
+
+import numpy as np
+
+import pipeline.statistics.lq_moments as lq_moments
+import pipeline.statistics.one_shot as one_shot
+from pipeline.audits.attack import Attack
+from pipeline.audits.counts import counts_attack
+from pipeline.audits.linear import Person, desk_of, linear_attack, one_shot_of
+from pipeline.audits.lq import lq_attack
+from pipeline.audits.nights import night_attack
+from pipeline.card import Card
+from pipeline.mdp.features import FeatureMap
+from pipeline.privacy.continual import continual, drawn_rows
+from pipeline.privacy.fast_noise import FastOsNoise
+from pipeline.privacy.noise import NoiseSource
+from pipeline.privacy.release import Mechanism, Release, with_sampler_slack
+from pipeline.statistics import desk as desk_module
+from pipeline.statistics.calibration import Ask
+from pipeline.statistics.linear_plan import LinearAsk, LinearDomain, LinearPlan
+from pipeline.statistics.lq_moments import Episodes, SimulatedRows, drawn_lq
+from pipeline.statistics.lq_plan import LqAsk, LqDomain, LqPlan
+from pipeline.statistics.privatizers import CentralCounts, privatizer
+from tests.audits.broken import Make, Repeating, Thinner, Twin
+from tests.conftest import card_dict
+
+LQ = LqPlan(LqDomain("tiny", "synthetic", 2, 2, 2, 50), LqAsk(Fraction(1)))
+EVEN_LQ = LqPlan(LQ.domain, LqAsk(Fraction(1), gram_share=Fraction(3, 4)))
+NIGHTS = 8
+
+
+def card(m: int = 1, recurs: str = "never") -> Card:
+    unit = {"user": "user_id", "episodes_per_user": m, "users_public": 100, "recurs": recurs}
+    return Card.model_validate(card_dict(unit=unit))
+
+
+def counts(ask: Ask, broken: Callable[[Mechanism], Mechanism] | None = None, m: int = 1) -> Attack:
+    shipped = privatizer(card(m), ask)
+    # the fast sampler's share of delta, which it must be listed with
+    shipped = replace(shipped, mechanisms=with_sampler_slack(shipped.mechanisms, FastOsNoise(), 20.0))
+    if broken is None:
+        return counts_attack(card(m), shipped)
+    return counts_attack(card(m), shipped, CentralCounts(card(m), tuple(broken(x) for x in shipped.mechanisms)))
+
+
+def halved(m: Mechanism) -> Mechanism:
+    if m.variance is None:
+        return replace(m, scale=m.scale / 2)
+    return replace(m, variance=max(1, m.variance // 2))
+
+
+def forgotten(m: Mechanism) -> Mechanism:
+    """Calibrated as if transitions had the whole budget."""
+    return replace(m, variance=math.ceil(m.l2_squared / 2)) if m.table != "n_0" else m
+
+
+def times_m(m: Mechanism) -> Mechanism:
+    """Three episodes a person, charged as three instead of nine."""
+    return replace(m, variance=math.ceil(m.variance / 3))
+
+
+def features() -> FeatureMap:
+    f = np.zeros((3, 2, 3), dtype=np.int64)
+    f[0, 0], f[0, 1], f[1, 0], f[2, 1] = (4, 0, 0), (0, 4, 0), (-4, 0, 0), (2, 2, 1)
+    return FeatureMap(f, 16, Fraction(1, 16))
+
+
+def linear(drawn=None, **ask) -> Attack:
+    plan = LinearPlan(
+        LinearDomain("tiny", "synthetic", 2, 100, can_end=True), LinearAsk(Fraction(1), **ask), features()
+    )
+    return linear_attack(plan, drawn)
+
+
+def thin() -> Thinner:
+    return Thinner(FastOsNoise(), 0.5)
+
+
+# most of the budget: the worst pair is then one that Gram matrices tell apart
+MOSTLY_GRAM = {"gram_share": Fraction(3, 4)}
+
+
+def add_remove(release, module):
+    """Gram matrices with the noise that hides adding a person: half of what hides replacing one."""
+
+    def drawn(plan, person, noise) -> Release:
+        right = module.symmetric_noise
+        module.symmetric_noise = lambda source, *rest: right(Thinner(source, 0.5), *rest)
+        try:
+            return release(plan, person, noise)
+        finally:
+            module.symmetric_noise = right
+
+    return drawn
+
+
+def long_features(plan: LinearPlan, person: Person, noise: NoiseSource) -> Release:
+    """Rows of twice the declared length that nobody clips; scales as declared."""
+    twice = FeatureMap(plan.features.integers * 2, plan.features.square * 4, plan.features.unit_squared)
+    wide = replace(plan, features=twice)
+    loud = desk_of(wide, person, Thinner(noise, 1 / 16))
+    return replace(loud, joint_rho=None)
+
+
+def shipped_lq(plan: LqPlan, person: Episodes, noise: NoiseSource) -> Release:
+    return drawn_lq(plan, SimulatedRows((person,)), noise)
+
+
+def unclipped_lq(plan: LqPlan, person: Episodes, noise: NoiseSource) -> Release:
+    kept, lq_moments.cut = lq_moments.cut, lambda *rows: rows
+    lattice, lq_moments.lattice_rows = lq_moments.lattice_rows, _whole_rows
+    try:
+        return shipped_lq(plan, person, noise)
+    finally:
+        lq_moments.cut, lq_moments.lattice_rows = kept, lattice
+
+
+def _whole_rows(plan: LqPlan, batch: Episodes):
+    H, q = plan.domain.horizon, plan.ask.steps
+    x, u, y = (np.trunc(v * q) for v in (batch.states[:, :H], batch.controls[:, :H], batch.states[:, 1 : H + 1]))
+    x, u, y = (v.reshape(-1, v.shape[2]) for v in (x, u, y))
+    return np.hstack([x, u]), y
+
+
+def nights(kind: str, share: float = 1.0, m: int = 1, **broken) -> Attack:
+    counter, chosen = continual(kind, NIGHTS), card(m, "never" if m == 1 else "capped")
+    listed = privatizer(chosen, Ask(rho=1.0, counter=counter)).mechanisms
+    if share < 1:
+        broken["variances"] = [math.ceil(x.variance * share) for x in listed]
+    return night_attack(chosen, listed, counter, **broken)
+
+
+def redrawn(rows, leaf, lanes) -> np.ndarray:
+    """Whoever looks three times sees three draws."""
+    return np.rint(np.mean([drawn_rows(rows, leaf, lanes) for _ in range(3)], axis=0)).astype(np.int64)
+
+
+OFFLINE: dict[str, tuple[Make, dict[str, Twin]]] = {
+    "counts, Gaussian, one table": (
+        lambda: counts(Ask(rho=1.0)),
+        {
+            "half the variance": Twin(lambda: counts(Ask(rho=1.0), halved)),
+            "one family forgotten": Twin(lambda: counts(Ask(rho=1.0), forgotten)),
+            "seeded noise": Twin(lambda: counts(Ask(rho=1.0)), noise=Repeating),
+        },
+    ),
+    "counts, Gaussian, two tables": (
+        lambda: counts(Ask(rho=1.0, tables="two_tables")),
+        {"half the variance": Twin(lambda: counts(Ask(rho=1.0, tables="two_tables"), halved))},
+    ),
+    "counts, Gaussian, three episodes a person": (
+        lambda: counts(Ask(rho=1.0), m=3),
+        {"m instead of m²": Twin(lambda: counts(Ask(rho=1.0), times_m, m=3))},
+    ),
+    "counts, Laplace": (
+        lambda: counts(Ask(epsilon=1.0)),
+        {"half the scale": Twin(lambda: counts(Ask(epsilon=1.0), halved))},
+    ),
+    "desk, centred": (
+        linear,
+        {
+            "half the variance": Twin(linear, noise=thin),
+            "add/remove Gram": Twin(lambda: linear(add_remove(desk_of, desk_module), **MOSTLY_GRAM)),
+            "features not clipped": Twin(lambda: linear(long_features)),
+        },
+    ),
+    "desk, halves": (
+        lambda: linear(split=True),
+        {"half the variance": Twin(lambda: linear(split=True), noise=thin)},
+    ),
+    "desk, the paper's targets": (
+        lambda: linear(variant="paper"),
+        {"half the variance": Twin(lambda: linear(variant="paper"), noise=thin)},
+    ),
+    "one-shot": (
+        lambda: linear(variant="one_shot"),
+        {
+            "half the variance": Twin(lambda: linear(variant="one_shot"), noise=thin),
+            "add/remove Gram": Twin(
+                lambda: linear(add_remove(one_shot_of, one_shot), variant="one_shot", **MOSTLY_GRAM)
+            ),
+        },
+    ),
+    "lq moments": (
+        lambda: lq_attack(LQ),
+        {
+            "half the variance": Twin(lambda: lq_attack(LQ), noise=thin),
+            "add/remove Gram": Twin(lambda: lq_attack(EVEN_LQ, add_remove(shipped_lq, lq_moments))),
+            "states not clipped": Twin(lambda: lq_attack(LQ, unclipped_lq)),
+            "seeded noise": Twin(lambda: lq_attack(LQ), noise=Repeating),
+        },
+    ),
+    "nightly tree": (
+        lambda: nights("tree"),
+        {
+            "half the variance": Twin(lambda: nights("tree", 0.5)),
+            "a level too few": Twin(lambda: nights("tree", 0.75), 20_000),
+            "redrawn row noise": Twin(lambda: nights("tree", drawn=redrawn)),
+            "seeded noise": Twin(lambda: nights("tree"), noise=Repeating),
+        },
+    ),
+    "nightly Toeplitz": (
+        lambda: nights("toeplitz"),
+        {
+            "half the variance": Twin(lambda: nights("toeplitz", 0.5)),
+            "redrawn row noise": Twin(lambda: nights("toeplitz", drawn=redrawn)),
+        },
+    ),
+    "nightly tree, three episodes a person": (
+        lambda: nights("tree", m=3),
+        {"m instead of m²": Twin(lambda: nights("tree", 1 / 3, m=3))},
+    ),
+}
+
+
+# the same releases made whole, one at a time
+WHOLE: dict[str, Make] = {
+    "desk, centred": lambda: linear(desk_of),
+    "one-shot": lambda: linear(one_shot_of, variant="one_shot"),
+    "lq moments": lambda: lq_attack(LQ, shipped_lq),
+}

@@ -1,0 +1,266 @@
+"""Message paths of online agents, and broken twins of them applied on the release path."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from fractions import Fraction
+
+import numpy as np
+
+from pipeline.audits.attack import Attack
+from pipeline.audits.counters import counter_attack
+from pipeline.audits.desks import desk_attack
+from pipeline.audits.lq_counters import lq_counter_attack
+from pipeline.audits.shuffled import batch_attack, messages_attack, shuffled_attack
+from pipeline.audits.streams import WORLD, cost, ends
+from pipeline.privacy.counters import TreeCounter, levels
+from pipeline.privacy.lazy_tree import LazyTree
+from pipeline.privacy.shuffle import Messages, NoiseBits
+from pipeline.privacy.shuffle_calibration import smallest_total
+from pipeline.privacy.square_root import SquareRoot
+from pipeline.statistics.batch_counts import Layout
+from pipeline.statistics.batch_privatizers import GaussianBatch
+from pipeline.statistics.count_desks import CountedDesk, CounterSums, joint, local
+from pipeline.statistics.count_scales import Scales, lanes_of
+from pipeline.statistics.count_scales import tight as tight_scales
+from pipeline.statistics.lq_calibration import LqVariances
+from pipeline.statistics.lq_calibration import tight as tight_lq
+from pipeline.statistics.lq_message import LqMessage
+from pipeline.statistics.mixture_calibration import Ask, Variances, tight
+from pipeline.statistics.mixture_message import LATTICE, Message, Visits
+from pipeline.statistics.online_counts import OnlineLayout
+from pipeline.statistics.released_ridge import Guarantee
+from pipeline.statistics.shuffle_counts import ShuffleBinary
+from tests.audits.broken import FewCoins, Make, Repeating, RepeatingCoins, Thinner, Twin
+
+LEAVES = 8
+ASK = Ask(7.0, 1e-5)
+MESSAGE = Message(2, 1, 1.0, (1.0,), 1.0, unit=False)
+LQ = LqMessage(2, 1, 3, 1.0)
+TABLE = OnlineLayout(3, 2, 1, rewards=True)
+VISITS = OnlineLayout(3, 2, 1)
+POOLED = OnlineLayout(4, 2, 1, pooled=True)
+EPSILON, DELTA = 6.0, 1e-5
+SHUFFLE = ShuffleBinary(EPSILON, DELTA, "tight", 3)
+BATCH = Layout((3, 2, 1), lean=False, rewards=True, ends=True)
+
+
+def counter(kind, ask: Ask = ASK, **broken) -> Attack:
+    return counter_attack(MESSAGE, ask, kind, leaves=LEAVES, **broken)
+
+
+def scaled(kind, gram: float, target: float, ask: Ask = ASK) -> Variances:
+    v = tight(MESSAGE, ask, cost(kind, 1 if kind == "once" else LEAVES))
+    lanes = zip((v.diagonal, v.above, v.target), (gram, gram, target), strict=True)
+    return Variances(*(tuple(math.ceil(x * share) for x in lane) for lane, share in lanes))
+
+
+EVEN = replace(ASK, gram_share=Fraction(1, 2))
+
+
+class Redrawn(TreeCounter):
+    """Node noise drawn anew whenever somebody looks."""
+
+    def total(self) -> np.ndarray:
+        exact = self._sums[[j for j in range(len(self._nodes)) if self.seen >> j & 1]]
+        return (exact + self.lanes.draw(len(exact))).sum(0).astype(float)
+
+
+class RedrawnSquareRoot(SquareRoot):
+    """The same of a square-root counter."""
+
+    def total(self) -> np.ndarray:
+        return self._sum + self._p[: self.seen][::-1] @ self.lanes.draw(self.seen)
+
+
+class RedrawnLazy(LazyTree):
+    """The same of the tree that draws what is read."""
+
+    def total(self) -> np.ndarray:
+        self._nodes.clear()
+        people = self.ends[self.seen - 1]
+        nodes = [(j, people >> (j + 1) << (j + 1)) for j in range(people.bit_length()) if people >> j & 1]
+        return self._sum + np.sum([self._read(*node) for node in nodes], axis=0)
+
+
+def uncut(visits: Visits) -> np.ndarray:
+    """Rows of one coordinate, as long as they come."""
+    cells = np.zeros((2, MESSAGE.blocks))
+    cells[0, visits.block] = visits.phi[:, 0] ** 2
+    cells[1, visits.block] = visits.phi[:, 0] * visits.response
+    parts = [cells[0], cells[1]]
+    return (np.concatenate(parts) * LATTICE).astype(np.int64)
+
+
+def lq(how="tree", **broken) -> Attack:
+    return lq_counter_attack(LQ, ASK, how, leaves=LEAVES, **broken)
+
+
+def lq_scaled(how: str, gram: float, cross: float) -> LqVariances:
+    v = tight_lq(LQ, ASK, 1 if how == "epochs" else levels(LEAVES))
+    return LqVariances(*(math.ceil(x * share) for x, share in ((v.diagonal, gram), (v.above, gram), (v.cross, cross))))
+
+
+def whole_rows(states: np.ndarray, controls: np.ndarray) -> np.ndarray:
+    """Sums of rows that nobody cut."""
+    z = np.trunc(np.concatenate([states[0, :-1], controls[0]], axis=1) * LQ.steps)
+    following = np.trunc(states[0, 1:] * LQ.steps)
+    gram, cross = z.T @ z, z.T @ following
+    return np.concatenate([gram.diagonal(), gram[np.triu_indices(len(gram), 1)], cross.ravel()]).astype(np.int64)
+
+
+def desk(how, layout: OnlineLayout = TABLE, made=None) -> Attack:
+    return desk_attack(layout, ASK, how, leaves=LEAVES, desk=made)
+
+
+def thin(how):
+    def made(wide, noise):
+        thinner = Thinner(noise, 0.5)
+        if how is None:
+            return local(wide, 1, ASK, WORLD, thinner)
+        return joint(wide, LEAVES, LEAVES, ASK, WORLD, thinner, mechanism=how)
+
+    return made
+
+
+def counted(charged: int, build=TreeCounter, steps: OnlineLayout | None = None):
+    """A desk over a tree of LEAVES leaves, with scales as if a leaf cost ``charged``, or were of other ``steps``."""
+
+    def made(wide, noise):
+        scales = tight_scales(steps or wide, ASK, charged)
+        lanes = lanes_of(wide, Scales(scales.variances), noise, WORLD)
+        sums = CounterSums(build(LEAVES, lanes, "plain"), scales, "batches")
+        return CountedDesk(wide, sums, Guarantee("joint", None))
+
+    return made
+
+
+def batch(drawn=None, **rest) -> Attack:
+    return batch_attack(BATCH, 64, SHUFFLE, drawn=drawn, **rest)
+
+
+class OneCounter(ShuffleBinary):
+    """Coins for one counter that goes up and one that goes down, whatever the number of tables and steps."""
+
+    def bits(self, users: int, layout: Layout) -> NoiseBits:
+        return super().bits(users, Layout((1, 2, 1), lean=True, rewards=False))
+
+
+def integers(values, bits: NoiseBits, coins, data) -> Messages:
+    """Paper 002 as printed: one integer a counter, the user's bit and its noise added up."""
+    own = coins.rounded(np.clip(values, 0, 1), data).astype(np.int64)
+    noise = coins.flips(len(values) * bits.each, bits.chance, data).reshape(len(values), bits.each)
+    return Messages(np.arange(len(values)), own + noise.sum(1))
+
+
+def messages(**broken) -> Attack:
+    # as many users as coins: a coin each, as tau = n has it
+    return messages_attack(2.0, DELTA, "tight", users=smallest_total(2, 2.0, DELTA), **broken)
+
+
+ONLINE: dict[str, tuple[Make, dict[str, Twin]]] = {
+    "mixture, plain tree": (
+        lambda: counter("plain"),
+        {
+            "half the variance": Twin(lambda: counter("plain", variances=scaled("plain", 0.5, 0.5))),
+            "natural-log levels": Twin(lambda: counter("plain", variances=scaled("plain", 0.75, 0.75)), 20_000),
+            "add/remove Gram": Twin(lambda: counter("plain", EVEN, variances=scaled("plain", 0.5, 1, EVEN)), 20_000),
+            "redrawn node noise": Twin(lambda: counter("plain", build=lambda n, lanes: Redrawn(n, lanes, "plain"))),
+            "messages not clipped": Twin(lambda: counter("plain", integers=uncut)),
+            "seeded noise": Twin(lambda: counter("plain"), noise=Repeating),
+        },
+    ),
+    "mixture, bottom-up tree": (
+        lambda: counter("bottom-up"),
+        {"half the variance": Twin(lambda: counter("bottom-up", variances=scaled("bottom-up", 0.5, 0.5)), 20_000)},
+    ),
+    "mixture, square-root counter": (
+        lambda: counter("toeplitz"),
+        {
+            "half the variance": Twin(lambda: counter("toeplitz", variances=scaled("toeplitz", 0.5, 0.5))),
+            "redrawn noise": Twin(lambda: counter("toeplitz", build=RedrawnSquareRoot)),
+        },
+    ),
+    "mixture, local messages": (
+        lambda: counter("once"),
+        {
+            "half the variance": Twin(lambda: counter("once", variances=scaled("once", 0.5, 0.5))),
+            "messages not clipped": Twin(lambda: counter("once", integers=uncut)),
+            "seeded noise": Twin(lambda: counter("once"), noise=Repeating),
+        },
+    ),
+    "online counts, plain tree": (
+        lambda: desk("plain"),
+        {
+            "half the variance": Twin(lambda: desk("plain", made=thin("plain"))),
+            "a level too few": Twin(lambda: desk("plain", made=counted(levels(LEAVES) - 1)), 20_000),
+            "redrawn node noise": Twin(lambda: desk("plain", made=counted(levels(LEAVES), Redrawn))),
+            "seeded noise": Twin(lambda: desk("plain", VISITS), noise=Repeating),
+        },
+    ),
+    "online counts, bottom-up tree": (
+        lambda: desk("bottom-up"),
+        {"half the variance": Twin(lambda: desk("bottom-up", made=thin("bottom-up")), 20_000)},
+    ),
+    "online counts, square-root counter": (
+        lambda: desk("square-root"),
+        {"half the variance": Twin(lambda: desk("square-root", made=thin("square-root")))},
+    ),
+    "online counts, pooled steps": (
+        lambda: desk("plain", POOLED),
+        {
+            "N instead of N²": Twin(
+                lambda: desk("plain", POOLED, counted(levels(LEAVES), steps=replace(POOLED, pooled=False)))
+            )
+        },
+    ),
+    "online counts, local messages": (
+        lambda: desk(None),
+        {"half the variance": Twin(lambda: desk(None, made=thin(None)))},
+    ),
+    "batch counts, Gaussian": (
+        lambda: batch_attack(BATCH, 64, GaussianBatch(7.0, DELTA, "local")),
+        {
+            "twice the epsilon": Twin(
+                lambda: batch_attack(
+                    BATCH, 64, GaussianBatch(7.0, DELTA, "local"), drawn=GaussianBatch(14.0, DELTA, "local")
+                )
+            )
+        },
+    ),
+    "shuffled counts, a batch's totals": (
+        lambda: shuffled_attack(TABLE, EPSILON, DELTA, 64),
+        {"half the coins": Twin(lambda: shuffled_attack(TABLE, EPSILON, DELTA, 64, noise=FewCoins), 20_000)},
+    ),
+    "SDP-PE, a batch's totals": (
+        batch,
+        {
+            "half the coins": Twin(lambda: batch(noise=FewCoins), 20_000),
+            "each counter charged alone": Twin(lambda: batch(OneCounter(EPSILON, DELTA, "tight", 3)), 20_000),
+            "seeded coins": Twin(lambda: batch(noise=RepeatingCoins)),
+        },
+    ),
+    "shuffled messages": (
+        messages,
+        {"integer messages": Twin(lambda: messages(send=integers))},
+    ),
+    "LQ sums, bottom-up tree": (
+        lq,
+        {
+            "half the variance": Twin(lambda: lq(variances=lq_scaled("tree", 0.5, 0.5)), 20_000),
+            "redrawn node noise": Twin(
+                lambda: lq(build=lambda n, lanes: RedrawnLazy(ends("bottom-up", n), lanes, "bottom-up"))
+            ),
+            "states not clipped": Twin(lambda: lq(sums=whole_rows)),
+            "seeded noise": Twin(lq, noise=Repeating),
+        },
+    ),
+    "LQ sums, one release of a batch": (
+        lambda: lq("epochs"),
+        {
+            "half the variance": Twin(lambda: lq("epochs", variances=lq_scaled("epochs", 0.5, 0.5))),
+            "add/remove Gram": Twin(lambda: lq("epochs", variances=lq_scaled("epochs", 0.5, 1)), 20_000),
+        },
+    ),
+}
