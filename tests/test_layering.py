@@ -10,6 +10,7 @@ FLOORS = {
     "pipeline.privacy.lattice": 0,
     "pipeline.privacy.budget": 0,
     "pipeline.toml": 0,
+    "pipeline.shelf": 0,
     "pipeline.privacy": 1,
     "pipeline.domain": 1,
     "pipeline.source": 1,

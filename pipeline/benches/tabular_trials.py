@@ -13,10 +13,11 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from pipeline.agents.batch_pace import Pace, batch_ends
-from pipeline.agents.count_bonus import Constants, practical, theory
-from pipeline.agents.ucbvi import CountTask, ucbvi
+from pipeline.agents.count_bonus import Constants, cautious, practical, theory
+from pipeline.agents.ucbvi import CountTask, planned, ucbvi
 from pipeline.benches.control_trials import optimum, world_of
 from pipeline.benches.trial import Outcome, Trial, staged_curve
 from pipeline.card import CardError
@@ -26,7 +27,7 @@ from pipeline.online_batches import play_batches
 from pipeline.privacy.noise import SeededNoise, SimulatedWorld
 from pipeline.statistics.count_desks import exact, joint, local
 from pipeline.statistics.mixture_calibration import Ask
-from pipeline.statistics.online_counts import CountDesk, OnlineLayout
+from pipeline.statistics.online_counts import CountDesk, OnlineLayout, nothing_seen
 from pipeline.statistics.shuffled_desk import shuffled
 
 OPTIONS = (
@@ -72,6 +73,19 @@ def counts_shuffle(trial: Trial) -> Outcome:
     return _played(trial, _shuffled)
 
 
+def no_data(trial: Trial) -> Outcome:
+    """What the planner of option ``of`` recommends before anything was counted: known rewards and ties remain."""
+    of = str(trial.knobs.get("of"))
+    mdp = world_of(trial)
+    asked = replace(trial, agent=of, options=tuple((k, v) for k, v in trial.options if k != "of"))
+    layout, constants = _layout(asked, mdp), constants_of(asked, mdp)
+    plan = planned(_task(mdp, layout), nothing_seen(layout), cautious(constants), -1)
+    loss = optimum(mdp) - policy_value(mdp, plan.policy)
+    at, summed = staged_curve([trial.episodes], [loss])
+    facts = {"trust": "none", "variant": "control", "of": of, "final_loss": loss, "optimum": optimum(mdp)}
+    return Outcome(at, summed, facts, _drawn(trial, plan.policy))
+
+
 def _shuffled(t: Trial, layout: OnlineLayout, most: int, noise: SeededNoise) -> CountDesk:
     ask = _ask(t)
     if layout.pooled:
@@ -90,9 +104,7 @@ def _played(trial: Trial, desk_of: Desk) -> Outcome:
     if unknown:
         raise CardError(f"{trial.agent}: no option {unknown[0]!r}; there are: {', '.join(OPTIONS)}")
     layout = _layout(trial, mdp)
-    lowest, highest = mdp.rewards.min((1, 2)), mdp.rewards.max((1, 2))
-    task = CountTask(None, 0 * lowest, highest, mdp.start, layout)
-    task = task if layout.rewards else replace(task, rewards=mdp.rewards, lowest=lowest)
+    task = _task(mdp, layout)
     pace = _pace(trial, layout)
     noise = SeededNoise(np.random.SeedSequence((_NOISE, trial.seed, trial.episodes)))
     desk = desk_of(trial, layout, pace.most, noise)
@@ -116,9 +128,19 @@ def _played(trial: Trial, desk_of: Desk) -> Outcome:
         "last_batch_loss": played.losses[-1],
         "optimum": best,
     }
-    # a tie that is left may go either way
-    draw = trial.stream(_TIES).random(learnt.shape)
-    return Outcome(at, summed, facts, np.where(learnt > 0, draw, -1.0).argmax(-1).tolist())
+    return Outcome(at, summed, facts, _drawn(trial, learnt))
+
+
+def _task(mdp: TabularMDP, layout: OnlineLayout) -> CountTask:
+    lowest, highest = mdp.rewards.min((1, 2)), mdp.rewards.max((1, 2))
+    task = CountTask(None, 0 * lowest, highest, mdp.start, layout)
+    return task if layout.rewards else replace(task, rewards=mdp.rewards, lowest=lowest)
+
+
+def _drawn(trial: Trial, policy: NDArray[np.float64]) -> list[list[int]]:
+    """One action a (step, state): a tie that is left may go either way."""
+    draw = trial.stream(_TIES).random(policy.shape)
+    return np.where(policy > 0, draw, -1.0).argmax(-1).tolist()
 
 
 def constants_of(trial: Trial, mdp: TabularMDP) -> Constants:

@@ -10,10 +10,12 @@ from typing import Any
 from pipeline.card import CardError
 from pipeline.environments.from_gymnasium import from_gymnasium
 from pipeline.environments.icu_sepsis import load_icu_sepsis
+from pipeline.environments.icu_sepsis_bins import icu_sepsis_bins
 from pipeline.environments.random_mixture import random_mixture_world
 from pipeline.environments.random_tabular import icu_like, random_tabular
 from pipeline.environments.riverswim import riverswim, riverswim_homogeneous, riverswim_inhomogeneous
 from pipeline.environments.world import World
+from pipeline.shelf import shelves
 from pipeline.toml import read_toml
 
 # what a simulated log keeps beside its card: the world's name, its parameters, the logging policy
@@ -29,7 +31,12 @@ _BUILT: Mapping[str, Callable[..., World]] = {
     "icu_like": icu_like,
     "random_mixture": random_mixture_world,
 }
-WORLDS = ("icu_sepsis", *_BUILT)
+# worlds made of a file, and the folder that holds it
+_FROM_FILE: Mapping[str, tuple[Callable[..., World], str]] = {
+    "icu_sepsis": (load_icu_sepsis, "icu_sepsis"),
+    "icu_sepsis_bins": (icu_sepsis_bins, "icu_sepsis"),
+}
+WORLDS = (*_FROM_FILE, *_BUILT)
 
 
 def load_world(name: str, folder: Path, **params: Any) -> World:
@@ -38,7 +45,7 @@ def load_world(name: str, folder: Path, **params: Any) -> World:
     Parameters
     ----------
     folder
-        The dataset's folder; a world's file is looked for there, then in the folder ``name`` beside it.  Where
+        The dataset's folder; a world's file is looked for there, then in its own folder beside it.  Where
         ``world.toml`` there describes this world and no ``params`` are given, its parameters are taken.
     params
         Arguments of the world's function, e.g. RiverSwim's ``states``, ``left_reward``, ``right_reward``.
@@ -56,20 +63,28 @@ def load_world(name: str, folder: Path, **params: Any) -> World:
             return from_gymnasium(name.removeprefix(GYMNASIUM), **chosen)
         if name in _BUILT:
             return _BUILT[name](**chosen)
-        return load_icu_sepsis(arrays_file(name, folder), **chosen)
+        return _FROM_FILE[name][0](arrays_file(name, folder), **chosen)
     except (TypeError, ValueError) as e:
         raise CardError(f"world {name}: {e}") from None
 
 
 def builds_horizon(name: str) -> bool:
     """Whether the world's function takes ``horizon`` itself, because each step has parameters of its own."""
-    return name in _BUILT and "horizon" in signature(_BUILT[name]).parameters
+    made = _BUILT.get(name) or (_FROM_FILE[name][0] if name in _FROM_FILE else None)
+    return made is not None and "horizon" in signature(made).parameters
 
 
 def arrays_file(name: str, folder: Path) -> Path:
-    """Where a world's arrays lie: in the dataset's folder, else in the folder ``name`` beside it."""
-    beside = [folder / WORLD_ARRAYS, folder.parent / name / WORLD_ARRAYS]
+    """Where a world's arrays lie: in the dataset's folder, else in the world's own folder beside it."""
+    own = _FROM_FILE[name][1] if name in _FROM_FILE else name
+    beside = [folder / WORLD_ARRAYS, folder.parent / own / WORLD_ARRAYS]
     return next((p for p in beside if p.is_file()), beside[0])
+
+
+def shelf_folder(name: str) -> Path:
+    """The folder on a shelf that holds a world's file; worlds without one need none."""
+    folders = [shelf / name for shelf in shelves()]
+    return next((f for f in folders if arrays_file(name, f).is_file()), folders[0])
 
 
 def _described(name: str, folder: Path) -> dict[str, Any]:
