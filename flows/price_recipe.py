@@ -1,4 +1,4 @@
-"""The recipe of a comparison: one world, trust models, a grid of episodes and budgets.  It names no card, reads no log."""
+"""The recipe of a comparison: one world, a grid of episodes and budgets.  It names no card and reads no log."""
 
 from __future__ import annotations
 

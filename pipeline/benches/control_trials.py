@@ -98,4 +98,6 @@ def _always(trial: Trial, policy: Policy) -> Outcome:
     loss = optimum(mdp) - policy_value(mdp, policy)
     at, summed = staged_curve([trial.episodes], [loss])
     table = policy.probabilities.argmax(-1).tolist() if np.isin(policy.probabilities, (0, 1)).all() else None
-    return Outcome(at, summed, {"trust": "none", "variant": "control", "final_loss": loss, "optimum": optimum(mdp)}, table)
+    return Outcome(
+        at, summed, {"trust": "none", "variant": "control", "final_loss": loss, "optimum": optimum(mdp)}, table
+    )

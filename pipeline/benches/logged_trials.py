@@ -9,6 +9,7 @@ logged ones were somebody else's.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -41,10 +42,19 @@ def dp_apvi(trial: Trial) -> Outcome:
     return _learnt(trial, "central")
 
 
-def _learnt(trial: Trial, trust: str) -> Outcome:
+def no_data(trial: Trial) -> Outcome:
+    """A private release of an empty log: noise, abstaining and known rewards remain."""
+    asked = replace(trial, agent="dp-apvi", options=tuple((k, v) for k, v in trial.options if k != "of"))
+    found = _learnt(asked, "none", logs=0)
+    facts = {**found.facts, "variant": "control", "of": "dp-apvi", "true_rho": None, "true_epsilon": None}
+    return replace(found, facts=facts)
+
+
+def _learnt(trial: Trial, trust: str, logs: int | None = None) -> Outcome:
     setting, knobs = logged(trial), _knobs(trial)
+    episodes = trial.episodes if logs is None else logs
     noise = SeededNoise(np.random.SeedSequence((_NOISE, trial.seed, trial.episodes)))
-    plan = setting.plan(setting.counts(trial.episodes, trial.stream(0)), noise, trial.stream(_TIES))
+    plan = setting.plan(setting.counts(episodes, trial.stream(0)), noise, trial.stream(_TIES))
     best = optimum(setting.mdp)
     loss = best - setting.value(plan.policy)
     at, summed = staged_curve([trial.episodes], [loss])

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from pipeline.benches import mixture_trials, tabular_trials
+from pipeline.benches import logged_trials, mixture_trials, tabular_trials
 from pipeline.benches.mixture_settings import TUNED
 from pipeline.benches.trial import Outcome, Trial
 from pipeline.card import CardError
 
-_COUNTING = ("ucbvi", "dp-ucbvi-jdp", "dp-ucbvi-ldp", "counts-shuffle")
+_COUNTING = ("dp-ucbvi-jdp", "dp-ucbvi-ldp", "counts-shuffle")
 _OF: Mapping[str, Callable[[Trial], Outcome]] = {
     **dict.fromkeys(TUNED, mixture_trials.no_data),
     **dict.fromkeys(_COUNTING, tabular_trials.no_data),
+    "dp-apvi": logged_trials.no_data,
 }
 
 

@@ -1,18 +1,18 @@
 """The price of privacy and of trust: one world, one measure, every trust model, a grid of episodes and budgets.
 
-The measure is the suboptimality v* - v^pi of the policy that an agent hands over after n episodes, exactly, by planning in
-the known world.  Every (agent, n, epsilon, seed) is a run of its own, declared for n episodes: a counter's depth and a
-batch's length depend on n, so that a policy on the way to 10^8 episodes is not what 10^4 would have given.
+The measure is the suboptimality v* - v^pi of the policy that an agent hands over after n episodes, exactly, by planning
+in the known world.  Every (agent, n, epsilon, seed) is a run of its own, declared for n episodes: a counter's depth and
+a batch's length depend on n, so that a policy on the way to 10^8 episodes is not what 10^4 would have given.
 
-What is the same for all: the world and its luck, (epsilon, delta), one user is one episode, neighbours replace one.  What is
-not: the central curator learns from episodes that others have logged, the others choose what they try.
+What is the same for all: the world and its luck, (epsilon, delta), one user is one episode, neighbours replace one.
+What is not: the central curator learns from episodes that others have logged, the others choose what they try.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -38,11 +38,14 @@ class Family:
         Private agent -> the same planner without noise.
     absent
         Trust model -> the reason.
+    unread
+        Agents that also play without their data.
     """
 
     title: str
     plain: Mapping[str, str]
     absent: Mapping[str, str]
+    unread: tuple[str, ...]
 
     @property
     def agents(self) -> tuple[str, ...]:
@@ -55,6 +58,7 @@ FAMILIES: Mapping[str, Family] = {
         "counts of (state, action, next state)",
         {"dp-apvi": "apvi", "dp-ucbvi-jdp": "ucbvi", "dp-ucbvi-ldp": "ucbvi", "counts-shuffle": "ucbvi"},
         {},
+        ("dp-ucbvi-jdp", "dp-apvi"),
     ),
     "mixture": Family(
         "linear mixture of known kernels",
@@ -63,6 +67,7 @@ FAMILIES: Mapping[str, Family] = {
             "central": "no offline agent for linear mixtures is built: DP-VAPVI assumes a linear MDP, another model",
             "shuffle": "no paper gives shuffled messages for value-targeted regression",
         },
+        ("private-linopt-vi",),
     ),
 }
 
@@ -104,14 +109,11 @@ class Grid:
     def _controls(self) -> list[Trial]:
         n = min(self.episodes)
         fixed = [Trial(name, self.world, self.params, n, options=self._control(name)) for name in CONTROLS]
-        unread = {"counts": "ucbvi", "mixture": "ucrl-vtr"}
         deaf = [
-            Trial(
-                "no-data", self.world, self.params, n, options=_sorted(self._options(of, family) | {"of": of}), seed=s
-            )
-            for family, of in unread.items()
-            if family in self.families
-            for s in self._seeds
+            replace(self._trial(of, family, n, min(self.budgets), seed), agent="no-data").told(of=of)
+            for family in self.families
+            for of in FAMILIES[family].unread
+            for seed in self._seeds
         ]
         return fixed + deaf
 
@@ -150,6 +152,7 @@ def price_rows(trials: Sequence[Trial], outcomes: Sequence[Mapping[str, Any]]) -
     for g in gather(trials, outcomes):
         t, facts = g.trial, g.outcomes[0]["facts"]
         losses = np.array([o["facts"]["final_loss"] for o in g.outcomes])
+        control = facts.get("variant") == "control"
         true = {key: _largest([o["facts"].get(key) for o in g.outcomes]) for key in ("true_rho", "true_epsilon")}
         ties = [o["facts"]["tie_share"] for o in g.outcomes if o["facts"].get("tie_share") is not None]
         row = Row(
@@ -159,9 +162,9 @@ def price_rows(trials: Sequence[Trial], outcomes: Sequence[Mapping[str, Any]]) -
             world=t.place,
             episodes=t.episodes,
             rho=None,
-            epsilon=t.epsilon,
-            delta=t.delta,
-            calibration=t.calibration,
+            epsilon=None if control else t.epsilon,
+            delta=None if control else t.delta,
+            calibration=None if control else t.calibration,
             constants=facts.get("constants"),
             metric=METRIC,
             mean=float(losses.mean()),
@@ -171,7 +174,7 @@ def price_rows(trials: Sequence[Trial], outcomes: Sequence[Mapping[str, Any]]) -
             **true,
         )
         band = np.quantile(losses, [LOW, HIGH]).tolist()
-        more = {"family": family_of(t.agent, facts.get("of")), "low": band[0], "high": band[1]}
+        more = {"family": family_of(t.agent, facts.get("of")), "of": facts.get("of"), "low": band[0], "high": band[1]}
         rows.append(row.as_dict() | more | {"losses": losses.tolist()})
     return rows
 

@@ -8,7 +8,7 @@ Options of a trial, all with defaults: ``c``, ``noise``, ``z`` and ``iota`` of t
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -16,8 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.agents.batch_pace import Pace, batch_ends
-from pipeline.agents.count_bonus import Constants, cautious, practical, theory
-from pipeline.agents.ucbvi import CountTask, planned, ucbvi
+from pipeline.agents.count_bonus import Constants, practical, theory
+from pipeline.agents.ucbvi import CountTask, ucbvi
 from pipeline.benches.control_trials import optimum, world_of
 from pipeline.benches.trial import Outcome, Trial, staged_curve
 from pipeline.card import CardError
@@ -27,7 +27,7 @@ from pipeline.online_batches import play_batches
 from pipeline.privacy.noise import SeededNoise, SimulatedWorld
 from pipeline.statistics.count_desks import exact, joint, local
 from pipeline.statistics.mixture_calibration import Ask
-from pipeline.statistics.online_counts import CountDesk, OnlineLayout, nothing_seen
+from pipeline.statistics.online_counts import CountDesk, OnlineCounts, OnlineLayout, Tally
 from pipeline.statistics.shuffled_desk import shuffled
 
 OPTIONS = (
@@ -65,7 +65,7 @@ def dp_ucbvi_jdp(trial: Trial) -> Outcome:
 
 def dp_ucbvi_ldp(trial: Trial) -> Outcome:
     """DP-UCBVI on local messages."""
-    return _played(trial, lambda t, layout, most, noise: local(layout, t.episodes, _ask(t), _world(t), noise))
+    return _played(trial, _local)
 
 
 def counts_shuffle(trial: Trial) -> Outcome:
@@ -74,16 +74,28 @@ def counts_shuffle(trial: Trial) -> Outcome:
 
 
 def no_data(trial: Trial) -> Outcome:
-    """What the planner of option ``of`` recommends before anything was counted: known rewards and ties remain."""
-    of = str(trial.knobs.get("of"))
-    mdp = world_of(trial)
+    """The private agent of option ``of`` without its users' counts: noise, ties and known rewards remain."""
+    of = str(trial.knobs["of"])
     asked = replace(trial, agent=of, options=tuple((k, v) for k, v in trial.options if k != "of"))
-    layout, constants = _layout(asked, mdp), constants_of(asked, mdp)
-    plan = planned(_task(mdp, layout), nothing_seen(layout), cautious(constants), -1)
-    loss = optimum(mdp) - policy_value(mdp, plan.policy)
-    at, summed = staged_curve([trial.episodes], [loss])
-    facts = {"trust": "none", "variant": "control", "of": of, "final_loss": loss, "optimum": optimum(mdp)}
-    return Outcome(at, summed, facts, _drawn(trial, plan.policy))
+    found = _played(asked, lambda *given: _Deaf(_PRIVATE[of](*given)))
+    facts = {**found.facts, "trust": "none", "variant": "control", "of": of, "true_rho": None, "true_epsilon": None}
+    return replace(found, facts=facts)
+
+
+class _Deaf:
+    """A desk to which users come without their counts."""
+
+    def __init__(self, inner: CountDesk) -> None:
+        self._inner, self.layout, self.guarantee = inner, inner.layout, inner.guarantee
+
+    def add(self, tally: Tally) -> None:
+        """Count the users, and drop what they say."""
+        rewards = None if tally.rewards is None else 0 * tally.rewards
+        self._inner.add(Tally(tally.episodes, 0 * tally.transitions, rewards))
+
+    def counts(self) -> OnlineCounts:
+        """Noise."""
+        return self._inner.counts()
 
 
 def _shuffled(t: Trial, layout: OnlineLayout, most: int, noise: SeededNoise) -> CountDesk:
@@ -93,9 +105,16 @@ def _shuffled(t: Trial, layout: OnlineLayout, most: int, noise: SeededNoise) -> 
     return shuffled(layout, ask.epsilon, ask.delta, _world(t), noise, float(t.knobs.get("honest", 1.0)))
 
 
+def _local(t: Trial, layout: OnlineLayout, most: int, noise: SeededNoise) -> CountDesk:
+    return local(layout, t.episodes, _ask(t), _world(t), noise)
+
+
 def _joint(t: Trial, layout: OnlineLayout, most: int, noise: SeededNoise) -> CountDesk:
     how: dict[str, Any] = {key: t.knobs[key] for key in ("mechanism", "leaves") if key in t.knobs}
     return joint(layout, most, t.episodes, _ask(t), _world(t), noise, **how)
+
+
+_PRIVATE: Mapping[str, Desk] = {"dp-ucbvi-jdp": _joint, "dp-ucbvi-ldp": _local, "counts-shuffle": _shuffled}
 
 
 def _played(trial: Trial, desk_of: Desk) -> Outcome:

@@ -1,9 +1,9 @@
 """ICU-Sepsis seen through bins of its SOFA score: a small Markov world of its own.
 
 Definition.  A state is a bin of the SOFA score, or *died*, *survived*, *end*.  P(s'|s, a) is how often a step of a log
-leads from bin s by a to s', where people of :mod:`pipeline.environments.icu_sepsis` are treated uniformly at random for H
-steps: what tables of such a log estimate, all steps in one.  Reward 1 on entering *survived*.  With 4 bins and H = 20:
-optimal 0.7358, uniform 0.6964.
+leads from bin s by a to s', where people of :mod:`pipeline.environments.icu_sepsis` are treated uniformly at random for
+H steps: what tables of such a log estimate, all steps in one.  Reward 1 on entering *survived*.  With 4 bins and
+H = 20: optimal 0.7358, uniform 0.6964.
 
 What is not exactly right: bins hide most of the 713 states, so this is *not* ICU-Sepsis but the process its binned log
 looks like.  Here the bins are all there is; in ICU-Sepsis itself the past would say more.  Another logging policy would
@@ -12,6 +12,7 @@ show another process.
 
 from __future__ import annotations
 
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -72,5 +73,5 @@ def icu_sepsis_bins(path: Path, bins: int | str = 4, horizon: int = USUAL_HORIZO
 
 def _labels(edges: list[float]) -> list[str]:
     """Text of each bin, closed on the left."""
-    between = [f"sofa {low:g} to below {high:g}" for low, high in zip(edges, edges[1:], strict=False)]
+    between = [f"sofa {low:g} to below {high:g}" for low, high in pairwise(edges)]
     return [f"sofa below {edges[0]:g}", *between, f"sofa {edges[-1]:g} or more"]

@@ -36,7 +36,7 @@ _FROM_FILE: Mapping[str, tuple[Callable[..., World], str]] = {
     "icu_sepsis": (load_icu_sepsis, "icu_sepsis"),
     "icu_sepsis_bins": (icu_sepsis_bins, "icu_sepsis"),
 }
-WORLDS = (*_FROM_FILE, *_BUILT)
+WORLDS = ("icu_sepsis", *_BUILT, "icu_sepsis_bins")
 
 
 def load_world(name: str, folder: Path, **params: Any) -> World:
