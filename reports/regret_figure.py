@@ -152,6 +152,8 @@ def _words(panels: Mapping[str, Mapping[str, Line]], title: str, what: str) -> s
     """The figure for those who cannot see it: every line by its end."""
     said = [f"{title}: mean {what} at the end."]
     for panel, lines in panels.items():
-        ends = ", ".join(f"{name} {number(line.mean[-1], 3)} at {number(line.marks[-1])}" for name, line in lines.items())
+        ends = ", ".join(
+            f"{name} {number(line.mean[-1], 3)} at {number(line.marks[-1])}" for name, line in lines.items()
+        )
         said.append(f"{panel}: {ends}.")
     return " ".join(said)

@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Annotated, Any
 
 import typer
 
 from flows.screen import Context, Json, show
 
 
-def plan(context: typer.Context, recipe: str, as_json: Json = False) -> None:
-    """Every mechanism with sensitivity, scale and cost, before anything is spent."""
+def plan(
+    context: typer.Context,
+    recipe: str,
+    people: Annotated[int | None, typer.Option(min=1, help="For the quality: people instead of the card's.")] = None,
+    quality: Annotated[bool, typer.Option(help="Simulate what quality to expect, on declarations alone.")] = True,
+    as_json: Json = False,
+) -> None:
+    """Every mechanism with sensitivity, scale and cost, and the quality to expect, before anything is spent."""
+    from flows.foresight import foresee_job, quality_lines
     from flows.planning import plan_job
     from reports.format import number
 
@@ -20,6 +27,8 @@ def plan(context: typer.Context, recipe: str, as_json: Json = False) -> None:
 
     options: Context = context.obj
     r = plan_job(recipe, options.home_folder())
+    if quality:
+        r |= {"quality": foresee_job(recipe, options.home_folder(), people)}
     lines = [f"{r['recipe']} on {r['dataset']} ({r['agent']})"]
     for m in r["mechanisms"]:
         cost = "no noise" if m["rho"] is None else f"ρ = {m['rho']:.4g}"
@@ -59,7 +68,7 @@ def plan(context: typer.Context, recipe: str, as_json: Json = False) -> None:
     if not r["allowed"]:
         over = "counter" in r and r["counter"]["night"] is None
         lines.append("today is no night of this counter: see 'first' and 'nights'" if over else _still_fits(r["fits"]))
-    show(r, as_json, lambda: lines + _grid(r))
+    show(r, as_json, lambda: lines + _grid(r) + (["", *quality_lines(r["quality"], number)] if quality else []))
 
 
 def _nights(c: Mapping[str, Any]) -> list[str]:

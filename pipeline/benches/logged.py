@@ -1,8 +1,8 @@
 """An offline counts agent in a known world: a log drawn as tables, one release, one plan (paper 003, simulated).
 
 Tables are drawn from the exact law of whole episodes, never row by row, so that a log of 10^8 people costs what one of
-10^3 does.  A card's cap on one person's steps in a cell cannot be applied to tables: it is charged, as always, and
-nobody reaches it here.  Seeded noise: nothing is private.
+10^3 does.  A card's cap on one person's steps in a cell is charged, as always, but cannot be applied to tables: what
+it drops of a real log stays in here.  Seeded noise: nothing is private.
 """
 
 from __future__ import annotations
@@ -53,14 +53,24 @@ class Logged:
     slack: Slack = "zero"
     failure: float = 0.1
 
+    def visits_and_rewards(self, episodes: int, rng: np.random.Generator) -> tuple[Integers, Integers]:
+        """Transitions ``(H, L, A, S)`` of a fresh log of whole episodes, and summed lattice steps ``(H, L, A)`` of its
+        rewards above the least one: each is rounded at random to a point beside its mean.
+        """
+        n_sas = sample_count_tables(self.mdp, self.behaviour, episodes, rng).n_sas[:, : self.task.allowed.shape[0]]
+        n_sa, lattice, steps = n_sas.sum(-1), reward_lattice(self.card), self.card.reward.steps
+        at = (self.mdp.rewards[:, : n_sa.shape[1]] - lattice.low) / (lattice.high - lattice.low) * steps
+        below = np.clip(np.floor(at + 1e-9), 0, steps)
+        return n_sas, n_sa * below.astype(np.int64) + rng.binomial(n_sa, np.clip(at - below, 0.0, 1.0))
+
     def counts(self, episodes: int, rng: np.random.Generator) -> Counts:
         """Exact tables of a fresh log of ``episodes`` whole episodes."""
-        drawn = sample_count_tables(self.mdp, self.behaviour, episodes, rng)
-        L = self.task.allowed.shape[0]  # noqa: N806
-        n_sa, n_sas = drawn.n_sa[:, :L], drawn.n_sas[:, :L]
+        n_sas, k = self.visits_and_rewards(episodes, rng)
+        n_sa = n_sas.sum(-1)
         tables = {"n_0": n_sa[0].sum(-1), "n_sa": self._folded(n_sa), "n_sas": self._folded(n_sas)}
         if self.card.reward.kind == "estimate":
-            tables["r_sa"] = self._folded(self._paid(n_sa, rng))
+            centred = reward_lattice(self.card).centred
+            tables["r_sa"] = self._folded(2 * k - self.card.reward.steps * n_sa if centred else k)
         return Counts(self.card.name, "synthetic", self.card.domain.dynamics, tables)
 
     def plan(self, counts: Counts, noise: SeededNoise, rng: np.random.Generator) -> Plan:
@@ -79,11 +89,3 @@ class Logged:
     def _folded(self, table: Integers) -> Integers:
         """All steps in one table where the card declares them alike."""
         return table.sum(0, keepdims=True) if self.card.domain.dynamics == "stationary" else table
-
-    def _paid(self, visits: Integers, rng: np.random.Generator) -> Integers:
-        """Summed lattice integers of rewards: each is rounded at random to a point beside its mean."""
-        lattice, steps = reward_lattice(self.card), self.card.reward.steps
-        at = (self.mdp.rewards[:, : visits.shape[1]] - lattice.low) / (lattice.high - lattice.low) * steps
-        below = np.clip(np.floor(at + 1e-9), 0, steps)
-        k = visits * below.astype(np.int64) + rng.binomial(visits, np.clip(at - below, 0.0, 1.0))
-        return 2 * k - steps * visits if lattice.centred else k
