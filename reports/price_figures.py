@@ -62,7 +62,7 @@ def against_budget(p: Priced, family: str) -> Figure | None:
         for agent in p.families[family].agents:
             mine = sorted((r for r in at if r["agent"] == agent), key=lambda r: r["epsilon"] or 0.0)
             if agent in p.families[family].plain.values():
-                mine = [mine[0] | {"epsilon": e} for e in (p.budgets[0], p.budgets[-1])]
+                mine = [{**mine[0], "epsilon": e} for e in (p.budgets[0], p.budgets[-1])]
             lines[LABELS[agent]] = _line(mine, "epsilon")
         panels[f"{n:,} episodes"] = lines | _flat(p, family, [p.budgets[0], p.budgets[-1]])
     return regret_figure(

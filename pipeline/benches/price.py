@@ -153,7 +153,7 @@ def price_rows(trials: Sequence[Trial], outcomes: Sequence[Mapping[str, Any]]) -
         t, facts = g.trial, g.outcomes[0]["facts"]
         losses = np.array([o["facts"]["final_loss"] for o in g.outcomes])
         control = facts.get("variant") == "control"
-        true = {key: _largest([o["facts"].get(key) for o in g.outcomes]) for key in ("true_rho", "true_epsilon")}
+        rho, epsilon = (_largest([o["facts"].get(key) for o in g.outcomes]) for key in ("true_rho", "true_epsilon"))
         ties = [o["facts"]["tie_share"] for o in g.outcomes if o["facts"].get("tie_share") is not None]
         row = Row(
             agent=t.agent,
@@ -171,7 +171,8 @@ def price_rows(trials: Sequence[Trial], outcomes: Sequence[Mapping[str, Any]]) -
             std=float(losses.std(ddof=1)) if len(losses) > 1 else 0.0,
             runs=len(losses),
             tie_share=float(np.mean(ties)) if ties else None,
-            **true,
+            true_rho=rho,
+            true_epsilon=epsilon,
         )
         band = np.quantile(losses, [LOW, HIGH]).tolist()
         more = {"family": family_of(t.agent, facts.get("of")), "of": facts.get("of"), "low": band[0], "high": band[1]}
@@ -204,6 +205,6 @@ def episode_grid(first: int, last: int, per_decade: int) -> tuple[int, ...]:
     >>> episode_grid(100, 10_000, 2)
     (100, 316, 1000, 3162, 10000)
     """
-    steps = round(per_decade * math.log10(last / first))
-    grid = np.rint(first * (last / first) ** (np.arange(steps + 1) / max(1, steps)))
+    steps = max(1, round(per_decade * math.log10(last / first)))
+    grid = np.rint(first * (last / first) ** (np.arange(steps + 1) / steps))
     return tuple(dict.fromkeys(int(n) for n in grid))

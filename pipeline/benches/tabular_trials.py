@@ -77,7 +77,7 @@ def no_data(trial: Trial) -> Outcome:
     """The private agent of option ``of`` without its users' counts: noise, ties and known rewards remain."""
     of = str(trial.knobs["of"])
     asked = replace(trial, agent=of, options=tuple((k, v) for k, v in trial.options if k != "of"))
-    found = _played(asked, lambda *given: _Deaf(_PRIVATE[of](*given)))
+    found = _played(asked, lambda t, layout, most, noise: _Deaf(_PRIVATE[of](t, layout, most, noise)))
     facts = {**found.facts, "trust": "none", "variant": "control", "of": of, "true_rho": None, "true_epsilon": None}
     return replace(found, facts=facts)
 
