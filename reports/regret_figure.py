@@ -15,7 +15,7 @@ from reports.svg import INK, inline
 PALETTE = ("#4477aa", "#ee6677", "#228833", "#aa3377", "#66ccee", "#ccbb44")
 GREY = "#999999"
 DASHES = ([1, 0], [7, 4], [2, 3], [10, 3, 2, 3], [14, 4], [5, 2, 2, 2, 2, 2])
-_WIDE, _HIGH, _LEGEND = 310, 270, 240
+_WIDE, _HIGH, _LEGEND, _MARGIN = 310, 270, 240, 74
 _NOTE = "Lines: mean over runs of the regret summed up to an episode, exactly. Bands: one standard deviation."
 
 
@@ -109,9 +109,9 @@ def regret_figure(
         .facet(facet=alt.Facet("panel:N", sort=list(panels), title=None, header=header), columns=columns)
     )
     room = min(_LEGEND, 50 + 7 * max(map(len, names)))
-    frame = 60 + columns * (_WIDE + 20) + room + 40, 50 + (_HIGH + 40) * math.ceil(len(panels) / columns)
+    frame = _MARGIN + columns * (_WIDE + 20) + room + 40, 50 + (_HIGH + 40) * math.ceil(len(panels) / columns)
     text = _words(panels, title, y_title)
-    return Figure(inline(chart, key, title, text, 60, frame), text, note)
+    return Figure(inline(chart, key, title, text, _MARGIN, frame), text, note)
 
 
 def _styles(panels: Mapping[str, Mapping[str, Line]]) -> dict[str, tuple[str, list[int]]]:

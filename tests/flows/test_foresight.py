@@ -76,14 +76,21 @@ def test_a_twin_that_forgets_the_noise_is_seen(tmp_path, monkeypatch):
     assert silent["suboptimality"] == silent["without_noise"] != honest["suboptimality"]
 
 
+@pytest.fixture
+def few(monkeypatch):
+    """Few draws, where the words of a band are asked and not its width."""
+    monkeypatch.setattr(foresight, "_DRAWS", 2)
+    monkeypatch.setattr(foresight, "_FEWEST", 2)
+
+
 @pytest.mark.parametrize("agent", ["dp-vapvi", "dp-one-shot"])
-def test_linear_agents_are_foreseen_on_one_hot_features(tmp_path, agent):
+def test_linear_agents_are_foreseen_on_one_hot_features(tmp_path, few, agent):
     found = foresee_job(recipe(tmp_path, agent, agent), Home(tmp_path / "home"))
     assert found["suboptimality"]["mean"] < found["reference"]["suboptimality"]
     assert found["without_noise"]["mean"] <= found["suboptimality"]["mean"]
 
 
-def test_lq_is_foreseen_in_its_declared_plant_only(tmp_path):
+def test_lq_is_foreseen_in_its_declared_plant_only(tmp_path, few):
     found = foresee_job("double_integrator", Home(tmp_path / "home"))
     assert found["reference"]["name"] == "no control" and 0 < found["share"] < 0.2
     assert found["without_noise"]["mean"] < found["suboptimality"]["mean"]
@@ -100,7 +107,7 @@ def test_what_cannot_be_simulated_says_why(tmp_path):
     assert not (home.root / "foresight").exists()
 
 
-def test_nothing_of_the_dataset_is_read(tmp_path, monkeypatch):
+def test_nothing_of_the_dataset_is_read(tmp_path, few, monkeypatch):
     def refuse(*args, **kwargs):
         raise AssertionError("a store, a ledger or a log was opened")
 
@@ -174,3 +181,12 @@ def test_the_best_policy_keeps_to_allowed_actions(icu):
     assert free == pytest.approx(float(mdp.start @ optimal_values(mdp)[1][0]))
     barred = replace(task, allowed=task.allowed & (np.arange(25) < 5))
     assert best_allowed(mdp, barred) < free
+
+
+def test_a_nightly_counter_is_foreseen_with_the_noise_of_its_noisiest_night(tmp_path, few):
+    once = f"[privacy]\nrho = 0.1\n{WORLD}"
+    nightly = once + "[nightly]\nnights = 300\nfirst = 2026-01-01\n"
+    one, many = (
+        foresee_job(recipe(tmp_path, n, more=m), Home(tmp_path / "home")) for n, m in (("a", once), ("b", nightly))
+    )
+    assert many["suboptimality"]["mean"] > one["suboptimality"]["mean"] and many["abstains"] > one["abstains"]
