@@ -12,6 +12,7 @@ import typer
 from flows.screen import Context, fail
 from flows.verbs import (
     audit,
+    compare,
     compare_runs,
     demo,
     ingest,
@@ -47,6 +48,7 @@ app.command("plan")(plan.plan)
 app.command("run")(run.run)
 app.command("simulate")(simulate.simulate)
 app.command("reproduce")(reproduce.reproduce)
+app.command("compare")(compare.compare)
 app.command("audit")(audit.audit)
 app.command("report")(report.report)
 app.command("nightly")(nightly.nightly)

@@ -239,6 +239,8 @@ def load_recipe(path: Path) -> Recipe:
     values = read_toml(path)
     if "recipe" not in values and "domain" in values:
         raise CardError(f"{path}: this is a card, not a recipe; a recipe names its card (see docs/card.md)")
+    if "compare" in values:
+        raise CardError(f"{path}: this is the recipe of a comparison; measure it with `reticent compare {path}`")
     if "world" in values:
         raise CardError(f"{path}: this is the recipe of a simulation; play it with `reticent simulate {path}`")
     try:

@@ -3,19 +3,11 @@
 from __future__ import annotations
 
 import os
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 
 from pipeline.card import AnyCard, CardError, load_any_card
-
-
-def shelves(asked: Path | None = None) -> list[Path]:
-    """Shelves in order: ``--shelf`` / ``RETICENT_SHELF``, ``./datasets``, the checkout's, the installed one."""
-    env = os.environ.get("RETICENT_SHELF")
-    named = [asked] if asked else ([Path(env)] if env else [])
-    checkout = Path(__file__).resolve().parent.parent / "datasets"
-    return [*named, Path("datasets"), checkout, Path(sys.prefix) / "share" / "reticent" / "datasets"]
+from pipeline.shelf import shelves
 
 
 def find_card(name: str, shelf: Path | None = None) -> Path:

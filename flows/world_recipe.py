@@ -122,6 +122,8 @@ def load_world_recipe(path: Path) -> WorldRecipe:
         One line for each wrong key: which, what was found, what is allowed.
     """
     values = read_toml(path)
+    if "compare" in values:
+        raise CardError(f"{path}: this is the recipe of a comparison; measure it with `reticent compare {path}`")
     if not is_world_recipe(values):
         raise CardError(f"{path}: not the recipe of a simulation: it needs [recipe] and [world]; see docs/simulate.md")
     try:

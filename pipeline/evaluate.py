@@ -108,6 +108,21 @@ def binned_process(
     )
 
 
+def binned_behaviour(card: Card, world: World, behaviour: str | Array) -> Array:
+    """How a logging policy looks through a card's labels, step by step.
+
+    Returns
+    -------
+    ``(H, S, A)`` over ``card.domain.state_labels``: how often it takes each action there; uniform where it never is.
+    """
+    H, S, A = card.domain.horizon, len(card.domain.state_labels), len(card.domain.action_labels)
+    by_state, by_action = np.eye(S)[declared_states(card, world)], np.eye(A)[declared_actions(card, world)]
+    raw = occupancies(world.mdp(H), _probabilities(world, behaviour, H))
+    visits = np.einsum("hsa,sl,ab->hlb", raw, by_state, by_action, optimize=True)
+    total = visits.sum(-1, keepdims=True)
+    return np.where(total > 0, visits / np.where(total > 0, total, 1.0), 1 / A)
+
+
 def truth(card: Card, world: World, behaviour: str | Array, policy: Policy) -> dict[str, float]:
     """What the report of a simulated run says beside its interval, in reward units per episode.
 

@@ -14,19 +14,32 @@ from reports.svg import INK, inline
 # Paul Tol's "bright" scheme; with the dashes it is read without colour too
 PALETTE = ("#4477aa", "#ee6677", "#228833", "#aa3377", "#66ccee", "#ccbb44")
 GREY = "#999999"
-DASHES = ([1, 0], [7, 4], [2, 3], [10, 3, 2, 3])
-_WIDE, _HIGH, _LEGEND = 310, 270, 240
+DASHES = ([1, 0], [7, 4], [2, 3], [10, 3, 2, 3], [14, 4], [5, 2, 2, 2, 2, 2])
+_WIDE, _HIGH, _LEGEND, _MARGIN = 310, 270, 240, 74
 _NOTE = "Lines: mean over runs of the regret summed up to an episode, exactly. Bands: one standard deviation."
 
 
 @dataclass(frozen=True)
 class Line:
-    """One curve: ``marks``, ``mean`` and ``std`` of one length; a control is drawn grey and without a band."""
+    """One curve: ``marks``, ``mean`` and ``std`` of one length; a control is drawn grey and without a band.
+
+    ``low`` and ``high``: the band, where it is not one standard deviation either way.
+    """
 
     marks: Sequence[float]
     mean: Sequence[float]
     std: Sequence[float]
     control: bool = False
+    low: Sequence[float] | None = None
+    high: Sequence[float] | None = None
+
+    @property
+    def band(self) -> tuple[Sequence[float], Sequence[float]]:
+        """Lower and upper edge."""
+        if self.low is not None and self.high is not None:
+            return self.low, self.high
+        sd = [0.0] * len(self.mean) if self.control else self.std
+        return [m - s for m, s in zip(self.mean, sd, strict=True)], [m + s for m, s in zip(self.mean, sd, strict=True)]
 
 
 def line_of(row: Mapping[str, Any]) -> Line:
@@ -44,6 +57,7 @@ def regret_figure(
     y_title: str = "regret so far",
     note: str = _NOTE,
     reach: float = 1e-4,
+    x_format: str = "~s",
 ) -> Figure:
     """Draw ``panels`` (title -> name -> curve); a name has one colour and one dash in all of them.
 
@@ -67,7 +81,7 @@ def regret_figure(
     x = alt.X(
         "K:Q",
         scale=alt.Scale(type="log", domain=[first, last], nice=False),
-        axis=alt.Axis(title=x_title, values=_decades(first, last), format="~s", grid=False, labelOverlap="greedy"),
+        axis=alt.Axis(title=x_title, values=_decades(first, last), format=x_format, grid=False, labelOverlap="greedy"),
     )
     top = 1.05 * max(p["mean"] for p in points)
     floor = min(p["mean"] for p in points) if log_y else 0.0
@@ -94,9 +108,10 @@ def regret_figure(
         .properties(width=_WIDE, height=_HIGH)
         .facet(facet=alt.Facet("panel:N", sort=list(panels), title=None, header=header), columns=columns)
     )
-    frame = 60 + columns * (_WIDE + 20) + _LEGEND + 40, 50 + (_HIGH + 40) * math.ceil(len(panels) / columns)
+    room = min(_LEGEND, 50 + 7 * max(map(len, names)))
+    frame = _MARGIN + columns * (_WIDE + 20) + room + 40, 50 + (_HIGH + 40) * math.ceil(len(panels) / columns)
     text = _words(panels, title, y_title)
-    return Figure(inline(chart, key, title, text, 60, frame), text, note)
+    return Figure(inline(chart, key, title, text, _MARGIN, frame), text, note)
 
 
 def _styles(panels: Mapping[str, Mapping[str, Line]]) -> dict[str, tuple[str, list[int]]]:
@@ -116,10 +131,16 @@ def _points(
     for panel, lines in panels.items():
         least = max(max(line.mean) for line in lines.values()) * reach
         for name, line in lines.items():
-            for K, mean, std in zip(line.marks, line.mean, line.std, strict=True):  # noqa: N806
-                sd, middle = (0.0 if line.control else std), max(mean, least)
-                band = {"low": max(mean - sd, least), "high": max(mean + sd, least)}
-                yield {"panel": panel, "name": name, "colour": styles[name][0], "K": K, "mean": middle, **band}
+            for K, mean, low, high in zip(line.marks, line.mean, *line.band, strict=True):  # noqa: N806
+                band = {"low": max(low, least), "high": max(high, least)}
+                yield {
+                    "panel": panel,
+                    "name": name,
+                    "colour": styles[name][0],
+                    "K": K,
+                    "mean": max(mean, least),
+                    **band,
+                }
 
 
 def _decades(low: float, high: float) -> list[float]:
@@ -131,6 +152,8 @@ def _words(panels: Mapping[str, Mapping[str, Line]], title: str, what: str) -> s
     """The figure for those who cannot see it: every line by its end."""
     said = [f"{title}: mean {what} at the end."]
     for panel, lines in panels.items():
-        ends = ", ".join(f"{name} {number(line.mean[-1], 3)} at {line.marks[-1]:,}" for name, line in lines.items())
+        ends = ", ".join(
+            f"{name} {number(line.mean[-1], 3)} at {number(line.marks[-1])}" for name, line in lines.items()
+        )
         said.append(f"{panel}: {ends}.")
     return " ".join(said)

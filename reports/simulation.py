@@ -13,7 +13,7 @@ from reports.policy_report import templates
 from reports.regret_figure import line_of, regret_figure
 
 BANNER = "simulation, not private: the noise is seeded and the people are invented."
-_SEES = {
+SEES = {
     "joint": "the server sees every episode; what the policies show anybody else about one user",
     "local": "nobody is trusted: what one user's own message shows the server",
     "shuffle": "the shuffler is trusted to mix: what the mixed messages show the server about one user",
@@ -60,7 +60,7 @@ def promise(row: Mapping[str, Any]) -> str:
     )
     real = "" if true is None else f"; the noise drawn is worth ε = {number(true, toward='up')}"
     unit = "one user is one episode, replaced by any other"
-    return f"Trust model {row['trust']} ({_SEES[row['trust']]}); {unit}; {asked}{real}."
+    return f"Trust model {row['trust']} ({SEES[row['trust']]}); {unit}; {asked}{real}."
 
 
 def _opening(p: Played) -> dict[str, str]:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from flows.price_recipe import is_price_recipe, load_price_recipe
 from flows.recipe import load_recipe
 from flows.shelf import find_card, find_recipe
 from flows.world_recipe import is_world_recipe, load_world_recipe
@@ -113,6 +114,9 @@ def test_every_card_and_recipe_on_the_shelf_is_good():
     for path in sorted((ROOT / "datasets").glob("*/card.toml")):
         assert load_any_card(path).name == path.parent.name
     for path in sorted((ROOT / "flows" / "recipes").glob("*.toml")):
+        if is_price_recipe(read_toml(path)):
+            assert load_price_recipe(path).grid().trials()
+            continue
         if is_world_recipe(read_toml(path)):
             assert load_world_recipe(path).trials()
             continue

@@ -16,9 +16,9 @@ from pipeline.environments.random_tabular import random_tabular
 from pipeline.environments.registry import load_world
 from pipeline.environments.riverswim import riverswim
 from pipeline.environments.world import World
-from pipeline.evaluate import best_bin_policy, best_bin_policy_value, binned_process, lift, truth
+from pipeline.evaluate import best_bin_policy, best_bin_policy_value, binned_behaviour, binned_process, lift, truth
 from pipeline.mdp.model import TabularMDP
-from pipeline.mdp.planning import optimal_values
+from pipeline.mdp.planning import occupancies, optimal_values
 from pipeline.mdp.policy import Policy, uniform
 from pipeline.simulate import sample_counts
 
@@ -233,3 +233,15 @@ def test_more_bins_of_the_score_leave_a_little_more_to_learn(icu: tuple[Card, Wo
     values = card.model_dump(mode="json")
     values["domain"]["states"]["bins"]["edges"] = world.binnings[bins][1]
     assert best_bin_policy_value(Card.model_validate(values), world, "uniform") == pytest.approx(best, abs=5e-5)
+
+
+def test_a_logging_policy_through_the_bins_visits_them_as_often_as_it_does_in_the_world(
+    river_card: Callable[..., Card],
+):
+    card, world = river_card(HALVES), riverswim()
+    through = binned_behaviour(card, world, "near-optimal-0.3")
+    assert through.shape == (20, 2, 2) and np.abs(through.sum(-1) - 1).max() < 1e-12
+    seen = occupancies(binned_process(card, world, "near-optimal-0.3", dynamics="per_step"), through)
+    raw = occupancies(world.mdp(20), world.behaviours("near-optimal-0.3", 20))
+    assert np.abs(seen - np.stack([raw[:, :3].sum(1), raw[:, 3:].sum(1)], axis=1)).max() < 1e-12
+    assert (binned_behaviour(card, world, "uniform") == 0.5).all()

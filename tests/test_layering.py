@@ -12,6 +12,7 @@ FLOORS = {
     "pipeline.toml": -1,
     "pipeline.meds": 0,
     "pipeline.plugins": 1,
+    "pipeline.shelf": 0,
     "pipeline.privacy": 1,
     "pipeline.domain": 1,
     "pipeline.source": 1,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Annotated, Any
 
 import typer
 
@@ -11,8 +11,15 @@ from flows.screen import Context, Json, show
 from flows.terminal import Block, Grid, Title
 
 
-def plan(context: typer.Context, recipe: str, as_json: Json = False) -> None:
-    """Every mechanism with sensitivity, scale and cost, before anything is spent."""
+def plan(
+    context: typer.Context,
+    recipe: str,
+    people: Annotated[int | None, typer.Option(min=1, help="For the quality: people instead of the card's.")] = None,
+    quality: Annotated[bool, typer.Option(help="Simulate what quality to expect, on declarations alone.")] = True,
+    as_json: Json = False,
+) -> None:
+    """Every mechanism with sensitivity, scale and cost, and the quality to expect, before anything is spent."""
+    from flows.foresight import foresee_job, quality_lines
     from flows.planning import plan_job
     from reports.format import number
 
@@ -21,6 +28,8 @@ def plan(context: typer.Context, recipe: str, as_json: Json = False) -> None:
 
     options: Context = context.obj
     r = plan_job(recipe, options.home_folder())
+    if quality:
+        r |= {"quality": foresee_job(recipe, options.home_folder(), people)}
     lines = [f"{r['recipe']} on {r['dataset']} ({r['agent']})"]
     if r["rho"] is not None:
         sum_of = "together" if "joint" in r else "total"
@@ -50,7 +59,8 @@ def plan(context: typer.Context, recipe: str, as_json: Json = False) -> None:
     if not r["allowed"]:
         over = "counter" in r and r["counter"]["night"] is None
         lines.append("today is no night of this counter: see 'first' and 'nights'" if over else _still_fits(r["fits"]))
-    show(r, as_json, lambda: [Title(lines[0]), _mechanisms(r), *lines[1:], *_grid(r)])
+    foreseen = ["", *quality_lines(r["quality"], number)] if quality else []
+    show(r, as_json, lambda: [Title(lines[0]), _mechanisms(r), *lines[1:], *_grid(r), *foreseen])
 
 
 def _mechanisms(r: Mapping[str, Any]) -> Grid:

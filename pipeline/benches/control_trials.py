@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from functools import cache
-from pathlib import Path
 
 import numpy as np
 
 from pipeline.benches.trial import Outcome, Trial, staged_curve
-from pipeline.environments.registry import builds_horizon, load_world
+from pipeline.environments.registry import builds_horizon, load_world, shelf_folder
+from pipeline.environments.world import World
 from pipeline.mdp.model import TabularMDP
 from pipeline.mdp.planning import optimal_values, policy_value
 from pipeline.mdp.policy import Policy, constant
@@ -31,6 +31,32 @@ def always_right(trial: Trial) -> Outcome:
     return _constant(trial, world_of(trial).shape[2] - 1)
 
 
+def best_constant(trial: Trial) -> Outcome:
+    """The action that is worth most when it is played everywhere: known only to whoever knows the world."""
+    mdp = world_of(trial)
+    H, S, A = mdp.shape  # noqa: N806
+    worth = [policy_value(mdp, constant(H, S, A, a)) for a in range(A)]
+    return _constant(trial, int(np.argmax(worth)))
+
+
+def behaviour(trial: Trial) -> Outcome:
+    """The world's logging policy of option ``of``."""
+    return _always(trial, logging_policy(trial, str(trial.knobs.get("of", "uniform"))))
+
+
+def logging_policy(trial: Trial, name: str) -> Policy:
+    """A logging policy of the trial's world, by name.
+
+    Raises
+    ------
+    CardError
+        If the world has no policy of that name.
+    """
+    H = world_of(trial).horizon  # noqa: N806
+    p = loaded_world(trial.world, trial.params).behaviours(name, H)
+    return Policy(p, np.zeros(p.shape[:2], dtype=bool))
+
+
 def world_of(trial: Trial) -> TabularMDP:
     """The trial's world, cut at its horizon (``horizon`` among its parameters, else the world's own)."""
     return named_world(trial.world, trial.params)
@@ -45,10 +71,16 @@ def named_world(name: str, params: tuple[tuple[str, object], ...]) -> TabularMDP
     CardError
         If there is no such world or parameter.
     """
-    chosen = dict(params)
-    horizon = None if builds_horizon(name) else chosen.pop("horizon", None)
-    world = load_world(name, Path(name), **chosen)
+    horizon = None if builds_horizon(name) else dict(params).get("horizon")
+    world = loaded_world(name, params)
     return world.mdp(world.steps(None if horizon is None else int(str(horizon))))
+
+
+@cache
+def loaded_world(name: str, params: tuple[tuple[str, object], ...]) -> World:
+    """The world itself, before it is cut at a horizon; a file it is made of is looked for on the shelves."""
+    chosen = {k: v for k, v in params if k != "horizon" or builds_horizon(name)}
+    return load_world(name, shelf_folder(name), **chosen)
 
 
 def optimum(mdp: TabularMDP) -> float:
@@ -63,6 +95,9 @@ def _constant(trial: Trial, action: int) -> Outcome:
 
 def _always(trial: Trial, policy: Policy) -> Outcome:
     mdp = world_of(trial)
-    at, summed = staged_curve([trial.episodes], [optimum(mdp) - policy_value(mdp, policy)])
+    loss = optimum(mdp) - policy_value(mdp, policy)
+    at, summed = staged_curve([trial.episodes], [loss])
     table = policy.probabilities.argmax(-1).tolist() if np.isin(policy.probabilities, (0, 1)).all() else None
-    return Outcome(at, summed, {"trust": "none", "variant": "control"}, table)
+    return Outcome(
+        at, summed, {"trust": "none", "variant": "control", "final_loss": loss, "optimum": optimum(mdp)}, table
+    )

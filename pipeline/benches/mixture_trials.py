@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from fractions import Fraction
 from functools import cache, partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from pipeline.agents.linopt_po import linopt_po, step_size
 from pipeline.agents.linopt_vi import linopt_vi, planned
@@ -18,7 +18,9 @@ from pipeline.benches.mixture_settings import TUNED, Settings, constants_of, set
 from pipeline.benches.trial import Outcome, Trial, curve
 from pipeline.card import CardError
 from pipeline.environments.mixture import Mixture, load_mixture
+from pipeline.environments.registry import shelf_folder
 from pipeline.mdp.mixture import RewardFeatures, written_out
+from pipeline.mdp.planning import policy_value
 from pipeline.mdp.rollout import Agent
 from pipeline.online import play
 from pipeline.privacy.noise import SeededNoise, SimulatedWorld
@@ -60,10 +62,8 @@ def ldp_ucrl_vtr(trial: Trial) -> Outcome:
 
 def no_data(trial: Trial) -> Outcome:
     """The agent of option ``of``, to whom no statistics ever arrive: noise, bonus, ties and known rewards remain."""
-    of = trial.knobs.get("of")
-    if of not in TUNED:
-        raise CardError(f"no-data: option 'of' is one of {', '.join(TUNED)}; got {of!r}")
-    found = _run(replace(trial, agent=str(of)), deaf=True)
+    of = str(trial.knobs["of"])
+    found = _run(replace(trial, agent=of), deaf=True)
     facts = {**found.facts, "trust": "none", "variant": "control", "of": of, "true_rho": None, "true_epsilon": None}
     return replace(found, facts=facts)
 
@@ -109,12 +109,17 @@ def _run(trial: Trial, deaf: bool = False) -> Outcome:
         "true_epsilon": guarantee.epsilon(delta) if trial.delta else None,
         "tie_share": None if played.policy.ndim == 3 else float(planned(problem, trial.stream(_TIES)).tied.mean()),
         "v_star": world.optimum,
+        "final_loss": world.optimum - policy_value(world.mdp, _as_probabilities(played.policy, world.mdp.shape[2])),
         "last_tenth": float(played.regret[-max(1, trial.episodes // 10) :].mean()),
         "plans": len(geometric(trial.episodes, s.growth)),
         "unknowns": problem.task.features.unknowns,
     }
     table = played.policy.tolist() if played.policy.ndim == 2 else None
     return Outcome(at, regret, facts, table)
+
+
+def _as_probabilities(policy: NDArray[Any], actions: int) -> NDArray[Any]:
+    return np.eye(actions)[policy] if policy.ndim == 2 else policy
 
 
 def _deafened(regression: Regression) -> Regression:
@@ -124,7 +129,7 @@ def _deafened(regression: Regression) -> Regression:
 
 @cache
 def _world(name: str, params: tuple[tuple[str, Any], ...]) -> Mixture:
-    world = load_mixture(name, Path(name), **dict(params))
+    world = load_mixture(name, shelf_folder(name), **dict(params))
     if (world.mdp.rewards < 0).any():
         raise CardError(f"world {name}: has negative rewards; linear mixture agents need rewards of at least 0")
     return world

@@ -8,11 +8,12 @@ Options of a trial, all with defaults: ``c``, ``noise``, ``z`` and ``iota`` of t
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from pipeline.agents.batch_pace import Pace, batch_ends
 from pipeline.agents.count_bonus import Constants, practical, theory
@@ -26,7 +27,7 @@ from pipeline.online_batches import play_batches
 from pipeline.privacy.noise import SeededNoise, SimulatedWorld
 from pipeline.statistics.count_desks import exact, joint, local
 from pipeline.statistics.mixture_calibration import Ask
-from pipeline.statistics.online_counts import CountDesk, OnlineLayout
+from pipeline.statistics.online_counts import CountDesk, OnlineCounts, OnlineLayout, Tally
 from pipeline.statistics.shuffled_desk import shuffled
 
 OPTIONS = (
@@ -64,12 +65,37 @@ def dp_ucbvi_jdp(trial: Trial) -> Outcome:
 
 def dp_ucbvi_ldp(trial: Trial) -> Outcome:
     """DP-UCBVI on local messages."""
-    return _played(trial, lambda t, layout, most, noise: local(layout, t.episodes, ask_of(t), _world(t), noise))
+    return _played(trial, _local)
 
 
 def counts_shuffle(trial: Trial) -> Outcome:
     """The same planner on shuffled one-bit messages, a batch a release."""
     return _played(trial, _shuffled)
+
+
+def no_data(trial: Trial) -> Outcome:
+    """The private agent of option ``of`` without its users' counts: noise, ties and known rewards remain."""
+    of = str(trial.knobs["of"])
+    asked = replace(trial, agent=of, options=tuple((k, v) for k, v in trial.options if k != "of"))
+    found = _played(asked, lambda t, layout, most, noise: _Deaf(_PRIVATE[of](t, layout, most, noise)))
+    facts = {**found.facts, "trust": "none", "variant": "control", "of": of, "true_rho": None, "true_epsilon": None}
+    return replace(found, facts=facts)
+
+
+class _Deaf:
+    """A desk to which users come without their counts."""
+
+    def __init__(self, inner: CountDesk) -> None:
+        self._inner, self.layout, self.guarantee = inner, inner.layout, inner.guarantee
+
+    def add(self, tally: Tally) -> None:
+        """Count the users, and drop what they say."""
+        rewards = None if tally.rewards is None else 0 * tally.rewards
+        self._inner.add(Tally(tally.episodes, 0 * tally.transitions, rewards))
+
+    def counts(self) -> OnlineCounts:
+        """Noise."""
+        return self._inner.counts()
 
 
 def _shuffled(t: Trial, layout: OnlineLayout, most: int, noise: SeededNoise) -> CountDesk:
@@ -79,9 +105,16 @@ def _shuffled(t: Trial, layout: OnlineLayout, most: int, noise: SeededNoise) -> 
     return shuffled(layout, ask.epsilon, ask.delta, _world(t), noise, float(t.knobs.get("honest", 1.0)))
 
 
+def _local(t: Trial, layout: OnlineLayout, most: int, noise: SeededNoise) -> CountDesk:
+    return local(layout, t.episodes, ask_of(t), _world(t), noise)
+
+
 def _joint(t: Trial, layout: OnlineLayout, most: int, noise: SeededNoise) -> CountDesk:
     how: dict[str, Any] = {key: t.knobs[key] for key in ("mechanism", "leaves") if key in t.knobs}
     return joint(layout, most, t.episodes, ask_of(t), _world(t), noise, **how)
+
+
+_PRIVATE: Mapping[str, Desk] = {"dp-ucbvi-jdp": _joint, "dp-ucbvi-ldp": _local, "counts-shuffle": _shuffled}
 
 
 def _played(trial: Trial, desk_of: Desk) -> Outcome:
@@ -90,9 +123,7 @@ def _played(trial: Trial, desk_of: Desk) -> Outcome:
     if unknown:
         raise CardError(f"{trial.agent}: no option {unknown[0]!r}; there are: {', '.join(OPTIONS)}")
     layout = layout_of(trial, mdp)
-    lowest, highest = mdp.rewards.min((1, 2)), mdp.rewards.max((1, 2))
-    task = CountTask(None, 0 * lowest, highest, mdp.start, layout)
-    task = task if layout.rewards else replace(task, rewards=mdp.rewards, lowest=lowest)
+    task = _task(mdp, layout)
     pace = pace_of(trial, layout)
     noise = SeededNoise(np.random.SeedSequence((_NOISE, trial.seed, trial.episodes)))
     desk = desk_of(trial, layout, pace.most, noise)
@@ -116,9 +147,19 @@ def _played(trial: Trial, desk_of: Desk) -> Outcome:
         "last_batch_loss": played.losses[-1],
         "optimum": best,
     }
-    # a tie that is left may go either way
-    draw = trial.stream(_TIES).random(learnt.shape)
-    return Outcome(at, summed, facts, np.where(learnt > 0, draw, -1.0).argmax(-1).tolist())
+    return Outcome(at, summed, facts, _drawn(trial, learnt))
+
+
+def _task(mdp: TabularMDP, layout: OnlineLayout) -> CountTask:
+    lowest, highest = mdp.rewards.min((1, 2)), mdp.rewards.max((1, 2))
+    task = CountTask(None, 0 * lowest, highest, mdp.start, layout)
+    return task if layout.rewards else replace(task, rewards=mdp.rewards, lowest=lowest)
+
+
+def _drawn(trial: Trial, policy: NDArray[np.float64]) -> list[list[int]]:
+    """One action a (step, state): a tie that is left may go either way."""
+    draw = trial.stream(_TIES).random(policy.shape)
+    return np.where(policy > 0, draw, -1.0).argmax(-1).tolist()
 
 
 def constants_of(trial: Trial, mdp: TabularMDP) -> Constants:

@@ -56,6 +56,10 @@ class Trial:
         """The options by name."""
         return dict(self.options)
 
+    def told(self, **more: Plain) -> Trial:
+        """The same with further options."""
+        return replace(self, options=tuple(sorted({**self.knobs, **more}.items())))
+
     @property
     def place(self) -> str:
         """World and parameters in words."""

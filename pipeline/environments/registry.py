@@ -10,11 +10,13 @@ from typing import Any
 from pipeline.card import CardError
 from pipeline.environments.from_gymnasium import from_gymnasium
 from pipeline.environments.icu_sepsis import load_icu_sepsis
+from pipeline.environments.icu_sepsis_bins import icu_sepsis_bins
 from pipeline.environments.random_mixture import random_mixture_world
 from pipeline.environments.random_tabular import icu_like, random_tabular
 from pipeline.environments.riverswim import riverswim, riverswim_homogeneous, riverswim_inhomogeneous
 from pipeline.environments.world import World
 from pipeline.plugins import is_plugin, plugin
+from pipeline.shelf import shelves
 from pipeline.toml import read_toml
 
 # what a simulated log keeps beside its card: the world's name, its parameters, the logging policy
@@ -30,7 +32,12 @@ _BUILT: Mapping[str, Callable[..., World]] = {
     "icu_like": icu_like,
     "random_mixture": random_mixture_world,
 }
-WORLDS = ("icu_sepsis", *_BUILT)
+# worlds made of a file, and the folder that holds it
+_FROM_FILE: Mapping[str, tuple[Callable[..., World], str]] = {
+    "icu_sepsis": (load_icu_sepsis, "icu_sepsis"),
+    "icu_sepsis_bins": (icu_sepsis_bins, "icu_sepsis"),
+}
+WORLDS = ("icu_sepsis", *_BUILT, "icu_sepsis_bins")
 
 
 def load_world(name: str, folder: Path, **params: Any) -> World:
@@ -39,7 +46,7 @@ def load_world(name: str, folder: Path, **params: Any) -> World:
     Parameters
     ----------
     folder
-        The dataset's folder; a world's file is looked for there, then in the folder ``name`` beside it.  Where
+        The dataset's folder; a world's file is looked for there, then in its own folder beside it.  Where
         ``world.toml`` there describes this world and no ``params`` are given, its parameters are taken.
     params
         Arguments of the world's function, e.g. RiverSwim's ``states``, ``left_reward``, ``right_reward``.
@@ -50,7 +57,7 @@ def load_world(name: str, folder: Path, **params: Any) -> World:
         If there is no such world, a parameter is unknown, or its file is missing.
     """
     build = _builder(name)
-    if build is None and name != "icu_sepsis" and not name.startswith(GYMNASIUM):
+    if build is None and name not in _FROM_FILE and not name.startswith(GYMNASIUM):
         raise CardError(
             f"no world {name!r}; there are: {', '.join(WORLDS)}, {GYMNASIUM}ID, e.g. FrozenLake-v1, and module:function"
         )
@@ -60,18 +67,19 @@ def load_world(name: str, folder: Path, **params: Any) -> World:
             return from_gymnasium(name.removeprefix(GYMNASIUM), **chosen)
         if build is not None:
             return _checked(name, build(**chosen))
-        return load_icu_sepsis(arrays_file(name, folder), **chosen)
+        return _FROM_FILE[name][0](arrays_file(name, folder), **chosen)
     except (TypeError, ValueError) as e:
         raise CardError(f"world {name}: {e}") from None
 
 
 def builds_horizon(name: str) -> bool:
     """Whether the world's function takes ``horizon`` itself, because each step has parameters of its own."""
-    build = _builder(name)
+    build = _FROM_FILE[name][0] if name in _FROM_FILE else _builder(name)
     return build is not None and "horizon" in signature(build).parameters
 
 
 def _builder(name: str) -> Callable[..., World] | None:
+    """The function of a world that needs no file."""
     if name in _BUILT:
         return _BUILT[name]
     return plugin(name) if is_plugin(name) else None
@@ -84,9 +92,16 @@ def _checked(name: str, built: object) -> World:
 
 
 def arrays_file(name: str, folder: Path) -> Path:
-    """Where a world's arrays lie: in the dataset's folder, else in the folder ``name`` beside it."""
-    beside = [folder / WORLD_ARRAYS, folder.parent / name / WORLD_ARRAYS]
+    """Where a world's arrays lie: in the dataset's folder, else in the world's own folder beside it."""
+    own = _FROM_FILE[name][1] if name in _FROM_FILE else name
+    beside = [folder / WORLD_ARRAYS, folder.parent / own / WORLD_ARRAYS]
     return next((p for p in beside if p.is_file()), beside[0])
+
+
+def shelf_folder(name: str) -> Path:
+    """The folder on a shelf that holds a world's file; worlds without one need none."""
+    folders = [shelf / name for shelf in shelves()]
+    return next((f for f in folders if arrays_file(name, f).is_file()), folders[0])
 
 
 def _described(name: str, folder: Path) -> dict[str, Any]:

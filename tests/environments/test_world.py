@@ -87,7 +87,7 @@ def test_an_unknown_behaviour_is_a_card_error_that_names_the_known_ones():
         riverswim().behaviours("clinician", 3)
 
 
-@pytest.mark.parametrize("name", [n for n in WORLDS if n != "icu_sepsis"])
+@pytest.mark.parametrize("name", [n for n in WORLDS if not n.startswith("icu_sepsis")])
 def test_every_built_world_is_a_process_with_logging_policies(name: str, tmp_path: Path):
     world = load_world(name, tmp_path)
     H = world.steps()

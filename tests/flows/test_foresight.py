@@ -1,0 +1,192 @@
+"""The quality that ``plan`` foresees: from declarations alone, repeatable, and worse with more noise."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from flows import foresight
+from flows.cli import app
+from flows.foresight import foresee_job
+from flows.shelf import Home
+from pipeline.benches.made_up import best_allowed, made_up
+from pipeline.card import Card, load_card
+from pipeline.mdp.planning import optimal_values
+from pipeline.offline import task_of
+
+ROOT = Path(__file__).resolve().parents[2]
+DATA = ROOT / "datasets"
+COUNTS = '[recipe]\nname = "{name}"\ncard = "riverswim"\nagent = "{agent}"\n{more}'
+WORLD = '[evaluate]\nworld = "riverswim"\nbehaviour = "right-0.8"\n'
+
+
+def recipe(folder: Path, name: str, agent: str = "dp-apvi", more: str = "[privacy]\nrho = 1.0\n") -> str:
+    path = folder / f"{name}.toml"
+    path.write_text(COUNTS.format(name=name, agent=agent, more=more))
+    return str(path)
+
+
+def test_the_band_repeats_itself_is_kept_and_orders_its_ends(tmp_path):
+    asked = recipe(tmp_path, "one")
+    first = foresee_job(asked, Home(tmp_path / "a"))
+    again, elsewhere = foresee_job(asked, Home(tmp_path / "a")), foresee_job(asked, Home(tmp_path / "b"))
+    assert (first["cached"], again["cached"], elsewhere["cached"]) == (False, True, False)
+    for other in (again, elsewhere):
+        assert {k: v for k, v in other.items() if k != "cached"} == {k: v for k, v in first.items() if k != "cached"}
+    s = first["suboptimality"]
+    assert 0 <= s["low"] <= s["mean"] and s["low"] <= s["high"] and first["episodes"] == 50_000
+    assert first["share"] == pytest.approx(s["mean"] / first["reference"]["suboptimality"])
+    assert "not a promise" in first["is_not"] and not first["declared"]
+
+
+def test_more_noise_is_worse_and_more_people_are_better(tmp_path):
+    home = Home(tmp_path / "home")
+    mean = {
+        rho: foresee_job(recipe(tmp_path, f"r{i}", more=f"[privacy]\nrho = {rho}\n{WORLD}"), home)["suboptimality"][
+            "mean"
+        ]
+        for i, rho in enumerate((0.001, 0.1, 10.0))
+    }
+    assert mean[0.001] > 3 * mean[0.1] > 3 * mean[10.0]
+    asked = recipe(tmp_path, "people", more=f"[privacy]\nrho = 0.1\n{WORLD}")
+    few, many = (foresee_job(asked, home, people=n) for n in (1_000, 1_000_000))
+    assert few["episodes"] == 1_000 and few["suboptimality"]["mean"] > 3 * many["suboptimality"]["mean"]
+
+
+def test_noise_does_not_beat_its_absence_and_no_noise_is_the_same_run(tmp_path):
+    home = Home(tmp_path / "home")
+    private = foresee_job(recipe(tmp_path, "private", more=f"[privacy]\nrho = 0.05\n{WORLD}"), home)
+    assert private["suboptimality"]["mean"] > private["without_noise"]["mean"]
+    exact = foresee_job(recipe(tmp_path, "exact", "apvi", WORLD), home)
+    assert exact["suboptimality"] == exact["without_noise"] == private["without_noise"]
+
+
+def test_a_twin_that_forgets_the_noise_is_seen(tmp_path, monkeypatch):
+    home, more = Home(tmp_path / "home"), f"[privacy]\nrho = 0.01\n{WORLD}"
+    honest = foresee_job(recipe(tmp_path, "loud", more=more), home)
+    monkeypatch.setattr(
+        foresight, "counts_privatizer", lambda s: foresight.exact_counts(s.tabular, s.recipe.ask().tables)
+    )
+    silent = foresee_job(recipe(tmp_path, "loud", more=more), Home(tmp_path / "other"))
+    assert silent["suboptimality"] == silent["without_noise"] != honest["suboptimality"]
+
+
+@pytest.fixture
+def few(monkeypatch):
+    """Few draws, where the words of a band are asked and not its width."""
+    monkeypatch.setattr(foresight, "_DRAWS", 2)
+    monkeypatch.setattr(foresight, "_FEWEST", 2)
+
+
+@pytest.mark.parametrize("agent", ["dp-vapvi", "dp-one-shot"])
+def test_linear_agents_are_foreseen_on_one_hot_features(tmp_path, few, agent):
+    found = foresee_job(recipe(tmp_path, agent, agent), Home(tmp_path / "home"))
+    assert found["suboptimality"]["mean"] < found["reference"]["suboptimality"]
+    assert found["without_noise"]["mean"] <= found["suboptimality"]["mean"]
+
+
+def test_lq_is_foreseen_in_its_declared_plant_only(tmp_path, few):
+    found = foresee_job("double_integrator", Home(tmp_path / "home"))
+    assert found["reference"]["name"] == "no control" and 0 < found["share"] < 0.2
+    assert found["without_noise"]["mean"] < found["suboptimality"]["mean"]
+    text = (ROOT / "flows" / "recipes" / "double_integrator.toml").read_text().split("[evaluate]")[0]
+    (tmp_path / "blind.toml").write_text(text)
+    assert "no plant to simulate" in foresee_job(str(tmp_path / "blind.toml"), Home(tmp_path / "home"))["reason"]
+
+
+def test_what_cannot_be_simulated_says_why(tmp_path):
+    home = Home(tmp_path / "home")
+    halves = "[privacy]\nrho = 1.0\n[linear]\nhalves = true\n"
+    assert "halves" in foresee_job(recipe(tmp_path, "halves", "dp-vapvi", halves), home)["reason"]
+    assert "not simulated" in foresee_job(recipe(tmp_path, "many"), home, people=10**13)["reason"]
+    assert not (home.root / "foresight").exists()
+
+
+def test_nothing_of_the_dataset_is_read(tmp_path, few, monkeypatch):
+    def refuse(*args, **kwargs):
+        raise AssertionError("a store, a ledger or a log was opened")
+
+    import flows.setting
+
+    for module, name in ((flows.setting, "latest"), (flows.setting, "ledger_for"), (flows.setting, "open_ledger")):
+        monkeypatch.setattr(module, name, refuse)
+    monkeypatch.setattr(Home, "store", property(refuse))
+    monkeypatch.setattr(Home, "ledger_of", refuse)
+    monkeypatch.setattr("polars.scan_parquet", refuse)
+    monkeypatch.setattr("polars.read_parquet", refuse)
+    # real people: not a row of theirs lies on the shelf, and the card is enough
+    for name in ("two_step_game", "riverswim", "riverswim_linear", "double_integrator", "demo"):
+        found = foresee_job(name, Home(tmp_path / "home"))
+        assert found["suboptimality"]["mean"] > 0, name
+    assert [p.name for p in (tmp_path / "home").iterdir()] == ["foresight"]
+
+
+def test_two_logs_of_one_card_get_the_same_words(tmp_path):
+    """The log's files may hold anything: the band depends on the card."""
+    said = []
+    for content in ("a", "b"):
+        folder = tmp_path / content
+        folder.mkdir()
+        (folder / "episodes-0000.parquet").write_text(content)
+        (folder / "card.toml").write_text((DATA / "riverswim" / "card.toml").read_text())
+        (folder / "r.toml").write_text(
+            COUNTS.format(name="r", agent="dp-apvi", more="[privacy]\nrho = 1.0\n").replace(
+                'card = "riverswim"', 'card = "card.toml"'
+            )
+        )
+        said.append(foresee_job(str(folder / "r.toml"), Home(tmp_path / f"home-{content}")))
+    assert said[0] == said[1]
+
+
+def test_the_verb_shows_it_and_can_leave_it_out(tmp_path):
+    asked = recipe(tmp_path, "shown")
+
+    def plan(*more: str) -> str:
+        done = CliRunner().invoke(app, ["--home", str(tmp_path / "home"), "plan", asked, *more])
+        assert done.exit_code == 0, done.output
+        return done.stdout
+
+    told = json.loads(plan("--json", "--people", "2000"))
+    assert told["quality"]["episodes"] == 2000 and {"mechanisms", "rho", "allowed"} <= set(told)
+    assert "quality     suboptimality" in plan() and "not a promise" in plan()
+    assert "quality" not in json.loads(plan("--json", "--no-quality"))
+
+
+@pytest.fixture
+def icu() -> Card:
+    return load_card(DATA / "icu_sepsis" / "card.toml")
+
+
+def test_a_made_up_world_is_what_the_card_declares(icu):
+    mdp = made_up(icu, np.random.default_rng(3))
+    assert mdp.shape == (20, 7, 25) and (mdp.transitions == mdp.transitions[:1]).all()
+    assert np.abs(mdp.transitions.sum(-1) - 1).max() < 1e-12 and (mdp.transitions[:, 4:, :, :4] == 0).all()
+    assert mdp.rewards[:, 4:].max() == 0 and mdp.rewards.min() >= 0
+    # a declared total: nobody can be paid more
+    assert optimal_values(mdp)[1][0].max() <= icu.reward.total + 1e-12
+    other = made_up(icu, np.random.default_rng(4))
+    assert (other.transitions != mdp.transitions).any()
+    per_step = made_up(load_card(DATA / "riverswim" / "card.toml"), np.random.default_rng(3))
+    assert (per_step.transitions[0] != per_step.transitions[1]).any()
+
+
+def test_the_best_policy_keeps_to_allowed_actions(icu):
+    mdp, task = made_up(icu, np.random.default_rng(3)), task_of(icu)
+    free = best_allowed(mdp, task)
+    assert free == pytest.approx(float(mdp.start @ optimal_values(mdp)[1][0]))
+    barred = replace(task, allowed=task.allowed & (np.arange(25) < 5))
+    assert best_allowed(mdp, barred) < free
+
+
+def test_a_nightly_counter_is_foreseen_with_the_noise_of_its_noisiest_night(tmp_path, few):
+    once = f"[privacy]\nrho = 0.1\n{WORLD}"
+    nightly = once + "[nightly]\nnights = 300\nfirst = 2026-01-01\n"
+    one, many = (
+        foresee_job(recipe(tmp_path, n, more=m), Home(tmp_path / "home")) for n, m in (("a", once), ("b", nightly))
+    )
+    assert many["suboptimality"]["mean"] > one["suboptimality"]["mean"] and many["abstains"] > one["abstains"]
