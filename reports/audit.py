@@ -130,7 +130,7 @@ def _parts(verdicts: Verdicts) -> list[Part]:
             "What was proved",
             (
                 Section("verdicts", "Claim and proof", words, tables=(found,)),
-                Section("figure", "Trade-off", (figure.note,), figure),
+                Section("trade-off", "Trade-off", (figure.note,), figure),
             ),
         )
     ]
