@@ -1,4 +1,4 @@
-"""Worlds by name."""
+"""Worlds by name: ours, gymnasium's, and those of other packages as ``module:function``."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from pipeline.environments.random_mixture import random_mixture_world
 from pipeline.environments.random_tabular import icu_like, random_tabular
 from pipeline.environments.riverswim import riverswim, riverswim_homogeneous, riverswim_inhomogeneous
 from pipeline.environments.world import World
+from pipeline.plugins import is_plugin, plugin
 from pipeline.shelf import shelves
 from pipeline.toml import read_toml
 
@@ -40,7 +41,7 @@ WORLDS = ("icu_sepsis", *_BUILT, "icu_sepsis_bins")
 
 
 def load_world(name: str, folder: Path, **params: Any) -> World:
-    """A world by name: one of :data:`WORLDS`, or ``gymnasium:ID``.
+    """A world by name: one of :data:`WORLDS`, ``gymnasium:ID``, or ``module:function`` of your own.
 
     Parameters
     ----------
@@ -55,14 +56,17 @@ def load_world(name: str, folder: Path, **params: Any) -> World:
     CardError
         If there is no such world, a parameter is unknown, or its file is missing.
     """
-    if name not in WORLDS and not name.startswith(GYMNASIUM):
-        raise CardError(f"no world {name!r}; there are: {', '.join(WORLDS)}, and {GYMNASIUM}ID, e.g. FrozenLake-v1")
+    build = _builder(name)
+    if build is None and name not in _FROM_FILE and not name.startswith(GYMNASIUM):
+        raise CardError(
+            f"no world {name!r}; there are: {', '.join(WORLDS)}, {GYMNASIUM}ID, e.g. FrozenLake-v1, and module:function"
+        )
     chosen = params or _described(name, folder)
     try:
         if name.startswith(GYMNASIUM):
             return from_gymnasium(name.removeprefix(GYMNASIUM), **chosen)
-        if name in _BUILT:
-            return _BUILT[name](**chosen)
+        if build is not None:
+            return _checked(name, build(**chosen))
         return _FROM_FILE[name][0](arrays_file(name, folder), **chosen)
     except (TypeError, ValueError) as e:
         raise CardError(f"world {name}: {e}") from None
@@ -70,8 +74,20 @@ def load_world(name: str, folder: Path, **params: Any) -> World:
 
 def builds_horizon(name: str) -> bool:
     """Whether the world's function takes ``horizon`` itself, because each step has parameters of its own."""
-    made = _BUILT.get(name) or (_FROM_FILE[name][0] if name in _FROM_FILE else None)
-    return made is not None and "horizon" in signature(made).parameters
+    build = _FROM_FILE[name][0] if name in _FROM_FILE else _builder(name)
+    return build is not None and "horizon" in signature(build).parameters
+
+
+def _builder(name: str) -> Callable[..., World] | None:
+    if name in _BUILT:
+        return _BUILT[name]
+    return plugin(name) if is_plugin(name) else None
+
+
+def _checked(name: str, built: object) -> World:
+    if not isinstance(built, World):
+        raise CardError(f"world {name}: returns a {type(built).__name__}, not a World")
+    return built
 
 
 def arrays_file(name: str, folder: Path) -> Path:
