@@ -31,6 +31,7 @@ from pipeline.evaluate import binned_behaviour, binned_process
 from pipeline.ledger.chain import canonical
 from pipeline.mdp.model import TabularMDP
 from pipeline.offline import slack_of, task_of
+from pipeline.plugins import is_plugin, plugin_digest
 from pipeline.privacy.release import Mechanism
 from pipeline.privacy.release_file import sha256_file
 from pipeline.statistics.privatizers import exact_counts
@@ -195,10 +196,11 @@ def _key(s: Setting, episodes: int, draws: int) -> str:
     """Of all that a simulation depends on; its seeds are 0, 1, 2 and so on."""
     declared = _declared(s)
     file = arrays_file(declared[0], s.card.folder) if declared is not None else Path()
+    own = plugin_digest(declared[0]) if declared is not None and is_plugin(declared[0]) else None
     parts = [
         s.card.model_dump(mode="json", exclude={"source", "budget", "tolerance", "name"}),
         {k: v for k, v in s.recipe.dump().items() if k != "recipe"} | {"agent": s.recipe.recipe.agent},
-        [episodes, draws, code_version(), sha256_file(file) if file.is_file() else None],
+        [episodes, draws, code_version(), sha256_file(file) if file.is_file() else None, own],
     ]
     return hashlib.sha256(canonical(parts).encode()).hexdigest()[:24]
 
