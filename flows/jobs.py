@@ -72,7 +72,7 @@ def ingest_card(
     """The same for a card that is loaded."""
     if isinstance(card, Card) and card.loses_last_step:
         say(f"warning: {card.name} declares no ends, so the last step counts in no table; e.g. ends = ['end']")
-    s = step("ingest", lambda: ingest(card, home.store, progress=progress, say=say))
+    s = step("ingest", lambda: ingest(card, home.store, progress=progress, say=say, memory=home.means.memory))
     return {
         "dataset": s.dataset,
         "snapshot": s.number,
@@ -108,7 +108,7 @@ def run_job(
     say(f"releasing {work.what} of snapshot {snapshot.number} of {s.card.name}")
     if s.recipe.nightly is None:
         curated: Curated = step(
-            "release", lambda: release_drawn(s.card, snapshot, work.drawing, ledger, home.store, source)
+            "release", lambda: release_drawn(s.card, snapshot, work.drawing, ledger, home.store, source, home.means)
         )
     else:
         night = step("release", lambda: append_night(nightly_counter(s), ledger, home.store, source, night_of(day)))

@@ -57,7 +57,7 @@ def _night(
     # before a row is read
     ledger.require(s.card)
     before, spent = latest(home.store, s.card.name), ledger.account(s.card.name).spent
-    snapshot = ingest_card(s.card, home, step, say=say)["snapshot"]
+    snapshot = ingest_card(s.card, home, step, home.means.progress, say)["snapshot"]
     found = run_job(recipe, home, step, noise, say)
     charged = ledger.account(s.card.name).spent - spent
     unchanged = before is not None and before.number == snapshot and found["replayed"]

@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
+from flows.progress import progress_line
 from flows.screen import Context, Json, say, show
 
 
@@ -23,11 +24,12 @@ def nightly(
     from reports.night import night_page
 
     options: Context = context.obj
-    home = options.home_folder()
     if check:
         _check(recipe, options, hours, as_json)
         return
-    result = carry_out("nightly", lambda step: nightly_job(recipe, home, step, say=say), night_page)
+    with progress_line("night") as progress:
+        home = options.home_folder(progress)
+        result = carry_out("nightly", lambda step: nightly_job(recipe, home, step, say=say), night_page)
     show(result, as_json, lambda: [*summary(result), *_promotion(result["promotion"])])
 
 

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
+from flows.progress import progress_line
 from flows.screen import Context, Json, say, show
 
 
@@ -25,7 +26,9 @@ def run(
 
     options: Context = context.obj
     day = None if night is None else night.date()
-    result = carry_out("run", lambda step: run_job(recipe, options.home_folder(), step, say=say, day=day))
+    with progress_line("counting") as progress:
+        home = options.home_folder(progress)
+        result = carry_out("run", lambda step: run_job(recipe, home, step, say=say, day=day))
     show(result, as_json, lambda: summary(result))
 
 
