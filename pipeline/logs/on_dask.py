@@ -100,7 +100,8 @@ class OnDask:
 
             waiting = iter(by_key)
             # no more than the workers need, so that no sums wait in their memory
-            done = as_completed([submitted(key) for key in islice(waiting, 2 * threads)], with_results=True)
+            first = [submitted(key) for key in islice(waiting, 2 * threads)]
+            done = as_completed(first, loop=client.loop, with_results=True)
             try:
                 for future, answer in done:
                     group = by_key[future.key]

@@ -40,7 +40,8 @@ class RewardLattice:
     def index(self, reward: NDArray[np.float64]) -> NDArray[np.int64]:
         """``k`` of each reward: clipped to the range, then floored (a lower value stays a lower value); 0 of NaN."""
         # one temporary, and no step that changes nothing: this is what counting rewards costs
-        k = np.fmin(np.fmax(reward, self.low), self.high)
+        k = np.fmax(reward, self.low)
+        np.fmin(k, self.high, out=k)
         if self.low != 0:
             k -= self.low
         if (width := self.high - self.low) != 1:

@@ -2,7 +2,7 @@
 
 Logs of H = 20, S = 100, A = 10 in files of a million rows are ingested, then counted (per step; pooled with a cap a
 person) and read by a linear and an LQ plan.  Every measurement is a fresh process, so that its peak memory is its own;
-seconds are of CPU, because the machine may be busy.  ``--dask``: the same counts on a scheduler and two workers here.
+seconds are of CPU, because the machine may be busy.
 """
 
 from __future__ import annotations
@@ -22,8 +22,11 @@ import numpy as np
 import polars as pl
 
 from pipeline.card import Card
+from pipeline.logs.aggregate import aggregate
 from pipeline.logs.ingest import ingest
-from pipeline.logs.store import latest
+from pipeline.logs.store import Snapshot, latest
+from pipeline.logs.summing import forget
+from pipeline.logs.tallies import tally
 from tests.benchmarks.count_speed import A, H, S, make_rows
 
 SIZES = (1_000_000, 10_000_000, 50_000_000)
@@ -84,31 +87,27 @@ def do_ingest(folder: Path, form: str) -> int:
     return ingest(card(folder, form), folder / "store", partitions=partitions).rows
 
 
-def do_count(folder: Path, form: str) -> int:
-    """Counts and rewards, a table a step."""
-    from pipeline.logs.aggregate import aggregate
-
+def made(folder: Path) -> Snapshot:
+    """The snapshot, without what an earlier sum of it kept."""
     found = latest(folder / "store", "scale")
     assert found is not None
-    return int(aggregate(found, card(folder, form)).tables["n_sas"].sum())
+    forget(found)
+    return found
+
+
+def do_count(folder: Path, form: str) -> int:
+    """Counts and rewards, a table a step."""
+    return int(aggregate(made(folder), card(folder, form)).tables["n_sas"].sum())
 
 
 def do_capped(folder: Path, form: str) -> int:
     """One pooled table, at most four steps of a person at a (state, action)."""
-    from pipeline.logs.aggregate import aggregate
-
-    found = latest(folder / "store", "scale")
-    assert found is not None
-    return int(aggregate(found, card(folder, form, **LATER)).tables["n_sas"].sum())
+    return int(aggregate(made(folder), card(folder, form, **LATER)).tables["n_sas"].sum())
 
 
 def do_tally(folder: Path, form: str) -> int:
     """Sums of a linear plan with halves."""
-    from pipeline.logs.tallies import tally
-
-    found = latest(folder / "store", "scale")
-    assert found is not None
-    return int(tally(found, card(folder, form), 1024, (0, 1024), split=True)["D"].visits.sum())
+    return int(tally(made(folder), card(folder, form), 1024, (0, 1024), split=True)["D"].visits.sum())
 
 
 WORK: dict[str, Callable[[Path, str], int]] = {
@@ -128,9 +127,6 @@ def peak_megabytes() -> float:
 
 def one(what: str, folder: Path, form: str) -> dict[str, Any]:
     """Do it once in this process."""
-    import pipeline.logs.aggregate
-    import pipeline.logs.tallies  # noqa: F401
-
     wall, cpu = time.perf_counter(), time.process_time()
     found = WORK[what](folder, form)
     return {
