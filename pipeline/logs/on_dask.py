@@ -69,12 +69,15 @@ class OnDask:
         if find_spec("distributed") is None:
             raise CardError("--dask needs the extra scale: pip install 'reticent[scale]'; nothing was charged")
         with self._client() as client:
-            troubles = client.run(trouble_with, _files(parts), code_digest())
+            troubles = client.run(trouble_with, _files(parts), code_digest(), on_error="return")
         if not troubles:
             raise CardError(f"the Dask scheduler at {self.address} has no worker; start some. Nothing was charged")
         for worker, trouble in sorted(troubles.items()):
             if trouble:
-                raise CardError(f"Dask worker {worker}: {trouble}. Nothing was charged")
+                text = (
+                    trouble if isinstance(trouble, str) else f"{type(trouble).__name__}; is reticent installed there?"
+                )
+                raise CardError(f"Dask worker {worker}: {text}. Nothing was charged")
 
     def run(self, work: Summation, parts: Sequence[Path]) -> Iterator[tuple[Sequence[Path], Packed, int]]:
         """Groups as they are done.
