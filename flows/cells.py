@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from flows.studies import Bench, Row
+from pipeline.plugins import is_plugin, plugin_digest
 
 # a worker's linear algebra must not fight with the other workers for the cores
 _ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "POLARS_MAX_THREADS")
@@ -81,7 +82,9 @@ def _one_thread_each() -> Generator[None]:
 
 def key_of(bench: Bench, cell: Any) -> str:
     """Name of a cell's row: what is measured, by which code."""
-    return hashlib.sha256(f"{bench.name} {cell!r} {code_version()}".encode()).hexdigest()[:32]
+    names = (getattr(cell, part, "") for part in ("agent", "world"))
+    own = [plugin_digest(name) for name in names if is_plugin(name)]
+    return hashlib.sha256(" ".join([bench.name, repr(cell), code_version(), *own]).encode()).hexdigest()[:32]
 
 
 @cache

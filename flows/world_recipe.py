@@ -8,14 +8,18 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, ValidationError, field_validator, model_validator
 
-from pipeline.benches.contestants import CONTESTANTS, baselines_of, trust_of
+from pipeline.benches.contestants import CONTESTANTS, baselines_of, contestant, trust_of
 from pipeline.benches.trial import Plain, Trial
 from pipeline.toml import CardError, Strict, explain, read_toml
 
 
 def _known(agent: str) -> str:
-    if agent not in CONTESTANTS:
-        raise ValueError(f"no online agent {agent!r}; there are: {', '.join(CONTESTANTS)}")
+    try:
+        # ours are not imported for their name's sake
+        if agent not in CONTESTANTS:
+            contestant(agent)
+    except CardError as e:
+        raise ValueError(str(e)) from None
     return agent
 
 
@@ -82,7 +86,8 @@ class WorldRecipe(Strict):
     def _runs_of(self, agent: str) -> list[Trial]:
         own = agent == self.recipe.agent
         params = tuple(sorted((k, v) for k, v in self.world.items() if k != "name"))
-        asked = self.privacy if trust_of(agent) != "none" else None
+        # the control draws the noise of the agent it stands beside
+        asked = self.privacy if trust_of(agent) != "none" or agent == "no-data" else None
         options = self.agent if own else {}
         if agent == "no-data":
             options = {"of": self.recipe.agent, **self.agent}

@@ -10,6 +10,7 @@ FLOORS = {
     "pipeline.privacy.lattice": 0,
     "pipeline.privacy.budget": 0,
     "pipeline.toml": 0,
+    "pipeline.plugins": 1,
     "pipeline.privacy": 1,
     "pipeline.domain": 1,
     "pipeline.source": 1,
@@ -38,6 +39,7 @@ FLOORS = {
     "pipeline.online_lq": 4,
     "pipeline.batches": 4,
     "pipeline.synthetic": 6,
+    "pipeline.contracts": 7,
     "reports": 6,
     "flows": 7,
 }

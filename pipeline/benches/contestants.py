@@ -1,6 +1,7 @@
 """Online agents and controls by name: what ``simulate``, ``compare`` and the benches can let play.
 
 A new agent is one line here: its name and the function from a :class:`~pipeline.benches.trial.Trial` to an outcome.
+One of another package is named ``module:function``; where it is private, the function has an attribute ``trust``.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from typing import Any
 
 from pipeline.benches.trial import Contestant, Outcome, Trial, Trust
 from pipeline.card import CardError
+from pipeline.plugins import is_plugin, plugin
 
 # module and function, imported when first played: half of them need half of the libraries
 CONTESTANTS: Mapping[str, str] = {
@@ -68,7 +70,7 @@ _NOTHING_CONTROLLED = ("zero", "fixed-gain")
 
 def trust_of(name: str) -> Trust:
     """Whom a user of this agent must trust; ``none``: it is not private."""
-    return TRUST.get(name, "none")
+    return getattr(plugin(name), "trust", "none") if is_plugin(name) else TRUST.get(name, "none")
 
 
 def baselines_of(name: str) -> tuple[str, ...]:
@@ -86,8 +88,10 @@ def contestant(name: str) -> Contestant:
     CardError
         If there is none of that name; the message lists those there are.
     """
+    if is_plugin(name):
+        return plugin(name)
     if name not in CONTESTANTS:
-        raise CardError(f"no online agent {name!r}; there are: {', '.join(CONTESTANTS)}")
+        raise CardError(f"no online agent {name!r}; there are: {', '.join(CONTESTANTS)}, and module:function")
     module, _, function = CONTESTANTS[name].partition(":")
     return getattr(import_module(module), function)
 

@@ -29,6 +29,8 @@ from pipeline.statistics.released_ridge import Guarantee
 
 # purposes of a trial's streams
 _WORLD, _NOISE, _TIES = 0, 1, 2
+# these draw no noise
+_PLAIN = ("ucrl-vtr", "linopt-po")
 
 
 def ucrl_vtr_trial(trial: Trial) -> Outcome:
@@ -151,8 +153,10 @@ def problem_of(trial: Trial, s: Settings, world: Mixture) -> tuple[Problem, Guar
 
 def _regularizer(trial: Trial, s: Settings, m: Message, share: Fraction, noise: SeededNoise) -> CountedRegularizer:
     world, lam = SimulatedWorld(trial.place), s.lam * (1.0 if s.unit else float(m.row_bound.max() ** 2))
-    if trial.epsilon is None or trial.calibration is None:
+    if trial.agent in _PLAIN:
         return fixed(m, trial.episodes, lam, world, noise)
+    if trial.epsilon is None or trial.calibration is None:
+        raise CardError(f"{trial.agent} needs epsilon and delta")
     delta = trial.delta if trial.delta is not None else 1e-5
     ask = Ask(trial.epsilon, delta, trial.calibration, Fraction(s.gram_share), share)
     try:

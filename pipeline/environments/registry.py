@@ -1,4 +1,4 @@
-"""Worlds by name."""
+"""Worlds by name: ours, gymnasium's, and those of other packages as ``module:function``."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from pipeline.environments.random_mixture import random_mixture_world
 from pipeline.environments.random_tabular import icu_like, random_tabular
 from pipeline.environments.riverswim import riverswim, riverswim_homogeneous, riverswim_inhomogeneous
 from pipeline.environments.world import World
+from pipeline.plugins import is_plugin, plugin
 from pipeline.toml import read_toml
 
 # what a simulated log keeps beside its card: the world's name, its parameters, the logging policy
@@ -33,7 +34,7 @@ WORLDS = ("icu_sepsis", *_BUILT)
 
 
 def load_world(name: str, folder: Path, **params: Any) -> World:
-    """A world by name: one of :data:`WORLDS`, or ``gymnasium:ID``.
+    """A world by name: one of :data:`WORLDS`, ``gymnasium:ID``, or ``module:function`` of your own.
 
     Parameters
     ----------
@@ -48,14 +49,17 @@ def load_world(name: str, folder: Path, **params: Any) -> World:
     CardError
         If there is no such world, a parameter is unknown, or its file is missing.
     """
-    if name not in WORLDS and not name.startswith(GYMNASIUM):
-        raise CardError(f"no world {name!r}; there are: {', '.join(WORLDS)}, and {GYMNASIUM}ID, e.g. FrozenLake-v1")
+    build = _builder(name)
+    if build is None and name != "icu_sepsis" and not name.startswith(GYMNASIUM):
+        raise CardError(
+            f"no world {name!r}; there are: {', '.join(WORLDS)}, {GYMNASIUM}ID, e.g. FrozenLake-v1, and module:function"
+        )
     chosen = params or _described(name, folder)
     try:
         if name.startswith(GYMNASIUM):
             return from_gymnasium(name.removeprefix(GYMNASIUM), **chosen)
-        if name in _BUILT:
-            return _BUILT[name](**chosen)
+        if build is not None:
+            return _checked(name, build(**chosen))
         return load_icu_sepsis(arrays_file(name, folder), **chosen)
     except (TypeError, ValueError) as e:
         raise CardError(f"world {name}: {e}") from None
@@ -63,7 +67,20 @@ def load_world(name: str, folder: Path, **params: Any) -> World:
 
 def builds_horizon(name: str) -> bool:
     """Whether the world's function takes ``horizon`` itself, because each step has parameters of its own."""
-    return name in _BUILT and "horizon" in signature(_BUILT[name]).parameters
+    build = _builder(name)
+    return build is not None and "horizon" in signature(build).parameters
+
+
+def _builder(name: str) -> Callable[..., World] | None:
+    if name in _BUILT:
+        return _BUILT[name]
+    return plugin(name) if is_plugin(name) else None
+
+
+def _checked(name: str, built: object) -> World:
+    if not isinstance(built, World):
+        raise CardError(f"world {name}: returns a {type(built).__name__}, not a World")
+    return built
 
 
 def arrays_file(name: str, folder: Path) -> Path:

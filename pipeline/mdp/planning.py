@@ -16,7 +16,16 @@ def _probabilities(policy: Policy | Array) -> Array:
 
 
 def optimal_values(mdp: TabularMDP) -> tuple[Array, Array]:
-    """Q* ``(H, S, A)`` and V* ``(H+1, S)``, in reward units; ``V[H] = 0``."""
+    """Q* ``(H, S, A)`` and V* ``(H+1, S)``, in reward units; ``V[H] = 0``.
+
+    Examples
+    --------
+    One state, two actions, two steps; the second action pays.
+
+    >>> one = TabularMDP(np.ones((2, 1, 2, 1)), np.array([[[0.0, 1.0]]] * 2), np.ones(1))
+    >>> optimal_values(one)[1].ravel()
+    array([2., 1., 0.])
+    """
     H, S, A = mdp.shape
     Q, V = np.zeros((H, S, A)), np.zeros((H + 1, S))
     for h in reversed(range(H)):
@@ -38,7 +47,14 @@ def policy_values(mdp: TabularMDP, policy: Policy | Array) -> Array:
 
 
 def policy_value(mdp: TabularMDP, policy: Policy | Array) -> float:
-    """Expected summed reward of a policy from the start distribution."""
+    """Expected summed reward of a policy from the start distribution.
+
+    Examples
+    --------
+    >>> one = TabularMDP(np.ones((2, 1, 2, 1)), np.array([[[0.0, 1.0]]] * 2), np.ones(1))
+    >>> policy_value(one, np.full((2, 1, 2), 0.5))
+    1.0
+    """
     return float(mdp.start @ policy_values(mdp, policy)[0])
 
 

@@ -52,6 +52,11 @@ def epsilon_from_rho(rho: float, delta: float) -> float:
     ------
     ValueError
         If ``rho`` is negative or not a number, or ``delta`` is not in (0, 1).
+
+    Examples
+    --------
+    >>> round(epsilon_from_rho(1.0, 1e-6), 3)
+    7.766
     """
     _check(rho=rho)
     _check_delta(delta)
@@ -74,6 +79,11 @@ def rho_from_epsilon(epsilon: float, delta: float) -> float:
     ------
     ValueError
         If ``epsilon`` is negative or not a number, or ``delta`` is not in (0, 1).
+
+    Examples
+    --------
+    >>> round(rho_from_epsilon(7.766, 1e-6), 3)
+    1.0
     """
     _check(epsilon=epsilon)
     _check_delta(delta)

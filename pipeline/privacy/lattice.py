@@ -20,6 +20,11 @@ class RewardLattice:
 
     ``centred`` sums ``2k - steps`` (half steps around mid-range), which halves the squared sensitivity of a replaced
     person; otherwise ``k`` is summed, as a declared ``total`` needs (privacy.md §0.1-20).
+
+    Examples
+    --------
+    >>> RewardLattice(0.0, 1.0, 4, centred=True).index(np.array([-3.0, 0.49, 0.5, 9.0]))
+    array([0, 1, 2, 4])
     """
 
     low: float

@@ -55,6 +55,11 @@ def consistent_counts(n_sa: ArrayLike, n_sas: ArrayLike, slack: float) -> Array:
     -------
     x ``(..., S')``, float64.
 
+    Examples
+    --------
+    >>> consistent_counts([10.0], [[3.0, 4.0, 2.0]], 0.0).round(3)
+    array([[3.333, 4.333, 2.333]])
+
     Raises
     ------
     ValueError

@@ -1,0 +1,36 @@
+"""Pages whose blocks are files and commands: ``<!-- file: NAME -->`` and ``<!-- run -->`` before a fenced block."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+_BLOCK = re.compile(r"<!-- (?:file: (\S+)|run) -->\n```\w+\n(.*?)```", re.DOTALL)
+
+
+def rehearse(page: str, folder: Path) -> list[str]:
+    """Write and run the blocks of ``docs/page`` in order, in ``folder``; what each command block printed.
+
+    The environment is a stranger's: nothing of ours is set, and the folder of the page's files is in PYTHONPATH.
+    """
+    kept = {k: v for k, v in os.environ.items() if not k.startswith(("RETICENT_", "PREFECT_"))}
+    shims = folder / "bin"
+    shims.mkdir()
+    for name, command in (("reticent", "-P -m flows.cli"), ("python", "-P"), ("python3", "-P")):
+        (shims / name).write_text(f'#!/bin/sh\nexec {sys.executable} {command} "$@"\n', encoding="utf-8")
+        (shims / name).chmod(0o755)
+    env = {**kept, "PATH": f"{shims}:{kept['PATH']}", "PYTHONPATH": f"{ROOT}:{folder}"}
+    printed: list[str] = []
+    for name, text in _BLOCK.findall((ROOT / "docs" / page).read_text(encoding="utf-8")):
+        if name:
+            (folder / name).write_text(text, encoding="utf-8")
+            continue
+        script = f"set -euo pipefail\n{text}"
+        done = subprocess.run(["bash", "-c", script], cwd=folder, env=env, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, f"{text}\n{done.stdout}\n{done.stderr}"
+        printed.append(done.stdout)
+    return printed

@@ -1,0 +1,29 @@
+"""Examples in docs/api.md and in docstrings are run."""
+
+from __future__ import annotations
+
+import doctest
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+MODULES = [
+    ".".join(path.relative_to(ROOT).with_suffix("").parts)
+    for top in ("pipeline", "flows", "reports")
+    for path in sorted((ROOT / top).rglob("*.py"))
+    if ">>>" in path.read_text(encoding="utf-8")
+]
+
+
+def test_the_page(monkeypatch):
+    monkeypatch.chdir(ROOT)
+    found = doctest.testfile(str(ROOT / "docs" / "api.md"), module_relative=False)
+    assert found.attempted > 30 and not found.failed
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_docstrings(module):
+    found = doctest.testmod(import_module(module))
+    assert found.attempted and not found.failed
