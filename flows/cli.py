@@ -68,9 +68,15 @@ def _options(
     shelf: Annotated[
         Path | None, typer.Option(help="Folder of datasets; default $RETICENT_SHELF, else ./datasets.")
     ] = None,
+    memory: Annotated[
+        str | None, typer.Option(help="Most that ingest may take, e.g. 2GiB; default $RETICENT_MEMORY, else 1GiB.")
+    ] = None,
+    dask: Annotated[
+        str | None, typer.Option(help="Dask scheduler whose workers sum the rows; default $RETICENT_DASK, else none.")
+    ] = None,
     debug: Annotated[bool, typer.Option(help="Show the traceback of an error.")] = False,
 ) -> None:
-    context.obj = Context(home, shelf, debug)
+    context.obj = Context(home, shelf, debug, memory, dask)
 
 
 def main() -> None:

@@ -20,6 +20,7 @@ from flows.nightly import nightly_job
 from flows.playing import play_job
 from flows.recorded import publish, quietly, task_step
 from flows.reproducing import reproduce_job
+from flows.scale import means
 from flows.screen import say
 from flows.shelf import Home, find_recipe
 from flows.simulating import Asked, simulate_logs
@@ -137,4 +138,4 @@ def _home(home: str | None) -> Home:
     named = home or os.environ.get("RETICENT_HOME", "")
     if not Path(named).is_absolute():
         raise CardError("a deployed run needs an absolute home: give the parameter home, or set RETICENT_HOME")
-    return Home(Path(named))
+    return Home(Path(named), means=means())

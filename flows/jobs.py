@@ -75,7 +75,10 @@ def ingest_card(
     """The same for a card that is loaded; ``lenient``: see :func:`~pipeline.logs.ingest.ingest`."""
     if isinstance(card, Card) and card.loses_last_step:
         say(f"warning: {card.name} declares no ends, so the last step counts in no table; e.g. ends = ['end']")
-    s = step("ingest", lambda: ingest(card, home.store, progress=progress, lenient=lenient, say=say))
+    s = step(
+        "ingest",
+        lambda: ingest(card, home.store, progress=progress, lenient=lenient, say=say, memory=home.means.memory),
+    )
     return {
         "dataset": s.dataset,
         "snapshot": s.number,
@@ -114,7 +117,7 @@ def run_job(
         number = snapshot.number
         say(f"releasing {work.what} of snapshot {number} of {s.card.name}")
         curated: Curated = step(
-            "release", lambda: release_drawn(s.card, snapshot, work.drawing, ledger, home.store, source)
+            "release", lambda: release_drawn(s.card, snapshot, work.drawing, ledger, home.store, source, home.means)
         )
     else:
         say(f"releasing {work.what} of all nights so far of {s.card.name}")

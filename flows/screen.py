@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -15,6 +14,7 @@ import typer
 from flows.terminal import Block, put
 
 if TYPE_CHECKING:
+    from flows.progress import Progress
     from flows.shelf import Home
 
 Json = Annotated[bool, typer.Option("--json", help="One JSON object on stdout, messages on stderr.")]
@@ -27,12 +27,16 @@ class Context:
     home: Path | None
     shelf: Path | None
     debug: bool
+    memory: str | None = None
+    dask: str | None = None
 
-    def home_folder(self) -> Home:
-        """The home these options name."""
+    def home_folder(self, progress: Progress | None = None) -> Home:
+        """The home these options name, and what its sums may use; ``progress`` is told how far one is."""
+        from flows.scale import means
         from flows.shelf import Home, home_folder
 
-        return Home(home_folder(self.home), self.shelf)
+        found = replace(means(self.memory, self.dask), progress=progress, say=say)
+        return Home(home_folder(self.home), self.shelf, found)
 
 
 def say(message: str) -> None:
@@ -46,49 +50,6 @@ def show(result: Mapping[str, Any], as_json: bool, human: Callable[[], Sequence[
         print(json.dumps(result, ensure_ascii=False, allow_nan=False))
     else:
         put(human())
-
-
-@contextmanager
-def rows_bar(label: str, unit: str = "rows") -> Generator[Callable[[int, int | None], None]]:
-    """A progress bar on stderr where it is a terminal; silent elsewhere."""
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
-
-    columns = (
-        TextColumn(label),
-        BarColumn(),
-        TextColumn(f"{{task.completed:,.0f}} {unit}"),
-        TimeElapsedColumn(),
-        TimeRemainingColumn(),
-    )
-    console = Console(stderr=True)
-    with Progress(*columns, console=console, disable=not console.is_terminal) as bar:
-        task = bar.add_task(label, total=None)
-        yield lambda done, total: bar.update(task, completed=done, total=total)
-
-
-@contextmanager
-def working(label: str) -> Generator[Callable[[str], None]]:
-    """A line on stderr that shows work going on and for how long, where it is a terminal; yields :func:`say`.
-
-    What is said stays above the line, and the newest of it becomes the label.
-    """
-    from rich.console import Console
-    from rich.markup import escape
-    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
-
-    console = Console(stderr=True)
-    columns = SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn()
-    with Progress(
-        *columns, console=console, transient=True, refresh_per_second=4, disable=not console.is_terminal
-    ) as line:
-        task = line.add_task(escape(label), total=None)
-
-        def told(message: str) -> None:
-            say(message)
-            line.update(task, description=escape(message[:60]))
-
-        yield told
 
 
 def exit_code(error: Exception) -> int:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pipeline.card import AnyCard, CardError, load_any_card
+from pipeline.logs.summing import HERE, Means
 from pipeline.shelf import shelves
 
 
@@ -46,10 +47,14 @@ def card_of_recipe(card: str, recipe_path: Path, shelf: Path | None = None) -> A
 
 @dataclass(frozen=True)
 class Home:
-    """``store/`` (mode 0700: raw rows, quarantine, committed releases), ``runs/`` and the synthetic ``ledger.db``."""
+    """``store/`` (mode 0700: raw rows, quarantine, committed releases), ``runs/`` and the synthetic ``ledger.db``.
+
+    ``means``: memory and machines for reading the store.
+    """
 
     root: Path
     shelf: Path | None = None
+    means: Means = HERE
 
     @property
     def store(self) -> Path:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import secrets
 import shutil
-from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
@@ -25,12 +24,11 @@ from pipeline.ledger.lease import Holder
 from pipeline.ledger.ledger import Ledger
 from pipeline.logs.aggregate import aggregate
 from pipeline.logs.store import Snapshot
+from pipeline.logs.summing import HERE, Means, forget
 from pipeline.privacy.noise import NoiseSource, RealDataError
 from pipeline.privacy.release import Release, total_epsilon, total_rho
 from pipeline.privacy.release_file import describe_mechanism, read_release, sha256_file
 from pipeline.statistics.privatizers import CentralCounts
-
-Progress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True)
@@ -71,7 +69,7 @@ class Drawing(Protocol):
         """Exact rho, and what the INTENT says of it beside the snapshot."""
         ...
 
-    def draw(self, snapshot: Snapshot, noise: NoiseSource, progress: Progress | None) -> Release:
+    def draw(self, snapshot: Snapshot, noise: NoiseSource, means: Means) -> Release:
         """Read the rows and draw; called once, after the charge is on disk."""
         ...
 
@@ -107,9 +105,9 @@ class CountsDrawing:
         pure = total_epsilon(mechanisms)
         return total_rho(mechanisms), {"mechanisms": self._described(), "epsilon": None if pure is None else str(pure)}
 
-    def draw(self, snapshot: Snapshot, noise: NoiseSource, progress: Progress | None) -> Release:
+    def draw(self, snapshot: Snapshot, noise: NoiseSource, means: Means) -> Release:
         """See :class:`Drawing`."""
-        return self.privatizer.draw(aggregate(snapshot, self.card, progress), noise)
+        return self.privatizer.draw(aggregate(snapshot, self.card, means), noise)
 
 
 def key_of(card: AnyCard, snapshot: Snapshot, drawing: Drawing) -> str:
@@ -130,10 +128,10 @@ def release_counts(
     ledger: Ledger,
     store: Path,
     noise: NoiseSource,
-    progress: Progress | None = None,
+    means: Means = HERE,
 ) -> Curated:
     """Release the counts of a snapshot, or replay the committed release; see :func:`release_drawn`."""
-    return release_drawn(card, snapshot, CountsDrawing(card, privatizer), ledger, store, noise, progress)
+    return release_drawn(card, snapshot, CountsDrawing(card, privatizer), ledger, store, noise, means)
 
 
 def release_drawn(
@@ -143,7 +141,7 @@ def release_drawn(
     ledger: Ledger,
     store: Path,
     noise: NoiseSource,
-    progress: Progress | None = None,
+    means: Means = HERE,
 ) -> Curated:
     """Charge, draw, write and commit a release of a snapshot, or replay the committed one.
 
@@ -169,20 +167,23 @@ def release_drawn(
         key = key_of(card, snapshot, drawing)
         folder = folder_of(store, card.name, key, exact=drawing.exact)
         if drawing.exact:
-            release = drawing.draw(snapshot, noise, progress)
+            release = drawing.draw(snapshot, noise, means)
             write_attempt(release, folder, Attempt(key, 1, snapshot.data_digest))
+            forget(snapshot)
             return Curated(release, folder, key, None, None, replayed=False, stale=False, recovered=recovered)
         commit = ledger.committed(card.name, key)
         if commit is not None:
             return replay(ledger, card, folder, commit, snapshot, recovered)
+        means.ready(snapshot)
         holder = Holder(secrets.token_hex(16), place)
         intent = _charge(card, snapshot, drawing, ledger, key, holder)
         remember_head(store / card.name, intent)
         with ledger.leased(intent, holder):
-            release = drawing.draw(snapshot, noise, progress)
+            release = drawing.draw(snapshot, noise, means)
             write_attempt(release, folder, Attempt(key, intent.body["attempt"], snapshot.data_digest))
             commit = charged_once(ledger, intent, release, folder)
         remember_head(store / card.name, commit)
+        forget(snapshot)
         return Curated(release, folder, key, intent, commit, replayed=False, stale=False, recovered=recovered)
 
 

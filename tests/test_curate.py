@@ -22,6 +22,9 @@ from pipeline.card import CardError, load_card
 from pipeline.curate import release_counts
 from pipeline.ledger.chain import BudgetError
 from pipeline.ledger.ledger import open_ledger
+from pipeline.logs import partitions, summing
+from pipeline.logs.aggregate import CountSums
+from pipeline.logs.summing import Means
 from pipeline.privacy.noise import OsNoise
 from tests.flows.shop import lay_out
 
@@ -199,3 +202,36 @@ def test_a_bound_is_claimed_for_the_measured_setting_only():
         assert setting_hash(card, other) not in measured, key
     seed = type(demo).model_validate(values | {"planner": values["planner"] | {"seed": 7}})
     assert setting_hash(card, seed) in measured
+
+
+def test_a_run_that_died_in_its_sum_pays_again_but_reads_only_the_rest(tmp_path, monkeypatch):
+    """No refund, ever; the partial sums are the store's alone and are gone once the release is there."""
+    monkeypatch.setattr(partitions, "ROWS_PER_PARTITION", 200)
+    monkeypatch.setattr(summing, "KEEP_AFTER", 0.0)
+    monkeypatch.setattr(summing, "_COST", 1e9)
+    folder, home = lay_out(tmp_path / "people", kind="real", ledger="ledger.db", cap=2.0), Home(tmp_path / "home")
+    register_job(str(folder), home)
+    parts = ingest_job(str(folder), home)["partitions"]
+    add, read = CountSums.add, []
+
+    def deadly(self, sums, files, seen):
+        if len(read) == 3:
+            raise KeyboardInterrupt
+        read.extend(f.name for f in files)
+        add(self, sums, files, seen)
+
+    monkeypatch.setattr(CountSums, "together", 1)
+    monkeypatch.setattr(CountSums, "add", deadly)
+    with pytest.raises(KeyboardInterrupt):
+        run_job(str(folder / "private.toml"), home)
+    [kept] = home.root.rglob(".sums")
+    assert kept.is_relative_to(home.store) and parts > 4
+    monkeypatch.setattr(CountSums, "add", lambda *args: (read.extend(f.name for f in args[2]), add(*args)))
+    told = []
+    told_home = Home(home.root, means=Means(say=told.append))
+    run_job(str(folder / "private.toml"), told_home)
+    assert read == [f"part-{i:04d}.parquet" for i in range(parts)] and f"3 of {parts} partitions" in told[0]
+    assert not list(home.root.rglob(".sums*"))
+    book = open_ledger(folder / "ledger.db", create=False)
+    assert [e.kind for e in book.entries()] == ["REGISTER", "INTENT", "INTENT", "COMMIT"]
+    assert book.account("shop").spent == sum(Fraction(e.body["rho"]) for e in book.entries() if e.kind == "INTENT")

@@ -48,6 +48,8 @@ FLOORS = {
 ONLY_IN = {
     "cvxpy": ("pipeline.statistics.consistency", "pipeline.mdp.occupancy_lp"),
     "prefect": ("flows.recorded", "flows.deployments", "flows.serving", "flows.triggering"),
+    "distributed": ("pipeline.logs.on_dask",),
+    "dask": ("pipeline.logs.on_dask",),
     "polars": ("pipeline.logs", "pipeline.simulate", "reports"),
 }
 AGENTS_MAY_NOT = (

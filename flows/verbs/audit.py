@@ -7,7 +7,8 @@ from typing import Annotated, Any
 
 import typer
 
-from flows.screen import Context, Json, rows_bar, say, show
+from flows.progress import progress_line
+from flows.screen import Context, Json, say, show
 from flows.terminal import Grid, Place
 
 
@@ -31,7 +32,7 @@ def audit(
     from reports.audit import summary
 
     options: Context = context.obj
-    with rows_bar("audit", "releases") as progress:
+    with progress_line("audit", "releases") as progress:
         result = audit_job(
             recipe, options.home_folder(), draws=draws, canaries=canaries, table=table, say=say, progress=progress
         )

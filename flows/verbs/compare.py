@@ -7,7 +7,8 @@ from typing import Annotated, Any
 
 import typer
 
-from flows.screen import Context, Json, rows_bar, say, show
+from flows.progress import progress_line
+from flows.screen import Context, Json, say, show
 
 
 def compare(
@@ -30,7 +31,7 @@ def compare(
     results: list[dict[str, Any]] = []
     for name in recipes:
         path = find_recipe(name)
-        with rows_bar(path.stem, "runs") as progress:
+        with progress_line(path.stem, "runs") as progress:
             results.append(
                 carry_out(
                     "compare",

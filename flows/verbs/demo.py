@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import typer
 
-from flows.screen import Context, Json, rows_bar, say, show
+from flows.progress import progress_line
+from flows.screen import Context, Json, say, show
 
 
 def demo(context: typer.Context, as_json: Json = False) -> None:
@@ -14,6 +15,6 @@ def demo(context: typer.Context, as_json: Json = False) -> None:
     from flows.verbs.run import summary
 
     options: Context = context.obj
-    with rows_bar("ingest") as bar:
+    with progress_line("ingest") as bar:
         result = carry_out("demo", lambda step: demo_job(options.home_folder(), step, say, bar))
     show(result, as_json, lambda: summary(result))

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import typer
 
-from flows.screen import Context, Json, rows_bar, say, show
+from flows.progress import progress_line
+from flows.screen import Context, Json, say, show
 
 # above this share an accepted rule is worth a warning
 _LOUD = 0.05
@@ -16,7 +17,7 @@ def ingest(context: typer.Context, card: str, as_json: Json = False) -> None:
     from flows.jobs import ingest_job
 
     options: Context = context.obj
-    with rows_bar("ingest") as bar:
+    with progress_line("ingest") as bar:
         r = carry_out("ingest", lambda step: ingest_job(card, options.home_folder(), step, bar, say))
     for rule, count in r["quarantined"].items():
         # the cap is the card's wish, and a closing row is a way to write an episode: neither is a fault of the log

@@ -7,7 +7,8 @@ from typing import Any
 
 import typer
 
-from flows.screen import Context, Json, show, working
+from flows.progress import working
+from flows.screen import Context, Json, show
 from flows.terminal import Block, Grid
 
 Facts = Mapping[str, Any]

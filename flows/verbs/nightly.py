@@ -6,7 +6,8 @@ from typing import Annotated, Any
 
 import typer
 
-from flows.screen import Context, Json, say, show, working
+from flows.progress import working
+from flows.screen import Context, Json, say, show
 
 
 def nightly(
@@ -26,12 +27,12 @@ def nightly(
     from reports.night import night_page
 
     options: Context = context.obj
-    home = options.home_folder()
     if check:
         _check(recipe, options, hours, as_json)
         return
-    with working("nightly") as told:
-        result = carry_out("nightly", lambda step: nightly_job(recipe, home, step, say=told), night_page)
+    with working("nightly") as work:
+        home = options.home_folder(work.progress)
+        result = carry_out("nightly", lambda step: nightly_job(recipe, home, step, say=work.say), night_page)
     show(result, as_json, lambda: [*summary(result), *_promotion(result["promotion"])])
     if result["exit"]:
         raise typer.Exit(result["exit"])

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import typer
 
-from flows.screen import Context, Json, show, working
+from flows.progress import working
+from flows.screen import Context, Json, show
 
 
 def report(context: typer.Context, run: str, as_json: Json = False) -> None:

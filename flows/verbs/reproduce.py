@@ -7,7 +7,8 @@ from typing import Annotated, Any
 
 import typer
 
-from flows.screen import Context, Json, rows_bar, say, show
+from flows.progress import progress_line
+from flows.screen import Context, Json, say, show
 
 
 def reproduce(
@@ -22,7 +23,7 @@ def reproduce(
 
     options: Context = context.obj
     home = options.home_folder()
-    with rows_bar(name, "cells") as progress:
+    with progress_line(name, "cells") as progress:
         result = carry_out(
             "reproduce", lambda step: reproduce_job(name, home, step, full=full, say=say, progress=progress)
         )

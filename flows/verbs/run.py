@@ -8,7 +8,8 @@ from typing import Annotated, Any
 
 import typer
 
-from flows.screen import Context, Json, show, working
+from flows.progress import working
+from flows.screen import Context, Json, show
 from flows.terminal import Block, Pairs, Place
 
 
@@ -26,8 +27,9 @@ def run(
 
     options: Context = context.obj
     day = None if night is None else night.date()
-    with working("run") as told:
-        result = carry_out("run", lambda step: run_job(recipe, options.home_folder(), step, say=told, day=day))
+    with working("run") as work:
+        home = options.home_folder(work.progress)
+        result = carry_out("run", lambda step: run_job(recipe, home, step, say=work.say, day=day))
     show(result, as_json, lambda: summary(result))
 
 

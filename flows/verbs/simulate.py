@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from flows.screen import Context, Json, rows_bar, say, show, working
+from flows.progress import progress_line, working
+from flows.screen import Context, Json, say, show
 
 if TYPE_CHECKING:
     from flows.simulating import Asked
@@ -64,8 +65,8 @@ def simulate(
         return
     if bool(world) == bool(from_run):
         raise CardError(f"simulate --logs: name a world or --from-run RUN; worlds: {', '.join(WORLDS)}")
-    with working("simulating") as told:
-        told("simulating")
+    with working("simulating") as work:
+        work.say("simulating")
         if from_run:
             result = simulate_from_run(run_folder(options, from_run), asked, options.home_folder())
         else:
@@ -86,7 +87,7 @@ def _play(options: Context, recipe: str, asked: Asked, as_json: bool) -> None:
             "simulate: name a recipe that has [world], or say --logs to write a log, --values for values; see --help"
         )
     path, home = find_recipe(recipe), options.home_folder()
-    with rows_bar(path.stem, "runs") as progress:
+    with progress_line(path.stem, "runs") as progress:
         result = carry_out("simulate", lambda step: play_job(path, home, step, say=say, progress=progress))
     show(result, as_json, lambda: _played(result))
 

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.audits.attack import Attack, Side, attacked
+from pipeline.audits.laws import Gaussian
 from pipeline.card import Card
 from pipeline.contracts.broken import promised
 from pipeline.logs.made_up import Person, counted
@@ -142,7 +143,7 @@ def the_worst_pair_is_no_easier_to_tell_apart_than_it_says(make: Make) -> None:
         trust="central",
         path=path,
         means=([pair[0][t].astype(np.float64) for t in names], [pair[1][t].astype(np.float64) for t in names]),
-        variances=[np.full(pair[0][t].shape, variances[t]) for t in names],
+        law=Gaussian([np.full(pair[0][t].shape, variances[t]) for t in names]),
         claimed_rho=claimed,
     )
     verdict = attacked(attack, SeededNoise(2), draws=_COPIES)

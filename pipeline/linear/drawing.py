@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
-from pipeline.curate import Progress
 from pipeline.linear.learning import drawn
 from pipeline.linear.request import LinearRequest
 from pipeline.logs.store import Snapshot
+from pipeline.logs.summing import Means
 from pipeline.logs.tallies import tally
 from pipeline.privacy.noise import NoiseSource, admit_release
 from pipeline.privacy.release import Release
@@ -47,13 +47,13 @@ class LinearDrawing:
             return r.rho, told | {"mechanisms": [describe_mechanism(m) for m in listed]}
         return r.rho, told | {"planned_calls": r.calls(), "planner": r.planner_facts()}
 
-    def draw(self, snapshot: Snapshot, noise: NoiseSource, progress: Progress | None) -> Release:
+    def draw(self, snapshot: Snapshot, noise: NoiseSource, means: Means) -> Release:
         """See :class:`~pipeline.curate.Drawing`."""
         r, ask = self.request, self.request.plan.ask
         split = ask.split and r.adaptive
 
         def sums() -> dict[Side, Tallies]:
             steps = r.plan.reward_steps
-            return tally(snapshot, r.card, ask.value_steps, steps, split=split, progress=progress)
+            return tally(snapshot, r.card, ask.value_steps, steps, split=split, means=means)
 
         return drawn(r, TalliedRows(r.features, sums, snapshot.kind), noise)

@@ -9,7 +9,10 @@ are sums of it.  Rows are read in batches, so memory does not depend on how many
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -19,6 +22,7 @@ from pipeline.card import Card
 from pipeline.logs.caps import capped, needs_whole_users, total_steps, up_to_total, whole_users
 from pipeline.logs.schema import default_end, first_end
 from pipeline.logs.store import Snapshot
+from pipeline.logs.summing import HERE, Means, Seen, Sums, summed
 from pipeline.statistics.calibration import reward_lattice
 from pipeline.statistics.counts import Counts
 
@@ -32,34 +36,20 @@ PARTS_PER_SCAN = 16
 _PIECE_ROWS = 1 << 15
 
 
-def aggregate(
-    snapshot: Snapshot,
-    card: Card,
-    progress: Callable[[int, int], None] | None = None,
-    *,
-    batch_rows: int = BATCH_ROWS,
-) -> Counts:
+def aggregate(snapshot: Snapshot, card: Card, means: Means = HERE, *, batch_rows: int = BATCH_ROWS) -> Counts:
     """Sum a snapshot, a batch of rows in memory at a time.
 
     Parameters
     ----------
     snapshot
         What ``ingest`` wrote; partitions are disjoint in users.
-    progress
-        Called with (partitions done, partitions), after one or several.
+    means
+        Where partitions are summed and who is told; no table depends on it.
     batch_rows
         Rows read at once; no table depends on it.
     """
-    sums, parts = _Sums(card), snapshot.part_files
-    # users are sorted within a part only
-    together = 1 if needs_whole_users(card) else PARTS_PER_SCAN
-    for first in range(0, len(parts), together):
-        scanned = parts[first : first + together]
-        for placed in _placed_batches(pl.scan_parquet(scanned, glob=False), card, batch_rows):
-            sums.add(placed)
-        if progress is not None:
-            progress(first + len(scanned), len(parts))
-    return Counts(card.name, snapshot.kind, card.domain.dynamics, sums.tables())
+    sums = summed(CountSums(card, batch_rows), snapshot, means)
+    return Counts(card.name, snapshot.kind, card.domain.dynamics, _tables(card, sums))
 
 
 def count_rows(rows: pl.DataFrame, card: Card) -> Tables:
@@ -69,10 +59,11 @@ def count_rows(rows: pl.DataFrame, card: Card) -> Tables:
     -------
     ``n_0 (L,)``, ``n_sa (G, L, A)``, ``n_sas (G, L, A, S)``, ``r_sa (G, L, A)`` (lattice integers), all int64.
     """
-    sums = _Sums(card)
+    work = CountSums(card)
+    sums = work.zero()
     whole = _bounded(rows, card) if needs_whole_users(card) else rows
-    sums.add(whole.select(_places(card)))
-    return sums.tables()
+    work.place(sums, whole.select(_places(card)))
+    return _tables(card, sums)
 
 
 def _placed_batches(rows: pl.LazyFrame, card: Card, batch_rows: int) -> Iterator[pl.DataFrame]:
@@ -138,39 +129,65 @@ def successor(card: Card) -> pl.Expr:
     return pl.when(over).then(pl.lit(end, dtype=pl.Int32)).otherwise(logged)
 
 
-class _Sums:
-    """Running sums over batches of places."""
+@dataclass(frozen=True)
+class CountSums:
+    """See :class:`~pipeline.logs.summing.Summation`: the table of places, and lattice steps by cell."""
 
-    def __init__(self, card: Card) -> None:
-        d = card.domain
-        self._per_step, self._grid = d.dynamics == "per_step", _grid(card)
-        self._cells = d.table_steps, len(d.live_states), len(d.action_labels)
-        self._lattice = reward_lattice(card) if card.reward.kind == "estimate" else None
-        self._visits = np.zeros(np.prod(self._grid), dtype=np.int64)
-        # one cell more for the rows that no table counts
-        self._steps = np.zeros(np.prod(self._cells) + 1, dtype=np.int64)
+    card: Card = field(repr=False)
+    batch_rows: int = BATCH_ROWS
 
-    def add(self, placed: pl.DataFrame) -> None:
+    @property
+    def together(self) -> int:
+        """Users are sorted within a part only."""
+        return 1 if needs_whole_users(self.card) else PARTS_PER_SCAN
+
+    def depends_on(self) -> Any:
+        """The whole card: more than decides the integers, never less."""
+        return ["counts", self.card.model_dump(mode="json")]
+
+    def zero(self) -> dict[str, NDArray[np.int64]]:
+        """``visits``: by place.  ``steps``: by cell of the tables, and one cell more for rows that no table counts."""
+        places = np.zeros(np.prod(_grid(self.card)), dtype=np.int64)
+        return {"visits": places, "steps": np.zeros(np.prod(_cells(self.card)) + 1, dtype=np.int64)}
+
+    def add(self, sums: Sums, parts: Sequence[Path], seen: Seen) -> None:
+        """A batch of rows in memory at a time."""
+        for first in range(0, len(parts), self.together):
+            scanned = pl.scan_parquet(list(parts[first : first + self.together]), glob=False)
+            for placed in _placed_batches(scanned, self.card, self.batch_rows):
+                self.place(sums, placed)
+                seen(len(placed))
+
+    def place(self, sums: Sums, placed: pl.DataFrame) -> None:
         """Count the places; add up lattice steps by cell."""
-        np.add.at(self._visits, placed["place"].to_numpy(), 1)
-        if self._lattice is not None:
-            for piece in placed.iter_slices(_PIECE_ROWS):
-                k = piece["k"].to_numpy() if "k" in piece.columns else self._lattice.index(piece["reward"].to_numpy())
-                np.add.at(self._steps, piece["cell"].to_numpy(), k)
+        np.add.at(sums["visits"], placed["place"].to_numpy(), 1)
+        if self.card.reward.kind != "estimate":
+            return
+        lattice = reward_lattice(self.card)
+        for piece in placed.iter_slices(_PIECE_ROWS):
+            k = piece["k"].to_numpy() if "k" in piece.columns else lattice.index(piece["reward"].to_numpy())
+            np.add.at(sums["steps"], piece["cell"].to_numpy(), k)
 
-    def tables(self) -> Tables:
-        """All tables as sums of the places."""
-        visits = self._visits.reshape(self._grid)
-        n_0 = visits[0 if self._per_step else 1].sum((1, 2))
-        known = visits[..., :-1] if self._per_step else visits[..., :-1].sum(0, keepdims=True)
-        n_sas = np.ascontiguousarray(known)
-        n_sa = n_sas.sum(-1)
-        return {"n_0": n_0, "n_sa": n_sa, "n_sas": n_sas, "r_sa": self._summed(n_sa)}
 
-    def _summed(self, n_sa: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Lattice integers: each is affine in ``k``, so their sum follows from the summed ``k`` and the visits."""
-        if self._lattice is None:
-            return np.zeros_like(n_sa)
-        at_0, at_1 = self._lattice.integer(np.arange(2))
-        steps = self._steps[:-1].reshape(self._cells)
-        return at_0 * n_sa + (at_1 - at_0) * steps
+def _cells(card: Card) -> tuple[int, int, int]:
+    """Shape of a table of cells."""
+    d = card.domain
+    return d.table_steps, len(d.live_states), len(d.action_labels)
+
+
+def _tables(card: Card, sums: Sums) -> Tables:
+    """All tables as sums of the places."""
+    visits, per_step = sums["visits"].reshape(_grid(card)), card.domain.dynamics == "per_step"
+    n_0 = visits[0 if per_step else 1].sum((1, 2))
+    known = visits[..., :-1] if per_step else visits[..., :-1].sum(0, keepdims=True)
+    n_sas = np.ascontiguousarray(known)
+    n_sa = n_sas.sum(-1)
+    return {"n_0": n_0, "n_sa": n_sa, "n_sas": n_sas, "r_sa": _rewards(card, sums["steps"], n_sa)}
+
+
+def _rewards(card: Card, steps: NDArray[np.int64], n_sa: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Lattice integers: each is affine in ``k``, so their sum follows from the summed ``k`` and the visits."""
+    if card.reward.kind != "estimate":
+        return np.zeros_like(n_sa)
+    at_0, at_1 = reward_lattice(card).integer(np.arange(2))
+    return at_0 * n_sa + (at_1 - at_0) * steps[:-1].reshape(_cells(card))

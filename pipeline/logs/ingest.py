@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 
 from pipeline.card import AnyCard, Card, CardError
 from pipeline.logs.errors import LogError
+from pipeline.logs.partitions import allow_files, likely_partitions, most_partitions
 from pipeline.logs.screen import screen
 from pipeline.logs.sources import Sources, digest, examine
 from pipeline.logs.spill import Progress, spill
@@ -32,12 +33,11 @@ from pipeline.logs.store import (
     settle,
     write_manifest,
 )
+from pipeline.logs.summing import DEFAULT_MEMORY
 from pipeline.logs.tolerance import check_names, check_tolerance
 from pipeline.logs.vectors import screen_vectors
 from pipeline.logs.work import Screened, Work, begin, meaning, resume, spill_file, stamp, sweep
 
-ROWS_PER_PARTITION = 1_000_000
-MOST_PARTITIONS = 256
 ROWS_PER_GROUP = 1 << 18
 
 
@@ -51,6 +51,7 @@ def ingest(
     progress: Progress | None = None,
     partitions: int | None = None,
     lenient: bool = False,
+    memory: int = DEFAULT_MEMORY,
     say: Say = lambda _: None,
 ) -> Snapshot:
     """Read the card's files, apply the rules, publish a snapshot; memory holds one partition at a time.
@@ -66,10 +67,12 @@ def ingest(
         Called with (rows so far, total or None if unknown), once over all rows while reading and once more, from the
         start, while the rules are applied.
     partitions
-        1 to 256; by default about a million rows each.
+        1 to 256; by default about a million rows each, or fewer, so that ingest stays within ``memory``.
     lenient
         Publish what there is, be it nothing, or beyond the card's tolerance: for a nightly counter that has begun.  One
         person's rows must not decide whether those of all the others count tonight.
+    memory
+        Bytes this process may take, as far as the number of rows can be told beforehand.
     say
         Told in a sentence what was resumed, or that another ingest of the lineage is waited for.
 
@@ -88,8 +91,8 @@ def ingest(
     check_names(card)
     if isinstance(card, Card) and card.source.columns.next_bin is not None and card.source.columns.next_state is None:
         raise CardError(f"{card.name}: source.columns.next_bin needs next_state, which tells the ends; map it too")
-    if partitions is not None and not 1 <= partitions <= MOST_PARTITIONS:
-        raise ValueError(f"partitions must be 1 to {MOST_PARTITIONS}; got {partitions}")
+    if partitions is not None and not 1 <= partitions <= most_partitions():
+        raise ValueError(f"partitions must be 1 to {most_partitions()}; got {partitions}")
     home = private_folder(private_folder(store) / card.name)
     with alone(home, say):
         sources = examine(card, lenient=lenient)
@@ -111,8 +114,8 @@ def ingest(
             )
             work = left
         else:
-            number = next_number(store, card.name)
-            work = begin(folder, now, source_digest, number, partitions or _likely_partitions(card, sources))
+            number, cut = next_number(store, card.name), partitions or likely_partitions(card, sources, memory)
+            work = begin(folder, now, source_digest, number, cut)
         try:
             if work is not left:
                 _read(card, sources, work, partitions, progress)
@@ -139,13 +142,9 @@ def write_rows(rows: pl.DataFrame, path: Path) -> None:
         pq.write_table(rows.to_arrow(), file, compression="zstd", row_group_size=ROWS_PER_GROUP)
 
 
-def _likely_partitions(card: AnyCard, sources: Sources) -> int:
-    steps = card.domain.horizon if card.source.layout == "wide" else 1
-    return min(MOST_PARTITIONS, 1 + sources.likely_rows * steps // ROWS_PER_PARTITION)
-
-
 def _read(card: AnyCard, sources: Sources, work: Work, partitions: int | None, progress: Progress | None) -> None:
     """First pass; from here on the source files are not needed."""
+    allow_files(work.partitions)
     spill(sources, card, work, progress)
     if stamp(sources, card, partitions) != work.stamp:
         raise LogError(f"{card.name}: a file changed while it was read; ingest again when the files are complete")

@@ -6,7 +6,10 @@ at most one row an episode and step, because ``ingest`` wrote the rows.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -17,6 +20,7 @@ from pipeline.logs.aggregate import BATCH_ROWS, PARTS_PER_SCAN, successor
 from pipeline.logs.linear_rows import in_second_half
 from pipeline.logs.schema import first_end
 from pipeline.logs.store import Snapshot
+from pipeline.logs.summing import HERE, Means, Seen, Sums, summed
 from pipeline.statistics.rows import Side, Tallies
 
 Integers = NDArray[np.int64]
@@ -29,7 +33,7 @@ def tally(
     reward_steps: tuple[int, int],
     *,
     split: bool,
-    progress: Callable[[int, int], None] | None = None,
+    means: Means = HERE,
 ) -> dict[Side, Tallies]:
     """Sum a snapshot, in units of the reward's span.
 
@@ -41,22 +45,11 @@ def tally(
         Least and largest reward on the lattice; every reward is clipped, then floored.
     split
         Whether D and D' are summed apart; else everybody is ``both``.
+    means
+        Where partitions are summed and who is told; no sum depends on it.
     """
-    sides: list[Side] = ["D", "D'"] if split else ["both"]
-    sums: dict[Side, _Sums] = {side: _Sums(card, lattice, reward_steps) for side in sides}
-    parts = snapshot.part_files
-    for start in range(0, len(parts), PARTS_PER_SCAN):
-        scanned = parts[start : start + PARTS_PER_SCAN]
-        for rows in _batches(pl.scan_parquet(scanned, glob=False), card, split=split):
-            if not split:
-                sums["both"].add(rows)
-                continue
-            second = pl.Series(in_second_half(rows["user_id"].to_numpy(), card.name))
-            sums["D'"].add(rows.filter(second))
-            sums["D"].add(rows.filter(~second))
-        if progress is not None:
-            progress(start + len(scanned), len(parts))
-    return {side: found.tallies() for side, found in sums.items()}
+    work = TallySums(card, lattice, reward_steps, split)
+    return work.tallies(summed(work, snapshot, means))
 
 
 def _batches(rows: pl.LazyFrame, card: Card, *, split: bool) -> Iterator[pl.DataFrame]:
@@ -71,32 +64,75 @@ def _batches(rows: pl.LazyFrame, card: Card, *, split: bool) -> Iterator[pl.Data
     return iter(rows.select(columns).collect_batches(chunk_size=BATCH_ROWS, maintain_order=True))
 
 
-class _Sums:
-    """Running sums over batches."""
+@dataclass(frozen=True)
+class TallySums:
+    """See :class:`~pipeline.logs.summing.Summation`: of each side, visits with unknown successors last, and rewards."""
 
-    def __init__(self, card: Card, lattice: int, reward_steps: tuple[int, int]) -> None:
-        d, low, high = card.domain, *card.reward.range
-        self._cells = d.horizon, len(d.live_states), len(d.action_labels)
-        self._successors = len(d.live_states) + bool(d.states.ends)
-        self._lattice, self._ends, self._table = lattice / (high - low), reward_steps, card.reward.table
-        self._visits = np.zeros((int(np.prod(self._cells)), self._successors + 1), dtype=np.int64)
-        self._rewards = np.zeros(len(self._visits), dtype=np.int64)
+    card: Card = field(repr=False)
+    lattice: int
+    reward_steps: tuple[int, int]
+    split: bool
 
-    def add(self, rows: pl.DataFrame) -> None:
+    @property
+    def together(self) -> int:
+        """Every row is of its own."""
+        return PARTS_PER_SCAN
+
+    @property
+    def sides(self) -> tuple[Side, ...]:
+        """What is summed apart."""
+        return ("D", "D'") if self.split else ("both",)
+
+    def depends_on(self) -> Any:
+        """The whole card: more than decides the integers, never less."""
+        return ["tallies", self.card.model_dump(mode="json"), self.lattice, list(self.reward_steps), self.split]
+
+    def zero(self) -> dict[str, Integers]:
+        """``visits`` and ``rewards`` of each side."""
+        cells = int(np.prod(self._cells))
+        sizes = {"visits": cells * (self._successors + 1), "rewards": cells}
+        return {f"{side} {name}": np.zeros(size, dtype=np.int64) for side in self.sides for name, size in sizes.items()}
+
+    def add(self, sums: Sums, parts: Sequence[Path], seen: Seen) -> None:
+        """A batch of rows in memory at a time."""
+        for rows in _batches(pl.scan_parquet(list(parts), glob=False), self.card, split=self.split):
+            if self.split:
+                second = pl.Series(in_second_half(rows["user_id"].to_numpy(), self.card.name))
+                self._add(sums, "D'", rows.filter(second))
+                self._add(sums, "D", rows.filter(~second))
+            else:
+                self._add(sums, "both", rows)
+            seen(len(rows))
+
+    def tallies(self, sums: Sums) -> dict[Side, Tallies]:
+        """The sums of each side, in their shapes."""
+        return {side: self._tallies(sums[f"{side} visits"], sums[f"{side} rewards"]) for side in self.sides}
+
+    @property
+    def _cells(self) -> tuple[int, int, int]:
+        d = self.card.domain
+        return d.horizon, len(d.live_states), len(d.action_labels)
+
+    @property
+    def _successors(self) -> int:
+        d = self.card.domain
+        return len(d.live_states) + bool(d.states.ends)
+
+    def _add(self, sums: Sums, side: Side, rows: pl.DataFrame) -> None:
         """Count the rows; a row without a known successor is in no sum but the first states'."""
         cell, to = rows["cell"].to_numpy(), rows["successor"].to_numpy()
-        np.add.at(self._visits.reshape(-1), cell * (self._successors + 1) + to, 1)
-        if self._table is None:
+        np.add.at(sums[f"{side} visits"], cell * (self._successors + 1) + to, 1)
+        if self.card.reward.table is None:
             known = to < self._successors
-            np.add.at(self._rewards, cell[known], self._integers(rows["reward"].to_numpy()[known]))
+            np.add.at(sums[f"{side} rewards"], cell[known], self._integers(rows["reward"].to_numpy()[known]))
 
-    def tallies(self) -> Tallies:
-        """All sums so far."""
-        visits = self._visits.reshape(*self._cells, -1)
-        known, rewards = np.ascontiguousarray(visits[..., :-1]), self._rewards.reshape(self._cells)
-        if self._table is not None:
-            rewards = self._integers(np.array(self._table)) * known.sum(-1)
+    def _tallies(self, visits: Integers, rewards: Integers) -> Tallies:
+        visits, rewards = visits.reshape(*self._cells, -1), rewards.reshape(self._cells)
+        known = np.ascontiguousarray(visits[..., :-1])
+        if self.card.reward.table is not None:
+            rewards = self._integers(np.array(self.card.reward.table)) * known.sum(-1)
         return Tallies(known, rewards, visits[0].sum((1, 2)))
 
     def _integers(self, reward: NDArray[np.float64]) -> Integers:
-        return np.clip(np.floor(reward * self._lattice + 1e-9), *self._ends).astype(np.int64)
+        low, high = self.card.reward.range
+        return np.clip(np.floor(reward * (self.lattice / (high - low)) + 1e-9), *self.reward_steps).astype(np.int64)

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
-from pipeline.curate import Progress
-from pipeline.logs.lq_rows import SnapshotRows
+from pipeline.logs.lq_rows import summed_rows
 from pipeline.logs.store import Snapshot
+from pipeline.logs.summing import Means
 from pipeline.lq.request import LqRequest
 from pipeline.privacy.noise import NoiseSource, admit_release
 from pipeline.privacy.release import Release
@@ -41,6 +41,7 @@ class LqDrawing:
         told = {"joint": r.joint(), "epsilon": None, "mechanisms": [describe_mechanism(m) for m in r.mechanisms()]}
         return r.rho, told
 
-    def draw(self, snapshot: Snapshot, noise: NoiseSource, progress: Progress | None) -> Release:
+    def draw(self, snapshot: Snapshot, noise: NoiseSource, means: Means) -> Release:
         """See :class:`~pipeline.curate.Drawing`."""
-        return drawn_lq(self.request.plan, SnapshotRows(snapshot, self.request.card, progress), noise)
+        r = self.request
+        return drawn_lq(r.plan, summed_rows(r.plan, snapshot, r.card, means), noise)

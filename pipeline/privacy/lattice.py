@@ -43,11 +43,18 @@ class RewardLattice:
         return (self.low + self.high) / 2 if self.centred else self.low
 
     def index(self, reward: NDArray[np.float64]) -> NDArray[np.int64]:
-        """``k`` of each reward: clipped to the range, then floored (a lower value stays a lower value)."""
-        k = np.floor(
-            (np.clip(reward, self.low, self.high) - self.low) / (self.high - self.low) * self.steps + _ROUNDING
-        )
-        return np.clip(k, 0, self.steps).astype(np.int64)
+        """``k`` of each reward: clipped to the range, then floored (a lower value stays a lower value); 0 of NaN."""
+        # one temporary, and no step that changes nothing: this is what counting rewards costs
+        k = np.fmax(reward, self.low)
+        np.fmin(k, self.high, out=k)
+        if self.low != 0:
+            k -= self.low
+        if (width := self.high - self.low) != 1:
+            k /= width
+        k *= self.steps
+        k += _ROUNDING
+        # clipped at both ends already, so cutting off is flooring and no k is above ``steps``
+        return k.astype(np.int64)
 
     def integer(self, k: NDArray[np.int64]) -> NDArray[np.int64]:
         """The integer that is summed for lattice index ``k``."""

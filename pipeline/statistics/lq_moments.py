@@ -8,7 +8,7 @@ guarantee rests on the cut alone, never on the plant: without it there is none (
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -98,6 +98,14 @@ class SimulatedRows:
         return iter(self.episodes)
 
 
+@dataclass(frozen=True)
+class SummedRows:
+    """Rows that were summed where they lie; ``sums`` is called once, when nothing stands against reading them."""
+
+    data_kind: str
+    sums: Callable[[], tuple[Integers, Integers]]
+
+
 def release_lq_moments(plan: LqPlan, rows: LqRows, noise: NoiseSource) -> LqMoments:
     """Draw the one release, or the exact sums where the plan has no budget (simulation only).
 
@@ -114,7 +122,7 @@ def release_lq_moments(plan: LqPlan, rows: LqRows, noise: NoiseSource) -> LqMome
     return seen if plan.ask.rho is not None else replace(seen, release=None)
 
 
-def drawn_lq(plan: LqPlan, rows: LqRows, noise: NoiseSource) -> Release:
+def drawn_lq(plan: LqPlan, rows: LqRows | SummedRows, noise: NoiseSource) -> Release:
     """The release itself; without a budget its tables are exact and marked so (simulation only).
 
     Raises
@@ -126,7 +134,7 @@ def drawn_lq(plan: LqPlan, rows: LqRows, noise: NoiseSource) -> Release:
     noise.admit(domain.kind)
     if domain.kind != rows.data_kind or (domain.kind == "real" and exact):
         raise RealDataError(f"{domain.name}: rows are {rows.data_kind}, the plan {domain.kind}; nothing was released")
-    gram, cross = lq_sums(plan, rows)
+    gram, cross = rows.sums() if isinstance(rows, SummedRows) else lq_sums(plan, rows)
     if not exact:
         of_gram, of_cross = plan.variances
         gram = gram + symmetric_noise(noise, domain.dimension, of_gram, rows)
@@ -176,10 +184,16 @@ def lq_sums(plan: LqPlan, rows: LqRows) -> tuple[Integers, Integers]:
         seen += len(batch.lengths) if isinstance(batch, Episodes) else 0
         if seen > plan.domain.episodes or tuple(v.shape[-1] for v in sizes) != (n, plan.domain.control):
             raise ValueError(f"{plan.domain.name}: more episodes than declared, or other dimensions")
-        z, following = lattice_rows(plan, batch)
-        part = exact_sums(plan.extent(), z, following.T)
-        gram, cross = gram + part[0], cross + part[1].T
+        part = batch_sums(plan, batch)
+        gram, cross = gram + part[0], cross + part[1]
     return gram, cross
+
+
+def batch_sums(plan: LqPlan, batch: Episodes | Transitions) -> tuple[Integers, Integers]:
+    """:func:`lq_sums` of one batch."""
+    z, following = lattice_rows(plan, batch)
+    gram, cross = exact_sums(plan.extent(), z, following.T)
+    return gram, cross.T
 
 
 def lattice_rows(plan: LqPlan, batch: Episodes | Transitions) -> tuple[Array, Array]:

@@ -24,7 +24,8 @@ import numpy as np
 import polars as pl
 
 from pipeline.card import Card
-from pipeline.logs.ingest import ROWS_PER_PARTITION, write_rows
+from pipeline.logs.ingest import write_rows
+from pipeline.logs.partitions import ROWS_PER_PARTITION
 from pipeline.logs.schema import CANONICAL
 from pipeline.logs.store import Snapshot, part_file
 

@@ -20,7 +20,7 @@ from pipeline.card import CardError
 from pipeline.ledger.chain import BudgetError
 from pipeline.ledger.ledger import open_ledger
 from pipeline.ledger.verify import verify_run
-from pipeline.logs.lq_rows import SnapshotRows
+from pipeline.logs.lq_rows import LqSums
 from pipeline.mdp.riccati import QuadraticCost, riccati, within_norm
 from pipeline.privacy.noise import OsNoise, RealDataError, SeededNoise
 from pipeline.privacy.release_file import read_release
@@ -225,7 +225,7 @@ def people(tmp_path):
 
 def test_real_people_get_operating_system_noise_or_nothing_is_read(people, monkeypatch):
     shop, home = people
-    monkeypatch.setattr(SnapshotRows, "batches", lambda self: pytest.fail("rows were read"))
+    monkeypatch.setattr(LqSums, "add", lambda *_: pytest.fail("rows were read"))
     with pytest.raises(RealDataError):
         run_job(str(shop / "exact.toml"), home)
     with pytest.raises(RealDataError):
@@ -235,13 +235,13 @@ def test_real_people_get_operating_system_noise_or_nothing_is_read(people, monke
 
 def test_the_charge_is_on_disk_before_a_row_is_read_and_a_cap_stops_it(people, monkeypatch):
     shop, home = people
-    batches, seen = SnapshotRows.batches, []
+    add, seen = LqSums.add, []
 
-    def watched(self):
+    def watched(*args):
         seen.append(open_ledger(shop / "ledger.db", create=False).account("plant").spent)
-        return batches(self)
+        add(*args)
 
-    monkeypatch.setattr(SnapshotRows, "batches", watched)
+    monkeypatch.setattr(LqSums, "add", watched)
     result = run_job(str(shop / "private.toml"), home)
     assert len(seen) == 1 and seen[0] > Fraction(99, 100)
     assert result["guarantee"]["claim"] == "differential privacy for the people in the log" and "truth" not in result

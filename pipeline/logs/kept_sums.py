@@ -1,0 +1,87 @@
+"""The partial sums of a snapshot as one file in its folder: whole and of the same rows, code and sum, or not used."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline.logs.code import code_digest
+from pipeline.logs.store import Snapshot, open_private
+
+_VERSION = 1
+
+
+@dataclass
+class Partial:
+    """Sums so far, the names of the part files in them, and how many rows those hold."""
+
+    sums: Mapping[str, NDArray[np.int64]]
+    done: set[str] = field(default_factory=set[str])
+    rows: int = 0
+
+
+class KeptSums:
+    """One file a snapshot: a sum of something else takes its place.
+
+    Parameters
+    ----------
+    of
+        Plain values: what is summed (:meth:`~pipeline.logs.summing.Summation.depends_on`).
+    """
+
+    def __init__(self, snapshot: Snapshot, of: Any) -> None:
+        self._snapshot, self._of = snapshot, of
+        self.path = snapshot.folder / ".sums"
+        self._fresh = snapshot.folder / ".sums.new"
+
+    @property
+    def paths(self) -> list[Path]:
+        """The file, and what a run left that was killed while it wrote."""
+        return [self.path, self._fresh]
+
+    def load(self, zero: Mapping[str, NDArray[np.int64]]) -> Partial | None:
+        """What is kept, if it is whole and of this very sum; ``zero`` has its names and shapes."""
+        try:
+            with self.path.open("rb") as file:
+                head: dict[str, Any] = json.loads(file.readline())
+                if head["key"] != self._key():
+                    return None
+                payload = file.read()
+        except (OSError, ValueError, KeyError, TypeError):
+            return None
+        sizes = [table.nbytes for table in zero.values()]
+        if len(payload) != sum(sizes) or hashlib.sha256(payload).hexdigest() != head["sha256"]:
+            return None
+        at, sums = 0, dict[str, NDArray[np.int64]]()
+        for (name, table), size in zip(zero.items(), sizes, strict=True):
+            sums[name] = np.frombuffer(payload[at : at + size], dtype=np.int64).reshape(table.shape).copy()
+            at += size
+        return Partial(sums, set(head["done"]), int(head["rows"]))
+
+    def save(self, partial: Partial) -> None:
+        """Replace the file at once.  A full disk or a power cut costs the file, never an integer."""
+        whole = hashlib.sha256()
+        for table in partial.sums.values():
+            whole.update(np.ascontiguousarray(table).data)
+        head = {"key": self._key(), "done": sorted(partial.done), "rows": partial.rows, "sha256": whole.hexdigest()}
+        with suppress(OSError):
+            with open_private(self._fresh) as file:
+                file.write(json.dumps(head).encode() + b"\n")
+                for table in partial.sums.values():
+                    file.write(np.ascontiguousarray(table).data)
+            self._fresh.replace(self.path)
+
+    def _key(self) -> str:
+        """Sha256 of all that decides the integers; part files by name, size and time, as they lie there now."""
+        stats = [(part.name, part.stat()) for part in self._snapshot.part_files]
+        parts = [(name, stat.st_size, stat.st_mtime_ns) for name, stat in stats]
+        told = [_VERSION, code_digest(), self._of, self._snapshot.number, self._snapshot.data_digest, parts]
+        return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()

@@ -1,0 +1,293 @@
+"""Partitions on a real Dask scheduler with worker processes: the same integers, and nothing raw leaves through Dask."""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+import signal
+import threading
+import time
+from collections.abc import Generator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+from urllib.error import HTTPError
+
+import polars as pl
+import pytest
+
+from flows.jobs import ingest_job, register_job, run_job
+from flows.setting import setting
+from flows.shelf import Home
+from pipeline.card import CardError
+from pipeline.ledger.ledger import open_ledger
+from pipeline.logs import on_dask, summing
+from pipeline.logs.aggregate import CountSums
+from pipeline.logs.errors import LogError
+from pipeline.logs.on_dask import OnDask, Trouble, sum_group, trouble_with
+from pipeline.logs.store import latest
+from pipeline.logs.summing import Means, summed
+from tests.flows.shop import lay_out, rows
+from tests.ledger.postgres import binaries, postgres_server
+from tests.logs.dask_cluster import Cluster, dask_cluster, free_port
+
+from .conftest import make_card
+from .test_aggregate import capped_card, people, same, snapshot
+from .test_summing import opened, sums
+
+PARTS = 6
+LABEL, REWARD, USER = "kanarienvogel-4711", "31415.92653", "u-schwalbe-0815"
+scale = pytest.mark.skipif(on_dask.find_spec("distributed") is None, reason="needs the extra scale")
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "snapshot").mkdir()
+    parts = [
+        people(5, seed).with_columns(pl.format(f"{USER}-{{}}", "user_id").alias("user_id")) for seed in range(PARTS)
+    ]
+    snapshot(parts, tmp_path / "snapshot")
+    return tmp_path / "snapshot"
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Generator[Cluster]:
+    with dask_cluster(tmp_path_factory.mktemp("dask")) as running:
+        yield running
+
+
+@pytest.fixture(autouse=True)
+def quiet() -> Generator[None]:
+    """Dask logs that workers were killed, which they were."""
+    logger = logging.getLogger("distributed")
+    level = logger.level
+    logger.setLevel(logging.CRITICAL)
+    yield
+    logger.setLevel(level)
+
+
+class Slow(CountSums):
+    """A group takes a while, and says that it began."""
+
+    together = 1
+
+    def add(self, sums: Any, parts: Any, seen: Any) -> None:
+        """As ever, later."""
+        begun = parts[0].parent / f"{parts[0].name}.{os.getpid()}.begun"
+        begun.touch()
+        time.sleep(0.7)
+        super().add(sums, parts, seen)
+
+
+class Careless(CountSums):
+    """Fails with what a row says in its text, as a library might."""
+
+    def add(self, sums: Any, parts: Any, seen: Any) -> None:
+        """Never adds."""
+        raise ValueError(f"could not parse {USER} in {REWARD}")
+
+
+@pytest.mark.service
+@scale
+def test_two_workers_add_up_to_the_same_integers(cluster: Cluster, folder: Path) -> None:
+    elsewhere = OnDask(cluster.address)
+    elsewhere.ready(opened(folder).part_files)
+    told: list[tuple[int, int | None]] = []
+    for which in ("counts", "capped", "linear"):
+        got = sums(which, opened(folder), Means(elsewhere=elsewhere, progress=lambda *at: told.append(at)))
+        same(got, sums(which, opened(folder)))
+        assert told[-1] == (90, 90)
+
+
+@pytest.mark.slow
+@pytest.mark.service
+@scale
+def test_a_worker_killed_in_the_middle_changes_no_integer(tmp_path: Path, folder: Path) -> None:
+    """And its group is summed by the other, once."""
+    (tmp_path / "dask").mkdir()
+    with dask_cluster(tmp_path / "dask") as cluster:
+        work, victim = Slow(make_card(Path(), ["log.csv"])), cluster.workers[1]
+
+        def kill() -> None:
+            end = time.monotonic() + 60
+            while not list(folder.glob(f"*.{victim.pid}.begun")) and time.monotonic() < end:
+                time.sleep(0.02)
+            os.kill(victim.pid, signal.SIGKILL)
+
+        killer = threading.Thread(target=kill)
+        killer.start()
+        got = summed(work, opened(folder), Means(elsewhere=OnDask(cluster.address)))
+        killer.join()
+        assert victim.wait(20) == -signal.SIGKILL
+        begun = [p.name.split(".")[0] for p in folder.glob("*.begun")]
+        assert sorted(set(begun)) == [f"part-{i:04d}" for i in range(PARTS)] and len(begun) > PARTS
+        same(got, dict(summed(CountSums(work.card), opened(folder))))
+
+
+@pytest.mark.service
+@scale
+def test_a_client_killed_with_the_sum_half_done_reads_only_the_rest(
+    cluster: Cluster, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What one place had finished, another goes on with: on workers first, then here."""
+    monkeypatch.setattr(summing, "KEEP_AFTER", 0.0)
+    monkeypatch.setattr(summing, "_COST", 1e9)
+    work = Slow(make_card(Path(), ["log.csv"]))
+
+    def stop(done: int, total: int | None) -> None:
+        if done >= 45:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        summed(work, opened(folder), Means(elsewhere=OnDask(cluster.address), progress=stop))
+    for begun in folder.glob("*.begun"):
+        begun.unlink()
+    time.sleep(1.0)
+    for begun in folder.glob("*.begun"):
+        begun.unlink()
+    got = summed(work, opened(folder))
+    assert len(list(folder.glob(f"*.{os.getpid()}.begun"))) == PARTS - 2
+    same(dict(got), dict(summed(CountSums(work.card), opened(folder))))
+
+
+@pytest.mark.service
+@scale
+def test_nothing_raw_leaves_through_pages_keys_or_logs(
+    cluster: Cluster, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keys, pages = list[str](), list[str]()
+    found = folder / "part-0003.parquet"
+    names = ("main/workers", "main/logs", "main/exceptions")
+
+    def look(*_: Any) -> None:
+        pages.extend(cluster.page(f"info/{name}.html") for name in names)
+        for key in keys:
+            # a task that Dask has forgotten has no page
+            with suppress(HTTPError):
+                pages.append(cluster.page(f"info/task/{key}.html"))
+
+    import distributed
+
+    submit = distributed.Client.submit
+
+    def noted(self: Any, *args: Any, **more: Any) -> Any:
+        keys.append(more["key"])
+        return submit(self, *args, **more)
+
+    monkeypatch.setattr(distributed.Client, "submit", noted)
+    card = make_card(Path(), ["log.csv"])
+    means = Means(elsewhere=OnDask(cluster.address), progress=look)
+    summed(Slow(card), opened(folder), means)
+    with pytest.raises(RuntimeError, match=r"part-000\d.parquet: ValueError on a worker") as careless:
+        summed(Careless(card), opened(folder), means)
+    with found.open("r+b") as file:
+        file.seek(100)
+        file.write(b"\0" * 2000)
+    with pytest.raises(RuntimeError, match=r"part-000\d.parquet: \w+ on a worker") as damaged:
+        summed(CountSums(card), opened(folder), means)
+    parts = [people(2), people(2)]
+    snapshot([pl.concat(parts)] * PARTS, folder)
+    with pytest.raises(LogError, match="not sorted by user"):
+        summed(CountSums(capped_card()), opened(folder), means)
+    look()
+    texts = {"pages": "\n".join(pages), "logs": cluster.logs(), "errors": f"{careless.value} {damaged.value}"}
+    assert len(keys) > PARTS and any(key in texts["pages"] for key in keys)
+    for where, text in texts.items():
+        for canary in (USER, REWARD):
+            assert canary not in text, (canary, where)
+        assert "Traceback" not in text and "Compute Failed" not in text, where
+    assert all(key.startswith("sum-") and key.split("-")[1].isalnum() for key in keys)
+
+
+@pytest.mark.service
+@scale
+def test_a_task_that_raised_would_be_caught(cluster: Cluster, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The twin that lets a library's error out: Dask logs its text on the worker."""
+    from distributed import Client
+
+    with Client(cluster.address, set_as_default=False) as client:
+        work = Careless(make_card(Path(), ["log.csv"]))
+        future = client.submit(work.add, None, opened(folder).part_files, None, key="twin", pure=False)
+        assert isinstance(future.exception(timeout=60), ValueError)
+    assert USER in cluster.logs()
+
+
+@pytest.mark.slow
+@pytest.mark.service
+@scale
+def test_what_would_fail_later_is_refused_before_the_charge(cluster: Cluster, tmp_path: Path) -> None:
+    shop, home = lay_out(tmp_path / "shop", kind="real", ledger="ledger.db"), Home(tmp_path / "home")
+    register_job(str(shop), home)
+    ingest_job(str(shop), home)
+    spent = open_ledger(shop / "ledger.db", create=False)
+    nobody = f"tcp://127.0.0.1:{free_port()}"
+    for address, wrong in ((nobody, "no Dask scheduler answers"), ("tcp://nowhere", "no Dask scheduler answers")):
+        with pytest.raises(CardError, match=wrong):
+            run_job(str(shop / "private.toml"), Home(home.root, means=Means(elsewhere=OnDask(address))))
+    (tmp_path / "dask").mkdir()
+    with dask_cluster(tmp_path / "dask", workers=0) as idle:
+        idle.wait_for("Scheduler at")
+        with pytest.raises(CardError, match="has no worker"):
+            run_job(str(shop / "private.toml"), Home(home.root, means=Means(elsewhere=OnDask(idle.address))))
+    assert spent.account("shop").spent == 0 and len(spent.entries()) == 1
+
+
+@pytest.mark.service
+@scale
+@pytest.mark.skipif(binaries() is None, reason="no PostgreSQL server: apt-get install postgresql")
+def test_a_run_on_workers_with_the_ledger_on_postgresql(cluster: Cluster, tmp_path: Path) -> None:
+    """A real dataset end to end: the release is of the same integers, and Dask has seen none of its people."""
+    person = "u-amsel-0816"
+    log = [*rows(300), (person, 0, 0, "warm", "call", 2, True)]
+    with postgres_server() as server:
+        server.psql("create database ledger")
+        shop = lay_out(tmp_path / "shop", kind="real", ledger=server.url("ledger"), log=log)
+        home = Home(tmp_path / "home", means=Means(elsewhere=OnDask(cluster.address)))
+        register_job(str(shop), home)
+        ingest_job(str(shop), home)
+        found = run_job(str(shop / "private.toml"), home)
+        ledger = open_ledger(server.url("ledger"), create=False)
+        assert [e.kind for e in ledger.entries("shop")] == ["REGISTER", "INTENT", "COMMIT"]
+    made, card = latest(home.store, "shop"), setting(str(shop / "private.toml"), home).tabular
+    assert made is not None
+    same(
+        dict(summed(CountSums(card), made, home.means)),
+        dict(summed(CountSums(card), made)),
+    )
+    published = "".join(p.read_text(errors="replace") for p in Path(found["folder"]).iterdir())
+    assert "dask" not in published.lower() and cluster.address not in published
+    assert person not in cluster.logs()
+
+
+def test_a_worker_of_another_version_or_with_other_files_sums_nothing(folder: Path, tmp_path: Path) -> None:
+    parts = opened(folder).part_files
+    files, code, work = on_dask._files(parts), on_dask.code_digest(), CountSums(make_card(Path(), ["log.csv"]))
+    assert trouble_with(files, code) == ""
+    assert "another version" in trouble_with(files, "of code")
+    parts[2].write_bytes(b"half")
+    assert "does not see part-0002.parquet as it is here" in trouble_with(files, code)
+    found = sum_group(work, files, code)
+    assert isinstance(found, Trouble) and found.kind == "worker"
+    shutil.rmtree(folder)
+    assert "does not see part-0000.parquet" in trouble_with(files, code)
+
+
+def test_a_task_never_raises(folder: Path) -> None:
+    files, code = on_dask._files(opened(folder).part_files), on_dask.code_digest()
+    found = sum_group(Careless(make_card(Path(), ["log.csv"])), files, code)
+    assert found == Trouble("ValueError") and USER not in repr(found)
+
+
+def test_without_the_extra_dask_is_refused_by_name(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(on_dask, "find_spec", lambda _: None)
+    with pytest.raises(CardError, match=r"reticent\[scale\]"):
+        OnDask("tcp://127.0.0.1:1").ready(opened(folder).part_files)
+
+
+def test_what_a_task_shows_of_itself_is_no_value(folder: Path) -> None:
+    """Dask prints a task's arguments where it may."""
+    work = CountSums(make_card(Path(), ["log.csv"]))
+    assert repr(work) == f"CountSums(batch_rows={work.batch_rows})"
+    answer = sum_group(work, on_dask._files(opened(folder).part_files), on_dask.code_digest())
+    assert not any(character.isdigit() for character in repr(answer).split("0x")[0])

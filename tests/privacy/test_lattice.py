@@ -1,0 +1,37 @@
+"""The reward lattice: the same integers as the printed formula, whatever the range, and none outside it."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipeline.privacy.lattice import RewardLattice
+
+NUMBERS = st.floats(-1e6, 1e6)
+
+
+def printed(lattice: RewardLattice, reward: np.ndarray) -> np.ndarray:
+    """Clip, scale, floor, clip: the definition, one operation after the other."""
+    share = (np.clip(reward, lattice.low, lattice.high) - lattice.low) / (lattice.high - lattice.low)
+    return np.clip(np.floor(share * lattice.steps + 1e-9), 0, lattice.steps).astype(np.int64)
+
+
+@given(
+    st.tuples(NUMBERS | st.just(0.0), NUMBERS | st.just(1.0)).filter(lambda r: r[0] < r[1]),
+    st.integers(1, 2**20),
+    st.lists(st.floats(allow_nan=False) | st.floats(-2, 2), min_size=1, max_size=50),
+)
+def test_index_is_the_printed_formula(ends: tuple[float, float], steps: int, rewards: list[float]) -> None:
+    lattice = RewardLattice(*ends, steps, centred=True)
+    given_rewards = np.array([*rewards, *ends, np.nextafter(ends[1], -np.inf), np.inf, -np.inf])
+    before = given_rewards.copy()
+    k = lattice.index(given_rewards)
+    np.testing.assert_array_equal(k, printed(lattice, given_rewards))
+    assert k.dtype == np.int64 and k.min() >= 0 and k.max() <= steps
+    np.testing.assert_array_equal(given_rewards, before)
+
+
+def test_what_is_no_number_is_the_lowest_reward() -> None:
+    """A file may say anything; what it says moves a sum by no more than a reward may."""
+    assert RewardLattice(-1.0, 3.0, 8, centred=False).index(np.array([np.nan, 3.0])).tolist() == [0, 8]
