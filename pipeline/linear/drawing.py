@@ -11,7 +11,7 @@ from pipeline.linear.learning import drawn
 from pipeline.linear.request import LinearRequest
 from pipeline.logs.store import Snapshot
 from pipeline.logs.tallies import tally
-from pipeline.privacy.noise import NoiseSource, RealDataError
+from pipeline.privacy.noise import NoiseSource, admit_release
 from pipeline.privacy.release import Release
 from pipeline.privacy.release_file import describe_mechanism
 from pipeline.statistics.rows import Side, TalliedRows, Tallies
@@ -30,10 +30,7 @@ class LinearDrawing:
 
     def admit(self, noise: NoiseSource) -> None:
         """See :class:`~pipeline.curate.Drawing`."""
-        card = self.request.card
-        noise.admit(card.kind)
-        if card.kind == "real" and self.exact:
-            raise RealDataError(f"{card.name} is registered as real: every table needs noise; ask for a finite budget")
+        admit_release(noise, self.request.card.name, self.request.card.kind, self.exact)
 
     def spec(self) -> list[Any]:
         """The release's own terms where re-planning is free; the whole planner where it is not (privacy.md §0.1-4)."""

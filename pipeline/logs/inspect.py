@@ -50,14 +50,7 @@ def look(snapshot: Snapshot, card: Card) -> dict[str, Any]:
     allowed = allowed_actions(card)
     rows = max(1, snapshot.rows)
     return {
-        "dataset": card.name,
-        "kind": card.kind,
-        "snapshot": snapshot.number,
-        "source_rows": snapshot.source_rows,
-        "rows": snapshot.rows,
-        "users": snapshot.users,
-        "episodes": snapshot.episodes,
-        "rules": broken_rules(snapshot, card),
+        **snapshot_facts(snapshot, card),
         "people": people_facts(snapshot, card, sums.episodes),
         "steps": step_facts(sums.lengths, sums.visits.sum((1, 2))),
         "coverage": coverage(card, sums.n_sa, allowed),
@@ -110,10 +103,10 @@ def _add(sums: _Sums, rows: pl.DataFrame, card: Card) -> None:
         sums.highest = max(x for x in (sums.highest, float(reward.max())) if x is not None)
 
 
-def broken_rules(snapshot: Snapshot, card: AnyCard) -> list[dict[str, Any]]:
-    """Rules that rows broke, or that the card has a tolerance for."""
+def snapshot_facts(snapshot: Snapshot, card: AnyCard) -> dict[str, Any]:
+    """Which snapshot, its sizes, and the rules that rows broke or that the card has a tolerance for."""
     named = [name for name in BY_NAME if name in snapshot.quarantined or name in card.tolerance]
-    return [
+    rules = [
         {
             "rule": name,
             "effect": BY_NAME[name].effect,
@@ -123,6 +116,16 @@ def broken_rules(snapshot: Snapshot, card: AnyCard) -> list[dict[str, Any]]:
         }
         for name in named
     ]
+    return {
+        "dataset": card.name,
+        "kind": card.kind,
+        "snapshot": snapshot.number,
+        "source_rows": snapshot.source_rows,
+        "rows": snapshot.rows,
+        "users": snapshot.users,
+        "episodes": snapshot.episodes,
+        "rules": rules,
+    }
 
 
 def people_facts(snapshot: Snapshot, card: AnyCard, episodes: Counter[int]) -> dict[str, Any]:

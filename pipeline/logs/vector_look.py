@@ -12,7 +12,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from pipeline.card import LqCard
-from pipeline.logs.inspect import broken_rules, people_facts, step_facts
+from pipeline.logs.inspect import people_facts, snapshot_facts, step_facts
 from pipeline.logs.lq_rows import vectors
 from pipeline.logs.store import Snapshot
 
@@ -46,14 +46,7 @@ def look_vectors(snapshot: Snapshot, card: LqCard) -> dict[str, Any]:
         _add(sums, pl.read_parquet(part, columns=["user_id", "episode_id", "step", *ROLES]), card)
     rows = max(1, snapshot.rows)
     return {
-        "dataset": card.name,
-        "kind": card.kind,
-        "snapshot": snapshot.number,
-        "source_rows": snapshot.source_rows,
-        "rows": snapshot.rows,
-        "users": snapshot.users,
-        "episodes": snapshot.episodes,
-        "rules": broken_rules(snapshot, card),
+        **snapshot_facts(snapshot, card),
         "people": people_facts(snapshot, card, sums.episodes),
         "steps": step_facts(sums.lengths, sums.by_step),
         "shares": {

@@ -10,7 +10,7 @@ from pipeline.curate import Progress
 from pipeline.logs.lq_rows import SnapshotRows
 from pipeline.logs.store import Snapshot
 from pipeline.lq.request import LqRequest
-from pipeline.privacy.noise import NoiseSource, RealDataError
+from pipeline.privacy.noise import NoiseSource, admit_release
 from pipeline.privacy.release import Release
 from pipeline.privacy.release_file import describe_mechanism
 from pipeline.statistics.lq_moments import drawn_lq
@@ -29,10 +29,7 @@ class LqDrawing:
 
     def admit(self, noise: NoiseSource) -> None:
         """See :class:`~pipeline.curate.Drawing`."""
-        card = self.request.card
-        noise.admit(card.kind)
-        if card.kind == "real" and self.exact:
-            raise RealDataError(f"{card.name} is registered as real: every table needs noise; ask for a finite budget")
+        admit_release(noise, self.request.card.name, self.request.card.kind, self.exact)
 
     def spec(self) -> list[Any]:
         """See :class:`~pipeline.curate.Drawing`: how rows are cut and what is drawn; planning again is free."""

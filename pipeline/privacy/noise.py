@@ -83,6 +83,19 @@ class NoiseSource(Protocol):
         ...
 
 
+def admit_release(noise: NoiseSource, name: str, kind: str, exact: bool) -> None:
+    """Refuse, before any row is read, what would not be private on real data (privacy.md §0.1-2).
+
+    Parameters
+    ----------
+    exact
+        Whether some table gets no noise at all.
+    """
+    noise.admit(kind)
+    if kind == "real" and exact:
+        raise RealDataError(f"{name} is registered as real: every table needs noise; ask for a finite budget")
+
+
 @cache
 def _opendp() -> Any:
     import opendp.prelude as dp

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from pipeline.card import Card
-from pipeline.privacy.noise import NoiseSource, RealDataError
+from pipeline.privacy.noise import NoiseSource, RealDataError, admit_release
 from pipeline.privacy.release import Mechanism, Release
 from pipeline.statistics.calibration import Ask, count_mechanisms
 from pipeline.statistics.counts import Counts, PrivateCounts, Slack, private_counts
@@ -28,11 +28,8 @@ class CentralCounts:
 
     def admit(self, noise: NoiseSource) -> None:
         """Refuse, before any row is read, what would not be private on real data (privacy.md §0.1-2)."""
-        noise.admit(self.card.kind)
-        if self.card.kind == "real" and any(m.variance is None and m.scale is None for m in self.mechanisms):
-            raise RealDataError(
-                f"{self.card.name} is registered as real: every table needs noise; ask for a finite budget"
-            )
+        silent = any(m.variance is None and m.scale is None for m in self.mechanisms)
+        admit_release(noise, self.card.name, self.card.kind, silent)
 
     def draw(self, counts: Counts, noise: NoiseSource) -> Release:
         """See :class:`~pipeline.statistics.counts.CountsPrivatizer`."""

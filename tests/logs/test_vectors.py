@@ -117,12 +117,13 @@ ODD = {
 }
 
 
-@pytest.mark.parametrize("form", ["csv text", "ndjson", "parquet"])
-@pytest.mark.parametrize("what", ODD)
+# a missing list in a CSV is an empty cell, which the next test has
+@pytest.mark.parametrize(
+    ("what", "form"),
+    [(w, f) for w in ODD for f in ("csv text", "ndjson", "parquet") if ODD[w][0] is not None or f != "csv text"],
+)
 def test_each_rule_files_its_rows_and_leaves_the_others_alone(tmp_path, form, what):
     x, u, y, broken = ODD[what]
-    if x is None and form == "csv text":
-        pytest.skip("a missing list is an empty cell, which the CSV test has")
     odd: Row = ("odd", 0, 0, x, u, y, False)  # type: ignore[assignment]
     s = ingested(tmp_path, [*GOOD, odd], form)
     assert s.quarantined == broken
