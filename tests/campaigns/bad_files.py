@@ -194,13 +194,18 @@ def replaced(path: Path, case: Case) -> frozenset[int]:
 # The file system
 
 
+# folders between that of the card and the file
+_DEPTH = {"minari-hdf5": 1, "minari-arrow": 2, "lerobot": 2, "meds": 2}
+
+
 def linked(path: Path, case: Case) -> frozenset[int]:
     """Links out of the folder, loops, broken ones, and things that are no files."""
     away = path.parent.parent / f"away-{path.name}"
     path.rename(away if case.pick % 6 != 5 else path)
     match case.pick % 6:
         case 0:
-            outside = path.parents[len(path.parents) - 2] / f"outside-{os.getpid()}"
+            folder = path.parents[_DEPTH.get(case.layout, 0)]
+            outside = folder.parent / f"outside-{folder.name}-{path.name}"
             away.rename(outside)
             path.symlink_to(outside)
         case 1:
