@@ -15,14 +15,8 @@ from pipeline.logs.errors import LogError
 from pipeline.logs.readers import hdf5
 
 from .conftest import quarantine
-from .layouts import (
-    LOG,
-    cards,
-    taken,
-    write_d4rl,
-    write_minari_arrow,
-    write_minari_hdf5,
-)
+from .layout_ingest import taken
+from .layouts import LOG, cards, write_d4rl, write_minari_arrow, write_minari_hdf5
 
 
 def test_episodes_of_minari_come_in_the_order_of_their_numbers(tmp_path: Path) -> None:

@@ -13,13 +13,8 @@ from pipeline.logs.ingest import ingest
 from pipeline.logs.readers import arrow, meds
 from pipeline.logs.readers.batch import Asked
 
-from .layouts import (
-    card_of,
-    cards,
-    changed,
-    taken,
-    write_meds,
-)
+from .layout_ingest import changed, taken
+from .layouts import card_of, cards, write_meds
 
 
 def window(rows: list[tuple[Any, ...]], folder: Path, **readings: dict[str, Any]) -> pl.DataFrame:

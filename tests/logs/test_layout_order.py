@@ -16,20 +16,8 @@ from pipeline.logs.ingest import ingest
 from pipeline.logs.readers import arrow
 
 from .conftest import canonical, quarantine
-from .layouts import (
-    LOG,
-    card_of,
-    cards,
-    changed,
-    expected,
-    taken,
-    transitions,
-    write_d4rl,
-    write_flat,
-    write_lerobot,
-    write_obp,
-    write_rlds,
-)
+from .layout_ingest import changed, expected, taken, transitions
+from .layouts import LOG, card_of, cards, write_d4rl, write_flat, write_lerobot, write_obp, write_rlds
 
 
 def test_consecutive_terminals_are_an_episode_of_one_step(tmp_path: Path) -> None:

@@ -16,19 +16,8 @@ from pipeline.logs.readers.fields import field
 from pipeline.logs.readers.fields import taken as inside
 
 from .conftest import canonical
-from .layouts import (
-    WRITERS,
-    card_of,
-    cards,
-    changed,
-    expected,
-    taken,
-    transitions,
-    write_d4rl,
-    write_flat,
-    write_meds,
-    write_minari_hdf5,
-)
+from .layout_ingest import changed, expected, taken, transitions
+from .layouts import WRITERS, card_of, cards, write_d4rl, write_flat, write_meds, write_minari_hdf5
 
 TABULAR = [head for head in WRITERS if head not in ("Minari in Arrow", "obp")]
 # in these a cut-off episode does not say where its last step led
