@@ -22,7 +22,8 @@ from io import StringIO
 from pathlib import Path
 from typing import Any
 
-from tests.campaigns.bad_files import EVERY, PEOPLE, SECRET, Case, drawn, layouts
+from tests.campaigns.bad_files import apply, drawn
+from tests.campaigns.bad_layouts import EVERY, PEOPLE, SECRET, Case, layouts
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "figures" / "bad_input.md"
 SECONDS = 60
@@ -42,7 +43,7 @@ class Outcome:
 
 def judge(case: Case, folder: Path) -> Outcome:
     """Damage, ingest through the command line, look at the store."""
-    touched = case.apply(folder)
+    touched = apply(case, folder)
     card = layouts()[case.layout].card
     (folder / "card.toml").write_text(toml(card), encoding="utf-8")
     code, out, err = command(["--home", str(folder / "home"), "ingest", str(folder / "card.toml"), "--json"])

@@ -12,7 +12,8 @@ import pytest
 from pipeline.logs.errors import LogError
 from pipeline.logs.readers.batch import Batch
 from tests.campaigns import bad_input
-from tests.campaigns.bad_files import DAMAGES, SECRET, Case, damages_of, drawn, layouts
+from tests.campaigns.bad_files import DAMAGES, damages_of, drawn
+from tests.campaigns.bad_layouts import SECRET, Case, layouts
 
 pytest.importorskip("h5py")
 SAMPLE = drawn(30, start=1)

@@ -1,0 +1,91 @@
+"""MEDS: events into windows."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+
+from pipeline.logs.errors import LogError
+from pipeline.logs.ingest import ingest
+from pipeline.logs.readers import arrow, meds
+from pipeline.logs.readers.batch import Asked
+
+from .layout_ingest import changed, taken
+from .layouts import card_of, cards, write_meds
+
+
+def window(rows: list[tuple[Any, ...]], folder: Path, **readings: dict[str, Any]) -> pl.DataFrame:
+    """Windows of some events ``(hour, code, number)`` of subject 1."""
+    events = [(1, int(h * 60), c, x) for h, c, x in rows]
+    frame = pl.DataFrame(events, orient="row", schema=["subject_id", "m", "code", "numeric_value"])
+    times = (pl.col("m") * 60_000_000).cast(pl.Datetime("us"))
+    frame = frame.select("subject_id", times.alias("time"), "code", pl.col("numeric_value").cast(pl.Float32))
+    frame.write_parquet(folder / "0.parquet")
+    needed = {"lab": {"codes": ["L"]}, "dose": {"codes": ["D"]}, "reward": {"codes": ["R"]}}
+    declared = cards()["MEDS"]["source"]["meds"] | {"readings": needed | readings}
+    card = card_of(changed("MEDS", source={"meds": declared}), folder)
+    asked = Asked(["step", "end", *readings])
+    return pl.concat([b.frame for b in meds.read(folder / "0.parquet", asked, card.source.meds, card.domain.horizon)])
+
+
+START = (0.0, "HOSPITAL_ADMISSION", None)
+
+
+def test_windows_begin_at_the_opening_event_and_close_at_the_end(tmp_path: Path) -> None:
+    events = [(-5, "L", 9.0), START, (3.99, "L", 1.0), (4, "L", 2.0), (8, "MEDS_DEATH", None), (8, "L", 3.0)]
+    rows = window([*events, (9, "L", 7.0)], tmp_path, lab={"codes": ["L"]})
+    assert rows.rows() == [(0, None, 1.0), (1, "died", 3.0)]
+
+
+def test_a_value_known_at_the_start_never_looks_into_its_window(tmp_path: Path) -> None:
+    events = [(-5, "L", 9.0), START, (1, "L", 1.0), (4, "L", 2.0), (5, "L", 3.0), (13, "X", None)]
+    rows = window(events, tmp_path, lab={"codes": ["L"], "at": "start"})
+    assert rows["lab"].to_list() == [9.0, 2.0, 3.0, 3.0]
+
+
+def test_readings_take_what_they_are_told(tmp_path: Path) -> None:
+    events = [START, (1, "D//a", 1.0), (2, "D//b", 4.0), (3, "D//a", None), (3.5, "D//c", float("nan")), (6, "X", None)]
+    readings = {
+        take: {"codes": ["D//*"], "take": take} for take in ("first", "mean", "sum", "min", "max", "count", "any")
+    }
+    rows = window(events, tmp_path, **readings, binned={"codes": ["D//*"], "take": "sum", "empty": 0, "edges": [1, 5]})
+    assert rows.select(*readings, "binned").rows() == [
+        (1.0, 2.5, 5.0, 1.0, 4.0, 4, 1, 2), (None, None, None, None, None, 0, 0, 0),
+    ]  # fmt: skip
+
+
+def test_a_second_admission_is_a_second_episode(tmp_path: Path) -> None:
+    rows = window(
+        [START, (2, "L", 1.0), (30, "HOSPITAL_ADMISSION", None), (31, "L", 2.0)], tmp_path, lab={"codes": ["L"]}
+    )
+    assert rows.rows() == [(0, None, 1.0), (0, None, 2.0)]
+
+
+def test_a_date_far_off_makes_no_more_windows_than_the_horizon_and_one(tmp_path: Path) -> None:
+    assert len(window([START, (24 * 365 * 900, "L", 1.0)], tmp_path, lab={"codes": ["L"]})) == 5
+
+
+def test_a_subject_whose_rows_are_scattered_refuses_the_shard(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = write_meds(tmp_path)
+    frame = pl.read_parquet(path)
+    pl.concat([frame, frame.head(1)]).write_parquet(path)
+    with pytest.raises(LogError, match=r"a subject's rows do not stand together"):
+        taken("MEDS", tmp_path)
+    monkeypatch.setattr(arrow, "BATCH_ROWS", 1)
+    with pytest.raises(LogError, match=rf"row {len(frame) + 1}: a subject's rows do not stand together"):
+        ingest(card_of(cards()["MEDS"], tmp_path), tmp_path / "again")
+
+
+def test_a_reading_that_means_nothing_is_a_wrong_card(tmp_path: Path) -> None:
+    wrong: list[tuple[dict[str, Any], str]] = [
+        ({"codes": []}, "codes"),
+        ({"codes": ["a"], "take": "sum", "at": "start"}, "take must be 'last'"),
+        ({"codes": ["a"], "edges": [2, 1]}, "increasing"),
+    ]
+    for reading, what in wrong:
+        declared = cards()["MEDS"]["source"]["meds"] | {"readings": {"lab": reading}}
+        with pytest.raises(ValueError, match=what):
+            card_of(changed("MEDS", source={"meds": declared}), tmp_path)
