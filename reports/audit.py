@@ -120,8 +120,8 @@ def _parts(verdicts: Verdicts) -> list[Part]:
     words = (
         f"Each bound holds with confidence {verdicts[0]['confidence']:.4f}.",
         "The share proved grows with the draws, up to what the attacked pair spends of the claim: exact, undrawn. The "
-        "smaller the claim, the more draws it takes: at ρ = 0.03 twenty thousand prove about half of it, at ρ = 1 nine "
-        "tenths.",
+        "smaller the claim, the more draws it takes: at ρ = 0.03 twenty thousand prove a third to a half, at ρ = 1 "
+        "nine tenths.",
     )
     found = table(head, rows, numeric="Share | Pair spends | Draws a side")
     figure = figure_of(verdicts)
