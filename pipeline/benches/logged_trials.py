@@ -72,7 +72,9 @@ def _learnt(trial: Trial, trust: str, logs: int | None = None) -> Outcome:
         "final_loss": loss,
         "optimum": best,
     }
-    return Outcome(at, summed, facts, plan.policy.probabilities.argmax(-1).tolist())
+    p = plan.policy.probabilities
+    # where it abstains it is no table of actions
+    return Outcome(at, summed, facts, p.argmax(-1).tolist() if np.isin(p, (0, 1)).all() else None)
 
 
 def logged(trial: Trial) -> Logged:

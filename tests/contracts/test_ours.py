@@ -34,6 +34,7 @@ PLANTS = ("ofu-rl", "private-ofu-rl", "dp-lqr", "explore-then-commit", "zero", "
 PLAYERS = [
     *(Player(a) for a in ("uniform", "always-first", "always-right", "ucbvi", "dp-ucbvi-jdp", "dp-ucbvi-ldp")),
     Player("counts-shuffle"),
+    *(Player(a) for a in ("best-constant", "behaviour", "apvi", "dp-apvi")),
     *(
         Player(a, episodes=60)
         for a in ("ucrl-vtr", "linopt-po", "private-linopt-vi", "private-linopt-po", "ldp-ucrl-vtr")
