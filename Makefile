@@ -79,9 +79,12 @@ campaigns:
 	$(PYTHON) -P -m tests.campaigns.night_crashes
 	$(PYTHON) -P -m tests.campaigns.worker_kills
 	$(PYTHON) -P -m tests.campaigns.audits
+	$(PYTHON) -P -m tests.campaigns.bad_input 1000
 	$(PYTHON) -P -m tests.benchmarks.consistency_speed
 	$(PYTHON) -P -m tests.benchmarks.count_speed
 	$(PYTHON) -P -m tests.benchmarks.gram_speed
 	$(PYTHON) -P -m tests.benchmarks.sampler_speed
 	$(PYTHON) -P -m tests.benchmarks.online_speed
 	$(PYTHON) -P -m tests.benchmarks.occupancy_speed
+	$(PYTHON) -P -m tests.benchmarks.format_speed 2000
+	$(PYTHON) -P -m tests.benchmarks.report_speed
