@@ -94,7 +94,7 @@ def test_progress_reaches_the_number_of_rows_twice(folder: Path) -> None:
     assert seen == [(3, None), (3, 3)]
 
 
-@pytest.mark.parametrize("partitions", [0, 257])
+@pytest.mark.parametrize("partitions", [0, 2049])
 def test_a_partition_count_out_of_range_is_the_programmers_fault(folder: Path, partitions: int) -> None:
-    with pytest.raises(ValueError, match="partitions must be 1 to 256"):
+    with pytest.raises(ValueError, match="partitions must be 1 to "):
         ingest(make_card(folder, ["log.csv"]), folder / "store", partitions=partitions)
