@@ -79,6 +79,7 @@ campaigns:
 	$(PYTHON) -P -m tests.campaigns.night_crashes
 	$(PYTHON) -P -m tests.campaigns.worker_kills
 	$(PYTHON) -P -m tests.campaigns.audits
+	$(PYTHON) -P -m tests.campaigns.paper_noise
 	$(PYTHON) -P -m tests.campaigns.bad_input 1000
 	$(PYTHON) -P -m tests.benchmarks.consistency_speed
 	$(PYTHON) -P -m tests.benchmarks.count_speed
@@ -88,3 +89,8 @@ campaigns:
 	$(PYTHON) -P -m tests.benchmarks.occupancy_speed
 	$(PYTHON) -P -m tests.benchmarks.format_speed 2000
 	$(PYTHON) -P -m tests.benchmarks.report_speed
+	$(PYTHON) -P -m tests.benchmarks.scale_speed
+	$(PYTHON) -P -m tests.benchmarks.flat_memory
+	$(PYTHON) -P -m tests.benchmarks.dask_speed --rounds 3
+	$(PYTHON) -P -m tests.benchmarks.minari_speed
+	$(PYTHON) -P -m flows.cli compare trust_riverswim trust_mixture trust_icu_sepsis
