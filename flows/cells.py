@@ -88,7 +88,7 @@ def _one_thread_each() -> Generator[None]:
 def key_of(bench: Bench, cell: Any) -> str:
     """Name of a cell's row: what is measured, by which code."""
     names = (getattr(cell, part, "") for part in ("agent", "world"))
-    own = [plugin_digest(name) for name in names if is_plugin(name)]
+    own = [plugin_digest(name) for name in names if isinstance(name, str) and is_plugin(name)]
     return hashlib.sha256(" ".join([bench.name, repr(cell), code_version(), *own]).encode()).hexdigest()[:32]
 
 

@@ -115,6 +115,10 @@ def run_job(
     if s.recipe.nightly is None:
         snapshot = newest_snapshot(s.card, home)
         number = snapshot.number
+        if snapshot.rows == 0:
+            raise CardError(
+                f"{s.card.name}: snapshot {number} holds no rows: a counter's empty night. Ingest the log again"
+            )
         say(f"releasing {work.what} of snapshot {number} of {s.card.name}")
         curated: Curated = step(
             "release", lambda: release_drawn(s.card, snapshot, work.drawing, ledger, home.store, source, home.means)

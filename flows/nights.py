@@ -16,7 +16,12 @@ def nightly_counter(s: Setting) -> NightlyCounter:
     n = s.recipe.nightly
     if n is None:
         raise CardError(f"{s.recipe.path.name}: [nightly] is missing; e.g. nights = 365, first = 2026-01-01")
-    unit, columns = s.card.unit, s.tabular.source.columns
+    unit, columns, form = s.card.unit, s.tabular.source.columns, s.tabular.source.format
+    if form != "table":
+        raise CardError(
+            f"{s.card.name}: [nightly] needs rows that name their person; source.format = '{form}' tells records by "
+            "their place in a file. Write the log as a table, or run without [nightly]"
+        )
     if unit.recurs == "capped" and columns.episode_id is None:
         raise CardError(
             f"{s.card.name}: [nightly] with recurs = 'capped' needs source.columns.episode_id: without it nobody can "

@@ -173,6 +173,8 @@ def release_drawn(
             return Curated(release, folder, key, None, None, replayed=False, stale=False, recovered=recovered)
         commit = ledger.committed(card.name, key)
         if commit is not None:
+            # a run that died after its COMMIT had not come to it
+            forget(snapshot)
             return replay(ledger, card, folder, commit, snapshot, recovered)
         means.ready(snapshot)
         holder = Holder(secrets.token_hex(16), place)

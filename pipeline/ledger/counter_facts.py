@@ -21,7 +21,7 @@ def counted_once(card: AnyCard) -> list[str]:
     return [
         counted,
         "when the counter began, on which dates it ran, and whether a night's files could be read at all (format, "
-        "columns, an id in every row) is the operator's doing and public",
+        "columns, an id in every row, text that is UTF-8) is the operator's doing and public",
     ]
 
 

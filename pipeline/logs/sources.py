@@ -19,6 +19,9 @@ from pipeline.logs.readers import parquet
 from pipeline.logs.readers.batch import Asked, Batch
 from pipeline.logs.schema import list_roles, roles
 
+# seconds since 1970 of the years 1 and 9999
+_FIRST, _LAST, _A_DAY = -62_135_596_800, 253_402_300_799, 86_400
+
 
 @dataclass(frozen=True)
 class Sources:
@@ -79,7 +82,8 @@ def batches(sources: Sources, index: int, card: AnyCard) -> Iterator[tuple[Batch
     path, wanted = sources.paths[index], roles(card)
     for batch in format_of(card, path, sources.names[index]).read(path, _asked(card, path)):
         cells = [
-            _cell(batch.frame[column], sources.dtypes[role]).alias(f"raw_{role}") for role, column in wanted.items()
+            _cell(_showable(batch.frame[column]), sources.dtypes[role]).alias(f"raw_{role}")
+            for role, column in wanted.items()
         ]
         yield batch, pl.DataFrame(cells)
 
@@ -149,6 +153,21 @@ def _common(dtype: pl.DataType, *, lists: bool = False) -> pl.DataType | None:
         pl.Null,
     )
     return pl.String() if text else None
+
+
+def _showable(column: pl.Series) -> pl.Series:
+    """Dates and times that no calendar of four digits holds are missing: as text they would end the process."""
+    if isinstance(column.dtype, pl.Datetime):
+        a_second = {"ms": 10**3, "us": 10**6, "ns": 10**9}[column.dtype.time_unit]
+        low, high = _FIRST * a_second, _LAST * a_second
+    elif column.dtype == pl.Date:
+        low, high = _FIRST // _A_DAY, _LAST // _A_DAY
+    elif column.dtype == pl.Time:
+        low, high = 0, _A_DAY * 10**9 - 1
+    else:
+        return column
+    whole = 2**63 - 1
+    return column.set(~column.to_physical().cast(pl.Int64).is_between(max(low, -whole), min(high, whole)), None)
 
 
 def _cell(column: pl.Series, dtype: pl.DataType) -> pl.Series:

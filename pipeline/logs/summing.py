@@ -110,6 +110,8 @@ def summed(work: Summation, snapshot: Snapshot, means: Means = HERE) -> Sums:
     groups = _here if means.elsewhere is None else _elsewhere
     for _ in groups(work, left, total, means, snapshot):
         keeping.offer(total)
+    if total.done != {part.name for part in snapshot.part_files}:
+        raise RuntimeError(f"{snapshot.dataset}: some partitions are in no sum; nothing was drawn")
     return total.sums
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from datetime import date
 from fractions import Fraction
 
@@ -25,6 +26,7 @@ from pipeline.privacy.noise import RealDataError, SeededNoise
 from pipeline.privacy.release_file import read_release
 from reports.night import night_page
 from tests.flows.nights import FIRST, Shop, customers
+from tests.flows.shop import RECIPE
 
 KINDS = ("tree", "toeplitz")
 
@@ -232,3 +234,24 @@ def test_a_person_without_an_episode_column_cannot_be_capped_over_nights(tmp_pat
     with pytest.raises(CardError, match=r"\[nightly\] with recurs = 'capped' needs source.columns.episode_id"):
         shop.job(1, customers(0, 60))
     assert latest(shop.home.store, "shop") is None
+
+
+def test_records_told_by_their_place_in_a_file_make_no_counter(tmp_path, monkeypatch):
+    shop = Shop(tmp_path, monkeypatch, kind="synthetic")
+    s = setting(shop.recipe, shop.home)
+    source = s.tabular.source.model_copy(update={"format": "transitions"})
+    placed = replace(s, card=s.tabular.model_copy(update={"source": source}))
+    with pytest.raises(CardError, match=r"needs rows that name their person; source.format = 'transitions'"):
+        nightly_counter(placed)
+
+
+def test_a_counters_empty_night_is_no_log_for_another_recipe(tmp_path, monkeypatch):
+    shop = Shop(tmp_path, monkeypatch)
+    shop.job(1, customers(0, 60))
+    shop.job(2, [])
+    path = shop.folder / "plain.toml"
+    path.write_text(RECIPE.format(name="plain", agent="dp-apvi", privacy="[privacy]\nrho = 1.0\n"))
+    spent = shop.ledger.account("shop").spent
+    with pytest.raises(CardError, match="holds no rows"):
+        run_job(str(path), shop.home)
+    assert shop.ledger.account("shop").spent == spent

@@ -200,7 +200,7 @@ def test_agents_and_budgets_without_a_counter_are_refused(tmp_path, monkeypatch,
         plan_job(str(shop.folder / "x.toml"), shop.home)
 
 
-def test_an_audit_says_that_a_counter_is_no_single_release(tmp_path, monkeypatch):
+def test_an_audit_attacks_the_rows_of_a_counter(tmp_path, monkeypatch):
     shop = Shop(tmp_path, monkeypatch)
-    with pytest.raises(CardError, match="Audit the recipe without"):
-        audit_job(shop.recipe, shop.home)
+    found = audit_job(shop.recipe, shop.home, draws=200, table=True)
+    assert not found["violates"] and "night" in found["attacks"][0]["mechanism"]
