@@ -76,9 +76,13 @@ def foresee_job(recipe: str, home: Home, people: int | None = None) -> dict[str,
 
 
 def _invented(s: Setting) -> Setting:
-    """The same declarations as if the people were invented, as they are here: seeded noise may then be drawn."""
+    """The same declarations as if the people were invented, as they are here: seeded noise may then be drawn.
+
+    A world that the recipe of real people names is nobody's declaration of them, and may lie in their folder: it goes.
+    """
     card = s.card.model_copy(update={"kind": "synthetic"}).placed(s.card.folder)
-    return replace(s, card=card)
+    told = {} if s.card.kind == "synthetic" else {"evaluate": None}
+    return replace(s, card=card, recipe=s.recipe.model_copy(update=told))
 
 
 def _declared(s: Setting) -> tuple[str, str] | None:

@@ -18,6 +18,7 @@ from pipeline.benches.made_up import best_allowed, made_up
 from pipeline.card import Card, load_card
 from pipeline.mdp.planning import optimal_values
 from pipeline.offline import task_of
+from tests.flows.shop import RECIPE, lay_out
 
 ROOT = Path(__file__).resolve().parents[2]
 DATA = ROOT / "datasets"
@@ -190,3 +191,13 @@ def test_a_nightly_counter_is_foreseen_with_the_noise_of_its_noisiest_night(tmp_
         foresee_job(recipe(tmp_path, n, more=m), Home(tmp_path / "home")) for n, m in (("a", once), ("b", nightly))
     )
     assert many["suboptimality"]["mean"] > one["suboptimality"]["mean"] and many["abstains"] > one["abstains"]
+
+
+def test_a_world_named_for_real_people_is_not_opened(tmp_path, few):
+    (tmp_path / "shop").mkdir()
+    folder = lay_out(tmp_path / "shop", kind="real", ledger="ledger.db", cap=3.0)
+    path = folder / "plain.toml"
+    text = RECIPE.format(name="plain", agent="dp-apvi", privacy="[privacy]\nrho = 1.0\n")
+    path.write_text(text + '[evaluate]\nworld = "no_such_module:world"\nbehaviour = "uniform"\n')
+    found = foresee_job(str(path), Home(tmp_path / "home"))
+    assert found["suboptimality"]["mean"] > 0 and "no_such_module" not in str(found)
