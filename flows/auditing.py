@@ -116,7 +116,7 @@ def _timed(
 
 
 def _plain(v: Verdict) -> dict[str, Any]:
-    return asdict(v) | {"violates": v.violates, "ratio": v.ratio}
+    return asdict(v) | {"violates": v.violates, "ratio": v.ratio, "testable": v.testable}
 
 
 def _published(name: str, verdicts: Sequence[Verdict], result: dict[str, Any], root: Path) -> dict[str, Any]:

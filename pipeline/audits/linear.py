@@ -60,7 +60,8 @@ def linear_attack(plan: LinearPlan, drawn: Drawn | None = None) -> Attack:
     ----------
     drawn
         A whole release from a person's rows, one copy at a time: the shipped one, or a broken one.  None: the shipped
-        sums once a side, with the shipped noise drawn for many copies at once; the attacker's V does not look at it.
+        sums once a side, with the listed noise drawn for many copies at once (the attacker's V does not look at it),
+        after whole releases were held against that list.
 
     Raises
     ------
@@ -88,6 +89,7 @@ def linear_attack(plan: LinearPlan, drawn: Drawn | None = None) -> Attack:
         means=([t[0] for t in path(0, Silence(), 1)], [t[0] for t in path(1, Silence(), 1)]),
         law=Gaussian(scales),
         claimed_rho=claimed,
+        whole=_Path(plan, pair, honest) if drawn is None else None,
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +12,9 @@ import pytest
 from scipy import stats
 from typer.testing import CliRunner
 
+import pipeline.statistics.desk as desk_module
+import pipeline.statistics.lq_moments as lq_moments
+import pipeline.statistics.one_shot as one_shot
 from flows.canaries import one_run
 from flows.cli import app
 from flows.setting import setting
@@ -25,13 +29,17 @@ from pipeline.audits.laws import (
     lower_rate,
     upper_rate,
 )
+from pipeline.audits.lq import lq_attack
 from pipeline.audits.one_run import lower_epsilon
+from pipeline.audits.whole import Drawn, noise_drawn
 from pipeline.privacy.fast_noise import FastOsNoise
 from pipeline.privacy.noise import OsNoise
 from pipeline.privacy.release import Release
 from pipeline.statistics.privatizers import CentralCounts
+from reports.audit import audit_markdown
+from tests.audits.broken import Thinner
 from tests.audits.mutants import MECHANISMS
-from tests.audits.offline_twins import WHOLE
+from tests.audits.offline_twins import EVEN_LQ, LQ, WHOLE
 
 
 def _few(name: str, twin: str) -> bool:
@@ -71,11 +79,79 @@ def test_noise_for_many_copies_is_that_of_whole_releases(name):
     tiled, one = make().path(0, FastOsNoise(), 300), whole().path(0, FastOsNoise(), 300)
     assert [t.shape for t in tiled] == [t.shape for t in one]
     for many, each in zip(tiled, one, strict=True):
+        # an entry published without noise would be left out of the spread below
+        assert ((many.var(0) > 0) == (each.var(0) > 0)).all()
         # 300 draws an entry, thousands of entries' bounds apart from their laws' 5 standard errors
         spread = many.var(0) + each.var(0)
         assert (np.abs(many.mean(0) - each.mean(0)) < 6 * np.sqrt(spread / 300) + 1e-9).all()
         moving = each.var(0) > 0
         assert (np.abs(np.log(many.var(0)[moving] / each.var(0)[moving])) < 6 * math.sqrt(4 / 300)).all()
+
+
+def _no_gram_noise(right):
+    return lambda source, dimension, *rest: np.zeros((dimension, dimension), dtype=np.int64)
+
+
+def _half_gram_noise(right):
+    return lambda source, *rest: right(Thinner(source, 0.5), *rest)
+
+
+@pytest.mark.parametrize("broken", [_no_gram_noise, _half_gram_noise])
+@pytest.mark.parametrize(
+    ("name", "module"), [("desk, centred", desk_module), ("one-shot", one_shot), ("lq moments", lq_moments)]
+)
+def test_noise_that_the_shipped_code_leaves_out_is_flagged_without_being_told(monkeypatch, name, module, broken):
+    """The audit of a recipe draws the listed noise; what is published has less, though the worst pair may not show."""
+    monkeypatch.setattr(module, "symmetric_noise", broken(module.symmetric_noise))
+    v = attacked(MECHANISMS[name][0](), FastOsNoise(), 200)
+    assert v.less_noise and v.violates
+
+
+def test_a_desk_that_halves_all_of_its_noise_is_flagged_and_proved_to_lose_more(monkeypatch):
+    def halve(desk):
+        desk.noise = Thinner(desk.noise, 0.5)
+
+    monkeypatch.setattr(desk_module.RegressionDesk, "__post_init__", halve)
+    v = attacked(MECHANISMS["desk, centred"][0](), FastOsNoise(), 1500)
+    assert v.less_noise and v.lower_bound_rho > v.claimed_rho
+
+
+def test_gram_sums_without_noise_are_flagged_by_the_verb_and_proved_by_whole_releases(tmp_path, monkeypatch):
+    recipe = tmp_path / "tiny.toml"
+    recipe.write_text(WORLD.format(agent="explore-then-commit", calibration="tight", world=LQ_WORLD, knobs=""))
+    monkeypatch.setattr(lq_moments, "symmetric_noise", _no_gram_noise(lq_moments.symmetric_noise))
+    done = CliRunner().invoke(app, ["--home", str(tmp_path), "audit", str(recipe), "--draws", "2000", "--json"])
+    assert done.exit_code == 0, done.output
+    found = json.loads(done.stdout)
+    assert found["violates"] is True and found["less_noise"] is True
+    assert "draws less noise than it lists" in (tmp_path / "audits" / "tiny" / "page.md").read_text()
+
+
+def test_whole_releases_are_attacked_where_they_differ_from_what_they_list(monkeypatch):
+    monkeypatch.setattr(lq_moments, "symmetric_noise", _no_gram_noise(lq_moments.symmetric_noise))
+    v = attacked(lq_attack(EVEN_LQ), FastOsNoise(), 2000)
+    assert v.lower_bound_rho > v.claimed_rho
+
+
+def test_listed_noise_is_no_alarm_and_a_shift_or_another_variance_is():
+    rng, listed = np.random.default_rng(11), [np.full((3, 3), 100.0), np.full(5, 400.0)]
+    right = [rng.normal(0, np.sqrt(v), (400, *v.shape)) for v in listed]
+    assert noise_drawn(right, listed) == Drawn(less=False, more=False)
+    assert noise_drawn([right[0] * math.sqrt(0.5), right[1]], listed) == Drawn(less=True, more=False)
+    assert noise_drawn([right[0], right[1] + 20], listed) == Drawn(less=False, more=True)
+    unread = [np.where(np.tri(3, k=-1) > 0, np.inf, listed[0]), listed[1]]
+    silent = [np.where(np.tri(3, k=-1) > 0, 0.0, right[0]), right[1]]
+    assert noise_drawn(silent, unread) == Drawn(less=False, more=False)
+
+
+def test_a_claim_that_so_few_draws_cannot_reach_is_called_untested(tmp_path):
+    """Twenty draws, all guessed right, prove a rho of 0.23; of the claimed 1 they say nothing."""
+    few, enough = (attacked(lq_attack(LQ), FastOsNoise(), draws) for draws in (20, 2000))
+    assert few.ceiling_rho < few.claimed_rho < enough.ceiling_rho
+    assert not few.testable and enough.testable
+    plain = [asdict(v) | {"violates": v.violates, "ratio": v.ratio, "testable": v.testable} for v in (few, enough)]
+    assert "cannot be tested at so few draws" in audit_markdown("tiny", plain[:1])
+    assert "cannot be tested" not in audit_markdown("tiny", plain[1:])
 
 
 QUICK = ("half the variance", "integer messages", "m instead of m²", "seeded noise")
