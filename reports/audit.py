@@ -18,14 +18,20 @@ _COLOURS = ("#4477aa", "#ee6677", "#228833", "#aa3377")
 _SIZE = 320
 
 
-def audit_html(name: str, verdicts: Verdicts) -> str:
-    """The page as one file that loads nothing."""
-    return templates().get_template("study.html.j2").render(opening=_opening(name, verdicts), parts=_parts(verdicts))
+def audit_html(name: str, verdicts: Verdicts, notes: Sequence[str] = ()) -> str:
+    """The page as one file that loads nothing; ``notes`` stand below its table."""
+    return (
+        templates()
+        .get_template("study.html.j2")
+        .render(opening=_opening(name, verdicts), parts=_parts(verdicts, notes))
+    )
 
 
-def audit_markdown(name: str, verdicts: Verdicts) -> str:
+def audit_markdown(name: str, verdicts: Verdicts, notes: Sequence[str] = ()) -> str:
     """The same words and tables as Markdown."""
-    return templates().get_template("study.md.j2").render(opening=_opening(name, verdicts), parts=_parts(verdicts))
+    return (
+        templates().get_template("study.md.j2").render(opening=_opening(name, verdicts), parts=_parts(verdicts, notes))
+    )
 
 
 def summary(name: str, verdicts: Verdicts) -> str:
@@ -122,7 +128,7 @@ def bound(v: Mapping[str, Any]) -> str:
     return f"ρ = {number(v['lower_bound_rho'], toward='down')}"
 
 
-def _parts(verdicts: Verdicts) -> list[Part]:
+def _parts(verdicts: Verdicts, notes: Sequence[str]) -> list[Part]:
     rows = [
         (
             str(v["mechanism"]),
@@ -143,6 +149,7 @@ def _parts(verdicts: Verdicts) -> list[Part]:
         "smaller the claim, the more draws it takes: at ρ = 0.03 twenty thousand prove a third to a half, at ρ = 1 "
         "nine tenths.",
         *_untested(verdicts),
+        *notes,
     )
     found = table(head, rows, numeric="Share | Pair spends | Draws a side")
     figure = figure_of(verdicts)

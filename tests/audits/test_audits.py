@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from dataclasses import asdict
+from fractions import Fraction
 from pathlib import Path
 
 import numpy as np
@@ -31,15 +32,17 @@ from pipeline.audits.laws import (
 )
 from pipeline.audits.lq import lq_attack
 from pipeline.audits.one_run import lower_epsilon
+from pipeline.audits.plans import linear_cost
 from pipeline.audits.whole import Drawn, noise_drawn
 from pipeline.privacy.fast_noise import FastOsNoise
 from pipeline.privacy.noise import OsNoise
 from pipeline.privacy.release import Release
+from pipeline.statistics.linear_plan import LinearAsk, LinearDomain, LinearPlan
 from pipeline.statistics.privatizers import CentralCounts
 from reports.audit import audit_markdown
 from tests.audits.broken import Thinner
 from tests.audits.mutants import MECHANISMS
-from tests.audits.offline_twins import EVEN_LQ, LQ, WHOLE
+from tests.audits.offline_twins import EVEN_LQ, LQ, WHOLE, features
 
 
 def _few(name: str, twin: str) -> bool:
@@ -292,6 +295,31 @@ def test_the_rows_of_a_nightly_recipe_are_attacked(tmp_path, kind):
     found = json.loads(done.stdout)
     assert found["violates"] is False and found["mechanism"].startswith(f"nightly {kind}, 8 nights")
     assert found["claimed_rho"] == pytest.approx(1.0, abs=0.01) and found["attained"] > 0.8
+    assert 0.99 < found["whole_plan"]["rho"] <= found["whole_plan"]["claimed_rho"] == 1.0
+
+
+@pytest.mark.parametrize("broken", [False, True])
+def test_the_whole_linear_plan_costs_no_more_than_it_claims_and_one_that_does_is_flagged(tmp_path, monkeypatch, broken):
+    """Two steps are attacked; a budget that is divided by two steps, however many there are, shows in the sum alone."""
+    if broken:
+        monkeypatch.setattr(LinearPlan, "step_rho", lambda plan, h: plan.ask.rho / min(plan.domain.horizon, 2))
+    verb = ["--home", str(tmp_path), "audit", "riverswim_linear", "--table", "--draws", "300", "--json"]
+    done = CliRunner().invoke(app, verb)
+    assert done.exit_code == 0, done.output
+    found = json.loads(done.stdout)
+    assert found["attacks"][0]["violates"] is False
+    assert found["violates"] is found["whole_plan"]["over"] is broken
+    words = "MORE than" if broken else "within"
+    assert words in (tmp_path / "audits" / found["name"] / "page.md").read_text()
+
+
+@pytest.mark.parametrize(
+    "ask", [{}, {"split": True}, {"variant": "one_shot"}, {"variant": "paper"}, {"variance": False}]
+)
+def test_a_linear_plan_costs_all_that_it_claims_and_no_more(ask):
+    domain = LinearDomain("tiny", "synthetic", 7, 100, can_end=True)
+    plan = LinearPlan(domain, LinearAsk(Fraction(1), **ask), features())
+    assert 0.999 < linear_cost(plan) <= 1
 
 
 def test_an_agent_without_noise_or_a_simulation_with_canaries_is_refused(tmp_path):
