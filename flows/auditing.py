@@ -15,7 +15,7 @@ from flows.folder import publish, write_json
 from flows.linear import request_of
 from flows.setting import Setting, counts_privatizer, noise_of, setting
 from flows.shelf import Home, find_recipe
-from flows.world_audits import attacks_of_world
+from flows.world_audits import attacks_of_world, whole_plan_of_world
 from flows.world_recipe import is_world_recipe
 from pipeline.audits.attack import DRAWS, Attack, Verdict, attacked
 from pipeline.audits.counts import counts_attack
@@ -70,7 +70,7 @@ def audit_job(
         if canaries:
             raise CardError(f"{path.name}: --canaries go through ingest and run; a simulation has neither")
         name, dataset, attacks = attacks_of_world(path, draws, say)
-        s, noise, whole_plan = None, FastOsNoise(), None
+        s, noise, whole_plan = None, FastOsNoise(), whole_plan_of_world(path)
     else:
         s = setting(recipe, home)
         name, dataset, attacks = s.recipe.recipe.name, s.card.name, attacks_of(s, table=table)

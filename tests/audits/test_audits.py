@@ -15,6 +15,7 @@ from typer.testing import CliRunner
 
 import pipeline.statistics.desk as desk_module
 import pipeline.statistics.lq_moments as lq_moments
+import pipeline.statistics.lq_regularizers as lq_regularizers
 import pipeline.statistics.one_shot as one_shot
 from flows.canaries import one_run
 from flows.cli import app
@@ -280,6 +281,23 @@ def test_an_online_agents_messages_are_attacked_at_its_recipes_budget(
     assert all(0.75 < v["attained"] < 1.001 for v in found["attacks"])
     claimed = {v["claimed_epsilon"] for v in found["attacks"]}
     assert claimed == {None} or all(e <= 4.0 for e in claimed)
+    whole = found.get("whole_plan")
+    assert whole is None or 0.999 < whole["rho"] / whole["claimed_rho"] <= 1
+    smaller = agent.startswith(("private", "ldp", "dp-ucbvi-jdp")) and calibration == "tight"
+    assert (whole is not None) == smaller
+
+
+def test_a_counter_calibrated_for_its_audit_alone_is_flagged(tmp_path, monkeypatch):
+    """As if no counter had more leaves than the attacked one; 2,000 episodes take eight levels more."""
+    recipe = tmp_path / "tiny.toml"
+    recipe.write_text(WORLD.format(agent="private-ofu-rl", calibration="tight", world=LQ_WORLD, knobs=""))
+    right = lq_regularizers.tight
+    monkeypatch.setattr(lq_regularizers, "tight", lambda message, ask, cost: right(message, ask, min(cost, 4)))
+    done = CliRunner().invoke(app, ["--home", str(tmp_path), "audit", str(recipe), "--draws", "300", "--json"])
+    assert done.exit_code == 0, done.output
+    found = json.loads(done.stdout)
+    assert found["attacks"][0]["violates"] is False
+    assert found["violates"] is found["whole_plan"]["over"] is True
 
 
 @pytest.mark.parametrize("kind", ["tree", "toeplitz"])
