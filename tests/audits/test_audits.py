@@ -31,6 +31,7 @@ from pipeline.audits.laws import (
     lower_rate,
     upper_rate,
 )
+from pipeline.audits.linear import linear_attack
 from pipeline.audits.lq import lq_attack
 from pipeline.audits.one_run import lower_epsilon
 from pipeline.audits.plans import linear_cost
@@ -156,6 +157,12 @@ def test_a_claim_that_so_few_draws_cannot_reach_is_called_untested(tmp_path):
     plain = [asdict(v) | {"violates": v.violates, "ratio": v.ratio, "testable": v.testable} for v in (few, enough)]
     assert "cannot be tested at so few draws" in audit_markdown("tiny", plain[:1])
     assert "cannot be tested" not in audit_markdown("tiny", plain[1:])
+
+
+def test_a_linear_plan_for_real_people_is_attacked_without_them():
+    domain = LinearDomain("tiny", "real", 2, 100, can_end=True)
+    attack = linear_attack(LinearPlan(domain, LinearAsk(Fraction(1)), features()))
+    assert attack.attained == pytest.approx(1, abs=0.01)
 
 
 QUICK = ("half the variance", "integer messages", "m instead of m²", "seeded noise")
