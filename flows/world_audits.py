@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +18,9 @@ from pipeline.audits.counters import counter_attack
 from pipeline.audits.desks import desk_attack
 from pipeline.audits.lq import lq_attack
 from pipeline.audits.lq_counters import lq_counter_attack
+from pipeline.audits.plans import WholePlan
 from pipeline.audits.shuffled import batch_attack, crowd, messages_attack, shuffled_attack
-from pipeline.audits.streams import Kind
+from pipeline.audits.streams import LEAVES, Kind
 from pipeline.benches.contestants import trust_of
 from pipeline.benches.trial import Trial
 from pipeline.card import CardError
@@ -48,6 +50,49 @@ def attacks_of_world(path: Path, draws: int, say: Say) -> tuple[str, str, list[A
         return recipe.recipe.name, trial.place, _BY_AGENT[agent](trial, draws, say)
     except ValueError as e:
         raise CardError(f"{path.name}: {e}") from None
+
+
+def whole_plan_of_world(path: Path) -> WholePlan | None:
+    """What the recipe's own counters cost, where :func:`attacks_of_world` attacks smaller ones that claim its budget.
+
+    The papers' scales claim what they cost, nothing else: there is nothing to hold them against.
+    """
+    recipe = load_world_recipe(path)
+    trial = recipe.trials()[recipe.recipe.agent][0]
+    if trial.calibration != "tight" or trial.agent not in _COSTS:
+        return None
+    cost, claimed = _COSTS[trial.agent](trial)
+    if cost is None:
+        return None
+    return WholePlan(f"A plan of at most {LEAVES} leaves, for {trial.episodes:,} episodes,", cost, claimed)
+
+
+def _mixture_cost(trial: Trial) -> tuple[Fraction | None, Fraction]:
+    from pipeline.benches.mixture_trials import cost_of, messages_of
+
+    return cost_of(trial), sum((ask.rho() for _, ask in messages_of(trial)), Fraction(0))
+
+
+def _counts_cost(trial: Trial) -> tuple[Fraction | None, Fraction]:
+    from pipeline.benches.tabular_trials import ask_of, cost_of
+
+    return cost_of(trial), ask_of(trial).rho()
+
+
+def _optimist_cost(trial: Trial) -> tuple[Fraction | None, Fraction]:
+    from pipeline.benches.lq_trials import cost_of
+    from pipeline.benches.lq_worlds import ask_of
+
+    return cost_of(trial), ask_of(trial).rho()
+
+
+_COSTS: dict[str, Callable[[Trial], tuple[Fraction | None, Fraction]]] = {
+    "private-linopt-vi": _mixture_cost,
+    "private-linopt-po": _mixture_cost,
+    "ldp-ucrl-vtr": _mixture_cost,
+    "dp-ucbvi-jdp": _counts_cost,
+    "private-ofu-rl": _optimist_cost,
+}
 
 
 def _mixture(trial: Trial, _: int, say: Say) -> list[Attack]:

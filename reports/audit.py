@@ -18,23 +18,49 @@ _COLOURS = ("#4477aa", "#ee6677", "#228833", "#aa3377")
 _SIZE = 320
 
 
-def audit_html(name: str, verdicts: Verdicts) -> str:
-    """The page as one file that loads nothing."""
-    return templates().get_template("study.html.j2").render(opening=_opening(name, verdicts), parts=_parts(verdicts))
+def audit_html(name: str, verdicts: Verdicts, notes: Sequence[str] = ()) -> str:
+    """The page as one file that loads nothing; ``notes`` stand below its table."""
+    return (
+        templates()
+        .get_template("study.html.j2")
+        .render(opening=_opening(name, verdicts), parts=_parts(verdicts, notes))
+    )
 
 
-def audit_markdown(name: str, verdicts: Verdicts) -> str:
+def audit_markdown(name: str, verdicts: Verdicts, notes: Sequence[str] = ()) -> str:
     """The same words and tables as Markdown."""
-    return templates().get_template("study.md.j2").render(opening=_opening(name, verdicts), parts=_parts(verdicts))
+    return (
+        templates().get_template("study.md.j2").render(opening=_opening(name, verdicts), parts=_parts(verdicts, notes))
+    )
 
 
 def summary(name: str, verdicts: Verdicts) -> str:
     """What was proved, in one sentence."""
     if bad := [v for v in verdicts if v["violates"]]:
-        what = "; ".join(f"{v['mechanism']}: claims {claim(v)}, loses at least {bound(v)}" for v in bad)
+        what = "; ".join(f"{v['mechanism']}: claims {claim(v)}, {_fault(v)}" for v in bad)
         return f"{name} is NOT as private as it says. {what}, with confidence {verdicts[0]['confidence']:.4f}."
     shares = ", ".join(f"{v['ratio']:.0%}" for v in verdicts)
-    return f"No attack found {name} to lose more than it claims; the best proved {shares} of the claim to be there."
+    found = f"No attack found {name} to lose more than it claims; the best proved {shares} of the claim to be there."
+    return " ".join([found, *_untested(verdicts)])
+
+
+def _fault(v: Mapping[str, Any]) -> str:
+    less = "draws less noise than it lists" if v.get("less_noise") else ""
+    more = f"loses at least {bound(v)}" if v["ratio"] > 1 else ""
+    return " and ".join(part for part in (less, more) if part)
+
+
+def _untested(verdicts: Verdicts) -> list[str]:
+    """Claims above what so many draws prove of anything."""
+    found: list[str] = []
+    for v in verdicts:
+        if not v.get("testable", True):
+            most = dict(v) | {"lower_bound_rho": v["ceiling_rho"], "lower_bound_epsilon": v["ceiling_epsilon"]}
+            found.append(
+                f"{v['mechanism']}: the claim {claim(v)} cannot be tested at so few draws; {v['draws']:,} a side prove "
+                f"at most {bound(most)}, even without any noise."
+            )
+    return found
 
 
 def figure_of(verdicts: Verdicts) -> Figure:
@@ -102,7 +128,7 @@ def bound(v: Mapping[str, Any]) -> str:
     return f"ρ = {number(v['lower_bound_rho'], toward='down')}"
 
 
-def _parts(verdicts: Verdicts) -> list[Part]:
+def _parts(verdicts: Verdicts, notes: Sequence[str]) -> list[Part]:
     rows = [
         (
             str(v["mechanism"]),
@@ -122,6 +148,8 @@ def _parts(verdicts: Verdicts) -> list[Part]:
         "The share proved grows with the draws, up to what the attacked pair spends of the claim: exact, undrawn. The "
         "smaller the claim, the more draws it takes: at ρ = 0.03 twenty thousand prove a third to a half, at ρ = 1 "
         "nine tenths.",
+        *_untested(verdicts),
+        *notes,
     )
     found = table(head, rows, numeric="Share | Pair spends | Draws a side")
     figure = figure_of(verdicts)

@@ -10,7 +10,7 @@ enough draws; one that is as private as it says comes close to its claim from be
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Literal, Protocol
 
@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.audits.laws import Binomial, Gaussian, Laplace, Means
+from pipeline.audits.whole import RELEASES, Drawn, noise_drawn
 from pipeline.privacy.noise import NoiseSource
 
 Array = NDArray[np.float64]
@@ -51,6 +52,8 @@ class Attack:
         The claim under the relation "replace one person", in zCDP; of a binomial law: normal noise of its variance.
     claimed_epsilon
         The claim where it is made in epsilon: pure, or at the law's delta.
+    whole
+        The shipped code, one release at a time, where ``path`` draws the listed noise for many copies by itself.
     """
 
     mechanism: str
@@ -60,10 +63,21 @@ class Attack:
     law: Gaussian | Laplace | Binomial
     claimed_rho: Fraction | float
     claimed_epsilon: Fraction | float | None = None
+    whole: ReleasePath | None = None
 
     def scores(self, side: Side, noise: NoiseSource, copies: int) -> Array:
         """The law's score of fresh releases of a side ``(copies,)``."""
         return self.law.score(self.path(side, noise, copies), self.means)
+
+    def drawn(self, noise: NoiseSource) -> Drawn:
+        """Whether a few whole releases of both sides have the noise that is listed; a path that is whole has it."""
+        if self.whole is None or not isinstance(self.law, Gaussian):
+            return Drawn(less=False, more=False)
+        found: list[list[Array]] = []
+        for side in (0, 1):
+            tables = self.whole(side, noise, RELEASES)
+            found.append([x - mean for x, mean in zip(tables, self.means[side], strict=True)])
+        return noise_drawn([np.concatenate(of) for of in zip(*found, strict=True)], self.law.variances)
 
     @property
     def attained(self) -> float:
@@ -74,7 +88,12 @@ class Attack:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What an attack proves; rates are point estimates, ``curve`` their trade-off ``(FPR, TPR)`` over thresholds."""
+    """What an attack proves; rates are point estimates, ``curve`` their trade-off ``(FPR, TPR)`` over thresholds.
+
+    ``ceiling_rho`` and ``ceiling_epsilon`` are what so many draws prove of a mechanism without any noise: a claim above
+    them is not tested.  ``less_noise`` says that whole releases draw less than they list, with a chance of 1e-9 to be
+    wrong.
+    """
 
     mechanism: str
     trust: Trust
@@ -89,11 +108,21 @@ class Verdict:
     true_positives: float
     false_positives: float
     curve: list[tuple[float, float]]
+    ceiling_rho: float
+    ceiling_epsilon: float | None
+    less_noise: bool
 
     @property
     def violates(self) -> bool:
-        """Whether the mechanism provably loses more than it claims."""
-        return self.ratio > 1
+        """Whether the mechanism provably loses more than it claims, or draws less noise than it lists."""
+        return self.less_noise or self.ratio > 1
+
+    @property
+    def testable(self) -> bool:
+        """Whether so many draws could prove more than is claimed."""
+        if self.claimed_epsilon is not None and self.ceiling_epsilon is not None:
+            return self.ceiling_epsilon > self.claimed_epsilon
+        return self.ceiling_rho > self.claimed_rho
 
     @property
     def ratio(self) -> float:
@@ -113,6 +142,8 @@ def attacked(
 ) -> Verdict:
     """Draw ``draws`` releases of each side and bound the loss from below.
 
+    Where whole releases do not draw what they list, they are attacked themselves, one at a time.
+
     Parameters
     ----------
     noise
@@ -120,6 +151,9 @@ def attacked(
     doubt
         Error probability of each of the two rates.
     """
+    seen = attack.drawn(noise)
+    if attack.whole is not None and (seen.less or seen.more):
+        attack = replace(attack, path=attack.whole)
     found: tuple[list[Array], list[Array]] = ([], [])
     for first in range(0, draws, batch):
         copies = min(batch, draws - first)
@@ -129,6 +163,8 @@ def attacked(
             progress(first + copies, draws)
     zero, one = np.concatenate(found[0]), np.concatenate(found[1])
     bound = attack.law.bound(zero, one, attack.means, doubt)
+    certain = np.full(draws, np.inf)
+    ceiling = attack.law.bound(certain, -certain, attack.means, doubt)
     return Verdict(
         mechanism=attack.mechanism,
         trust=attack.trust,
@@ -143,6 +179,9 @@ def attacked(
         true_positives=bound.right,
         false_positives=bound.wrong,
         curve=trade_off(zero, one),
+        ceiling_rho=ceiling.rho,
+        ceiling_epsilon=ceiling.epsilon,
+        less_noise=seen.less,
     )
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -60,7 +60,8 @@ def linear_attack(plan: LinearPlan, drawn: Drawn | None = None) -> Attack:
     ----------
     drawn
         A whole release from a person's rows, one copy at a time: the shipped one, or a broken one.  None: the shipped
-        sums once a side, with the shipped noise drawn for many copies at once; the attacker's V does not look at it.
+        sums once a side, with the listed noise drawn for many copies at once (the attacker's V does not look at it),
+        after whole releases were held against that list.
 
     Raises
     ------
@@ -70,8 +71,10 @@ def linear_attack(plan: LinearPlan, drawn: Drawn | None = None) -> Attack:
     claimed = true_rho(plan)
     if claimed is None or not isinstance(plan.features, FeatureMap):
         raise CardError(f"{plan.domain.name}: no noise, or no declared features: nothing to attack")
+    # nobody's rows are read, so the plan is that of a simulation
+    features, plan = plan.features, replace(plan, domain=replace(plan.domain, kind="synthetic"))
     honest = one_shot_of if plan.ask.variant == "one_shot" else desk_of
-    rows = [None, *_rows(plan, plan.features)]
+    rows = [None, *_rows(plan, features)]
     H = plan.domain.horizon
     scales = _variances(honest(plan, (None,) * H, Silence()))
     answers = [honest(plan, (row,) * H, Silence()) for row in rows]
@@ -88,6 +91,7 @@ def linear_attack(plan: LinearPlan, drawn: Drawn | None = None) -> Attack:
         means=([t[0] for t in path(0, Silence(), 1)], [t[0] for t in path(1, Silence(), 1)]),
         law=Gaussian(scales),
         claimed_rho=claimed,
+        whole=_Path(plan, pair, honest) if drawn is None else None,
     )
 
 

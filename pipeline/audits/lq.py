@@ -61,6 +61,7 @@ def lq_attack(plan: LqPlan, drawn: Drawn | None = None) -> Attack:
         means=(_once(made_up, pair[0]), _once(made_up, pair[1])),
         law=Gaussian(variances),
         claimed_rho=plan.joint_rho,
+        whole=_Path(made_up, pair, _shipped) if drawn is None else None,
     )
 
 

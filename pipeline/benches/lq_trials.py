@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -47,6 +48,8 @@ WRONG = 0.3
 CUT = 0.5, 0.7
 # of gamma: the sphere on which explore-then-commit explores; like K_0 chosen on other systems
 RADIUS = 0.1
+# an audit and a trial cut episodes alike: growth of the optimist's batches
+_GROWTH = 1.2
 _SEARCH, _MODEL, _LOGS = 2, 3, 4
 
 
@@ -106,6 +109,12 @@ def message_of(trial: Trial) -> LqMessage:
     return LqMessage(*world.shape, world.horizon, world.gamma)
 
 
+def cost_of(trial: Trial) -> Fraction | None:
+    """What the optimist's sums cost one user, exactly; None without noise.  Nobody plays."""
+    ends = batch_ends(trial.episodes, float(trial.knobs.get("growth", _GROWTH)))
+    return _regularizer(trial, lq_world(trial), ends).guarantee.rho
+
+
 def dp_lqr(trial: Trial) -> Outcome:
     """dp-lqr: one release of the logs of as many exploring episodes, which others have played, then K episodes."""
     world, task, rng = lq_world(trial), _task(trial), trial.stream(_LOGS)
@@ -132,7 +141,7 @@ def exploring(episodes: int) -> int:
 
 def _optimistic(trial: Trial, width: float) -> Outcome:
     world, knobs = lq_world(trial), trial.knobs
-    ends = batch_ends(trial.episodes, float(knobs.get("growth", 1.2)))
+    ends = batch_ends(trial.episodes, float(knobs.get("growth", _GROWTH)))
     regularizer = _regularizer(trial, world, ends)
     control = LqControl(world.cost, world.gamma, world.noise.bound, world.start, world.covariance)
     width = float(knobs.get("width", width))
@@ -176,7 +185,7 @@ def _story(world: LqSystem, plans: Sequence[OptimisticPlan], regularizer: Counte
 def _said(trial: Trial, width: float) -> dict[str, Any]:
     counter = "" if trial.epsilon is None else counter_of(trial)
     variant = {"": "λ = 1", "tree": "tree over episodes", "epochs": "extra: one release a plan"}[counter]
-    growth = trial.knobs.get("growth", 1.2)
+    growth = trial.knobs.get("growth", _GROWTH)
     words = f"α = 0.05, plans at growth {growth:g}, {trial.knobs.get('starts', 4)} starts"
     if trial.knobs.get("volume") == "released":
         words += ", ln det V_k in β_k"

@@ -156,6 +156,12 @@ def messages_of(trial: Trial) -> list[tuple[Message, Ask]]:
     return [(message, _ask(trial, share, gram_share)) for message, share, gram_share in _shared(task, s)]
 
 
+def cost_of(trial: Trial) -> Fraction | None:
+    """What all sums of the trial cost one user, exactly; None without noise.  Nobody plays."""
+    _, guarantee, _ = problem_of(trial, settings_of(trial), _world(trial.world, trial.params))
+    return guarantee.rho
+
+
 def _task(trial: Trial, s: Settings, world: Mixture) -> MixtureTask:
     _, S, A = world.mdp.shape  # noqa: N806
     features = world.features

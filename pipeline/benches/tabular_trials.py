@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -148,6 +149,13 @@ def _played(trial: Trial, desk_of: Desk) -> Outcome:
         "optimum": best,
     }
     return Outcome(at, summed, facts, _drawn(trial, learnt))
+
+
+def cost_of(trial: Trial) -> Fraction | None:
+    """What the trial's counts cost one user, exactly; None where no rho is claimed.  Nobody plays."""
+    layout = layout_of(trial, world_of(trial))
+    noise = SeededNoise(np.random.SeedSequence((_NOISE, trial.seed, trial.episodes)))
+    return _PRIVATE[trial.agent](trial, layout, pace_of(trial, layout).most, noise).guarantee.rho
 
 
 def _task(mdp: TabularMDP, layout: OnlineLayout) -> CountTask:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import asdict
+from fractions import Fraction
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +13,10 @@ import pytest
 from scipy import stats
 from typer.testing import CliRunner
 
+import pipeline.statistics.desk as desk_module
+import pipeline.statistics.lq_moments as lq_moments
+import pipeline.statistics.lq_regularizers as lq_regularizers
+import pipeline.statistics.one_shot as one_shot
 from flows.canaries import one_run
 from flows.cli import app
 from flows.setting import setting
@@ -25,13 +31,20 @@ from pipeline.audits.laws import (
     lower_rate,
     upper_rate,
 )
+from pipeline.audits.linear import linear_attack
+from pipeline.audits.lq import lq_attack
 from pipeline.audits.one_run import lower_epsilon
+from pipeline.audits.plans import linear_cost
+from pipeline.audits.whole import Drawn, noise_drawn
 from pipeline.privacy.fast_noise import FastOsNoise
 from pipeline.privacy.noise import OsNoise
 from pipeline.privacy.release import Release
+from pipeline.statistics.linear_plan import LinearAsk, LinearDomain, LinearPlan
 from pipeline.statistics.privatizers import CentralCounts
+from reports.audit import audit_markdown
+from tests.audits.broken import Thinner
 from tests.audits.mutants import MECHANISMS
-from tests.audits.offline_twins import WHOLE
+from tests.audits.offline_twins import EVEN_LQ, LQ, WHOLE, features
 
 
 def _few(name: str, twin: str) -> bool:
@@ -71,11 +84,85 @@ def test_noise_for_many_copies_is_that_of_whole_releases(name):
     tiled, one = make().path(0, FastOsNoise(), 300), whole().path(0, FastOsNoise(), 300)
     assert [t.shape for t in tiled] == [t.shape for t in one]
     for many, each in zip(tiled, one, strict=True):
+        # an entry published without noise would be left out of the spread below
+        assert ((many.var(0) > 0) == (each.var(0) > 0)).all()
         # 300 draws an entry, thousands of entries' bounds apart from their laws' 5 standard errors
         spread = many.var(0) + each.var(0)
         assert (np.abs(many.mean(0) - each.mean(0)) < 6 * np.sqrt(spread / 300) + 1e-9).all()
         moving = each.var(0) > 0
         assert (np.abs(np.log(many.var(0)[moving] / each.var(0)[moving])) < 6 * math.sqrt(4 / 300)).all()
+
+
+def _no_gram_noise(right):
+    return lambda source, dimension, *rest: np.zeros((dimension, dimension), dtype=np.int64)
+
+
+def _half_gram_noise(right):
+    return lambda source, *rest: right(Thinner(source, 0.5), *rest)
+
+
+@pytest.mark.parametrize("broken", [_no_gram_noise, _half_gram_noise])
+@pytest.mark.parametrize(
+    ("name", "module"), [("desk, centred", desk_module), ("one-shot", one_shot), ("lq moments", lq_moments)]
+)
+def test_noise_that_the_shipped_code_leaves_out_is_flagged_without_being_told(monkeypatch, name, module, broken):
+    """The audit of a recipe draws the listed noise; what is published has less, though the worst pair may not show."""
+    monkeypatch.setattr(module, "symmetric_noise", broken(module.symmetric_noise))
+    v = attacked(MECHANISMS[name][0](), FastOsNoise(), 200)
+    assert v.less_noise and v.violates
+
+
+def test_a_desk_that_halves_all_of_its_noise_is_flagged_and_proved_to_lose_more(monkeypatch):
+    def halve(desk):
+        desk.noise = Thinner(desk.noise, 0.5)
+
+    monkeypatch.setattr(desk_module.RegressionDesk, "__post_init__", halve)
+    v = attacked(MECHANISMS["desk, centred"][0](), FastOsNoise(), 1500)
+    assert v.less_noise and v.lower_bound_rho > v.claimed_rho
+
+
+def test_gram_sums_without_noise_are_flagged_by_the_verb_and_proved_by_whole_releases(tmp_path, monkeypatch):
+    recipe = tmp_path / "tiny.toml"
+    recipe.write_text(WORLD.format(agent="explore-then-commit", calibration="tight", world=LQ_WORLD, knobs=""))
+    monkeypatch.setattr(lq_moments, "symmetric_noise", _no_gram_noise(lq_moments.symmetric_noise))
+    done = CliRunner().invoke(app, ["--home", str(tmp_path), "audit", str(recipe), "--draws", "2000", "--json"])
+    assert done.exit_code == 0, done.output
+    found = json.loads(done.stdout)
+    assert found["violates"] is True and found["less_noise"] is True
+    assert "draws less noise than it lists" in (tmp_path / "audits" / "tiny" / "page.md").read_text()
+
+
+def test_whole_releases_are_attacked_where_they_differ_from_what_they_list(monkeypatch):
+    monkeypatch.setattr(lq_moments, "symmetric_noise", _no_gram_noise(lq_moments.symmetric_noise))
+    v = attacked(lq_attack(EVEN_LQ), FastOsNoise(), 2000)
+    assert v.lower_bound_rho > v.claimed_rho
+
+
+def test_listed_noise_is_no_alarm_and_a_shift_or_another_variance_is():
+    rng, listed = np.random.default_rng(11), [np.full((3, 3), 100.0), np.full(5, 400.0)]
+    right = [rng.normal(0, np.sqrt(v), (400, *v.shape)) for v in listed]
+    assert noise_drawn(right, listed) == Drawn(less=False, more=False)
+    assert noise_drawn([right[0] * math.sqrt(0.5), right[1]], listed) == Drawn(less=True, more=False)
+    assert noise_drawn([right[0], right[1] + 20], listed) == Drawn(less=False, more=True)
+    unread = [np.where(np.tri(3, k=-1) > 0, np.inf, listed[0]), listed[1]]
+    silent = [np.where(np.tri(3, k=-1) > 0, 0.0, right[0]), right[1]]
+    assert noise_drawn(silent, unread) == Drawn(less=False, more=False)
+
+
+def test_a_claim_that_so_few_draws_cannot_reach_is_called_untested(tmp_path):
+    """Twenty draws, all guessed right, prove a rho of 0.23; of the claimed 1 they say nothing."""
+    few, enough = (attacked(lq_attack(LQ), FastOsNoise(), draws) for draws in (20, 2000))
+    assert few.ceiling_rho < few.claimed_rho < enough.ceiling_rho
+    assert not few.testable and enough.testable
+    plain = [asdict(v) | {"violates": v.violates, "ratio": v.ratio, "testable": v.testable} for v in (few, enough)]
+    assert "cannot be tested at so few draws" in audit_markdown("tiny", plain[:1])
+    assert "cannot be tested" not in audit_markdown("tiny", plain[1:])
+
+
+def test_a_linear_plan_for_real_people_is_attacked_without_them():
+    domain = LinearDomain("tiny", "real", 2, 100, can_end=True)
+    attack = linear_attack(LinearPlan(domain, LinearAsk(Fraction(1)), features()))
+    assert attack.attained == pytest.approx(1, abs=0.01)
 
 
 QUICK = ("half the variance", "integer messages", "m instead of m²", "seeded noise")
@@ -201,6 +288,23 @@ def test_an_online_agents_messages_are_attacked_at_its_recipes_budget(
     assert all(0.75 < v["attained"] < 1.001 for v in found["attacks"])
     claimed = {v["claimed_epsilon"] for v in found["attacks"]}
     assert claimed == {None} or all(e <= 4.0 for e in claimed)
+    whole = found.get("whole_plan")
+    assert whole is None or 0.999 < whole["rho"] / whole["claimed_rho"] <= 1
+    smaller = agent.startswith(("private", "ldp", "dp-ucbvi-jdp")) and calibration == "tight"
+    assert (whole is not None) == smaller
+
+
+def test_a_counter_calibrated_for_its_audit_alone_is_flagged(tmp_path, monkeypatch):
+    """As if no counter had more leaves than the attacked one; 2,000 episodes take eight levels more."""
+    recipe = tmp_path / "tiny.toml"
+    recipe.write_text(WORLD.format(agent="private-ofu-rl", calibration="tight", world=LQ_WORLD, knobs=""))
+    right = lq_regularizers.tight
+    monkeypatch.setattr(lq_regularizers, "tight", lambda message, ask, cost: right(message, ask, min(cost, 4)))
+    done = CliRunner().invoke(app, ["--home", str(tmp_path), "audit", str(recipe), "--draws", "300", "--json"])
+    assert done.exit_code == 0, done.output
+    found = json.loads(done.stdout)
+    assert found["attacks"][0]["violates"] is False
+    assert found["violates"] is found["whole_plan"]["over"] is True
 
 
 @pytest.mark.parametrize("kind", ["tree", "toeplitz"])
@@ -216,6 +320,31 @@ def test_the_rows_of_a_nightly_recipe_are_attacked(tmp_path, kind):
     found = json.loads(done.stdout)
     assert found["violates"] is False and found["mechanism"].startswith(f"nightly {kind}, 8 nights")
     assert found["claimed_rho"] == pytest.approx(1.0, abs=0.01) and found["attained"] > 0.8
+    assert 0.99 < found["whole_plan"]["rho"] <= found["whole_plan"]["claimed_rho"] == 1.0
+
+
+@pytest.mark.parametrize("broken", [False, True])
+def test_the_whole_linear_plan_costs_no_more_than_it_claims_and_one_that_does_is_flagged(tmp_path, monkeypatch, broken):
+    """Two steps are attacked; a budget that is divided by two steps, however many there are, shows in the sum alone."""
+    if broken:
+        monkeypatch.setattr(LinearPlan, "step_rho", lambda plan, h: plan.ask.rho / min(plan.domain.horizon, 2))
+    verb = ["--home", str(tmp_path), "audit", "riverswim_linear", "--table", "--draws", "300", "--json"]
+    done = CliRunner().invoke(app, verb)
+    assert done.exit_code == 0, done.output
+    found = json.loads(done.stdout)
+    assert found["attacks"][0]["violates"] is False
+    assert found["violates"] is found["whole_plan"]["over"] is broken
+    words = "MORE than" if broken else "within"
+    assert words in (tmp_path / "audits" / found["name"] / "page.md").read_text()
+
+
+@pytest.mark.parametrize(
+    "ask", [{}, {"split": True}, {"variant": "one_shot"}, {"variant": "paper"}, {"variance": False}]
+)
+def test_a_linear_plan_costs_all_that_it_claims_and_no_more(ask):
+    domain = LinearDomain("tiny", "synthetic", 7, 100, can_end=True)
+    plan = LinearPlan(domain, LinearAsk(Fraction(1), **ask), features())
+    assert 0.999 < linear_cost(plan) <= 1
 
 
 def test_an_agent_without_noise_or_a_simulation_with_canaries_is_refused(tmp_path):
