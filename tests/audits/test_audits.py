@@ -66,9 +66,13 @@ def test_the_pair_is_as_far_apart_as_claimed_and_no_further(name):
     assert SPENT.get(name, 0.99) < MECHANISMS[name][0]().attained <= 1 + 1e-9
 
 
+# what pure Laplace noise and few shuffled bits give away shows late
+_DRAWS = {name: 4000 for name in NAMES if "Laplace" in name} | {"shuffled messages": 8000}
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_a_shipped_mechanism_is_not_flagged_and_the_attack_is_not_blind(name):
-    v = attacked(MECHANISMS[name][0](), FastOsNoise(), 4000 if "Laplace" in name else 1500)
+    v = attacked(MECHANISMS[name][0](), FastOsNoise(), _DRAWS.get(name, 1500))
     assert not v.violates and v.ratio > 0.3, v
 
 
