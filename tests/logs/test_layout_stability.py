@@ -8,16 +8,20 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import polars as pl
 import pytest
 
 from pipeline.logs.ingest import ingest
+from pipeline.logs.readers import arrow
 
 from .conftest import canonical
 from .layouts import (
+    LOG,
     WRITERS,
     Told,
     card_of,
     cards,
+    steps_of,
     write_d4rl,
     write_flat,
     write_lerobot,
@@ -101,3 +105,73 @@ def test_every_layout_of_the_page_is_here() -> None:
     assert {values["source"]["format"] for _, values in CASES.values()} | {"obp"} == {
         cards()[head]["source"]["format"] for head in WRITERS
     }
+
+
+def people_in_rlds(first: bool, folder: Path, more: int = 0) -> dict[Any, list[tuple[Any, ...]]]:
+    """Three people, a row a step; the second may say that the first goes on."""
+
+    def step(who: str, seen: int, first: bool = False, last: bool = False) -> dict[str, Any]:
+        flags = {"is_first": first, "is_last": last, "is_terminal": last}
+        return {"who": who, **flags, "observation": {"state": [float(seen), 0.5]}, "action": 0, "reward": 0.0}
+
+    rows = [step("B", 1, first=True), step("B", 2), step("A", 3, first=first), *(step("A", 4) for _ in range(more))]
+    rows += [step("A", 5, last=True), step("C", 1, first=True), step("C", 5, last=True)]
+    values = cards()["RLDS"]
+    columns = values["source"]["columns"] | {"user_id": "who"}
+    card = values | {"unit": values["unit"] | {"user": "who"}, "source": values["source"] | {"columns": columns}}
+
+    def write(where: Path, _: list[Told]) -> Path:
+        pl.DataFrame(rows).write_parquet(where / "episodes.parquet")
+        return where
+
+    return rows_by_user(write, card, [], folder)
+
+
+def test_a_persons_last_step_leads_to_nobody_elses_first(tmp_path: Path) -> None:
+    right, odd = (people_in_rlds(first, tmp_path / "log") for first in (True, False))
+    assert {who for who in right if right[who] != odd[who]} <= {"A"}
+    longer = people_in_rlds(True, tmp_path / "log", more=2)
+    assert len(right["B"]) == 2 and {who for who in right if right[who] != longer[who]} == {"A"}
+
+
+@pytest.mark.parametrize("batch", [1, 2, 3])
+def test_steps_of_people_join_over_batches(batch: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = people_in_rlds(True, tmp_path / "log")
+    monkeypatch.setattr(arrow, "BATCH_ROWS", batch)
+    assert people_in_rlds(True, tmp_path / "log") == whole
+
+
+def test_an_episode_without_steps_moves_nobodys_number(tmp_path: Path) -> None:
+    def write(empty: bool) -> Write:
+        def to(folder: Path, log: list[Told]) -> Path:
+            whole = pl.DataFrame([{"steps": steps_of(told)} for told in log])
+            rows = [{"steps": [] if empty and i == 1 else steps_of(told)} for i, told in enumerate(log)]
+            pl.DataFrame(rows, schema=whole.schema).write_parquet(folder / "episodes.parquet")
+            return folder
+
+        return to
+
+    full, less = (rows_by_user(write(empty), cards()["RLDS"], LOG, tmp_path / "log") for empty in (False, True))
+    gone = {user for user in full | less if full.get(user) != less.get(user)}
+    assert len(gone) == 1 and gone <= full.keys()
+
+
+def test_one_file_of_numbers_takes_nobodys_booleans(tmp_path: Path) -> None:
+    def write(odd: pl.DataType | None) -> Write:
+        def to(folder: Path, log: list[Told]) -> Path:
+            write_lerobot(folder, log, files=len(log))
+            for i in range(len(log)):
+                path = folder / "data" / "chunk-000" / f"file-{i:03d}.parquet"
+                rows = pl.read_parquet(path).with_columns(pl.col("next.reward").cast(pl.Boolean))
+                if i == 1 and odd is not None:
+                    rows = rows.with_columns(pl.col("next.reward").cast(odd))
+                rows.write_parquet(path)
+            return folder
+
+        return to
+
+    log = [Told([1, 2, 5], [0, 1], [0.0, 1.0], True)] * 4
+    alike = rows_by_user(write(None), cards()["LeRobot"], log, tmp_path / "log")
+    assert len(alike) == 4
+    for odd in (pl.Float64(), pl.Int64(), pl.String()):
+        assert rows_by_user(write(odd), cards()["LeRobot"], log, tmp_path / "log") == alike
