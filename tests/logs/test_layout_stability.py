@@ -7,10 +7,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import h5py
 import numpy as np
 import polars as pl
 import pytest
 
+from pipeline.logs.errors import LogError
 from pipeline.logs.ingest import ingest
 from pipeline.logs.readers import arrow
 
@@ -175,3 +177,50 @@ def test_one_file_of_numbers_takes_nobodys_booleans(tmp_path: Path) -> None:
     assert len(alike) == 4
     for odd in (pl.Float64(), pl.Int64(), pl.String()):
         assert rows_by_user(write(odd), cards()["LeRobot"], log, tmp_path / "log") == alike
+
+
+@pytest.mark.parametrize("head", ["Minari in HDF5", "vectors"])
+def test_what_most_episodes_hold_casts_nobodys_numbers(head: str, tmp_path: Path) -> None:
+    """Whole numbers in one more episode once made whole numbers of everybody's rewards."""
+    values = cards()["Minari in HDF5"]
+    values = values | {"reward": values["reward"] | {"steps": 4}}
+    if head == "vectors":
+        values = cards()["Minari in Arrow"]
+        values = values | {"source": values["source"] | {"files": ["data/main_data.hdf5"]}}
+
+    def write(odd: dict[int, Any]) -> Write:
+        def to(folder: Path, log: list[Told]) -> Path:
+            path = write_minari_hdf5(folder, log)
+            with h5py.File(path, "r+") as file:
+                for i in range(len(log)):
+                    group, dtype = file[f"episode_{i}"], odd.get(i)
+                    names = ["observations", "actions"] if head == "vectors" else ["rewards", "observations"]
+                    for name in names:
+                        found = group[name][()] + (0.75 if name == "rewards" else 0)
+                        found = np.stack([found, found + 0.25], 1) if (head, name) == ("vectors", names[0]) else found
+                        del group[name]
+                        group[name] = found if dtype is None else found.astype(dtype)
+            return path
+
+        return to
+
+    log = [Told([1, 2, 5], [0, 1], [0.0, 0.0], True)] * 4
+    for low, high in (
+        ({}, {0: "i8"}),
+        ({1: "i8", 2: "i8"}, {0: "i8", 1: "i8", 2: "i8"}),
+        ({}, {0: "f4"}),
+        ({}, {0: "?"}),
+    ):
+        before, after = (rows_by_user(write(odd), values, log, tmp_path / "log") for odd in (low, high))
+        assert len(before) == 4
+        assert {user[-1] for user in before | after if before.get(user) != after.get(user)} <= {"0"}, (low, high)
+
+
+def test_ids_that_no_signed_number_holds_are_refused_without_being_told(tmp_path: Path) -> None:
+    path = write_meds(tmp_path)
+    rows = pl.read_parquet(path).with_columns(pl.col("subject_id").cast(pl.UInt64))
+    odd = rows.tail(1).with_columns(pl.lit(2**63 + 987654321, dtype=pl.UInt64).alias("subject_id"))
+    pl.concat([rows, odd]).write_parquet(path)
+    with pytest.raises(LogError, match=r"0.parquet: column 'subject_id' is UInt64; ") as caught:
+        ingest(card_of(cards()["MEDS"], tmp_path), tmp_path / "store")
+    assert "987654321" not in str(caught.value)
