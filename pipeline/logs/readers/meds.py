@@ -40,8 +40,8 @@ def column_types(path: Path, meds: Meds) -> dict[str, pl.DataType]:
         name = _COLUMNS[sound.index(False)]
         found = str(types[name]) if name in types else "not there"
         raise LogError(
-            f"{path.name}: column {name!r} is {found}; MEDS has 64-bit signed integers subject_id, timestamps time, text code and "
-            "numbers numeric_value"
+            f"{path.name}: column {name!r} is {found}; MEDS has 64-bit signed integers subject_id, "
+            "timestamps time, text code and numbers numeric_value"
         )
     made = {name: _type(reading) for name, reading in meds.readings.items()}
     return {"subject_id": pl.Int64(), "episode": pl.Int64(), "step": pl.Int64(), "end": pl.String(), **made}
