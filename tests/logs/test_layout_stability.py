@@ -39,7 +39,7 @@ Write = Callable[[Path, list[Told]], Path]
 def real_and_alone() -> dict[str, Any]:
     """Flat rows of real people without ids: flags alone cut."""
     values = cards()["Flat transitions"] | {"kind": "real"}
-    columns = values["source"]["columns"] | {"user_id": "episode"}
+    columns = values["source"]["columns"] | {"user_id": "episode", "truncated": "done"}
     budget = values["budget"] | {"ledger": "l.db"}
     source = values["source"] | {"columns": columns}
     return values | {"unit": {"user": "episode", "users_public": 6}, "budget": budget, "source": source}
@@ -94,7 +94,7 @@ def test_a_replaced_unit_moves_nobody_elses_rows(name: str, tmp_path: Path) -> N
 def test_where_one_row_leads_would_move_the_next_ones_steps(tmp_path: Path) -> None:
     """The broken twin, and why real people without ids need a flag: cut by s' alone, a neighbour's steps move."""
     values = real_and_alone() | {"kind": "synthetic"}
-    columns = {k: v for k, v in values["source"]["columns"].items() if k != "terminated"}
+    columns = {k: v for k, v in values["source"]["columns"].items() if k not in ("terminated", "truncated")}
     values = values | {"source": values["source"] | {"columns": columns}}
     first, second = Told([1, 2], [0], [0.0], False), Told([3, 4, 5], [0, 0], [0.0, 0.0], True)
     apart = rows_by_user(write_flat, values, [first, second], tmp_path / "log")
