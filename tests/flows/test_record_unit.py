@@ -27,7 +27,7 @@ def test_an_episode_that_is_the_unit_is_no_person_in_any_page(tmp_path):
     (folder / "private.toml").write_text(RECIPE, encoding="utf-8")
     assert ingest_job(str(folder), home)["users"] == 200
     result = run_job(str(folder / "private.toml"), home)
-    assert "replace one episode" in summary(result)[0]
+    assert "replace one episode" in str(summary(result)[0])
     told = json.loads((home.runs / result["run"] / "certificate.json").read_text(encoding="utf-8"))
     text = json.dumps(told, ensure_ascii=False)
     assert "Replacing one episode, meaning all rows of one episode (at most 4 steps; somebody with several" in text

@@ -52,7 +52,7 @@ def read(path: Path, asked: Asked) -> Iterator[Batch]:
     bases = bases or list(types)[:1]
     batches = parquet.read_parquet(path, bases) if path.suffix == ".parquet" else ipc.read_ipc(path, bases)
     frames = [batch.frame for batch in batches]
-    whole = pl.concat(frames, rechunk=True) if frames else pl.DataFrame(schema={base: types[base] for base in bases})
+    whole = pl.concat(frames) if frames else pl.DataFrame(schema={base: types[base] for base in bases})
     steps = max(0, len(whole) - 1)
     if (total := told(path.with_name("metadata.json")).get("total_steps", steps)) != steps:
         text = f"{path.parent.name}: {len(whole)} rows, metadata.json tells of {total} steps and one more observation"
