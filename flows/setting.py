@@ -16,6 +16,7 @@ from pipeline.privacy.fast_noise import FastOsNoise
 from pipeline.privacy.losses import safe_epsilon
 from pipeline.privacy.noise import NoiseSource, OsNoise
 from pipeline.privacy.release import with_sampler_slack
+from pipeline.source import only_flags_part
 from pipeline.statistics.privatizers import CentralCounts, privatizer
 
 T = TypeVar("T")
@@ -49,10 +50,33 @@ class Setting:
 
 
 def setting(recipe: str, home: Home) -> Setting:
-    """Resolve a recipe by path or name, and its card."""
+    """Resolve a recipe by path or name, and its card.
+
+    Raises
+    ------
+    CardError
+        If recipe or card is wrong, or the two do not fit each other.
+    """
     path = find_recipe(recipe)
     loaded = load_recipe(path)
-    return Setting(loaded, card_of_recipe(loaded.recipe.card, path, home.shelf), home)
+    found = Setting(loaded, card_of_recipe(loaded.recipe.card, path, home.shelf), home)
+    check_numbered(found)
+    return found
+
+
+def check_numbered(s: Setting) -> None:
+    """Refuse what looks at a record's number where another record may change it."""
+    if s.card.kind != "real" or not only_flags_part(s.card.source):
+        return
+    asked = {
+        "[nightly]": s.recipe.nightly is not None,
+        "[linear] halves = true": s.recipe.linear is not None and s.recipe.linear.halves,
+    }
+    if wrong := [name for name, there in asked.items() if there]:
+        raise CardError(
+            f"{s.recipe.path.name}: {wrong[0]} needs ids that no other record changes; in format = "
+            f"{s.card.source.format!r} order numbers the records: name a column of user ids, or take it out"
+        )
 
 
 def ledger_for(card: AnyCard, home: Home) -> Ledger:

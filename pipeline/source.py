@@ -135,11 +135,16 @@ def check_format(source: Source | VectorSource, kind: str, horizon: int) -> None
                 f"source.columns: with format = {source.format!r} the reader numbers episodes and steps; "
                 "write episode_id = 'episode', step = 'step'"
             )
-        if kind == "real" and cols.user_id == made and cols.terminated is None and cols.truncated is None:
+        if kind == "real" and cols.user_id == made and None in (cols.terminated, cols.truncated):
             raise ValueError(
-                "source.columns.terminated or truncated is missing: where no column says that an episode ends, one "
-                "person's rows would move the steps of the next; map it, or name a column of user ids"
+                "source.columns.terminated or truncated is missing: without ids of people flags alone tell where an "
+                "episode ends, and one without takes the next one's rows; map both, or name a column of user ids"
             )
+
+
+def only_flags_part(source: Source | VectorSource) -> bool:
+    """Whether the records that are protected stand one after the other, told apart by flags alone."""
+    return source.format in (*CUT_BY_ORDER, "rlds") and source.columns.user_id == MADE[source.format]
 
 
 def check_layout(source: Source, keys: Mapping[str, StepColumn], horizon: int) -> None:

@@ -19,7 +19,7 @@ from pipeline.privacy.budget import down, up
 from pipeline.privacy.losses import safe_epsilon
 from pipeline.privacy.release import Mechanism, Release, total_delta_slack, total_epsilon, total_rho
 from pipeline.privacy.release_file import describe_joint
-from pipeline.source import MADE
+from pipeline.source import MADE, only_flags_part
 
 
 def spent_budget(mechanisms: Sequence[Mechanism], delta: float, joint: Fraction | None = None) -> dict[str, Any]:
@@ -122,12 +122,18 @@ def assumptions(card: AnyCard, looks: Sequence[Entry], *, nightly: bool = False)
     whose = f"{u.user} identifies a person: two ids of one person are protected as two people"
     if (record := protected(card)) != "person":
         whose = f"the files name no people: one {record} is protected, and somebody with several as several"
+    # a record that is gone would give the records behind it other numbers
+    rows = "any other" if only_flags_part(card.source) else "any, or none"
     found = [
         whose,
-        f"the number of people ({u.users_public}, declared) is public; one id's rows may be any, or none",
+        f"the number of people ({u.users_public}, declared) is public; one id's rows may be {rows}",
         f"the domain ({declared}) was declared without looking at this log, unless a line below says otherwise",
         "the curator's machine, its operators and its source of randomness are trusted",
     ]
+    if only_flags_part(card.source):
+        found.append(
+            "a record is what stands between two end flags: one without its flag is not protected from its neighbour"
+        )
     if isinstance(card, LqCard):
         found.append(
             "every row was shortened to its declared balls before it was summed: the loss rests on this cut alone, "

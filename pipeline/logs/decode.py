@@ -5,6 +5,7 @@ from __future__ import annotations
 import polars as pl
 
 from pipeline.card import Card
+from pipeline.logs.cells import number_of
 from pipeline.logs.keyed_hash import label_number
 from pipeline.logs.schema import first_end, other_action, other_state
 
@@ -74,7 +75,7 @@ def _text(role: str, dtypes: Dtypes) -> pl.Expr:
 
 def _number(role: str, dtypes: Dtypes) -> pl.Expr:
     cell = pl.col(f"raw_{role}")
-    return (cell.str.strip_chars() if dtypes[role] == pl.String else cell).cast(pl.Float64, strict=False)
+    return number_of(cell) if dtypes[role] == pl.String else cell.cast(pl.Float64, strict=False)
 
 
 def _index(text: pl.Expr, table: dict[str, int]) -> pl.Expr:

@@ -103,7 +103,7 @@ def _formats(card: AnyCard) -> dict[str, Format]:
             types = partial(d4rl.column_types, cut=cut)
             return dict.fromkeys(_HDF5, Format(types, partial(d4rl.read, cut=cut), 20))
         case "rlds":
-            return {".parquet": Format(rlds.column_types, rlds.read, 20)}
+            return {".parquet": Format(rlds.column_types, partial(rlds.read, user=user_of(card)), 20)}
         case "lerobot":
             return {".parquet": Format(lerobot.column_types, lerobot.read, root=lerobot.root)}
         case "obp":
@@ -133,10 +133,16 @@ def cut_of(card: AnyCard) -> Cut:
     Of real people whose unit is the episode, flags alone: where one row leads must not move another's steps.
     """
     cols = card.source.columns
-    user = None if cols.user_id == MADE.get(card.source.format) else cols.user_id
+    user = user_of(card)
     flags = [str(flag) for flag in (cols.terminated, cols.truncated) if flag is not None]
     chain = () if user is None and card.kind == "real" else tuple(_chain(card))
     return Cut(user, tuple(flags), chain)
+
+
+def user_of(card: AnyCard) -> str | None:
+    """The column of people's ids; None where a record that the reader makes stands for a person."""
+    named = card.source.columns.user_id
+    return None if named == MADE.get(card.source.format) else named
 
 
 def _chain(card: AnyCard) -> list[tuple[str, str]]:

@@ -47,7 +47,7 @@ def export_minari(snapshot: Snapshot, card: AnyCard, to: Path) -> Exported:
     Raises
     ------
     CardError
-        If h5py is not installed, or the folder exists.
+        If h5py is not installed, the folder exists, or a link stands where it is written.
     """
     name = f"{card.name}-v{snapshot.number}"
     folder = to / name
@@ -55,6 +55,8 @@ def export_minari(snapshot: Snapshot, card: AnyCard, to: Path) -> Exported:
     if folder.exists():
         raise CardError(f"{folder}: exists already; remove it, or export to another folder")
     partial = folder.with_name(f".{name}.partial")
+    if partial.is_symlink():
+        raise CardError(f"{partial}: a link, and raw rows would go where it leads; remove it")
     shutil.rmtree(partial, ignore_errors=True)
     try:
         data = private_folder(partial / "data")

@@ -10,7 +10,7 @@ import polars as pl
 
 from pipeline.card import LqCard
 from pipeline.logs import rules
-from pipeline.logs.cells import NUMBERS
+from pipeline.logs.cells import NUMBERS, number_of
 from pipeline.logs.decode import Dtypes, episode_number, flag, probability, step_number
 from pipeline.logs.schema import VECTORS, step_role, vector_columns
 from pipeline.logs.screen import filed, in_episodes, mark_episodes, quarantined
@@ -123,7 +123,7 @@ class _Cells:
         if dtype == NUMBERS:
             return raw
         if dtype == pl.String:
-            return _pieces(raw).list.eval(_parsed(pl.element()))
+            return _pieces(raw).list.eval(number_of(pl.element()))
         return pl.when(raw.is_not_null()).then(pl.concat_list([raw.cast(pl.Float64)]))
 
     def _list(self) -> list[pl.Expr]:
@@ -131,7 +131,7 @@ class _Cells:
 
     def _numbers(self) -> list[pl.Expr]:
         pairs = zip(self._raw, self._types, strict=True)
-        return [_parsed(raw) if dtype == pl.String else raw.cast(pl.Float64) for raw, dtype in pairs]
+        return [number_of(raw) if dtype == pl.String else raw.cast(pl.Float64) for raw, dtype in pairs]
 
 
 def _pieces(text: pl.Expr) -> pl.Expr:
@@ -142,13 +142,9 @@ def _pieces(text: pl.Expr) -> pl.Expr:
     return pl.when(bare == "").then(None).when(inside == "").then(none).otherwise(inside.str.split(","))
 
 
-def _parsed(text: pl.Expr) -> pl.Expr:
-    return text.str.strip_chars().cast(pl.Float64, strict=False)
-
-
 def _word(text: pl.Expr) -> pl.Expr:
     plain = text.str.strip_chars()
-    return ~plain.is_in(["", "null"]) & plain.cast(pl.Float64, strict=False).is_null()
+    return ~plain.is_in(["", "null"]) & number_of(plain).is_null()
 
 
 def _finite(vector: pl.Expr) -> pl.Expr:

@@ -7,10 +7,14 @@ import json
 import pytest
 
 from flows.jobs import ingest_job, run_job
+from flows.recipe import load_recipe
+from flows.setting import Setting, check_numbered
 from flows.shelf import Home
 from flows.verbs.run import summary
+from pipeline.card import CardError
+from pipeline.ledger.certificate import assumptions
 from tests.campaigns.bad_input import toml
-from tests.logs.layouts import LOG, cards, write_minari_hdf5
+from tests.logs.layouts import LOG, card_of, cards, write_minari_hdf5
 
 pytest.importorskip("h5py")
 RECIPE = '[recipe]\nname = "lake"\ncard = "card.toml"\nagent = "dp-apvi"\n\n[privacy]\nrho = 0.5\n'
@@ -28,3 +32,35 @@ def test_an_episode_that_is_the_unit_is_no_person_in_any_page(tmp_path):
     text = json.dumps(told, ensure_ascii=False)
     assert "Replacing one episode, meaning all rows of one episode (at most 4 steps; somebody with several" in text
     assert "the files name no people: one episode is protected" in text and "identifies a person" not in text
+
+
+def flat_and_real(folder, **columns):
+    values = cards()["Flat transitions"]
+    source = values["source"] | {"columns": values["source"]["columns"] | {"user_id": "episode"} | columns}
+    unit, budget = {"user": source["columns"]["user_id"], "users_public": 4000}, values["budget"] | {"ledger": "l.db"}
+    return card_of(values | {"kind": "real", "source": source, "unit": unit, "budget": budget}, folder)
+
+
+def test_a_record_between_flags_is_replaced_and_never_gone(tmp_path):
+    with pytest.raises(ValueError, match="map both"):
+        flat_and_real(tmp_path)
+    text = " ".join(assumptions(flat_and_real(tmp_path, truncated="cut"), []))
+    assert "one id's rows may be any other" in text and "or none" not in text
+    assert "one without its flag is not protected from its neighbour" in text
+    named = " ".join(assumptions(flat_and_real(tmp_path, truncated="cut", user_id="patient"), []))
+    assert "or none" in named and "without its flag" not in named
+
+
+@pytest.mark.parametrize(
+    "extra",
+    ["[nightly]\nnights = 4\nfirst = 2026-01-01\n", "[linear]\nhalves = true\n"],
+)
+def test_what_looks_at_a_records_number_needs_ids_of_its_own(extra, tmp_path):
+    agent = "dp-apvi" if "nightly" in extra else "dp-vapvi"
+    values = flat_and_real(tmp_path, truncated="cut")
+    recipe = tmp_path / "r.toml"
+    recipe.write_text(RECIPE.replace("dp-apvi", agent) + "\n" + extra, encoding="utf-8")
+    with pytest.raises(CardError, match=r"r.toml: \[.*needs ids that no other record changes"):
+        check_numbered(Setting(load_recipe(recipe), values, Home(tmp_path / "home")))
+    made_up = values.model_copy(update={"kind": "synthetic"})
+    check_numbered(Setting(load_recipe(recipe), made_up, Home(tmp_path / "home")))

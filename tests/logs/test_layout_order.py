@@ -47,7 +47,7 @@ def test_missing_timeouts_are_found_by_the_break_in_the_observations(tmp_path: P
 def test_flat_rows_without_people_are_cut_by_flag_and_by_where_they_lead(tmp_path: Path) -> None:
     write_flat(tmp_path)
     values = changed("Flat transitions", unit={"user": "episode"})
-    values["source"]["columns"]["user_id"] = "episode"
+    values["source"]["columns"] |= {"user_id": "episode", "truncated": "done"}
     snapshot = ingest(card_of(values, tmp_path), tmp_path / "store")
     assert transitions(snapshot) == expected() and snapshot.users == 4
 
@@ -71,12 +71,13 @@ def test_of_real_people_flags_alone_cut_and_they_must_be_there(tmp_path: Path) -
     """Were s' compared with the next s, one episode's last row could move the next one's steps."""
     write_flat(tmp_path)
     values = changed("Flat transitions", unit={"user": "episode"}, budget={"ledger": "l.db"}) | {"kind": "real"}
-    values["source"]["columns"]["user_id"] = "episode"
+    values["source"]["columns"] |= {"user_id": "episode", "truncated": "done"}
     snapshot = ingest(card_of(values, tmp_path), tmp_path / "store")
     assert snapshot.episodes == 3 and snapshot.quarantined == {"beyond_horizon": 3}
-    del values["source"]["columns"]["terminated"]
-    with pytest.raises(ValueError, match="terminated or truncated is missing"):
-        card_of(values, tmp_path)
+    for flag in ("terminated", "truncated"):
+        columns = {k: v for k, v in values["source"]["columns"].items() if k != flag}
+        with pytest.raises(ValueError, match="terminated or truncated is missing"):
+            card_of(values | {"source": values["source"] | {"columns": columns}}, tmp_path)
 
 
 @pytest.mark.parametrize(

@@ -152,6 +152,14 @@ def test_an_export_is_its_owners_and_never_written_over(tmp_path: Path) -> None:
     write_flat(tmp_path)
     card = card_of(cards()["Flat transitions"], tmp_path)
     snapshot = ingest(card, tmp_path / "store")
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "out").mkdir()
+    link = tmp_path / "out" / f".{card.name}-v{snapshot.number}.partial"
+    link.symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(CardError, match="a link"):
+        export_minari(snapshot, card, tmp_path / "out")
+    assert not any((tmp_path / "elsewhere").iterdir())
+    link.unlink()
     out = export_minari(snapshot, card, tmp_path / "out")
     assert [oct(p.stat().st_mode)[-3:] for p in sorted(out.folder.rglob("*"))] == ["700", "600", "600"]
     assert b"p1" not in (out.folder / "data" / "main_data.hdf5").read_bytes()

@@ -33,13 +33,15 @@ def column_types(path: Path, meds: Meds) -> dict[str, pl.DataType]:
     """
     types = parquet.column_types(path)
     subject, time, code, number = (types.get(name, pl.Object()) for name in _COLUMNS)
-    sound = (subject.is_integer(), isinstance(time, pl.Datetime), code == pl.String, number.is_numeric())
+    # what 64 bits with a sign may not hold would be told by the error of the one row that does not fit
+    signed = subject.is_integer() and subject.base_type() not in (pl.UInt64, pl.Int128, pl.UInt128)
+    sound = (signed, isinstance(time, pl.Datetime), code == pl.String, number.is_numeric())
     if not all(sound):
         name = _COLUMNS[sound.index(False)]
         found = str(types[name]) if name in types else "not there"
         raise LogError(
-            f"{path.name}: column {name!r} is {found}; MEDS has integers subject_id, timestamps time, text code and "
-            "numbers numeric_value"
+            f"{path.name}: column {name!r} is {found}; MEDS has 64-bit signed integers subject_id, "
+            "timestamps time, text code and numbers numeric_value"
         )
     made = {name: _type(reading) for name, reading in meds.readings.items()}
     return {"subject_id": pl.Int64(), "episode": pl.Int64(), "step": pl.Int64(), "end": pl.String(), **made}

@@ -2,7 +2,8 @@
 
 Columns: ``episode``, ``step``, ``observations``, ``next_observations``, ``actions``, ``rewards``, ``terminations``,
 ``truncations``, ``infos/…``; the parts of a Dict space are ``observations/part``.  Episodes come in the order of their
-numbers; row n of the file is its n-th transition.
+numbers; row n of the file is its n-th transition.  What an episode's numbers read as depends on that episode alone: one
+number an entry becomes the text that its own type gives, several become 64-bit floats.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ _ASKED = 16
 
 
 def column_types(path: Path, asked: Asked) -> dict[str, pl.DataType]:
-    """Columns and types that most of the first episodes have: one odd episode does not speak for the others.
+    """Columns and types, of each the one that most of the first episodes have: one odd episode speaks for no other.
 
     Raises
     ------
@@ -43,13 +44,26 @@ def column_types(path: Path, asked: Asked) -> dict[str, pl.DataType]:
     with hdf5.opened(path) as file:
         whole = _episodes(file)
         _check_total(path, len(whole))
-        each = [_columns(hdf5.member(file, name, path, "/"), path, name) for _, name in whole[:_ASKED]]
-        types = [{name: hdf5.type_of(data) for name, data in columns.items()} for columns in each]
-    if not types:
+        first = [_columns(hdf5.member(file, name, path, "/"), path, name) for _, name in whole[:_ASKED]]
+        each = [{name: hdf5.type_of(data) for name, data in columns.items()} for columns in first]
+    if not each:
         raise LogError(f"{path.name}: no episode_0, episode_1, …; is this a Minari file?")
-    usual = Counter(str(one) for one in types).most_common(1)[0][0]
-    chosen = next(one for one in types if str(one) == usual)
+    chosen = {name: _usual(name, each, asked) for name in dict.fromkeys(name for types in each for name in types)}
     return fields(asked.columns, {"episode": pl.String(), "step": pl.Int64(), **chosen})
+
+
+def _usual(name: str, each: list[dict[str, pl.DataType]], asked: Asked) -> pl.DataType:
+    found = [_read_as(name, types[name], asked) for types in each if name in types]
+    return Counter(found).most_common(1)[0][0]
+
+
+def _read_as(name: str, dtype: pl.DataType, asked: Asked) -> pl.DataType:
+    """The type of a column for an array of type ``dtype``: the same for numbers of every kind."""
+    if isinstance(dtype, pl.Array):
+        return pl.Array(pl.Float64(), dtype.size)
+    if not (dtype.is_numeric() or dtype == pl.Boolean):
+        return dtype
+    return pl.Float64() if name in asked.lists else pl.String()
 
 
 def read(path: Path, asked: Asked) -> Iterator[Batch]:
@@ -66,7 +80,7 @@ def read(path: Path, asked: Asked) -> Iterator[Batch]:
         for number, name in _episodes(file):
             group = hdf5.member(file, name, path, "/")
             data = {base: hdf5.array(group, base, path, name) for base in held.bases}
-            fault, steps = _fault(group, data, types)
+            fault, steps = _fault(group, data, types, asked)
             for low in range(0, steps if fault is None else 0, BATCH_ROWS):
                 held.add(data, number, low, min(low + BATCH_ROWS, steps))
                 if held.rows >= BATCH_ROWS:
@@ -86,7 +100,7 @@ class _Held:
     def __init__(self, asked: Asked, types: Types) -> None:
         self._asked, self._types, self.rows = asked, types, 0
         self._wanted = list(dict.fromkeys(_base(name, types) for name in asked.but(*MADE)))
-        self._pieces: dict[str, list[NDArray[Any]]] = {base: [] for base in self._wanted}
+        self._pieces: dict[str, list[pl.Series]] = {base: [] for base in self._wanted}
         self._numbers: list[NDArray[np.int64]] = []
         self._steps: list[NDArray[np.int64]] = []
 
@@ -102,7 +116,7 @@ class _Held:
         }
         for base, pieces in self._pieces.items():
             by = int(base.startswith(NEXT))
-            pieces.append(read[base.removeprefix(NEXT)][by : high - low + by])
+            pieces.append(_cells(read[base.removeprefix(NEXT)][by : high - low + by], self._types[base]))
         self._numbers.append(np.full(high - low, number))
         self._steps.append(np.arange(low, high, dtype=np.int64))
         self.rows += high - low
@@ -112,12 +126,19 @@ class _Held:
         wanted = {name: self._types[name] for name in self._asked.columns}
         if not self.rows:
             return pl.DataFrame(schema=wanted)
-        frame = pl.DataFrame({base: hdf5.series(pieces) for base, pieces in self._pieces.items()})
+        frame = pl.DataFrame({base: pl.concat(pieces) for base, pieces in self._pieces.items()})
         made = pl.DataFrame({"_n": np.concatenate(self._numbers), "step": np.concatenate(self._steps)})
         frame = pl.concat([frame, made], how="horizontal")
         frame = frame.with_columns(marked(self._asked.mark, pl.col("_n")).alias("episode"))
-        # a number that the usual type cannot hold is no number
-        return frame.select(taken(self._asked.columns, frame.schema)).cast(pl.Schema(wanted), strict=False)
+        return frame.select(taken(self._asked.columns, frame.schema))
+
+
+def _cells(values: NDArray[Any], dtype: pl.DataType) -> pl.Series:
+    """Entries of one episode as :func:`_read_as` says."""
+    if dtype != pl.String and values.dtype != object:
+        return hdf5.series([values.astype(np.float64)])
+    cells = hdf5.series([values])
+    return cells.cast(pl.Float64).fill_nan(None).cast(pl.String) if cells.dtype.is_float() else cells.cast(pl.String)
 
 
 def _base(name: str, types: Types) -> str:
@@ -159,7 +180,7 @@ def _columns(group: Any, path: Path, name: str) -> dict[str, Any]:
     return found | {NEXT + name: data for name, data in found.items() if name.split("/")[0] == _SEEN}
 
 
-def _fault(group: Any, data: dict[str, Any], types: Types) -> tuple[str | None, int]:
+def _fault(group: Any, data: dict[str, Any], types: Types, asked: Asked) -> tuple[str | None, int]:
     """What does not fit together, and the number T of steps."""
     if missing := [base for base, x in data.items() if x is None]:
         return f"no {missing[0]}", 0
@@ -170,14 +191,6 @@ def _fault(group: Any, data: dict[str, Any], types: Types) -> tuple[str | None, 
         allowed = {_SEEN: (steps + 1,), "infos": (steps, steps + 1)}.get(base.split("/")[0], (steps,))
         if len(x) not in allowed:
             return f"{base} holds {len(x)} entries, rewards {steps}", steps
-        if not _alike(hdf5.type_of(x), types[base]):
+        if _read_as(base, hdf5.type_of(x), asked) != types.get(base):
             return f"{base} is of another type than in other episodes", steps
     return None, steps
-
-
-def _alike(one: pl.DataType, other: pl.DataType) -> bool:
-    """Both are numbers (or flags), or lists of as many."""
-    if isinstance(one, pl.Array) and isinstance(other, pl.Array):
-        return one.size == other.size
-    plain = [t.is_numeric() or t == pl.Boolean for t in (one, other)]
-    return one == other or all(plain)

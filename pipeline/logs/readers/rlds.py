@@ -16,7 +16,7 @@ from pipeline.logs.decode import flag
 from pipeline.logs.errors import LogError
 from pipeline.logs.readers import parquet
 from pipeline.logs.readers.batch import NO_LINES, Asked, Batch, marked
-from pipeline.logs.readers.fields import Types, column_of, fields, taken
+from pipeline.logs.readers.fields import Types, column_of, field, fields, taken
 
 STEPS, SEEN, NEXT = "steps", "observation", "next_"
 _FLAGS = ("is_first", "is_last", "is_terminal")
@@ -43,8 +43,13 @@ def column_types(path: Path, asked: Asked) -> dict[str, pl.DataType]:
     return fields(asked.columns, {**types, **following, **_MADE})
 
 
-def read(path: Path, asked: Asked) -> Iterator[Batch]:
+def read(path: Path, asked: Asked, user: str | None = None) -> Iterator[Batch]:
     """Yield transitions, each at the row its first half stands in.
+
+    Parameters
+    ----------
+    user
+        Column of user ids: a person's steps are joined by that person's steps alone.  None where there is none.
 
     Raises
     ------
@@ -56,20 +61,26 @@ def read(path: Path, asked: Asked) -> Iterator[Batch]:
     names = [name.removeprefix(NEXT) if name.startswith(NEXT + SEEN) else name for name in asked.but(*_MADE)]
     bases = dict.fromkeys(base for name in [*names, *_FLAGS] if (base := column_of(name, types)) is not None)
     columns = [b for b in bases if not nested or b in stored] + ([STEPS] if nested else [])
-    held, seen = pl.DataFrame(), 0
+    held = pl.DataFrame()
     for batch in parquet.read_parquet(path, columns):
         rows, lost = batch.frame.with_columns(pl.Series("_line", batch.lines)), NO_LINES
         if nested:
             empty = rows.filter(pl.col(STEPS).list.len().fill_null(0) == 0)
             lost = empty.select(pl.col("_line").alias("line"), pl.lit("an episode without steps").alias("text"))
             rows = _unnested(rows)
-        rows = rows.with_columns(_flags(rows, path))
-        rows, seen = _in_episodes(rows, held, seen, path, nested=nested)
-        # the last step of a batch waits for the one after it
-        held = rows.tail(1)
-        yield _batch(_transitions(rows).head(max(0, len(rows) - 1)), asked, lost)
+        rows = rows.with_columns(*_flags(rows, path), _whose(user, rows.schema).alias("_user"))
+        rows = _in_episodes(rows, held, path, nested=nested, alone=user is None)
+        # the last step of each user waits for the one after it
+        last = pl.col("_user").is_last_distinct()
+        held = rows.filter(last)
+        yield _batch(_transitions(rows).filter(~last), asked, lost)
     if len(held):
         yield _batch(_transitions(held), asked, NO_LINES)
+
+
+def _whose(user: str | None, types: Types) -> pl.Expr:
+    found = None if user is None else field(user, types)
+    return pl.lit(0) if found is None else found[1]
 
 
 def _step_types(stored: Types) -> dict[str, pl.DataType]:
@@ -82,9 +93,8 @@ def _step_types(stored: Types) -> dict[str, pl.DataType]:
 
 
 def _unnested(rows: pl.DataFrame) -> pl.DataFrame:
-    """One row a step; those of an episode stand together and begin with ``_first``."""
-    steps = rows.with_columns(_at=pl.int_ranges(pl.col(STEPS).list.len())).explode(STEPS, "_at", keep_nulls=False)
-    return steps.unnest(STEPS).with_columns(_first=pl.col("_at") == 0).drop("_at")
+    """One row a step; those of an episode stand together and share their ``_line``."""
+    return rows.explode(STEPS, keep_nulls=False, empty_as_null=False).unnest(STEPS)
 
 
 def _flags(rows: pl.DataFrame, path: Path) -> list[pl.Series]:
@@ -103,37 +113,49 @@ def _flags(rows: pl.DataFrame, path: Path) -> list[pl.Series]:
     return found
 
 
-def _in_episodes(
-    rows: pl.DataFrame, held: pl.DataFrame, seen: int, path: Path, *, nested: bool
-) -> tuple[pl.DataFrame, int]:
-    """Rows behind the one that waited, with ``_episode`` (1, 2, …), ``_step`` and ``_closing``; and episodes so far."""
-    closing = pl.col("_is_last") | pl.col("_is_terminal")
-    first = pl.col("_first") if nested else pl.col("_is_first")
-    rows = rows.with_columns(_closing=closing, _new=first, _step=pl.lit(None, dtype=pl.Int64))
-    rows = rows.with_columns(_episode=seen + pl.col("_new").cast(pl.Int64).cum_sum())
+def _in_episodes(rows: pl.DataFrame, held: pl.DataFrame, path: Path, *, nested: bool, alone: bool) -> pl.DataFrame:
+    """Rows behind the ones that waited, with ``_episode`` (1, 2, … of each user), ``_step`` and ``_closing``."""
+    made = ("_episode", "_step")
+    rows = rows.with_columns(
+        (pl.col("_is_last") | pl.col("_is_terminal")).alias("_closing"),
+        *(pl.lit(None, dtype=pl.Int64).alias(name) for name in made),
+    )
     rows = pl.concat([held, rows]) if len(held) else rows
+    before = pl.col("_closing").shift().over("_user")
+    opens = pl.col("_line").ne_missing(pl.col("_line").shift().over("_user")) if nested else pl.col("_is_first")
+    # whatever stands before a person's first step is somebody else's
+    opens = opens if alone else opens | before.is_null()
+    rows = rows.with_columns(_new=pl.col("_episode").is_null() & opens)
     # a step behind the last one of its episode, or before any first one, would be taken for the next episode's
-    lost = ~pl.col("_new") & (pl.col("_closing").shift().fill_null(value=True) | (pl.col("_episode") == 0))
-    stray = rows.with_columns(_lost=lost)[len(held) :].filter(~pl.lit(nested) & pl.col("_lost"))
+    lost = ~pl.col("_new") & before.fill_null(value=True)
+    stray = rows.filter(pl.lit(not nested) & pl.col("_episode").is_null() & lost)
     if len(stray):
         raise LogError(
             f"{path.name}: row {stray['_line'][0]}: a step that is_first does not begin follows the end of an episode; "
             "export whole episodes, in order"
         )
-    place = pl.int_range(pl.len(), dtype=pl.Int64).over("_episode") + pl.col("_step").first().over(
-        "_episode"
-    ).fill_null(0)
-    rows = rows.with_columns(_step=place)
-    return rows, int(rows["_episode"][-1]) if len(rows) else seen
+    number = pl.col("_episode").first().over("_user").fill_null(0) + pl.col("_new").cast(pl.Int64).cum_sum().over(
+        "_user"
+    )
+    # by the row it stands in: a row without steps moves no other
+    number = pl.col("_line") if nested and alone else number
+    rows = rows.with_columns(_episode=number)
+    one = ("_user", "_episode")
+    carried = pl.col("_step").first().over(one).fill_null(0)
+    return rows.with_columns(_step=pl.int_range(pl.len(), dtype=pl.Int64).over(one) + carried).drop("_new")
 
 
 def _transitions(rows: pl.DataFrame) -> pl.DataFrame:
     """Each step beside the one it led to, where that is of the same episode; ``_closing`` still marks the last ones."""
-    follows = (pl.col("_episode") == pl.col("_episode").shift(-1)).fill_null(value=False)
-    ended = follows & pl.col("_closing").shift(-1).fill_null(value=False)
-    terminal = pl.col("_is_terminal").shift(-1).fill_null(value=False)
-    seen = [pl.when(follows).then(pl.col(SEEN).shift(-1)).alias(NEXT + SEEN)] if SEEN in rows.columns else []
+    follows = _next("_episode").eq(pl.col("_episode")).fill_null(value=False)
+    ended = follows & _next("_closing").fill_null(value=False)
+    terminal = _next("_is_terminal").fill_null(value=False)
+    seen = [pl.when(follows).then(_next(SEEN)).alias(NEXT + SEEN)] if SEEN in rows.columns else []
     return rows.with_columns(*seen, terminated=ended & terminal, truncated=ended & ~terminal)
+
+
+def _next(name: str) -> pl.Expr:
+    return pl.col(name).shift(-1).over("_user")
 
 
 def _batch(rows: pl.DataFrame, asked: Asked, lost: pl.DataFrame) -> Batch:
