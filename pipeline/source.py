@@ -135,15 +135,15 @@ def check_format(source: Source | VectorSource, kind: str, horizon: int) -> None
                 f"source.columns: with format = {source.format!r} the reader numbers episodes and steps; "
                 "write episode_id = 'episode', step = 'step'"
             )
-        if kind == "real" and cols.user_id == made and None in (cols.terminated, cols.truncated):
+        if kind == "real" and cols.user_id == made:
             raise ValueError(
-                "source.columns.terminated or truncated is missing: without ids of people flags alone tell where an "
-                "episode ends, and one without takes the next one's rows; map both, or name a column of user ids"
+                f"source.columns.user_id: with format = {source.format!r} an episode ends where its rows say so, and one "
+                "that does not say so takes the next one's rows; of real people, name a column of user ids"
             )
 
 
 def only_flags_part(source: Source | VectorSource) -> bool:
-    """Whether the records that are protected stand one after the other, told apart by flags alone."""
+    """Whether the records that are protected stand one after the other, numbered by their order."""
     return source.format in (*CUT_BY_ORDER, "rlds") and source.columns.user_id == MADE[source.format]
 
 

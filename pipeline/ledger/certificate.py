@@ -130,10 +130,6 @@ def assumptions(card: AnyCard, looks: Sequence[Entry], *, nightly: bool = False)
         f"the domain ({declared}) was declared without looking at this log, unless a line below says otherwise",
         "the curator's machine, its operators and its source of randomness are trusted",
     ]
-    if only_flags_part(card.source):
-        found.append(
-            "a record is what stands between two end flags: one without its flag is not protected from its neighbour"
-        )
     if isinstance(card, LqCard):
         found.append(
             "every row was shortened to its declared balls before it was summed: the loss rests on this cut alone, "

@@ -103,7 +103,11 @@ def _formats(card: AnyCard) -> dict[str, Format]:
             types = partial(d4rl.column_types, cut=cut)
             return dict.fromkeys(_HDF5, Format(types, partial(d4rl.read, cut=cut), 20))
         case "rlds":
-            return {".parquet": Format(rlds.column_types, partial(rlds.read, user=user_of(card)), 20)}
+            return {
+                ".parquet": Format(
+                    rlds.column_types, partial(rlds.read, user=user_of(card), real=card.kind == "real"), 20
+                )
+            }
         case "lerobot":
             return {".parquet": Format(lerobot.column_types, lerobot.read, root=lerobot.root)}
         case "obp":
@@ -128,15 +132,10 @@ def _flat(inner: Format, cut: Cut) -> Format:
 
 
 def cut_of(card: AnyCard) -> Cut:
-    """What the card maps that tells where an episode ends.
-
-    Of real people whose unit is the episode, flags alone: where one row leads must not move another's steps.
-    """
+    """What the card maps that tells where an episode ends."""
     cols = card.source.columns
-    user = user_of(card)
     flags = [str(flag) for flag in (cols.terminated, cols.truncated) if flag is not None]
-    chain = () if user is None and card.kind == "real" else tuple(_chain(card))
-    return Cut(user, tuple(flags), chain)
+    return Cut(user_of(card), tuple(flags), tuple(_chain(card)))
 
 
 def user_of(card: AnyCard) -> str | None:

@@ -34,21 +34,20 @@ def test_an_episode_that_is_the_unit_is_no_person_in_any_page(tmp_path):
     assert "the files name no people: one episode is protected" in text and "identifies a person" not in text
 
 
-def flat_and_real(folder, **columns):
-    values = cards()["Flat transitions"]
+def real(folder, layout, **columns):
+    values = cards()[layout]
     source = values["source"] | {"columns": values["source"]["columns"] | {"user_id": "episode"} | columns}
     unit, budget = {"user": source["columns"]["user_id"], "users_public": 4000}, values["budget"] | {"ledger": "l.db"}
     return card_of(values | {"kind": "real", "source": source, "unit": unit, "budget": budget}, folder)
 
 
-def test_a_record_between_flags_is_replaced_and_never_gone(tmp_path):
-    with pytest.raises(ValueError, match="map both"):
-        flat_and_real(tmp_path)
-    text = " ".join(assumptions(flat_and_real(tmp_path, truncated="cut"), []))
+def test_a_record_numbered_by_order_is_replaced_and_never_gone(tmp_path):
+    with pytest.raises(ValueError, match="name a column of user ids"):
+        real(tmp_path, "Flat transitions")
+    text = " ".join(assumptions(real(tmp_path, "RLDS"), []))
     assert "one id's rows may be any other" in text and "or none" not in text
-    assert "one without its flag is not protected from its neighbour" in text
-    named = " ".join(assumptions(flat_and_real(tmp_path, truncated="cut", user_id="patient"), []))
-    assert "or none" in named and "without its flag" not in named
+    named = " ".join(assumptions(real(tmp_path, "Flat transitions", user_id="patient"), []))
+    assert "or none" in named
 
 
 @pytest.mark.parametrize(
@@ -57,7 +56,7 @@ def test_a_record_between_flags_is_replaced_and_never_gone(tmp_path):
 )
 def test_what_looks_at_a_records_number_needs_ids_of_its_own(extra, tmp_path):
     agent = "dp-apvi" if "nightly" in extra else "dp-vapvi"
-    values = flat_and_real(tmp_path, truncated="cut")
+    values = real(tmp_path, "RLDS")
     recipe = tmp_path / "r.toml"
     recipe.write_text(RECIPE.replace("dp-apvi", agent) + "\n" + extra, encoding="utf-8")
     with pytest.raises(CardError, match=r"r.toml: \[.*needs ids that no other record changes"):

@@ -67,17 +67,19 @@ def test_people_whose_rows_lie_between_each_other_are_cut_by_their_own_rows(tmp_
     assert transitions(ingest(card_of(values, tmp_path), tmp_path / "store")) == sorted(expected() * 5)
 
 
-def test_of_real_people_flags_alone_cut_and_they_must_be_there(tmp_path: Path) -> None:
-    """Were s' compared with the next s, one episode's last row could move the next one's steps."""
-    write_flat(tmp_path)
+def test_real_people_told_apart_by_order_need_ids(tmp_path: Path) -> None:
+    """An episode without its flag would take the next one's rows: two records for the price of one."""
     values = changed("Flat transitions", unit={"user": "episode"}, budget={"ledger": "l.db"}) | {"kind": "real"}
     values["source"]["columns"] |= {"user_id": "episode", "truncated": "done"}
-    snapshot = ingest(card_of(values, tmp_path), tmp_path / "store")
-    assert snapshot.episodes == 3 and snapshot.quarantined == {"beyond_horizon": 3}
-    for flag in ("terminated", "truncated"):
-        columns = {k: v for k, v in values["source"]["columns"].items() if k != flag}
-        with pytest.raises(ValueError, match="terminated or truncated is missing"):
-            card_of(values | {"source": values["source"] | {"columns": columns}}, tmp_path)
+    with pytest.raises(ValueError, match="name a column of user ids"):
+        card_of(values, tmp_path)
+
+
+def test_steps_of_real_people_in_a_row_each_need_ids(tmp_path: Path) -> None:
+    write_rlds(tmp_path, LOG, nested=False)
+    values = changed("RLDS", budget={"ledger": "l.db"}) | {"kind": "real"}
+    with pytest.raises(LogError, match="name a column of user ids"):
+        ingest(card_of(values, tmp_path), tmp_path / "store")
 
 
 @pytest.mark.parametrize(

@@ -36,13 +36,11 @@ from .layouts import (
 Write = Callable[[Path, list[Told]], Path]
 
 
-def real_and_alone() -> dict[str, Any]:
-    """Flat rows of real people without ids: flags alone cut."""
-    values = cards()["Flat transitions"] | {"kind": "real"}
-    columns = values["source"]["columns"] | {"user_id": "episode", "truncated": "done"}
-    budget = values["budget"] | {"ledger": "l.db"}
-    source = values["source"] | {"columns": columns}
-    return values | {"unit": {"user": "episode", "users_public": 6}, "budget": budget, "source": source}
+def without_ids() -> dict[str, Any]:
+    """Flat rows of nobody in particular."""
+    values = cards()["Flat transitions"]
+    source = values["source"] | {"columns": values["source"]["columns"] | {"user_id": "episode"}}
+    return values | {"unit": {"user": "episode", "users_public": 6}, "source": source}
 
 
 CASES: dict[str, tuple[Write, dict[str, Any]]] = {
@@ -54,7 +52,6 @@ CASES: dict[str, tuple[Write, dict[str, Any]]] = {
     "lerobot": (write_lerobot, cards()["LeRobot"]),
     "meds": (write_meds, cards()["MEDS"]),
     "flat": (write_flat, cards()["Flat transitions"]),
-    "flat-real": (write_flat, real_and_alone()),
 }
 
 
@@ -82,18 +79,17 @@ def test_a_replaced_unit_moves_nobody_elses_rows(name: str, tmp_path: Path) -> N
     write, card = CASES[name]
     for seed in range(3):
         rng = np.random.default_rng(seed)
-        ended = name == "flat-real"
-        log = [Told([1, 5], [0], [1.0], True), *(episode(rng, ended=ended or rng.random() < 0.5) for _ in range(5))]
+        log = [Told([1, 5], [0], [1.0], True), *(episode(rng, ended=rng.random() < 0.5) for _ in range(5))]
         at = int(rng.integers(1, 6))
-        other = [*log[:at], episode(rng, ended=ended or rng.random() < 0.5), *log[at + 1 :]]
+        other = [*log[:at], episode(rng, ended=rng.random() < 0.5), *log[at + 1 :]]
         before, after = (rows_by_user(write, card, some, tmp_path / "log") for some in (log, other))
         moved = {user for user in before | after if before.get(user) != after.get(user)}
         assert len(moved) <= 1, (seed, at, moved)
 
 
 def test_where_one_row_leads_would_move_the_next_ones_steps(tmp_path: Path) -> None:
-    """The broken twin, and why real people without ids need a flag: cut by s' alone, a neighbour's steps move."""
-    values = real_and_alone() | {"kind": "synthetic"}
+    """The broken twin, and why real people need ids: cut by s' alone, a neighbour's steps move."""
+    values = without_ids()
     columns = {k: v for k, v in values["source"]["columns"].items() if k not in ("terminated", "truncated")}
     values = values | {"source": values["source"] | {"columns": columns}}
     first, second = Told([1, 2], [0], [0.0], False), Told([3, 4, 5], [0, 0], [0.0, 0.0], True)

@@ -17,6 +17,9 @@ from pipeline.logs.readers.batch import NO_LINES, Asked, Batch, lines_from, mark
 from pipeline.logs.readers.fields import column_of, fields, taken
 from pipeline.logs.readers.minari_hdf5 import MADE, NEXT, told
 
+# rows of a record batch that pyarrow's dataset writer cuts an episode into
+_ONE_BATCH = 2**16
+
 
 def column_types(path: Path, asked: Asked) -> dict[str, pl.DataType]:
     """Columns and their types.
@@ -39,7 +42,10 @@ def column_types(path: Path, asked: Asked) -> dict[str, pl.DataType]:
 
 
 def read(path: Path, asked: Asked) -> Iterator[Batch]:
-    """Yield the transitions of one episode; malformed if ``metadata.json`` beside tells of another number.
+    """Yield the transitions of one episode.
+
+    It is malformed if ``metadata.json`` beside tells of another number, or if it is longer than one record batch:
+    pyarrow writes batches as they are done, and nothing in the file tells their order.
 
     Raises
     ------
@@ -54,12 +60,12 @@ def read(path: Path, asked: Asked) -> Iterator[Batch]:
     frames = [batch.frame for batch in batches]
     whole = pl.concat(frames) if frames else pl.DataFrame(schema={base: types[base] for base in bases})
     steps = max(0, len(whole) - 1)
+    if len(whole) > _ONE_BATCH:
+        yield _unreadable(path, asked, f"{len(whole)} rows: Minari's Arrow writer does not keep the order of so many")
+        return
     if (total := told(path.with_name("metadata.json")).get("total_steps", steps)) != steps:
-        text = f"{path.parent.name}: {len(whole)} rows, metadata.json tells of {total} steps and one more observation"
-        lost = pl.DataFrame({"line": [1], "text": [text]})
-        yield Batch(
-            pl.DataFrame(schema={c: column_types(path, asked)[c] for c in asked.columns}), lines_from(1, 0), lost
-        )
+        text = f"{len(whole)} rows, metadata.json tells of {total} steps and one more observation"
+        yield _unreadable(path, asked, text)
         return
     here, there = whole.head(steps), whole.slice(1)
     if "observations" in bases:
@@ -68,6 +74,11 @@ def read(path: Path, asked: Asked) -> Iterator[Batch]:
         marked(asked.mark, pl.lit(_number(path))).alias("episode"), pl.int_range(steps, dtype=pl.Int64).alias("step")
     )
     yield Batch(here.select(taken(asked.columns, here.schema)), lines_from(1, steps), NO_LINES)
+
+
+def _unreadable(path: Path, asked: Asked, why: str) -> Batch:
+    lost = pl.DataFrame({"line": [1], "text": [f"{path.parent.name}: {why}"]})
+    return Batch(pl.DataFrame(schema={c: column_types(path, asked)[c] for c in asked.columns}), lines_from(1, 0), lost)
 
 
 def _types(path: Path) -> dict[str, pl.DataType]:

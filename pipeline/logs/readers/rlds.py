@@ -43,21 +43,28 @@ def column_types(path: Path, asked: Asked) -> dict[str, pl.DataType]:
     return fields(asked.columns, {**types, **following, **_MADE})
 
 
-def read(path: Path, asked: Asked, user: str | None = None) -> Iterator[Batch]:
+def read(path: Path, asked: Asked, user: str | None = None, *, real: bool = False) -> Iterator[Batch]:
     """Yield transitions, each at the row its first half stands in.
 
     Parameters
     ----------
     user
         Column of user ids: a person's steps are joined by that person's steps alone.  None where there is none.
+    real
+        Real people: where every row is a step, only their ids keep one's rows from moving another's.
 
     Raises
     ------
     LogError
-        If the file is damaged, a flag cannot be read, or a step stands outside of any episode.
+        If the file is damaged, people are real and have no ids in a row a step, a flag cannot be read, or a step stands outside of any episode.
     """
     stored = parquet.column_types(path)
     types, nested = _step_types(stored), STEPS in stored
+    if real and user is None and not nested:
+        raise LogError(
+            f"{path.name}: a row a step of real people, told apart by order alone; name a column of user ids, or write a "
+            "row an episode"
+        )
     names = [name.removeprefix(NEXT) if name.startswith(NEXT + SEEN) else name for name in asked.but(*_MADE)]
     bases = dict.fromkeys(base for name in [*names, *_FLAGS] if (base := column_of(name, types)) is not None)
     columns = [b for b in bases if not nested or b in stored] + ([STEPS] if nested else [])
