@@ -137,8 +137,8 @@ def check_format(source: Source | VectorSource, kind: str, horizon: int) -> None
             )
         if kind == "real" and cols.user_id == made:
             raise ValueError(
-                f"source.columns.user_id: with format = {source.format!r} an episode ends where its rows say so, and one "
-                "that does not say so takes the next one's rows; of real people, name a column of user ids"
+                f"source.columns.user_id: with format = {source.format!r} an episode ends where its rows say so, and "
+                "one that does not say so takes the next one's rows; of real people, name a column of user ids"
             )
 
 

@@ -103,11 +103,8 @@ def _formats(card: AnyCard) -> dict[str, Format]:
             types = partial(d4rl.column_types, cut=cut)
             return dict.fromkeys(_HDF5, Format(types, partial(d4rl.read, cut=cut), 20))
         case "rlds":
-            return {
-                ".parquet": Format(
-                    rlds.column_types, partial(rlds.read, user=user_of(card), real=card.kind == "real"), 20
-                )
-            }
+            steps = partial(rlds.read, user=user_of(card), real=card.kind == "real")
+            return {".parquet": Format(rlds.column_types, steps, 20)}
         case "lerobot":
             return {".parquet": Format(lerobot.column_types, lerobot.read, root=lerobot.root)}
         case "obp":

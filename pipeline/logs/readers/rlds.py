@@ -56,14 +56,15 @@ def read(path: Path, asked: Asked, user: str | None = None, *, real: bool = Fals
     Raises
     ------
     LogError
-        If the file is damaged, people are real and have no ids in a row a step, a flag cannot be read, or a step stands outside of any episode.
+        If the file is damaged, people are real and have no ids where a row is a step, a flag cannot be read, or a step
+        stands outside of any episode.
     """
     stored = parquet.column_types(path)
     types, nested = _step_types(stored), STEPS in stored
     if real and user is None and not nested:
         raise LogError(
-            f"{path.name}: a row a step of real people, told apart by order alone; name a column of user ids, or write a "
-            "row an episode"
+            f"{path.name}: steps of real people, told apart by order alone; name a column of user ids, or write a row "
+            "an episode"
         )
     names = [name.removeprefix(NEXT) if name.startswith(NEXT + SEEN) else name for name in asked.but(*_MADE)]
     bases = dict.fromkeys(base for name in [*names, *_FLAGS] if (base := column_of(name, types)) is not None)
