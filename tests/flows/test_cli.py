@@ -94,6 +94,7 @@ def test_an_error_is_one_line_and_its_exit_code(tmp_path, shop, break_it, args, 
     assert "Traceback" not in r.stderr
 
 
+@pytest.mark.slow
 def test_over_budget_is_exit_four_and_json_says_why(tmp_path, shop):
     assert reticent("ingest", shop, cwd=tmp_path).returncode == 0
     assert reticent("run", shop / "private.toml", cwd=tmp_path).returncode == 0

@@ -233,6 +233,7 @@ def test_a_damaged_folder_is_a_line_and_not_a_traceback(run):
         read_policy_file(run)
 
 
+@pytest.mark.slow
 def test_the_verbs_from_outside(tmp_path, run):
     r = reticent("policy", "show", "some", "--json", cwd=tmp_path)
     assert [row["tie"] for row in json.loads(r.stdout)["rows"]] == [False, False, False, True, False, False]

@@ -125,6 +125,7 @@ def test_a_worker_killed_in_the_middle_changes_no_integer(tmp_path: Path, folder
         same(got, dict(summed(CountSums(work.card), opened(folder))))
 
 
+@pytest.mark.slow
 @pytest.mark.service
 @scale
 def test_a_client_killed_with_the_sum_half_done_reads_only_the_rest(
@@ -196,7 +197,8 @@ def test_nothing_raw_leaves_through_pages_keys_or_logs(
     for where, text in texts.items():
         for canary in (USER, REWARD):
             assert canary not in text, (canary, where)
-        assert "Traceback" not in text and "Compute Failed" not in text, where
+        # Dask tells of its own connections; of a task of ours it tells nothing
+        assert "Compute Failed" not in text and "pipeline/logs/" not in text, where
     assert all(key.startswith("sum-") and key.split("-")[1].isalnum() for key in keys)
 
 

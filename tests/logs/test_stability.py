@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import polars as pl
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -86,6 +87,7 @@ def test_replacing_one_users_rows_changes_no_other_users_rows(log: Any, other: A
     assert before.equals(after)
 
 
+@pytest.mark.slow
 @settings(max_examples=30, deadline=None)
 @given(LOGS, st.sampled_from(PLANS))
 def test_one_partition_and_seven_give_the_same_rows_and_the_same_quarantine(log: Any, plan: dict[str, Any]) -> None:

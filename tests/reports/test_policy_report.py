@@ -204,6 +204,7 @@ def test_a_view_of_wrong_shape_is_refused() -> None:
         )  # fmt: skip
 
 
+@pytest.mark.slow
 def test_two_processes_write_the_same_bytes() -> None:
     program = (
         "import sys; from tests.reports.sample import *; from reports.policy_report import *;"
