@@ -13,10 +13,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from flows.folder import publish
-from flows.shelf import Home, find_card, shelves
+from flows.shelf import Home, find_card
 from pipeline.card import AnyCard, CardError, load_any_card, load_card
 from pipeline.environments.registry import WORLDS, arrays_file, load_world
 from pipeline.ledger.chain import canonical
+from pipeline.shelf import shelves
 
 if TYPE_CHECKING:
     from pipeline.synthetic.folder import Simulated
