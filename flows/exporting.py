@@ -5,11 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from flows.setting import ledger_for, newest_snapshot
+from flows.inspecting import enter_look
 from flows.shelf import Home, find_card
 from pipeline.card import CardError, load_any_card
-from pipeline.kept.heads import known_to_ledger, remember_head
-from pipeline.kept.lock import one_at_a_time
 from pipeline.logs.minari_export import export_minari
 
 
@@ -26,14 +24,8 @@ def export_job(card_name: str, home: Home, to: Path) -> dict[str, Any]:
     card = load_any_card(find_card(card_name, home.shelf))
     if to.resolve().is_relative_to(home.runs.resolve()):
         raise CardError(f"--to {to}: below runs/, whose folders may be published; raw rows never go there")
-    ledger = ledger_for(card, home)
-    ledger.require(card)
-    snapshot = newest_snapshot(card, home)
-    with one_at_a_time(home.store / card.name):
-        known_to_ledger(card.name, ledger, home.store)
-        # who holds the rows can look at them: on disk before a row is read
-        entry = ledger.inspected(card, snapshot.number)
-        remember_head(home.store / card.name, entry)
+    # who holds the rows can look at them
+    snapshot, entry = enter_look(card, home)
     written = export_minari(snapshot, card, to.resolve())
     return {
         "dataset": card.name,

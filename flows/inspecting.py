@@ -6,12 +6,14 @@ from typing import Any
 
 from flows.setting import ledger_for, newest_snapshot
 from flows.shelf import Home, find_card
-from pipeline.card import LqCard, load_any_card
+from pipeline.card import AnyCard, LqCard, load_any_card
 from pipeline.kept.heads import known_to_ledger, remember_head
 from pipeline.kept.lock import one_at_a_time
+from pipeline.ledger.chain import Entry
 from pipeline.logs.advice import advice
 from pipeline.logs.hidden_state import hidden_state
 from pipeline.logs.inspect import look
+from pipeline.logs.store import Snapshot
 from pipeline.logs.tolerance import check_names
 from pipeline.logs.vector_look import look_vectors, vector_advice
 
@@ -28,16 +30,29 @@ def inspect_job(card_name: str, home: Home) -> dict[str, Any]:
     """
     card = load_any_card(find_card(card_name, home.shelf))
     check_names(card)
-    ledger = ledger_for(card, home)
-    ledger.require(card)
-    snapshot = newest_snapshot(card, home)
-    with one_at_a_time(home.store / card.name):
-        known_to_ledger(card.name, ledger, home.store)
-        # on disk before a row is read: a look that fails half-way was a look
-        entry = ledger.inspected(card, snapshot.number)
-        remember_head(home.store / card.name, entry)
+    snapshot, entry = enter_look(card, home)
     if isinstance(card, LqCard):
         seen = look_vectors(snapshot, card)
         return seen | {"warnings": vector_advice(seen, card), "ledger_entry": entry.seq}
     facts = look(snapshot, card) | {"hidden_state": hidden_state(snapshot, card)}
     return facts | {"warnings": advice(facts, card), "ledger_entry": entry.seq}
+
+
+def enter_look(card: AnyCard, home: Home) -> tuple[Snapshot, Entry]:
+    """The newest snapshot, and the ledger's entry of a look at it: on disk before a row is read, whatever comes after.
+
+    Raises
+    ------
+    BudgetError
+        If a real card is not registered.
+    CardError
+        If the card differs from its registration, or there is no snapshot of it.
+    """
+    ledger = ledger_for(card, home)
+    ledger.require(card)
+    snapshot = newest_snapshot(card, home)
+    with one_at_a_time(home.store / card.name):
+        known_to_ledger(card.name, ledger, home.store)
+        entry = ledger.inspected(card, snapshot.number)
+        remember_head(home.store / card.name, entry)
+    return snapshot, entry
