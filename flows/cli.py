@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from flows.screen import Context, fail
+from flows.terminal.screen import Context, fail
 from flows.verbs import (
     audit,
     compare,

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from pipeline.card import AnyCard, Card, LqCard
-from pipeline.mdp.declared_lq import Vector
-from pipeline.offline import Settings
+from pipeline.declaration.card import AnyCard, Card, LqCard
+from pipeline.declaration.linear_quadratic import Vector
+from pipeline.learners.tabular import Settings
 from pipeline.statistics.calibration import Ask
 
 # at least this many draws, and this share of them inside, make a measured status (design §5.3)

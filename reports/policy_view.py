@@ -14,7 +14,7 @@ Bools = NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class Against:
-    """The policy beside one step of practice: ``(H, L)`` each, see :mod:`pipeline.agents.against_practice`."""
+    """The policy beside one step of practice: ``(H, L)`` each, see :mod:`pipeline.agents.against_behaviour`."""
 
     followed: Floats
     gain: Floats

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from pipeline.benches.price import Family
+from pipeline.studies.price import Family
 from reports.format import number
 from reports.page import Part, Section, Table, table
 from reports.policy_report import templates

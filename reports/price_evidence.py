@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pipeline.benches.price import BAR, FAMILIES, Family, episodes_needed
+from pipeline.studies.price import BAR, FAMILIES, Family, episodes_needed
 from reports.format import number
 
 Rows = Sequence[Mapping[str, Any]]

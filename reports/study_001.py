@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from pipeline.benches.tuning import tuned
+from pipeline.studies.tuning import tuned
 from reports.claims_001 import SCALES, Evidence, claims
 from reports.figures import Figure
 from reports.format import number

@@ -12,7 +12,7 @@ os.environ.setdefault("PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS", "120")
 
 import pytest
 
-from pipeline.card import Card
+from pipeline.declaration.card import Card
 
 
 def card_dict(**changes: Any) -> dict[str, Any]:

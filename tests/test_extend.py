@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from flows.cells import key_of
-from flows.studies import online
-from pipeline.benches.contestants import contestant, trust_of
-from pipeline.benches.trial import Trial
+from flows.studies.cells import key_of
+from flows.studies.registry import online
+from pipeline.declaration.plugins import is_plugin
+from pipeline.declaration.toml import CardError
 from pipeline.environments.registry import load_world
-from pipeline.plugins import is_plugin
-from pipeline.toml import CardError
+from pipeline.simulation.online_agents import contestant, trust_of
+from pipeline.simulation.trial import Trial
 from tests.documents import rehearse
 
 

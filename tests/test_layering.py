@@ -7,50 +7,36 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 FLOORS = {
-    "pipeline.privacy.lattice": 0,
-    "pipeline.privacy.budget": 0,
-    "pipeline.toml": -1,
-    "pipeline.meds": 0,
-    "pipeline.plugins": 1,
-    "pipeline.shelf": 0,
-    "pipeline.privacy": 1,
-    "pipeline.domain": 1,
-    "pipeline.source": 1,
+    "pipeline.privacy": 0,
+    "pipeline.mdp": 0,
     "pipeline.declaration": 1,
-    "pipeline.mdp": 1,
-    "pipeline.card": 2,
+    "pipeline.environments": 2,
+    "pipeline.statistics": 2,
+    "pipeline.agents": 3,
+    "pipeline.logs": 3,
     "pipeline.ledger": 3,
-    "pipeline.ledger.verify": 4,
-    "pipeline.statistics": 3,
-    "pipeline.environments": 3,
-    "pipeline.kept": 4,
-    "pipeline.logs": 4,
-    "pipeline.agents": 4,
-    "pipeline.evaluate": 4,
+    "pipeline.evaluation": 3,
+    "pipeline.transaction": 4,
+    "pipeline.simulation": 4,
+    "pipeline.operator": 4,
+    "pipeline.learners": 5,
     "pipeline.audits": 5,
-    "pipeline.benches": 5,
-    "pipeline.simulate": 5,
-    "pipeline.curate": 5,
-    "pipeline.offline": 5,
-    "pipeline.linear": 6,
-    "pipeline.counter": 6,
-    "pipeline.lq": 6,
-    "pipeline.linear_runs": 5,
-    "pipeline.online": 4,
-    "pipeline.online_batches": 4,
-    "pipeline.online_lq": 4,
-    "pipeline.batches": 4,
-    "pipeline.synthetic": 6,
-    "pipeline.contracts": 7,
+    "pipeline.studies": 5,
     "reports": 6,
-    "flows": 7,
+    "flows.config": 6,
+    "flows.jobs": 7,
+    "flows.terminal": 7,
+    "flows.studies": 8,
+    "flows.server": 9,
+    "flows.verbs": 10,
+    "flows.cli": 11,
 }
 ONLY_IN = {
     "cvxpy": ("pipeline.statistics.consistency", "pipeline.mdp.occupancy_lp"),
-    "prefect": ("flows.recorded", "flows.deployments", "flows.serving", "flows.triggering"),
+    "prefect": ("flows.server"),
     "distributed": ("pipeline.logs.on_dask",),
     "dask": ("pipeline.logs.on_dask",),
-    "polars": ("pipeline.logs", "pipeline.simulate", "reports"),
+    "polars": ("pipeline.logs", "pipeline.operator", "pipeline.simulation", "reports"),
 }
 AGENTS_MAY_NOT = (
     "pipeline.logs",
@@ -58,13 +44,13 @@ AGENTS_MAY_NOT = (
     "pipeline.ledger",
     "pipeline.privacy.noise",
     "pipeline.statistics.privatizers",
-    "pipeline.statistics.desk",
+    "pipeline.statistics.interactive",
     "pipeline.statistics.one_shot",
     "pipeline.statistics.lq_moments",
     "pipeline.statistics.shuffle_counts",
     "pipeline.statistics.batch_privatizers",
-    "pipeline.statistics.count_desks",
-    "pipeline.statistics.shuffled_desk",
+    "pipeline.statistics.interactive_counts",
+    "pipeline.statistics.interactive_shuffled",
 )
 
 
@@ -96,9 +82,7 @@ def test_imports_go_to_lower_floors_or_stay_in_the_room():
         here, there = room(module), room(imported)
         if there is None or here == there or here is None:
             continue
-        if FLOORS[there] >= FLOORS[here] and not (
-            here.startswith("pipeline.privacy") and there.startswith("pipeline.privacy")
-        ):
+        if FLOORS[there] >= FLOORS[here]:
             wrong.append(f"{module} (floor {FLOORS[here]}) imports {imported} (floor {FLOORS[there]})")
     assert not wrong, "\n".join(wrong)
 
@@ -130,7 +114,7 @@ def test_no_pseudo_random_generator_on_the_release_path():
         "pipeline.ledger",
         "pipeline.statistics",
         "pipeline.logs",
-        "pipeline.curate",
+        "pipeline.transaction.release_once",
         "pipeline.linear",
         "pipeline.lq",
     )

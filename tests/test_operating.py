@@ -53,7 +53,7 @@ def test_every_line_names_a_verb_with_options_that_exist():
 
 
 def test_every_key_of_the_two_tables_is_explained():
-    from flows.recipe import Promote, Watched
+    from flows.config.recipe import Promote, Watched
 
     rows = "\n".join(line for line in PAGE.splitlines() if line.startswith("|"))
     for key in [*Watched.model_fields, *Promote.model_fields]:

@@ -7,9 +7,9 @@ from typing import Annotated, Any
 
 import typer
 
-from flows.progress import progress_line
-from flows.screen import Context, Json, say, show
-from flows.terminal import Grid, Place
+from flows.terminal.progress import progress_line
+from flows.terminal.screen import Context, Json, say, show
+from flows.terminal.terminal import Grid, Place
 
 
 def audit(
@@ -28,7 +28,7 @@ def audit(
 
     Exits 0 whatever was proved; `violates` says whether a claim is broken.
     """
-    from flows.auditing import audit_job
+    from flows.jobs.audit import audit_job
     from reports.audit import summary
 
     options: Context = context.obj

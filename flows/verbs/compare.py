@@ -7,8 +7,8 @@ from typing import Annotated, Any
 
 import typer
 
-from flows.progress import progress_line
-from flows.screen import Context, Json, say, show
+from flows.terminal.progress import progress_line
+from flows.terminal.screen import Context, Json, say, show
 
 
 def compare(
@@ -22,9 +22,9 @@ def compare(
     A comparison broken off goes on where it was: finished runs are kept in the home.  What changed between two runs of
     your own data is `compare-runs A B`.
     """
-    from flows.comparing import compare_job
-    from flows.engine import carry_out
-    from flows.shelf import find_recipe
+    from flows.config.shelf import find_recipe
+    from flows.server.engine import carry_out
+    from flows.studies.comparing import compare_job
 
     options: Context = context.obj
     home = options.home_folder()

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from flows.screen import Context, Json, show
+from flows.terminal.screen import Context, Json, show
 
 
 def compare_runs(
@@ -16,7 +16,7 @@ def compare_runs(
     as_json: Json = False,
 ) -> None:
     """Decisions or gains that differ, intervals, budget and settings; reads nothing but the two runs' folders."""
-    from flows.promotion import compared
+    from flows.jobs.promotion import compared
     from flows.verbs.report import run_folder
     from reports.comparison import sentences
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import typer
 
-from flows.progress import progress_line
-from flows.screen import Context, Json, say, show
+from flows.terminal.progress import progress_line
+from flows.terminal.screen import Context, Json, say, show
 
 
 def demo(context: typer.Context, as_json: Json = False) -> None:
     """Register, ingest, release, plan and report on the shipped log; a second demo costs nothing."""
-    from flows.engine import carry_out
-    from flows.jobs import demo_job
+    from flows.jobs.run import demo_job
+    from flows.server.engine import carry_out
     from flows.verbs.run import summary
 
     options: Context = context.obj

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import typer
 
-from flows.progress import progress_line
-from flows.screen import Context, Json, say, show
+from flows.terminal.progress import progress_line
+from flows.terminal.screen import Context, Json, say, show
 
 # above this share an accepted rule is worth a warning
 _LOUD = 0.05
@@ -13,8 +13,8 @@ _LOUD = 0.05
 
 def ingest(context: typer.Context, card: str, as_json: Json = False) -> None:
     """Validate, bound contributions, partition; operator-only facts on stdout."""
-    from flows.engine import carry_out
-    from flows.jobs import ingest_job
+    from flows.jobs.run import ingest_job
+    from flows.server.engine import carry_out
 
     options: Context = context.obj
     with progress_line("ingest") as bar:

@@ -7,9 +7,9 @@ from typing import Any
 
 import typer
 
-from flows.progress import working
-from flows.screen import Context, Json, show
-from flows.terminal import Block, Grid
+from flows.terminal.progress import working
+from flows.terminal.screen import Context, Json, show
+from flows.terminal.terminal import Block, Grid
 
 Facts = Mapping[str, Any]
 # a matrix of more steps than this is no longer a glance
@@ -18,13 +18,13 @@ _STEPS = 24
 
 def inspect(context: typer.Context, card: str, as_json: Json = False) -> None:
     """Rows, rules broken, coverage and warnings of a snapshot; for the operator only, nothing may be published."""
-    from flows.inspecting import inspect_job
+    from flows.jobs.inspect import inspect_job
 
     options: Context = context.obj
     with working("looking at the snapshot"):
         facts = inspect_job(card, options.home_folder())
     if "vectors" in facts:
-        from flows.vector_page import vector_page
+        from flows.terminal.vector_page import vector_page
 
         show(facts, as_json, lambda: vector_page(facts))
         return

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from flows.screen import Context, Json, show
-from flows.terminal import Block, Drawn, Grid, Title
+from flows.terminal.screen import Context, Json, show
+from flows.terminal.terminal import Block, Drawn, Grid, Title
 
 if TYPE_CHECKING:
     from pipeline.ledger.chain import Entry
@@ -31,8 +31,8 @@ CertificatesOption = Annotated[
 
 
 def _ledger(context: typer.Context, card: str | None) -> Ledger:
-    from flows.shelf import find_card
-    from pipeline.card import load_any_card
+    from flows.config.shelf import find_card
+    from pipeline.declaration.card import load_any_card
     from pipeline.ledger.ledger import open_ledger
 
     options: Context = context.obj
@@ -151,7 +151,7 @@ def verify(
     With RUN the certificate is recomputed and compared with release, policy, report and ledger; without a ledger at
     hand, with all but the ledger.
     """
-    from flows.ledger_checks import verify_job, verify_run_job
+    from flows.jobs.ledger_checks import verify_job, verify_run_job
     from pipeline.ledger.head import head_of_certificate, parse_heads
 
     options: Context = context.obj
@@ -213,7 +213,7 @@ def sign(
     as_json: Json = False,
 ) -> None:
     """Sign off a run: who, when and for which certificate, as an entry of the chain."""
-    from flows.ledger_checks import sign_job
+    from flows.jobs.ledger_checks import sign_job
     from flows.verbs.report import run_folder
 
     folder = run_folder(context.obj, run)

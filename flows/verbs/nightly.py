@@ -6,8 +6,8 @@ from typing import Annotated, Any
 
 import typer
 
-from flows.progress import working
-from flows.screen import Context, Json, say, show
+from flows.terminal.progress import working
+from flows.terminal.screen import Context, Json, say, show
 
 
 def nightly(
@@ -21,8 +21,8 @@ def nightly(
 
     A counter's night ([nightly]) goes on where its log breaks the card, and exits 3 all the same.
     """
-    from flows.engine import carry_out
-    from flows.nightly import nightly_job
+    from flows.jobs.nightly import nightly_job
+    from flows.server.engine import carry_out
     from flows.verbs.run import summary
     from reports.night import night_page
 
@@ -39,7 +39,7 @@ def nightly(
 
 
 def _check(recipe: str, options: Context, hours: float, as_json: bool) -> None:
-    from flows.watch import alert, watch_of
+    from flows.jobs.monitor import alert, watch_of
 
     watch = watch_of(recipe, options.home_folder())
     problem = watch.problem(hours)

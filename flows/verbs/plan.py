@@ -7,8 +7,8 @@ from typing import Annotated, Any
 
 import typer
 
-from flows.screen import Context, Json, show
-from flows.terminal import Block, Grid, Title
+from flows.terminal.screen import Context, Json, show
+from flows.terminal.terminal import Block, Grid, Title
 
 
 def plan(
@@ -19,8 +19,8 @@ def plan(
     as_json: Json = False,
 ) -> None:
     """Every mechanism with sensitivity, scale and cost, and the quality to expect, before anything is spent."""
-    from flows.foresight import foresee_job, quality_lines
-    from flows.planning import plan_job
+    from flows.jobs.forecast import foresee_job, quality_lines
+    from flows.jobs.plan import plan_job
     from reports.format import number
 
     def up(loss: float) -> str:

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from flows.screen import Context, Json, show
+from flows.terminal.screen import Context, Json, show
 
 if TYPE_CHECKING:
-    from flows.lq_policy import GainsFile
-    from flows.policy_file import PolicyFile
+    from flows.jobs.lq_policy import GainsFile
+    from flows.jobs.policy_file import PolicyFile
 
 app = typer.Typer(help="The policy of a run, with labels.", no_args_is_help=True)
 
@@ -25,8 +25,8 @@ class Format(StrEnum):
 
 
 def _read(context: typer.Context, run: str) -> PolicyFile | GainsFile:
-    from flows.lq_policy import is_lq_run, read_gains_file
-    from flows.policy_file import read_policy_file
+    from flows.jobs.lq_policy import is_lq_run, read_gains_file
+    from flows.jobs.policy_file import read_policy_file
     from flows.verbs.report import run_folder
 
     options: Context = context.obj
@@ -37,7 +37,7 @@ def _read(context: typer.Context, run: str) -> PolicyFile | GainsFile:
 @app.command("show")
 def show_policy(context: typer.Context, run: str, as_json: Json = False) -> None:
     """What to do in each state at each step, where the policy abstains, and where it was a tie; or the gains."""
-    from flows.lq_policy import GainsFile, gain_rows
+    from flows.jobs.lq_policy import GainsFile, gain_rows
 
     file = _read(context, run)
     if isinstance(file, GainsFile):
@@ -77,7 +77,7 @@ def export(
     as_json: Json = False,
 ) -> None:
     """Write the policy with labels as CSV that no spreadsheet evaluates, or as JSON with the exact labels."""
-    from flows import lq_policy, policy_file
+    from flows.jobs import lq_policy, policy_file
 
     file = _read(context, run)
     chosen = form or (Format.json if to.suffix.lower() == ".json" else Format.csv)
@@ -105,8 +105,8 @@ def act(
     as_json: Json = False,
 ) -> None:
     """What the policy says in a state (or at an observation) at a step, or for each record of a file."""
-    from flows.lq_policy import GainsFile
-    from pipeline.card import CardError
+    from flows.jobs.lq_policy import GainsFile
+    from pipeline.declaration.card import CardError
 
     file = _read(context, run)
     if isinstance(file, GainsFile):
@@ -122,8 +122,8 @@ def act(
 def _decide(
     file: PolicyFile, state: str | None, step: int | None, batch: str | None, *, raw: bool, sample: bool, as_json: bool
 ) -> None:
-    from flows.deciding import check_steps, decide, state_indices
-    from pipeline.card import CardError
+    from flows.jobs.deciding import check_steps, decide, state_indices
+    from pipeline.declaration.card import CardError
 
     if (batch is None) == (state is None or step is None) or (batch is not None and (state, step) != (None, None)):
         raise CardError("policy act: give --state with --step, or --batch alone")
@@ -139,8 +139,8 @@ def _decide(
 def _control(file: GainsFile, observation: str | None, step: int | None, batch: str | None, as_json: bool) -> None:
     import numpy as np
 
-    from flows.lq_policy import control, parsed_observation
-    from pipeline.card import CardError
+    from flows.jobs.lq_policy import control, parsed_observation
+    from pipeline.declaration.card import CardError
     from pipeline.logs.vector_queries import read_observations
 
     single = observation is not None and step is not None
@@ -162,7 +162,7 @@ def _control(file: GainsFile, observation: str | None, step: int | None, batch: 
 def _content(batch: str) -> tuple[bytes, str]:
     import sys
 
-    from pipeline.card import CardError
+    from pipeline.declaration.card import CardError
 
     try:
         content = sys.stdin.buffer.read() if batch == "-" else Path(batch).read_bytes()

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from flows.screen import Context, Json, show
+from flows.terminal.screen import Context, Json, show
 
 
 def promote(
@@ -17,9 +17,9 @@ def promote(
     as_json: Json = False,
 ) -> None:
     """Point runs/current to a run, whatever the recipe's rule says, or back to the run before."""
-    from flows.pointer import Pointer
+    from flows.jobs.alias import Pointer
     from flows.verbs.report import run_folder
-    from pipeline.card import CardError
+    from pipeline.declaration.card import CardError
 
     if bool(run) == rollback:
         raise CardError("promote: give a RUN, or --rollback alone")

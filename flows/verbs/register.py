@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from flows.screen import Context, Json, show
+from flows.terminal.screen import Context, Json, show
 
 
 def register(
@@ -16,7 +16,7 @@ def register(
     as_json: Json = False,
 ) -> None:
     """Fix cap, delta, unit, domain and kind of a dataset in the ledger it names."""
-    from flows.jobs import register_job
+    from flows.jobs.run import register_job
 
     options: Context = context.obj
     r = register_job(card, options.home_folder(), amend=amend)

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import typer
 
-from flows.progress import working
-from flows.screen import Context, Json, show
+from flows.terminal.progress import working
+from flows.terminal.screen import Context, Json, show
 
 
 def report(context: typer.Context, run: str, as_json: Json = False) -> None:
     """Render report.html and report.md again; reads nothing but the run's folder."""
-    from flows.publish import render
+    from flows.jobs.publish import render
 
     options: Context = context.obj
     folder = run_folder(options, run)
@@ -26,8 +26,8 @@ def report(context: typer.Context, run: str, as_json: Json = False) -> None:
 
 def run_folder(options: Context, run: str) -> Path:
     """A run's folder by path, full name, unique beginning, or the name of a pointer such as ``current``."""
-    from flows.pointer import Pointer
-    from pipeline.card import CardError
+    from flows.jobs.alias import Pointer
+    from pipeline.declaration.card import CardError
 
     runs = options.home_folder().runs
     for candidate in (Path(run), runs / (Pointer(runs, run).now() or run)):

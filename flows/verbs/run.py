@@ -8,9 +8,9 @@ from typing import Annotated, Any
 
 import typer
 
-from flows.progress import working
-from flows.screen import Context, Json, show
-from flows.terminal import Block, Pairs, Place
+from flows.terminal.progress import working
+from flows.terminal.screen import Context, Json, show
+from flows.terminal.terminal import Block, Pairs, Place
 
 
 def run(
@@ -22,8 +22,8 @@ def run(
     as_json: Json = False,
 ) -> None:
     """Release, policy, certificate and report from the latest snapshot of the recipe's card."""
-    from flows.engine import carry_out
-    from flows.jobs import run_job
+    from flows.jobs.run import run_job
+    from flows.server.engine import carry_out
 
     options: Context = context.obj
     day = None if night is None else night.date()

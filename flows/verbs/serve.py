@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from flows.screen import Context, Json, say, show
+from flows.terminal.screen import Context, Json, say, show
 
 
 def serve(
@@ -22,9 +22,9 @@ def serve(
     as_json: Json = False,
 ) -> None:
     """Register and serve nightly, simulate and reproduce; starts a Prefect server if PREFECT_API_URL names none."""
-    from flows.serving import Service, server
-    from flows.serving import serve as serve_deployments
-    from flows.setting import setting
+    from flows.config.setting import setting
+    from flows.server.serving import Service, server
+    from flows.server.serving import serve as serve_deployments
 
     options: Context = context.obj
     home = options.home_folder()

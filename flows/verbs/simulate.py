@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from flows.progress import progress_line, working
-from flows.screen import Context, Json, say, show
+from flows.terminal.progress import progress_line, working
+from flows.terminal.screen import Context, Json, say, show
 
 if TYPE_CHECKING:
-    from flows.simulating import Asked
+    from flows.studies.simulating import Asked
 
 
 def simulate(
@@ -48,9 +48,9 @@ def simulate(
     A simulation broken off goes on where it was: finished runs are kept in the home.  `simulate DATASET --logs` and
     nothing else writes the log of a shipped dataset anew, byte for byte.
     """
-    from flows.simulating import Asked, simulate_from_run, simulate_logs, world_table
+    from flows.studies.simulating import Asked, simulate_from_run, simulate_logs, world_table
     from flows.verbs.report import run_folder
-    from pipeline.card import CardError
+    from pipeline.declaration.card import CardError
     from pipeline.environments.registry import WORLDS
 
     options: Context = context.obj
@@ -75,11 +75,11 @@ def simulate(
 
 
 def _play(options: Context, recipe: str, asked: Asked, as_json: bool) -> None:
-    from flows.engine import carry_out
-    from flows.playing import play_job
-    from flows.shelf import find_recipe
-    from flows.simulating import Asked
-    from pipeline.card import CardError
+    from flows.config.shelf import find_recipe
+    from flows.server.engine import carry_out
+    from flows.studies.playing import play_job
+    from flows.studies.simulating import Asked
+    from pipeline.declaration.card import CardError
     from pipeline.environments.registry import WORLDS
 
     if not recipe or recipe in WORLDS or asked != Asked():

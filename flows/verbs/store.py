@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from flows.screen import Context, Json, show
+from flows.terminal.screen import Context, Json, show
 
 app = typer.Typer(help="The operator's store of raw rows.", no_args_is_help=True)
 
@@ -22,7 +22,7 @@ def purge(
     as_json: Json = False,
 ) -> None:
     """Remove raw rows; the ledger and the releases stay, and so does what they gave away."""
-    from flows.retention import purge_job
+    from flows.jobs.retention import purge_job
 
     options: Context = context.obj
     r = purge_job(card, options.home_folder(), keep=keep, quarantine_only=quarantine_only, yes=yes)
@@ -42,7 +42,7 @@ def export(
     as_json: Json = False,
 ) -> None:
     """The newest snapshot as a Minari data set: raw rows, for the operator only; the ledger notes the look."""
-    from flows.exporting import export_job
+    from flows.jobs.exporting import export_job
 
     options: Context = context.obj
     r = export_job(card, options.home_folder(), to)

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from flows.screen import Json, show
+from flows.terminal.screen import Json, show
 
 
 def trigger(
@@ -19,7 +19,7 @@ def trigger(
     as_json: Json = False,
 ) -> None:
     """Start a deployed flow on the server that PREFECT_API_URL names; `serve` or a worker runs it."""
-    from flows.triggering import trigger_job
+    from flows.server.triggering import trigger_job
 
     r = trigger_job(deployment, param or (), timeout if wait else None)
     lines = [f"{r['deployment']}: {r['name']} is {r['state'].lower()}   (flow run {r['flow_run']})"]

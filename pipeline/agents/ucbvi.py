@@ -1,7 +1,7 @@
 """UCBVI: optimistic value iteration on counts, played in batches (Azar et al. 2017; DP-UCBVI, Qiao and Wang 2023).
 
-One function; who counts says which algorithm it is (:mod:`pipeline.statistics.count_desks`,
-:mod:`pipeline.statistics.shuffled_desk`):
+One function; who counts says which algorithm it is (:mod:`pipeline.statistics.interactive_counts`,
+:mod:`pipeline.statistics.interactive_shuffled`):
 
 ===================  ==================================================  ========
 algorithm            counts                                              trust

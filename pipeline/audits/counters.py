@@ -13,7 +13,7 @@ from pipeline.audits.attack import Array, Attack, Trust
 from pipeline.audits.laws import Gaussian
 from pipeline.audits.pooled import Silence
 from pipeline.audits.streams import BUILT, LEAVES, Built, CounterPath, Kind, cost, factors
-from pipeline.card import CardError
+from pipeline.declaration.card import CardError
 from pipeline.privacy.noise import Integers
 from pipeline.statistics.mixture_calibration import Ask, Variances, paper_000, paper_001, tight
 from pipeline.statistics.mixture_message import Message, Visits

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from pipeline.audits.attack import Array, Attack, Side
 from pipeline.audits.laws import Gaussian, Laplace
 from pipeline.audits.pooled import Silence
-from pipeline.card import Card, CardError
+from pipeline.declaration.card import Card, CardError
 from pipeline.logs.made_up import Person, counted
 from pipeline.privacy.noise import NoiseSource
 from pipeline.privacy.release import Mechanism, total_epsilon, total_rho

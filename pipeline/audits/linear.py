@@ -21,11 +21,11 @@ from pipeline.audits.attack import Array, Attack, ReleasePath, Side
 from pipeline.audits.laws import Gaussian
 from pipeline.audits.pooled import Pooled, Silence
 from pipeline.audits.streams import WORLD
-from pipeline.card import CardError
+from pipeline.declaration.card import CardError
 from pipeline.mdp.features import FeatureMap
 from pipeline.privacy.noise import NoiseSource
 from pipeline.privacy.release import Mechanism, Release
-from pipeline.statistics.desk import RegressionDesk, symmetric_noises
+from pipeline.statistics.interactive import RegressionDesk, symmetric_noises
 from pipeline.statistics.linear_calibration import true_rho
 from pipeline.statistics.linear_plan import LinearPlan
 from pipeline.statistics.one_shot import release_one_shot

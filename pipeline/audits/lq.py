@@ -15,7 +15,7 @@ from pipeline.audits.attack import Array, Attack, ReleasePath, Side
 from pipeline.audits.laws import Gaussian
 from pipeline.audits.linear import tiled
 from pipeline.audits.pooled import Pooled, Silence
-from pipeline.card import CardError
+from pipeline.declaration.card import CardError
 from pipeline.privacy.noise import NoiseSource
 from pipeline.privacy.release import Release
 from pipeline.statistics.lq_moments import Episodes, SimulatedRows, drawn_lq

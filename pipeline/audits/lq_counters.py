@@ -16,7 +16,7 @@ from pipeline.audits.laws import Gaussian
 from pipeline.audits.lq import ANGLES, stretched
 from pipeline.audits.pooled import Silence
 from pipeline.audits.streams import BUILT, LEAVES, Built, CounterPath, Kind, cost, ends, factors
-from pipeline.card import CardError
+from pipeline.declaration.card import CardError
 from pipeline.privacy.counters import Lanes
 from pipeline.privacy.lazy_tree import LazyTree
 from pipeline.privacy.noise import Integers

@@ -17,7 +17,7 @@ from pipeline.audits.counts import apart, family
 from pipeline.audits.laws import Gaussian
 from pipeline.audits.pooled import Pooled, Silence
 from pipeline.audits.streams import WORLD
-from pipeline.card import Card, CardError
+from pipeline.declaration.card import Card, CardError
 from pipeline.logs.made_up import counted
 from pipeline.privacy.continual import Continual, Row, drawn_rows
 from pipeline.privacy.counters import Lanes

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from fractions import Fraction
 
-from pipeline.statistics.desk import call_window
+from pipeline.statistics.interactive import call_window
 from pipeline.statistics.linear_calibration import call_scales, targets_of, true_rho
 from pipeline.statistics.linear_plan import Half, LinearPlan
 from pipeline.statistics.one_shot import one_shot_rho

@@ -1,7 +1,8 @@
 """Attacks on the shuffle model: on the totals that an analyst gets, and on the messages that a shuffler hands over.
 
-Totals go through the shipped desk or privatizer, with as many actions as copies (see :mod:`pipeline.audits.desks`);
-they are drawn by their law, on fresh seeds.  Messages go through the three functions of :mod:`pipeline.privacy.shuffle`
+Totals go through the shipped mechanism or privatizer, with as many actions as copies (see
+:mod:`pipeline.audits.interactive`); they are drawn by their law, on fresh seeds.  Messages go through the three
+functions of :mod:`pipeline.privacy.shuffle`
 with the operating system's coins, a counter of its own for each copy.
 """
 
@@ -16,15 +17,15 @@ from pipeline.audits.attack import Array, Attack, Side
 from pipeline.audits.laws import Binomial, Gaussian
 from pipeline.audits.pooled import fresh
 from pipeline.audits.streams import WORLD
-from pipeline.privacy.coins import Coins, OsCoins
+from pipeline.privacy.bernoulli import Coins, OsCoins
 from pipeline.privacy.noise import DataHandle, NoiseSource, SeededNoise
 from pipeline.privacy.shuffle import Messages, NoiseBits, randomize, shuffle
 from pipeline.privacy.shuffle_calibration import delivered_epsilon, paper_bits, smallest_total, tight_bits
 from pipeline.statistics.batch_counts import BatchTables, Layout
 from pipeline.statistics.batch_privatizers import GaussianBatch
+from pipeline.statistics.interactive_shuffled import ShufflePromise, shuffled
 from pipeline.statistics.online_counts import CountDesk, OnlineLayout, Tally
 from pipeline.statistics.shuffle_counts import ShuffleBinary
-from pipeline.statistics.shuffled_desk import ShufflePromise, shuffled
 
 Send = Callable[[Array, NoiseBits, Coins, DataHandle], Messages]
 Fresh = Callable[[], SeededNoise]

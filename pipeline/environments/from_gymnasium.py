@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from pipeline.card import CardError
+from pipeline.declaration.card import CardError
 from pipeline.environments.world import World
 
 END_LABEL = "end"

@@ -19,7 +19,7 @@ from pathlib import Path
 
 import numpy as np
 
-from pipeline.card import CardError
+from pipeline.declaration.card import CardError
 from pipeline.environments.world import World
 
 _ENDS = {713: "died", 714: "survived", 715: "end"}

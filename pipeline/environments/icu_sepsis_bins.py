@@ -17,7 +17,7 @@ from pathlib import Path
 
 import numpy as np
 
-from pipeline.card import CardError
+from pipeline.declaration.card import CardError
 from pipeline.environments.icu_sepsis import SOFA_EDGES, load_icu_sepsis
 from pipeline.environments.world import USUAL_HORIZON, World
 from pipeline.mdp.planning import occupancies

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.card import CardError, LqCard
+from pipeline.declaration.card import CardError, LqCard
 from pipeline.environments.lq import INSTANCES, Controller, LqSystem, double_integrator, lq_instance, norm
 from pipeline.mdp.riccati import expected_cost, riccati, within_norm
 

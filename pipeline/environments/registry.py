@@ -7,7 +7,10 @@ from inspect import signature
 from pathlib import Path
 from typing import Any
 
-from pipeline.card import CardError
+from pipeline.declaration.card import CardError
+from pipeline.declaration.catalog import shelves
+from pipeline.declaration.plugins import is_plugin, plugin
+from pipeline.declaration.toml import read_toml
 from pipeline.environments.from_gymnasium import from_gymnasium
 from pipeline.environments.icu_sepsis import load_icu_sepsis
 from pipeline.environments.icu_sepsis_bins import icu_sepsis_bins
@@ -15,9 +18,6 @@ from pipeline.environments.random_mixture import random_mixture_world
 from pipeline.environments.random_tabular import icu_like, random_tabular
 from pipeline.environments.riverswim import riverswim, riverswim_homogeneous, riverswim_inhomogeneous
 from pipeline.environments.world import World
-from pipeline.plugins import is_plugin, plugin
-from pipeline.shelf import shelves
-from pipeline.toml import read_toml
 
 # what a simulated log keeps beside its card: the world's name, its parameters, the logging policy
 WORLD_FILE = "world.toml"

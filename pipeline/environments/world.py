@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.card import Card, CardError
+from pipeline.declaration.card import Card, CardError
 from pipeline.mdp.model import TabularMDP
 from pipeline.mdp.planning import greedy, optimal_values
 

@@ -11,7 +11,8 @@ from decimal import ROUND_CEILING, Decimal, localcontext
 from fractions import Fraction
 from typing import Any
 
-from pipeline.card import AnyCard, LqCard
+from pipeline.declaration.card import AnyCard, LqCard
+from pipeline.declaration.source import MADE, only_flags_part
 from pipeline.ledger.chain import Entry
 from pipeline.ledger.counter_facts import COUNTER_COMPOSITION, counted_once, counter_facts
 from pipeline.ledger.inspection import inspection_sentences
@@ -19,7 +20,6 @@ from pipeline.privacy.budget import down, up
 from pipeline.privacy.losses import safe_epsilon
 from pipeline.privacy.release import Mechanism, Release, total_delta_slack, total_epsilon, total_rho
 from pipeline.privacy.release_file import describe_joint
-from pipeline.source import MADE, only_flags_part
 
 
 def spent_budget(mechanisms: Sequence[Mechanism], delta: float, joint: Fraction | None = None) -> dict[str, Any]:

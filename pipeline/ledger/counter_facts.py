@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from pipeline.card import AnyCard
+from pipeline.declaration.card import AnyCard
 from pipeline.privacy.release import Release
 
 

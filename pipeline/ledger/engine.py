@@ -16,7 +16,7 @@ from sqlalchemy import event
 from sqlalchemy.exc import ArgumentError, DBAPIError, IntegrityError
 from sqlalchemy.pool import NullPool
 
-from pipeline.card import CardError
+from pipeline.declaration.card import CardError
 from pipeline.ledger.chain import BudgetError, NoLedgerError
 from pipeline.ledger.tables import lay_out
 

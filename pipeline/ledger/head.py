@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pipeline.card import CardError
+from pipeline.declaration.card import CardError
 from pipeline.ledger.chain import Entry
 
 _SHAPE = re.compile(r"\b(\d+):([0-9a-f]{64})\b")

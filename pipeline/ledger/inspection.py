@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 
-from pipeline.card import AnyCard
+from pipeline.declaration.card import AnyCard
 from pipeline.ledger.chain import Entry, canonical
 
 

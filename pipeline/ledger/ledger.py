@@ -17,7 +17,7 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.exc import DBAPIError
 
-from pipeline.card import AnyCard
+from pipeline.declaration.card import AnyCard
 from pipeline.ledger import lease, tables
 from pipeline.ledger.account import Account, Left, account_of, commit_of, intents_of, left_for, registration
 from pipeline.ledger.chain import GENESIS, AttemptLostError, BudgetError, Entry, canonical, chain_problem, entry_hash

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from fractions import Fraction
 from typing import Any
 
-from pipeline.card import AnyCard, CardError
+from pipeline.declaration.card import AnyCard, CardError
 from pipeline.ledger.account import registration, spent_on
 from pipeline.ledger.chain import Entry
 from pipeline.privacy.budget import fraction_of

@@ -18,7 +18,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from pipeline.card import Card
+from pipeline.declaration.card import Card
 from pipeline.logs.caps import capped, needs_whole_users, total_steps, up_to_total, whole_users
 from pipeline.logs.schema import default_end, first_end
 from pipeline.logs.store import Snapshot

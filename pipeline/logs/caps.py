@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 
 import polars as pl
 
-from pipeline.card import Card
+from pipeline.declaration.card import Card
 from pipeline.logs.errors import LogError
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import polars as pl
 
-from pipeline.card import Card
+from pipeline.declaration.card import Card
 from pipeline.logs.cells import number_of
 from pipeline.logs.keyed_hash import label_number
 from pipeline.logs.schema import first_end, other_action, other_state

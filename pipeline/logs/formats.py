@@ -9,15 +9,15 @@ from pathlib import Path
 
 import polars as pl
 
-from pipeline.card import AnyCard, Card
+from pipeline.declaration.card import AnyCard, Card
+from pipeline.declaration.meds import Meds
+from pipeline.declaration.source import MADE
 from pipeline.logs.errors import LogError
 from pipeline.logs.readers import csv, d4rl, ipc, lerobot, meds, minari_arrow, minari_hdf5, ndjson, obp, parquet, rlds
 from pipeline.logs.readers import transitions as flat
 from pipeline.logs.readers.batch import Asked, Batch
 from pipeline.logs.readers.cut import Cut
 from pipeline.logs.schema import vector_columns
-from pipeline.meds import Meds
-from pipeline.source import MADE
 
 
 @dataclass(frozen=True)

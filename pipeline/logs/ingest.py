@@ -16,7 +16,7 @@ from pathlib import Path
 import polars as pl
 import pyarrow.parquet as pq
 
-from pipeline.card import AnyCard, Card, CardError
+from pipeline.declaration.card import AnyCard, Card, CardError
 from pipeline.logs.errors import LogError
 from pipeline.logs.partitions import allow_files, likely_partitions, most_partitions
 from pipeline.logs.screen import screen

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.logs.code import code_digest
+from pipeline.declaration.code import code_digest
 from pipeline.logs.store import Snapshot, open_private
 
 _VERSION = 1

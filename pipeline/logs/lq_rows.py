@@ -17,7 +17,7 @@ import pyarrow.compute
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from pipeline.card import LqCard
+from pipeline.declaration.card import LqCard
 from pipeline.logs.store import Snapshot
 from pipeline.logs.summing import Means, Seen, Sums, summed
 from pipeline.statistics.lq_moments import SummedRows, Transitions, batch_sums

@@ -8,7 +8,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from pipeline.card import Card
+from pipeline.declaration.card import Card
 from pipeline.logs.aggregate import count_rows
 
 # rows (state, action, reward, next state) of every step of every episode of one person

@@ -17,8 +17,8 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from pipeline.card import CardError
-from pipeline.logs.code import code_digest
+from pipeline.declaration.card import CardError
+from pipeline.declaration.code import code_digest
 from pipeline.logs.errors import LogError
 from pipeline.logs.packed import Packed
 from pipeline.logs.summing import Summation

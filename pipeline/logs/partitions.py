@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import resource
 
-from pipeline.card import AnyCard, Card, CardError
+from pipeline.declaration.card import AnyCard, Card, CardError
 from pipeline.logs.sources import Sources
 
 ROWS_PER_PARTITION = 1_000_000

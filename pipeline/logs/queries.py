@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.csv as pc
 from numpy.typing import NDArray
 
-from pipeline.card import CardError
+from pipeline.declaration.card import CardError
 
 _COLUMNS = {"state": pl.String, "step": pl.Int64}
 

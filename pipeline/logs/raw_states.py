@@ -8,8 +8,8 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from pipeline.card import Card
-from pipeline.domain import States
+from pipeline.declaration.card import Card
+from pipeline.declaration.domain import States
 from pipeline.logs.decode import decode
 from pipeline.logs.schema import roles
 

@@ -12,7 +12,7 @@ from typing import Literal
 
 import polars as pl
 
-from pipeline.card import AnyCard, Card
+from pipeline.declaration.card import AnyCard, Card
 from pipeline.logs.schema import first_end
 
 Effect = Literal["coerce", "drop_step", "drop_episode", "over_cap", "refuse"]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import polars as pl
 
-from pipeline.card import END, AnyCard, Card, LqCard
-from pipeline.source import StepColumn, constant
+from pipeline.declaration.card import END, AnyCard, Card, LqCard
+from pipeline.declaration.source import StepColumn, constant
 
 SCHEMA_VERSION = 1
 

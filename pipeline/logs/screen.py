@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import polars as pl
 
-from pipeline.card import AnyCard, Card
+from pipeline.declaration.card import AnyCard, Card
 from pipeline.logs import rules
 from pipeline.logs.cells import list_text
 from pipeline.logs.decode import decode

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import polars as pl
 
-from pipeline.card import AnyCard
+from pipeline.declaration.card import AnyCard
 from pipeline.logs.cells import NUMBERS, holds_numbers, list_text
 from pipeline.logs.errors import LogError
 from pipeline.logs.formats import Format, format_of, likely

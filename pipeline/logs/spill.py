@@ -10,7 +10,7 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pipeline.card import AnyCard
+from pipeline.declaration.card import AnyCard
 from pipeline.logs import rules
 from pipeline.logs.errors import LogError
 from pipeline.logs.keyed_hash import keyed_hash

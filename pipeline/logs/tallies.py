@@ -15,7 +15,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from pipeline.card import Card
+from pipeline.declaration.card import Card
 from pipeline.logs.aggregate import BATCH_ROWS, PARTS_PER_SCAN, successor
 from pipeline.logs.linear_rows import in_second_half
 from pipeline.logs.schema import first_end

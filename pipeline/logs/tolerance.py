@@ -7,7 +7,7 @@ from pathlib import Path
 
 import polars as pl
 
-from pipeline.card import AnyCard, CardError
+from pipeline.declaration.card import AnyCard, CardError
 from pipeline.logs.errors import LogError
 from pipeline.logs.rules import BY_NAME, RULES
 

@@ -9,7 +9,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from pipeline.card import CardError
+from pipeline.declaration.card import CardError
 
 
 def read_observations(content: bytes, name: str, names: Sequence[str]) -> tuple[NDArray[np.float64], NDArray[np.int64]]:

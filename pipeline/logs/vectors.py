@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import polars as pl
 
-from pipeline.card import LqCard
+from pipeline.declaration.card import LqCard
+from pipeline.declaration.linear_quadratic import Vector
 from pipeline.logs import rules
 from pipeline.logs.cells import NUMBERS, number_of
 from pipeline.logs.decode import Dtypes, episode_number, flag, probability, step_number
 from pipeline.logs.schema import VECTORS, step_role, vector_columns
 from pipeline.logs.screen import filed, in_episodes, mark_episodes, quarantined
-from pipeline.mdp.declared_lq import Vector
 
 # a vector on its ball may pass it by the rounding of 32-bit numbers
 _ROUNDING = 1e-5

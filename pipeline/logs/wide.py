@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import polars as pl
 
-from pipeline.card import Card
+from pipeline.declaration.card import Card
+from pipeline.declaration.source import constant
 from pipeline.logs.schema import step_role, step_roles
-from pipeline.source import constant
 
 _NO_LABEL = "\x1f"
 

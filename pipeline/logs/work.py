@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from pipeline.card import AnyCard, Card
+from pipeline.declaration.card import AnyCard, Card
 from pipeline.logs.schema import SCHEMA_VERSION
 from pipeline.logs.sources import Sources
 from pipeline.logs.store import open_private, part_file, private_folder

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.privacy.words import Bits, Words, Words64, below, exp_trials, fixed_point
+from pipeline.privacy.csprng import Bits, Words, Words64, below, exp_trials, fixed_point
 
 Integers = NDArray[np.int64]
 

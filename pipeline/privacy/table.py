@@ -17,7 +17,7 @@ from math import isqrt
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.privacy.words import Words, Words64
+from pipeline.privacy.csprng import Words, Words64
 
 # largest variance a table is made for: above it the table costs more to build than it saves
 LARGEST_VARIANCE = 20_000**2

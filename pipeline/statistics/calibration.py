@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Literal
 
-from pipeline.card import Card
+from pipeline.declaration.card import Card
 from pipeline.privacy.budget import fraction_of, rho_from_epsilon
 from pipeline.privacy.continual import Continual
 from pipeline.privacy.lattice import RewardLattice

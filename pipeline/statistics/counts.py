@@ -9,7 +9,7 @@ from typing import Literal, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.card import Card
+from pipeline.declaration.card import Card
 from pipeline.privacy.noise import NoiseSource
 from pipeline.privacy.release import Mechanism, Release
 from pipeline.statistics.calibration import laplace_bound, noise_bound, reward_lattice

@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 
 from pipeline.privacy.noise import NoiseSource, RealDataError
 from pipeline.privacy.release import Mechanism, Release
-from pipeline.statistics.desk import symmetric_noise
 from pipeline.statistics.gram import exact_sums
+from pipeline.statistics.interactive import symmetric_noise
 from pipeline.statistics.lq_plan import LqMoments, LqPlan, moments_of
 
 Array = NDArray[np.float64]

@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 from pipeline.mdp.features import FeatureMap
 from pipeline.privacy.noise import NoiseSource, RealDataError
 from pipeline.privacy.release import Mechanism, Release
-from pipeline.statistics.desk import symmetric_noise
 from pipeline.statistics.gram import counted_sums
+from pipeline.statistics.interactive import symmetric_noise
 from pipeline.statistics.joint_loss import joint_facts
 from pipeline.statistics.linear_calibration import Scales, one_shot_scales
 from pipeline.statistics.linear_plan import LinearPlan

@@ -1,7 +1,7 @@
 """Counts of an online agent, seen only through noise: what is counted, and what may be looked at.
 
 An episode is a user, and a batch is a run of episodes with one policy.  What makes noise of them is in
-:mod:`pipeline.statistics.count_desks`.
+:mod:`pipeline.statistics.interactive_counts`.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pipeline.card import Card
+from pipeline.declaration.card import Card
 from pipeline.privacy.noise import NoiseSource, RealDataError, admit_release
 from pipeline.privacy.release import Mechanism, Release
 from pipeline.statistics.calibration import Ask, count_mechanisms

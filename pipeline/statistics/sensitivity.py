@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from pipeline.card import Card
+from pipeline.declaration.card import Card
 
 
 @dataclass(frozen=True)

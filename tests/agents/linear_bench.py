@@ -8,7 +8,7 @@ from pipeline.agents.linear_backup import LinearConstants, LinearResult, linear_
 from pipeline.agents.vapvi import vapvi
 from pipeline.environments.linear_003 import LinearWorld
 from pipeline.privacy.noise import SeededNoise
-from pipeline.statistics.desk import RegressionDesk
+from pipeline.statistics.interactive import RegressionDesk
 from pipeline.statistics.linear_plan import LinearAsk, LinearDomain, LinearPlan
 from pipeline.statistics.rows import CountRows
 

@@ -7,11 +7,11 @@ import math
 import numpy as np
 import pytest
 
-from pipeline.agents.against_practice import against_practice, as_practised
+from pipeline.agents.against_behaviour import against_practice, as_practised
 from pipeline.agents.apvi import apvi, model, policy_bounds
 from pipeline.agents.pessimism import constants
+from pipeline.declaration.task import task_of
 from pipeline.mdp.policy import Policy
-from pipeline.offline import task_of
 from pipeline.privacy.noise import SeededNoise
 from pipeline.statistics.privatizers import exact_counts
 from tests.agents.test_apvi import sample, world

@@ -7,12 +7,13 @@ import math
 import numpy as np
 import pytest
 
-from pipeline.agents.apvi import Task, apvi, best_actions, model, optimal_upper, policy_bounds
+from pipeline.agents.apvi import apvi, best_actions, model, optimal_upper, policy_bounds
 from pipeline.agents.pessimism import constants
-from pipeline.card import Card
+from pipeline.declaration.card import Card
+from pipeline.declaration.task import task_of
 from pipeline.mdp.model import TabularMDP
 from pipeline.mdp.planning import policy_values
-from pipeline.offline import task_of
+from pipeline.mdp.task import Task
 from pipeline.privacy.noise import OsNoise, SeededNoise
 from pipeline.statistics.calibration import Ask
 from pipeline.statistics.counts import Counts, private_counts

@@ -18,8 +18,8 @@ from pipeline.environments.riverswim import riverswim_homogeneous
 from pipeline.mdp.mixture import RewardFeatures
 from pipeline.mdp.planning import policy_value
 from pipeline.mdp.rollout import Trajectory
-from pipeline.online import play
 from pipeline.privacy.noise import SeededNoise, SimulatedWorld
+from pipeline.simulation.online import play
 from pipeline.statistics.mixture_calibration import Ask
 from pipeline.statistics.regularizers import fixed, tree
 

@@ -12,8 +12,8 @@ from pipeline.agents.ofu_rl import LqControl, OfuConstants, batch_ends, ofu_rl, 
 from pipeline.environments.lq import LqSystem, double_integrator, lq_instance
 from pipeline.mdp.lq_rollout import LqBatch
 from pipeline.mdp.riccati import riccati, within_norm
-from pipeline.online_lq import LqPlayed, play_lq
 from pipeline.privacy.noise import SeededNoise, SimulatedWorld
+from pipeline.simulation.online_lq import LqPlayed, play_lq
 from pipeline.statistics.lq_message import LqMessage
 from pipeline.statistics.lq_regularizers import LqRidge, epochs, fixed, tree
 from pipeline.statistics.mixture_calibration import Ask

@@ -11,7 +11,7 @@ from pipeline.agents.linear_backup import linear_task
 from pipeline.agents.pevi import pevi, theory_beta
 from pipeline.environments.linear_003 import linear_003
 from pipeline.privacy.noise import SeededNoise
-from pipeline.statistics.desk import RegressionDesk
+from pipeline.statistics.interactive import RegressionDesk
 from pipeline.statistics.linear_plan import LinearAsk
 from tests.agents.linear_bench import C, planned, setting
 

@@ -13,12 +13,12 @@ from pipeline.agents import sdp_pe as module
 from pipeline.agents.absorbing_model import practical_model
 from pipeline.agents.active_set import Constrained, Listed
 from pipeline.agents.sdp_pe import BatchTask, Constants, sdp_pe
-from pipeline.batches import play_batch_rollouts
 from pipeline.environments.random_tabular import random_tabular
 from pipeline.environments.riverswim import riverswim
 from pipeline.mdp.planning import optimal_values
 from pipeline.privacy.noise import SeededNoise
 from pipeline.privacy.shuffle import NoiseBits
+from pipeline.simulation.batches import play_batch_rollouts
 from pipeline.statistics.batch_counts import Layout, noisy_tables, private_batch
 from pipeline.statistics.batch_privatizers import ExactBatch
 from pipeline.statistics.shuffle_counts import BinomialNoise, ShuffleBinary

@@ -15,10 +15,10 @@ from pipeline.environments.random_tabular import random_tabular
 from pipeline.environments.riverswim import riverswim_homogeneous
 from pipeline.mdp.planning import occupancies, optimal_values, policy_value
 from pipeline.mdp.rollout import Batch, Rollout
-from pipeline.online import play
-from pipeline.online_batches import play_batches
 from pipeline.privacy.noise import SeededNoise, SimulatedWorld
-from pipeline.statistics.count_desks import exact, joint, local
+from pipeline.simulation.online import play
+from pipeline.simulation.online_batches import play_batches
+from pipeline.statistics.interactive_counts import exact, joint, local
 from pipeline.statistics.mixture_calibration import Ask
 from pipeline.statistics.online_counts import OnlineCounts, OnlineLayout, nothing_seen
 

@@ -7,7 +7,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-import pipeline.statistics.desk as desk_module
+import pipeline.statistics.interactive as desk_module
 from pipeline.agents.linear_backup import LinearConstants, LinearTask, linear_task
 from pipeline.agents.vapvi import inverse_variance, vapvi, window_of
 from pipeline.environments.linear_003 import LinearWorld, linear_003
@@ -15,7 +15,7 @@ from pipeline.mdp.features import FeatureMap
 from pipeline.mdp.model import TabularMDP
 from pipeline.mdp.planning import optimal_values, policy_value
 from pipeline.privacy.noise import SeededNoise
-from pipeline.statistics.desk import RegressionDesk
+from pipeline.statistics.interactive import RegressionDesk
 from pipeline.statistics.linear_calibration import Scales
 from pipeline.statistics.linear_plan import LinearAsk, LinearDomain, LinearPlan
 from pipeline.statistics.regression import PrivateRegression

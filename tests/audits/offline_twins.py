@@ -16,13 +16,13 @@ from pipeline.audits.counts import counts_attack
 from pipeline.audits.linear import Person, desk_of, linear_attack, one_shot_of
 from pipeline.audits.lq import lq_attack
 from pipeline.audits.nights import night_attack
-from pipeline.card import Card
+from pipeline.declaration.card import Card
 from pipeline.mdp.features import FeatureMap
 from pipeline.privacy.continual import continual, drawn_rows
 from pipeline.privacy.fast_noise import FastOsNoise
 from pipeline.privacy.noise import NoiseSource
 from pipeline.privacy.release import Mechanism, Release, with_sampler_slack
-from pipeline.statistics import desk as desk_module
+from pipeline.statistics import interactive as desk_module
 from pipeline.statistics.calibration import Ask
 from pipeline.statistics.linear_plan import LinearAsk, LinearDomain, LinearPlan
 from pipeline.statistics.lq_moments import Episodes, SimulatedRows, drawn_lq

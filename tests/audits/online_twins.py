@@ -10,7 +10,7 @@ import numpy as np
 
 from pipeline.audits.attack import Attack
 from pipeline.audits.counters import counter_attack
-from pipeline.audits.desks import desk_attack
+from pipeline.audits.interactive import desk_attack
 from pipeline.audits.lq_counters import lq_counter_attack
 from pipeline.audits.shuffled import batch_attack, messages_attack, shuffled_attack
 from pipeline.audits.streams import WORLD, cost, ends
@@ -21,9 +21,9 @@ from pipeline.privacy.shuffle_calibration import smallest_total
 from pipeline.privacy.square_root import SquareRoot
 from pipeline.statistics.batch_counts import Layout
 from pipeline.statistics.batch_privatizers import GaussianBatch
-from pipeline.statistics.count_desks import CountedDesk, CounterSums, joint, local
 from pipeline.statistics.count_scales import Scales, lanes_of
 from pipeline.statistics.count_scales import tight as tight_scales
+from pipeline.statistics.interactive_counts import CountedDesk, CounterSums, joint, local
 from pipeline.statistics.lq_calibration import LqVariances
 from pipeline.statistics.lq_calibration import tight as tight_lq
 from pipeline.statistics.lq_message import LqMessage

@@ -13,14 +13,14 @@ import pytest
 from scipy import stats
 from typer.testing import CliRunner
 
-import pipeline.statistics.desk as desk_module
+import pipeline.statistics.interactive as desk_module
 import pipeline.statistics.lq_moments as lq_moments
 import pipeline.statistics.lq_regularizers as lq_regularizers
 import pipeline.statistics.one_shot as one_shot
-from flows.canaries import one_run
 from flows.cli import app
-from flows.setting import setting
-from flows.shelf import Home
+from flows.config.setting import setting
+from flows.config.shelf import Home
+from flows.jobs.canaries import one_run
 from pipeline.audits.attack import attacked, trade_off
 from pipeline.audits.laws import (
     Binomial,

@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from pipeline.card import Card
+from pipeline.declaration.card import Card
 from pipeline.logs.ingest import write_rows
 from pipeline.logs.partitions import ROWS_PER_PARTITION
 from pipeline.logs.schema import CANONICAL

@@ -19,8 +19,8 @@ import numpy as np
 
 from pipeline.mdp.features import ObservationMap
 from pipeline.privacy.noise import SeededNoise
-from pipeline.statistics.desk import RegressionDesk
 from pipeline.statistics.gram import Extent, counted_sums, exact_sums
+from pipeline.statistics.interactive import RegressionDesk
 from pipeline.statistics.linear_plan import LinearAsk, LinearDomain, LinearPlan
 from pipeline.statistics.regression import Window
 from pipeline.statistics.rows import Batch, StreamRows

@@ -14,12 +14,12 @@ from statistics import median
 import numpy as np
 
 from pipeline.agents.linopt_vi import linopt_vi
-from pipeline.benches.mixture_settings import settings_of
-from pipeline.benches.mixture_trials import problem_of
-from pipeline.benches.trial import Trial
 from pipeline.environments.mixture import tabular_mixture
 from pipeline.environments.riverswim import riverswim_homogeneous
-from pipeline.online import Sampler
+from pipeline.simulation.mixture_settings import settings_of
+from pipeline.simulation.mixture_trials import problem_of
+from pipeline.simulation.online import Sampler
+from pipeline.simulation.trial import Trial
 
 ROUNDS = 3
 AGENTS = (("ucrl-vtr", None, None), ("private-linopt-vi", 10.0, "tight"), ("ldp-ucrl-vtr", 10.0, "tight"))

@@ -11,8 +11,8 @@ import tempfile
 import time
 from pathlib import Path
 
-from flows.decisions import policy_view
-from flows.lq_folder import gains_view
+from flows.jobs.decisions import policy_view
+from flows.jobs.lq_folder import gains_view
 from reports.lq_view import is_lq
 from reports.policy_report import render_html, render_markdown
 from tests.reports.pages import reports

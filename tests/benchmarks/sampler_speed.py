@@ -11,10 +11,10 @@ import time
 from collections.abc import Callable
 from fractions import Fraction
 
+from pipeline.privacy.csprng import Words
 from pipeline.privacy.noise import OsNoise, SimulatedWorld
 from pipeline.privacy.rejection import gaussian_by_rejection, laplace_by_rejection
 from pipeline.privacy.table import LARGEST_VARIANCE, gaussian_by_table, gaussian_table
-from pipeline.privacy.words import Words
 
 ROUNDS = 5
 SLOW, FAST = 10_000, 1_000_000

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from pipeline.card import Card
+from pipeline.declaration.card import Card
 from pipeline.logs.aggregate import aggregate
 from pipeline.logs.ingest import ingest
 from pipeline.logs.store import Snapshot, latest

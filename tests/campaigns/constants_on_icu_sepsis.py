@@ -13,11 +13,11 @@ import numpy as np
 
 from pipeline.agents.apvi import apvi
 from pipeline.agents.pessimism import constants
-from pipeline.evaluate import lift
+from pipeline.declaration.task import task_of
+from pipeline.evaluation.exact import lift
 from pipeline.mdp.planning import policy_value
-from pipeline.offline import task_of
 from pipeline.privacy.noise import SeededNoise
-from pipeline.simulate import sample_counts
+from pipeline.simulation.simulate import sample_counts
 from pipeline.statistics.calibration import Ask
 from pipeline.statistics.counts import private_counts
 from pipeline.statistics.privatizers import privatizer

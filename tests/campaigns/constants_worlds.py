@@ -7,12 +7,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.agents.apvi import Task
-from pipeline.card import Card
+from pipeline.declaration.card import Card
 from pipeline.environments.count_tables import sample_count_tables
 from pipeline.environments.riverswim import riverswim
 from pipeline.mdp.model import TabularMDP, stationary_mdp
 from pipeline.mdp.planning import optimal_values, policy_value
+from pipeline.mdp.task import Task
 from pipeline.privacy.release import Mechanism
 from pipeline.statistics.calibration import Ask, count_mechanisms, reward_lattice
 from pipeline.statistics.counts import Counts

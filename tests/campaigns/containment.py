@@ -10,9 +10,9 @@ import csv
 import sys
 from pathlib import Path
 
-from flows.containment import setting_key
-from flows.recipe import load_recipe
-from flows.shelf import find_recipe
+from flows.config.recipe import load_recipe
+from flows.config.shelf import find_recipe
+from flows.jobs.containment import setting_key
 from tests.campaigns.draws import SHELF, draws, shelf_card, world_of
 
 RECIPES = ("demo", "riverswim")

@@ -10,13 +10,13 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
-import flows.jobs
-import flows.publish
-from flows.jobs import ingest_job, register_job, run_job
-from flows.setting import setting
-from flows.shelf import Home
+import flows.jobs.publish
+import flows.jobs.run
+from flows.config.setting import setting
+from flows.config.shelf import Home
+from flows.jobs.run import ingest_job, register_job, run_job
+from pipeline.learners.tabular import learn
 from pipeline.ledger.ledger import Ledger, open_ledger
-from pipeline.offline import learn
 from pipeline.privacy.release import total_rho
 from pipeline.privacy.release_file import read_release
 from pipeline.statistics.privatizers import CentralCounts
@@ -93,8 +93,8 @@ class World:
         return self.child(lambda: self._run(at))
 
     def _run(self, at: int | None) -> None:
-        flows.jobs.learn = lambda *_: self.learnt
-        flows.publish.render = lambda *_: None
+        flows.jobs.run.learn = lambda *_: self.learnt
+        flows.jobs.publish.render = lambda *_: None
         draw = CentralCounts.draw
 
         def witnessed(self_: CentralCounts, *args: Any) -> Any:

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import numpy as np
 
-from pipeline.card import Card, load_card
+from pipeline.declaration.card import Card, load_card
 from pipeline.environments.registry import load_world
 from pipeline.environments.world import World
-from pipeline.evaluate import truth
-from pipeline.offline import Settings, learn
+from pipeline.evaluation.exact import truth
+from pipeline.learners.tabular import Settings, learn
 from pipeline.privacy.noise import SeededNoise
-from pipeline.simulate import sample_counts
+from pipeline.simulation.simulate import sample_counts
 from pipeline.statistics.calibration import Ask
 from pipeline.statistics.privatizers import privatizer
 

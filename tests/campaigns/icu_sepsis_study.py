@@ -11,9 +11,9 @@ import time
 
 import numpy as np
 
-from pipeline.evaluate import best_bin_policy_value, truth
+from pipeline.evaluation.exact import best_bin_policy_value, truth
+from pipeline.learners.tabular import Settings
 from pipeline.mdp.policy import uniform
-from pipeline.offline import Settings
 from pipeline.statistics.calibration import Ask
 from tests.campaigns.draws import draws, shelf_card, world_of
 

@@ -12,11 +12,11 @@ from typing import Any
 
 from sqlalchemy.engine.default import DefaultDialect
 
-import flows.jobs
-import flows.publish
-import pipeline.curate
+import flows.jobs.publish
+import flows.jobs.run
 import pipeline.ledger.lease
 import pipeline.ledger.tables
+import pipeline.transaction.release_once
 from pipeline.ledger.ledger import Ledger
 from pipeline.statistics.privatizers import CentralCounts
 
@@ -35,10 +35,10 @@ STEPS: tuple[tuple[Any, str], ...] = (
     (pipeline.ledger.tables, "insert"),
     (pipeline.ledger.lease, "grant"),
     (pipeline.ledger.lease, "end"),
-    (pipeline.curate, "aggregate"),
+    (pipeline.transaction.release_once, "aggregate"),
     (CentralCounts, "draw"),
-    (flows.jobs, "publish_run"),
-    (flows.publish, "publish"),
+    (flows.jobs.run, "publish_run"),
+    (flows.jobs.publish, "publish"),
 )
 
 

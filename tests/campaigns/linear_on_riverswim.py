@@ -13,15 +13,15 @@ from pathlib import Path
 import numpy as np
 
 from pipeline.agents.linear_backup import LinearConstants
-from pipeline.card import load_card
+from pipeline.declaration.card import load_card
 from pipeline.environments.registry import load_world
-from pipeline.evaluate import truth
-from pipeline.linear.learning import drawn, learn_linear
-from pipeline.linear.request import linear_request
+from pipeline.evaluation.exact import truth
+from pipeline.learners.linear_learning import drawn, learn_linear
+from pipeline.learners.linear_request import linear_request
+from pipeline.learners.tabular import Settings, learn
 from pipeline.logs.aggregate import aggregate
 from pipeline.logs.ingest import ingest
 from pipeline.logs.tallies import tally
-from pipeline.offline import Settings, learn
 from pipeline.privacy.noise import SeededNoise
 from pipeline.statistics.calibration import Ask
 from pipeline.statistics.privatizers import privatizer

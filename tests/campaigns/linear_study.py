@@ -15,8 +15,8 @@ import numpy as np
 from pipeline.agents.linear_backup import LinearConstants, linear_task
 from pipeline.agents.pevi import theory_beta
 from pipeline.environments.linear_003 import LinearWorld, linear_003
-from pipeline.linear_runs import run_linear
 from pipeline.mdp.planning import optimal_values, policy_value
+from pipeline.simulation.linear_runs import run_linear
 from pipeline.statistics.linear_calibration import true_rho
 from pipeline.statistics.linear_plan import LinearAsk, LinearDomain, LinearPlan
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from pipeline.agents.linear_backup import LinearConstants
 from pipeline.environments.linear_003 import linear_003
-from pipeline.linear_runs import run_linear
+from pipeline.simulation.linear_runs import run_linear
 from pipeline.statistics.linear_plan import LinearAsk
 
 WORLDS, SEED = (10, 11), 500

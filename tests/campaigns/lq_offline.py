@@ -17,14 +17,14 @@ from tempfile import TemporaryDirectory
 
 import numpy as np
 
-from flows.shelf import find_card
+from flows.config.shelf import find_card
 from pipeline.agents.dp_lqr import LqConstants, LqTask, certainty_equivalence
-from pipeline.card import linear_quadratic, load_any_card
+from pipeline.declaration.card import linear_quadratic, load_any_card
 from pipeline.environments.lq import Controller, LqSystem, double_integrator, lq_instance, norm, simulate
+from pipeline.learners.lq_learning import learn_lq
+from pipeline.learners.lq_request import LqCut, lq_request
 from pipeline.logs.ingest import ingest
 from pipeline.logs.lq_rows import SnapshotRows
-from pipeline.lq.learning import learn_lq
-from pipeline.lq.request import LqCut, lq_request
 from pipeline.mdp.riccati import riccati, within_norm
 from pipeline.privacy.budget import rho_from_epsilon
 from pipeline.privacy.noise import SeededNoise

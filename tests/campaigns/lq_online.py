@@ -12,9 +12,9 @@ from itertools import product
 
 import numpy as np
 
-from pipeline.benches.contestants import run
-from pipeline.benches.paper_004 import DELTA, EPSILONS, MORE_EPISODES, PRIVATE
-from pipeline.benches.trial import Trial
+from pipeline.simulation.online_agents import run
+from pipeline.simulation.trial import Trial
+from pipeline.studies.paper_004 import DELTA, EPSILONS, MORE_EPISODES, PRIVATE
 
 
 def total(trial: Trial) -> float:

@@ -23,14 +23,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from flows.nights import nightly_counter
-from flows.setting import setting
-from pipeline.counter.kept import KeptCounter
-from pipeline.kept.files import folder_of
+from flows.config.setting import setting
+from flows.jobs.nights import nightly_counter
 from pipeline.ledger.nights import committed_nights, mispriced
 from pipeline.privacy.continual import continual, squared_weights
 from pipeline.privacy.counters import Lanes
 from pipeline.privacy.release_file import read_release
+from pipeline.transaction.artifacts import folder_of
+from pipeline.transaction.kept_steps import KeptCounter
 from tests.campaigns.kill_points import arm
 from tests.flows.nights import Shop, customers
 

@@ -11,9 +11,9 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from pipeline.benches.contestants import run
-from pipeline.benches.paper_001 import MIXTURE
-from pipeline.benches.trial import Plain, Trial
+from pipeline.simulation.online_agents import run
+from pipeline.simulation.trial import Plain, Trial
+from pipeline.studies.paper_001 import MIXTURE
 
 Options = tuple[tuple[str, Plain], ...]
 Cell = tuple[str, str, Options, int, float | None, Options]

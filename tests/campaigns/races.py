@@ -15,7 +15,7 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
-from pipeline.card import Card
+from pipeline.declaration.card import Card
 from pipeline.ledger.ledger import open_ledger
 from tests.conftest import card_dict
 from tests.ledger.postgres import postgres_server

@@ -16,8 +16,8 @@ import shutil
 import tempfile
 from pathlib import Path
 
-from flows.jobs import ingest_job, register_job, run_job
-from flows.shelf import Home
+from flows.config.shelf import Home
+from flows.jobs.run import ingest_job, register_job, run_job
 from pipeline.ledger.ledger import open_ledger
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -11,8 +11,6 @@ from typing import Any
 
 import numpy as np
 
-from pipeline.benches.contestants import run
-from pipeline.benches.trial import Outcome, Trial
 from pipeline.privacy.shuffle_calibration import (
     delivered_epsilon,
     paper_bits,
@@ -20,6 +18,8 @@ from pipeline.privacy.shuffle_calibration import (
     smallest_total,
     tight_bits,
 )
+from pipeline.simulation.online_agents import run
+from pipeline.simulation.trial import Outcome, Trial
 
 Params = tuple[tuple[str, Any], ...]
 WORLDS: dict[str, tuple[str, Params]] = {

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from pipeline.benches.contestants import run
-from pipeline.benches.trial import Trial
+from pipeline.simulation.online_agents import run
+from pipeline.simulation.trial import Trial
 
 HOM, INHOM = "riverswim_homogeneous", "riverswim_inhomogeneous"
 SQUARE, POOLED, LEARNT = {"mechanism": "square-root"}, {"pooled": True}, {"rewards": "learnt"}

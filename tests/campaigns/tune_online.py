@@ -1,7 +1,7 @@
 """How the knobs of the linear mixture agents were chosen: ``python -P -m tests.campaigns.tune_online [runs] [agent]``.
 
-One knob at a time around the defaults of :mod:`pipeline.benches.mixture_settings`, on RiverSwim, S = 3, K = 10^4,
-delta = 1e-5, seeds from 1000 on, which no reported figure uses.  Writes ``pipeline/benches/tuned_online.csv``, which
+One knob at a time around the defaults of :mod:`pipeline.simulation.mixture_settings`, on RiverSwim, S = 3, K = 10^4,
+delta = 1e-5, seeds from 1000 on, which no reported figure uses.  Writes ``pipeline/studies/tuned_online.csv``, which
 studies print.
 """
 
@@ -14,10 +14,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from pipeline.benches import tuning
-from pipeline.benches.contestants import run
-from pipeline.benches.mixture_settings import TUNED, settings_of
-from pipeline.benches.trial import Plain, Trial
+from pipeline.simulation.mixture_settings import TUNED, settings_of
+from pipeline.simulation.online_agents import run
+from pipeline.simulation.trial import Plain, Trial
+from pipeline.studies import tuning
 
 FIRST_SEED, EPISODES, DELTA = 1000, 10_000, 1e-5
 WORLDS = ("riverswim_homogeneous", "riverswim_inhomogeneous")

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from pipeline.benches.contestants import run
-from pipeline.benches.trial import Trial
+from pipeline.simulation.online_agents import run
+from pipeline.simulation.trial import Trial
 
 SEED, BAD = 1000, 0.1
 RIVER, RIVER_5 = (("states", 3),), (("states", 5),)

@@ -24,8 +24,8 @@ from typing import Any
 
 import numpy as np
 
-from flows.jobs import register_job
-from flows.shelf import Home
+from flows.config.shelf import Home
+from flows.jobs.run import register_job
 from pipeline.ledger.ledger import open_ledger
 from pipeline.logs.store import latest
 from tests.flows.service import PrefectServer, end_group, prefect_server, wait_for

@@ -22,22 +22,22 @@ from unittest.mock import patch
 import numpy as np
 import polars as pl
 
-import flows.publish
+import flows.jobs.publish
 import pipeline.ledger.ledger as book
-from flows.jobs import run_job
-from flows.ledger_checks import verify_run_job
-from flows.nightly import nightly_job
-from flows.nights import nightly_counter
-from flows.screen import exit_code
-from flows.setting import setting
-from flows.shelf import Home
-from pipeline.counter.kept import KeptCounter
+from flows.config.exit_codes import exit_code
+from flows.config.setting import setting
+from flows.config.shelf import Home
+from flows.jobs.ledger_checks import verify_run_job
+from flows.jobs.nightly import nightly_job
+from flows.jobs.nights import nightly_counter
+from flows.jobs.run import run_job
 from pipeline.environments.riverswim import riverswim
 from pipeline.ledger.ledger import open_ledger
 from pipeline.ledger.nights import committed_nights
 from pipeline.logs.aggregate import count_rows
 from pipeline.privacy.release_file import read_release
-from pipeline.simulate import sample_log
+from pipeline.simulation.simulate import sample_log
+from pipeline.transaction.kept_steps import KeptCounter
 
 FIRST = date(2026, 1, 1)
 CARD = """
@@ -135,7 +135,7 @@ class Year:
         begun = time.monotonic()
         with ExitStack() as stack:
             if not pages:
-                stack.enter_context(patch.object(flows.publish, "render", lambda *_: None))
+                stack.enter_context(patch.object(flows.jobs.publish, "render", lambda *_: None))
             for night, rows in self._deliveries():
                 at = datetime(FIRST.year, FIRST.month, FIRST.day, 2, tzinfo=UTC) + timedelta(days=night - 1)
                 with patch.object(book, "now", lambda at=at: at):

@@ -21,14 +21,14 @@ import numpy as np
 
 from pipeline.agents.apvi import apvi
 from pipeline.agents.pessimism import constants
-from pipeline.card import Card, load_card
+from pipeline.declaration.card import Card, load_card
+from pipeline.declaration.task import task_of
 from pipeline.environments.riverswim import riverswim
-from pipeline.evaluate import truth
-from pipeline.offline import task_of
+from pipeline.evaluation.exact import truth
 from pipeline.privacy.continual import continual, exact_rows
 from pipeline.privacy.noise import SeededNoise
 from pipeline.privacy.release import Mechanism, Release, Running
-from pipeline.simulate import sample_counts
+from pipeline.simulation.simulate import sample_counts
 from pipeline.statistics.calibration import Ask, at_leaf, count_mechanisms
 from pipeline.statistics.counts import Counts, private_counts
 

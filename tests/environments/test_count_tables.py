@@ -14,7 +14,7 @@ from pipeline.environments.count_tables import MOST_EPISODES, multinomials, samp
 from pipeline.environments.riverswim import riverswim
 from pipeline.mdp.model import TabularMDP
 from pipeline.mdp.planning import occupancies
-from pipeline.simulate import sample_log
+from pipeline.simulation.simulate import sample_log
 
 DRAWS = 20_000
 

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pipeline.card import CardError
+from pipeline.declaration.card import CardError
 from pipeline.environments.from_gymnasium import from_gymnasium, from_table
-from pipeline.evaluate import world_values
+from pipeline.evaluation.exact import world_values
 
 gymnasium = pytest.importorskip("gymnasium")
 

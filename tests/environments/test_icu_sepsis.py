@@ -8,10 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pipeline.card import CardError
+from pipeline.declaration.card import CardError
 from pipeline.environments.icu_sepsis import load_icu_sepsis
 from pipeline.environments.world import World
-from pipeline.evaluate import world_values
+from pipeline.evaluation.exact import world_values
 from pipeline.mdp.planning import optimal_values, policy_value
 
 FILE = Path(__file__).resolve().parents[2] / "datasets" / "icu_sepsis" / "world.npz"

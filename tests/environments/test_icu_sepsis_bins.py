@@ -7,11 +7,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pipeline.card import CardError, load_card
+from pipeline.declaration.card import CardError, load_card
 from pipeline.environments.icu_sepsis import SOFA_EDGES, load_icu_sepsis
 from pipeline.environments.icu_sepsis_bins import icu_sepsis_bins
 from pipeline.environments.registry import load_world
-from pipeline.evaluate import binned_process
+from pipeline.evaluation.exact import binned_process
 from pipeline.mdp.planning import optimal_values, policy_value
 
 SHELF = Path(__file__).resolve().parents[2] / "datasets"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from pipeline.card import CardError
+from pipeline.declaration.card import CardError
 from pipeline.environments.lq import simulate
 from pipeline.environments.lq_worlds import LQ_WORLDS, explorer, explorer_value, load_lq_world, wrong_models
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pipeline.card import CardError
+from pipeline.declaration.card import CardError
 from pipeline.environments.mixture import load_mixture, random_mixture, tabular_mixture
 from pipeline.environments.registry import load_world
 from pipeline.environments.riverswim import riverswim, riverswim_homogeneous, riverswim_inhomogeneous

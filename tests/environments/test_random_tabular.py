@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.optimize import linprog
 
-from pipeline.card import CardError
+from pipeline.declaration.card import CardError
 from pipeline.environments.random_tabular import icu_like, random_tabular
 from pipeline.mdp.planning import occupancies, optimal_values, policy_value
 

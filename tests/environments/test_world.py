@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pipeline.card import Card, CardError, load_card
+from pipeline.declaration.card import Card, CardError, load_card
 from pipeline.environments.registry import WORLDS, load_world
 from pipeline.environments.riverswim import riverswim
 from pipeline.environments.world import declared_actions, declared_states

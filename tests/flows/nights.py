@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 
 import pipeline.ledger.ledger as book
-from flows.jobs import ingest_job, register_job, run_job
-from flows.nightly import nightly_job
-from flows.nights import night_of, nightly_counter
-from flows.setting import setting
-from flows.shelf import Home
-from pipeline.counter.append import Appended, append_night
+from flows.config.setting import setting
+from flows.config.shelf import Home
+from flows.jobs.nightly import nightly_job
+from flows.jobs.nights import night_of, nightly_counter
+from flows.jobs.run import ingest_job, register_job, run_job
 from pipeline.ledger.ledger import Ledger, open_ledger
 from pipeline.privacy.noise import OsNoise
+from pipeline.transaction.append_step import Appended, append_night
 from tests.flows.shop import RECIPE, lay_out, rows
 
 FIRST = date(2026, 1, 1)

@@ -11,12 +11,12 @@ import pytest
 from typer.testing import CliRunner
 
 from flows.cli import app
-from flows.comparing import compare_job
-from flows.price_recipe import load_price_recipe
-from flows.shelf import Home
-from pipeline.benches import contestants
-from pipeline.benches.price import FAMILIES
-from pipeline.card import CardError
+from flows.config.price_recipe import load_price_recipe
+from flows.config.shelf import Home
+from flows.studies.comparing import compare_job
+from pipeline.declaration.card import CardError
+from pipeline.simulation import online_agents as contestants
+from pipeline.studies.price import FAMILIES
 from reports.format import number
 from reports.price_evidence import Priced
 from reports.price_figures import LABELS

@@ -9,15 +9,15 @@ import pytest
 import yaml
 from prefect.exceptions import ParameterTypeError, SignatureMismatchError
 
-import flows.deployments
-import flows.recorded
-from flows.deployments import EXAMPLE_CRON, FLOWS, deployments, nightly, reproduce, simulate
-from flows.nightly import nightly_job
-from flows.promotion import reasons_to_hold
-from flows.recipe import Promote
-from flows.shelf import Home
-from flows.triggering import parsed, trigger_job
-from pipeline.card import CardError
+import flows.server.deployments
+import flows.server.recorded
+from flows.config.recipe import Promote
+from flows.config.shelf import Home
+from flows.jobs.nightly import nightly_job
+from flows.jobs.promotion import reasons_to_hold
+from flows.server.deployments import EXAMPLE_CRON, FLOWS, deployments, nightly, reproduce, simulate
+from flows.server.triggering import parsed, trigger_job
+from pipeline.declaration.card import CardError
 from tests.flows.shop import lay_out
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -29,7 +29,9 @@ def test_prefect_yaml_names_the_same_flows_with_an_example_schedule_that_is_not_
     assert set(by_name) == {f.name for f in FLOWS} and shipped["pull"] == []
     for each in FLOWS:
         told = by_name[each.name]
-        assert told["entrypoint"] == f"flows.deployments.{each.name}" and told["enforce_parameter_schema"] is True
+        assert (
+            told["entrypoint"] == f"flows.server.deployments.{each.name}" and told["enforce_parameter_schema"] is True
+        )
         assert each.name == "nightly" or "schedules" not in told
     assert by_name["nightly"]["schedules"] == [{"cron": EXAMPLE_CRON, "timezone": "UTC", "active": False}]
     nightly.validate_parameters(by_name["nightly"]["parameters"])
@@ -76,8 +78,8 @@ def test_good_parameters_pass():
 def test_a_deployed_run_has_no_home_but_an_absolute_one(monkeypatch):
     monkeypatch.setenv("RETICENT_HOME", ".reticent")
     with pytest.raises(CardError, match="absolute home"):
-        flows.deployments._home(None)
-    assert flows.deployments._home("/srv").root == Path("/srv")
+        flows.server.deployments._home(None)
+    assert flows.server.deployments._home("/srv").root == Path("/srv")
 
 
 def test_no_flow_and_no_task_is_retried_cached_or_kept(tmp_path, monkeypatch):
@@ -88,12 +90,12 @@ def test_no_flow_and_no_task_is_retried_cached_or_kept(tmp_path, monkeypatch):
         made.append(settings)
         return lambda work: work
 
-    monkeypatch.setattr(flows.recorded, "task", record)
+    monkeypatch.setattr(flows.server.recorded, "task", record)
     shop = lay_out(tmp_path / "shop")
-    nightly_job(str(shop / "private.toml"), Home(tmp_path / "home"), flows.recorded.task_step)
+    nightly_job(str(shop / "private.toml"), Home(tmp_path / "home"), flows.server.recorded.task_step)
     assert [t["name"] for t in made] == ["ingest", "release", "plan", "report"]
     assert all(t["retries"] == 0 and t["persist_result"] is False for t in made)
-    assert all(t["cache_policy"] is flows.recorded.NO_CACHE for t in made)
+    assert all(t["cache_policy"] is flows.server.recorded.NO_CACHE for t in made)
 
 
 def test_key_value_pairs_are_json_where_they_are_and_text_elsewhere():

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from flows.inspecting import inspect_job
-from flows.jobs import ingest_job, register_job, run_job
-from flows.ledger_checks import verify_run_job
-from flows.shelf import Home
-from pipeline.card import load_card
+from flows.config.shelf import Home
+from flows.jobs.inspect import inspect_job
+from flows.jobs.ledger_checks import verify_run_job
+from flows.jobs.run import ingest_job, register_job, run_job
+from pipeline.declaration.card import load_card
 from pipeline.ledger.chain import BudgetError
 from pipeline.ledger.ledger import open_ledger
 from pipeline.logs.errors import LogError

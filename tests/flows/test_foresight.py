@@ -10,14 +10,14 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from flows import foresight
 from flows.cli import app
-from flows.foresight import foresee_job
-from flows.shelf import Home
-from pipeline.benches.made_up import best_allowed, made_up
-from pipeline.card import Card, load_card
+from flows.config.shelf import Home
+from flows.jobs import forecast as foresight
+from flows.jobs.forecast import foresee_job
+from pipeline.declaration.card import Card, load_card
+from pipeline.declaration.task import task_of
 from pipeline.mdp.planning import optimal_values
-from pipeline.offline import task_of
+from pipeline.simulation.surrogate import best_allowed, made_up
 from tests.flows.shop import RECIPE, lay_out
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -112,9 +112,13 @@ def test_nothing_of_the_dataset_is_read(tmp_path, few, monkeypatch):
     def refuse(*args, **kwargs):
         raise AssertionError("a store, a ledger or a log was opened")
 
-    import flows.setting
+    import flows.config.setting
 
-    for module, name in ((flows.setting, "latest"), (flows.setting, "ledger_for"), (flows.setting, "open_ledger")):
+    for module, name in (
+        (flows.config.setting, "latest"),
+        (flows.config.setting, "ledger_for"),
+        (flows.config.setting, "open_ledger"),
+    ):
         monkeypatch.setattr(module, name, refuse)
     monkeypatch.setattr(Home, "store", property(refuse))
     monkeypatch.setattr(Home, "ledger_of", refuse)

@@ -8,12 +8,12 @@ import shutil
 
 import pytest
 
-from flows.inspecting import inspect_job
-from flows.jobs import ingest_job, register_job, run_job
-from flows.shelf import Home
-from flows.terminal import plain
+from flows.config.shelf import Home
+from flows.jobs.inspect import inspect_job
+from flows.jobs.run import ingest_job, register_job, run_job
+from flows.terminal.terminal import plain
 from flows.verbs.inspect import page
-from pipeline.card import CardError
+from pipeline.declaration.card import CardError
 from pipeline.ledger.chain import BudgetError
 from pipeline.ledger.ledger import open_ledger
 from pipeline.privacy.noise import SeededNoise

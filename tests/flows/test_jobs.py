@@ -11,11 +11,11 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from flows.folder import read_policy
-from flows.jobs import ingest_job, register_job, run_job
-from flows.planning import plan_job
-from flows.shelf import Home
-from pipeline.card import CardError
+from flows.config.shelf import Home
+from flows.jobs.folder import read_policy
+from flows.jobs.plan import plan_job
+from flows.jobs.run import ingest_job, register_job, run_job
+from pipeline.declaration.card import CardError
 from pipeline.ledger.chain import BudgetError
 from pipeline.ledger.ledger import open_ledger
 from pipeline.ledger.verify import verify_run

@@ -9,9 +9,9 @@ import pytest
 from typer.testing import CliRunner
 
 from flows.cli import app
-from flows.jobs import ingest_job, register_job, run_job
-from flows.shelf import Home
-from pipeline.card import CardError
+from flows.config.shelf import Home
+from flows.jobs.run import ingest_job, register_job, run_job
+from pipeline.declaration.card import CardError
 from pipeline.ledger.chain import BudgetError
 from tests.flows.shop import lay_out
 

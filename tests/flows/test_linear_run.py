@@ -11,19 +11,19 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-import pipeline.linear.drawing as drawing_module
-from flows.folder import read_policy
-from flows.jobs import ingest_job, register_job, run_job
-from flows.planning import plan_job
-from flows.shelf import Home
-from pipeline.card import CardError
+import pipeline.learners.linear_drawing as drawing_module
+from flows.config.shelf import Home
+from flows.jobs.folder import read_policy
+from flows.jobs.plan import plan_job
+from flows.jobs.run import ingest_job, register_job, run_job
+from pipeline.declaration.card import CardError
 from pipeline.ledger.chain import BudgetError
 from pipeline.ledger.ledger import open_ledger
 from pipeline.ledger.verify import verify_run
 from pipeline.privacy.noise import OsNoise, RealDataError, SeededNoise
 from pipeline.privacy.release_file import read_release
 from tests.flows.test_side_outputs import RECORDS, Clock, published, reticent, rows
-from tests.linear.shop import RECIPES, lay_out_linear
+from tests.learners.linear_shop import RECIPES, lay_out_linear
 
 PRIVATE = ("linear", "halves", "printed", "once")
 
@@ -187,7 +187,7 @@ def test_the_charge_is_on_disk_before_a_row_is_read_and_a_cap_stops_it(people, m
 def test_a_draw_that_dies_stays_spent_and_a_finished_one_is_committed_later(people, monkeypatch):
     shop, home = people
     with monkeypatch.context() as m:
-        m.setattr("pipeline.curate.charged_once", lambda *a: (_ for _ in ()).throw(KeyboardInterrupt))
+        m.setattr("pipeline.transaction.release_once.charged_once", lambda *a: (_ for _ in ()).throw(KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt):
             run_job(str(shop / "linear.toml"), home)
     lines = []

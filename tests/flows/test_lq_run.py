@@ -11,12 +11,12 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-import pipeline.lq.drawing as drawing_module
-from flows.jobs import ingest_job, register_job, run_job
-from flows.lq_folder import read_gains
-from flows.planning import plan_job
-from flows.shelf import Home
-from pipeline.card import CardError
+import pipeline.learners.lq_drawing as drawing_module
+from flows.config.shelf import Home
+from flows.jobs.lq_folder import read_gains
+from flows.jobs.plan import plan_job
+from flows.jobs.run import ingest_job, register_job, run_job
+from pipeline.declaration.card import CardError
 from pipeline.ledger.chain import BudgetError
 from pipeline.ledger.ledger import open_ledger
 from pipeline.ledger.verify import verify_run
@@ -25,7 +25,7 @@ from pipeline.mdp.riccati import QuadraticCost, riccati, within_norm
 from pipeline.privacy.noise import OsNoise, RealDataError, SeededNoise
 from pipeline.privacy.release_file import read_release
 from tests.flows.test_side_outputs import Clock, published, readable, reticent
-from tests.lq.shop import RECIPES, A, B, lay_out_plant, rows
+from tests.learners.lq_shop import RECIPES, A, B, lay_out_plant, rows
 
 FIRST = ("private", "asked", "exact")
 
@@ -255,7 +255,7 @@ def test_the_charge_is_on_disk_before_a_row_is_read_and_a_cap_stops_it(people, m
 def test_a_draw_that_dies_stays_spent_and_a_finished_one_is_committed_later(people, monkeypatch):
     shop, home = people
     with monkeypatch.context() as m:
-        m.setattr("pipeline.curate.charged_once", lambda *a: (_ for _ in ()).throw(KeyboardInterrupt))
+        m.setattr("pipeline.transaction.release_once.charged_once", lambda *a: (_ for _ in ()).throw(KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt):
             run_job(str(shop / "private.toml"), home)
     lines = []

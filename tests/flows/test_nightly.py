@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from flows.nightly import nightly_job
-from flows.pointer import Pointer
-from flows.recipe import Promote, load_recipe
-from flows.shelf import Home
-from flows.watch import alert, watch_of
+from flows.config.recipe import Promote, load_recipe
+from flows.config.shelf import Home
+from flows.jobs.alias import Pointer
+from flows.jobs.monitor import alert, watch_of
+from flows.jobs.nightly import nightly_job
 from pipeline.ledger.chain import BudgetError
 from pipeline.ledger.ledger import open_ledger
 from pipeline.logs.errors import LogError
@@ -22,7 +22,7 @@ from pipeline.privacy.noise import SeededNoise
 from reports.format import percent
 from reports.night import night_page
 from tests.flows.shop import lay_out, rows
-from tests.lq.shop import lay_out_plant
+from tests.learners.lq_shop import lay_out_plant
 
 
 @pytest.fixture

@@ -10,13 +10,12 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from flows.jobs import run_job
-from flows.ledger_checks import verify_job, verify_run_job
-from flows.nights import nightly_counter
-from flows.retention import purge_job
-from flows.setting import setting
-from pipeline.card import CardError, load_card
-from pipeline.counter.kept import KeptCounter
+from flows.config.setting import setting
+from flows.jobs.ledger_checks import verify_job, verify_run_job
+from flows.jobs.nights import nightly_counter
+from flows.jobs.retention import purge_job
+from flows.jobs.run import run_job
+from pipeline.declaration.card import CardError, load_card
 from pipeline.ledger.chain import BudgetError
 from pipeline.ledger.nights import committed_nights
 from pipeline.logs.aggregate import aggregate
@@ -24,6 +23,7 @@ from pipeline.logs.store import latest
 from pipeline.privacy.continual import continual
 from pipeline.privacy.noise import RealDataError, SeededNoise
 from pipeline.privacy.release_file import read_release
+from pipeline.transaction.kept_steps import KeptCounter
 from reports.night import night_page
 from tests.flows.nights import FIRST, Shop, customers
 from tests.flows.shop import RECIPE

@@ -9,11 +9,11 @@ import pytest
 from typer.testing import CliRunner
 
 from flows.cli import app
-from flows.jobs import run_job
-from flows.nightly import nightly_job
-from flows.setting import plain_step
-from flows.watch import watch_of
-from pipeline.card import CardError
+from flows.config.setting import plain_step
+from flows.jobs.monitor import watch_of
+from flows.jobs.nightly import nightly_job
+from flows.jobs.run import run_job
+from pipeline.declaration.card import CardError
 from pipeline.logs.errors import LogError
 from pipeline.logs.store import latest
 from tests.flows.nights import Shop, customers
@@ -97,7 +97,7 @@ def test_a_log_that_breaks_its_card_stops_no_night_of_a_counter_and_the_operator
 
 
 def test_a_server_shows_a_completed_run_whatever_became_of_the_log(tmp_path, monkeypatch):
-    from flows import deployments
+    from flows.server import deployments
 
     shop, shown = Shop(tmp_path, monkeypatch, budget=STRICT), []
     monkeypatch.setattr(deployments, "task_step", plain_step)

@@ -9,11 +9,11 @@ from datetime import timedelta
 import numpy as np
 import pytest
 
-import flows.jobs
-import flows.nightly
-import flows.publish
-from flows.jobs import ingest_card
-from flows.ledger_checks import verify_job
+import flows.jobs.nightly
+import flows.jobs.publish
+import flows.jobs.run
+from flows.jobs.ledger_checks import verify_job
+from flows.jobs.run import ingest_card
 from pipeline.ledger import ledger
 from pipeline.logs.store import latest
 from pipeline.privacy.counters import Lanes
@@ -135,7 +135,7 @@ def no_noise(self, n, _):
 def exactly(root, monkeypatch, delivered):
     """The rows of both nights before noise."""
     with monkeypatch.context() as hooked:
-        hooked.setattr(flows.publish, "render", lambda *_: None)
+        hooked.setattr(flows.jobs.publish, "render", lambda *_: None)
         shop = two_nights(root, monkeypatch, delivered, no_noise)[0]
     return [np.load(p) for p in sorted(shop.kept.glob("rows-*"))]
 
@@ -169,14 +169,14 @@ def test_nobody_outside_the_store_sees_whether_a_night_brought_one_person(tmp_pa
 
 LEAKS = {
     "a page that names the snapshot": (
-        flows.jobs,
+        flows.jobs.run,
         "publish_run",
         lambda real: (
             lambda card, recipe, home, _, *rest: real(card, recipe, home, latest(home.store, "shop").number, *rest)
         ),
     ),
     "a night only where somebody is new": (
-        flows.nightly,
+        flows.jobs.nightly,
         "run_job",
         lambda real: (
             lambda recipe, home, *rest: real(
@@ -194,7 +194,7 @@ def test_a_log_that_is_refused_for_one_person_moves_all_the_others_and_is_caught
     def strict(card, home, *rest, lenient=False, **more):
         return ingest_card(card, home, *rest, **more)
 
-    monkeypatch.setattr(flows.nightly, "ingest_card", strict)
+    monkeypatch.setattr(flows.jobs.nightly, "ingest_card", strict)
     news = NEWS["a log beyond its card's tolerance"]
     a, b = (exactly(tmp_path / n, monkeypatch, log) for n, log in zip("ab", news, strict=True))
     assert sum(((x - y) ** 2).sum() for x, y in zip(a, b, strict=True)) > 1000

@@ -11,14 +11,14 @@ from types import SimpleNamespace
 import pytest
 from typer.testing import CliRunner
 
-from flows.auditing import audit_job
 from flows.cli import app
-from flows.jobs import run_job
-from flows.ledger_checks import verify_job
-from flows.planning import plan_job
-from flows.screen import exit_code
-from flows.shelf import Home
-from pipeline.card import CardError
+from flows.config.exit_codes import exit_code
+from flows.config.shelf import Home
+from flows.jobs.audit import audit_job
+from flows.jobs.ledger_checks import verify_job
+from flows.jobs.plan import plan_job
+from flows.jobs.run import run_job
+from pipeline.declaration.card import CardError
 from pipeline.ledger.chain import BudgetError
 from pipeline.ledger.verify import verify_run
 from pipeline.ledger.verify_counter import counter_problem, counters_problem

@@ -9,14 +9,14 @@ import polars as pl
 import pytest
 from typer.testing import CliRunner
 
-import flows.studies
+import flows.studies.registry
 from flows.cli import app
-from flows.playing import play_job
-from flows.shelf import Home
-from flows.world_recipe import load_world_recipe
-from pipeline.benches import contestants
-from pipeline.benches.trial import Trial, gather, marks, staged_curve
-from pipeline.card import CardError
+from flows.config.shelf import Home
+from flows.config.world_recipe import load_world_recipe
+from flows.studies.playing import play_job
+from pipeline.declaration.card import CardError
+from pipeline.simulation import online_agents as contestants
+from pipeline.simulation.trial import Trial, gather, marks, staged_curve
 
 RECIPE = """
 [recipe]
@@ -99,7 +99,7 @@ def test_run_and_simulate_send_a_recipe_to_each_other(recipe, tmp_path):
     done = CliRunner().invoke(app, ["--home", str(tmp_path / "home"), "run", str(recipe)])
     assert "reticent simulate" in str(done.exception)
     with pytest.raises(CardError, match=r"needs \[recipe\] and \[world\]"):
-        load_world_recipe(Path(flows.studies.__file__).parent / "recipes" / "demo.toml")
+        load_world_recipe(Path(flows.studies.registry.__file__).parent / "recipes" / "demo.toml")
 
 
 def test_every_contestant_can_be_imported_and_has_playable_baselines():

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from flows.pointer import Pointer
-from pipeline.card import CardError
+from flows.jobs.alias import Pointer
+from pipeline.declaration.card import CardError
 
 
 @pytest.fixture

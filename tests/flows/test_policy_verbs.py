@@ -14,10 +14,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flows.deciding import OVER, check_steps, decide, state_indices
-from flows.folder import read_policy, write_json, write_policy
-from flows.policy_file import COLUMNS, KEEP, NEVER, as_csv, as_json, escape, read_policy_file, unescape, write_whole
-from pipeline.card import Card, CardError
+from flows.jobs.deciding import OVER, check_steps, decide, state_indices
+from flows.jobs.folder import read_policy, write_json, write_policy
+from flows.jobs.policy_file import (
+    COLUMNS,
+    KEEP,
+    NEVER,
+    as_csv,
+    as_json,
+    escape,
+    read_policy_file,
+    unescape,
+    write_whole,
+)
+from pipeline.declaration.card import Card, CardError
 from pipeline.mdp.policy import Policy
 from tests.conftest import card_dict
 from tests.flows.test_cli import reticent

@@ -6,12 +6,12 @@ import json
 
 import pytest
 
-from flows.jobs import ingest_job, run_job
-from flows.recipe import load_recipe
-from flows.setting import Setting, check_numbered
-from flows.shelf import Home
+from flows.config.recipe import load_recipe
+from flows.config.setting import Setting, check_numbered
+from flows.config.shelf import Home
+from flows.jobs.run import ingest_job, run_job
 from flows.verbs.run import summary
-from pipeline.card import CardError
+from pipeline.declaration.card import CardError
 from pipeline.ledger.certificate import assumptions
 from tests.campaigns.bad_input import toml
 from tests.logs.layouts import LOG, card_of, cards, write_minari_hdf5

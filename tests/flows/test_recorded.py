@@ -93,7 +93,7 @@ def test_a_night_shows_released_facts_alone(tmp_path, server):
     assert_nothing_raw(server, *canaries)
 
 
-DEPLOYED = "import sys; from flows.deployments import nightly; nightly(recipe=sys.argv[1], home=sys.argv[2])"
+DEPLOYED = "import sys; from flows.server.deployments import nightly; nightly(recipe=sys.argv[1], home=sys.argv[2])"
 
 
 def test_a_failed_flow_leaves_its_kind_on_the_server_and_its_text_in_the_shell(tmp_path, server):

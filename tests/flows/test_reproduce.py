@@ -10,15 +10,15 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-import flows.cells
-import flows.studies
-from flows.cells import measured
+import flows.studies.cells
+import flows.studies.registry
 from flows.cli import app
-from flows.reproducing import reproduce_job
-from flows.shelf import Home
-from flows.studies import PAPER_003, Bench, Entry, find
-from pipeline.benches.paper_003 import BUDGETS, EPISODES, MORE_EPISODES, RUNS, WORLDS, full_grid, grid, measure
-from pipeline.card import CardError
+from flows.config.shelf import Home
+from flows.studies.cells import measured
+from flows.studies.registry import PAPER_003, Bench, Entry, find
+from flows.studies.reproducing import reproduce_job
+from pipeline.declaration.card import CardError
+from pipeline.studies.paper_003 import BUDGETS, EPISODES, MORE_EPISODES, RUNS, WORLDS, full_grid, grid, measure
 from reports.study_003 import study_003
 
 TINY = partial(grid, episodes=(20, 1000), budgets=(1.0, 25.0), worlds=(0,), runs=2)
@@ -31,7 +31,7 @@ FILES = {"table.parquet", "table.csv", "figure.svg", "figure.png", "page.html", 
 def tiny(monkeypatch):
     bench = Bench("tiny", TINY, TINY, measure, cells_a_process=10**6)
     monkeypatch.setattr(
-        flows.studies, "STUDIES", {n: Entry(bench, study_003) for n in ("003-figure-1a", "003-figure-1b")}
+        flows.studies.registry, "STUDIES", {n: Entry(bench, study_003) for n in ("003-figure-1a", "003-figure-1b")}
     )
 
 
@@ -66,7 +66,9 @@ def test_the_literal_calibration_is_said_to_spend_its_true_rho(tiny, tmp_path):
 
 def test_a_second_study_measures_nothing_anew_and_other_homes_find_the_same(tiny, tmp_path, monkeypatch):
     first = reproduce_job("all", Home(tmp_path / "a"))
-    assert len(first["rows"]) == len(TINY()) and {c["name"] for c in first["claims"]} == set(flows.studies.STUDIES)
+    assert len(first["rows"]) == len(TINY()) and {c["name"] for c in first["claims"]} == set(
+        flows.studies.registry.STUDIES
+    )
     again = reproduce_job("003-figure-1a", Home(tmp_path / "b"))
     assert again["rows"] == first["rows"]
     page = tmp_path / "reproductions" / "003-figure-1a"
@@ -78,7 +80,7 @@ def test_a_second_study_measures_nothing_anew_and_other_homes_find_the_same(tiny
 
     bench = Bench("tiny", TINY, TINY, refuse, cells_a_process=10**6)
     assert measured(bench, TINY(), tmp_path / "a" / "reproductions" / "cells") == first["rows"]
-    monkeypatch.setattr(flows.cells, "code_version", lambda: "other code")
+    monkeypatch.setattr(flows.studies.cells, "code_digest", lambda: "other code")
     with pytest.raises(AssertionError, match="measured again"):
         measured(bench, TINY(), tmp_path / "a" / "reproductions" / "cells")
 

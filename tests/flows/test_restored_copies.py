@@ -6,11 +6,11 @@ import shutil
 
 import pytest
 
-from flows.jobs import run_job
-from flows.ledger_checks import known_to_runs, verify_job
-from flows.nightly import nightly_job
-from flows.screen import exit_code
-from flows.shelf import Home
+from flows.config.exit_codes import exit_code
+from flows.config.shelf import Home
+from flows.jobs.ledger_checks import known_to_runs, verify_job
+from flows.jobs.nightly import nightly_job
+from flows.jobs.run import run_job
 from pipeline.ledger.chain import BudgetError
 from pipeline.ledger.ledger import open_ledger
 from tests.flows.nights import Shop, customers

@@ -7,7 +7,7 @@ import json
 import numpy as np
 import pytest
 
-from flows.folder import write_json, write_policy
+from flows.jobs.folder import write_json, write_policy
 from pipeline.mdp.policy import Policy
 from reports.facts import dataset_facts
 from tests.flows.shop import lay_out

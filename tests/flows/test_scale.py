@@ -10,13 +10,13 @@ from typing import Any
 import polars as pl
 import pytest
 
-import flows.progress as pacing
-from flows.jobs import ingest_job, run_job
-from flows.progress import Pace, duration, progress_line
-from flows.scale import means, size_of
-from flows.screen import Context
-from flows.shelf import Home
-from pipeline.card import CardError
+import flows.terminal.progress as pacing
+from flows.config.resources import means, size_of
+from flows.config.shelf import Home
+from flows.jobs.run import ingest_job, run_job
+from flows.terminal.progress import Pace, duration, progress_line
+from flows.terminal.screen import Context
+from pipeline.declaration.card import CardError
 from pipeline.logs import partitions
 from pipeline.logs.on_dask import OnDask
 from pipeline.logs.sources import Sources

@@ -16,7 +16,7 @@ import pytest
 
 import pipeline.ledger.ledger as ledger_module
 from flows import cli
-from pipeline.card import load_card
+from pipeline.declaration.card import load_card
 from pipeline.logs.aggregate import aggregate
 from pipeline.logs.store import latest
 from pipeline.privacy.noise import OsNoise
@@ -150,8 +150,8 @@ def test_and_with_two_tables_and_with_laplace_noise(tmp_path, monkeypatch, capfd
 
 
 def test_a_page_that_tells_the_number_of_rows_is_caught(tmp_path, monkeypatch, capfd, still):
-    import flows.jobs as jobs
-    import flows.publish as publishing
+    import flows.jobs.publish as publishing
+    import flows.jobs.run as jobs
 
     original, publish = publishing.dataset_facts, publishing.publish_run
 

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from flows.jobs import ingest_job, run_job
-from flows.shelf import Home
-from flows.simulating import Asked, parsed, simulate_logs, world_table
-from pipeline.card import CardError, load_card
+from flows.config.shelf import Home
+from flows.jobs.run import ingest_job, run_job
+from flows.studies.simulating import Asked, parsed, simulate_logs, world_table
+from pipeline.declaration.card import CardError, load_card
 from pipeline.environments.registry import WORLDS
 from tests.flows.test_cli import reticent
 

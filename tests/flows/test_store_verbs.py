@@ -7,11 +7,11 @@ from threading import Thread
 
 import pytest
 
-from flows.exporting import export_job
-from flows.jobs import ingest_job, run_job
-from flows.retention import purge_job
-from flows.shelf import Home
-from pipeline.card import CardError
+from flows.config.shelf import Home
+from flows.jobs.exporting import export_job
+from flows.jobs.retention import purge_job
+from flows.jobs.run import ingest_job, run_job
+from pipeline.declaration.card import CardError
 from pipeline.ledger.ledger import open_ledger
 from tests.flows.shop import lay_out, rows
 
@@ -71,7 +71,7 @@ def test_what_a_purge_that_died_had_renamed_goes_with_the_next(used, monkeypatch
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr("pipeline.logs.retention.shutil.rmtree", dies)
+        patched.setattr("pipeline.operator.retention.shutil.rmtree", dies)
         with pytest.raises(KeyboardInterrupt):
             purge_job(str(shop), home, keep=1, yes=True)
     lineage = home.store / "shop"

@@ -6,7 +6,7 @@ from fractions import Fraction
 from multiprocessing import get_context
 from typing import Any
 
-from pipeline.card import Card
+from pipeline.declaration.card import Card
 from pipeline.ledger.chain import BudgetError
 from pipeline.ledger.lease import Holder
 from pipeline.ledger.ledger import open_ledger

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.card import Card
+from pipeline.declaration.card import Card
 from pipeline.ledger.chain import BudgetError
 from pipeline.ledger.head import lacking
 from pipeline.ledger.ledger import open_ledger

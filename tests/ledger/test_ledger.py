@@ -8,7 +8,7 @@ from fractions import Fraction
 
 import pytest
 
-from pipeline.card import CardError
+from pipeline.declaration.card import CardError
 from pipeline.ledger.chain import AttemptLostError, BudgetError
 from pipeline.ledger.ledger import open_ledger
 

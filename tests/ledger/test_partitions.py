@@ -7,7 +7,7 @@ from itertools import product
 
 import pytest
 
-from pipeline.card import CardError
+from pipeline.declaration.card import CardError
 from pipeline.ledger.account import spent_of
 from pipeline.ledger.chain import BudgetError
 

@@ -9,7 +9,7 @@ import pytest
 from pydantic import ValidationError
 
 import pipeline.ledger.ledger as module
-from pipeline.card import CardError
+from pipeline.declaration.card import CardError
 from pipeline.ledger.chain import BudgetError
 from pipeline.ledger.ledger import open_ledger
 

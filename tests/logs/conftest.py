@@ -9,7 +9,7 @@ from typing import Any
 import polars as pl
 import pytest
 
-from pipeline.card import Card
+from pipeline.declaration.card import Card
 from pipeline.logs.ingest import ingest
 from pipeline.logs.store import Snapshot
 

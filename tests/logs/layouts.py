@@ -13,7 +13,7 @@ import h5py
 import numpy as np
 import polars as pl
 
-from pipeline.card import AnyCard, Card, LqCard
+from pipeline.declaration.card import AnyCard, Card, LqCard
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "formats.md"
 

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import pipeline.logs.aggregate as aggregating
-from pipeline.card import Card
+from pipeline.declaration.card import Card
 from pipeline.logs.aggregate import aggregate, count_rows
 from pipeline.logs.caps import whole_users
 from pipeline.logs.errors import LogError

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline.card import Card
+from pipeline.declaration.card import Card
 from pipeline.logs.schema import roles
 from pipeline.logs.screen import screen
 

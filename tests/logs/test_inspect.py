@@ -9,15 +9,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pipeline.card import Card, load_card
+from pipeline.declaration.card import Card, load_card
 from pipeline.environments.registry import load_world
-from pipeline.logs import hidden_state as hidden
-from pipeline.logs.advice import advice
-from pipeline.logs.hidden_state import hidden_state
 from pipeline.logs.ingest import ingest
-from pipeline.logs.inspect import look
-from pipeline.simulate import sample_log
-from pipeline.synthetic.log_files import write_log
+from pipeline.operator import hidden_state as hidden
+from pipeline.operator.advice import advice
+from pipeline.operator.hidden_state import hidden_state
+from pipeline.operator.inspect import look
+from pipeline.simulation.simulate import sample_log
+from pipeline.simulation.synthetic_log_files import write_log
 
 from .conftest import make_card
 

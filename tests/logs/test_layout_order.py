@@ -10,7 +10,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from pipeline.card import CardError
+from pipeline.declaration.card import CardError
 from pipeline.logs.errors import LogError
 from pipeline.logs.ingest import ingest
 from pipeline.logs.readers import arrow

@@ -9,11 +9,11 @@ import polars as pl
 import pytest
 
 from pipeline.logs.errors import LogError
-from pipeline.logs.hidden_state import hidden_state
 from pipeline.logs.ingest import ingest
 from pipeline.logs.readers import parquet
 from pipeline.logs.readers.fields import field
 from pipeline.logs.readers.fields import taken as inside
+from pipeline.operator.hidden_state import hidden_state
 
 from .conftest import canonical
 from .layout_ingest import changed, expected, taken, transitions

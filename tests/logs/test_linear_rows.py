@@ -15,8 +15,8 @@ from pipeline.agents.vapvi import vapvi
 from pipeline.environments.linear_world import ContinuousWorld, linear_world
 from pipeline.logs.linear_rows import ParquetBatches, in_second_half
 from pipeline.privacy.noise import SeededNoise
-from pipeline.statistics.desk import RegressionDesk
 from pipeline.statistics.gram import Extent
+from pipeline.statistics.interactive import RegressionDesk
 from pipeline.statistics.linear_plan import LinearAsk, LinearDomain, LinearPlan
 from pipeline.statistics.rows import Quantiser, StreamRows
 

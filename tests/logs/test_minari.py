@@ -10,9 +10,9 @@ import numpy as np
 import polars as pl
 import pytest
 
-from pipeline.card import CardError
+from pipeline.declaration.card import CardError
 from pipeline.logs.ingest import ingest
-from pipeline.logs.minari_export import export_minari
+from pipeline.operator.minari_export import export_minari
 
 from .conftest import canonical, make_card
 from .layouts import LOG, Told, card_of, cards, flags

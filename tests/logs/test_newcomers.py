@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline.card import Card
-from pipeline.logs import newcomers
+from pipeline.declaration.card import Card
+from pipeline.logs import contribution_bounding as newcomers
 from pipeline.logs.aggregate import count_rows
-from pipeline.logs.newcomers import count_newcomers, hash_width
+from pipeline.logs.contribution_bounding import count_newcomers, hash_width
 from pipeline.logs.store import Snapshot, part_file
 from tests.conftest import card_dict
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from pyarrow import fs
 
-from pipeline.card import CardError
+from pipeline.declaration.card import CardError
 from pipeline.logs.ingest import ingest
 
 from .conftest import HEAD, make_card

@@ -17,10 +17,10 @@ from urllib.error import HTTPError
 import polars as pl
 import pytest
 
-from flows.jobs import ingest_job, register_job, run_job
-from flows.setting import setting
-from flows.shelf import Home
-from pipeline.card import CardError
+from flows.config.setting import setting
+from flows.config.shelf import Home
+from flows.jobs.run import ingest_job, register_job, run_job
+from pipeline.declaration.card import CardError
 from pipeline.ledger.ledger import open_ledger
 from pipeline.logs import on_dask, summing
 from pipeline.logs.aggregate import CountSums

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline.card import Card
+from pipeline.declaration.card import Card
 from pipeline.logs.ingest import ingest
 from pipeline.logs.rules import DROPS
 from pipeline.logs.store import Snapshot

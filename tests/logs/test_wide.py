@@ -10,7 +10,7 @@ import polars as pl
 import pytest
 from pydantic import ValidationError
 
-from pipeline.card import Card, load_card
+from pipeline.declaration.card import Card, load_card
 from pipeline.logs.errors import LogError
 from pipeline.logs.ingest import ingest
 from pipeline.logs.store import Snapshot

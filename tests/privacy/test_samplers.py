@@ -9,12 +9,13 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from pipeline.privacy import rejection, words
+from pipeline.privacy import csprng as words
+from pipeline.privacy import rejection
+from pipeline.privacy.csprng import Words, exp_trials, fixed_point
 from pipeline.privacy.fast_noise import FastOsNoise
 from pipeline.privacy.noise import OsNoise
 from pipeline.privacy.rejection import gaussian_by_rejection, laplace_by_rejection
 from pipeline.privacy.table import LARGEST_VARIANCE, TV_BOUND, gaussian_by_table, gaussian_table
-from pipeline.privacy.words import Words, exp_trials, fixed_point
 from tests.privacy.handles import REAL
 
 THRESHOLD, BINS = 1e-6, 60

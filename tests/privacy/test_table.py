@@ -14,9 +14,9 @@ import pytest
 
 import pipeline.privacy
 from pipeline.privacy import table
+from pipeline.privacy.csprng import Words
 from pipeline.privacy.rejection import gaussian_by_rejection, laplace_by_rejection
 from pipeline.privacy.table import TV_BOUND, Table, gaussian_by_table, gaussian_table, invert
-from pipeline.privacy.words import Words
 
 ROOM = Path(pipeline.privacy.__file__).parent
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from flows.auditing import audit_job
-from flows.jobs import ingest_job, run_job
-from flows.shelf import Home
+from flows.config.shelf import Home
+from flows.jobs.audit import audit_job
+from flows.jobs.run import ingest_job, run_job
 from reports.policy_report import render_html
 from reports.reproduction import render_html as study_html
 from reports.study_003 import study_003
 from tests.flows.shop import lay_out
-from tests.linear.shop import lay_out_linear
-from tests.lq.shop import lay_out_plant
+from tests.learners.linear_shop import lay_out_linear
+from tests.learners.lq_shop import lay_out_plant
 from tests.reports.sample import sample_facts, sample_view
 from tests.reports.test_reproduction import GOOD, study_rows
 

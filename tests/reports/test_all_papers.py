@@ -6,11 +6,11 @@ import ast
 import re
 from pathlib import Path
 
-import flows.studies
-from flows.reproducing import reproduce_job
-from flows.shelf import Home
-from flows.studies import STUDIES, Bench, Entry
-from pipeline.benches import paper_003
+import flows.studies.registry
+from flows.config.shelf import Home
+from flows.studies.registry import STUDIES, Bench, Entry
+from flows.studies.reproducing import reproduce_job
+from pipeline.studies import paper_003
 from reports.all_papers import PRINTED, plain
 from reports.errata import ERRATA
 from reports.study_003 import study_003
@@ -45,7 +45,7 @@ def test_one_page_holds_every_study_with_its_paper_and_its_errata(tmp_path, monk
     cells = lambda: paper_003.grid(episodes=(20, 1000), budgets=(1.0, 25.0), worlds=(0,), runs=1)  # noqa: E731
     bench = Bench("tiny", cells, cells, paper_003.measure, cells_a_process=10**6)
     names = ("003-figure-1a", "003-figure-1b")
-    monkeypatch.setattr(flows.studies, "STUDIES", {n: Entry(bench, study_003) for n in names})
+    monkeypatch.setattr(flows.studies.registry, "STUDIES", {n: Entry(bench, study_003) for n in names})
     said = []
     first = reproduce_job("all", Home(tmp_path), say=said.append)
     page = (tmp_path / "reproductions" / "all" / "page.html").read_text(encoding="utf-8")

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from flows.nightly import nightly_job
-from flows.playing import play_job
-from flows.shelf import Home
-from flows.simulating import Asked, simulate_logs
+from flows.config.shelf import Home
+from flows.jobs.nightly import nightly_job
+from flows.studies.playing import play_job
+from flows.studies.simulating import Asked, simulate_logs
 from reports.night import log_page, night_page, simulation_page, slug, study_page
 from tests.flows.shop import lay_out
 from tests.flows.test_playing import RECIPE

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pipeline.benches import paper_002
+from pipeline.studies import paper_002
 from reports.claims_002 import claims, exponent, power
 from reports.reproduction import figure_files, render_html, render_markdown
 from reports.study_002 import study_002

@@ -14,7 +14,7 @@ import numpy as np
 
 from pipeline.mdp.features import FeatureMap
 from pipeline.privacy.noise import DataHandle
-from pipeline.statistics.desk import RegressionDesk
+from pipeline.statistics.interactive import RegressionDesk
 from pipeline.statistics.linear_plan import LinearAsk, LinearDomain, LinearPlan
 from pipeline.statistics.regression import Window
 from pipeline.statistics.rows import Batch, Side, StreamRows

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from pipeline.card import Card
+from pipeline.declaration.card import Card
 from pipeline.privacy.noise import OsNoise
 from pipeline.statistics.calibration import Ask
 from pipeline.statistics.counts import Counts

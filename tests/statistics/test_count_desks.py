@@ -14,11 +14,11 @@ from scipy import stats
 from pipeline.privacy.counters import CounterFullError, TreeCounter, levels
 from pipeline.privacy.noise import RealDataError, SeededNoise, SimulatedWorld
 from pipeline.privacy.square_root import squared_column
-from pipeline.statistics.count_desks import CountedDesk, CounterSums, FreshSums, exact, joint, local
 from pipeline.statistics.count_scales import lanes_of, tight
+from pipeline.statistics.interactive_counts import CountedDesk, CounterSums, FreshSums, exact, joint, local
+from pipeline.statistics.interactive_shuffled import shuffled
 from pipeline.statistics.mixture_calibration import Ask
 from pipeline.statistics.online_counts import OnlineCounts, OnlineLayout, Tally, never_under
-from pipeline.statistics.shuffled_desk import shuffled
 from tests.privacy.handles import REAL
 
 H, S, A, WORLD = 2, 2, 2, SimulatedWorld("tests")

@@ -10,7 +10,7 @@ import pytest
 
 from pipeline.environments.linear_003 import linear_003
 from pipeline.privacy.noise import OsNoise, RealDataError, SeededNoise
-from pipeline.statistics.desk import RegressionDesk
+from pipeline.statistics.interactive import RegressionDesk
 from pipeline.statistics.linear_calibration import planned_calls, true_rho
 from pipeline.statistics.linear_plan import LinearAsk, LinearDomain, LinearPlan
 from pipeline.statistics.one_shot import release_one_shot

@@ -12,7 +12,7 @@ from pipeline.agents.linear_backup import LinearConstants, linear_task
 from pipeline.agents.vapvi import vapvi
 from pipeline.environments.linear_003 import in_halves, linear_003
 from pipeline.privacy.noise import SeededNoise
-from pipeline.statistics.desk import RegressionDesk
+from pipeline.statistics.interactive import RegressionDesk
 from pipeline.statistics.joint_loss import declared_map, features_digest, joint_loss
 from pipeline.statistics.linear_calibration import true_rho
 from pipeline.statistics.linear_plan import LinearAsk, LinearDomain, LinearPlan

@@ -8,7 +8,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from pipeline.card import Card
+from pipeline.declaration.card import Card
 from pipeline.privacy.continual import continual
 from pipeline.privacy.release import total_rho
 from pipeline.statistics.calibration import Ask, at_leaf, count_mechanisms, released_tables

@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 
 import pipeline.mdp.features as features_module
-import pipeline.statistics.desk as desk_module
+import pipeline.statistics.interactive as desk_module
 import pipeline.statistics.linear_plan as plan_module
 from pipeline.environments.linear_003 import feature_map
 from pipeline.mdp.features import FeatureMap, ObservationMap
 from pipeline.privacy.noise import SeededNoise, SimulatedWorld
-from pipeline.statistics.desk import RegressionDesk, symmetric_noise
+from pipeline.statistics.interactive import RegressionDesk, symmetric_noise
 from pipeline.statistics.linear_calibration import true_rho
 from pipeline.statistics.linear_plan import LinearAsk, LinearDomain, LinearPlan
 from pipeline.statistics.linear_sensitivity import BallMoves, Moves, moves, table_moves

@@ -9,7 +9,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from pipeline.card import Card
+from pipeline.declaration.card import Card
 from pipeline.logs.aggregate import count_rows
 from pipeline.statistics.calibration import Ask, count_mechanisms, released_tables
 from tests.conftest import card_dict

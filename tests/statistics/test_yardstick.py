@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from pipeline.statistics.calibration import Ask, count_mechanisms
-from pipeline.statistics.yardstick import even_visits, people_needed, scaled, visit_noise, yardstick
+from pipeline.statistics.signal_to_noise import even_visits, people_needed, scaled, visit_noise, yardstick
 from tests.conftest import card_dict
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import polars as pl
 
-from pipeline.card import CardError
+from pipeline.declaration.card import CardError
 from pipeline.logs.errors import LogError
 from pipeline.logs.readers import hdf5
 from pipeline.logs.readers.arrow import BATCH_ROWS

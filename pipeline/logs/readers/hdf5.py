@@ -12,7 +12,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from pipeline.card import CardError
+from pipeline.declaration.card import CardError
 from pipeline.logs.errors import LogError
 
 # groups inside groups; a group that holds itself has no end

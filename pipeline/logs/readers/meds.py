@@ -13,10 +13,10 @@ from pathlib import Path
 
 import polars as pl
 
+from pipeline.declaration.meds import Meds, Reading
 from pipeline.logs.errors import LogError
 from pipeline.logs.readers import parquet
 from pipeline.logs.readers.batch import NO_LINES, Asked, Batch
-from pipeline.meds import Meds, Reading
 
 _COLUMNS = ["subject_id", "time", "code", "numeric_value"]
 _SECOND = 1_000_000

@@ -1,0 +1,129 @@
+"""What a job works in: a recipe, its card, the home, the ledger, and the step that runs a unit of work."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Protocol, TypeVar
+
+from flows.config.recipe import Recipe, load_recipe
+from flows.config.shelf import Home, card_of_recipe, find_recipe
+from pipeline.declaration.card import AnyCard, Card, CardError, tabular
+from pipeline.declaration.source import only_flags_part
+from pipeline.ledger.ledger import Ledger, open_ledger
+from pipeline.logs.store import Snapshot, latest
+from pipeline.privacy.fast_noise import FastOsNoise
+from pipeline.privacy.losses import safe_epsilon
+from pipeline.privacy.noise import NoiseSource, OsNoise
+from pipeline.privacy.release import with_sampler_slack
+from pipeline.statistics.privatizers import CentralCounts, privatizer
+from pipeline.transaction.heads import not_lost
+
+T = TypeVar("T")
+
+
+class Step(Protocol):
+    """Runs one coarse unit of work under a name."""
+
+    def __call__(self, name: str, work: Callable[[], T], /) -> T:
+        """Run ``work`` once; a step that draws noise is never retried."""
+        ...
+
+
+def plain_step(name: str, work: Callable[[], T], /) -> T:
+    """In the shell: just call it."""
+    return work()
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A recipe, its card and where they live."""
+
+    recipe: Recipe
+    card: AnyCard
+    home: Home
+
+    @property
+    def tabular(self) -> Card:
+        """The card; CardError if it declares vectors, of which this agent knows nothing."""
+        return tabular(self.card)
+
+
+def setting(recipe: str, home: Home) -> Setting:
+    """Resolve a recipe by path or name, and its card.
+
+    Raises
+    ------
+    CardError
+        If recipe or card is wrong, or the two do not fit each other.
+    """
+    path = find_recipe(recipe)
+    loaded = load_recipe(path)
+    found = Setting(loaded, card_of_recipe(loaded.recipe.card, path, home.shelf), home)
+    check_numbered(found)
+    return found
+
+
+def check_numbered(s: Setting) -> None:
+    """Refuse what looks at a record's number where another record may change it."""
+    if s.card.kind != "real" or not only_flags_part(s.card.source):
+        return
+    asked = {
+        "[nightly]": s.recipe.nightly is not None,
+        "[linear] halves = true": s.recipe.linear is not None and s.recipe.linear.halves,
+    }
+    if wrong := [name for name, there in asked.items() if there]:
+        raise CardError(
+            f"{s.recipe.path.name}: {wrong[0]} needs ids that no other record changes; in format = "
+            f"{s.card.source.format!r} order numbers the records: name a column of user ids, or take it out"
+        )
+
+
+def ledger_for(card: AnyCard, home: Home) -> Ledger:
+    """Open the ledger that charges this card; a synthetic card creates and registers itself, a real one never."""
+    not_lost(card.name, home.ledger_of(card), home.store)
+    if card.kind == "synthetic":
+        ledger = open_ledger(home.ledger_of(card), create=True)
+        ledger.register(card)
+        return ledger
+    return open_ledger(home.ledger_of(card), create=False)
+
+
+def counts_privatizer(s: Setting) -> CentralCounts:
+    """The privatizer that a recipe asks for; refuses a delta that means nothing for so few people."""
+    ask, people = s.recipe.ask(), s.card.unit.users_public
+    if s.card.kind == "real" and ask.delta and ask.delta > 1 / (10 * people):
+        raise CardError(
+            f"{s.recipe.path.name}: privacy.delta = {ask.delta:g} is too large for {people} people; "
+            f"at most {1 / (10 * people):g} means anything"
+        )
+    try:
+        chosen = privatizer(s.tabular, ask)
+    except ValueError as e:
+        raise CardError(f"{s.recipe.path.name}: [privacy]: {e}") from None
+    if chosen.exact or ask.pure:
+        return chosen
+    # the epsilon of the whole cap covers every release of the lineage
+    most = safe_epsilon(s.card.budget.rho, s.card.budget.delta)
+    return replace(chosen, mechanisms=with_sampler_slack(chosen.mechanisms, noise_of(s), most))
+
+
+def noise_of(s: Setting) -> NoiseSource:
+    """The operating-system noise that a recipe names: OpenDP's, or the fast table's."""
+    p = s.recipe.privacy
+    return FastOsNoise() if p is not None and p.sampler == "table" else OsNoise()
+
+
+def newest_snapshot(card: AnyCard, home: Home) -> Snapshot:
+    """The latest snapshot, ingested under this very card."""
+    found = latest(home.store, card.name)
+    if found is None:
+        raise CardError(f"{card.name}: no snapshot in {home.root}; run `reticent ingest` on its card first")
+    if found.kind != card.kind:
+        raise CardError(
+            f"{card.name}: snapshot {found.number} was ingested as {found.kind}, the card now says {card.kind}; "
+            "the kind of a dataset never changes"
+        )
+    if found.domain_hash != card.domain_hash():
+        raise CardError(f"{card.name}: snapshot {found.number} was ingested under another domain; ingest again")
+    return found

@@ -1,0 +1,87 @@
+"""Where things are found: the shelf of datasets, the recipes, and the home folder of stores and runs."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from pipeline.declaration.card import AnyCard, CardError, load_any_card
+from pipeline.declaration.catalog import shelves
+from pipeline.logs.summing import HERE, Means
+
+
+def find_card(name: str, shelf: Path | None = None) -> Path:
+    """A card by path, folder or name on the shelf."""
+    path = Path(name)
+    if path.suffix == ".toml" or path.exists():
+        return path / "card.toml" if path.is_dir() else path
+    looked = [s / name / "card.toml" for s in shelves(shelf)]
+    for candidate in looked:
+        if candidate.is_file():
+            return candidate
+    known = sorted({p.parent.name for s in shelves(shelf) for p in s.glob("*/card.toml")})
+    raise CardError(f"no card {name!r} on the shelf; there are: {', '.join(known) or 'none'}. Give a name or a path")
+
+
+def find_recipe(name: str) -> Path:
+    """A recipe by path or by the name of a shipped one."""
+    path = Path(name)
+    if path.suffix == ".toml" or path.is_file():
+        return path
+    folder = Path(__file__).resolve().parents[1] / "recipes"
+    shipped = folder / f"{name}.toml"
+    if shipped.is_file():
+        return shipped
+    known = ", ".join(sorted(p.stem for p in folder.glob("*.toml")))
+    raise CardError(f"no recipe {name!r}; shipped ones: {known}. Give a name or a path")
+
+
+def card_of_recipe(card: str, recipe_path: Path, shelf: Path | None = None) -> AnyCard:
+    """The card a recipe names: relative to the recipe where such a file exists, else on the shelf."""
+    beside = recipe_path.parent / card
+    if beside.is_file() or (beside / "card.toml").is_file():
+        return load_any_card(find_card(str(beside), shelf))
+    return load_any_card(find_card(card, shelf))
+
+
+@dataclass(frozen=True)
+class Home:
+    """``store/`` (mode 0700: raw rows, quarantine, committed releases), ``runs/`` and the synthetic ``ledger.db``.
+
+    ``means``: memory and machines for reading the store.
+    """
+
+    root: Path
+    shelf: Path | None = None
+    means: Means = HERE
+
+    @property
+    def store(self) -> Path:
+        """Operator-only folder; created 0700."""
+        path = self.root / "store"
+        path.mkdir(parents=True, exist_ok=True, mode=0o700)
+        path.chmod(0o700)
+        return path
+
+    @property
+    def runs(self) -> Path:
+        """Published run folders."""
+        path = self.root / "runs"
+        path.mkdir(parents=True, exist_ok=True)
+        return path
+
+    def ledger_of(self, card: AnyCard) -> Path | str:
+        """Ledger that charges this card: home's for synthetic data, else the one the card names."""
+        where = card.budget.ledger
+        if where == "home":
+            return self.root / "ledger.db"
+        return where if "://" in where else (card.folder / where).resolve()
+
+
+def home_folder(asked: Path | None) -> Path:
+    """``--home``, else ``RETICENT_HOME``, else ``./.reticent``."""
+    home = (asked or Path(os.environ.get("RETICENT_HOME", ".reticent"))).resolve()
+    if home.exists() and not home.is_dir():
+        raise CardError(f"home {home} is a file; name a folder with --home or RETICENT_HOME")
+    return home

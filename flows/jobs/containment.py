@@ -1,0 +1,56 @@
+"""Which committed containment row speaks of a run: the setting it was measured in, and nothing looser."""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+
+from flows.config.recipe import Recipe
+from pipeline.declaration.card import Card
+from pipeline.environments.registry import WORLD_ARRAYS, WORLD_FILE
+from pipeline.ledger.chain import canonical
+from pipeline.privacy.release_file import describe_mechanism, sha256_file
+from pipeline.statistics.privatizers import privatizer
+
+
+def setting_key(card: Card, recipe: Recipe) -> dict[str, str]:
+    """What a committed containment row must agree on (design §5.3)."""
+    ask, p = recipe.ask(), recipe.planner
+    return {
+        "world": recipe.evaluate.world if recipe.evaluate else "",
+        "behaviour": recipe.evaluate.behaviour if recipe.evaluate else "",
+        "domain": card.domain_hash()[:16],
+        "n": str(card.unit.users_public),
+        "rho": f"{ask.rho:g}" if ask.rho is not None else "none",
+        "dynamics": card.domain.dynamics,
+        "tables": ask.tables,
+        "policy_constants": p.constants,
+        "bounds": p.bounds,
+        "penalty": p.penalty,
+        "setting": setting_hash(card, recipe),
+    }
+
+
+def setting_hash(card: Card, recipe: Recipe) -> str:
+    """Of all that moves an interval but the draws and the seed of ties: another setting is another measurement."""
+    world, told = card.folder / WORLD_ARRAYS, card.folder / WORLD_FILE
+    parts = [
+        [describe_mechanism(m) for m in privatizer(card, recipe.ask()).mechanisms],
+        recipe.planner.model_dump(mode="json", exclude={"seed"}),
+        recipe.evaluate.model_dump(mode="json") if recipe.evaluate else None,
+        [[str(s), str(a)] for s, a in card.domain.vetoes],
+        card.domain_hash(),
+        card.unit.users_public,
+        sha256_file(world) if world.is_file() else None,
+        *([sha256_file(told)] if told.is_file() else []),
+    ]
+    return hashlib.sha256(canonical(parts).encode()).hexdigest()[:24]
+
+
+def containment(card: Card) -> list[dict[str, str]]:
+    """The committed containment table beside a synthetic card, if there is one."""
+    path = card.folder / "containment.csv"
+    if card.kind == "real" or not path.is_file():
+        return []
+    with path.open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))

@@ -1,0 +1,114 @@
+"""Was last night's run done?  A note a recipe in the operator's part of the home, and alerts without data in them."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shlex
+import subprocess
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from flows.config.shelf import Home, find_recipe
+from pipeline.declaration.card import CardError
+
+ALERT = "RETICENT_ALERT"
+_PATIENCE = 60
+
+
+@dataclass(frozen=True)
+class Watch:
+    """The note of one recipe's nights; the operator's, since it may hold the text of an error."""
+
+    recipe: str
+    file: Path
+
+    @property
+    def note(self) -> dict[str, Any]:
+        """What is known of the last night and of the last good one; empty before the first, or where it is damaged."""
+        try:
+            return json.loads(self.file.read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            return {}
+
+    def failed(self, error: Exception, code: int) -> str:
+        """Note a night that failed; returns the alert's text: the recipe, the kind of error, its exit code."""
+        kind = type(error).__name__
+        self._write({**self.note, "outcome": "failed", "exit": code, "kind": kind, "text": str(error)})
+        return f"the night of {self.recipe} failed ({kind}, exit {code}); the policy in use stays"
+
+    def broken(self, error: Exception, code: int) -> str:
+        """Note that a counter's night was drawn from a log that breaks its card; returns the alert's text."""
+        self.failed(error, code)
+        kind = type(error).__name__
+        return (
+            f"the log of {self.recipe} breaks its card ({kind}, exit {code}); tonight's leaf has what can be read of it"
+        )
+
+    def done(self, run: str, snapshot: int, stale_days: float | None) -> str | None:
+        """Note a good night; returns the alert's text where its snapshot is the same as that of too long ago."""
+        last, now = self.note, _now()
+        news_at = last["news_at"] if last.get("snapshot") == snapshot else now
+        told = {"outcome": "done", "exit": 0, "run": run, "snapshot": snapshot, "done_at": now, "news_at": news_at}
+        self._write({**told, "stale_days": stale_days})
+        return self._stale({**told, "stale_days": stale_days})
+
+    def problem(self, hours: float) -> str | None:
+        """Why somebody should look: no good night within ``hours``, the last one failed, or no news for too long."""
+        note = self.note
+        if note.get("outcome") == "failed":
+            return f"the last night of {self.recipe} failed ({note['kind']}, exit {note['exit']})"
+        if not note or _age(note["done_at"]) > timedelta(hours=hours):
+            return f"no night of {self.recipe} was done within {hours:g} hours"
+        return self._stale(note)
+
+    def _stale(self, note: dict[str, Any]) -> str | None:
+        days = note["stale_days"]
+        if days is None or _age(note["news_at"]) <= timedelta(days=days):
+            return None
+        return f"no new log of {self.recipe} for {days:g} days; the policy in use stays"
+
+    def _write(self, note: dict[str, Any]) -> None:
+        self.file.parent.mkdir(mode=0o700, exist_ok=True)
+        fresh = self.file.with_suffix(".new")
+        with os.fdopen(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as out:
+            json.dump({**note, "schema_version": 1, "recipe": self.recipe, "at": _now()}, out, indent=1)
+        fresh.replace(self.file)
+
+
+def watch_of(recipe: str, home: Home) -> Watch:
+    """The watch over a recipe, named by its file: it is watched even where it cannot be read."""
+    try:
+        path = find_recipe(recipe).resolve()
+    except CardError:
+        path = Path(recipe).resolve()
+    digest = hashlib.sha256(str(path).encode()).hexdigest()[:8]
+    # the store is the operator's: 0700
+    return Watch(path.stem, home.store / ".nights" / f"{path.stem}-{digest}.json")
+
+
+def alert(text: str, say: Callable[[str], None]) -> None:
+    """A line for the log, and the operator's command ``RETICENT_ALERT`` with the text as its last word."""
+    say(f"alert: {text}")
+    command = shlex.split(os.environ.get(ALERT, ""))
+    if not command:
+        return
+    quiet = subprocess.DEVNULL
+    try:
+        subprocess.run(
+            [*command, f"reticent: {text}"], stdin=quiet, stdout=quiet, stderr=quiet, timeout=_PATIENCE, check=True
+        )
+    except (OSError, subprocess.SubprocessError) as e:
+        say(f"warning: the command in {ALERT} failed ({type(e).__name__}); the alert above reached nobody")
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+def _age(at: str) -> timedelta:
+    return datetime.now(UTC) - datetime.fromisoformat(at)

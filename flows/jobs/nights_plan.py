@@ -1,0 +1,51 @@
+"""``plan`` of a recipe with [nightly]: what the counter costs, which night is next, how many are left."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+from typing import Any
+
+from flows.config.setting import Setting
+from flows.jobs.nights import night_of, nightly_counter
+from pipeline.ledger.ledger import Ledger
+from pipeline.ledger.nights import committed_nights
+
+
+def nightly_plan(s: Setting, ledger: Ledger) -> tuple[Fraction, dict[str, Any]]:
+    """What a run would charge today, and the counter's part of a plan; reads no row.
+
+    Returns
+    -------
+    The charge, and ``kind, nights, first, last, cost``; ``night`` (today's, None outside the dates), ``drawn`` (nights
+    with a release), ``left`` (nights after today), ``replays``, ``charge_rho``; ``standard_deviation`` of each table's
+    sums and ``times_one_release`` (their variance beside one release at the same rho), ``tonight`` and at ``worst``.
+    """
+    nightly = nightly_counter(s)
+    counter, tonight, entries = nightly.counter, nightly.until(night_of(None)), ledger.entries()
+    nights = committed_nights(entries, s.card.name, nightly.key)
+    inside = 1 <= tonight <= counter.leaves
+    replays = bool(nights) and tonight <= nights[-1].leaf
+    charge = Fraction(0)
+    if not nights or (inside and not replays):
+        since = nights[-1].leaf + 1 if nights else 1
+        charge = nightly.price(entries, max(since, tonight if inside else 1), since)
+    errors = {"worst": max(counter.error(t) for t in range(1, counter.leaves + 1))}
+    if inside:
+        errors["tonight"] = counter.error(tonight)
+    variances = {m.table: m.variance or 0 for m in nightly.privatizer.mechanisms}
+    return charge, {
+        "key": nightly.key,
+        "kind": counter.kind,
+        "nights": counter.leaves,
+        "first": nightly.first.isoformat(),
+        "last": nightly.last.isoformat(),
+        "cost": counter.cost,
+        "night": tonight if inside else None,
+        "drawn": len(nights),
+        "left": min(counter.leaves, max(0, counter.leaves - tonight)),
+        "replays": replays,
+        "charge_rho": float(charge),
+        "standard_deviation": {t: {k: math.sqrt(v * e) for k, e in errors.items()} for t, v in variances.items()},
+        "times_one_release": {k: counter.cost * e for k, e in errors.items()},
+    }

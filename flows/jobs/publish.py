@@ -1,0 +1,203 @@
+"""From a committed release and what was learnt to a run's folder; the only writer of ``runs/``."""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from pathlib import Path
+from typing import Any, Protocol
+
+from flows.config.recipe import Recipe
+from flows.config.shelf import Home
+from flows.jobs.decisions import policy_view
+from flows.jobs.folder import publish, write_json
+from flows.jobs.lq_folder import gains_view
+from pipeline.declaration.card import AnyCard
+from pipeline.ledger.certificate import NOT_COVERED, assumptions, certificate, guarantee
+from pipeline.ledger.chain import BudgetError, Entry, canonical
+from pipeline.ledger.counter_facts import counter_facts
+from pipeline.privacy.budget import down, fraction_of, up
+from pipeline.privacy.losses import safe_epsilon
+from pipeline.privacy.release_file import describe_mechanism, file_of, sha256_file
+from pipeline.transaction.lock import one_at_a_time
+from pipeline.transaction.release_once import Curated
+from reports.facts import dataset_facts
+from reports.lq_view import is_lq
+from reports.policy_report import render_html, render_markdown
+
+
+@dataclass(frozen=True)
+class Published:
+    """A run's name, folder and facts."""
+
+    name: str
+    folder: Path
+    facts: Mapping[str, Any]
+
+
+class Pages(Protocol):
+    """What one kind of agent writes about what it learnt; released values and declarations only."""
+
+    def write(self, folder: Path) -> tuple[str, ...]:
+        """Write the policy's files; the kinds whose ``.parquet`` the certificate digests."""
+        ...
+
+    def learnt_facts(self) -> Mapping[str, Any]:
+        """``constants``, ``value`` and ``model_baselines`` of report.json."""
+        ...
+
+    def checked_facts(self) -> Mapping[str, Any]:
+        """What else report.json says for those who check."""
+        ...
+
+    def policy_facts(self) -> Mapping[str, Any]:
+        """The ``policy`` of report.json."""
+        ...
+
+    def truth(self, world: str, behaviour: str) -> Mapping[str, float]:
+        """True values in a known world, of which ``behaviour`` made the log."""
+        ...
+
+
+def run_name(recipe: Recipe, run_key: str) -> str:
+    """Recipe name and a hash of release key and recipe: one release and one recipe make one folder."""
+    digest = hashlib.sha256(canonical([run_key, recipe.dump()]).encode()).hexdigest()[:10]
+    return f"{recipe.recipe.name}-{digest}"
+
+
+def publish_run(
+    card: AnyCard,
+    recipe: Recipe,
+    home: Home,
+    snapshot: int | None,
+    curated: Curated,
+    pages: Pages,
+    looks: Sequence[Entry],
+) -> Published:
+    """Write release, policy, certificate and report; byte-identical for one release, one recipe and ``looks``.
+
+    ``looks`` are the lineage's INSPECT entries so far: the page says that they happened, never what was seen.
+    ``snapshot`` is None for a night of a counter: how many there were tells when the log changed.
+
+    Raises
+    ------
+    BudgetError
+        If the stored release is not the committed one, or another release of that name is published already.
+    """
+    with one_at_a_time(home.store / card.name):
+        return _publish_run(card, recipe, home, snapshot, curated, pages, looks)
+
+
+def _publish_run(
+    card: AnyCard,
+    recipe: Recipe,
+    home: Home,
+    snapshot: int | None,
+    curated: Curated,
+    pages: Pages,
+    looks: Sequence[Entry],
+) -> Published:
+    private = curated.release.noise == "os"
+    name = run_name(recipe, curated.run_key) + ("" if private else "-simulation-not-private")
+    partial = home.runs / f".{name}.partial"
+    shutil.rmtree(partial, ignore_errors=True)
+    partial.mkdir(parents=True)
+    for file in ("release.parquet", "release.json"):
+        shutil.copyfile(curated.folder / file, partial / file)
+    copied = sha256_file(partial / "release.parquet")
+    if curated.commit is not None and copied != curated.commit.body["release_sha256"]:
+        raise BudgetError(f"{card.name}: the stored release is not the committed one; nothing is published")
+    _same_release(home.runs / name, copied, curated)
+    written = pages.write(partial)
+    shutil.copyfile(recipe.path, partial / "recipe.toml")
+    tables = {kind: sha256_file(partial / f"{kind}.parquet") for kind in written}
+    # labels, scales and bounds decide what the policy's numbers mean
+    digests = {"release": copied, **tables, "labels": sha256_file(partial / file_of("labels"))}
+    facts = run_facts(card, recipe, name, snapshot, curated, pages, digests, looks)
+    write_json(partial / "report.json", facts)
+    proof = certificate(card, curated.release, facts["guarantee"], facts["mechanisms"], curated.commit, digests, looks)
+    write_json(partial / "certificate.json", proof)
+    render(partial, facts)
+    publish(partial, home.runs / name)
+    return Published(name, home.runs / name, facts)
+
+
+def _same_release(there: Path, digest: str, curated: Curated) -> None:
+    """A folder is rendered anew only from the release that it holds; exact tables of a simulation may change."""
+    file = there / "release.parquet"
+    if curated.commit is not None and file.is_file() and sha256_file(file) != digest:
+        raise BudgetError(
+            f"{there}: holds another release than entry {curated.commit.seq} committed: it was published before an "
+            "older ledger and store were restored, or was edited. Restore the newest, or move the folder away; "
+            "nothing was replaced"
+        )
+
+
+def render(folder: Path, facts: Mapping[str, Any]) -> None:
+    """``report.html`` and ``report.md`` from what lies in the folder."""
+    view = gains_view(folder) if is_lq(facts) else policy_view(facts, folder)
+    (folder / "report.html").write_text(render_html(dict(facts), view), encoding="utf-8")
+    (folder / "report.md").write_text(render_markdown(dict(facts), view), encoding="utf-8")
+
+
+def run_facts(
+    card: AnyCard,
+    recipe: Recipe,
+    name: str,
+    snapshot: int | None,
+    curated: Curated,
+    pages: Pages,
+    digests: Mapping[str, str],
+    looks: Sequence[Entry],
+) -> dict[str, Any]:
+    """All of ``report.json``."""
+    ask, release = recipe.ask(), curated.release
+    # a real dataset's ledger is not home's
+    of_card = " --card CARD" if card.kind == "real" else ""
+    asked = {k: v for k, v in (("rho", ask.rho), ("epsilon", ask.epsilon), ("delta", ask.delta)) if v is not None}
+    facts: dict[str, Any] = {
+        "schema_version": 1,
+        "run": name,
+        "recipe": recipe.recipe.name,
+        "agent": recipe.recipe.agent,
+        "dataset": dataset_facts(card, snapshot),
+        "guarantee": guarantee(card, release, ask.calibration, asked),
+        **pages.learnt_facts(),
+        "mechanisms": [describe_mechanism(m) for m in release.mechanisms],
+        **({} if release.counter is None else {"counter": counter_facts(release)}),
+        "ledger": _ledger_facts(card, curated),
+        **pages.checked_facts(),
+        "policy": dict(pages.policy_facts()),
+        "assumptions": assumptions(card, looks, nightly=release.counter is not None),
+        "not_covered": list(NOT_COVERED),
+        "verify": [
+            f"reticent ledger verify {name}{of_card}  # recomputes this run's certificate",
+            f"reticent ledger verify{of_card}  # the whole chain" + ("; CARD is the card's file" if of_card else ""),
+            f"reticent ledger show{of_card}  # the entries of {card.name}",
+            *(f"sha256sum {file_of(kind)}  # {digest}" for kind, digest in digests.items()),
+        ],
+    }
+    if card.kind == "synthetic" and recipe.evaluate is not None:
+        facts["truth"] = dict(pages.truth(recipe.evaluate.world, recipe.evaluate.behaviour))
+    return facts
+
+
+def _ledger_facts(card: AnyCard, curated: Curated) -> dict[str, Any] | None:
+    """Where the lineage stood when this release was committed: the same on every rendering."""
+    if curated.commit is None:
+        return None
+    spent = Fraction(curated.commit.body["spent"])
+    return {
+        "dataset": card.name,
+        "cap_rho": card.budget.rho,
+        "spent_rho": up(spent),
+        "remaining_rho": down(fraction_of(card.budget.rho) - spent),
+        "delta": card.budget.delta,
+        "epsilon_spent": safe_epsilon(up(spent), card.budget.delta),
+        "entry": curated.commit.seq,
+        "hash": curated.commit.hash,
+        "at": curated.commit.at,
+    }

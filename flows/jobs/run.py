@@ -1,0 +1,254 @@
+"""Each job once.  ``job(..., step)``: in the shell ``step`` calls the function, in a flow it runs it as a Prefect task.
+
+No job knows Prefect or the screen; what it says goes through ``say``, what it yields is a plain dictionary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import date
+from typing import Any
+
+from flows.config.setting import (
+    Setting,
+    Step,
+    counts_privatizer,
+    ledger_for,
+    newest_snapshot,
+    noise_of,
+    plain_step,
+    setting,
+)
+from flows.config.shelf import Home, find_card
+from flows.jobs.ledger_checks import known_to_runs
+from flows.jobs.nights import night_of, nightly_counter
+from flows.jobs.pages import CountsPages
+from flows.jobs.publish import Pages, Published, publish_run
+from pipeline.declaration.card import AnyCard, Card, CardError, load_any_card
+from pipeline.learners.tabular import learn
+from pipeline.ledger.ledger import open_ledger
+from pipeline.logs.ingest import ingest
+from pipeline.logs.tolerance import check_names
+from pipeline.privacy.budget import fraction_of
+from pipeline.privacy.noise import NoiseSource, OsNoise
+from pipeline.privacy.release import Release, total_epsilon, total_rho
+from pipeline.statistics.privatizers import CentralCounts
+from pipeline.transaction.append_step import append_night
+from pipeline.transaction.heads import known_to_ledger, not_lost
+from pipeline.transaction.release_once import CountsDrawing, Curated, Drawing, release_drawn
+
+
+def register_job(card_name: str, home: Home, *, amend: bool = False) -> dict[str, Any]:
+    """Create (or amend) the lineage in its ledger."""
+    card = load_any_card(find_card(card_name, home.shelf))
+    check_names(card)
+    not_lost(card.name, home.ledger_of(card), home.store)
+    ledger = open_ledger(home.ledger_of(card), create=True)
+    known_to_ledger(card.name, ledger, home.store)
+    entry = ledger.register(card, amend=amend)
+    account = ledger.account(card.name)
+    return {
+        "dataset": card.name,
+        "ledger": ledger.where,
+        "kind": card.kind,
+        "entry": None if entry is None else entry.seq,
+        "action": "unchanged" if entry is None else entry.kind.lower(),
+        "cap_rho": float(account.cap),
+        "spent_rho": float(account.spent),
+        "delta": account.delta,
+        "domain_hash": card.domain_hash(),
+    }
+
+
+def ingest_job(
+    card_name: str,
+    home: Home,
+    step: Step = plain_step,
+    progress: Callable[[int, int | None], None] | None = None,
+    say: Callable[[str], None] = lambda _: None,
+) -> dict[str, Any]:
+    """Logs -> validated snapshot and quarantine; operator-only facts."""
+    return ingest_card(load_any_card(find_card(card_name, home.shelf)), home, step, progress, say)
+
+
+def ingest_card(
+    card: AnyCard,
+    home: Home,
+    step: Step = plain_step,
+    progress: Callable[[int, int | None], None] | None = None,
+    say: Callable[[str], None] = lambda _: None,
+    *,
+    lenient: bool = False,
+) -> dict[str, Any]:
+    """The same for a card that is loaded; ``lenient``: see :func:`~pipeline.logs.ingest.ingest`."""
+    if isinstance(card, Card) and card.loses_last_step:
+        say(f"warning: {card.name} declares no ends, so the last step counts in no table; e.g. ends = ['end']")
+    s = step(
+        "ingest",
+        lambda: ingest(card, home.store, progress=progress, lenient=lenient, say=say, memory=home.means.memory),
+    )
+    return {
+        "dataset": s.dataset,
+        "snapshot": s.number,
+        "rows": s.rows,
+        "users": s.users,
+        "episodes": s.episodes,
+        "quarantined": dict(s.quarantined),
+        "partitions": s.partitions,
+        "folder": str(s.folder),
+    }
+
+
+def run_job(
+    recipe: str,
+    home: Home,
+    step: Step = plain_step,
+    noise: NoiseSource | None = None,
+    say: Callable[[str], None] = lambda _: None,
+    day: date | None = None,
+) -> dict[str, Any]:
+    """The offline job on the latest snapshot: release -> policy -> certificate -> report.
+
+    A recipe with [nightly] appends a leaf to its counter instead of making a release of its own; ``day`` is the date of
+    that leaf, default today (UTC).  What was ingested since the last one is then the operator's to know.
+    """
+    s = setting(recipe, home)
+    source = noise or noise_of(s)
+    work = _work(s)
+    work.drawing.admit(source)
+    ledger = ledger_for(s.card, home)
+    ledger.require(s.card)
+    known_to_runs(s.card.name, ledger, home.runs)
+    number: int | None = None
+    if s.recipe.nightly is None:
+        snapshot = newest_snapshot(s.card, home)
+        number = snapshot.number
+        if snapshot.rows == 0:
+            raise CardError(
+                f"{s.card.name}: snapshot {number} holds no rows: a counter's empty night. Ingest the log again"
+            )
+        say(f"releasing {work.what} of snapshot {number} of {s.card.name}")
+        curated: Curated = step(
+            "release", lambda: release_drawn(s.card, snapshot, work.drawing, ledger, home.store, source, home.means)
+        )
+    else:
+        say(f"releasing {work.what} of all nights so far of {s.card.name}")
+        night = step("release", lambda: append_night(nightly_counter(s), ledger, home.store, source, night_of(day)))
+        curated = night.curated
+        say(night.said)
+    if found := str(curated.recovered):
+        say(found)
+    if curated.replayed:
+        say("this release is committed: replayed at no cost")
+    if curated.stale:
+        say("warning: the snapshot's bytes have changed since this release was drawn; the committed release stands")
+    say("planning on the release")
+    learnt = step("plan", lambda: work.learn(curated.release))
+    looks = ledger.inspections(s.card.name)
+    published: Published = step(
+        "report", lambda: publish_run(s.card, s.recipe, home, number, curated, work.pages(learnt), looks)
+    )
+    account = ledger.account(s.card.name)
+    out: dict[str, Any] = {
+        "run": published.name,
+        "folder": str(published.folder),
+        "report": str(published.folder / "report.html"),
+        "replayed": curated.replayed,
+        "ledger": {"spent_rho": float(account.spent), "remaining_rho": float(account.remaining)},
+        "guarantee": published.facts["guarantee"],
+        "value": published.facts["value"],
+    }
+    if curated.release.counter is not None:
+        out["counter"] = published.facts["counter"]
+    if "truth" in published.facts:
+        out["truth"] = published.facts["truth"]
+    return out
+
+
+@dataclass(frozen=True)
+class Work:
+    """What sets one kind of agent apart: what is drawn, what is learnt from it, and its pages."""
+
+    what: str
+    drawing: Drawing
+    learn: Callable[[Release], Any]
+    pages: Callable[[Any], Pages]
+
+
+def _work(s: Setting) -> Work:
+    if s.recipe.is_lq:
+        return _lq_work(s)
+    return _linear_work(s) if s.recipe.is_linear else _counts_work(s)
+
+
+def _counts_work(s: Setting) -> Work:
+    chosen, card = counts_privatizer(s), s.tabular
+    chosen.admit(OsNoise())
+    _refuse_weaker(s, chosen)
+    settings = s.recipe.settings()
+    return Work(
+        "counts",
+        CountsDrawing(card, chosen),
+        lambda release: learn(card, settings, release),
+        lambda learnt: CountsPages(card, s.recipe, learnt),
+    )
+
+
+def _linear_work(s: Setting) -> Work:
+    from flows.jobs.linear import request_of
+    from flows.jobs.linear_pages import LinearPages
+    from pipeline.learners.linear_drawing import LinearDrawing
+    from pipeline.learners.linear_learning import learn_linear
+
+    request, card = request_of(s), s.tabular
+    return Work(
+        "sums",
+        LinearDrawing(request),
+        lambda release: learn_linear(request, release),
+        lambda learnt: LinearPages(card, request, learnt),
+    )
+
+
+def _lq_work(s: Setting) -> Work:
+    from flows.jobs.lq import request_of
+    from flows.jobs.lq_pages import LqPages
+    from pipeline.learners.lq_drawing import LqDrawing
+    from pipeline.learners.lq_learning import learn_lq
+
+    request = request_of(s)
+    return Work(
+        "sums of rows",
+        LqDrawing(request),
+        lambda release: learn_lq(request, release),
+        lambda learnt: LqPages(request, learnt),
+    )
+
+
+def _refuse_weaker(s: Setting, chosen: CentralCounts) -> None:
+    """The paper's scales on a real dataset are refused where their true cost is more than was asked."""
+    ask = s.recipe.ask()
+    if s.card.kind != "real" or ask.calibration != "paper":
+        return
+    pure, rho = total_epsilon(chosen.mechanisms), total_rho(chosen.mechanisms)
+    true, asked, unit = (pure, ask.epsilon, "ε") if ask.pure else (rho, ask.zcdp(), "ρ")
+    if true is None or asked is None or true > fraction_of(asked):
+        raise CardError(
+            f"{s.card.name}: calibration = 'paper' would spend {unit} = {float(true or 0):.4g}, asked was {asked}; "
+            "a real dataset needs calibration = 'tight'"
+        )
+
+
+def demo_job(
+    home: Home,
+    step: Step = plain_step,
+    say: Callable[[str], None] = lambda _: None,
+    progress: Callable[[int, int | None], None] | None = None,
+) -> dict[str, Any]:
+    """The main job on the shipped log: register, ingest, release, plan, report."""
+    s = setting("demo", home)
+    say(f"registering {s.card.name}")
+    register_job(str(s.card.folder), home)
+    say("ingesting the shipped log")
+    ingest_job(str(s.card.folder), home, step, progress, say)
+    return run_job("demo", home, step, say=say)

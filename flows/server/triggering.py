@@ -1,0 +1,96 @@
+"""``reticent trigger``: start a deployed flow on the server that ``PREFECT_API_URL`` names."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from flows.server.serving import API, answers
+from pipeline.declaration.card import CardError
+
+_POLL = 1.0
+
+
+def parsed(params: Sequence[str]) -> dict[str, Any]:
+    """``key=value`` pairs; a value that is JSON is read as such, any other is a text.
+
+    Raises
+    ------
+    CardError
+        If a pair has no ``=`` or a key comes twice.
+    """
+    found: dict[str, Any] = {}
+    for pair in params:
+        key, equals, value = pair.partition("=")
+        if not equals or not key or key in found:
+            raise CardError(f"--param {pair}: write key=value, each key once")
+        try:
+            found[key] = json.loads(value)
+        except ValueError:
+            found[key] = value
+    return found
+
+
+def trigger_job(deployment: str, params: Sequence[str], timeout: float | None) -> dict[str, Any]:
+    """Start a run of a deployment; wait for its end where ``timeout`` (seconds) is given.
+
+    Raises
+    ------
+    CardError
+        If there is no server, no such deployment, or the parameters break its schema.
+    """
+    values, api = parsed(params), os.environ.get(API)
+    if not api:
+        raise CardError(f"trigger: no server; set {API} to that of the service, e.g. http://127.0.0.1:4200/api")
+    answers(api, 0)
+    from prefect.client.orchestration import get_client
+    from prefect.client.schemas.sorting import DeploymentSort
+    from prefect.exceptions import ObjectNotFound, PrefectHTTPStatusError
+
+    name = deployment if "/" in deployment else f"{deployment}/{deployment}"
+    with get_client(sync_client=True) as client:
+        try:
+            found = client.read_deployment_by_name(name)
+            _check_names(deployment, values, found.parameter_openapi_schema or {})
+            run = client.create_flow_run_from_deployment(found.id, parameters=values, tags=["reticent-trigger"])
+        except ObjectNotFound:
+            # limit and sort are said: fastapi 0.151 and newer refuse the nulls that Prefect's client sends instead
+            there = client.read_deployments(limit=100, sort=DeploymentSort.NAME_ASC)
+            known = ", ".join(d.name for d in there) or "none"
+            raise CardError(f"no deployment {deployment!r} at {api}; there are: {known}") from None
+        except PrefectHTTPStatusError as e:
+            raise CardError(f"{deployment}: the server refused it: {_detail(e)}") from None
+        end = None if timeout is None else time.monotonic() + timeout
+        while end is not None and not (run.state and run.state.is_final()) and time.monotonic() < end:
+            time.sleep(_POLL)
+            run = client.read_flow_run(run.id)
+    state = run.state
+    return {
+        "deployment": name,
+        "flow_run": str(run.id),
+        "name": run.name,
+        "state": "UNKNOWN" if state is None else state.type.value,
+        "final": state is not None and state.is_final(),
+        "message": None if state is None else state.message,
+        "parameters": run.parameters,
+    }
+
+
+def _check_names(deployment: str, values: dict[str, Any], schema: dict[str, Any]) -> None:
+    """The server checks types and patterns but takes a parameter nobody knows, whose run then fails."""
+    known = list(schema.get("properties", {}))
+    if strange := sorted(set(values) - set(known)):
+        raise CardError(f"{deployment} has no parameter {', '.join(strange)}; there are: {', '.join(known) or 'none'}")
+
+
+def _detail(error: Any) -> str:
+    """What the server says of a request it refuses, on one line."""
+    try:
+        told = error.response.json()
+    except ValueError:
+        told = {}
+    text = told.get("detail") or told.get("exception_message") or f"HTTP {error.response.status_code}"
+    return " ".join(str(text).split())

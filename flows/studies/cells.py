@@ -1,0 +1,90 @@
+"""Measuring the cells of a bench: in parallel processes, each row kept, so that a broken run goes on where it was."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import multiprocessing
+import os
+from collections.abc import Callable, Generator, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from flows.studies.registry import Bench, Row
+from pipeline.declaration.code import code_digest
+from pipeline.declaration.plugins import is_plugin, plugin_digest
+
+# a worker's linear algebra must not fight with the other workers for the cores
+_ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "POLARS_MAX_THREADS")
+
+
+def measured(
+    bench: Bench,
+    cells: Sequence[Any],
+    kept: Path,
+    progress: Callable[[int, int | None], None] | None = None,
+    each: Callable[[Any, Row], None] | None = None,
+) -> list[Row]:
+    """What was measured of all cells, in their order; each is kept at once in ``kept`` and found again there while the
+    code stays the same.  ``each`` hears of every cell that is measured now.
+    """
+    kept.mkdir(parents=True, exist_ok=True)
+    at = {cell: kept / f"{key_of(bench, cell)}.json" for cell in cells}
+    rows = {cell: json.loads(path.read_text(encoding="utf-8")) for cell, path in at.items() if path.is_file()}
+    missing = [cell for cell in at if cell not in rows]
+    for cell, row in _each(bench, missing):
+        rows[cell] = row
+        beside = at[cell].with_suffix(f".{os.getpid()}")
+        beside.write_text(json.dumps(row, allow_nan=False), encoding="utf-8")
+        beside.replace(at[cell])
+        if progress is not None:
+            progress(len(rows), len(at))
+        if each is not None:
+            each(cell, row)
+    return [rows[cell] for cell in cells]
+
+
+def kept_of(bench: Bench, cells: Sequence[Any], kept: Path) -> int:
+    """How many of the cells are found there, measured by the same code."""
+    return sum((kept / f"{key_of(bench, cell)}.json").is_file() for cell in cells)
+
+
+def _each(bench: Bench, cells: Sequence[Any]) -> Iterator[tuple[Any, Row]]:
+    """Cells as they are finished, in whatever order."""
+    workers = min(len(os.sched_getaffinity(0)), len(cells) // bench.cells_a_process)
+    if workers < 2:
+        yield from ((cell, bench.measure(cell)) for cell in cells)
+        return
+    # spawned: forking a process that runs threads (polars, a progress bar) may hang
+    with _one_thread_each(), ProcessPoolExecutor(workers, mp_context=multiprocessing.get_context("spawn")) as pool:
+        asked = {pool.submit(bench.measure, cell): cell for cell in cells}
+        try:
+            for done in as_completed(asked):
+                yield asked[done], done.result()
+        finally:
+            # after an error or an interrupt nobody waits for the rest of the grid
+            pool.shutdown(cancel_futures=True)
+
+
+@contextmanager
+def _one_thread_each() -> Generator[None]:
+    """Spawned processes read these when they start."""
+    before = {name: os.environ.get(name) for name in _ONE_THREAD}
+    os.environ.update(dict.fromkeys(_ONE_THREAD, "1"))
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+
+
+def key_of(bench: Bench, cell: Any) -> str:
+    """Name of a cell's row: what is measured, by which code."""
+    names = (getattr(cell, part, "") for part in ("agent", "world"))
+    own = [plugin_digest(name) for name in names if isinstance(name, str) and is_plugin(name)]
+    return hashlib.sha256(" ".join([bench.name, repr(cell), code_digest(), *own]).encode()).hexdigest()[:32]

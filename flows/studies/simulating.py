@@ -1,0 +1,247 @@
+"""The jobs of ``simulate``: logs of known worlds, logs from a release, exact values.  No store, no ledger, no rows."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import shlex
+import shutil
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from flows.config.shelf import Home, find_card
+from flows.jobs.folder import publish
+from pipeline.declaration.card import AnyCard, CardError, load_any_card, load_card
+from pipeline.declaration.catalog import shelves
+from pipeline.environments.registry import WORLDS, arrays_file, load_world
+from pipeline.ledger.chain import canonical
+
+if TYPE_CHECKING:
+    from pipeline.simulation.synthetic_folder import Simulated
+
+_EPISODES = 10_000
+_CAP = 4.0
+_NAME = 63
+
+
+@dataclass(frozen=True)
+class Asked:
+    """Options of a simulated log; None where nothing was said."""
+
+    behaviour: str | None = None
+    episodes: int | None = None
+    horizon: int | None = None
+    seed: int | None = None
+    bins: str | None = None
+    params: tuple[str, ...] = ()
+    episodes_per_user: int | None = None
+    rho: float | None = None
+    name: str | None = None
+    to: Path | None = None
+
+    @property
+    def nothing(self) -> bool:
+        """Whether no option but the place was given."""
+        return self == Asked(to=self.to)
+
+    def command(self, what: str) -> str:
+        """The command line that asks this."""
+        words = ["reticent", "simulate", *shlex.split(what), "--logs"]
+        options: Mapping[str, Any] = {
+            "behaviour": self.behaviour,
+            "episodes": self.episodes,
+            "horizon": self.horizon,
+            "seed": self.seed,
+            "bins": self.bins,
+            "episodes-per-user": self.episodes_per_user,
+            "rho": self.rho,
+            "name": self.name,
+        }
+        for key, value in options.items():
+            words += [] if value is None else [f"--{key}", str(value)]
+        for param in self.params:
+            words += ["--param", param]
+        return shlex.join(words)
+
+
+def simulate_logs(name: str, asked: Asked, home: Home) -> dict[str, Any]:
+    """A shipped log anew where only its name is given, else a synthetic lineage of the world ``name``."""
+    if asked.nothing and (shipped := _shipped(name, home)) is not None:
+        return _regenerate(shipped, asked.to)
+    return _world_log(name, asked, home)
+
+
+def _shipped(name: str, home: Home) -> AnyCard | None:
+    from pipeline.simulation.synthetic_log_files import is_shipped
+
+    named = is_shipped(name) or (name not in WORLDS and Path(name).exists())
+    return load_any_card(find_card(name, home.shelf)) if named else None
+
+
+def _regenerate(card: AnyCard, to: Path | None) -> dict[str, Any]:
+    from pipeline.simulation.synthetic_log_files import regenerate
+
+    files = regenerate(card, to or card.folder)
+    return {
+        "episodes": card.unit.users_public,
+        "dataset": card.name,
+        "card": str(card.folder / "card.toml"),
+        "files": [str(f) for f in files],
+    }
+
+
+def _world_log(name: str, asked: Asked, home: Home) -> dict[str, Any]:
+    from pipeline.evaluation.exact import best_bin_policy_value, world_values
+    from pipeline.mdp.planning import policy_value
+    from pipeline.simulation.synthetic_folder import Simulated
+    from pipeline.simulation.synthetic_readme import world_readme
+    from pipeline.simulation.synthetic_world_card import checked, world_card
+
+    folder, params = world_folder(name, home), parsed(asked.params)
+    world = load_world(name, folder, **params)
+    horizon, behaviour = world.steps(asked.horizon), asked.behaviour or "uniform"
+    episodes, seed, m = asked.episodes or _EPISODES, asked.seed or 0, asked.episodes_per_user or 1
+    policy = world.behaviours(behaviour, horizon)
+    rho = _CAP if asked.rho is None else asked.rho
+    spec = [name, params, behaviour, horizon, asked.bins, episodes, seed, m, rho]
+    dataset = (
+        asked.name or f"{_slug(name.rpartition(':')[2])}_{hashlib.sha256(canonical(spec).encode()).hexdigest()[:8]}"
+    )
+    values = world_card(
+        world, name=dataset, horizon=horizon, bins=asked.bins, episodes=episodes, episodes_per_user=m, rho=rho
+    )
+    card = checked(values)
+    exact = world_values(world, horizon)
+    exact = exact if behaviour in exact else exact | {behaviour: policy_value(world.mdp(horizon), policy)}
+    if card.domain.markov == "aggregated":
+        exact["best on these bins"] = best_bin_policy_value(card, world, behaviour)
+    log = {"episodes": episodes, "episodes a user": m, "horizon": horizon, "logging policy": behaviour, "seed": seed}
+    told = {
+        "name": name,
+        "behaviour": behaviour,
+        "log": {"horizon": horizon, "episodes": episodes, "episodes_per_user": m, "seed": seed},
+        "params": params,
+    }
+    command = asked.command(name)
+    made = world_readme(name=dataset, world=name, params=params, log=log, values=exact, command=command)
+    about = [f"{episodes} episodes of {name}, logged by {behaviour}.  See README.md."]
+    simulated = Simulated(world, behaviour, episodes, seed, values, about, made, told)
+    return _write(simulated, asked.to, home, folder) | {"world": name, "behaviour": behaviour, "values": exact}
+
+
+def simulate_from_run(run: Path, asked: Asked, home: Home) -> dict[str, Any]:
+    """A synthetic log from the released model of a run; reads the run's folder and nothing else.
+
+    Raises
+    ------
+    CardError
+        If an option of worlds was given, or the folder is no run's.
+    """
+    from pipeline.simulation.synthetic_folder import Simulated
+    from pipeline.simulation.synthetic_from_release import PRACTICE, read_run, released_card, released_world
+    from pipeline.simulation.synthetic_readme import release_about, release_readme
+    from pipeline.simulation.synthetic_world_card import checked
+
+    given = {"--behaviour": asked.behaviour, "--horizon": asked.horizon, "--bins": asked.bins, "--param": asked.params}
+    if wrong := [option for option, value in given.items() if value]:
+        raise CardError(f"simulate --from-run: {wrong[0]} belongs to worlds; a release has its own")
+    source = read_run(run)
+    m = asked.episodes_per_user or source.dataset["episodes_per_user"]
+    episodes, seed = asked.episodes or source.dataset["users_public"] * m, asked.seed or 0
+    dataset = asked.name or _of_run(source.dataset["name"], source.name)
+    rho = _CAP if asked.rho is None else asked.rho
+    values = released_card(source, name=dataset, episodes=episodes, episodes_per_user=m, rho=rho)
+    world = released_world(source, checked(values))
+    command = asked.command(shlex.join(["--from-run", source.name]))
+    about = release_about(source, episodes)
+    made = release_readme(name=dataset, run=source, episodes=episodes, seed=seed, command=command)
+    simulated = Simulated(world, PRACTICE, episodes, seed, values, about, made, None)
+    return _write(simulated, asked.to, home, None) | {"from_run": source.name, "guarantee": dict(source.guarantee)}
+
+
+def world_table(names: Sequence[str], asked: Asked, home: Home) -> dict[str, Any]:
+    """Exact values of worlds by dynamic programming; writes nothing."""
+    from pipeline.evaluation.exact import world_values
+    from pipeline.mdp.planning import policy_value
+
+    rows: list[dict[str, Any]] = []
+    for name in names:
+        world = load_world(name, world_folder(name, home), **parsed(asked.params))
+        horizon = world.steps(asked.horizon)
+        values = world_values(world, horizon)
+        if asked.behaviour is not None:
+            values[asked.behaviour] = policy_value(world.mdp(horizon), world.behaviours(asked.behaviour, horizon))
+        # twins of a state share its label
+        live = {label for s, label in enumerate(world.raw_labels) if s not in world.ends}
+        size = {"states": len(live), "actions": world.shape[1]}
+        rows.append({"world": name, "horizon": horizon, **size, "values": values})
+    return {"worlds": rows}
+
+
+def world_folder(name: str, home: Home) -> Path:
+    """The shelf's folder of a world that has a file of its own; worlds without one need none."""
+    for shelf in shelves(home.shelf):
+        if arrays_file(name, shelf / name).is_file():
+            return shelf / name
+    return home.root / "no-such-folder" / name
+
+
+def parsed(params: Sequence[str]) -> dict[str, Any]:
+    """``key=value`` as TOML has it; a bare word is text.
+
+    Raises
+    ------
+    CardError
+        If an entry has no ``=``.
+    """
+    found: dict[str, Any] = {}
+    for entry in params:
+        key, equals, text = entry.partition("=")
+        if not (equals and key.isidentifier()):
+            raise CardError(f"--param {entry!r}: write key=value, e.g. states=5")
+        try:
+            found[key] = tomllib.loads(f"x = {text}")["x"]
+        except tomllib.TOMLDecodeError:
+            found[key] = text
+    return found
+
+
+def _write(s: Simulated, to: Path | None, home: Home, source: Path | None) -> dict[str, Any]:
+    """Write beside, then rename: the folder is there whole or not at all."""
+    from pipeline.simulation.synthetic_folder import refuse_foreign, write_folder
+
+    name = s.values["name"]
+    folder = (to or home.root / "simulated" / name).resolve()
+    refuse_foreign(folder)
+    partial = folder.with_name(f".{folder.name}.partial")
+    shutil.rmtree(partial, ignore_errors=True)
+    partial.mkdir(parents=True)
+    try:
+        files = write_folder(s, partial, source)
+        load_card(partial / "card.toml")
+    except BaseException:
+        shutil.rmtree(partial, ignore_errors=True)
+        raise
+    publish(partial, folder)
+    return {
+        "episodes": s.episodes,
+        "dataset": name,
+        "folder": str(folder),
+        "card": str(folder / "card.toml"),
+        "recipe": str(folder / "recipe.toml"),
+        "files": [str(folder / f) for f in files],
+    }
+
+
+def _slug(text: str) -> str:
+    return re.sub("[^a-z0-9]+", "_", text.lower()).strip("_")
+
+
+def _of_run(dataset: str, run: str) -> str:
+    digest = re.search(r"-([0-9a-f]{10})(?:-|$)", run)
+    short = digest[1][:8] if digest else hashlib.sha256(run.encode()).hexdigest()[:8]
+    tail = f"_synthetic_{short}"
+    return dataset[: _NAME - len(tail)] + tail

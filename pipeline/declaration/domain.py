@@ -1,0 +1,213 @@
+"""The declared domain: states, actions, horizon, rewards.  Finite, public, and fixed before any row is read."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, model_validator
+
+from pipeline.declaration.toml import Strict
+
+OTHER = "OTHER"
+END = "END"
+
+
+class Bins(Strict):
+    """State bins ``(-inf, e0), [e0, e1), …, [ek, inf)`` of one numeric column."""
+
+    by: str | list[str]
+    edges: Annotated[list[float], Field(min_length=1)]
+    names: list[str] | None = None
+
+    @model_validator(mode="after")
+    def _increasing(self) -> Self:
+        if any(not math.isfinite(e) for e in self.edges) or any(a >= b for a, b in itertools.pairwise(self.edges)):
+            raise ValueError(f"edges must be finite and strictly increasing; got {self.edges}")
+        if self.names is not None and len(self.names) != len(self.edges) + 1:
+            raise ValueError(f"names must have {len(self.edges) + 1} entries, one a bin; got {len(self.names)}")
+        if self.names is not None and (len(set(self.names)) != len(self.names) or OTHER in self.names):
+            raise ValueError(f"names must be distinct and not {OTHER}; got {self.names}")
+        if self.names is None and isinstance(self.by, list):
+            raise ValueError(f"names: 'by' is a list of columns; name the {len(self.edges) + 1} bins")
+        return self
+
+    def labels(self) -> list[str]:
+        """Names of the ``len(edges) + 1`` bins."""
+        if self.names is not None:
+            return list(self.names)
+        # a pattern of a wide source is named without its step
+        by = str(self.by).replace("{step}", "").strip("_-. ") if "{step}" in self.by else self.by
+        e = [f"{x:g}" for x in self.edges]
+        middle = [f"{a} ≤ {by} < {b}" for a, b in itertools.pairwise(e)]
+        return [f"{by} < {e[0]}", *middle, f"{by} ≥ {e[-1]}"]
+
+
+Labels = Annotated[int, Field(ge=1)] | list[str | int] | dict[str, list[str | int]]
+
+
+def _label_map(labels: Labels) -> dict[str, list[str]]:
+    """Name of each label -> the raw values (as text) that stand for it."""
+    if isinstance(labels, int):
+        return {str(i): [str(i)] for i in range(labels)}
+    if isinstance(labels, list):
+        return {str(x): [str(x)] for x in labels}
+    return {name: [str(x) for x in raw] for name, raw in labels.items()}
+
+
+def _check_labels(labels: Labels | None, reserved: list[str]) -> None:
+    if labels is None:
+        return
+    names = _label_map(labels)
+    raw = [x for group in names.values() for x in group]
+    if isinstance(labels, list) and len(labels) != len(names):
+        raise ValueError("labels must be distinct")
+    if len(raw) != len(set(raw)):
+        raise ValueError("a raw value stands for two labels")
+    if clash := set(raw + list(names)) & set(reserved):
+        raise ValueError(f"{sorted(clash)} is reserved or also in 'ends'")
+    if not names:
+        raise ValueError("labels must not be empty")
+
+
+class States(Strict):
+    """The state column: bins of a number or a list of labels; ``ends`` are absorbing and worth nothing."""
+
+    column: str | list[str]
+    bins: Bins | None = None
+    labels: Labels | None = None
+    ends: list[str] = Field(default_factory=list)
+    other: bool = False
+
+    @model_validator(mode="after")
+    def _one_kind(self) -> Self:
+        if (self.bins is None) == (self.labels is None):
+            raise ValueError("give exactly one of 'bins' and 'labels'")
+        _check_labels(self.labels, [OTHER, *self.ends])
+        if clash := set(self.ends) & set(self.live()):
+            raise ValueError(f"{sorted(clash)} names a live state and an end")
+        if len(set(self.ends)) != len(self.ends) or OTHER in self.ends:
+            raise ValueError(f"ends must be distinct and not {OTHER}; got {self.ends}")
+        return self
+
+    def live(self) -> list[str]:
+        """Labels of the states in which a decision is taken, OTHER last."""
+        own = self.bins.labels() if self.bins else list(_label_map(self.labels or 1))
+        return own + ([OTHER] if self.other else [])
+
+    def raw_labels(self) -> dict[str, int]:
+        """Raw value (text) -> index among :meth:`live`; empty for bins."""
+        if self.labels is None:
+            return {}
+        return {raw: i for i, group in enumerate(_label_map(self.labels).values()) for raw in group}
+
+
+class Actions(Strict):
+    """The action column; OTHER, where declared, counts what was done but is never recommended."""
+
+    column: str | list[str]
+    labels: Labels
+    other: bool = False
+
+    @model_validator(mode="after")
+    def _distinct(self) -> Self:
+        _check_labels(self.labels, [OTHER])
+        return self
+
+    def names(self) -> list[str]:
+        """Labels in index order, OTHER last where declared."""
+        return list(_label_map(self.labels)) + ([OTHER] if self.other else [])
+
+    def raw_labels(self) -> dict[str, int]:
+        """Raw value (text) -> action index."""
+        return {raw: i for i, group in enumerate(_label_map(self.labels).values()) for raw in group}
+
+
+class Domain(Strict):
+    """The finite decision process the log is declared to live in."""
+
+    horizon: Annotated[int, Field(ge=1, le=1000)]
+    states: States
+    actions: Actions
+    dynamics: Literal["per_step", "stationary"] = "per_step"
+    cell_cap: Annotated[int, Field(ge=1)] | None = None
+    markov: Literal["declared", "aggregated"] = "declared"
+    start: Literal["released"] | dict[str, float] = "released"
+    vetoes: list[tuple[str | int, str | int]] = Field(default_factory=list)
+
+    @model_validator(mode="after")
+    def _names_exist(self) -> Self:
+        live, actions = self.states.live(), self.actions.names()
+        for state, action in self.vetoes:
+            if str(state) not in live or str(action) not in actions:
+                raise ValueError(f"veto ({state!r}, {action!r}) names no declared state and action")
+        if isinstance(self.start, dict):
+            if unknown := set(self.start) - set(live):
+                raise ValueError(f"start names unknown states {sorted(unknown)}; declared: {live}")
+            if abs(sum(self.start.values()) - 1) > 1e-9 or min(self.start.values()) < 0:
+                raise ValueError(f"start must be probabilities summing to 1; got sum {sum(self.start.values()):g}")
+        if self.cell_cap is not None and self.dynamics == "per_step":
+            raise ValueError("cell_cap belongs to dynamics = 'stationary'; per_step tables do not use it")
+        banned = {(str(s), str(a)) for s, a in self.vetoes}
+        for s in live:
+            if all((s, a) in banned or a == OTHER for a in actions):
+                raise ValueError(f"every action is vetoed in state {s!r}; leave at least one")
+        return self
+
+    @property
+    def live_states(self) -> list[str]:
+        """Labels of the states in which a decision is taken."""
+        return self.states.live()
+
+    @property
+    def state_labels(self) -> list[str]:
+        """All S labels: live states first, then the ends."""
+        return self.live_states + list(self.states.ends)
+
+    @property
+    def action_labels(self) -> list[str]:
+        """All A labels."""
+        return self.actions.names()
+
+    @property
+    def table_steps(self) -> int:
+        """Leading axis of a count table: H, or 1 where the dynamics are declared stationary."""
+        return 1 if self.dynamics == "stationary" else self.horizon
+
+
+class Reward(Strict):
+    """Reward range and lattice; ``kind = "table"`` declares the mean reward and reads none from the rows."""
+
+    kind: Literal["estimate", "table"] = "estimate"
+    range: tuple[float, float]
+    steps: Annotated[int, Field(ge=1, le=1_000_000)] = 1
+    total: Annotated[float, Field(gt=0)] | None = None
+    table: list[list[float]] | None = None
+
+    @model_validator(mode="after")
+    def _sound(self) -> Self:
+        low, high = self.range
+        if not (math.isfinite(low) and math.isfinite(high) and low < high):
+            raise ValueError(f"range must be [low, high] with low < high; got [{low}, {high}]")
+        if self.total is not None and low != 0:
+            raise ValueError(f"total needs a range that starts at 0; got {low}")
+        if self.total_steps == 0:
+            raise ValueError(f"total must be at least one lattice step ({self.unit:g}); got {self.total:g}")
+        if (self.kind == "table") != (self.table is not None):
+            raise ValueError(
+                "kind = 'table' goes with 'table' (one row a live state, one entry an action), and only then"
+            )
+        if self.table and not all(low <= r <= high for row in self.table for r in row):
+            raise ValueError(f"table entries must lie in [{low}, {high}]")
+        return self
+
+    @property
+    def unit(self) -> float:
+        """Reward per lattice step."""
+        return (self.range[1] - self.range[0]) / self.steps
+
+    @property
+    def total_steps(self) -> int | None:
+        """The declared bound on one person's summed reward, in lattice steps."""
+        return None if self.total is None else math.floor(self.total / self.unit + 1e-9)

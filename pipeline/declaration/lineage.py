@@ -1,0 +1,126 @@
+"""What every card declares, whatever its domain: the lineage, whose privacy, the budget, and where its files lie."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import Field, PrivateAttr, model_validator
+
+from pipeline.declaration.toml import CardError, Strict
+
+
+class Unit(Strict):
+    """Whose privacy: everything one ``user`` id contributed is one record."""
+
+    user: str
+    episodes_per_user: Annotated[int, Field(ge=1, le=10_000)] = 1
+    users_public: Annotated[int, Field(ge=1)]
+    recurs: Literal["never", "capped"] = "never"
+
+
+class Schedule(Strict):
+    """What may be spent in one calendar month or year (UTC), beside the lifetime cap."""
+
+    rho_month: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
+    rho_year: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
+
+    @model_validator(mode="after")
+    def _some_limit(self) -> Self:
+        if self.rho_month is None and self.rho_year is None:
+            raise ValueError("give 'rho_month', 'rho_year' or both")
+        return self
+
+    def limits(self) -> dict[str, float]:
+        """``month`` and ``year``, where they are given."""
+        given = {"month": self.rho_month, "year": self.rho_year}
+        return {period: rho for period, rho in given.items() if rho is not None}
+
+
+class Budget(Strict):
+    """Lifetime cap of the lineage, and where it is spent over time."""
+
+    rho: Annotated[float, Field(gt=0, allow_inf_nan=False)]
+    delta: Annotated[float, Field(gt=0, lt=1)] = 1e-6
+    ledger: str = "home"
+    schedule: Schedule | None = None
+
+
+class Declaration(Strict):
+    """One dataset.  ``folder`` is where the card was read from; paths in it resolve below that folder."""
+
+    schema_version: Literal[1]
+    name: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_\-]{0,62}$")]
+    kind: Literal["real", "synthetic"] = "real"
+    unit: Unit
+    tolerance: dict[str, Annotated[float, Field(ge=0, le=1)]] = Field(default_factory=dict)
+    budget: Budget
+    _folder: Path = PrivateAttr(default=Path())
+
+    @property
+    def folder(self) -> Path:
+        """The folder the card was read from."""
+        return self._folder
+
+    def placed(self, folder: Path) -> Self:
+        """The same card as if read from ``folder``."""
+        self._folder = folder
+        return self
+
+    def check_people(self, user_column: str) -> None:
+        """Refuse a unit that the source does not name, and a real dataset without a ledger or a delta of its own.
+
+        Raises
+        ------
+        ValueError
+            Naming the key, and what to write.
+        """
+        if self.unit.user != user_column:
+            raise ValueError(f"unit.user ({self.unit.user!r}) and source.columns.user_id ({user_column!r}) must agree")
+        if self.kind == "real":
+            if self.budget.ledger == "home":
+                raise ValueError(
+                    "budget.ledger: a real dataset names its own ledger (a path or a database URL), not 'home'"
+                )
+            if self.budget.delta > 1 / (10 * self.unit.users_public):
+                raise ValueError(
+                    f"budget.delta = {self.budget.delta:g} is too large for {self.unit.users_public} people; "
+                    f"at most {1 / (10 * self.unit.users_public):g} means anything"
+                )
+
+
+def sha256_of(parts: Mapping[str, Any]) -> str:
+    """Sha256 of canonical JSON: keys sorted, no blanks."""
+    return hashlib.sha256(json.dumps(parts, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+
+
+def files_of(name: str, folder: Path, patterns: Sequence[str]) -> list[Path]:
+    """Existing files that ``source.files`` names, sorted; nothing outside the folder or a named root is read."""
+    found: list[Path] = []
+    for pattern in patterns:
+        root_name, _, rest = pattern.rpartition(":")
+        root = named_root(root_name) if root_name else folder
+        matches = [p for p in sorted(root.glob(rest)) if p.is_file()]
+        for p in matches:
+            if not p.resolve().is_relative_to(root.resolve()):
+                raise CardError(f"{name}: source.files: {p.name} leads outside its folder; links out are not read")
+        if not matches:
+            raise CardError(f"{name}: source.files: nothing matches {pattern!r} below {root}; put the log there")
+        found += matches
+    # overlapping patterns name a file once
+    return sorted(set(found))
+
+
+def named_root(name: str) -> Path:
+    """Folder of a named root, from ``RETICENT_ROOTS`` (``name=path`` pairs joined by the path separator)."""
+    pairs = dict(p.split("=", 1) for p in os.environ.get("RETICENT_ROOTS", "").split(os.pathsep) if "=" in p)
+    if name not in pairs:
+        known = ", ".join(sorted(pairs)) or "none"
+        raise CardError(
+            f"root {name!r} is not set; RETICENT_ROOTS names: {known}. Set RETICENT_ROOTS={name}=/its/folder"
+        )
+    return Path(pairs[name])

@@ -1,0 +1,202 @@
+"""What a linear run on declared states asks: card, agent, plan and constants, and what each costs; reads no rows."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from functools import cached_property
+from typing import Any, Literal
+
+import numpy as np
+
+from pipeline.agents.linear_backup import LinearConstants, LinearTask, linear_task
+from pipeline.declaration.card import OTHER, Card, CardError
+from pipeline.mdp.features import FeatureMap
+from pipeline.privacy.noise import RealDataError
+from pipeline.privacy.release import Mechanism
+from pipeline.statistics.interactive import call_tables
+from pipeline.statistics.joint_loss import joint_facts
+from pipeline.statistics.linear_calibration import planned_calls, true_rho
+from pipeline.statistics.linear_plan import LinearAsk, LinearDomain, LinearPlan
+from pipeline.statistics.one_shot import one_shot_mechanisms, one_shot_rho
+from pipeline.statistics.sensitivity import start_sensitivity
+
+LinearAgent = Literal["dp-vapvi", "vapvi", "pevi", "dp-one-shot", "one-shot"]
+
+# part of an adaptive release's key: another planner asks other questions (privacy.md §0.1-4)
+PLANNER_VERSION = 1
+# share of the budget on the first states where the card does not declare them
+_START_SHARE = Fraction(1, 50)
+_WIDEST = 1000
+
+
+@dataclass(frozen=True)
+class LinearRequest:
+    """One linear run: card, agent, plan and constants.  Rewards are in units of the declared range's width.
+
+    Parameters
+    ----------
+    start_rho
+        Budget of the released first states; None where the card declares them or nothing is private.
+    beta
+        PEVI's multiplier; None: C √d, which is VAPVI's (the theorem's pushes every value to its least).
+    """
+
+    card: Card
+    agent: LinearAgent
+    plan: LinearPlan
+    constants: LinearConstants
+    seed: int
+    start_rho: Fraction | None = None
+    beta: float | None = None
+
+    @property
+    def adaptive(self) -> bool:
+        """Whether the planner's constants are part of the release."""
+        return self.plan.ask.variant != "one_shot"
+
+    @property
+    def features(self) -> FeatureMap:
+        """The declared map, as the sums see it."""
+        assert isinstance(self.plan.features, FeatureMap)
+        return self.plan.features
+
+    @property
+    def unit(self) -> float:
+        """Reward of one unit of value."""
+        low, high = self.card.reward.range
+        return high - low
+
+    @cached_property
+    def task(self) -> LinearTask:
+        """The declared process with its vetoes."""
+        d = self.card.domain
+        banned = {(str(s), str(a)) for s, a in d.vetoes}
+        allowed = np.array([[(s, a) not in banned and a != OTHER for a in d.action_labels] for s in d.live_states])
+        return replace(linear_task(self.plan), allowed=None if allowed.all() else allowed)
+
+    @property
+    def multiplier(self) -> float:
+        """PEVI's β."""
+        return self.constants.C * math.sqrt(self.task.dimension) if self.beta is None else self.beta
+
+    @property
+    def rho(self) -> Fraction | None:
+        """Exact cost of all that is released, first states included."""
+        linear = true_rho(self.plan) if self.adaptive or self.plan.ask.rho is None else one_shot_rho(self.plan)
+        first = self.start_mechanism
+        return linear if linear is None or first is None else linear + (first.rho or 0)
+
+    @property
+    def start_mechanism(self) -> Mechanism | None:
+        """The table of first states, where one is released."""
+        if self.card.domain.start != "released":
+            return None
+        s, shape = start_sensitivity(self.card), (len(self.card.domain.live_states),)
+        variance = None if self.start_rho is None else math.ceil(s.l2_squared / (2 * self.start_rho))
+        return Mechanism("n_0", shape, "first states", s.l2_squared, s.l1, s.rule, variance=variance)
+
+    def mechanisms(self) -> tuple[Mechanism, ...] | None:
+        """The list of what is released where it is known beforehand; None where scales follow answers."""
+        if self.adaptive:
+            return None
+        first = self.start_mechanism
+        successors = len(self.card.domain.live_states) + bool(self.card.domain.states.ends)
+        return (*one_shot_mechanisms(self.plan, successors + 1), *([] if first is None else [first]))
+
+    def joint(self) -> dict[str, Any]:
+        """What the joint cost rests on, as the release will say it."""
+        return {"rho_exact": None if self.rho is None else str(self.rho), **joint_facts(self.plan)}
+
+    def calls(self) -> list[dict[str, Any]]:
+        """The planned calls of an adaptive release, exact costs as text, and the table of first states."""
+        found: list[dict[str, Any]] = []
+        for call in planned_calls(self.plan):
+            h, half = call["name"].removeprefix("step ").split(", ")
+            told = {"tables": list(call_tables(int(h), half)), "rho": None if call["rho"] is None else str(call["rho"])}
+            found.append({**call, **told})
+        if (first := self.start_mechanism) is not None:
+            found.append(
+                {"name": "first states", "sensitivity": first.rule, "adaptive": False, "rho": str(first.rho)}
+                | {"tables": ["n_0"], "variance": first.variance}
+            )
+        return found
+
+    def planner_facts(self) -> dict[str, Any]:
+        """Everything that an adaptive planner's questions depend on, besides the data."""
+        c, ask = self.constants, self.plan.ask
+        return {
+            "agent": self.agent,
+            "version": PLANNER_VERSION,
+            "constants": {"C": c.C, "D": c.D, "ridge": c.ridge, "shift": c.shift, "failure": c.failure},
+            "beta": self.multiplier if self.agent == "pevi" else None,
+            "seed_of_ties": self.seed,
+            "variant": ask.variant,
+            "calibration": ask.calibration,
+            "split": ask.split,
+            "variance": ask.variance,
+            "shares": [str(ask.gram_share), str(ask.variance_share)],
+            "steps": [ask.value_steps, ask.weight_steps],
+            "bounds": list(self.plan.domain.bounds),
+            "can_end": self.plan.domain.can_end,
+            "episodes": self.plan.domain.total,
+            "vetoes": [[str(s), str(a)] for s, a in self.card.domain.vetoes],
+        }
+
+
+def linear_request(
+    card: Card,
+    agent: LinearAgent,
+    rho: Fraction | None,
+    constants: LinearConstants,
+    seed: int,
+    *,
+    variant: Literal["centred", "paper"] = "centred",
+    calibration: Literal["tight", "paper"] = "tight",
+    split: bool = False,
+    value_steps: int = 1024,
+    beta: float | None = None,
+) -> LinearRequest:
+    """Check a linear run against its card; reads no rows.
+
+    Raises
+    ------
+    CardError
+        If the card declares no features, or the sums would not fit.
+    """
+    d, (low, high) = card.domain, card.reward.range
+    if card.features is None:
+        raise CardError(f"{card.name}: [features] is missing; {agent} needs a feature map, e.g. kind = 'one_hot'")
+    if card.kind == "real" and rho is None:
+        raise RealDataError(f"{card.name} is registered as real: {agent} adds no noise; ask for a finite budget")
+    share = None if rho is None or d.start != "released" else rho * _START_SHARE
+    domain = LinearDomain(
+        card.name,
+        card.kind,
+        d.horizon,
+        card.unit.users_public,
+        (low / (high - low), high / (high - low)),
+        card.unit.episodes_per_user,
+        can_end=bool(d.states.ends),
+    )
+    one = agent in ("dp-one-shot", "one-shot")
+    ask = LinearAsk(
+        None if rho is None else rho - (share or 0),
+        "one_shot" if one else variant,
+        calibration,
+        split,
+        variance=agent in ("dp-vapvi", "vapvi"),
+        value_steps=value_steps,
+    )
+    try:
+        features = card.features.feature_map(len(d.live_states), len(d.action_labels))
+        if features.dimension > _WIDEST:
+            raise ValueError(f"{features.dimension} features; at most {_WIDEST} fit a Gram matrix a step")
+        plan = LinearPlan(domain, ask, features)
+        request = LinearRequest(card, agent, plan, constants, seed, share, beta)
+        if card.kind == "real" and (request.rho is None or rho is None or request.rho > rho):
+            raise ValueError("these scales would spend more than was asked; a real dataset needs calibration = 'tight'")
+    except (ValueError, OverflowError) as e:
+        raise CardError(f"{card.name}: {agent}: {e}") from None
+    return request

@@ -1,0 +1,163 @@
+"""A snapshot as a Minari data set (HDF5), for tools that read nothing else.  Raw rows: the operator's, as the store is.
+
+States are ``0 … S - 1`` in the order of the card's labels (ends last) and ``S`` where nobody knows where an episode's
+last step led; vectors are in the card's units, NaN where unknown.  Where a logged next state differs from the state
+of the next row, the row is told.  ``infos/behavior_prob`` is there where the card maps it.  The people are numbered,
+their ids stay here: attribute ``user`` of an episode.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from pipeline.declaration.card import AnyCard, Card, CardError, LqCard
+from pipeline.logs.lq_rows import vectors
+from pipeline.logs.readers.hdf5 import library
+from pipeline.logs.store import Snapshot, open_private, private_folder
+
+# the version of Minari whose layout this is
+MINARI = "0.5.4"
+Values = NDArray[Any]
+
+
+@dataclass(frozen=True)
+class Exported:
+    """What was written: the data set's id, its folder, and how much."""
+
+    name: str
+    folder: Path
+    episodes: int
+    steps: int
+
+
+def export_minari(snapshot: Snapshot, card: AnyCard, to: Path) -> Exported:
+    """Write ``to/<dataset>-v<snapshot>/data/``; Minari reads it with ``MINARI_DATASETS_PATH=to``.
+
+    The folder is there whole or not at all; only its owner may enter.
+
+    Raises
+    ------
+    CardError
+        If h5py is not installed, the folder exists, or a link stands where it is written.
+    """
+    name = f"{card.name}-v{snapshot.number}"
+    folder = to / name
+    h5py = library(Path(f"{name}/data/main_data.hdf5"))
+    if folder.exists():
+        raise CardError(f"{folder}: exists already; remove it, or export to another folder")
+    partial = folder.with_name(f".{name}.partial")
+    if partial.is_symlink():
+        raise CardError(f"{partial}: a link, and raw rows would go where it leads; remove it")
+    shutil.rmtree(partial, ignore_errors=True)
+    try:
+        data = private_folder(partial / "data")
+        main, episodes, steps = data / "main_data.hdf5", 0, 0
+        with h5py.File(main, "w", track_order=True) as file:
+            main.chmod(0o600)
+            for episode in _episodes(snapshot, card):
+                _write(file.create_group(f"episode_{episodes}"), episodes, episode)
+                episodes, steps = episodes + 1, steps + len(episode["rewards"])
+        told = {
+            "total_episodes": episodes,
+            "total_steps": steps,
+            "data_format": "hdf5",
+            "jpeg_encoding": False,
+            **{key: json.dumps(space) for key, space in _spaces(card).items()},
+            "dataset_id": name,
+            "minari_version": MINARI,
+            "dataset_size": round(main.stat().st_size / 1e6, 1),
+            "description": f"{card.kind} rows of {card.name}, snapshot {snapshot.number}: raw, of nobody's privacy",
+            **_labels(card),
+        }
+        with open_private(data / "metadata.json") as file:
+            file.write(json.dumps(told, indent=1).encode() + b"\n")
+        partial.rename(folder)
+    except BaseException:
+        shutil.rmtree(partial, ignore_errors=True)
+        raise
+    return Exported(name, folder, episodes, steps)
+
+
+def _episodes(snapshot: Snapshot, card: AnyCard) -> Iterator[dict[str, Any]]:
+    """Arrays of each episode, by user and episode; one partition in memory at a time."""
+    people = 0
+    for part in snapshot.part_files:
+        rows = pl.read_parquet(part).sort("user_id", "episode_id", "step")
+        if rows.is_empty():
+            continue
+        here, after, actions, rewards = _columns(rows, card)
+        starts = rows.select(
+            pl.struct("user_id", "episode_id").rle_id().alias("e"), pl.col("user_id").rle_id().alias("u")
+        )
+        first = np.flatnonzero(np.diff(starts["e"].to_numpy(), prepend=-1))
+        users, prob = starts["u"].to_numpy(), rows["behavior_prob"].to_numpy()
+        terminated = rows["terminated"].to_numpy()
+        for low, high in zip(first, [*first[1:], len(rows)], strict=True):
+            last = np.arange(high - low) == high - low - 1
+            yield {
+                "user": people + int(users[low]),
+                "observations": np.concatenate([here[low:high], after[high - 1 : high]]),
+                "actions": actions[low:high],
+                "rewards": rewards[low:high],
+                "terminations": terminated[low:high] & last,
+                "truncations": ~terminated[low:high] & last,
+                "behavior_prob": None if np.isnan(prob[low:high]).all() else np.append(prob[low:high], np.nan),
+            }
+        people += int(users[-1]) + 1
+
+
+def _columns(rows: pl.DataFrame, card: AnyCard) -> tuple[Values, Values, Values, Values]:
+    """Observation, next observation, action and reward of each row."""
+    if isinstance(card, LqCard):
+        n, d = card.domain.observation.size, card.domain.action.size
+        x, u, after = (
+            vectors(rows[c].to_arrow(), width)
+            for c, width in (("observation", n), ("action", d), ("next_observation", n))
+        )
+        cost = np.einsum("ti,ij,tj->t", x, card.quadratic.Q, x) + np.einsum("ti,ij,tj->t", u, card.quadratic.R, u)
+        return x.astype(np.float32), after.astype(np.float32), u.astype(np.float32), -cost
+    here, actions = (rows[c].cast(pl.Int64).to_numpy() for c in ("state", "action"))
+    after = rows["next_state"].cast(pl.Int64).fill_null(len(card.domain.state_labels)).to_numpy()
+    if card.reward.table is not None:
+        return here, after, actions, np.array(card.reward.table)[here, actions]
+    return here, after, actions, rows["reward"].to_numpy()
+
+
+def _write(group: Any, number: int, episode: dict[str, Any]) -> None:
+    group.attrs["id"], group.attrs["total_steps"] = number, len(episode["rewards"])
+    group.attrs["user"] = episode["user"]
+    for name in ("observations", "actions", "rewards", "terminations", "truncations"):
+        group[name] = episode[name]
+    if episode["behavior_prob"] is not None:
+        group["infos/behavior_prob"] = episode["behavior_prob"]
+
+
+def _spaces(card: AnyCard) -> dict[str, Any]:
+    """Observation and action space as Minari writes them."""
+    if isinstance(card, Card):
+        sizes = {"observation_space": len(card.domain.state_labels) + 1, "action_space": len(card.domain.action_labels)}
+        return {key: {"type": "Discrete", "dtype": "int64", "start": 0, "n": n} for key, n in sizes.items()}
+    found = {"observation_space": card.domain.observation.size, "action_space": card.domain.action.size}
+    bound = float("inf")
+    return {
+        key: {"type": "Box", "dtype": "float32", "shape": [n], "low": [-bound] * n, "high": [bound] * n}
+        for key, n in found.items()
+    }
+
+
+def _labels(card: AnyCard) -> dict[str, list[str]]:
+    if isinstance(card, Card):
+        return {
+            "observation_labels": [*card.domain.state_labels, "UNKNOWN"],
+            "action_labels": card.domain.action_labels,
+        }
+    return {"observation_labels": card.domain.observation.labels, "action_labels": card.domain.action.labels}

@@ -1,0 +1,103 @@
+"""Policies that learn nothing, in any tabular world: what an online agent must beat."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import numpy as np
+
+from pipeline.environments.registry import builds_horizon, load_world, shelf_folder
+from pipeline.environments.world import World
+from pipeline.mdp.model import TabularMDP
+from pipeline.mdp.planning import optimal_values, policy_value
+from pipeline.mdp.policy import Policy, constant
+from pipeline.mdp.policy import uniform as uniformly
+from pipeline.simulation.trial import Outcome, Trial, staged_curve
+
+
+def uniform(trial: Trial) -> Outcome:
+    """Every action equally likely."""
+    H, S, A = world_of(trial).shape  # noqa: N806
+    return _always(trial, uniformly(H, S, A))
+
+
+def always_first(trial: Trial) -> Outcome:
+    """Action 0 everywhere: what a tie broken by index would copy."""
+    return _constant(trial, 0)
+
+
+def always_right(trial: Trial) -> Outcome:
+    """The last action everywhere: nearly optimal in RiverSwim without any learning."""
+    return _constant(trial, world_of(trial).shape[2] - 1)
+
+
+def best_constant(trial: Trial) -> Outcome:
+    """The action that is worth most when it is played everywhere: known only to whoever knows the world."""
+    mdp = world_of(trial)
+    H, S, A = mdp.shape  # noqa: N806
+    worth = [policy_value(mdp, constant(H, S, A, a)) for a in range(A)]
+    return _constant(trial, int(np.argmax(worth)))
+
+
+def behaviour(trial: Trial) -> Outcome:
+    """The world's logging policy of option ``of``."""
+    return _always(trial, logging_policy(trial, str(trial.knobs.get("of", "uniform"))))
+
+
+def logging_policy(trial: Trial, name: str) -> Policy:
+    """A logging policy of the trial's world, by name.
+
+    Raises
+    ------
+    CardError
+        If the world has no policy of that name.
+    """
+    H = world_of(trial).horizon  # noqa: N806
+    p = loaded_world(trial.world, trial.params).behaviours(name, H)
+    return Policy(p, np.zeros(p.shape[:2], dtype=bool))
+
+
+def world_of(trial: Trial) -> TabularMDP:
+    """The trial's world, cut at its horizon (``horizon`` among its parameters, else the world's own)."""
+    return named_world(trial.world, trial.params)
+
+
+@cache
+def named_world(name: str, params: tuple[tuple[str, object], ...]) -> TabularMDP:
+    """The same by name and parameters.
+
+    Raises
+    ------
+    CardError
+        If there is no such world or parameter.
+    """
+    horizon = None if builds_horizon(name) else dict(params).get("horizon")
+    world = loaded_world(name, params)
+    return world.mdp(world.steps(None if horizon is None else int(str(horizon))))
+
+
+@cache
+def loaded_world(name: str, params: tuple[tuple[str, object], ...]) -> World:
+    """The world itself, before it is cut at a horizon; a file it is made of is looked for on the shelves."""
+    chosen = {k: v for k, v in params if k != "horizon" or builds_horizon(name)}
+    return load_world(name, shelf_folder(name), **chosen)
+
+
+def optimum(mdp: TabularMDP) -> float:
+    """V* from the start distribution, reward units."""
+    return float(mdp.start @ optimal_values(mdp)[1][0])
+
+
+def _constant(trial: Trial, action: int) -> Outcome:
+    H, S, A = world_of(trial).shape  # noqa: N806
+    return _always(trial, constant(H, S, A, action))
+
+
+def _always(trial: Trial, policy: Policy) -> Outcome:
+    mdp = world_of(trial)
+    loss = optimum(mdp) - policy_value(mdp, policy)
+    at, summed = staged_curve([trial.episodes], [loss])
+    table = policy.probabilities.argmax(-1).tolist() if np.isin(policy.probabilities, (0, 1)).all() else None
+    return Outcome(
+        at, summed, {"trust": "none", "variant": "control", "final_loss": loss, "optimum": optimum(mdp)}, table
+    )

@@ -1,0 +1,143 @@
+"""DP-APVI as a contestant: others' episodes were logged, a trusted curator releases their counts once (paper 003).
+
+Options of a trial, with their defaults: ``behaviour`` ("uniform": the world's logging policy), ``rewards`` ("known" |
+"learnt": a coin a step, as online agents send it), ``pooled`` (false: a table a step), ``constants`` ("practical").
+Nobody is told which states end an episode.  The regret of the outcome is what K further episodes would lose: the
+logged ones were somebody else's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from pipeline.agents.pessimism import constants
+from pipeline.declaration.card import Card, CardError
+from pipeline.mdp.model import TabularMDP
+from pipeline.mdp.task import Task
+from pipeline.privacy.budget import epsilon_from_rho
+from pipeline.privacy.noise import SeededNoise
+from pipeline.privacy.release import total_rho
+from pipeline.simulation.control_trials import logging_policy, optimum, world_of
+from pipeline.simulation.logged import Logged
+from pipeline.simulation.trial import Outcome, Trial, staged_curve
+from pipeline.statistics.calibration import Ask, count_mechanisms
+
+_NOISE, _TIES = 1, 2
+KNOBS: Mapping[str, Any] = {"behaviour": "uniform", "rewards": "known", "pooled": False, "constants": "practical"}
+
+
+def apvi(trial: Trial) -> Outcome:
+    """Pessimistic planning on exact counts of a log."""
+    return _learnt(trial, "none")
+
+
+def dp_apvi(trial: Trial) -> Outcome:
+    """The same on one private release of them."""
+    if trial.epsilon is None or trial.delta is None:
+        raise CardError(f"{trial.agent} needs epsilon and delta")
+    return _learnt(trial, "central")
+
+
+def no_data(trial: Trial) -> Outcome:
+    """A private release of an empty log: noise, abstaining and known rewards remain."""
+    asked = replace(trial, agent="dp-apvi", options=tuple((k, v) for k, v in trial.options if k != "of"))
+    found = _learnt(asked, "none", logs=0)
+    facts = {**found.facts, "variant": "control", "of": "dp-apvi", "true_rho": None, "true_epsilon": None}
+    return replace(found, facts=facts)
+
+
+def _learnt(trial: Trial, trust: str, logs: int | None = None) -> Outcome:
+    setting, knobs = logged(trial), _knobs(trial)
+    episodes = trial.episodes if logs is None else logs
+    noise = SeededNoise(np.random.SeedSequence((_NOISE, trial.seed, trial.episodes)))
+    plan = setting.plan(setting.counts(episodes, trial.stream(0)), noise, trial.stream(_TIES))
+    best = optimum(setting.mdp)
+    loss = best - setting.value(plan.policy)
+    at, summed = staged_curve([trial.episodes], [loss])
+    rho = total_rho(setting.mechanisms)
+    tables = "one table for all steps" if knobs["pooled"] else "a table a step"
+    facts = {
+        "trust": trust,
+        "variant": f"logged by {knobs['behaviour']}, {tables}, rewards {knobs['rewards']}",
+        "constants": knobs["constants"],
+        "true_rho": None if rho is None else float(rho),
+        "true_epsilon": None if rho is None else epsilon_from_rho(float(rho), trial.delta or 0.0),
+        "tie_share": float(plan.tied.mean()),
+        "abstains": float(plan.policy.abstains.mean()),
+        "noise_sd": {m.table: m.standard_deviation for m in setting.mechanisms}["n_sas"],
+        "final_loss": loss,
+        "optimum": best,
+    }
+    p = plan.policy.probabilities
+    # where it abstains it is no table of actions
+    return Outcome(at, summed, facts, p.argmax(-1).tolist() if np.isin(p, (0, 1)).all() else None)
+
+
+def logged(trial: Trial) -> Logged:
+    """Card, task and mechanisms of a trial.
+
+    Raises
+    ------
+    CardError
+        If an option is unknown or does not fit the world.
+    """
+    knobs, mdp = _knobs(trial), world_of(trial)
+    pooled, known = bool(knobs["pooled"]), knobs["rewards"] == "known"
+    if mdp.rewards.min() < 0:
+        raise CardError(f"{trial.agent}: rewards of {trial.world} can be negative; its bench has none of that")
+    if pooled and any((x != x[:1]).any() for x in (mdp.transitions, mdp.rewards)):
+        raise CardError(f"{trial.agent}: {trial.world} differs from step to step; leave out pooled")
+    H, S, A = mdp.shape  # noqa: N806
+    card = _card(trial, mdp, pooled, known)
+    rewards = None if not known else mdp.rewards[:1] if pooled else mdp.rewards
+    task = Task(H, card.reward.range, np.ones((S, A), dtype=bool), rewards, can_end=False)
+    try:
+        mechanisms = count_mechanisms(card, Ask(epsilon=trial.epsilon, delta=trial.delta))
+    except ValueError as e:
+        raise CardError(f"{trial.agent}: {e}") from None
+    behaviour = logging_policy(trial, str(knobs["behaviour"])).probabilities
+    return Logged(card, task, mdp, behaviour, mechanisms, constants(knobs["constants"], H * S * A, pooled=pooled))
+
+
+def _knobs(trial: Trial) -> dict[str, Any]:
+    if unknown := sorted(set(trial.knobs) - set(KNOBS)):
+        raise CardError(f"{trial.agent}: no option {unknown[0]!r}; there are: {', '.join(KNOBS)}")
+    knobs = {**KNOBS, **trial.knobs}
+    for name, words in (("rewards", ("known", "learnt")), ("constants", ("paper", "tail", "practical"))):
+        if knobs[name] not in words:
+            raise CardError(f"{trial.agent}: {name} must be one of {', '.join(words)}; got {knobs[name]!r}")
+    if trial.calibration == "paper":
+        raise CardError(f"{trial.agent}: on this bench one table is released; use calibration = 'tight'")
+    return knobs
+
+
+def _card(trial: Trial, mdp: TabularMDP, pooled: bool, known: bool) -> Card:
+    """The world as a curator would declare it; one episode a user."""
+    _, S, A = mdp.shape  # noqa: N806
+    top = float(mdp.rewards.max()) or 1.0
+    reward = {"kind": "table", "table": mdp.rewards[-1].tolist()} if known else {"kind": "estimate"}
+    return Card.model_validate(
+        {
+            "schema_version": 1,
+            "name": trial.world.lower().replace(":", "_"),
+            "kind": "synthetic",
+            "unit": {"user": "user", "users_public": trial.episodes},
+            "domain": {
+                "horizon": mdp.horizon,
+                "dynamics": "stationary" if pooled else "per_step",
+                "states": {"column": "state", "labels": S},
+                "actions": {"column": "action", "labels": A},
+                "start": {str(s): float(p) for s, p in enumerate(mdp.start)},
+            },
+            "reward": reward | {"range": [0.0, top], "steps": 1},
+            "source": {
+                "files": ["none.csv"],
+                "columns": {"user_id": "user", "episode_id": "episode", "step": "step", "reward": "reward"},
+            },
+            "budget": {"rho": 1.0},
+        }
+    )

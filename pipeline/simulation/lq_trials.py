@@ -1,0 +1,241 @@
+"""Trials of linear-quadratic control (paper 004), in the worlds of :mod:`pipeline.simulation.lq_worlds`.
+
+Regret is exact: J of the gains of each episode by the Riccati recursion, less J*.  Knobs:
+
+==========================  ====================================================================
+``growth``                  a new plan when the episodes have grown by this factor (1.2)
+``counter``                 ``tree`` or ``epochs`` (one release of each plan's episodes)
+``width``                   times β_k; only 1 has the theorem
+``volume``                  in β_k: ``declared`` (a bound fixed in advance) or ``released`` (ln det V_k)
+``starts``                  of the optimistic search (4)
+``explore``, ``radius``     of explore-then-commit: K_0, and the sphere as a part of gamma
+==========================  ====================================================================
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline.agents.dp_lqr import LqConstants, LqTask, certainty_equivalence
+from pipeline.agents.explore_then_commit import Exploration, explore, explore_then_commit
+from pipeline.agents.lq_optimism import Search
+from pipeline.agents.ofu_rl import LqControl, OfuConstants, OptimisticPlan, batch_ends
+from pipeline.agents.ofu_rl import ofu_rl as optimistic_control
+from pipeline.declaration.toml import CardError
+from pipeline.environments.lq import LqSystem, norm
+from pipeline.mdp.lq_rollout import LqBatch
+from pipeline.mdp.riccati import riccati, within_norm
+from pipeline.privacy.noise import SimulatedWorld
+from pipeline.simulation.lq_worlds import ask_of, lq_world, noise_of, spent
+from pipeline.simulation.online_lq import LqPlayed, play_lq
+from pipeline.simulation.trial import Outcome, Trial, staged_curve
+from pipeline.statistics.lq_message import LqMessage
+from pipeline.statistics.lq_moments import Episodes, SimulatedRows, release_lq_moments
+from pipeline.statistics.lq_plan import LqAsk, LqDomain, LqMoments, LqPlan
+from pipeline.statistics.lq_regularizers import CountedLqRegularizer, epochs, fixed, tree
+
+Array = NDArray[np.float64]
+
+# how far, in norm, the fixed gain's model is from the truth
+WRONG = 0.3
+# lengths to which dp-lqr cuts states and successors, tuned on other systems (docs/figures/lq.md)
+CUT = 0.5, 0.7
+# of gamma: the sphere on which explore-then-commit explores; like K_0 chosen on other systems
+RADIUS = 0.1
+# an audit and a trial cut episodes alike: growth of the optimist's batches
+_GROWTH = 1.2
+_SEARCH, _MODEL, _LOGS = 2, 3, 4
+
+
+def ofu_rl(trial: Trial) -> Outcome:
+    """OFU-RL: the non-private baseline."""
+    return _optimistic(trial, 1.0)
+
+
+def private_ofu_rl(trial: Trial) -> Outcome:
+    """Private-OFU-RL: the same on a binary tree's noisy sums."""
+    return _optimistic(trial, 1.0)
+
+
+def certainty_equivalent(trial: Trial) -> Outcome:
+    """The estimate's own gains, without privacy and without optimism: never tries a control."""
+    return _optimistic(trial, 0.0)
+
+
+def zero(trial: Trial) -> Outcome:
+    """Does nothing."""
+    world = lq_world(trial)
+    return _constant(trial, world, world.zero_gains(), "control")
+
+
+def fixed_gain(trial: Trial) -> Outcome:
+    """Optimal gains of a model whose A and B are each 30 % off in norm, in a direction drawn for each run."""
+    world, rng = lq_world(trial), trial.stream(_MODEL)
+    off = [M + WRONG * norm(M) * E / norm(E) for M in (world.A, world.B) for E in [rng.normal(size=M.shape)]]
+    return _constant(trial, world, within_norm(riccati(off[0], off[1], world.cost)[0], world.gamma), "control")
+
+
+def commit(trial: Trial) -> Outcome:
+    """Explore-then-commit: one release of exploring episodes, then the gains of the estimate."""
+    world, task = lq_world(trial), _task(trial)
+    exploration = _exploration(trial, world)
+    plan = _plan(trial, world, exploration)
+    agent = explore_then_commit(
+        task, trial.episodes, exploration, lambda seen: _release(trial, plan, seen), LqConstants()
+    )
+    played = play_lq(world, agent, trial.stream(0))
+    words = f"K_0 = {exploration.episodes:,} exploring episodes, counted, on the sphere of {exploration.radius:g}"
+    facts = {"trust": "joint", "variant": "extra: one release", "constants": f"{words}; {_cuts()}"}
+    return _outcome(trial, played, facts | spent(trial, plan.joint_rho) | {"left_zero_at": exploration.episodes + 1})
+
+
+def release_plan(trial: Trial) -> LqPlan:
+    """The one release of explore-then-commit or dp-lqr."""
+    world = lq_world(trial)
+    if trial.agent == "dp-lqr":
+        return _plan(trial, world, Exploration(trial.episodes, world.gamma))
+    return _plan(trial, world, _exploration(trial, world))
+
+
+def message_of(trial: Trial) -> LqMessage:
+    """What one episode adds to the optimist's sums."""
+    world = lq_world(trial)
+    return LqMessage(*world.shape, world.horizon, world.gamma)
+
+
+def cost_of(trial: Trial) -> Fraction | None:
+    """What the optimist's sums cost one user, exactly; None without noise.  Nobody plays."""
+    ends = batch_ends(trial.episodes, float(trial.knobs.get("growth", _GROWTH)))
+    return _regularizer(trial, lq_world(trial), ends).guarantee.rho
+
+
+def dp_lqr(trial: Trial) -> Outcome:
+    """dp-lqr: one release of the logs of as many exploring episodes, which others have played, then K episodes."""
+    world, task, rng = lq_world(trial), _task(trial), trial.stream(_LOGS)
+    behaviour = Exploration(trial.episodes, world.gamma)
+    plan = _plan(trial, world, behaviour)
+    logs = play_lq(world, explore(task, behaviour), rng)
+    gains = certainty_equivalence(_release(trial, plan, logs.result), task, LqConstants()).gains
+    outcome = _constant(trial, world, gains, f"offline: {trial.episodes:,} exploring episodes were logged before")
+    words = f"logs at no regret, controls on the sphere of {world.gamma:g}; {_cuts()}"
+    facts = {"trust": "central", "constants": words} | spent(trial, plan.joint_rho)
+    return Outcome(outcome.marks, outcome.regret, {**outcome.facts, **facts})
+
+
+def _exploration(trial: Trial, world: LqSystem) -> Exploration:
+    first = int(trial.knobs.get("explore", exploring(trial.episodes)))
+    radius = float(trial.knobs.get("radius", RADIUS)) * world.gamma
+    return Exploration(min(first, trial.episodes - 1), radius)
+
+
+def exploring(episodes: int) -> int:
+    """K_0 of explore-then-commit: 20 sqrt(K), at most half of K."""
+    return max(1, min(round(20 * math.sqrt(episodes)), episodes // 2))
+
+
+def _optimistic(trial: Trial, width: float) -> Outcome:
+    world, knobs = lq_world(trial), trial.knobs
+    ends = batch_ends(trial.episodes, float(knobs.get("growth", _GROWTH)))
+    regularizer = _regularizer(trial, world, ends)
+    control = LqControl(world.cost, world.gamma, world.noise.bound, world.start, world.covariance)
+    width = float(knobs.get("width", width))
+    volume = knobs.get("volume", "declared")
+    if volume not in ("declared", "released"):
+        raise CardError(f"volume must be declared or released; got {volume!r}")
+    c = OfuConstants(width=width, volume=volume, search=Search(starts=int(knobs.get("starts", 4))))
+    agent = optimistic_control(control, regularizer, c, ends, trial.stream(_SEARCH))
+    played = play_lq(world, agent, trial.stream(0))
+    cost = spent(trial, regularizer.guarantee.rho)
+    return _outcome(trial, played, _said(trial, width) | cost | _story(world, played.result, regularizer))
+
+
+def _regularizer(trial: Trial, world: LqSystem, ends: Sequence[int]) -> CountedLqRegularizer:
+    message = message_of(trial)
+    handle, noise = SimulatedWorld(trial.place), noise_of(trial)
+    if trial.epsilon is None:
+        return fixed(message, ends, 1.0, handle, noise)
+    make = {"tree": tree, "epochs": epochs}.get(counter_of(trial))
+    if make is None:
+        raise CardError(f"counter must be tree or epochs; got {counter_of(trial)!r}")
+    return make(message, ends, ask_of(trial), 1.0, handle, noise)
+
+
+def _story(world: LqSystem, plans: Sequence[OptimisticPlan], regularizer: CountedLqRegularizer) -> dict[str, Any]:
+    """What happened on the way; facts of a simulation."""
+    best = world.expected_cost(world.optimal_gains())
+    ridge = regularizer.ridge()
+    return {
+        "left_zero_at": next((p.episode for p in plans if p.gains.any()), None),
+        "plans": len(plans),
+        "beta": plans[-1].beta,
+        "noise_bound": ridge.lambda_min - 1.0,
+        "optimistic_share": sum(p.cost <= best * (1 + 1e-9) for p in plans) / len(plans),
+        "gains_cut": sum(p.cut for p in plans),
+        "eigenvalues_raised": sum(p.raised for p in plans),
+        "sets_apart": sum(p.empty for p in plans),
+    }
+
+
+def _said(trial: Trial, width: float) -> dict[str, Any]:
+    counter = "" if trial.epsilon is None else counter_of(trial)
+    variant = {"": "λ = 1", "tree": "tree over episodes", "epochs": "extra: one release a plan"}[counter]
+    growth = trial.knobs.get("growth", _GROWTH)
+    words = f"α = 0.05, plans at growth {growth:g}, {trial.knobs.get('starts', 4)} starts"
+    if trial.knobs.get("volume") == "released":
+        words += ", ln det V_k in β_k"
+    if trial.epsilon is not None:
+        words += ", printed Λ and ν" if trial.calibration == "paper" else ", Λ and ν by Gaussian tails"
+    if width == 0:
+        variant, words = "control", f"β = 0, λ = 1, plans at growth {growth:g}"
+    elif width != 1:
+        words += f", β times {width:g}: no theorem"
+    return {"trust": "none" if trial.epsilon is None else "joint", "variant": variant, "constants": words}
+
+
+def _plan(trial: Trial, world: LqSystem, exploration: Exploration) -> LqPlan:
+    if trial.calibration == "paper":
+        raise CardError(f"paper 004 prints no scale for {trial.agent}; use calibration = 'tight'")
+    n, d = world.shape
+    domain = LqDomain(
+        trial.place, "synthetic", n, d, world.horizon, exploration.episodes, CUT[0], exploration.radius, CUT[1]
+    )
+    return LqPlan(domain, LqAsk(ask_of(trial).rho()))
+
+
+def _release(trial: Trial, plan: LqPlan, batches: Sequence[LqBatch]) -> LqMoments:
+    rows = (Episodes(b.states, b.controls, np.full(len(b.states), plan.domain.horizon)) for b in batches)
+    return release_lq_moments(plan, SimulatedRows(tuple(rows)), noise_of(trial))
+
+
+def _outcome(trial: Trial, played: LqPlayed, facts: dict[str, Any]) -> Outcome:
+    at, summed = staged_curve(played.ends, played.losses)
+    eigenvalues = np.linalg.eigvalsh(played.gram)
+    spread = {"largest_eigenvalue": float(eigenvalues[-1]), "smallest_eigenvalue": max(0.0, float(eigenvalues[0]))}
+    return Outcome(at, summed, {**facts, **spread})
+
+
+def _constant(trial: Trial, world: LqSystem, gains: Array, variant: str) -> Outcome:
+    lost = world.expected_cost(gains) - world.expected_cost(world.optimal_gains())
+    at, summed = staged_curve([trial.episodes], [lost])
+    left = 1 if gains.any() else None
+    return Outcome(at, summed, {"trust": "none", "variant": variant, "left_zero_at": left})
+
+
+def _task(trial: Trial) -> LqTask:
+    world = lq_world(trial)
+    return LqTask(world.cost, world.gamma)
+
+
+def counter_of(trial: Trial) -> str:
+    """How the optimist adds up episodes."""
+    return str(trial.knobs.get("counter", "tree"))
+
+
+def _cuts() -> str:
+    return f"states cut to {CUT[0]}, successors to {CUT[1]}"

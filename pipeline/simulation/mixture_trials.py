@@ -1,0 +1,222 @@
+"""Trials of the linear mixture agents: papers 000 and 001 in any tabular world, or a mixture of kernels."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from fractions import Fraction
+from functools import cache, partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline.agents.linopt_po import linopt_po, step_size
+from pipeline.agents.linopt_vi import linopt_vi, planned
+from pipeline.agents.mixture_backup import LearntRewards, MixtureTask, Problem, Regression, geometric
+from pipeline.agents.optimism import Radii, ldp, ldp_theory, linopt, linopt_rewards, ucrl_vtr
+from pipeline.declaration.card import CardError
+from pipeline.environments.mixture import Mixture, load_mixture
+from pipeline.environments.registry import shelf_folder
+from pipeline.mdp.mixture import RewardFeatures, written_out
+from pipeline.mdp.planning import policy_value
+from pipeline.mdp.rollout import Agent
+from pipeline.privacy.noise import SeededNoise, SimulatedWorld
+from pipeline.simulation.mixture_settings import TUNED, Settings, constants_of, settings_of, variant_of
+from pipeline.simulation.online import play
+from pipeline.simulation.trial import Outcome, Trial, curve
+from pipeline.statistics.mixture_calibration import Ask
+from pipeline.statistics.mixture_message import Message, Visits
+from pipeline.statistics.regularizers import CountedRegularizer, fixed, local, tree
+from pipeline.statistics.released_ridge import Guarantee
+
+# purposes of a trial's streams
+_WORLD, _NOISE, _TIES = 0, 1, 2
+# these draw no noise
+_PLAIN = ("ucrl-vtr", "linopt-po")
+
+
+def ucrl_vtr_trial(trial: Trial) -> Outcome:
+    """Value iteration without privacy (paper 001's baseline)."""
+    return _run(trial)
+
+
+def linopt_po_trial(trial: Trial) -> Outcome:
+    """Mirror descent without privacy (paper 000)."""
+    return _run(trial)
+
+
+def private_linopt_vi(trial: Trial) -> Outcome:
+    """Value iteration under joint privacy (paper 000)."""
+    return _run(trial)
+
+
+def private_linopt_po(trial: Trial) -> Outcome:
+    """Mirror descent under joint privacy (paper 000)."""
+    return _run(trial)
+
+
+def ldp_ucrl_vtr(trial: Trial) -> Outcome:
+    """Value iteration under local privacy (paper 001)."""
+    return _run(trial)
+
+
+def no_data(trial: Trial) -> Outcome:
+    """The agent of option ``of``, to whom no statistics ever arrive: noise, bonus, ties and known rewards remain."""
+    of = str(trial.knobs["of"])
+    found = _run(replace(trial, agent=of), deaf=True)
+    facts = {**found.facts, "trust": "none", "variant": "control", "of": of, "true_rho": None, "true_epsilon": None}
+    return replace(found, facts=facts)
+
+
+class _Deaf:
+    """A regularizer to which episodes come without their statistics."""
+
+    def __init__(self, inner: CountedRegularizer) -> None:
+        self._inner, self.ridge = inner, inner.ridge
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+    def observe(self, visits: Visits) -> None:
+        """Count the episodes, and drop what they say."""
+        nothing = visits.count[:0]
+        rows = visits.phi[:0], visits.response[:0]
+        self._inner.observe(Visits(nothing, nothing, *rows, nothing, visits.episodes))
+
+
+def _run(trial: Trial, deaf: bool = False) -> Outcome:
+    s, world = settings_of(trial), _world(trial.world, trial.params)
+    problem, guarantee, c = problem_of(trial, s, world)
+    if deaf:
+        problem = replace(
+            problem,
+            transitions=_deafened(problem.transitions),
+            rewards=None if problem.rewards is None else _deafened(problem.rewards),
+        )
+    agent: Agent = (
+        linopt_po(problem, s.growth, _eta(problem.task, s))
+        if trial.agent.endswith("po")
+        else linopt_vi(problem, s.growth, trial.stream(_TIES))
+    )
+    played = play(world.mdp, agent, trial.stream(_WORLD))
+    at, regret = curve(played.regret)
+    delta = trial.delta or 0.0
+    facts = {
+        "trust": guarantee.trust,
+        "variant": variant_of(trial, s),
+        "constants": constants_of(trial, s, c),
+        "true_rho": None if guarantee.rho is None else float(guarantee.rho),
+        "true_epsilon": guarantee.epsilon(delta) if trial.delta else None,
+        "tie_share": None if played.policy.ndim == 3 else float(planned(problem, trial.stream(_TIES)).tied.mean()),
+        "v_star": world.optimum,
+        "final_loss": world.optimum - policy_value(world.mdp, _as_probabilities(played.policy, world.mdp.shape[2])),
+        "last_tenth": float(played.regret[-max(1, trial.episodes // 10) :].mean()),
+        "plans": len(geometric(trial.episodes, s.growth)),
+        "unknowns": problem.task.features.unknowns,
+    }
+    table = played.policy.tolist() if played.policy.ndim == 2 else None
+    return Outcome(at, regret, facts, table)
+
+
+def _as_probabilities(policy: NDArray[Any], actions: int) -> NDArray[Any]:
+    return np.eye(actions)[policy] if policy.ndim == 2 else policy
+
+
+def _deafened(regression: Regression) -> Regression:
+    regularizer: Any = _Deaf(regression.regularizer)  # pyright: ignore[reportArgumentType]
+    return replace(regression, regularizer=regularizer)
+
+
+@cache
+def _world(name: str, params: tuple[tuple[str, Any], ...]) -> Mixture:
+    world = load_mixture(name, shelf_folder(name), **dict(params))
+    if (world.mdp.rewards < 0).any():
+        raise CardError(f"world {name}: has negative rewards; linear mixture agents need rewards of at least 0")
+    return world
+
+
+def problem_of(trial: Trial, s: Settings, world: Mixture) -> tuple[Problem, Guarantee, float | str]:
+    """What the agent is given, what its noise guarantees, and the c or preset of its bonus."""
+    task = _task(trial, s, world)
+    radii, reward_radii, c = _radii(trial, s)
+    source = SeededNoise(np.random.SeedSequence((_NOISE, trial.seed, trial.episodes)))
+    of_transitions, *of_rewards = _shared(task, s)
+    transitions = _regularizer(trial, s, *of_transitions, source)
+    if not of_rewards:
+        return Problem(task, Regression(transitions, radii)), transitions.guarantee, c
+    counted = _regularizer(trial, replace(s, prior=0.0), *of_rewards[0], source)
+    both = Regression(transitions, radii), Regression(counted, reward_radii)
+    return Problem(task, *both), transitions.guarantee.beside(counted.guarantee), c
+
+
+def messages_of(trial: Trial) -> list[tuple[Message, Ask]]:
+    """What one episode adds to each regression, and the part of the budget asked for it."""
+    s = settings_of(trial)
+    task = _task(trial, s, _world(trial.world, trial.params))
+    return [(message, _ask(trial, share, gram_share)) for message, share, gram_share in _shared(task, s)]
+
+
+def cost_of(trial: Trial) -> Fraction | None:
+    """What all sums of the trial cost one user, exactly; None without noise.  Nobody plays."""
+    _, guarantee, _ = problem_of(trial, settings_of(trial), _world(trial.world, trial.params))
+    return guarantee.rho
+
+
+def _task(trial: Trial, s: Settings, world: Mixture) -> MixtureTask:
+    _, S, A = world.mdp.shape  # noqa: N806
+    features = world.features
+    if s.features == "dense" and features.psi is None:
+        features = written_out(S, A)
+    rewards = world.mdp.rewards
+    if s.rewards == "learnt":
+        rewards = LearntRewards(RewardFeatures(None, S, A), world.mdp.rewards.max((1, 2)))
+    return MixtureTask(rewards, features, trial.episodes, s.unit)
+
+
+def _shared(task: MixtureTask, s: Settings) -> list[tuple[Message, Fraction, float]]:
+    """Messages, their shares of the budget, and those of their Gram matrices."""
+    if s.rewards == "known":
+        return [(task.message, Fraction(1), s.gram_share)]
+    part = Fraction(s.reward_share)
+    return [(task.message, 1 - part, s.gram_share), (task.reward_message, part, 0.5)]
+
+
+def _ask(trial: Trial, share: Fraction, gram_share: float) -> Ask:
+    if trial.epsilon is None or trial.calibration is None:
+        raise CardError(f"{trial.agent} needs epsilon and delta")
+    delta = trial.delta if trial.delta is not None else 1e-5
+    return Ask(trial.epsilon, delta, trial.calibration, Fraction(gram_share), share)
+
+
+def _regularizer(
+    trial: Trial, s: Settings, m: Message, share: Fraction, gram_share: float, noise: SeededNoise
+) -> CountedRegularizer:
+    world, lam = SimulatedWorld(trial.place), s.lam * (1.0 if s.unit else float(m.row_bound.max() ** 2))
+    if trial.agent in _PLAIN:
+        return fixed(m, trial.episodes, lam, world, noise)
+    ask = _ask(trial, share, gram_share)
+    try:
+        if trial.agent.startswith("ldp"):
+            return local(m, trial.episodes, ask, lam, world, noise, shift=s.shift, prior=s.prior)
+        batches = len(geometric(trial.episodes, s.growth)) if s.leaf == "batch" else None
+        made = partial(tree, mechanism=s.counter, shift=s.shift, prior=s.prior, batches=batches)
+        return made(m, trial.episodes, ask, lam, world, noise)
+    except ValueError as e:
+        raise CardError(f"{trial.agent}: {e}") from None
+
+
+def _radii(trial: Trial, s: Settings) -> tuple[Radii, Radii, float | str]:
+    """Bonus of transitions and rewards, by trust; presets by name."""
+    c = TUNED[trial.agent] if s.bonus in ("tuned", "paper-experiment") else 1.0 if s.bonus == "theory" else s.bonus
+    assert not isinstance(c, str)
+    said: float | str = s.bonus if s.bonus in ("theory", "paper-experiment") else c
+    if trial.agent.startswith("ldp"):
+        theory = s.bonus == "theory" and trial.epsilon is not None
+        return ldp_theory(trial.epsilon or 1.0, trial.delta or 0.1) if theory else ldp(c), linopt_rewards(c), said
+    if trial.agent.startswith("private"):
+        return linopt(c), linopt_rewards(c), said
+    return ucrl_vtr(c, printed=s.bonus == "paper-experiment"), linopt_rewards(c), said
+
+
+def _eta(task: MixtureTask, s: Settings) -> float:
+    return step_size(task, s.eta) if isinstance(s.eta, str) else s.eta * step_size(task, "paper")

@@ -1,0 +1,208 @@
+"""SDP-PE as a contestant (paper 002): modes, trust models, and what its stages did.
+
+Options of a trial, with their defaults: ``mode`` ("practical" | "paper"), ``trust`` ("shuffle" | "none" | "joint" |
+"local"), ``pooled`` (true), ``lean`` (true; false in mode "paper", which keeps the paper's three tables), ``mixed``
+(false; true where a stage forgets or noise grows with the batch, "local": then what is not visited becomes uncertain
+again, and active policies alone swing between good and bad), ``honest`` (1.0: declared share who add their bits),
+``certify`` (4: how many targets of the last stage the linear programme checks).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from pipeline.agents import sdp_pe as agent
+from pipeline.agents.active_set import Constrained
+from pipeline.declaration.card import CardError
+from pipeline.mdp.lagrangian import most_visits
+from pipeline.mdp.model import TabularMDP
+from pipeline.mdp.occupancy_lp import most_visits_lp
+from pipeline.mdp.planning import optimal_values
+from pipeline.mdp.policy_set import set_values
+from pipeline.privacy.noise import SeededNoise
+from pipeline.privacy.shuffle_calibration import smallest_total
+from pipeline.simulation.batches import PlayedRollouts, play_batch_rollouts
+from pipeline.simulation.control_trials import world_of
+from pipeline.simulation.trial import Outcome, Trial, staged_curve
+from pipeline.statistics.batch_counts import BatchPrivatizer, Layout
+from pipeline.statistics.batch_privatizers import ExactBatch, GaussianBatch
+from pipeline.statistics.shuffle_counts import ShuffleBinary
+
+_TIES, _NOISE, _SAMPLE = 1, 2, 3
+KNOBS: Mapping[str, Any] = {
+    "mode": "practical",
+    "trust": "shuffle",
+    "pooled": True,
+    "lean": None,
+    "mixed": None,
+    "honest": 1.0,
+    "certify": 4,
+}
+_BITS = {"tight": "exact bits", "paper": "the paper's bits"}
+
+
+def sdp_pe(trial: Trial) -> Outcome:
+    """Play one run.
+
+    Raises
+    ------
+    CardError
+        If an option is unknown, a budget is missing, or the run is too short for one stage.
+    """
+    mdp, knobs = world_of(trial), knobs_of(trial)
+    task = agent.BatchTask(mdp.shape, mdp.start, trial.episodes)
+    constants = _agents_own(knobs)
+    privatizer = privatizer_of(trial, knobs, mdp.horizon)
+    noise = SeededNoise(np.random.SeedSequence((_NOISE, trial.seed, trial.episodes)))
+    try:
+        asks = agent.sdp_pe(task, constants, trial.stream(_TIES))
+        played = play_batch_rollouts(mdp, asks, privatizer, trial.stream(0), noise)
+    except ValueError as e:
+        raise CardError(f"sdp-pe: {e}") from None
+    ends = np.cumsum([b.users for b in played.batches]).tolist()
+    at, summed = staged_curve(ends, [b.loss for b in played.batches])
+    facts = {
+        "trust": knobs["trust"],
+        "variant": _variant(trial, knobs),
+        "constants": _constants(constants),
+        "true_rho": None,
+        "true_epsilon": _delivered(privatizer, played),
+        "tie_share": None,
+        **_stages(trial, mdp, played),
+        **_bits(privatizer, played),
+        **_certificate(trial, int(knobs["certify"]), played.answer, mdp),
+    }
+    return Outcome(at, summed, facts, played.answer.policy.tolist())
+
+
+def first_batches(trial: Trial) -> list[tuple[int, Layout]]:
+    """Users and counters of the first batch of each kind: what is public before anybody plays.
+
+    Raises
+    ------
+    CardError
+        As of :func:`sdp_pe`.
+    """
+    mdp, c = world_of(trial), _agents_own(knobs_of(trial))
+    try:
+        crude, fine, _ = agent.BatchTask(mdp.shape, mdp.start, trial.episodes).stages()[0]
+    except ValueError as e:
+        raise CardError(f"sdp-pe: {e}") from None
+    every = Layout(mdp.shape, bool(c.lean), ends=True)
+    if c.mode != "paper":
+        return [(crude + fine, every)]
+    return [(fine, every), (crude // (mdp.horizon - 1), Layout((1, *mdp.shape[1:]), bool(c.lean), rewards=False))]
+
+
+def _agents_own(knobs: Mapping[str, Any]) -> agent.Constants:
+    return agent.Constants(mode=knobs["mode"], lean=knobs["lean"], pooled=bool(knobs["pooled"]), mixed=knobs["mixed"])
+
+
+def knobs_of(trial: Trial) -> dict[str, Any]:
+    """The trial's options over their defaults.
+
+    Raises
+    ------
+    CardError
+        If an option is unknown or of another kind, or the budget does not fit the trust model.
+    """
+    unknown = set(trial.knobs) - set(KNOBS)
+    if unknown:
+        raise CardError(f"sdp-pe: no option {min(unknown)!r}; there are: {', '.join(KNOBS)}")
+    knobs = {**KNOBS, **trial.knobs}
+    for name, words in (("mode", ("practical", "paper")), ("trust", ("none", "joint", "local", "shuffle"))):
+        if knobs[name] not in words:
+            raise CardError(f"sdp-pe: {name} must be one of {', '.join(words)}; got {knobs[name]!r}")
+    if (trial.epsilon is None) != (knobs["trust"] == "none"):
+        raise CardError("sdp-pe: give epsilon and delta, or trust = 'none', and not both")
+    if trial.calibration == "paper" and knobs["trust"] not in ("none", "shuffle"):
+        raise CardError(f"sdp-pe: paper 002 prints no noise for trust {knobs['trust']!r}; use calibration 'tight'")
+    lean = knobs["mode"] == "practical" if knobs["lean"] is None else bool(knobs["lean"])
+    fades = not knobs["pooled"] or knobs["trust"] == "local"
+    mixed = fades if knobs["mixed"] is None else bool(knobs["mixed"])
+    return {**knobs, "lean": lean, "mixed": mixed}
+
+
+def privatizer_of(trial: Trial, knobs: Mapping[str, Any], horizon: int) -> ExactBatch | ShuffleBinary | GaussianBatch:
+    """Who makes its counts private."""
+    if trial.epsilon is None or trial.delta is None:
+        return ExactBatch()
+    if knobs["trust"] == "shuffle":
+        how = trial.calibration or "tight"
+        return ShuffleBinary(trial.epsilon, trial.delta, how, horizon, honest=float(knobs["honest"]))
+    return GaussianBatch(trial.epsilon, trial.delta, knobs["trust"])
+
+
+def _variant(trial: Trial, knobs: Mapping[str, Any]) -> str:
+    words = [knobs["mode"], "lean" if knobs["lean"] else "three tables"]
+    if knobs["mode"] == "practical":
+        words += ["pooled" if knobs["pooled"] else "forget", *(["mixtures"] if knobs["mixed"] else [])]
+    if knobs["trust"] == "shuffle" and trial.calibration is not None:
+        words.append(_BITS[trial.calibration])
+    return ", ".join(words)
+
+
+def _constants(c: agent.Constants) -> str:
+    if c.mode == "paper":
+        return f"paper: C1 = {c.C1:g}, C (not printed) = {c.C:g}"
+    return f"practical, chosen by us: widths x {c.scale:g}, {c.deviations:g} standard deviations"
+
+
+def _delivered(privatizer: BatchPrivatizer, played: PlayedRollouts[agent.Answer]) -> float | None:
+    """Largest epsilon of any batch: a user is in one."""
+    if not isinstance(privatizer, ShuffleBinary | GaussianBatch):
+        return None
+    return max(privatizer.delivered(b.users, b.layout) for b in played.batches)
+
+
+def _stages(trial: Trial, mdp: TabularMDP, played: PlayedRollouts[agent.Answer]) -> dict[str, Any]:
+    """What elimination did; only the bench knows the best policy, and whether it was kept."""
+    to_go, values = optimal_values(mdp)
+    best, answer = to_go.argmax(-1), played.answer
+    first, last = answer.first_elimination, answer.stages[-1]
+    gap = float(mdp.start @ values[0]) - float(
+        set_values(mdp.transitions, mdp.rewards, mdp.start, answer.policy[None])[0]
+    )
+    says = f"first elimination after {first} episodes"
+    if first is None:
+        says = f"nothing was eliminated in {trial.episodes} episodes: the policy only looked best"
+    return {
+        "says": says,
+        "first_elimination": first,
+        "policies_left": last.left,
+        "slack": last.slack,
+        "missing": last.missing,
+        "suboptimality": gap,
+        "optimum_kept": sum(s.active.keeps(best) for s in answer.stages),
+        "stages": len(answer.stages),
+        "by_stage": [[s.episodes, s.left, s.slack, s.missing] for s in answer.stages],
+    }
+
+
+def _bits(privatizer: BatchPrivatizer, played: PlayedRollouts[agent.Answer]) -> dict[str, Any]:
+    """Noise bits tau of the last batch of each kind, and the fewest fair ones an exact accountant asks for."""
+    if not isinstance(privatizer, ShuffleBinary):
+        return {}
+    kinds = {"fine" if b.layout.rewards else "crude": b for b in played.batches}
+    out: dict[str, Any] = {}
+    for kind, b in kinds.items():
+        bits = privatizer.bits(b.users, b.layout)
+        out[f"tau_{kind}"] = 4 * bits.standard_deviation**2
+        out[f"fewest_{kind}"] = smallest_total(b.layout.changes, privatizer.epsilon, privatizer.delta)
+        out[f"bits_per_user_{kind}"] = b.layout.counters * (1 + bits.each)
+    return out
+
+
+def _certificate(trial: Trial, sample: int, answer: agent.Answer, mdp: TabularMDP) -> dict[str, Any]:
+    """Largest difference between the dynamic programme and the linear programme, over a random sample of targets."""
+    active = answer.stages[-1].active
+    if not sample or not isinstance(active, Constrained):
+        return {}
+    rng = trial.stream(_SAMPLE)
+    targets = rng.permutation(np.argwhere(np.ones(mdp.shape, dtype=bool)))[:sample]
+    ours = most_visits(active.P, active.start, active.bonus, active.floor, targets, rng).visits
+    theirs = most_visits_lp(active.P, active.start, active.bonus, active.floor, targets)
+    return {"certified": len(targets), "largest_difference": float(np.abs(ours - theirs).max())}

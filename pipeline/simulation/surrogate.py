@@ -1,0 +1,113 @@
+"""What quality to expect before anything is spent: a card's declarations, simulated in a world made up for them.
+
+A world is drawn that has the card's states, actions, ends, horizon and reward range, and nothing else of the dataset; a
+log of so many people is drawn from it, released at the recipe's noise and planned on, as a run would.  Reads no rows.
+"""
+
+# ruff: noqa: N806  (H, L, A, S as everywhere)
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline.declaration.card import Card
+from pipeline.mdp.model import TabularMDP, stationary_mdp
+from pipeline.mdp.planning import greedy, optimal_values, policy_value
+from pipeline.mdp.policy import Policy
+from pipeline.mdp.task import Task
+from pipeline.privacy.noise import SeededNoise
+from pipeline.simulation.logged import Logged
+
+Array = NDArray[np.float64]
+WORDS = (
+    "a made-up world: from each state and action to {successors} states drawn at random, rewards drawn from the "
+    "declared range, every action logged alike"
+)
+# sparse kernels, as real ones are: a dense one mixes at once, and then only the next reward counts
+SUCCESSORS = 3
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """One simulated run: what its policy, the same without noise, and uniform choice lose against the best policy."""
+
+    loss: float
+    exact: float
+    reference: float
+    optimum: float
+    abstains: float
+
+
+def made_up(card: Card, rng: np.random.Generator) -> TabularMDP:
+    """A random world of the declared size over ``card.domain.state_labels``, ends last and absorbing.
+
+    An episode ends at each step with chance 1 / H where the card declares ends.
+    """
+    d = card.domain
+    H, L, A, S = d.horizon, len(d.live_states), len(d.action_labels), len(d.state_labels)
+    G, reached = d.table_steps, min(SUCCESSORS, L)
+    onto = rng.random((G, L, A, L)).argpartition(reached - 1, axis=-1)[..., :reached]
+    live = np.zeros((G, L, A, L))
+    np.put_along_axis(live, onto, rng.dirichlet(np.ones(reached), size=(G, L, A)), axis=-1)
+    P = np.zeros((G, S, A, S))
+    over = 1 / H if S > L else 0.0
+    P[:, :L, :, :L] = (1 - over) * live
+    P[:, :L, :, L:] = over / max(1, S - L)
+    P[:, range(L, S), :, range(L, S)] = 1.0
+    r = np.zeros((G, S, A))
+    r[:, :L] = _rewards(card, rng, (G, L, A))
+    first = np.full(L, 1 / L) if d.start == "released" else np.array([d.start.get(s, 0.0) for s in d.live_states])
+    start = np.append(first, np.zeros(S - L))
+    return TabularMDP(P, r, start) if G == H else stationary_mdp(P[0], r[0], start, H)
+
+
+def _rewards(card: Card, rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
+    """The declared table, or means drawn from the range, small enough for a declared total."""
+    if card.reward.table is not None:
+        return np.broadcast_to(np.asarray(card.reward.table, dtype=np.float64), shape)
+    low, high = card.reward.range
+    total, most = card.reward.total, card.domain.horizon * max(high, 0.0)
+    share = 1.0 if total is None or most <= total else total / most
+    return low + share * (high - low) * rng.random(shape)
+
+
+def foreseen(
+    setting: Callable[[np.random.Generator], tuple[Logged, Logged]], episodes: int, draws: Sequence[int]
+) -> list[Drawn]:
+    """A simulated run for each seed of ``draws``; ``setting`` gives the recipe's and the one without noise.
+
+    Both meet the same world and the same log.
+    """
+    found: list[Drawn] = []
+    for seed in draws:
+        of_world, of_log, of_noise, of_ties = np.random.SeedSequence((seed,)).spawn(4)
+        asked, exact = setting(np.random.default_rng(of_world))
+        counts = asked.counts(episodes, np.random.default_rng(of_log))
+        policies = [
+            s.plan(counts, SeededNoise(of_noise), np.random.default_rng(of_ties)).policy for s in (asked, exact)
+        ]
+        best = best_allowed(asked.mdp, asked.task)
+        losses = [best - asked.value(p) for p in policies]
+        even = best - asked.value(evenly(asked.task))
+        found.append(Drawn(losses[0], losses[1], even, best, float(policies[0].abstains.mean())))
+    return found
+
+
+def evenly(task: Task) -> Policy:
+    """Uniform choice among allowed actions."""
+    H, (L, A) = task.horizon, task.allowed.shape
+    rows = task.allowed / task.allowed.sum(1, keepdims=True)
+    return Policy(np.broadcast_to(rows, (H, L, A)).copy(), np.zeros((H, L), dtype=bool))
+
+
+def best_allowed(mdp: TabularMDP, task: Task) -> float:
+    """v* among policies that stay with allowed actions."""
+    L = task.allowed.shape[0]
+    rewards = mdp.rewards.copy()
+    # a barred action costs more than a whole episode can pay
+    rewards[:, :L][:, ~task.allowed] -= 1 + task.horizon * (np.abs(mdp.rewards).max() + 1)
+    return policy_value(mdp, greedy(optimal_values(TabularMDP(mdp.transitions, rewards, mdp.start))[0]))

@@ -1,0 +1,101 @@
+"""The folder of a simulated log: card, recipe, world, README and the log itself."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from pipeline.declaration.card import CardError
+from pipeline.environments.registry import WORLD_ARRAYS, WORLD_FILE, arrays_file
+from pipeline.environments.world import World
+from pipeline.simulation.synthetic_log_files import stream_log
+from pipeline.simulation.synthetic_toml_text import toml_text
+from pipeline.simulation.synthetic_world_card import COMMENTS
+
+# first words of a card this program wrote, and may therefore write again
+_MARK = "Written by `reticent simulate`"
+# budget of the recipe, unless the card's cap is smaller
+_RHO = 1.0
+
+
+@dataclass(frozen=True)
+class Simulated:
+    """What is to be written.
+
+    Attributes
+    ----------
+    values
+        The card, as plain values.
+    about
+        Comment lines at the head of the card.
+    readme
+        Text of README.md.
+    told
+        Content of ``world.toml``; None where the true world is not known.
+    """
+
+    world: World
+    behaviour: str
+    episodes: int
+    seed: int
+    values: Mapping[str, Any]
+    about: Sequence[str]
+    readme: str
+    told: Mapping[str, Any] | None
+
+
+def refuse_foreign(folder: Path) -> None:
+    """Never overwrite what this program did not write.
+
+    Raises
+    ------
+    CardError
+        If the folder holds anything but an earlier simulated log.
+    """
+    card = folder / "card.toml"
+    own = card.is_file() and card.read_text(encoding="utf-8").startswith(f"# {_MARK}")
+    if folder.is_file() or (folder.is_dir() and any(folder.iterdir()) and not own):
+        raise CardError(f"{folder}: is there and holds no simulated log; name an empty folder with --to")
+
+
+def write_folder(s: Simulated, folder: Path, world_folder: Path | None = None) -> list[str]:
+    """Write everything into an empty folder and return the names of the log files, in order.
+
+    Parameters
+    ----------
+    world_folder
+        Where the world's own file lies, if it has one; it is copied, so that the folder stands on its own.
+    """
+    values = dict(s.values)
+    horizon, unit = values["domain"]["horizon"], values["unit"]
+    inner = ("domain.states", "domain.actions")
+    card = toml_text([f"{_MARK}: simulated, nobody is behind a row.", *s.about], values, COMMENTS, inner)
+    (folder / "card.toml").write_text(card, encoding="utf-8")
+    (folder / "recipe.toml").write_text(_recipe(s), encoding="utf-8")
+    (folder / "README.md").write_text(s.readme, encoding="utf-8")
+    if s.told is not None:
+        head = ["The world behind this log: known, so that reports can say what is true."]
+        (folder / WORLD_FILE).write_text(toml_text(head, s.told), encoding="utf-8")
+        arrays = None if world_folder is None else arrays_file(s.told["name"], world_folder)
+        if arrays is not None and arrays.is_file():
+            shutil.copyfile(arrays, folder / WORLD_ARRAYS)
+    rng = np.random.default_rng(s.seed)
+    files = stream_log(s.world, s.behaviour, horizon, s.episodes, rng, folder, unit["episodes_per_user"])
+    return [f.name for f in files]
+
+
+def _recipe(s: Simulated) -> str:
+    name, cap = s.values["name"], s.values["budget"]["rho"]
+    values: dict[str, Any] = {
+        "recipe": {"name": name, "card": "card.toml", "agent": "dp-apvi"},
+        "privacy": {"rho": min(_RHO, cap)},
+        "planner": {"constants": "practical", "bounds": "tail"},
+    }
+    if s.told is not None:
+        values["evaluate"] = {"world": s.told["name"], "behaviour": s.behaviour}
+    return toml_text(["`reticent ingest` this folder, then `reticent run` this file."], values)

@@ -1,0 +1,161 @@
+"""Trajectories from a *released* model: post-processing of noisy counts, so it reads no row and costs nothing.
+
+What is sampled: the start, the transitions, the rewards and the logging policy, all from the consistent counts of one
+release.  An action the counts give no visit is never logged.  In a state without any visit the actions are uniform over
+those allowed, and an unvisited cell leads anywhere, as the planner has it.  A reward is one of the two lattice points
+beside its released mean.  None of this is evidence beyond the release itself.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from pipeline.agents.pessimism import reward_estimate, start_distribution, transition_estimate
+from pipeline.declaration.card import OTHER, Card, CardError
+from pipeline.declaration.task import declared_start, task_of
+from pipeline.environments.world import Array, World
+from pipeline.privacy.release import Release
+from pipeline.privacy.release_file import read_release, sha256_file
+from pipeline.simulation.synthetic_world_card import short
+from pipeline.statistics.counts import private_counts
+
+# name of the logging policy of a released world
+PRACTICE = "released practice"
+
+
+@dataclass(frozen=True)
+class ReleasedRun:
+    """What a run's folder says: name, declared facts of the dataset, the guarantee, the release."""
+
+    name: str
+    dataset: Mapping[str, Any]
+    guarantee: Mapping[str, Any]
+    release: Release
+
+
+def read_run(folder: Path) -> ReleasedRun:
+    """Read a run's folder: report.json, certificate.json and the release; nothing else.
+
+    Raises
+    ------
+    CardError
+        If it is no run's folder, or its release is not the one it certifies.
+    """
+    try:
+        facts = json.loads((folder / "report.json").read_text(encoding="utf-8"))
+        proof = json.loads((folder / "certificate.json").read_text(encoding="utf-8"))
+        release = read_release(folder)
+        run = ReleasedRun(facts["run"], facts["dataset"], proof["guarantee"], release)
+        certified = proof["sha256"]["release"]
+    except (OSError, KeyError, ValueError) as e:
+        raise CardError(f"{folder}: not a run's folder ({type(e).__name__}); name one that `run` wrote") from None
+    if "n_sas" not in release.tables:
+        raise CardError(f"{folder}: a linear run releases sums of features, no counts; name a run of dp-apvi")
+    if sha256_file(folder / "release.parquet") != certified:
+        raise CardError(f"{folder}: release.parquet is not the one its certificate names: it was edited")
+    return run
+
+
+def released_card(run: ReleasedRun, *, name: str, episodes: int, episodes_per_user: int, rho: float) -> dict[str, Any]:
+    """Plain values of a synthetic card that declares what the run's card declared; states and actions by label.
+
+    Raises
+    ------
+    CardError
+        If the run's report is too old to hold the declared rewards or start.
+    """
+    d, unit = run.dataset, run.dataset["reward_unit"]
+    low, high = d["reward_range"]
+    declared = {"reward_kind": "reward_table", "start": "start_declared"}
+    for key, told in declared.items():
+        if d[key] in ("table", "declared") and told not in d:
+            raise CardError(f"{run.name}: report.json lacks {told}; run its recipe again (a replay costs nothing)")
+    live, actions = ([label for label in d[k] if label != OTHER] for k in ("live_states", "actions"))
+    other = {k: OTHER in d[k] for k in ("live_states", "actions")}
+    columns = {"user_id": "user_id", "episode_id": "episode_id", "step": "step", "reward": "reward"}
+    return {
+        "schema_version": 1,
+        "name": name,
+        "kind": "synthetic",
+        "unit": {
+            "user": "user_id",
+            "episodes_per_user": episodes_per_user,
+            "users_public": math.ceil(episodes / episodes_per_user),
+        },
+        "domain": {
+            "horizon": d["horizon"],
+            "dynamics": d["dynamics"],
+            "cell_cap": d["cell_cap"],
+            "markov": d["markov"],
+            "start": "released" if d["start"] == "released" else d["start_declared"],
+            "vetoes": d["vetoes"],
+            "states": {
+                "column": "state",
+                "labels": short(live),
+                "ends": d["ends"],
+                "other": other["live_states"],
+            },
+            "actions": {"column": "action", "labels": short(actions), "other": other["actions"]},
+        },
+        "reward": {
+            "kind": d["reward_kind"],
+            "range": [low, high],
+            "steps": round((high - low) / unit),
+            "total": d["reward_total"],
+            "table": d.get("reward_table"),
+        },
+        "source": {
+            "layout": "long",
+            "files": ["episodes-*.parquet"],
+            "columns": columns | {"next_state": "next_state"},
+        },
+        "tolerance": {} if any(other.values()) else {"unknown_label": 0.0},
+        "budget": {"rho": rho, "delta": 1e-6, "ledger": "home"},
+    }
+
+
+def released_world(run: ReleasedRun, card: Card) -> World:
+    """The released model over the card's labels; its one behaviour is :data:`PRACTICE`."""
+    d, task = card.domain, task_of(card)
+    counts = private_counts(run.release, card)
+    visits = counts.n_sa
+    L, A, S = len(d.live_states), len(d.action_labels), len(d.state_labels)  # noqa: N806
+    transition = _with_ends(transition_estimate(counts, 0.0), np.broadcast_to(np.eye(S)[L:, None], (S - L, A, S)))
+    declared = task.rewards
+    mean = reward_estimate(counts, 0.0, *task.bounds) if declared is None else np.broadcast_to(declared, visits.shape)
+    each = visits.sum(-1, keepdims=True)
+    even = task.allowed / task.allowed.sum(-1, keepdims=True)
+    practice = np.where(each > 0, visits / np.where(each > 0, each, 1.0), even)
+    start = start_distribution(counts, declared_start(card))
+    return World(
+        name=card.name,
+        transition=_squeezed(transition),
+        visit_reward=_squeezed(_with_ends(mean, np.full((S - L, A), card.reward.range[0]))),
+        entry_reward=np.zeros(S),
+        start=np.concatenate([start, np.zeros(S - L)]),
+        raw_labels=d.state_labels,
+        bin_values={},
+        ends={s: d.state_labels[s] for s in range(L, S)},
+        policies={PRACTICE: _squeezed(_with_ends(practice, np.full((S - L, A), 1 / A)))},
+        action_labels=d.action_labels,
+        horizon=d.horizon,
+        lattice=(card.reward.range[0], card.reward.unit),
+        most=card.reward.total,
+    )
+
+
+def _with_ends(live: Array, ends: Array) -> Array:
+    """Rows of the ends behind those of the live states, at each step ``(G, L + ends, ...)``."""
+    return np.concatenate([live, np.broadcast_to(ends, (len(live), *ends.shape))], axis=1)
+
+
+def _squeezed(x: Array) -> Array:
+    """Without the step axis where one table serves all steps."""
+    return x[0] if x.shape[0] == 1 else x

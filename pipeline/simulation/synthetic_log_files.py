@@ -1,0 +1,148 @@
+"""Simulated logs on disk: Parquet files with reproducible bytes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from pipeline.declaration.card import AnyCard, CardError, tabular
+from pipeline.environments.registry import load_world
+from pipeline.environments.world import Array, Ints, World
+from pipeline.simulation.simulate import LogRows, sample_log, simulate_chunks
+from pipeline.simulation.synthetic_lq_files import LqLog, write_lq_log
+
+# rows a file of a streamed log holds at most: bounds memory, and is part of what a seed means
+_ROWS_PER_FILE = 1_000_000
+
+
+def write_log(world: World, rows: LogRows, folder: Path, users_per_file: int = 100_000) -> list[Path]:
+    """Write ``episodes-0000.parquet, …``; the same rows and library versions give the same bytes.
+
+    Columns: ``user_id``, ``episode_id``, ``step``, ``state`` (its label; a number where all labels are), each column
+    the world can be binned by, ``action``, ``reward``, ``next_state``.  Where episodes never end early ``next_state``
+    stands on every row.  Where they may, it is text and stands on an episode's last row only: the end label, or the
+    label of a state reached at the horizon, whose bin columns are then given as ``next_<column>``.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    paths: list[Path] = []
+    # users are consecutive and sorted: a file is a slice of the rows
+    users = int(rows.user[-1]) + 1 if len(rows.user) else 0
+    for i, first in enumerate(range(0, users, users_per_file)):
+        low, high = np.searchsorted(rows.user, [first, first + users_per_file])
+        part = LogRows(*(getattr(rows, f.name)[low:high] for f in fields(LogRows)))
+        paths.append(folder / f"episodes-{i:04d}.parquet")
+        _write(_table(world, part, 1), paths[-1], level=19)
+    return paths
+
+
+def stream_log(
+    world: World,
+    behaviour: str | Array,
+    horizon: int,
+    episodes: int,
+    rng: np.random.Generator,
+    folder: Path,
+    episodes_per_user: int = 1,
+) -> list[Path]:
+    """Simulate and write as :func:`write_log` does, holding about a million rows at a time.
+
+    Consecutive episodes belong to one user, ``episodes_per_user`` each (the last user may have fewer), and a user's
+    episodes stay in one file.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    paths: list[Path] = []
+    chunk = max(1, _ROWS_PER_FILE // (horizon * episodes_per_user)) * episodes_per_user
+    for rows in simulate_chunks(world, behaviour, horizon, episodes, rng, chunk):
+        paths.append(folder / f"episodes-{len(paths):04d}.parquet")
+        _write(_table(world, rows, episodes_per_user), paths[-1], level=3)
+    return paths
+
+
+@dataclass(frozen=True)
+class _Shipped:
+    """How a log on the shelf was made."""
+
+    behaviour: str
+    episodes: int
+    seed: int
+
+
+_SHIPPED = {
+    "icu_sepsis": _Shipped("uniform", 100_000, 20240606),
+    "riverswim": _Shipped("right-0.8", 50_000, 2008),
+}
+
+
+_SHIPPED_PLANTS = {"double_integrator": LqLog("double-integrator", "sphere", 10_000, 2004)}
+
+
+def is_shipped(name: str) -> bool:
+    """Whether a log of that name lies on the shelf and can be made anew."""
+    return name in _SHIPPED or name in _SHIPPED_PLANTS
+
+
+def regenerate(card: AnyCard, folder: Path) -> list[Path]:
+    """Write a shipped dataset's log anew, byte for byte where the library versions are the same.
+
+    Raises
+    ------
+    CardError
+        If no log of that name is shipped, or the world's file is not beside the card.
+    """
+    if not is_shipped(card.name):
+        known = ", ".join([*_SHIPPED, *_SHIPPED_PLANTS])
+        raise CardError(f"no simulated log {card.name!r} is shipped; there are: {known}")
+    if card.name in _SHIPPED_PLANTS:
+        return write_lq_log(_SHIPPED_PLANTS[card.name], folder)
+    made, world = _SHIPPED[card.name], load_world(card.name, card.folder)
+    rng, horizon = np.random.default_rng(made.seed), tabular(card).domain.horizon
+    return write_log(world, sample_log(world, made.behaviour, horizon, made.episodes, rng), folder)
+
+
+def _write(table: pa.Table, path: Path, level: int) -> None:
+    # few distinct values suit a dictionary; sorted numbers suit their differences
+    differences = {"user_id": "DELTA_BINARY_PACKED", "step": "DELTA_BINARY_PACKED"}
+    pq.write_table(
+        table,
+        path,
+        compression="zstd",
+        compression_level=level,
+        # a list of columns is documented, the stubs know a flag only
+        use_dictionary=[c for c in table.column_names if c not in differences],  # pyright: ignore[reportArgumentType]
+        column_encoding=differences,
+        row_group_size=len(table),
+    )
+
+
+def _table(world: World, rows: LogRows, episodes_per_user: int) -> pa.Table:
+    live = [label for s, label in enumerate(world.raw_labels) if s not in world.ends]
+    columns: dict[str, pa.Array] = {
+        "user_id": pa.array(rows.user // episodes_per_user, pa.int32()),
+        "episode_id": pa.array((rows.user % episodes_per_user).astype(np.int32)),
+        "step": pa.array(rows.step, pa.int32()),
+        "state": _labelled(rows.state, world.raw_labels, live, pa.int16()),
+        **{name: pa.array(value[rows.state], pa.float32()) for name, value in world.bin_values.items()},
+        "action": _labelled(rows.action, world.actions, world.actions, pa.int8()),
+        "reward": pa.array(rows.reward, pa.float64()),
+    }
+    if not world.ends:
+        return pa.table({**columns, "next_state": _labelled(rows.next_state, world.raw_labels, live, pa.int16())})
+    named = np.array([world.ends.get(s, label) for s, label in enumerate(world.raw_labels)], dtype=object)
+    columns["next_state"] = pa.array(named[rows.next_state], pa.string(), mask=~rows.last)
+    unknown = ~rows.last | world.terminal[rows.next_state]
+    for name, value in world.bin_values.items():
+        columns[f"next_{name}"] = pa.array(value[rows.next_state], pa.float32(), mask=unknown)
+    return pa.table(columns)
+
+
+def _labelled(index: Ints, labels: list[str], used: list[str], small: pa.DataType) -> pa.Array:
+    """Labels of ``index``: numbers (``small`` where they fit) if every label in use is one, else text."""
+    if not all(label.isascii() and label.isdecimal() and str(int(label)) == label for label in used):
+        return pa.array(np.array(labels, dtype=object)[index], pa.string())
+    numbers = np.array([int(label) if label.isdecimal() else -1 for label in labels])
+    fits = numbers.max(initial=0) < 2 ** (small.bit_width - 1)
+    return pa.array(numbers[index], small if fits else pa.int64())

@@ -1,0 +1,238 @@
+"""UCBVI and its private kin as contestants: one planner, four trust models.
+
+Options of a trial, all with defaults: ``c``, ``noise``, ``z`` and ``iota`` of the bonus, or ``constants = "theory"``;
+``growth``, ``first`` and ``visits`` of the batches; ``pooled`` (one table for all steps); ``rewards`` (``known`` |
+``learnt``); for joint privacy ``mechanism`` and ``leaves`` of the counter; for the shuffle model ``honest``.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline.agents.batch_pace import Pace, batch_ends
+from pipeline.agents.count_bonus import Constants, practical, theory
+from pipeline.agents.ucbvi import CountTask, ucbvi
+from pipeline.declaration.card import CardError
+from pipeline.mdp.model import TabularMDP
+from pipeline.mdp.planning import policy_value
+from pipeline.privacy.noise import SeededNoise, SimulatedWorld
+from pipeline.simulation.control_trials import optimum, world_of
+from pipeline.simulation.online_batches import play_batches
+from pipeline.simulation.trial import Outcome, Trial, staged_curve
+from pipeline.statistics.interactive_counts import exact, joint, local
+from pipeline.statistics.interactive_shuffled import shuffled
+from pipeline.statistics.mixture_calibration import Ask
+from pipeline.statistics.online_counts import CountDesk, OnlineCounts, OnlineLayout, Tally
+
+OPTIONS = (
+    "c",
+    "noise",
+    "z",
+    "iota",
+    "constants",
+    "growth",
+    "visits",
+    "first",
+    "pooled",
+    "rewards",
+    "mechanism",
+    "leaves",
+    "honest",
+)
+_GROWTH = 2.0
+# nobody hides in a batch of few, and its noise is that of any other
+_CROWD = 64
+_NOISE, _TIES = 1, 2
+
+Desk = Callable[[Trial, OnlineLayout, int, SeededNoise], CountDesk]
+
+
+def plain_ucbvi(trial: Trial) -> Outcome:
+    """UCBVI on exact counts."""
+    return _played(trial, lambda t, layout, most, noise: exact(layout, most, _world(t), noise))
+
+
+def dp_ucbvi_jdp(trial: Trial) -> Outcome:
+    """DP-UCBVI on a continual counter."""
+    return _played(trial, _joint)
+
+
+def dp_ucbvi_ldp(trial: Trial) -> Outcome:
+    """DP-UCBVI on local messages."""
+    return _played(trial, _local)
+
+
+def counts_shuffle(trial: Trial) -> Outcome:
+    """The same planner on shuffled one-bit messages, a batch a release."""
+    return _played(trial, _shuffled)
+
+
+def no_data(trial: Trial) -> Outcome:
+    """The private agent of option ``of`` without its users' counts: noise, ties and known rewards remain."""
+    of = str(trial.knobs["of"])
+    asked = replace(trial, agent=of, options=tuple((k, v) for k, v in trial.options if k != "of"))
+    found = _played(asked, lambda t, layout, most, noise: _Deaf(_PRIVATE[of](t, layout, most, noise)))
+    facts = {**found.facts, "trust": "none", "variant": "control", "of": of, "true_rho": None, "true_epsilon": None}
+    return replace(found, facts=facts)
+
+
+class _Deaf:
+    """A desk to which users come without their counts."""
+
+    def __init__(self, inner: CountDesk) -> None:
+        self._inner, self.layout, self.guarantee = inner, inner.layout, inner.guarantee
+
+    def add(self, tally: Tally) -> None:
+        """Count the users, and drop what they say."""
+        rewards = None if tally.rewards is None else 0 * tally.rewards
+        self._inner.add(Tally(tally.episodes, 0 * tally.transitions, rewards))
+
+    def counts(self) -> OnlineCounts:
+        """Noise."""
+        return self._inner.counts()
+
+
+def _shuffled(t: Trial, layout: OnlineLayout, most: int, noise: SeededNoise) -> CountDesk:
+    ask = ask_of(t)
+    if layout.pooled:
+        raise CardError(f"{t.agent}: in the shuffle model every step needs counters of its own; leave out pooled")
+    return shuffled(layout, ask.epsilon, ask.delta, _world(t), noise, float(t.knobs.get("honest", 1.0)))
+
+
+def _local(t: Trial, layout: OnlineLayout, most: int, noise: SeededNoise) -> CountDesk:
+    return local(layout, t.episodes, ask_of(t), _world(t), noise)
+
+
+def _joint(t: Trial, layout: OnlineLayout, most: int, noise: SeededNoise) -> CountDesk:
+    how: dict[str, Any] = {key: t.knobs[key] for key in ("mechanism", "leaves") if key in t.knobs}
+    return joint(layout, most, t.episodes, ask_of(t), _world(t), noise, **how)
+
+
+_PRIVATE: Mapping[str, Desk] = {"dp-ucbvi-jdp": _joint, "dp-ucbvi-ldp": _local, "counts-shuffle": _shuffled}
+
+
+def _played(trial: Trial, desk_of: Desk) -> Outcome:
+    mdp, knobs = world_of(trial), trial.knobs
+    unknown = sorted(set(knobs) - set(OPTIONS))
+    if unknown:
+        raise CardError(f"{trial.agent}: no option {unknown[0]!r}; there are: {', '.join(OPTIONS)}")
+    layout = layout_of(trial, mdp)
+    task = _task(mdp, layout)
+    pace = pace_of(trial, layout)
+    noise = SeededNoise(np.random.SeedSequence((_NOISE, trial.seed, trial.episodes)))
+    desk = desk_of(trial, layout, pace.most, noise)
+    constants = constants_of(trial, mdp)
+    played = play_batches(mdp, ucbvi(task, pace, constants), desk, trial.stream(0))
+    learnt = played.answer.policy
+    best = optimum(mdp)
+    at, summed = staged_curve(played.ends, played.losses)
+    promise = desk.guarantee
+    facts = {
+        "trust": promise.trust,
+        "variant": _variant(trial, layout),
+        "constants": f"{constants}; batches × {pace.growth:g}, visits × {1 + pace.visits:g}",
+        "true_rho": None if promise.rho is None else float(promise.rho),
+        "true_epsilon": None if trial.delta is None else promise.epsilon(trial.delta),
+        "tie_share": played.answer.tie_share,
+        "shape": [*mdp.shape[1:], mdp.horizon],
+        "batches": len(played.ends),
+        "noise_sd": desk.counts().sd_sas,
+        "final_loss": best - policy_value(mdp, learnt),
+        "last_batch_loss": played.losses[-1],
+        "optimum": best,
+    }
+    return Outcome(at, summed, facts, _drawn(trial, learnt))
+
+
+def cost_of(trial: Trial) -> Fraction | None:
+    """What the trial's counts cost one user, exactly; None where no rho is claimed.  Nobody plays."""
+    layout = layout_of(trial, world_of(trial))
+    noise = SeededNoise(np.random.SeedSequence((_NOISE, trial.seed, trial.episodes)))
+    return _PRIVATE[trial.agent](trial, layout, pace_of(trial, layout).most, noise).guarantee.rho
+
+
+def _task(mdp: TabularMDP, layout: OnlineLayout) -> CountTask:
+    lowest, highest = mdp.rewards.min((1, 2)), mdp.rewards.max((1, 2))
+    task = CountTask(None, 0 * lowest, highest, mdp.start, layout)
+    return task if layout.rewards else replace(task, rewards=mdp.rewards, lowest=lowest)
+
+
+def _drawn(trial: Trial, policy: NDArray[np.float64]) -> list[list[int]]:
+    """One action a (step, state): a tie that is left may go either way."""
+    draw = trial.stream(_TIES).random(policy.shape)
+    return np.where(policy > 0, draw, -1.0).argmax(-1).tolist()
+
+
+def constants_of(trial: Trial, mdp: TabularMDP) -> Constants:
+    """Of the bonus: the defaults, changed by the trial's options."""
+    knobs, (H, S, A) = trial.knobs, mdp.shape  # noqa: N806
+    if knobs.get("constants") == "theory":
+        return theory(H * S * A, trial.episodes)
+    changed = {key: float(knobs[key]) for key in ("c", "noise", "z", "iota") if key in knobs}
+    return replace(practical(trial.episodes), **changed)
+
+
+def pace_of(trial: Trial, layout: OnlineLayout) -> Pace:
+    """When its batches end."""
+    knobs = trial.knobs
+    crowd = _CROWD if trial.agent == "counts-shuffle" else 1
+    growth, first = float(knobs.get("growth", _GROWTH)), int(knobs.get("first", crowd))
+    declared = len(batch_ends(trial.episodes, growth, first))
+    visits = float(knobs.get("visits", 1.0))
+    if trial.agent in ("ucbvi", "dp-ucbvi-ldp"):
+        # no batch costs them anything
+        return Pace(trial.episodes, growth, first, visits=visits)
+    # room for every cell to end three batches, and then as many leaves as the same levels of a tree hold
+    most = 2 ** (declared + 3 * math.prod(layout.cells)).bit_length() - 1
+    return Pace(trial.episodes, growth, first, most, visits)
+
+
+def layout_of(trial: Trial, mdp: TabularMDP) -> OnlineLayout:
+    """Which counts it keeps.
+
+    Raises
+    ------
+    CardError
+        If the world differs from step to step and the counts are pooled, or learnt rewards can be negative.
+    """
+    knobs, (H, S, A) = trial.knobs, mdp.shape  # noqa: N806
+    learnt, pooled = knobs.get("rewards", "known") == "learnt", bool(knobs.get("pooled", False))
+    alike = [mdp.transitions, *([mdp.rewards] if learnt else [])]
+    if pooled and any((x != x[:1]).any() for x in alike):
+        raise CardError(f"{trial.agent}: {trial.world} differs from step to step; leave out pooled")
+    if learnt and mdp.rewards.min() < 0:
+        raise CardError(f"{trial.agent}: rewards of {trial.world} can be negative; use rewards = 'known'")
+    return OnlineLayout(H, S, A, pooled, learnt)
+
+
+def _variant(trial: Trial, layout: OnlineLayout) -> str:
+    words = ["pooled" if layout.pooled else "per step"]
+    words += ["rewards learnt"] if layout.rewards else []
+    words += [str(trial.knobs[key]) for key in ("mechanism", "leaves") if key in trial.knobs]
+    return ", ".join(words)
+
+
+def ask_of(trial: Trial) -> Ask:
+    """The budget of its counts.
+
+    Raises
+    ------
+    CardError
+        If it has none, or asks for scales that no paper prints.
+    """
+    if trial.epsilon is None or trial.delta is None:
+        raise CardError(f"{trial.agent} needs epsilon and delta")
+    if trial.calibration == "paper":
+        raise CardError(f"{trial.agent}: no paper prints scales for its counts; use calibration = 'tight'")
+    return Ask(trial.epsilon, trial.delta)
+
+
+def _world(trial: Trial) -> SimulatedWorld:
+    return SimulatedWorld(trial.place)

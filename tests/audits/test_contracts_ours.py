@@ -1,0 +1,80 @@
+"""Everything of ours passes the contracts that plug-ins are put to."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from pipeline.audits.contract_noise_sources import NOISE_CHECKS
+from pipeline.audits.contract_online_agents import AGENT_CHECKS, Player
+from pipeline.audits.contract_privatizers import PRIVATIZER_CHECKS
+from pipeline.audits.contract_worlds import WORLD_CHECKS
+from pipeline.environments.registry import WORLDS, load_world
+from pipeline.privacy.fast_noise import FastOsNoise
+from pipeline.privacy.noise import OsNoise, SeededNoise
+from pipeline.simulation.online_agents import CONTESTANTS
+from pipeline.statistics.calibration import Ask
+from pipeline.statistics.privatizers import central_gaussian, central_laplace
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+
+
+@cache
+def world(name):
+    return load_world(name, ROOT / "datasets" / name)
+
+
+def named(check):
+    return check.__name__
+
+
+PLANTS = ("ofu-rl", "private-ofu-rl", "dp-lqr", "explore-then-commit", "zero", "fixed-gain", "certainty-equivalence")
+PLAYERS = [
+    *(Player(a) for a in ("uniform", "always-first", "always-right", "ucbvi", "dp-ucbvi-jdp", "dp-ucbvi-ldp")),
+    Player("counts-shuffle"),
+    *(Player(a) for a in ("best-constant", "behaviour", "apvi", "dp-apvi")),
+    *(
+        Player(a, episodes=60)
+        for a in ("ucrl-vtr", "linopt-po", "private-linopt-vi", "private-linopt-po", "ldp-ucrl-vtr")
+    ),
+    Player("no-data", options=(("of", "ucrl-vtr"),)),
+    Player("sdp-pe"),
+]
+
+
+@pytest.mark.parametrize("check", WORLD_CHECKS, ids=named)
+@pytest.mark.parametrize("name", WORLDS)
+def test_worlds(name, check):
+    check(world(name))
+
+
+@pytest.mark.parametrize("check", AGENT_CHECKS, ids=named)
+@pytest.mark.parametrize("player", PLAYERS, ids=lambda p: p.agent)
+def test_tabular_agents(player, check):
+    check(player)
+
+
+def test_every_agent_is_put_to_it_or_controls_a_plant():
+    assert {p.agent for p in PLAYERS} | set(PLANTS) == set(CONTESTANTS)
+
+
+@pytest.mark.parametrize("check", PRIVATIZER_CHECKS, ids=named)
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda card: central_gaussian(card, Ask(rho=0.5)),
+        lambda card: central_gaussian(card, Ask(rho=0.5, tables="two_tables")),
+        lambda card: central_laplace(card, Ask(epsilon=1.0)),
+    ],
+    ids=["gaussian", "two tables", "laplace"],
+)
+def test_privatizers(make, check):
+    check(make)
+
+
+@pytest.mark.parametrize("check", NOISE_CHECKS, ids=named)
+@pytest.mark.parametrize("make", [OsNoise, FastOsNoise, lambda: SeededNoise(7)], ids=["os", "table", "seeded"])
+def test_noise_sources(make, check):
+    check(make)

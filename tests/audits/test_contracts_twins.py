@@ -1,0 +1,250 @@
+"""Every contract catches a twin that breaks it, and says what is wrong."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+from pipeline.audits import contract_noise_sources as noise_sources
+from pipeline.audits import contract_online_agents as online_agents
+from pipeline.audits import contract_privatizers as privatizers
+from pipeline.audits import contract_worlds as worlds
+from pipeline.audits.contract_broken import BrokenContractError
+from pipeline.audits.contract_online_agents import Player
+from pipeline.environments.riverswim import riverswim_homogeneous
+from pipeline.privacy.noise import OsNoise, SeededNoise
+from pipeline.simulation import control_trials, tabular_trials
+from pipeline.simulation.trial import Outcome, Trial
+from pipeline.statistics.calibration import Ask
+from pipeline.statistics.counts import Counts
+from pipeline.statistics.privatizers import CentralCounts, central_gaussian
+
+RIVER = riverswim_homogeneous(states=3)
+
+
+def with_visits(change):
+    """A world whose simulated reward is not that of its tables."""
+
+    class Twin(type(RIVER)):
+        @property
+        def expected_reward(self):
+            return change(super().expected_reward)
+
+    return Twin(**{f: getattr(RIVER, f) for f in RIVER.__dataclass_fields__})
+
+
+def wild_policy():
+    policies = dict(RIVER.policies)
+    policies["uniform"] = policies["uniform"] * 1.1
+    return replace(RIVER, policies=policies)
+
+
+WORLDS = {
+    "transitions_are_distributions": lambda: replace(RIVER, transition=RIVER.transition * 0.99),
+    "rewards_are_finite": lambda: replace(RIVER, visit_reward=RIVER.visit_reward + np.nan),
+    "labels_fit": lambda: replace(RIVER, raw_labels=RIVER.raw_labels[:-1]),
+    "ends_are_worth_nothing": lambda: replace(RIVER, ends={2: "out"}),
+    "every_behaviour_is_a_policy": wild_policy,
+    "a_log_follows_the_tables": lambda: with_visits(lambda r: r + 0.01),
+    "a_card_can_be_written": lambda: replace(RIVER, ends={2: RIVER.raw_labels[0]}),
+}
+
+
+@pytest.mark.parametrize("name", WORLDS)
+def test_broken_worlds(name):
+    with pytest.raises(BrokenContractError):
+        getattr(worlds, name)(WORLDS[name]())
+
+
+def falling(trial: Trial) -> Outcome:
+    """Claims to beat the optimum."""
+    out = control_trials.uniform(trial)
+    return replace(out, regret=out.regret[::-1])
+
+
+def forgetful(trial: Trial) -> Outcome:
+    """Draws from numpy's global stream."""
+    out = control_trials.uniform(trial)
+    return replace(out, facts={**out.facts, "luck": float(np.random.default_rng().random())})
+
+
+def crooked(trial: Trial) -> Outcome:
+    """Puts an array into the facts."""
+    out = control_trials.uniform(trial)
+    return replace(out, facts={**out.facts, "counts": np.zeros(3)})
+
+
+def secretive(trial: Trial) -> Outcome:
+    """Uses a joint desk and says that it is not private."""
+    return tabular_trials.dp_ucbvi_jdp(replace(trial, epsilon=1.0, delta=1e-5))
+
+
+def generous(trial: Trial) -> Outcome:
+    """Draws noise for ten times the budget asked for."""
+    return tabular_trials.dp_ucbvi_jdp(trial if trial.epsilon is None else replace(trial, epsilon=10 * trial.epsilon))
+
+
+def careless(trial: Trial) -> Outcome:
+    """Plays without a budget."""
+    return tabular_trials.dp_ucbvi_jdp(trial if trial.epsilon else replace(trial, epsilon=1.0, delta=1e-5))
+
+
+def stubborn(trial: Trial) -> Outcome:
+    """Draws the same noise whatever is asked for."""
+    return tabular_trials.dp_ucbvi_jdp(replace(trial, epsilon=None if trial.epsilon is None else 1.0))
+
+
+def impossible(trial: Trial) -> Outcome:
+    """Emits an action that does not exist."""
+    out = control_trials.always_first(trial)
+    assert out.policy is not None
+    return replace(out, policy=[[7 for _ in row] for row in out.policy])
+
+
+for agent in (generous, careless, stubborn):
+    agent.trust = "joint"  # type: ignore[attr-defined]
+
+AGENTS = {
+    "marks_and_regret_are_a_curve": falling,
+    "the_same_trial_gives_the_same_outcome": forgetful,
+    "outcomes_are_plain_values": crooked,
+    "facts_say_what_it_is": secretive,
+    "no_budget_is_refused": careless,
+    "less_privacy_is_less_noise": stubborn,
+    "the_policy_is_one_of_the_worlds": impossible,
+}
+
+
+@pytest.mark.parametrize("name", AGENTS)
+def test_broken_agents(name):
+    with pytest.raises(BrokenContractError):
+        getattr(online_agents, name)(Player(f"{__name__}:{AGENTS[name].__name__}"))
+
+
+def test_an_agent_that_spends_more_than_it_is_given():
+    with pytest.raises(BrokenContractError, match="the noise costs"):
+        online_agents.facts_say_what_it_is(Player(f"{__name__}:generous"))
+
+
+def shipped(card) -> CentralCounts:
+    return central_gaussian(card, Ask(rho=0.5))
+
+
+def claiming(change):
+    """The shipped privatizer with other claims; it draws as it claims."""
+    return lambda card: CentralCounts(card, tuple(change(m) for m in shipped(card).mechanisms))
+
+
+class Quiet(CentralCounts):
+    """Draws half the variance it names."""
+
+    def draw(self, counts, noise):
+        half = CentralCounts(self.card, tuple(replace(m, variance=m.variance // 2) for m in self.mechanisms))
+        return replace(half.draw(counts, noise), mechanisms=self.mechanisms)
+
+
+class Shy(CentralCounts):
+    """Leaves never-visited cells as they are."""
+
+    def draw(self, counts, noise):
+        out = super().draw(counts, noise)
+        return replace(out, tables={k: np.where(counts.tables[k] == 0, 0, t) for k, t in out.tables.items()})
+
+
+class Blunt(CentralCounts):
+    """Passes a simulation off as private."""
+
+    def draw(self, counts, noise):
+        return replace(super().draw(counts, noise), noise="os")
+
+
+class Reckless(CentralCounts):
+    """Treats people as a simulation."""
+
+    def draw(self, counts, noise):
+        free = CentralCounts(self.card.model_copy(update={"kind": "synthetic"}), self.mechanisms)
+        return free.draw(Counts(counts.dataset, "synthetic", counts.dynamics, counts.tables), noise)
+
+
+def of(kind):
+    return lambda card: kind(card, shipped(card).mechanisms)
+
+
+PRIVATIZERS = [
+    ("tables_are_known_beforehand", claiming(lambda m: replace(m, table="n_xy"))),
+    ("tables_are_known_beforehand", claiming(lambda m: replace(m, variance=None))),
+    ("no_person_moves_a_table_further_than_it_says", claiming(lambda m: replace(m, l2_squared=m.l2_squared // 2))),
+    ("no_person_moves_a_table_further_than_it_says", claiming(lambda m: replace(m, l1=m.l1 - 1))),
+    ("every_cell_gets_the_noise_it_says", of(Quiet)),
+    ("every_cell_gets_the_noise_it_says", of(Shy)),
+    ("noise_does_not_look_at_the_counts", of(Shy)),
+    ("releases_are_integers_that_name_their_source", of(Blunt)),
+    ("seeded_noise_never_touches_real_people", of(Reckless)),
+    ("the_worst_pair_is_no_easier_to_tell_apart_than_it_says", of(Quiet)),
+]
+
+
+@pytest.mark.parametrize(("name", "make"), PRIVATIZERS, ids=[f"{n}-{i}" for i, (n, _) in enumerate(PRIVATIZERS)])
+def test_broken_privatizers(name, make):
+    with pytest.raises(BrokenContractError):
+        getattr(privatizers, name)(make)
+
+
+class Narrow(SeededNoise):
+    """Gaussian draws 30 % too narrow."""
+
+    def gaussian(self, size, variance, data):
+        return super().gaussian(size, max(1, round(0.49 * variance)), data)
+
+
+class Wide(SeededNoise):
+    """Laplace draws 30 % too wide."""
+
+    def laplace(self, size, scale, data):
+        return super().laplace(size, scale * Fraction(13, 10), data)
+
+
+class Sticky(SeededNoise):
+    """Every draw twice."""
+
+    def gaussian(self, size, variance, data):
+        return np.repeat(super().gaussian((size + 1) // 2, variance, data), 2)[:size]
+
+
+class Bold(SeededNoise):
+    """Seeded, and serves anybody."""
+
+    def admit(self, data_kind):
+        pass
+
+
+class Rough(OsNoise):
+    """Far from its law, and says so."""
+
+    def tv_bound(self, variance):
+        return Fraction(1, 1000)
+
+
+NOISES = {
+    "gaussian_draws_have_their_law": lambda: Narrow(1),
+    "laplace_draws_have_their_law": lambda: Wide(1),
+    "neighbouring_draws_do_not_follow_each_other": lambda: Sticky(1),
+    "what_can_be_repeated_refuses_real_people": lambda: Bold(1),
+    "the_distance_from_the_law_is_small": Rough,
+}
+
+
+@pytest.mark.parametrize("name", NOISES)
+def test_broken_noise(name):
+    with pytest.raises(BrokenContractError):
+        getattr(noise_sources, name)(NOISES[name])
+
+
+def test_every_check_has_a_twin():
+    listed = [*worlds.WORLD_CHECKS, *online_agents.AGENT_CHECKS, *privatizers.PRIVATIZER_CHECKS]
+    listed += noise_sources.NOISE_CHECKS
+    twins = {*WORLDS, *AGENTS, *(n for n, _ in PRIVATIZERS), *NOISES}
+    assert {c.__name__ for c in listed} == twins

@@ -1,0 +1,254 @@
+"""Truth in known worlds: planning is right, the binned process is what the tables estimate."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.optimize import linprog
+
+from pipeline.declaration.card import Card, load_card
+from pipeline.environments.random_tabular import random_tabular
+from pipeline.environments.registry import load_world
+from pipeline.environments.riverswim import riverswim
+from pipeline.environments.world import World
+from pipeline.evaluation.exact import (
+    best_bin_policy,
+    best_bin_policy_value,
+    binned_behaviour,
+    binned_process,
+    lift,
+    truth,
+)
+from pipeline.mdp.model import TabularMDP
+from pipeline.mdp.planning import occupancies, optimal_values
+from pipeline.mdp.policy import Policy, uniform
+from pipeline.simulation.simulate import sample_counts
+
+SHELF = Path(__file__).resolve().parents[2] / "datasets"
+HALVES = {"low": [0, 1, 2], "high": [3, 4, 5]}
+
+
+@pytest.fixture(scope="module")
+def icu() -> tuple[Card, World]:
+    card = load_card(SHELF / "icu_sepsis" / "card.toml")
+    return card, load_world("icu_sepsis", card.folder)
+
+
+@pytest.fixture
+def river_card(make_card: Callable[..., Card]) -> Callable[..., Card]:
+    """A card over six-state RiverSwim; keywords change its domain."""
+
+    def make(labels: object = 6, horizon: int = 20, actions: object = 2, **domain: object) -> Card:
+        states = {"column": "state", "labels": labels}
+        actions = {"column": "action", "labels": actions}
+        return make_card(
+            domain={"horizon": horizon, "states": states, "actions": actions, **domain},
+            reward={"range": [0, 1], "steps": 200},
+        )
+
+    return make
+
+
+def random_policy(rng: np.random.Generator, shape: tuple[int, int, int]) -> Policy:
+    return Policy(rng.dirichlet(np.ones(shape[2]), size=shape[:2]), np.zeros(shape[:2], dtype=bool))
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.integers(1, 5), st.integers(1, 4), st.integers(1, 5), st.integers(0, 2**32 - 1))
+def test_backward_induction_solves_the_linear_programme_of_the_optimal_values(S: int, A: int, H: int, seed: int):
+    rng = np.random.default_rng(seed)
+    P, r = rng.dirichlet(np.full(S, 0.5), size=(H, S, A)), rng.normal(size=(H, S, A))
+    rows, bound = [], []
+    for h in range(H):
+        for s in range(S):
+            for a in range(A):
+                row = np.zeros((H, S))
+                row[h, s] -= 1
+                if h + 1 < H:
+                    row[h + 1] += P[h, s, a]
+                rows.append(row.reshape(-1))
+                bound.append(-r[h, s, a])
+    solved = linprog(np.ones(H * S), A_ub=np.array(rows), b_ub=bound, bounds=(None, None), method="highs")
+    _, V = optimal_values(TabularMDP(P, r, np.full(S, 1 / S)))
+    np.testing.assert_allclose(V[:H].reshape(-1), solved.x, atol=1e-7)
+
+
+@pytest.mark.parametrize("dynamics", ["per_step", "stationary"])
+@pytest.mark.parametrize("behaviour", ["uniform", "right-0.8"])
+def test_with_markov_labels_the_binned_value_is_the_true_value(
+    river_card: Callable[..., Card], dynamics: str, behaviour: str
+):
+    card, world = river_card(dynamics=dynamics), riverswim()
+    for seed in range(3):
+        t = truth(card, world, behaviour, random_policy(np.random.default_rng(seed), (20, 6, 2)))
+        assert t["v_policy_model"] == pytest.approx(t["v_policy"], abs=1e-10)
+        assert t["v_star"] == pytest.approx(3.397264, abs=5e-7)
+        assert t["suboptimality"] == t["v_star"] - t["v_policy"] > 0
+
+
+def test_labels_in_another_order_change_nothing(river_card: Callable[..., Card]):
+    card = river_card(labels=[5, 3, 1, 0, 2, 4], actions={"right": [1], "left": [0]})
+    policy = random_policy(np.random.default_rng(0), (20, 6, 2))
+    t = truth(card, riverswim(), "uniform", policy)
+    assert t["v_policy_model"] == pytest.approx(t["v_policy"], abs=1e-10)
+    plain = Policy(policy.probabilities[:, [3, 2, 4, 1, 5, 0]][:, :, [1, 0]], policy.abstains)
+    assert truth(river_card(), riverswim(), "uniform", plain)["v_policy"] == pytest.approx(t["v_policy"], abs=1e-12)
+
+
+def test_uniform_over_bins_is_uniform_in_the_world(icu: tuple[Card, World]):
+    t = truth(*icu, "clinician", uniform(20, 4, 25))
+    assert t["v_policy"] == pytest.approx(t["v_uniform"], abs=1e-12)
+    assert t["v_uniform"] == pytest.approx(0.6854, abs=5e-5)
+    assert t["v_behavior"] == pytest.approx(0.6920, abs=5e-5)
+
+
+def test_the_logging_policy_has_its_true_value_in_its_own_per_step_binned_process(river_card: Callable[..., Card]):
+    """Occupancies of bins are exact when the logging policy does not look inside them."""
+    card = river_card(labels=HALVES)
+    t = truth(card, riverswim(), "right-0.8", Policy(np.tile([0.2, 0.8], (20, 2, 1)), np.zeros((20, 2), dtype=bool)))
+    assert t["v_policy_model"] == pytest.approx(t["v_behavior"], abs=1e-12)
+
+
+def _z(card: Card, process: TabularMDP, counts: dict[str, np.ndarray]) -> float:
+    """Largest standard score of the empirical transitions of a per-step table."""
+    L = len(card.domain.live_states)
+    n, p = counts["n_sa"][..., None], process.transitions[:, :L]
+    score = np.abs(counts["n_sas"] - n * p) / np.sqrt(np.maximum(n * p * (1 - p), 1))
+    return float(score.max())
+
+
+def test_simulated_tables_approach_the_binned_process_and_no_other(river_card: Callable[..., Card]):
+    card, world = river_card(labels=HALVES), riverswim()
+    counts = dict(sample_counts(card, world, "right-0.8", 200_000, np.random.default_rng(1)).tables)
+    assert _z(card, binned_process(card, world, "right-0.8"), counts) < 5
+    assert _z(card, binned_process(card, world, "uniform"), counts) > 50
+    mean = counts["r_sa"].sum() / 2 / 200 / 200_000 + 20 / 2
+    assert mean == pytest.approx(truth(card, world, "right-0.8", uniform(20, 2, 2))["v_behavior"], abs=0.02)
+
+
+def test_pooled_tables_approach_the_pooled_process_and_no_other(river_card: Callable[..., Card]):
+    card, world = river_card(labels=HALVES, dynamics="stationary"), riverswim()
+    counts = sample_counts(card, world, "right-0.8", 200_000, np.random.default_rng(2)).tables
+    ratio = counts["n_sas"][0] / counts["n_sa"][0][..., None]
+    assert np.abs(ratio - binned_process(card, world, "right-0.8").transitions[0]).max() < 0.002
+    assert np.abs(ratio - binned_process(card, world, "uniform").transitions[0]).max() > 0.02
+
+
+@pytest.mark.slow
+def test_icu_tables_approach_the_pooled_process(icu: tuple[Card, World]):
+    card, world = icu
+    uncapped = card.model_copy(update={"domain": card.domain.model_copy(update={"cell_cap": None})})
+    counts = sample_counts(uncapped, world, "uniform", 200_000, np.random.default_rng(3)).tables
+    process = binned_process(card, world, "uniform")
+    n, p = counts["n_sa"][0, :4, :, None], process.transitions[0, :4]
+    score = (counts["n_sas"][0, :4] - n * p) / np.sqrt(np.maximum(n * p * (1 - p), 1))
+    assert np.abs(score).max() < 5
+    assert np.sqrt((score[p > 0] ** 2).mean()) == pytest.approx(1, abs=0.15)
+
+
+def test_ends_absorb_and_unvisited_cells_stay_and_pay_nothing(icu: tuple[Card, World]):
+    card, world = icu
+    values = card.model_dump(mode="json")
+    values["domain"]["states"]["other"] = True
+    process = binned_process(Card.model_validate(values), world, "uniform")
+    # live bins 0..3, OTHER 4 (never visited), ends 5..7
+    np.testing.assert_array_equal(process.transitions[0, 4:], np.broadcast_to(np.eye(8)[4:, None], (4, 25, 8)))
+    assert (process.rewards[:, 4:] == 0).all()
+    assert process.start[4:].sum() == 0
+
+
+def test_a_declared_start_and_a_declared_reward_table_are_taken_from_the_card(
+    make_card: Callable[..., Card], river_card: Callable[..., Card]
+):
+    card = river_card(labels=HALVES, start={"high": 1.0})
+    np.testing.assert_array_equal(binned_process(card, riverswim(), "uniform").start, [0, 1])
+    table = [[0.25, 0.5], [0.75, 1.0]]
+    told = make_card(domain=card.domain.model_dump(), reward={"kind": "table", "range": [0, 1], "table": table})
+    np.testing.assert_array_equal(binned_process(told, riverswim(), "uniform").rewards[3], table)
+
+
+def test_the_best_policy_on_the_shipped_bins_is_worth_what_the_readme_says(icu: tuple[Card, World]):
+    card, world = icu
+    assert best_bin_policy_value(card, world, "uniform") == pytest.approx(0.7416, abs=5e-5)
+    assert best_bin_policy_value(card, world, "uniform", "per_step") == pytest.approx(0.7418, abs=5e-5)
+
+
+def test_the_best_bin_policy_of_markov_labels_is_optimal(river_card: Callable[..., Card]):
+    assert best_bin_policy_value(river_card(), riverswim(), "uniform") == pytest.approx(3.397264, abs=5e-7)
+
+
+def test_the_best_bin_policy_uses_no_vetoed_action(river_card: Callable[..., Card]):
+    card = river_card(vetoes=[("0", "1")])
+    policy = best_bin_policy(card, riverswim(), "uniform")
+    assert (policy[:, 0, 1] == 0).all()
+    assert best_bin_policy_value(card, riverswim(), "uniform") == pytest.approx(0.005 * 20)
+
+
+def test_an_action_label_is_spread_over_the_raw_actions_it_stands_for(river_card: Callable[..., Card]):
+    card = river_card(actions={"swim": [0, 1]}, horizon=2)
+    np.testing.assert_array_equal(lift(np.ones((2, 6, 1)), riverswim(), card), np.full((2, 6, 2), 0.5))
+
+
+def test_lift_refuses_another_shape_and_an_action_the_world_lacks(river_card: Callable[..., Card]):
+    with pytest.raises(ValueError, match=r"probabilities must be \(H, 6, 2\)"):
+        lift(np.ones((2, 5, 2)), riverswim(), river_card())
+    card = river_card(actions={"left": [0], "right": [1], "dive": [2]})
+    with pytest.raises(ValueError, match="no action for a label"):
+        lift(np.full((2, 6, 3), 1 / 3), riverswim(), card)
+
+
+def test_a_step_dependent_world_has_its_true_value_in_its_per_step_process(make_card: Callable[..., Card]):
+    world = random_tabular(5, 2, 6, seed=2, successors=2, reward="last")
+    states, actions = {"column": "state", "labels": 5}, {"column": "action", "labels": 2}
+    card = make_card(domain={"horizon": 6, "states": states, "actions": actions}, reward={"range": [0, 1]})
+    policy = random_policy(np.random.default_rng(1), (6, 5, 2))
+    t = truth(card, world, "uniform", policy)
+    assert t["v_policy_model"] == pytest.approx(t["v_policy"], abs=1e-12) and t["v_policy"] > 0
+    d, naive = world.start.copy(), 0.0
+    for h in range(6):
+        joint = d[:, None] * policy.probabilities[h]
+        naive += float((joint * world.visit_reward[h]).sum())
+        d = np.einsum("sa,sax->x", joint, world.transition[h])
+    assert t["v_policy"] == pytest.approx(naive, abs=1e-12)
+
+
+def test_pooling_a_step_dependent_world_weighs_its_steps_by_their_visits(make_card: Callable[..., Card]):
+    world = random_tabular(4, 2, 3, seed=5, successors=2)
+    states, actions = {"column": "state", "labels": 4}, {"column": "action", "labels": 2}
+    domain = {"horizon": 3, "states": states, "actions": actions, "dynamics": "stationary"}
+    process = binned_process(make_card(domain=domain, reward={"range": [0, 1]}), world, "uniform")
+    d, n_sas, r_sa = world.start.copy(), np.zeros((4, 2, 4)), np.zeros((4, 2))
+    for h in range(3):
+        joint = d[:, None] * np.full((4, 2), 0.5)
+        n_sas += joint[..., None] * world.transition[h]
+        r_sa += joint * world.visit_reward[h]
+        d = np.einsum("sa,sax->x", joint, world.transition[h])
+    n_sa = n_sas.sum(-1)
+    seen = n_sa > 0
+    np.testing.assert_allclose(process.transitions[0][seen], n_sas[seen] / n_sa[seen][:, None], atol=1e-12)
+    np.testing.assert_allclose(process.rewards[0][seen], r_sa[seen] / n_sa[seen], atol=1e-12)
+
+
+@pytest.mark.parametrize(("bins", "best"), [("4", 0.7416), ("8", 0.7425), ("32", 0.7450)])
+def test_more_bins_of_the_score_leave_a_little_more_to_learn(icu: tuple[Card, World], bins: str, best: float):
+    card, world = icu
+    values = card.model_dump(mode="json")
+    values["domain"]["states"]["bins"]["edges"] = world.binnings[bins][1]
+    assert best_bin_policy_value(Card.model_validate(values), world, "uniform") == pytest.approx(best, abs=5e-5)
+
+
+def test_a_logging_policy_through_the_bins_visits_them_as_often_as_it_does_in_the_world(
+    river_card: Callable[..., Card],
+):
+    card, world = river_card(HALVES), riverswim()
+    through = binned_behaviour(card, world, "near-optimal-0.3")
+    assert through.shape == (20, 2, 2) and np.abs(through.sum(-1) - 1).max() < 1e-12
+    seen = occupancies(binned_process(card, world, "near-optimal-0.3", dynamics="per_step"), through)
+    raw = occupancies(world.mdp(20), world.behaviours("near-optimal-0.3", 20))
+    assert np.abs(seen - np.stack([raw[:, :3].sum(1), raw[:, 3:].sum(1)], axis=1)).max() < 1e-12
+    assert (binned_behaviour(card, world, "uniform") == 0.5).all()

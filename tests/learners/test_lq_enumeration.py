@@ -1,0 +1,221 @@
+"""From a CSV log to the sums: nobody moves them further than the plan charges; broken twins are caught."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+
+import numpy as np
+import polars as pl
+import pytest
+
+import pipeline.logs.screen as screen_module
+import pipeline.logs.vectors as vectors_module
+import pipeline.statistics.lq_moments as lq_module
+from pipeline.agents.dp_lqr import LqConstants
+from pipeline.declaration.card import LqCard, load_any_card
+from pipeline.learners.lq_request import LqCut, lq_request
+from pipeline.logs.ingest import ingest
+from pipeline.logs.lq_rows import SnapshotRows
+from pipeline.statistics.linear_sensitivity import BallMoves
+from pipeline.statistics.lq_loss import lq_loss
+from pipeline.statistics.lq_moments import drawn_lq, lq_mechanisms, lq_sums
+from pipeline.statistics.lq_plan import LqPlan
+from tests.learners.lq_shop import CARD
+
+Q = 64
+
+
+def card_of(folder, m: int) -> LqCard:
+    """One number observed, one control, H = 2, both balls of radius 1."""
+    text = CARD.format(kind="synthetic", ledger="home", cap=9.0, m=m, people=20)
+    text = text.replace('columns = ["p", "v"], radius = 2.0, scale = [1.0, 2.0], names = ["place", "pace"]', "@")
+    text = text.replace("@", 'columns = ["p"], radius = 1.0').replace("horizon = 4", "horizon = 2")
+    text = (
+        text.replace("mean = [1.0, 0.0]", "mean = [1.0]")
+        .replace("[0.01, 0.01]", "[0.01]")
+        .replace("[1.0, 1.0]", "[1.0]")
+    )
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "card.toml").write_text(text)
+    card = load_any_card(folder / "card.toml")
+    assert isinstance(card, LqCard)
+    return card
+
+
+def plan_of(folder, m: int = 1) -> LqPlan:
+    return lq_request(card_of(folder, m), "dp-lqr", Fraction(1), LqCut(1.0, 1.0, Q), LqConstants()).plan
+
+
+def episode(states, controls, e=0):
+    """Rows of one episode; the last holds an observation only."""
+    return [("w", e, t, x, *([controls[t]] if t < len(controls) else [""]), "") for t, x in enumerate(states)]
+
+
+ONE = {
+    "nobody": episode([0.5], []),
+    "both one": episode([1, 1, 1], [1, 1]),
+    "against it": episode([1, 1, 1], [-1, -1]),
+    "turning": episode([1, -1, 1], [1, -1]),
+    "too long": episode([1, 9, 9], [1, 7]),
+    "far away": episode([30, -30, 30], [90, -90]),
+    "beyond the horizon": episode([1, 1, 1, 1, 1, 1], [1, 1, 1, 1, 1]),
+    "short": episode([1, 1], [1]),
+    "broken": episode([1, "nan", 1], [1, 1]),
+    "a step twice": episode([1, 1, 1], [1, 1]) * 2,
+}
+
+
+def people(m: int) -> dict[str, list]:
+    """Those of one episode, and for a larger cap the worst of them m times over, and beyond the cap."""
+    if m == 1:
+        return ONE
+    worst = {name: ([1, s, 1], [c, s * c]) for name, s, c in (("one", 1, 1), ("against", 1, -1), ("turning", -1, 1))}
+    several = {name: [row for e in range(m) for row in episode(*steps, e)] for name, steps in worst.items()}
+    return ONE | several | {"too many": [row for e in range(m + 3) for row in episode(*worst["one"], e)]}
+
+
+def points(folder, m: int) -> np.ndarray:
+    """Each person's sums: G in svec coordinates, then X."""
+    plan, found = plan_of(folder, m), []
+    for i, person in enumerate(people(m).values()):
+        place = folder / str(i)
+        card = card_of(place, m)
+        lines = ["who,e,t,p,f,over", *(",".join(map(str, r)) for r in person)]
+        (place / "log.csv").write_text("\n".join(lines) + "\n")
+        gram, cross = lq_sums(plan, SnapshotRows(ingest(card, place / "store"), card))
+        i, j = np.triu_indices(2)
+        found.append(np.concatenate([gram[i, j] * np.where(i == j, 1.0, np.sqrt(2)), cross.ravel()]))
+    return np.array(found)
+
+
+def moves(found: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Squared moves of G and of X between every two people."""
+    each = [((part[:, None] - part) ** 2).sum(-1) for part in (found[:, :3], found[:, 3:])]
+    return each[0], each[1]
+
+
+class Recorder:
+    """Noise of 0 that notes what was asked for."""
+
+    name, sampler = "os", "recorded"
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[int, int]] = []
+
+    def admit(self, kind: str) -> None:
+        pass
+
+    def gaussian(self, size: int, variance: int, data) -> np.ndarray:
+        self.asked.append((size, variance))
+        return np.zeros(size, dtype=np.int64)
+
+
+class Nobody:
+    data_kind = "synthetic"
+
+    def batches(self):
+        return iter(())
+
+
+def emitted_loss(plan: LqPlan, found: np.ndarray) -> float:
+    """Largest loss of the people at the noise that the release really draws."""
+    noise = Recorder()
+    drawn_lq(plan, Nobody(), noise)
+    sizes = dict(noise.asked)
+    assert sum(n for n, _ in noise.asked) == 3 + 2, noise.asked
+    gram, cross = moves(found)
+    # the diagonal (2 numbers) has twice the variance of what is off it (1 number)
+    diagonal = max(v for n, v in noise.asked[:2])
+    assert {v for _, v in noise.asked[:2]} == {diagonal, diagonal // 2} and len(sizes) <= 3
+    return float((gram / diagonal / 2 + cross / noise.asked[-1][1] / 2).max())
+
+
+@pytest.fixture(scope="module")
+def counted(tmp_path_factory):
+    root = tmp_path_factory.mktemp("enumerated")
+    return {m: points(root / str(m), m) for m in (1, 4)}
+
+
+@pytest.mark.parametrize("m", [1, 4])
+def test_each_table_moves_as_far_as_claimed_and_no_further(counted, tmp_path, m):
+    plan = plan_of(tmp_path, m)
+    gram, cross = moves(counted[m])
+    assert gram.max() == pytest.approx(plan.gram_l2_squared, rel=1e-9)
+    assert cross.max() == pytest.approx(plan.cross_l2_squared, rel=1e-9)
+    assert emitted_loss(plan, counted[m]) <= plan.joint_rho * (1 + 1e-9) <= 1 + 1e-9
+
+
+def test_the_certificate_recomputes_the_same_loss_from_scales_alone(tmp_path):
+    plan = plan_of(tmp_path, 3)
+    assert lq_loss(lq_mechanisms(plan), plan.joint()) == plan.joint_rho
+    for change in ({"episodes": 2}, {"steps": 32}, {"square": 1}):
+        with pytest.raises(ValueError, match=r"sensitivity|squared length"):
+            lq_loss(lq_mechanisms(plan), plan.joint() | change)
+    with pytest.raises(ValueError, match="no LQ release"):
+        lq_loss(lq_mechanisms(plan)[:1], plan.joint())
+
+
+def unclipped(plan, batch):
+    return np.trunc(np.hstack([batch.x, batch.u]) * Q), np.trunc(batch.following * Q)
+
+
+def test_a_twin_that_does_not_cut_is_caught(monkeypatch, tmp_path):
+    monkeypatch.setattr(lq_module, "lattice_rows", unclipped)
+    plan = plan_of(tmp_path)
+    assert emitted_loss(plan, points(tmp_path / "p", 1)) > 100 * plan.joint_rho
+
+
+def test_a_twin_with_half_the_noise_is_caught(monkeypatch, tmp_path, counted):
+    whole = lq_module.symmetric_noise
+    monkeypatch.setattr(lq_module, "symmetric_noise", lambda n, d, v, r: whole(n, d, v // 4 * 2, r))
+    assert emitted_loss(plan_of(tmp_path), counted[1]) > 1.05
+
+
+def test_a_twin_that_forgets_a_table_is_caught(monkeypatch, tmp_path, counted):
+    def gram_only(self, gram, cross):
+        return BallMoves(self.square, self.rows_each).cost(gram, Fraction(0), Fraction(0))
+
+    monkeypatch.setattr(LqPlan, "_joint", gram_only)
+    assert emitted_loss(plan_of(tmp_path), counted[1]) > 1.05
+
+
+def test_a_twin_that_charges_m_and_not_its_square_is_caught(monkeypatch, tmp_path, counted):
+    root = property(lambda self: math.isqrt(self.domain.episodes_each) * self.domain.horizon)
+    monkeypatch.setattr(LqPlan, "rows_each", root)
+    assert emitted_loss(plan_of(tmp_path, 4), counted[4]) > 3.5
+
+
+def test_a_twin_that_keeps_every_episode_or_every_step_is_caught(monkeypatch, tmp_path):
+    plan = plan_of(tmp_path, 4)
+    with monkeypatch.context() as patch:
+        patch.setattr(screen_module, "over_cap", lambda episodes, card: episodes["episode"].head(0))
+        assert emitted_loss(plan, points(tmp_path / "a", 4)) > 1.5
+    with monkeypatch.context() as patch:
+        patch.setattr(vectors_module.rules, "beyond_horizon", lambda card: pl.lit(value=False))
+        assert emitted_loss(plan_of(tmp_path), points(tmp_path / "b", 1)) > 1.5
+
+
+def test_rows_of_a_snapshot_are_those_of_a_loop(tmp_path):
+    """The door from Parquet: whatever the batches, every row that leads somewhere once, as float32 logged it."""
+    card = card_of(tmp_path, 1)
+    rng = np.random.default_rng(0)
+    lines = ["who,e,t,p,f,over"]
+    for i in range(50):
+        lines += [f"w{i:02},0,{t},{rng.normal():.4f},{rng.normal():.4f}," for t in range(3)]
+    (tmp_path / "log.csv").write_text("\n".join(lines) + "\n")
+    snapshot = ingest(card, tmp_path / "store", partitions=3)
+    plan = plan_of(tmp_path)
+    whole = lq_sums(plan, SnapshotRows(snapshot, card))
+    for size in (1, 7, 1000):
+        for a, b in zip(lq_sums(plan, SnapshotRows(snapshot, card, size=size)), whole, strict=True):
+            np.testing.assert_array_equal(a, b)
+    rows = pl.concat([pl.read_parquet(p) for p in snapshot.part_files]).sort("user_id", "step")
+    gram, cross = np.zeros((2, 2), int), np.zeros((2, 1), int)
+    for r in rows.iter_rows(named=True):
+        x, u, y = (float(r[k][0]) for k in ("observation", "action", "next_observation"))
+        w = 1 / max(1, abs(x), abs(u))
+        z, y = np.array([int(x * w * Q), int(u * w * Q)]), int(y * w / max(1, abs(y * w)) * Q)
+        gram, cross = gram + np.outer(z, z), cross + z[:, None] * y
+    # the loop shortens in another order: a product on the edge of the lattice may fall to its other side
+    assert np.abs(whole[0] - gram).max() <= Q and np.abs(whole[1] - cross).max() <= Q and gram.max() > 99 * Q

@@ -1,0 +1,76 @@
+"""UCBVI and its kin as contestants: facts that are asked for, the same luck, what is refused."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from pipeline.declaration.card import CardError
+from pipeline.simulation.online_agents import run
+from pipeline.simulation.trial import Trial, gathered_rows
+
+PLAIN = Trial("ucbvi", "riverswim_homogeneous", (("states", 3),), 2000)
+AGENTS = {"ucbvi": "none", "dp-ucbvi-jdp": "joint", "dp-ucbvi-ldp": "local", "counts-shuffle": "shuffle"}
+
+
+def trial(agent, epsilon=10.0, **options):
+    knobs = tuple(sorted(options.items()))
+    if agent == "ucbvi":
+        return replace(PLAIN, options=knobs)
+    return replace(PLAIN, agent=agent, epsilon=epsilon, delta=1e-5, calibration="tight", options=knobs)
+
+
+@pytest.mark.parametrize("rewards", ["known", "learnt"])
+@pytest.mark.parametrize("agent", AGENTS)
+def test_a_contestant_says_what_it_did_and_does_it_again(agent, rewards):
+    asked = trial(agent, rewards=rewards)
+    outcome = run(asked)
+    facts = outcome.facts
+    assert facts["trust"] == AGENTS[agent]
+    assert outcome.marks[-1] == 2000
+    assert outcome.regret == sorted(outcome.regret)
+    assert len(outcome.policy) == 6
+    if agent == "ucbvi":
+        assert (facts["true_epsilon"], facts["true_rho"], facts["noise_sd"]) == (None, None, 0.0)
+    else:
+        # at so large an epsilon one noise bit more or less is a step of two
+        assert (7.5 if agent == "counts-shuffle" else 9.0) < facts["true_epsilon"] <= 10.0
+        assert facts["noise_sd"] > 0
+    assert 0 <= facts["tie_share"] < 1
+    again = run(asked)
+    assert again.as_dict() == outcome.as_dict()
+    assert run(replace(asked, seed=1)).regret != outcome.regret
+
+
+def test_rows_of_several_runs_have_the_keys_that_a_study_reads():
+    trials = [replace(trial("dp-ucbvi-jdp"), seed=seed) for seed in range(3)]
+    (row,) = gathered_rows(trials, [run(t).as_dict() for t in trials])
+    assert (row["agent"], row["trust"], row["runs"], row["epsilon"]) == ("dp-ucbvi-jdp", "joint", 3, 10.0)
+    assert row["mean"] == pytest.approx(sum(row["totals"]) / 3)
+    assert row["facts"]["shape"] == [3, 2, 6]
+
+
+@pytest.mark.parametrize("mechanism", ["plain", "square-root", "fresh"])
+def test_mechanisms_can_be_chosen_and_are_named(mechanism):
+    assert mechanism in run(trial("dp-ucbvi-jdp", mechanism=mechanism)).facts["variant"]
+
+
+def test_a_billion_episodes_are_played_in_batches():
+    outcome = run(replace(trial("dp-ucbvi-jdp", epsilon=1.0), episodes=10**9))
+    assert outcome.marks[-1] == 10**9
+    assert outcome.regret[-1] < 10**4
+    assert outcome.facts["batches"] < 200
+
+
+def test_what_does_not_fit_is_said():
+    inhom = replace(trial("dp-ucbvi-jdp", pooled=True), world="riverswim_inhomogeneous")
+    for asked, words in (
+        (trial("ucbvi", growht=2.0), "no option 'growht'"),
+        (replace(trial("dp-ucbvi-jdp"), epsilon=None), "needs epsilon and delta"),
+        (replace(trial("dp-ucbvi-ldp"), calibration="paper"), "no paper prints scales"),
+        (inhom, "differs from step to step"),
+        (trial("counts-shuffle", pooled=True), "leave out pooled"),
+    ):
+        with pytest.raises(CardError, match=words):
+            run(asked)

@@ -1,0 +1,246 @@
+"""What dead runs left is settled before anything new: committed once, or deleted; what lives is left alone."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import threading
+
+import pytest
+
+from flows.config.setting import counts_privatizer, ledger_for, newest_snapshot, setting
+from flows.config.shelf import Home
+from flows.jobs.run import ingest_job, register_job, run_job
+from pipeline.ledger.chain import AttemptLostError, BudgetError
+from pipeline.ledger.ledger import Ledger
+from pipeline.privacy.noise import OsNoise
+from pipeline.privacy.release import total_rho
+from pipeline.transaction import release_once as curate
+from pipeline.transaction.artifacts import drawn_folders
+from pipeline.transaction.heads import known_to_ledger
+from pipeline.transaction.lock import one_at_a_time
+from pipeline.transaction.recovery import recover
+from pipeline.transaction.release_once import release_counts
+from tests.flows.shop import lay_out
+
+
+class Died(BaseException):
+    """The process is gone: nothing after this line runs, leases are not ended."""
+
+
+@pytest.fixture
+def people(tmp_path):
+    folder = lay_out(tmp_path / "people", kind="real", ledger="ledger.db", cap=10.0)
+    home = Home(tmp_path / "home")
+    register_job(str(folder), home)
+    ingest_job(str(folder), home)
+    return folder, home
+
+
+def release(people, name="private", home=None):
+    folder, own = people
+    s = setting(str(folder / f"{name}.toml"), home or own)
+    ledger = ledger_for(s.card, s.home)
+    snapshot = newest_snapshot(s.card, s.home)
+    return release_counts(s.card, snapshot, counts_privatizer(s), ledger, s.home.store, OsNoise())
+
+
+def ledger_of(people):
+    folder, home = people
+    return ledger_for(setting(str(folder / "private.toml"), home).card, home)
+
+
+@pytest.fixture
+def died_before_commit(people, monkeypatch):
+    """A renamed release whose COMMIT was never written; its lease still runs, as after kill -9."""
+
+    def die(*_):
+        raise Died
+
+    with monkeypatch.context() as m:
+        m.setattr(Ledger, "commit", die)
+        m.setattr("pipeline.ledger.lease.end", lambda *_: None)
+        with pytest.raises(Died):
+            release(people)
+    return people
+
+
+def test_a_finished_release_of_a_dead_run_is_committed_and_never_drawn_again(died_before_commit):
+    again = release(died_before_commit)
+    ledger = ledger_of(died_before_commit)
+    assert again.replayed and [e.kind for e in ledger.entries()] == ["REGISTER", "INTENT", "COMMIT"]
+    assert "committed attempt 1" in str(again.recovered) and "stays spent" in str(again.recovered)
+    assert "\n" not in str(again.recovered) and not str(release(died_before_commit).recovered)
+
+
+def test_any_run_of_the_lineage_settles_it(died_before_commit):
+    other = release(died_before_commit, "pure")
+    assert not other.replayed and len(other.recovered.committed) == 1
+
+
+def test_a_run_says_what_it_settled(died_before_commit):
+    folder, home = died_before_commit
+    said: list[str] = []
+    run_job(str(folder / "private.toml"), home, say=said.append)
+    assert sum("recovered after a crash" in line for line in said) == 1
+
+
+def test_an_unfinished_draw_is_deleted_and_its_cost_stays(people, monkeypatch):
+    def die(*_):
+        raise Died
+
+    with monkeypatch.context() as m:
+        m.setattr("pipeline.transaction.artifacts.sync", die)
+        m.setattr("pipeline.transaction.release_once.remember_head", lambda *_: None)
+        with pytest.raises(Died):
+            release(people)
+    _, home = people
+    left = list((home.store / "shop" / "releases").glob("*.attempt-*"))
+    assert len(left) == 1
+    again = release(people)
+    assert again.recovered.deleted == 1 and not left[0].exists() and not again.replayed
+    kinds = [e.kind for e in ledger_of(people).entries()]
+    assert kinds == ["REGISTER", "INTENT", "INTENT", "COMMIT"]
+
+
+def test_a_living_attempt_elsewhere_is_neither_committed_nor_deleted(died_before_commit):
+    """The same store seen from another machine: its lock proves nothing here, so the lease must run out."""
+    _, home = died_before_commit
+    ledger = ledger_of(died_before_commit)
+    assert not str(recover("shop", ledger, home.store, "another place"))
+    assert len(drawn_folders(home.store, "shop")) == 1
+    with one_at_a_time(home.store / "shop") as place:
+        assert len(recover("shop", ledger, home.store, place).committed) == 1
+
+
+def test_two_stores_with_one_ledger_draw_a_release_once(people, tmp_path, monkeypatch):
+    """While one store draws, the other is refused; afterwards it is told where the release is."""
+    folder, _ = people
+    other = Home(tmp_path / "other")
+    ingest_job(str(folder), other)
+    aggregate, told = curate.aggregate, []
+
+    def meanwhile(*args):
+        if not told:
+            told.append("")
+            with pytest.raises(BudgetError, match="being drawn elsewhere") as refused:
+                release(people, home=other)
+            told.append(str(refused.value))
+        return aggregate(*args)
+
+    monkeypatch.setattr(curate, "aggregate", meanwhile)
+    first = release(people)
+    assert len(told) == 2
+    with pytest.raises(BudgetError, match=f"Copy its folder {first.run_key[:24]} here"):
+        release(people, home=other)
+    shutil.copytree(first.folder, other.store / "shop" / "releases" / first.folder.name)
+    assert release(people, home=other).replayed
+    assert ledger_of(people).account("shop").spent == total_rho(first.release.mechanisms)
+
+
+def test_a_beaten_attempts_file_is_deleted_and_its_cost_stays(people, tmp_path, monkeypatch):
+    """The lease ran out while this process slept; another store drew and committed meanwhile."""
+    folder, home = people
+    other = Home(tmp_path / "other")
+    ingest_job(str(folder), other)
+    aggregate, slept = curate.aggregate, []
+
+    def asleep(*args):
+        if not slept:
+            slept.append(1)
+            monkeypatch.setattr("pipeline.ledger.lease.living", lambda *_: [])
+            slept.append(release(people, home=other))
+        return aggregate(*args)
+
+    monkeypatch.setattr(curate, "aggregate", asleep)
+    with pytest.raises(AttemptLostError, match="its spend stays"):
+        release(people)
+    assert not drawn_folders(home.store, "shop")
+    winner = slept[1]
+    assert winner.folder.exists()
+    ledger = ledger_of(people)
+    assert ledger.account("shop").spent == 2 * total_rho(winner.release.mechanisms)
+    assert [e.kind for e in ledger.entries()].count("COMMIT") == 1
+
+
+def test_a_beaten_file_that_its_dead_run_could_not_delete_is_deleted_later(died_before_commit):
+    _, home = died_before_commit
+    ledger = ledger_of(died_before_commit)
+    first = ledger.entries()[1]
+    second = ledger.intent("shop", first.body["run_key"], 1, {"mechanisms": first.body["mechanisms"]})
+    ledger.commit(second, {"release_sha256": "0" * 64, "noise": "os", "sampler": "x"})
+    with one_at_a_time(home.store / "shop") as place:
+        assert recover("shop", ledger, home.store, place).deleted == 1
+    assert not drawn_folders(home.store, "shop")
+
+
+@pytest.mark.parametrize("file", ["release.json", "release.parquet"])
+def test_an_uncommitted_release_that_was_edited_is_not_committed(died_before_commit, file):
+    _, home = died_before_commit
+    path = drawn_folders(home.store, "shop")[0] / file
+    if file == "release.json":
+        facts = json.loads(path.read_text())
+        facts["mechanisms"][0]["variance"] += 1
+        path.write_text(json.dumps(facts))
+    else:
+        path.write_bytes(path.read_bytes()[:100])
+    with pytest.raises(BudgetError, match="Move it away"):
+        release(died_before_commit)
+    assert "COMMIT" not in [e.kind for e in ledger_of(died_before_commit).entries()]
+
+
+@pytest.mark.parametrize("claim", [{"relation": "zero_out"}, {"trust_model": "local"}])
+def test_a_release_that_claims_another_guarantee_is_neither_committed_nor_replayed(died_before_commit, claim):
+    _, home = died_before_commit
+    path = drawn_folders(home.store, "shop")[0] / "release.json"
+    honest = path.read_text()
+    path.write_text(json.dumps(json.loads(honest) | claim))
+    with pytest.raises(BudgetError, match="Move it away"):
+        release(died_before_commit)
+    path.write_text(honest)
+    assert release(died_before_commit).replayed
+    path.write_text(json.dumps(json.loads(honest) | claim))
+    with pytest.raises(BudgetError, match="edited"):
+        release(died_before_commit)
+
+
+@pytest.mark.parametrize("name", ["ledger-head.json", "releases/*/attempt.json"])
+@pytest.mark.parametrize("content", ["", "{}", "[1]", '{"seq": 1'])
+def test_a_damaged_note_in_the_store_is_refused(people, name, content):
+    _, home = people
+    release(people)
+    next((home.store / "shop").glob(name)).write_text(content)
+    with pytest.raises(BudgetError, match="is damaged"):
+        known_to_ledger("shop", ledger_of(people), home.store)
+
+
+def test_a_draw_that_the_ledger_never_heard_of_means_an_old_ledger(people):
+    _, home = people
+    (home.store / "shop" / "releases").mkdir()
+    (home.store / "shop" / "releases" / f"{'a' * 24}.attempt-1").mkdir()
+    with pytest.raises(BudgetError, match="not in the ledger"):
+        release(people)
+
+
+def test_the_lock_names_its_store_and_is_free_when_its_holder_is_gone(tmp_path):
+    with one_at_a_time(tmp_path / "a") as first, one_at_a_time(tmp_path / "b") as second:
+        assert first != second
+        with pytest.raises(BlockingIOError), one_at_a_time(tmp_path / "a", wait=False):
+            raise AssertionError
+    with one_at_a_time(tmp_path / "a", wait=False) as again:
+        assert again == first
+
+
+def test_a_second_run_waits_for_the_lock(tmp_path):
+    entered = threading.Event()
+
+    def wait() -> None:
+        with one_at_a_time(tmp_path):
+            entered.set()
+
+    second = threading.Thread(target=wait)
+    with one_at_a_time(tmp_path):
+        second.start()
+        assert not entered.is_set()
+    second.join(60)
+    assert entered.is_set()

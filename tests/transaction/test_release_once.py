@@ -1,0 +1,237 @@
+"""Attacks on the curator that once worked, and no longer do."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import threading
+from dataclasses import replace
+from fractions import Fraction
+from pathlib import Path
+
+import pytest
+
+from flows.config.recipe import load_recipe
+from flows.config.setting import counts_privatizer, ledger_for, newest_snapshot, setting
+from flows.config.shelf import Home
+from flows.jobs.containment import setting_hash
+from flows.jobs.plan import plan_job
+from flows.jobs.retention import purge_job
+from flows.jobs.run import ingest_job, register_job, run_job
+from pipeline.declaration.card import CardError, load_card
+from pipeline.ledger.chain import BudgetError
+from pipeline.ledger.ledger import open_ledger
+from pipeline.logs import partitions, summing
+from pipeline.logs.aggregate import CountSums
+from pipeline.logs.summing import Means
+from pipeline.privacy.noise import OsNoise
+from pipeline.transaction.release_once import release_counts
+from tests.flows.shop import lay_out
+
+
+@pytest.fixture
+def people(tmp_path):
+    folder = lay_out(tmp_path / "people", kind="real", ledger="ledger.db", cap=2.0)
+    home = Home(tmp_path / "home")
+    register_job(str(folder), home)
+    ingest_job(str(folder), home)
+    return folder, home
+
+
+def recipe(folder: Path, name: str, privacy: str) -> str:
+    text = (folder / "private.toml").read_text().replace("rho = 1.0", privacy).replace('"private"', f'"{name}"')
+    (folder / f"{name}.toml").write_text(text)
+    return str(folder / f"{name}.toml")
+
+
+@pytest.mark.parametrize("privacy", ["epsilon = 1e-25", "epsilon = 1e-12", "rho = 1e-40"])
+def test_noise_that_would_saturate_is_refused_before_anything_is_charged(people, privacy):
+    folder, home = people
+    with pytest.raises(CardError, match="scale"):
+        run_job(recipe(folder, "minute", privacy), home)
+    assert open_ledger(folder / "ledger.db", create=False).account("shop").spent == 0
+
+
+def test_a_delta_that_would_publish_somebody_is_refused_on_real_data(people):
+    folder, home = people
+    with pytest.raises(CardError, match="too large for 400 people"):
+        run_job(recipe(folder, "loose", "epsilon = 1.0\ndelta = 0.01"), home)
+
+
+def test_a_saturated_draw_is_fatal(monkeypatch):
+    with pytest.raises(OverflowError, match="nothing was released"):
+        OsNoise().laplace(50, Fraction(10) ** 25, "real")
+
+
+def test_a_real_snapshot_is_not_released_under_a_card_that_turned_synthetic(people):
+    folder, home = people
+    text = (folder / "card.toml").read_text().replace('kind = "real"', 'kind = "synthetic"')
+    (folder / "card.toml").write_text(text.replace('ledger = "ledger.db"', 'ledger = "home"'))
+    for name in ("exact", "private"):
+        with pytest.raises(CardError, match="ingested as real"):
+            run_job(str(folder / f"{name}.toml"), home)
+
+
+@pytest.mark.parametrize("kept", [1, 2])
+def test_a_ledger_cut_at_its_end_is_refused_for_any_recipe(people, kept):
+    """Cut with care: its own head was set back as well, so only the store can tell."""
+    folder, home = people
+    run_job(str(folder / "private.toml"), home)
+    raw = sqlite3.connect(folder / "ledger.db")
+    raw.execute(f"delete from entries where seq > {kept}")
+    raw.execute("update head set seq = (select max(seq) from entries)")
+    raw.execute("update head set hash = (select hash from entries order by seq desc limit 1)")
+    raw.commit()
+    raw.close()
+    with pytest.raises(BudgetError, match="lacks entry 3"):
+        run_job(recipe(folder, "other", "rho = 0.5"), home)
+
+
+def test_only_a_snapshot_that_is_there_and_of_this_very_card_is_charged(people):
+    """Episodes a person are capped at ingest: under a smaller cap the same rows would cost more than is charged."""
+    folder, home = people
+    s = setting(str(folder / "private.toml"), home)
+    snapshot, ledger = newest_snapshot(s.card, home), ledger_for(s.card, home)
+
+    def release(given):
+        release_counts(s.card, given, counts_privatizer(s), ledger, home.store, OsNoise())
+
+    for other in ({"domain_hash": "0" * 64}, {"dataset": "another"}):
+        with pytest.raises(CardError, match="another card"):
+            release(replace(snapshot, **other))
+    purge_job(str(folder), home, yes=True)
+    with pytest.raises(CardError, match="nothing was charged"):
+        release(snapshot)
+    assert ledger.account("shop").spent == 0
+
+
+def test_a_ledger_made_anew_is_refused_by_register_and_run(people):
+    folder, home = people
+    run_job(str(folder / "private.toml"), home)
+    (folder / "ledger.db").unlink()
+    with pytest.raises(BudgetError, match="gone, but this store has seen"):
+        register_job(str(folder), home)
+    open_ledger(folder / "ledger.db", create=True)
+    with pytest.raises(BudgetError, match="lacks entry"):
+        register_job(str(folder), home)
+
+
+def test_a_ledger_named_by_url_holds_its_cap_against_two_writers(tmp_path, make_card):
+    url = f"sqlite:///{tmp_path}/by-url.db"
+    book = open_ledger(url, create=True)
+    book.register(make_card(budget={"rho": 1.0}))
+    gate, refused = threading.Barrier(2), []
+
+    def spend(key: str) -> None:
+        own = open_ledger(url, create=False)
+        gate.wait()
+        try:
+            own.intent("tiny", key, Fraction(9, 10), {})
+        except BudgetError:
+            refused.append(key)
+
+    threads = [threading.Thread(target=spend, args=(k,)) for k in "ab"]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join(60)
+    assert len(refused) == 1 and book.account("tiny").spent == Fraction(9, 10)
+    assert (tmp_path / "by-url.db").stat().st_mode & 0o077 == 0
+
+
+@pytest.mark.parametrize("privacy", ["rho = 1.0", "epsilon = 0.5"])
+def test_paper_scales_that_spend_more_are_refused_in_rho_and_in_epsilon(people, privacy):
+    folder, home = people
+    asked = f'{privacy}\ncalibration = "paper"\nrelease = "two_tables"'
+    with pytest.raises(CardError, match="'tight'"):
+        run_job(recipe(folder, "printed", asked), home)
+
+
+def test_two_runs_at_once_draw_once(people):
+    folder, home = people
+    gate, results = threading.Barrier(2), []
+
+    def go() -> None:
+        gate.wait()
+        results.append(run_job(str(folder / "private.toml"), home)["replayed"])
+
+    threads = [threading.Thread(target=go) for _ in range(2)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join(120)
+    assert sorted(results) == [False, True]
+    assert open_ledger(folder / "ledger.db", create=False).account("shop").spent <= 1
+
+
+def test_a_replay_from_an_edited_description_is_refused(people):
+    folder, home = people
+    run_job(str(folder / "private.toml"), home)
+    path = next((home.store / "shop" / "releases").glob("*/release.json"))
+    facts = json.loads(path.read_text())
+    facts["mechanisms"][0]["variance"] *= 10_000
+    path.write_text(json.dumps(facts))
+    with pytest.raises(BudgetError, match="edited"):
+        run_job(str(folder / "private.toml"), home)
+
+
+def test_plan_says_that_a_committed_release_costs_nothing(people):
+    folder, home = people
+    before = plan_job(str(folder / "private.toml"), home)
+    run_job(str(folder / "private.toml"), home)
+    after = plan_job(str(folder / "private.toml"), home)
+    assert not before["replays"] and after["replays"]
+    assert after["remaining_after"] == pytest.approx(2.0 - before["rho"])
+
+
+def test_a_bound_is_claimed_for_the_measured_setting_only():
+    root = Path(__file__).resolve().parents[2]
+    demo = load_recipe(root / "flows" / "recipes" / "demo.toml")
+    card = load_card(root / "datasets" / "icu_sepsis" / "card.toml")
+    measured = (card.folder / "containment.csv").read_text()
+    assert setting_hash(card, demo) in measured
+    values = demo.dump()
+    for table, key, value in (
+        ("planner", "failure", 0.9),
+        ("planner", "penalty", "hoeffding"),
+        ("privacy", "rho", 1.1),
+        ("privacy", "split", {"n_0": 0.9, "n_sas": 0.05, "r_sa": 0.05}),
+        ("evaluate", "behaviour", "clinician"),
+    ):
+        other = type(demo).model_validate(values | {table: values[table] | {key: value}})
+        assert setting_hash(card, other) not in measured, key
+    seed = type(demo).model_validate(values | {"planner": values["planner"] | {"seed": 7}})
+    assert setting_hash(card, seed) in measured
+
+
+def test_a_run_that_died_in_its_sum_pays_again_but_reads_only_the_rest(tmp_path, monkeypatch):
+    """No refund, ever; the partial sums are the store's alone and are gone once the release is there."""
+    monkeypatch.setattr(partitions, "ROWS_PER_PARTITION", 200)
+    monkeypatch.setattr(summing, "KEEP_AFTER", 0.0)
+    monkeypatch.setattr(summing, "_COST", 1e9)
+    folder, home = lay_out(tmp_path / "people", kind="real", ledger="ledger.db", cap=2.0), Home(tmp_path / "home")
+    register_job(str(folder), home)
+    parts = ingest_job(str(folder), home)["partitions"]
+    add, read = CountSums.add, []
+
+    def deadly(self, sums, files, seen):
+        if len(read) == 3:
+            raise KeyboardInterrupt
+        read.extend(f.name for f in files)
+        add(self, sums, files, seen)
+
+    monkeypatch.setattr(CountSums, "together", 1)
+    monkeypatch.setattr(CountSums, "add", deadly)
+    with pytest.raises(KeyboardInterrupt):
+        run_job(str(folder / "private.toml"), home)
+    [kept] = home.root.rglob(".sums")
+    assert kept.is_relative_to(home.store) and parts > 4
+    monkeypatch.setattr(CountSums, "add", lambda *args: (read.extend(f.name for f in args[2]), add(*args)))
+    told = []
+    told_home = Home(home.root, means=Means(say=told.append))
+    run_job(str(folder / "private.toml"), told_home)
+    assert read == [f"part-{i:04d}.parquet" for i in range(parts)] and f"3 of {parts} partitions" in told[0]
+    assert not list(home.root.rglob(".sums*"))
+    book = open_ledger(folder / "ledger.db", create=False)
+    assert [e.kind for e in book.entries()] == ["REGISTER", "INTENT", "INTENT", "COMMIT"]
+    assert book.account("shop").spent == sum(Fraction(e.body["rho"]) for e in book.entries() if e.kind == "INTENT")
