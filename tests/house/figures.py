@@ -14,7 +14,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
-from tests.house.imports import ROOT, files, imports
+from tests.house.imports import ROOT, files, imports, tree_of
 
 _FORK = re.compile(r"is_lq|is_linear|isinstance\([^)]*(?:Lq|LQ|Linear)[A-Za-z]*\)")
 _UNTYPED = re.compile(r"(?:dict|Mapping)\[str, Any\]")
@@ -66,12 +66,12 @@ def documented(root: Path = ROOT) -> dict[str, tuple[int, int]]:
     """Room -> (documented, all) parameters of its functions and classes that another room imports."""
     used: dict[str, set[str]] = defaultdict(set)
     for module, path in files(root):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        for node in ast.walk(tree_of(path)):
             if isinstance(node, ast.ImportFrom) and node.module and _room(node.module) != _room(module):
                 used[node.module] |= {a.name for a in node.names}
     found: dict[str, tuple[int, int]] = {}
     for module, path in files(root):
-        for node in ast.parse(path.read_text(encoding="utf-8")).body:
+        for node in tree_of(path).body:
             if getattr(node, "name", None) in used[module]:
                 marks = list(_documented(node))
                 done, all_of = found.get(_room(module), (0, 0))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
+from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -27,11 +28,22 @@ def files(root: Path = ROOT) -> Iterator[tuple[str, Path]]:
             yield ".".join(path.relative_to(root).with_suffix("").parts), path
 
 
+@lru_cache(maxsize=2000)
+def parsed(source: str) -> ast.Module:
+    """The syntax tree of a source text; nobody changes it."""
+    return ast.parse(source)
+
+
+def tree_of(path: Path) -> ast.Module:
+    """The syntax tree of a file."""
+    return parsed(path.read_text(encoding="utf-8"))
+
+
 def imports(root: Path = ROOT) -> list[Import]:
     """Every import statement of the product."""
     found: list[Import] = []
     for module, path in files(root):
-        tree = ast.parse(path.read_text(encoding="utf-8"))
+        tree = tree_of(path)
         top = set(map(id, tree.body))
         for node in ast.walk(tree):
             if isinstance(node, ast.Import):

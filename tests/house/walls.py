@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tests.house.floors import AGENTS_MAY_NOT, FLOORS, LOADERS, ONLY_IN, RELEASE_PATH, SEEDED
-from tests.house.imports import files, imports, room_of
+from tests.house.imports import files, imports, room_of, tree_of
 
 _MODULE = re.compile(r"(?:pipeline|flows|reports)(?:\.\w+)+(?=:\w+$|$)")
 _RANDOM = ("random", "numpy.random")
@@ -21,7 +21,7 @@ def _named(root: Path) -> Iterator[tuple[str, str]]:
     """(module, imported): by statement, or by its name in a string."""
     yield from ((i.module, i.imported) for i in imports(root))
     for module, path in files(root):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        for node in ast.walk(tree_of(path)):
             if isinstance(node, ast.Constant) and isinstance(node.value, str) and (m := _MODULE.match(node.value)):
                 yield module, m[0]
 
@@ -65,10 +65,8 @@ def pseudo_random(root: Path) -> list[str]:
     for module, path in files(root):
         if not module.startswith(RELEASE_PATH):
             continue
-        tree = ast.parse(path.read_text(encoding="utf-8"))
-        if module == SEEDED[0]:
-            tree.body = [n for n in tree.body if getattr(n, "name", None) != SEEDED[1]]
-        for node in ast.walk(tree):
+        allowed = SEEDED[1] if module == SEEDED[0] else None
+        for node in (n for part in tree_of(path).body if getattr(part, "name", "") != allowed for n in ast.walk(part)):
             imported = [a.name for a in node.names] if isinstance(node, ast.Import) else []
             imported += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
             attribute = isinstance(node, ast.Attribute) and node.attr in ("random", "default_rng")
@@ -88,12 +86,9 @@ def hidden_imports(root: Path) -> list[str]:
 
 def _reads_versions(root: Path, module: str) -> bool:
     """Whether all it takes of importlib is something that loads no code."""
-    text = (root / (module.replace(".", "/") + ".py")).read_text(encoding="utf-8")
+    tree = tree_of(root / (module.replace(".", "/") + ".py"))
     taken = {
-        a.name
-        for n in ast.walk(ast.parse(text))
-        if isinstance(n, ast.ImportFrom) and n.module == "importlib"
-        for a in n.names
+        a.name for n in ast.walk(tree) if isinstance(n, ast.ImportFrom) and n.module == "importlib" for a in n.names
     }
     return bool(taken) and taken <= {"metadata", "resources"}
 
