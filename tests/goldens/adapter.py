@@ -11,7 +11,7 @@ import io
 import json
 import sys
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import date, datetime
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -56,9 +56,9 @@ def clock(at: datetime) -> Any:
     return mock.patch.object(pipeline.ledger.ledger, "now", lambda: at)
 
 
-def seeded_run(recipe: str, home: Path, shelf: Path | None, seed: int) -> dict[str, Any]:
-    """``run RECIPE`` with a fixed noise source, which the command line offers to nobody."""
-    return run_job(recipe, Home(home, shelf), noise=SeededNoise(seed))
+def seeded_run(recipe: str, home: Path, shelf: Path | None, seed: int, day: date | None = None) -> dict[str, Any]:
+    """``run RECIPE [--night DAY]`` with a fixed noise source, which the command line offers to nobody."""
+    return run_job(recipe, Home(home, shelf), noise=SeededNoise(seed), day=day)
 
 
 def key_of_release(recipe: str, home: Path, shelf: Path | None, snapshot: int) -> str:

@@ -10,10 +10,12 @@ import sqlite3
 import sys
 from collections.abc import Callable
 from datetime import UTC, datetime
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
-from tests.goldens import shelf
+from tests.goldens import keys, numbers, shelf
 from tests.goldens.adapter import clock, reticent
-from tests.goldens.places import HOME
+from tests.goldens.places import HOME, write_expected
 
 
 def make_home() -> None:
@@ -60,7 +62,25 @@ def make_home() -> None:
     db.close()
 
 
-MAKERS: dict[str, Callable[[], None]] = {"home": make_home}
+def make_keys() -> None:
+    """(d), once."""
+    with TemporaryDirectory() as place:
+        write_expected("keys", keys.all_keys(Path(place)))
+
+
+def make_numbers() -> None:
+    """(b)."""
+    with TemporaryDirectory() as place:
+        at = Path(place)
+        shipped = {card: numbers.shipped(card, at / card) for card in numbers.SHIPPED}
+        write_expected("shipped", shipped | {name: numbers.people(name, at / name) for name in numbers.PEOPLE})
+        write_expected("tiny", {card: numbers.tiny(card, at / "tiny" / card) for card in numbers.TINY})
+        write_expected("nights", {kind: numbers.nights(kind, at / "nights" / kind) for kind in shelf.NIGHTS})
+        online = {agent: numbers.online(agent, at / "online" / agent) for agent in numbers.ONLINE}
+        write_expected("online", online | {"riverswim_joint": numbers.joint(at / "joint")})
+
+
+MAKERS: dict[str, Callable[[], None]] = {"home": make_home, "keys": make_keys, "numbers": make_numbers}
 
 if __name__ == "__main__":
     for word in sys.argv[1:]:

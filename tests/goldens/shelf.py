@@ -92,6 +92,8 @@ RECIPES: dict[str, dict[str, tuple[str, str]]] = {
         "paper": ("dp-apvi", RHO + '[planner]\nconstants = "paper"\nbounds = "paper"\n'),
         "practical": ("dp-apvi", RHO + '[planner]\nconstants = "practical"\nbounds = "practical"\n'),
         "hoeffding": ("dp-apvi", RHO + '[planner]\npenalty = "hoeffding"\nseed = 3\n'),
+        "table_sampler": ("dp-apvi", RHO + 'sampler = "table"\n'),
+        "split": ("dp-apvi", RHO + "split = { n_sas = 0.6, r_sa = 0.3 }\n"),
         "exact": ("apvi", ""),
         "halves": ("dp-vapvi", RHO + "[linear]\nhalves = true\n"),
         "printed": ("dp-vapvi", RHO + 'calibration = "paper"\n[linear]\ntargets = "paper"\n'),
@@ -171,9 +173,7 @@ def lay_out(shelf: Path) -> None:
             people=PEOPLE,
         ),
         "tree": SHOP.format(name="golden_tree", what="night by night", unit=once, domain="", people=PEOPLE),
-        "toeplitz": SHOP.format(
-            name="golden_toeplitz", what="who may come back", unit=again, domain="", people=PEOPLE
-        ),
+        "toeplitz": SHOP.format(name="golden_toeplitz", what="who may come back", unit=again, domain="", people=PEOPLE),
         "plant": PLANT,
     }
     logs = {"shop": walk(range(PEOPLE), 1), "loop": walk(range(PEOPLE), 2), "plant": pushed(3)}
