@@ -17,15 +17,15 @@ from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
-import flows.jobs
+import flows.jobs.run
 import pipeline.ledger.ledger
 from flows.cli import main
-from flows.jobs import run_job
-from flows.nights import nightly_counter
-from flows.setting import setting
-from flows.shelf import Home
-from pipeline.curate import key_of
+from flows.config.setting import setting
+from flows.config.shelf import Home
+from flows.jobs.nights import nightly_counter
+from flows.jobs.run import run_job
 from pipeline.privacy.noise import SeededNoise
+from pipeline.transaction.release_once import key_of
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ def key_of_release(recipe: str, home: Path, shelf: Path | None, snapshot: int) -
     """Hex key of what a recipe without nights would release of a snapshot."""
     s = setting(recipe, Home(home, shelf))
     numbered: Any = SimpleNamespace(number=snapshot)
-    return key_of(s.card, numbered, flows.jobs._work(s).drawing)  # pyright: ignore[reportPrivateUsage]
+    return key_of(s.card, numbered, flows.jobs.run._work(s).drawing)  # pyright: ignore[reportPrivateUsage]
 
 
 def key_of_counter(recipe: str, home: Path, shelf: Path | None) -> tuple[str, list[str]]:
