@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-import os
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
@@ -28,6 +27,7 @@ from pipeline.declaration.task import task_of
 from pipeline.environments.count_tables import MOST_EPISODES
 from pipeline.environments.registry import arrays_file, load_world
 from pipeline.evaluation.exact import binned_behaviour, binned_process
+from pipeline.files import whole_file
 from pipeline.learners.tabular import slack_of
 from pipeline.ledger.chain import canonical
 from pipeline.mdp.model import TabularMDP
@@ -70,9 +70,8 @@ def foresee_job(recipe: str, home: Home, people: int | None = None) -> dict[str,
         return json.loads(at.read_text(encoding="utf-8")) | {"cached": True}
     told = _told(s, episodes, _simulated(s, episodes, draws))
     at.parent.mkdir(parents=True, exist_ok=True)
-    beside = at.with_suffix(f".{os.getpid()}")
-    beside.write_text(json.dumps(told, allow_nan=False), encoding="utf-8")
-    beside.replace(at)
+    with whole_file(at, alone=False) as fresh:
+        fresh.write_text(json.dumps(told, allow_nan=False), encoding="utf-8")
     return told | {"cached": False}
 
 

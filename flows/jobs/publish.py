@@ -13,9 +13,10 @@ from typing import Any, Protocol
 from flows.config.recipe import Recipe
 from flows.config.shelf import Home
 from flows.jobs.decisions import policy_view
-from flows.jobs.folder import publish, write_json
+from flows.jobs.folder import write_json
 from flows.jobs.lq_folder import gains_view
 from pipeline.declaration.card import AnyCard
+from pipeline.files import whole_folder
 from pipeline.ledger.certificate import NOT_COVERED, assumptions, certificate, guarantee
 from pipeline.ledger.chain import BudgetError, Entry, canonical
 from pipeline.ledger.counter_facts import counter_facts
@@ -102,26 +103,24 @@ def _publish_run(
 ) -> Published:
     private = curated.release.noise == "os"
     name = run_name(recipe, curated.run_key) + ("" if private else "-simulation-not-private")
-    partial = home.runs / f".{name}.partial"
-    shutil.rmtree(partial, ignore_errors=True)
-    partial.mkdir(parents=True)
-    for file in ("release.parquet", "release.json"):
-        shutil.copyfile(curated.folder / file, partial / file)
-    copied = sha256_file(partial / "release.parquet")
-    if curated.commit is not None and copied != curated.commit.body["release_sha256"]:
-        raise BudgetError(f"{card.name}: the stored release is not the committed one; nothing is published")
-    _same_release(home.runs / name, copied, curated)
-    written = pages.write(partial)
-    shutil.copyfile(recipe.path, partial / "recipe.toml")
-    tables = {kind: sha256_file(partial / f"{kind}.parquet") for kind in written}
-    # labels, scales and bounds decide what the policy's numbers mean
-    digests = {"release": copied, **tables, "labels": sha256_file(partial / file_of("labels"))}
-    facts = run_facts(card, recipe, name, snapshot, curated, pages, digests, looks)
-    write_json(partial / "report.json", facts)
-    proof = certificate(card, curated.release, facts["guarantee"], facts["mechanisms"], curated.commit, digests, looks)
-    write_json(partial / "certificate.json", proof)
-    render(partial, facts)
-    publish(partial, home.runs / name)
+    with whole_folder(home.runs / name, over=True) as partial:
+        for file in ("release.parquet", "release.json"):
+            shutil.copyfile(curated.folder / file, partial / file)
+        copied = sha256_file(partial / "release.parquet")
+        if curated.commit is not None and copied != curated.commit.body["release_sha256"]:
+            raise BudgetError(f"{card.name}: the stored release is not the committed one; nothing is published")
+        _same_release(home.runs / name, copied, curated)
+        written = pages.write(partial)
+        shutil.copyfile(recipe.path, partial / "recipe.toml")
+        tables = {kind: sha256_file(partial / f"{kind}.parquet") for kind in written}
+        # labels, scales and bounds decide what the policy's numbers mean
+        digests = {"release": copied, **tables, "labels": sha256_file(partial / file_of("labels"))}
+        facts = run_facts(card, recipe, name, snapshot, curated, pages, digests, looks)
+        write_json(partial / "report.json", facts)
+        promise, listed = facts["guarantee"], facts["mechanisms"]
+        proof = certificate(card, curated.release, promise, listed, curated.commit, digests, looks)
+        write_json(partial / "certificate.json", proof)
+        render(partial, facts)
     return Published(name, home.runs / name, facts)
 
 

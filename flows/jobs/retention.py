@@ -7,8 +7,8 @@ from typing import Any
 from flows.config.setting import ledger_for
 from flows.config.shelf import Home, find_card
 from pipeline.declaration.card import load_any_card
+from pipeline.files import private_folder
 from pipeline.logs.ingest import alone
-from pipeline.logs.store import private_folder
 from pipeline.operator.retention import COUNTERS_STAY, NOT_UNDONE, carry_out, plan_purge
 from pipeline.transaction.place import known_to_ledger, one_at_a_time, remember_head
 

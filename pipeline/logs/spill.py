@@ -11,12 +11,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pipeline.declaration.card import AnyCard
+from pipeline.files import open_private
 from pipeline.logs import rules
 from pipeline.logs.errors import LogError
 from pipeline.logs.keyed_hash import keyed_hash
 from pipeline.logs.schema import quarantine_schema
 from pipeline.logs.sources import Sources, batches
-from pipeline.logs.store import open_private
 from pipeline.logs.work import Work, spill_file
 
 Progress = Callable[[int, int | None], None]

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import shutil
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from pipeline.declaration.card import AnyCard, Card
+from pipeline.files import private_folder, whole_file
 from pipeline.logs.schema import SCHEMA_VERSION
 from pipeline.logs.sources import Sources
-from pipeline.logs.store import open_private, part_file, private_folder
+from pipeline.logs.store import part_file
 
 _STATE = "state.json"
 _VERSION = 1
@@ -65,12 +65,8 @@ class Work:
         """Replace the state file at once; what it vouches for is on the disk already."""
         state = {**asdict(self), "version": _VERSION}
         del state["folder"]
-        fresh = self.folder / f"{_STATE}.new"
-        with open_private(fresh) as file:
-            file.write(json.dumps(state).encode())
-            file.flush()
-            os.fsync(file.fileno())
-        fresh.replace(self.folder / _STATE)
+        with whole_file(self.folder / _STATE, private=True) as fresh:
+            fresh.write_text(json.dumps(state), encoding="utf-8")
 
     @property
     def resumable(self) -> bool:

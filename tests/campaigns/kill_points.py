@@ -12,8 +12,8 @@ from typing import Any
 
 from sqlalchemy.engine.default import DefaultDialect
 
-import flows.jobs.publish
 import flows.jobs.run
+import pipeline.files
 import pipeline.ledger.lease
 import pipeline.ledger.tables
 import pipeline.transaction.release_once
@@ -24,6 +24,7 @@ STEPS: tuple[tuple[Any, str], ...] = (
     (os, "fsync"),
     (os, "link"),
     (Path, "rename"),
+    (Path, "replace"),
     (Path, "mkdir"),
     (Path, "write_text"),
     (Path, "chmod"),
@@ -38,7 +39,7 @@ STEPS: tuple[tuple[Any, str], ...] = (
     (pipeline.transaction.release_once, "aggregate"),
     (CentralCounts, "draw"),
     (flows.jobs.run, "publish_run"),
-    (flows.jobs.publish, "publish"),
+    (pipeline.files, "put_in_place"),
 )
 
 

@@ -15,11 +15,12 @@ from typing import Any
 
 import pytest
 
+from pipeline.files import open_private
 from pipeline.logs import ingest as room
 from pipeline.logs import sources, spill
 from pipeline.logs.errors import LogError
 from pipeline.logs.ingest import ingest
-from pipeline.logs.store import Snapshot, open_private, snapshots
+from pipeline.logs.store import Snapshot, snapshots
 
 from .conftest import make_card
 

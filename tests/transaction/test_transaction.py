@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-import pipeline.transaction.artifacts
+import pipeline.files
 import pipeline.transaction.transaction as machine
 from flows.config.setting import counts_privatizer, ledger_for, newest_snapshot, setting
 from flows.config.shelf import Home
@@ -42,11 +42,16 @@ TRANSITIONS = (
     (Transaction, "stage"),
     (KeptCounter, "write"),
     (machine, "write_attempt"),
-    (pipeline.transaction.artifacts, "sync"),
+    (pipeline.files, "sync"),
     (Path, "rename"),
+    (Path, "replace"),
     (Ledger, "commit"),
     (lease, "end"),
 )
+
+
+# what a process that is killed does not come to
+CLEAN_UPS = ((lease, "end"), (shutil, "rmtree"), (Path, "unlink"))
 
 
 class DiedError(BaseException):
@@ -129,7 +134,7 @@ def watch(patch: pytest.MonkeyPatch, owner: Any, draws: list[int]) -> None:
 
 @contextmanager
 def dying(at: int | None, *, killed: bool) -> Iterator[list[str]]:
-    """Raise at the ``at``-th beginning or end of a transition; where ``killed``, no lease is ended on the way out."""
+    """Raise at the ``at``-th beginning or end of a transition; where ``killed``, nothing is cleaned up on the way out."""
     said: list[str] = []
 
     def reached(label: str) -> None:
@@ -139,7 +144,8 @@ def dying(at: int | None, *, killed: bool) -> Iterator[list[str]]:
         said.append(label)
         if len(said) - 1 == at:
             if killed:
-                patch.setattr(lease, "end", lambda *_: None)
+                for owner, name in CLEAN_UPS:
+                    patch.setattr(owner, name, lambda *_, **_more: None)
             raise DiedError
 
     def armed(work: Callable[..., Any], name: str) -> Callable[..., Any]:
