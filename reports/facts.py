@@ -10,7 +10,7 @@ from typing import Any
 
 from pipeline.declaration.card import AnyCard, Card, LqCard
 from pipeline.declaration.linear_quadratic import Vector
-from pipeline.learners.tabular import Settings
+from pipeline.learners.terms import Planner
 from pipeline.statistics.calibration import Ask
 
 # at least this many draws, and this share of them inside, make a measured status (design §5.3)
@@ -74,7 +74,7 @@ def _table_facts(card: Card) -> dict[str, Any]:
     }
 
 
-def proved(card: Card, settings: Settings, ask: Ask) -> bool:
+def proved(card: Card, settings: Planner, ask: Ask) -> bool:
     """Whether the paper's theorem covers the interval: its constants, penalty, release, process, one episode each."""
     d = card.domain
     return (

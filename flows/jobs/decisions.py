@@ -12,7 +12,7 @@ from flows.jobs.folder import read_policy
 from flows.jobs.linear_view import linear_evidence, linear_weights
 from pipeline.agents.against_behaviour import AgainstPractice
 from pipeline.declaration.card import Card
-from pipeline.learners.tabular import practice
+from pipeline.learners.tabular_learning import practice
 from pipeline.mdp.policy import Policy
 from pipeline.privacy.release_file import read_release
 from reports.policy_view import Against, PolicyView

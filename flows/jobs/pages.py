@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from flows.config.recipe import Recipe
 from flows.jobs.containment import containment, setting_key
 from flows.jobs.decisions import decision_facts, practice_facts, tabular_truth
 from flows.jobs.folder import write_policy
 from pipeline.declaration.card import Card
-from pipeline.learners.tabular import Learnt, planner_facts
+from pipeline.learners.tabular_learning import Learnt, planner_facts
+from pipeline.learners.terms import Terms
 from reports.facts import measured, proved, value_facts
 
 
@@ -22,7 +22,7 @@ class CountsPages:
     """See :class:`~flows.jobs.publish.Pages`."""
 
     card: Card
-    recipe: Recipe
+    terms: Terms
     learnt: Learnt
 
     def write(self, folder: Path) -> tuple[str, ...]:
@@ -32,16 +32,16 @@ class CountsPages:
 
     def learnt_facts(self) -> dict[str, Any]:
         """See :class:`~flows.jobs.publish.Pages`."""
-        settings = self.recipe.settings()
+        settings = self.terms.planner
         # theorem and measurements are of one release, not of a sum of nights
-        once = self.recipe.nightly is None
-        row = measured(containment(self.card), setting_key(self.card, self.recipe)) if once else None
+        once = self.terms.nightly is None
+        row = measured(containment(self.card), setting_key(self.card, self.terms)) if once else None
         return {
             "constants": planner_facts(self.learnt, settings),
             "value": value_facts(
                 self.card,
                 self.learnt.value,
-                is_proved=once and proved(self.card, settings, self.recipe.ask()),
+                is_proved=once and proved(self.card, settings, self.terms.ask()),
                 row=row,
             ),
             "model_baselines": self.learnt.baselines,

@@ -154,7 +154,7 @@ def run_facts(
     looks: Sequence[Entry],
 ) -> dict[str, Any]:
     """All of ``report.json``."""
-    ask, release = recipe.ask(), curated.release
+    ask, release = recipe.terms.ask(), curated.release
     # a real dataset's ledger is not home's
     of_card = " --card CARD" if card.kind == "real" else ""
     asked = {k: v for k, v in (("rho", ask.rho), ("epsilon", ask.epsilon), ("delta", ask.delta)) if v is not None}

@@ -18,7 +18,8 @@ from pipeline.environments.registry import load_world
 from pipeline.evaluation.exact import truth
 from pipeline.learners.linear_learning import drawn, learn_linear
 from pipeline.learners.linear_request import linear_request
-from pipeline.learners.tabular import Settings, learn
+from pipeline.learners.tabular_learning import learn
+from pipeline.learners.terms import Planner
 from pipeline.logs.aggregate import aggregate
 from pipeline.logs.ingest import ingest
 from pipeline.logs.tallies import tally
@@ -44,10 +45,13 @@ def main(draws: int) -> None:
             for seed in range(draws):
                 if agent == "dp-apvi":
                     asked = privatizer(card, Ask(rho, tables="two_tables"))
-                    learnt = learn(card, Settings("tail", "tail"), asked.draw(counts, SeededNoise(seed)))
+                    learnt = learn(
+                        card, Planner(constants="tail", bounds="tail"), asked.draw(counts, SeededNoise(seed))
+                    )
                     policy = learnt.plan.policy
                 else:
-                    request = linear_request(card, agent, Fraction(str(rho)), LinearConstants(), 0)
+                    method = "one-shot" if agent == "dp-one-shot" else "vapvi"
+                    request = linear_request(card, agent, Fraction(str(rho)), LinearConstants(), 0, method=method)
                     rows = TalliedRows(request.features, lambda: sums, card.kind)
                     learnt = learn_linear(request, drawn(request, rows, SeededNoise(seed)))
                     policy = learnt.policy

@@ -8,9 +8,10 @@ import threading
 
 import pytest
 
-from flows.config.setting import counts_privatizer, ledger_for, newest_snapshot, setting
+from flows.config.setting import ledger_for, newest_snapshot, setting
 from flows.config.shelf import Home
 from flows.jobs.run import ingest_job, register_job, run_job
+from pipeline.learners.tabular import counts_privatizer
 from pipeline.ledger.chain import AttemptLostError, BudgetError
 from pipeline.ledger.ledger import Ledger
 from pipeline.privacy.noise import OsNoise
@@ -42,7 +43,9 @@ def release(people, name="private", home=None):
     s = setting(str(folder / f"{name}.toml"), home or own)
     ledger = ledger_for(s.card, s.home)
     snapshot = newest_snapshot(s.card, s.home)
-    return release_counts(s.card, snapshot, counts_privatizer(s), ledger, s.home.store, OsNoise())
+    return release_counts(
+        s.card, snapshot, counts_privatizer(s.tabular, s.recipe.terms), ledger, s.home.store, OsNoise()
+    )
 
 
 def ledger_of(people):
