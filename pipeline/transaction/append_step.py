@@ -21,7 +21,8 @@ from pipeline.ledger.chain import Entry
 from pipeline.ledger.lease import Holder
 from pipeline.ledger.ledger import Ledger
 from pipeline.ledger.nights import Night, committed_nights
-from pipeline.logs.contribution_bounding import count_newcomers, hash_width
+from pipeline.logs.aggregate import count_new
+from pipeline.logs.contribution_bounding import hash_width
 from pipeline.logs.store import Snapshot, snapshots
 from pipeline.privacy.continual import drawn_rows
 from pipeline.privacy.counters import Lanes
@@ -124,7 +125,7 @@ def _draw(
     """Count who is new, add noise to the rows that are due, keep them, and read tonight's sum off all rows."""
     card, counter, told = nightly.card, nightly.counter, intent.body["counter"]
     leaf, since = told["night"], told["since"]
-    sums, fresh = count_newcomers(waiting, card, kept.seen(hash_width(card)), kept.key)
+    sums, fresh = count_new(waiting, card, kept.seen(hash_width(card)), kept.key)
     counts = Counts(card.name, card.kind, card.domain.dynamics, sums)
     mechanisms = nightly.mechanisms(leaf)
     tonight = np.concatenate([sums[m.table].reshape(-1) for m in mechanisms])

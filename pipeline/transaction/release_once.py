@@ -20,7 +20,7 @@ from pipeline.ledger.lease import Holder
 from pipeline.ledger.ledger import Ledger
 from pipeline.logs.aggregate import aggregate
 from pipeline.logs.store import Snapshot
-from pipeline.logs.summing import HERE, Means, forget
+from pipeline.logs.summing import HERE, Resources, forget
 from pipeline.privacy.noise import NoiseSource, RealDataError
 from pipeline.privacy.release import Release, total_epsilon, total_rho
 from pipeline.privacy.release_file import describe_mechanism, read_release, sha256_file
@@ -69,7 +69,7 @@ class Drawing(Protocol):
         """Exact rho, and what the INTENT says of it beside the snapshot."""
         ...
 
-    def draw(self, snapshot: Snapshot, noise: NoiseSource, means: Means) -> Release:
+    def draw(self, snapshot: Snapshot, noise: NoiseSource, means: Resources) -> Release:
         """Read the rows and draw; called once, after the charge is on disk."""
         ...
 
@@ -105,7 +105,7 @@ class CountsDrawing:
         pure = total_epsilon(mechanisms)
         return total_rho(mechanisms), {"mechanisms": self._described(), "epsilon": None if pure is None else str(pure)}
 
-    def draw(self, snapshot: Snapshot, noise: NoiseSource, means: Means) -> Release:
+    def draw(self, snapshot: Snapshot, noise: NoiseSource, means: Resources) -> Release:
         """See :class:`Drawing`."""
         return self.privatizer.draw(aggregate(snapshot, self.card, means), noise)
 
@@ -128,7 +128,7 @@ def release_counts(
     ledger: Ledger,
     store: Path,
     noise: NoiseSource,
-    means: Means = HERE,
+    means: Resources = HERE,
 ) -> Curated:
     """Release the counts of a snapshot, or replay the committed release; see :func:`release_drawn`."""
     return release_drawn(card, snapshot, CountsDrawing(card, privatizer), ledger, store, noise, means)
@@ -141,7 +141,7 @@ def release_drawn(
     ledger: Ledger,
     store: Path,
     noise: NoiseSource,
-    means: Means = HERE,
+    means: Resources = HERE,
 ) -> Curated:
     """Charge, draw, write and commit a release of a snapshot, or replay the committed one.
 
