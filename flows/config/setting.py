@@ -13,7 +13,7 @@ from pipeline.declaration.source import only_flags_part
 from pipeline.learners.learner import RunPlan
 from pipeline.ledger.ledger import Ledger, open_ledger
 from pipeline.logs.store import Snapshot, latest
-from pipeline.transaction.heads import not_lost
+from pipeline.transaction.place import not_lost
 
 T = TypeVar("T")
 

@@ -9,10 +9,10 @@ from pipeline.declaration.card import CardError
 from pipeline.learners.tabular import counts_privatizer
 from pipeline.ledger import ledger
 from pipeline.privacy.continual import continual
-from pipeline.transaction.continual_step import NightlyCounter
+from pipeline.transaction.continual_step import ContinualRelease
 
 
-def nightly_counter(s: Setting) -> NightlyCounter:
+def nightly_counter(s: Setting) -> ContinualRelease:
     """The counter that a recipe with [nightly] declares."""
     n = s.recipe.nightly
     if n is None:
@@ -29,7 +29,7 @@ def nightly_counter(s: Setting) -> NightlyCounter:
             "tell an episode that was delivered before from a new one. Map it, or declare recurs = 'never'"
         )
     chosen = counts_privatizer(s.tabular, s.recipe.terms)
-    return NightlyCounter(s.tabular, chosen, continual(n.counter, n.nights), n.first)
+    return ContinualRelease(s.tabular, chosen, continual(n.counter, n.nights), n.first)
 
 
 def night_of(day: date | None) -> date:

@@ -30,11 +30,12 @@ from pipeline.learners.linear import LinearRun
 from pipeline.learners.lq import LqRun
 from pipeline.ledger.ledger import open_ledger
 from pipeline.logs.ingest import ingest
-from pipeline.logs.tolerance import check_names
+from pipeline.logs.rules import check_names
 from pipeline.privacy.noise import NoiseSource
-from pipeline.transaction.append_step import append_night
-from pipeline.transaction.heads import known_to_ledger, not_lost
-from pipeline.transaction.release_once import Curated, release_drawn
+from pipeline.transaction.continual_step import append_step
+from pipeline.transaction.place import known_to_ledger, not_lost
+from pipeline.transaction.release_once import release_drawn
+from pipeline.transaction.transaction import Curated
 
 
 def register_job(card_name: str, home: Home, *, amend: bool = False) -> dict[str, Any]:
@@ -132,7 +133,7 @@ def run_job(
         )
     else:
         say(f"releasing {plan.what} of all nights so far of {s.card.name}")
-        night = step("release", lambda: append_night(nightly_counter(s), ledger, home.store, source, night_of(day)))
+        night = step("release", lambda: append_step(nightly_counter(s), ledger, home.store, source, night_of(day)))
         curated = night.curated
         say(night.said)
     if found := str(curated.recovered):

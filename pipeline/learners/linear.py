@@ -17,9 +17,9 @@ from pipeline.learners.learner import Quote, fitting_rho, joint_cost
 from pipeline.learners.linear_learning import LinearLearnt, drawn, learn_linear
 from pipeline.learners.linear_request import LinearMethod, LinearRequest, linear_request
 from pipeline.learners.terms import Linear, Privacy, Terms
+from pipeline.logs.regression_sums import tally
 from pipeline.logs.store import Snapshot
-from pipeline.logs.summing import Means
-from pipeline.logs.tallies import tally
+from pipeline.logs.summing import Resources
 from pipeline.privacy.budget import fraction_of
 from pipeline.privacy.noise import NoiseSource, admit_release
 from pipeline.privacy.release import Release
@@ -133,7 +133,7 @@ class LinearRun:
             return r.rho, told | {"mechanisms": [describe_mechanism(m) for m in listed]}
         return r.rho, told | {"planned_calls": r.calls(), "planner": r.planner_facts()}
 
-    def draw(self, snapshot: Snapshot, noise: NoiseSource, means: Means) -> Release:
+    def draw(self, snapshot: Snapshot, noise: NoiseSource, means: Resources) -> Release:
         """See :class:`~pipeline.transaction.release_once.Drawing`."""
         r, ask = self.request, self.request.plan.ask
         split = ask.split and r.adaptive

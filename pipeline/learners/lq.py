@@ -18,9 +18,9 @@ from pipeline.learners.linear import check_gaussian
 from pipeline.learners.lq_learning import LqLearnt, learn_lq
 from pipeline.learners.lq_request import LqCut, LqRequest, lq_request
 from pipeline.learners.terms import Lq, Terms
-from pipeline.logs.lq_rows import summed_rows
+from pipeline.logs.regression_sums import lazy_lq_sums
 from pipeline.logs.store import Snapshot
-from pipeline.logs.summing import Means
+from pipeline.logs.summing import Resources
 from pipeline.privacy.budget import fraction_of
 from pipeline.privacy.noise import NoiseSource, admit_release
 from pipeline.privacy.release import Release
@@ -86,10 +86,10 @@ class LqRun:
         """See :class:`~pipeline.transaction.release_once.Drawing`."""
         return self.request.rho, {"joint": self.request.joint(), "epsilon": None, "mechanisms": self._described()}
 
-    def draw(self, snapshot: Snapshot, noise: NoiseSource, means: Means) -> Release:
+    def draw(self, snapshot: Snapshot, noise: NoiseSource, means: Resources) -> Release:
         """See :class:`~pipeline.transaction.release_once.Drawing`."""
         r = self.request
-        return drawn_lq(r.plan, summed_rows(r.plan, snapshot, r.card, means), noise)
+        return drawn_lq(r.plan, lazy_lq_sums(r.plan, snapshot, r.card, means), noise)
 
     def quote(self) -> Quote:
         """See :class:`~pipeline.learners.learner.RunPlan`: also how far the rows reach beside the noise."""

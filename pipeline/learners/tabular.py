@@ -19,8 +19,9 @@ from pipeline.learners.learner import Quote, typeable
 from pipeline.learners.tabular_learning import Learnt, learn
 from pipeline.learners.terms import Terms
 from pipeline.ledger.certificate import spent_budget
+from pipeline.logs.aggregate import aggregate
 from pipeline.logs.store import Snapshot
-from pipeline.logs.summing import Means
+from pipeline.logs.summing import Resources
 from pipeline.privacy.budget import fraction_of
 from pipeline.privacy.continual import continual
 from pipeline.privacy.losses import safe_epsilon
@@ -31,7 +32,6 @@ from pipeline.simulation.surrogate import Drawn
 from pipeline.statistics.calibration import Ask, count_mechanisms
 from pipeline.statistics.privatizers import CentralCounts, privatizer
 from pipeline.statistics.signal_to_noise import BUDGETS, LEVELS, PEOPLE, even_visits, people_needed, scaled, yardstick
-from pipeline.transaction.release_once import CountsDrawing
 
 
 @dataclass(frozen=True)
@@ -96,10 +96,6 @@ class TabularPlan:
     reference = "uniform choice"
 
     @property
-    def _drawing(self) -> CountsDrawing:
-        return CountsDrawing(self.card, self.privatizer)
-
-    @property
     def exact(self) -> bool:
         """See :class:`~pipeline.transaction.release_once.Drawing`."""
         return self.privatizer.exact
@@ -109,25 +105,30 @@ class TabularPlan:
         self.privatizer.admit(noise)
 
     def spec(self) -> list[Any]:
-        """See :class:`~pipeline.transaction.release_once.Drawing`."""
-        return self._drawing.spec()
+        """See :class:`~pipeline.transaction.release_once.Drawing`: the mechanisms alone, whatever the planner."""
+        # the sampler's share of delta follows the cap of the lineage: another cap is no other release
+        known = [{k: v for k, v in m.items() if k != "delta_slack"} for m in self._described()]
+        return known + (["table"] if any(m.delta_slack for m in self.privatizer.mechanisms) else [])
+
+    def _described(self) -> list[dict[str, Any]]:
+        return [describe_mechanism(m) for m in self.privatizer.mechanisms]
 
     def charge(self) -> tuple[Fraction | None, dict[str, Any]]:
         """See :class:`~pipeline.transaction.release_once.Drawing`: refuses scales that cost real people more."""
         ask, mechanisms = self.terms.ask(), self.privatizer.mechanisms
+        pure, rho = total_epsilon(mechanisms), total_rho(mechanisms)
         if self.card.kind == "real" and ask.calibration == "paper":
-            pure, rho = total_epsilon(mechanisms), total_rho(mechanisms)
             true, asked, unit = (pure, ask.epsilon, "ε") if ask.pure else (rho, ask.zcdp(), "ρ")
             if true is None or asked is None or true > fraction_of(asked):
                 raise CardError(
                     f"{self.card.name}: calibration = 'paper' would spend {unit} = {float(true or 0):.4g}, asked was "
                     f"{asked}; a real dataset needs calibration = 'tight'"
                 )
-        return self._drawing.charge()
+        return rho, {"mechanisms": self._described(), "epsilon": None if pure is None else str(pure)}
 
-    def draw(self, snapshot: Snapshot, noise: NoiseSource, means: Means) -> Release:
+    def draw(self, snapshot: Snapshot, noise: NoiseSource, means: Resources) -> Release:
         """See :class:`~pipeline.transaction.release_once.Drawing`."""
-        return self._drawing.draw(snapshot, noise, means)
+        return self.privatizer.draw(aggregate(snapshot, self.card, means), noise)
 
     def quote(self) -> Quote:
         """See :class:`~pipeline.learners.learner.RunPlan`."""
@@ -139,8 +140,7 @@ class TabularPlan:
             "what_if": [] if rho is None else _what_if(card, ask),
             "people_needed": {} if rho is None else {f"{x:g}": people_needed(card, ask, x) for x in LEVELS},
         }
-        described = [describe_mechanism(m) for m in mechanisms]
-        return Quote(described, rho, spent_budget(mechanisms, card.budget.delta), outlook=outlook)
+        return Quote(self._described(), rho, spent_budget(mechanisms, card.budget.delta), outlook=outlook)
 
     def fitting(self, left: Fraction) -> Mapping[str, float] | None:
         """See :class:`~pipeline.learners.learner.RunPlan`: also what it would buy."""

@@ -22,7 +22,7 @@ from pipeline.learners.tabular_learning import learn
 from pipeline.learners.terms import Planner
 from pipeline.logs.aggregate import aggregate
 from pipeline.logs.ingest import ingest
-from pipeline.logs.tallies import tally
+from pipeline.logs.regression_sums import tally
 from pipeline.privacy.noise import SeededNoise
 from pipeline.statistics.calibration import Ask
 from pipeline.statistics.privatizers import privatizer
