@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from reports.policy_view import PolicyView
+from reports.facts.policy import Decisions
 
 _CONSTANTS = {
     "preset": "practical",
@@ -165,7 +165,7 @@ def sample_facts(**changes: dict[str, Any] | None) -> dict[str, Any]:
 
 def sample_view(
     horizon: int = 20, states: list[str] | None = None, actions: list[str] | None = None, scattered: bool = False
-) -> PolicyView:
+) -> Decisions:
     """A policy that changes slowly over the steps (or, scattered, at each), abstaining in the last state."""
     labels: list[str] = states or _FACTS["dataset"]["live_states"]
     choices: list[str] = actions or _FACTS["dataset"]["actions"]
@@ -176,7 +176,7 @@ def sample_view(
     evidence[:, -1] = 9.0
     practice = np.asarray(evidence / evidence.sum(-1, keepdims=True), dtype=np.float64)
     practice[:, -1] = np.nan
-    return PolicyView(
+    return Decisions(
         state_labels=labels,
         action_labels=choices,
         action=action,
