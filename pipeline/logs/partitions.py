@@ -11,7 +11,7 @@ ROWS_PER_PARTITION = 1_000_000
 # one open file each while rows are spilt
 MOST_PARTITIONS = 2048
 _OTHER_FILES = 128
-# measured with room to spare (docs/figures/scale.md): libraries and batches; a row while the rules look at it
+# measured with room to spare (docs/lab/scale.md): libraries and batches; a row while the rules look at it
 _BASE_BYTES = 512 << 20
 _ROW_BYTES, _NUMBER_BYTES = 512, 64
 
