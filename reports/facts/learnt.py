@@ -197,7 +197,7 @@ class Practice(Part):
 
 
 class CaseFacts(Part):
-    """``cells`` that fell into one case of the consistency step, and how many of them were solved again."""
+    """``cells`` that fell into one case of the consistency step, and ``certified``: those that were solved again."""
 
     cells: int
     certified: int
@@ -227,7 +227,7 @@ class ConsistencyFacts(Part):
 
 
 class FeatureFacts(Part):
-    """The declared feature map: ``kind``, ``dimension``, and whether it is ``balanced`` (in John's position)."""
+    """The declared feature map: ``kind``, ``dimension``, and ``balanced``: whether it is in John's position."""
 
     kind: str
     dimension: int

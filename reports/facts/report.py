@@ -118,11 +118,12 @@ def report_schema() -> dict[str, Any]:
     found = Report.model_json_schema(mode="validation")
     parts = {c.__name__: c for c in _parts(Part)}
     for name, told in [("Report", found), *found["$defs"].items()]:
-        text = getdoc(parts[name]) or ""
-        told["description"] = text.split("\n\nParameters\n")[0].replace("\n", " ")
-        for keys, words in _described(text):
-            for key in keys & told["properties"].keys():
-                told["properties"][key]["description"] = words
+        told["description"] = (getdoc(parts[name]) or "").split("\n\nParameters\n")[0].replace("\n", " ")
+        # what a part inherits is described where it is declared
+        for text in (getdoc(part) or "" for part in reversed(parts[name].mro()) if issubclass(part, Part)):
+            for keys, words in _described(text):
+                for key in keys & told["properties"].keys():
+                    told["properties"][key]["description"] = words
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **found, "title": "Report of a Reticent run"}
 
 
