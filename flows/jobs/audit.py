@@ -11,15 +11,17 @@ from typing import Any
 
 from flows.config.setting import setting
 from flows.config.shelf import Home, find_recipe
-from flows.config.world_recipe import is_world_recipe
+from flows.config.world_recipe import is_world_recipe, load_world_recipe
 from flows.jobs.canaries import one_run
 from flows.jobs.folder import publish, write_json
-from flows.jobs.world_audits import attacks_of_world, whole_plan_of_world
 from pipeline.audits.attack import DRAWS, Attack, Verdict, attacked
+from pipeline.audits.online import attacks_on, whole_plan
+from pipeline.audits.plans import WholePlan
 from pipeline.declaration.card import CardError
 from pipeline.declaration.toml import read_toml
 from pipeline.privacy.fast_noise import FastOsNoise
 from pipeline.privacy.noise import NoiseSource
+from pipeline.simulation.registry import find
 from reports.audit import audit_html, audit_markdown, figure_of
 
 Progress = Callable[[int, int | None], None]
@@ -53,13 +55,13 @@ def audit_job(
     if is_world_recipe(read_toml(path)):
         if canaries:
             raise CardError(f"{path.name}: --canaries go through ingest and run; a simulation has neither")
-        name, dataset, attacks = attacks_of_world(path, draws, say)
-        s, noise, whole_plan = None, FastOsNoise(), whole_plan_of_world(path)
+        name, dataset, attacks, plan = _of_world(path, draws, say)
+        s, noise = None, FastOsNoise()
     else:
         s = setting(recipe, home)
-        plan, noise = s.plan, FastOsNoise() if table else s.recipe.terms.noise()
-        name, dataset, attacks = s.recipe.recipe.name, s.card.name, plan.attacks(noise)
-        whole_plan = plan.whole_plan()
+        run, noise = s.plan, FastOsNoise() if table else s.recipe.terms.noise()
+        name, dataset, attacks = s.recipe.recipe.name, s.card.name, run.attacks(noise)
+        plan = run.whole_plan()
     found = [_timed(attack, noise, draws, say, progress) for attack in attacks]
     verdicts = [v for v, _ in found]
     worst = max(verdicts, key=lambda v: v.ratio)
@@ -71,16 +73,29 @@ def audit_job(
         "violates": any(v.violates for v in verdicts),
         "attacks": [_plain(v) | {"seconds": round(seconds, 2)} for v, seconds in found],
     }
-    if whole_plan is not None:
-        say(whole_plan.words)
-        facts = {"rho": float(whole_plan.rho), "claimed_rho": float(whole_plan.claimed), "over": whole_plan.over}
-        result |= {"whole_plan": facts, "violates": bool(result["violates"]) or whole_plan.over}
+    if plan is not None:
+        say(plan.words)
+        facts = {"rho": float(plan.rho), "claimed_rho": float(plan.claimed), "over": plan.over}
+        result |= {"whole_plan": facts, "violates": bool(result["violates"]) or plan.over}
     if canaries and s is not None:
         say(f"sending {canaries:,} made-up people through ingest and run")
         whole = one_run(s, canaries)
         result |= {"one_run": whole, "violates": bool(result["violates"]) or whole["violates"]}
-    notes = [] if whole_plan is None else [whole_plan.words]
+    notes = [] if plan is None else [plan.words]
     return result | _published(name, verdicts, notes, result, home.root / "audits")
+
+
+def _of_world(path: Path, draws: int, say: Callable[[str], None]) -> tuple[str, str, list[Attack], WholePlan | None]:
+    """Name and world of a simulation's recipe, an attack for each thing that its agent releases, and the whole plan."""
+    recipe = load_world_recipe(path)
+    agent = recipe.recipe.agent
+    if not find(agent).private:
+        raise CardError(f"{path.name}: {agent} adds no noise, no claim to attack")
+    trial = recipe.trials()[agent][0]
+    try:
+        return recipe.recipe.name, trial.place, attacks_on(trial, draws, say), whole_plan(trial)
+    except ValueError as e:
+        raise CardError(f"{path.name}: {e}") from None
 
 
 def _timed(

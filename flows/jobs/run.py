@@ -32,6 +32,7 @@ from pipeline.ledger.ledger import open_ledger
 from pipeline.logs.ingest import ingest
 from pipeline.logs.rules import check_names
 from pipeline.privacy.noise import NoiseSource
+from pipeline.privacy.release import Release
 from pipeline.transaction.continual_step import append_step
 from pipeline.transaction.place import known_to_ledger, not_lost
 from pipeline.transaction.release_once import release_drawn
@@ -146,31 +147,32 @@ def run_job(
     learnt = step("plan", lambda: plan.learn(curated.release))
     looks = ledger.inspections(s.card.name)
     published: Published = step(
-        "report", lambda: publish_run(s.card, s.recipe, home, number, curated, _pages(s, plan, learnt), looks)
+        "report",
+        lambda: publish_run(s.card, s.recipe, home, number, curated, _pages(s, plan, learnt, curated.release), looks),
     )
-    account = ledger.account(s.card.name)
+    account, told = ledger.account(s.card.name), published.report
     out: dict[str, Any] = {
         "run": published.name,
         "folder": str(published.folder),
         "report": str(published.folder / "report.html"),
         "replayed": curated.replayed,
         "ledger": {"spent_rho": float(account.spent), "remaining_rho": float(account.remaining)},
-        "guarantee": published.facts["guarantee"],
-        "value": published.facts["value"],
+        "guarantee": told.guarantee.model_dump(),
+        "value": told.value.model_dump(),
     }
-    if curated.release.counter is not None:
-        out["counter"] = published.facts["counter"]
-    if "truth" in published.facts:
-        out["truth"] = published.facts["truth"]
+    if told.counter is not None:
+        out["counter"] = told.counter.model_dump()
+    if told.truth is not None:
+        out["truth"] = told.truth.model_dump()
     return out
 
 
-def _pages(s: Setting, plan: RunPlan, learnt: Any) -> Pages:
+def _pages(s: Setting, plan: RunPlan, learnt: Any, release: Release) -> Pages:
     if isinstance(plan, LqRun):
         return LqPages(plan.request, learnt)
     if isinstance(plan, LinearRun):
         return LinearPages(s.tabular, plan.request, learnt)
-    return CountsPages(s.tabular, s.recipe.terms, learnt)
+    return CountsPages(s.tabular, s.recipe.terms, learnt, release)
 
 
 def demo_job(
