@@ -23,8 +23,8 @@ from pipeline.logs.caps import capped, needs_whole_users, total_steps, up_to_tot
 from pipeline.logs.schema import default_end, first_end
 from pipeline.logs.store import Snapshot
 from pipeline.logs.summing import HERE, Means, Seen, Sums, summed
-from pipeline.statistics.calibration import reward_lattice
-from pipeline.statistics.counts import Counts
+from pipeline.statistics.count_layout import reward_lattice
+from pipeline.statistics.layout import ExactSums
 
 Tables = dict[str, NDArray[np.int64]]
 
@@ -36,7 +36,7 @@ PARTS_PER_SCAN = 16
 _PIECE_ROWS = 1 << 15
 
 
-def aggregate(snapshot: Snapshot, card: Card, means: Means = HERE, *, batch_rows: int = BATCH_ROWS) -> Counts:
+def aggregate(snapshot: Snapshot, card: Card, means: Means = HERE, *, batch_rows: int = BATCH_ROWS) -> ExactSums:
     """Sum a snapshot, a batch of rows in memory at a time.
 
     Parameters
@@ -49,7 +49,7 @@ def aggregate(snapshot: Snapshot, card: Card, means: Means = HERE, *, batch_rows
         Rows read at once; no table depends on it.
     """
     sums = summed(CountSums(card, batch_rows), snapshot, means)
-    return Counts(card.name, snapshot.kind, card.domain.dynamics, _tables(card, sums))
+    return ExactSums(card.name, snapshot.kind, card.domain.dynamics, _tables(card, sums))
 
 
 def count_rows(rows: pl.DataFrame, card: Card) -> Tables:

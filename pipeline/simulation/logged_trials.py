@@ -24,7 +24,7 @@ from pipeline.privacy.release import total_rho
 from pipeline.simulation.control_trials import logging_policy, optimum, world_of
 from pipeline.simulation.logged import Logged
 from pipeline.simulation.trial import Outcome, Trial, staged_curve
-from pipeline.statistics.calibration import Ask, count_mechanisms
+from pipeline.statistics.calibration import Ask, count_sum
 
 _NOISE, _TIES = 1, 2
 KNOBS: Mapping[str, Any] = {"behaviour": "uniform", "rewards": "known", "pooled": False, "constants": "practical"}
@@ -96,7 +96,7 @@ def logged(trial: Trial) -> Logged:
     rewards = None if not known else mdp.rewards[:1] if pooled else mdp.rewards
     task = Task(H, card.reward.range, np.ones((S, A), dtype=bool), rewards, can_end=False)
     try:
-        mechanisms = count_mechanisms(card, Ask(epsilon=trial.epsilon, delta=trial.delta))
+        mechanisms = count_sum(card, Ask(epsilon=trial.epsilon, delta=trial.delta)).mechanisms
     except ValueError as e:
         raise CardError(f"{trial.agent}: {e}") from None
     behaviour = logging_policy(trial, str(knobs["behaviour"])).probabilities

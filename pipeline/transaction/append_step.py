@@ -23,13 +23,10 @@ from pipeline.ledger.ledger import Ledger
 from pipeline.ledger.nights import Night, committed_nights
 from pipeline.logs.contribution_bounding import count_newcomers, hash_width
 from pipeline.logs.store import Snapshot, snapshots
-from pipeline.privacy.continual import drawn_rows
-from pipeline.privacy.counters import Lanes
 from pipeline.privacy.noise import Integers, NoiseSource, RealDataError
 from pipeline.privacy.release import Release
 from pipeline.privacy.release_file import describe_mechanism
-from pipeline.statistics.counts import Counts
-from pipeline.statistics.privatizers import check_slack
+from pipeline.statistics.layout import ExactSums
 from pipeline.transaction.artifacts import Attempt, folder_of, write_attempt
 from pipeline.transaction.continual_step import NightlyCounter
 from pipeline.transaction.heads import known_to_ledger, remember_head
@@ -125,17 +122,15 @@ def _draw(
     card, counter, told = nightly.card, nightly.counter, intent.body["counter"]
     leaf, since = told["night"], told["since"]
     sums, fresh = count_newcomers(waiting, card, kept.seen(hash_width(card)), kept.key)
-    counts = Counts(card.name, card.kind, card.domain.dynamics, sums)
+    counts = ExactSums(card.name, card.kind, card.domain.dynamics, sums)
     mechanisms = nightly.mechanisms(leaf)
     tonight = np.concatenate([sums[m.table].reshape(-1) for m in mechanisms])
-    check_slack(mechanisms, noise)
-    lanes = Lanes(tuple(m.cells for m in mechanisms), tuple(m.variance or 0 for m in mechanisms), noise, counts)
 
     def leaves(t: int) -> Integers | None:
         return tonight if t == leaf else kept.leaf(t)
 
     due = [row for t in range(since, leaf + 1) for row in counter.rows(t)]
-    rows = drawn_rows(due, leaves, lanes)
+    rows = nightly.privatizer.draw_rows(due, leaves, noise, counts)
     kept.write(leaf, intent.body["attempt"], tonight, fresh, rows, waiting[-1].number if waiting else None)
     ends = np.cumsum([0, *(len(counter.rows(t)) for t in range(since, leaf + 1))])
 

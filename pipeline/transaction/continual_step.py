@@ -16,8 +16,7 @@ from pipeline.ledger.nights import counter_intents, counter_key, night_price, ov
 from pipeline.privacy.continual import Continual
 from pipeline.privacy.release import Mechanism
 from pipeline.privacy.release_file import describe_mechanism
-from pipeline.statistics.calibration import at_leaf
-from pipeline.statistics.privatizers import CentralCounts
+from pipeline.statistics.private_sum import PrivateSum
 
 
 @dataclass(frozen=True)
@@ -31,7 +30,7 @@ class NightlyCounter:
     """
 
     card: Card
-    privatizer: CentralCounts
+    privatizer: PrivateSum
     counter: Continual
     first: date
 
@@ -77,7 +76,7 @@ class NightlyCounter:
 
     def mechanisms(self, leaf: int) -> tuple[Mechanism, ...]:
         """Mechanisms with the noise of the sum on this night."""
-        return at_leaf(self.privatizer.mechanisms, self.counter, leaf)
+        return self.privatizer.at(leaf)
 
     def told(self, leaf: int, since: int) -> dict[str, Any]:
         """What the INTENT, the release and the certificate say of the counter on a night."""

@@ -24,7 +24,7 @@ from pipeline.logs.summing import HERE, Means, forget
 from pipeline.privacy.noise import NoiseSource, RealDataError
 from pipeline.privacy.release import Release, total_epsilon, total_rho
 from pipeline.privacy.release_file import describe_mechanism, read_release, sha256_file
-from pipeline.statistics.privatizers import CentralCounts
+from pipeline.statistics.private_sum import PrivateSum
 from pipeline.transaction.artifacts import Attempt, folder_of, read_attempt, write_attempt
 from pipeline.transaction.heads import known_to_ledger, remember_head
 from pipeline.transaction.lock import one_at_a_time
@@ -79,7 +79,7 @@ class CountsDrawing:
     """The count tables of a card."""
 
     card: Card
-    privatizer: CentralCounts
+    privatizer: PrivateSum
 
     @property
     def exact(self) -> bool:
@@ -116,7 +116,7 @@ def key_of(card: AnyCard, snapshot: Snapshot, drawing: Drawing) -> str:
     return hashlib.sha256(canonical(parts).encode()).hexdigest()
 
 
-def run_key(card: Card, snapshot: Snapshot, privatizer: CentralCounts) -> str:
+def run_key(card: Card, snapshot: Snapshot, privatizer: PrivateSum) -> str:
     """Hex key of a release of counts."""
     return key_of(card, snapshot, CountsDrawing(card, privatizer))
 
@@ -124,7 +124,7 @@ def run_key(card: Card, snapshot: Snapshot, privatizer: CentralCounts) -> str:
 def release_counts(
     card: Card,
     snapshot: Snapshot,
-    privatizer: CentralCounts,
+    privatizer: PrivateSum,
     ledger: Ledger,
     store: Path,
     noise: NoiseSource,

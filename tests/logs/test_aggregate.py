@@ -23,7 +23,7 @@ from pipeline.logs.ingest import write_rows
 from pipeline.logs.schema import CANONICAL, default_end
 from pipeline.logs.store import Snapshot, part_file
 from pipeline.logs.summing import Means
-from pipeline.statistics.calibration import reward_lattice
+from pipeline.statistics.count_layout import reward_lattice
 
 from .conftest import make_card
 
