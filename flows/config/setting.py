@@ -18,7 +18,7 @@ from pipeline.privacy.noise import NoiseSource, OsNoise
 from pipeline.privacy.release import with_sampler_slack
 from pipeline.statistics.calibration import count_sum
 from pipeline.statistics.private_sum import PrivateSum
-from pipeline.transaction.heads import not_lost
+from pipeline.transaction.place import not_lost
 
 T = TypeVar("T")
 

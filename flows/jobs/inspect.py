@@ -14,8 +14,7 @@ from pipeline.operator.advice import advice
 from pipeline.operator.hidden_state import hidden_state
 from pipeline.operator.inspect import look
 from pipeline.operator.inspect_vectors import look_vectors, vector_advice
-from pipeline.transaction.heads import known_to_ledger, remember_head
-from pipeline.transaction.lock import one_at_a_time
+from pipeline.transaction.place import known_to_ledger, one_at_a_time, remember_head
 
 
 def inspect_job(card_name: str, home: Home) -> dict[str, Any]:

@@ -10,8 +10,7 @@ from pipeline.declaration.card import load_any_card
 from pipeline.logs.ingest import alone
 from pipeline.logs.store import private_folder
 from pipeline.operator.retention import COUNTERS_STAY, NOT_UNDONE, carry_out, plan_purge
-from pipeline.transaction.heads import known_to_ledger, remember_head
-from pipeline.transaction.lock import one_at_a_time
+from pipeline.transaction.place import known_to_ledger, one_at_a_time, remember_head
 
 
 def purge_job(card_name: str, home: Home, *, keep: int = 0, quarantine_only: bool = False, yes: bool) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """The only door from rows to arrays: canonical rows -> exact int64 sums, one user's contribution bounded.
 
-What is summed here is what :mod:`pipeline.statistics.sensitivity` bounds; the enumeration test runs this code.
+What is summed here is what :mod:`pipeline.statistics.count_layout` bounds; the enumeration test runs this code.
 Everything looks at one user at a time, so replacing a user changes that user's contribution only (privacy.md §1.2).
 
 Every row is one place of one table ``(step, s, a, s' or unknown)``, found by polars and counted by numpy; all counts

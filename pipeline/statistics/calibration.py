@@ -37,7 +37,7 @@ class Ask:
     tables
         ``one_table``: n[h,s,a,s'] alone, n[h,s,a] by summation; ``two_tables``: both, as the paper has it.
     calibration
-        ``tight``: scales from :mod:`~pipeline.statistics.sensitivity`; ``paper``: the scales paper 003 prints.
+        ``tight``: scales from :mod:`~pipeline.statistics.count_layout`; ``paper``: the scales paper 003 prints.
     split
         Share of the budget per table; the default depends on declared constants only.
     counter

@@ -25,7 +25,7 @@ from pipeline.logs import partitions, summing
 from pipeline.logs.aggregate import CountSums
 from pipeline.logs.summing import Means
 from pipeline.privacy.noise import OsNoise
-from pipeline.transaction.release_once import release_counts
+from pipeline.transaction.release_once import CountsDrawing, release_drawn
 from tests.flows.shop import lay_out
 
 
@@ -94,7 +94,7 @@ def test_only_a_snapshot_that_is_there_and_of_this_very_card_is_charged(people):
     snapshot, ledger = newest_snapshot(s.card, home), ledger_for(s.card, home)
 
     def release(given):
-        release_counts(s.card, given, counts_privatizer(s), ledger, home.store, OsNoise())
+        release_drawn(s.card, given, CountsDrawing(s.tabular, counts_privatizer(s)), ledger, home.store, OsNoise())
 
     for other in ({"domain_hash": "0" * 64}, {"dataset": "another"}):
         with pytest.raises(CardError, match="another card"):
