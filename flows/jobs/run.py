@@ -29,7 +29,7 @@ from pipeline.declaration.card import AnyCard, Card, CardError, load_any_card
 from pipeline.learners.tabular import learn
 from pipeline.ledger.ledger import open_ledger
 from pipeline.logs.ingest import ingest
-from pipeline.logs.tolerance import check_names
+from pipeline.logs.rules import check_names
 from pipeline.privacy.budget import fraction_of
 from pipeline.privacy.noise import NoiseSource, OsNoise
 from pipeline.privacy.release import Release, total_epsilon, total_rho

@@ -13,7 +13,7 @@ from pipeline.audits.attack import Array, Attack, Side
 from pipeline.audits.laws import Gaussian, Laplace
 from pipeline.audits.pooled import Silence
 from pipeline.declaration.card import Card, CardError
-from pipeline.logs.made_up import counted
+from pipeline.logs.aggregate import count_person
 from pipeline.privacy.noise import NoiseSource
 from pipeline.privacy.release import Mechanism, total_epsilon, total_rho
 from pipeline.statistics.count_layout import CountLayout
@@ -38,8 +38,8 @@ def counts_attack(card: Card, shipped: PrivateSum, drawn: PrivateSum | None = No
     if rho is None:
         raise CardError(f"{card.name}: no noise, no claim to attack")
     made_up = card.model_copy(update={"kind": "synthetic"})
-    one, other = PrivateSum(CountLayout(made_up), shipped.mechanisms).worst_pair(partial(counted, made_up))
-    pair = counted(made_up, one), counted(made_up, other)
+    one, other = PrivateSum(CountLayout(made_up), shipped.mechanisms).worst_pair(partial(count_person, made_up))
+    pair = count_person(made_up, one), count_person(made_up, other)
     path = _Path(made_up, pair, (drawn or shipped).mechanisms)
     pure = total_epsilon(shipped.mechanisms)
     law = Laplace(tuple(float(m.scale or 0) for m in shipped.mechanisms))

@@ -17,7 +17,7 @@ from pipeline.audits.laws import Gaussian
 from pipeline.audits.pooled import Pooled, Silence
 from pipeline.audits.streams import WORLD
 from pipeline.declaration.card import Card, CardError
-from pipeline.logs.made_up import counted
+from pipeline.logs.aggregate import count_person
 from pipeline.privacy.continual import Continual, Row, drawn_rows
 from pipeline.privacy.counters import Lanes
 from pipeline.privacy.noise import NoiseSource
@@ -55,8 +55,8 @@ def night_attack(
     if rho is None or None in scales:
         raise CardError(f"{card.name}: no Gaussian noise, no claim to attack")
     made_up = card.model_copy(update={"kind": "synthetic"})
-    worst = PrivateSum(CountLayout(made_up), tuple(shipped)).worst_pair(partial(counted, made_up))
-    pair = [counted(made_up, person) for person in worst]
+    worst = PrivateSum(CountLayout(made_up), tuple(shipped)).worst_pair(partial(count_person, made_up))
+    pair = [count_person(made_up, person) for person in worst]
     flat = [np.concatenate([person[m.table].ravel() for m in shipped]) for person in pair]
     where = flat[0] != flat[1]
     of_table = np.repeat(np.arange(len(shipped)), [m.cells for m in shipped])[where]

@@ -21,7 +21,8 @@ from pipeline.declaration.card import Card, CardError
 from pipeline.ledger.chain import BudgetError, Entry, canonical
 from pipeline.ledger.ledger import Ledger
 from pipeline.ledger.nights import Night, committed_nights, counter_intents, counter_key, night_price, overtaken
-from pipeline.logs.contribution_bounding import count_newcomers, hash_width
+from pipeline.logs.aggregate import count_new
+from pipeline.logs.contribution_bounding import hash_width
 from pipeline.logs.store import Snapshot, snapshots
 from pipeline.privacy.continual import Continual
 from pipeline.privacy.noise import Integers, NoiseSource, RealDataError
@@ -221,7 +222,7 @@ def _draw(
     """Count who is new, add noise to the rows that are due, keep them, and read the step's sum off all rows."""
     card, counter, told = declared.card, declared.counter, intent.body["counter"]
     leaf, since = told["night"], told["since"]
-    sums, fresh = count_newcomers(waiting, card, kept.seen(hash_width(card)), kept.key)
+    sums, fresh = count_new(waiting, card, kept.seen(hash_width(card)), kept.key)
     counts = ExactSums(card.name, card.kind, card.domain.dynamics, sums)
     mechanisms = declared.mechanisms(leaf)
     tonight = np.concatenate([sums[m.table].reshape(-1) for m in mechanisms])

@@ -13,7 +13,7 @@ from pipeline.ledger.chain import canonical
 from pipeline.ledger.ledger import Ledger
 from pipeline.logs.aggregate import aggregate
 from pipeline.logs.store import Snapshot
-from pipeline.logs.summing import HERE, Means, forget
+from pipeline.logs.summing import HERE, Resources, forget
 from pipeline.privacy.noise import NoiseSource, RealDataError
 from pipeline.privacy.release import Release, total_epsilon, total_rho
 from pipeline.privacy.release_file import describe_mechanism
@@ -42,7 +42,7 @@ class Drawing(Protocol):
         """Exact rho, and what the INTENT says of it beside the snapshot."""
         ...
 
-    def draw(self, snapshot: Snapshot, noise: NoiseSource, means: Means) -> Release:
+    def draw(self, snapshot: Snapshot, noise: NoiseSource, means: Resources) -> Release:
         """Read the rows and draw; called once, after the charge is on disk."""
         ...
 
@@ -78,7 +78,7 @@ class CountsDrawing:
         pure = total_epsilon(mechanisms)
         return total_rho(mechanisms), {"mechanisms": self._described(), "epsilon": None if pure is None else str(pure)}
 
-    def draw(self, snapshot: Snapshot, noise: NoiseSource, means: Means) -> Release:
+    def draw(self, snapshot: Snapshot, noise: NoiseSource, means: Resources) -> Release:
         """See :class:`Drawing`."""
         return self.privatizer.draw(aggregate(snapshot, self.card, means), noise)
 
@@ -96,7 +96,7 @@ def release_drawn(
     ledger: Ledger,
     store: Path,
     noise: NoiseSource,
-    means: Means = HERE,
+    means: Resources = HERE,
 ) -> Curated:
     """Charge, draw, write and commit a release of a snapshot, or replay the committed one.
 

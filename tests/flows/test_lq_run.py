@@ -20,7 +20,7 @@ from pipeline.declaration.card import CardError
 from pipeline.ledger.chain import BudgetError
 from pipeline.ledger.ledger import open_ledger
 from pipeline.ledger.verify import verify_run
-from pipeline.logs.lq_rows import LqSums
+from pipeline.logs.regression_sums import LqSums
 from pipeline.mdp.riccati import QuadraticCost, riccati, within_norm
 from pipeline.privacy.noise import OsNoise, RealDataError, SeededNoise
 from pipeline.privacy.release_file import read_release
