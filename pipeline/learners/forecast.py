@@ -33,9 +33,9 @@ from pipeline.privacy.noise import SeededNoise
 from pipeline.privacy.release import Mechanism
 from pipeline.simulation.logged import Integers, Logged
 from pipeline.simulation.surrogate import Drawn, best_allowed, evenly, foreseen, made_up
-from pipeline.statistics.calibration import reward_lattice
+from pipeline.statistics.calibration import Ask, count_sum
+from pipeline.statistics.count_layout import reward_lattice
 from pipeline.statistics.lq_moments import Episodes, SimulatedRows, release_lq_moments
-from pipeline.statistics.privatizers import exact_counts
 from pipeline.statistics.rows import Side, TalliedRows, Tallies
 
 Array = NDArray[np.float64]
@@ -71,7 +71,7 @@ def foresee_counts(
     seeds
         One simulated run each.
     """
-    logged, silent = _logs(card, terms), exact_counts(card, terms.ask().tables).mechanisms
+    logged, silent = _logs(card, terms), count_sum(card, Ask(tables=terms.ask().tables)).mechanisms
 
     def both(rng: np.random.Generator) -> tuple[Logged, Logged]:
         one = logged(mechanisms, rng)
@@ -119,7 +119,7 @@ def foresee_linear(request: LinearRequest, terms: Terms, episodes: int, seeds: S
         One simulated run each.
     """
     silent = replace(request, plan=replace(request.plan, ask=replace(request.plan.ask, rho=None)), start_rho=None)
-    logs, mechanisms = _logs(request.card, terms), exact_counts(request.card).mechanisms
+    logs, mechanisms = _logs(request.card, terms), count_sum(request.card, Ask()).mechanisms
     found: list[Drawn] = []
     for seed in seeds:
         of_world, of_log, of_noise = np.random.SeedSequence((seed,)).spawn(3)

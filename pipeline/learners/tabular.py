@@ -26,11 +26,11 @@ from pipeline.privacy.budget import fraction_of
 from pipeline.privacy.continual import continual
 from pipeline.privacy.losses import safe_epsilon
 from pipeline.privacy.noise import NoiseSource
-from pipeline.privacy.release import Release, total_epsilon, total_rho, with_sampler_slack
+from pipeline.privacy.release import Release, total_epsilon, total_rho
 from pipeline.privacy.release_file import describe_mechanism
 from pipeline.simulation.surrogate import Drawn
-from pipeline.statistics.calibration import Ask, count_mechanisms
-from pipeline.statistics.privatizers import CentralCounts, privatizer
+from pipeline.statistics.calibration import Ask, count_sum
+from pipeline.statistics.private_sum import PrivateSum
 from pipeline.statistics.signal_to_noise import BUDGETS, LEVELS, PEOPLE, even_visits, people_needed, scaled, yardstick
 
 
@@ -52,7 +52,7 @@ class Tabular:
         return TabularPlan(tabular(card), terms, counts_privatizer(tabular(card), terms))
 
 
-def counts_privatizer(card: Card, terms: Terms) -> CentralCounts:
+def counts_privatizer(card: Card, terms: Terms) -> PrivateSum:
     """The count tables that a recipe asks for, calibrated and with the slack of its sampler.
 
     Parameters
@@ -69,20 +69,18 @@ def counts_privatizer(card: Card, terms: Terms) -> CentralCounts:
     """
     ask = terms.ask_for(card)
     try:
-        chosen = privatizer(card, ask)
+        chosen = count_sum(card, ask)
     except ValueError as e:
         raise CardError(f"{terms.where}: [privacy]: {e}") from None
-    return chosen if ask.pure else _with_slack(chosen, terms.noise())
+    return chosen if ask.pure else _with_slack(card, chosen, terms.noise())
 
 
-def _with_slack(chosen: CentralCounts, sampler: NoiseSource) -> CentralCounts:
+def _with_slack(card: Card, chosen: PrivateSum, sampler: NoiseSource) -> PrivateSum:
     """The same tables with what the sampler adds to delta."""
     if chosen.exact:
         return chosen
-    budget = chosen.card.budget
     # the epsilon of the whole cap covers every release of the lineage
-    most = safe_epsilon(budget.rho, budget.delta)
-    return replace(chosen, mechanisms=with_sampler_slack(chosen.mechanisms, sampler, most))
+    return chosen.with_slack(sampler, safe_epsilon(card.budget.rho, card.budget.delta))
 
 
 @dataclass(frozen=True)
@@ -91,7 +89,7 @@ class TabularPlan:
 
     card: Card
     terms: Terms
-    privatizer: CentralCounts
+    privatizer: PrivateSum
     what = "counts"
     reference = "uniform choice"
 
@@ -149,7 +147,7 @@ class TabularPlan:
             asked = replace(ask, epsilon=typeable(math.sqrt(2 * float(left))))
         else:
             asked = replace(ask, rho=typeable(float(left)), epsilon=None, delta=None)
-        rho = total_rho(count_mechanisms(self.card, asked))
+        rho = total_rho(count_sum(self.card, asked).mechanisms)
         if rho is None or rho > left:
             return None
         budget = {"epsilon": asked.epsilon} if asked.pure else {"rho": asked.rho}
@@ -179,7 +177,7 @@ class TabularPlan:
         """See :class:`~pipeline.learners.learner.RunPlan`: of a counter, one of few leaves."""
         nightly = self.terms.nightly
         if nightly is None:
-            return [counts_attack(self.card, _with_slack(self.privatizer, sampler))]
+            return [counts_attack(self.card, _with_slack(self.card, self.privatizer, sampler))]
         few = nightly.model_copy(update={"nights": min(nightly.nights, LEAVES)})
         shipped = counts_privatizer(self.card, replace(self.terms, nightly=few))
         return [night_attack(self.card, shipped.mechanisms, continual(few.counter, few.nights))]
