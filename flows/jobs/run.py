@@ -29,14 +29,15 @@ from pipeline.declaration.card import AnyCard, Card, CardError, load_any_card
 from pipeline.learners.tabular import learn
 from pipeline.ledger.ledger import open_ledger
 from pipeline.logs.ingest import ingest
-from pipeline.logs.tolerance import check_names
+from pipeline.logs.rules import check_names
 from pipeline.privacy.budget import fraction_of
 from pipeline.privacy.noise import NoiseSource, OsNoise
 from pipeline.privacy.release import Release, total_epsilon, total_rho
 from pipeline.statistics.privatizers import CentralCounts
-from pipeline.transaction.append_step import append_night
-from pipeline.transaction.heads import known_to_ledger, not_lost
-from pipeline.transaction.release_once import CountsDrawing, Curated, Drawing, release_drawn
+from pipeline.transaction.continual_step import append_step
+from pipeline.transaction.place import known_to_ledger, not_lost
+from pipeline.transaction.release_once import CountsDrawing, Drawing, release_drawn
+from pipeline.transaction.transaction import Curated
 
 
 def register_job(card_name: str, home: Home, *, amend: bool = False) -> dict[str, Any]:
@@ -134,7 +135,7 @@ def run_job(
         )
     else:
         say(f"releasing {work.what} of all nights so far of {s.card.name}")
-        night = step("release", lambda: append_night(nightly_counter(s), ledger, home.store, source, night_of(day)))
+        night = step("release", lambda: append_step(nightly_counter(s), ledger, home.store, source, night_of(day)))
         curated = night.curated
         say(night.said)
     if found := str(curated.recovered):
@@ -147,22 +148,23 @@ def run_job(
     learnt = step("plan", lambda: work.learn(curated.release))
     looks = ledger.inspections(s.card.name)
     published: Published = step(
-        "report", lambda: publish_run(s.card, s.recipe, home, number, curated, work.pages(learnt), looks)
+        "report",
+        lambda: publish_run(s.card, s.recipe, home, number, curated, work.pages(learnt, curated.release), looks),
     )
-    account = ledger.account(s.card.name)
+    account, told = ledger.account(s.card.name), published.report
     out: dict[str, Any] = {
         "run": published.name,
         "folder": str(published.folder),
         "report": str(published.folder / "report.html"),
         "replayed": curated.replayed,
         "ledger": {"spent_rho": float(account.spent), "remaining_rho": float(account.remaining)},
-        "guarantee": published.facts["guarantee"],
-        "value": published.facts["value"],
+        "guarantee": told.guarantee.model_dump(),
+        "value": told.value.model_dump(),
     }
-    if curated.release.counter is not None:
-        out["counter"] = published.facts["counter"]
-    if "truth" in published.facts:
-        out["truth"] = published.facts["truth"]
+    if told.counter is not None:
+        out["counter"] = told.counter.model_dump()
+    if told.truth is not None:
+        out["truth"] = told.truth.model_dump()
     return out
 
 
@@ -173,7 +175,7 @@ class Work:
     what: str
     drawing: Drawing
     learn: Callable[[Release], Any]
-    pages: Callable[[Any], Pages]
+    pages: Callable[[Any, Release], Pages]
 
 
 def _work(s: Setting) -> Work:
@@ -191,7 +193,7 @@ def _counts_work(s: Setting) -> Work:
         "counts",
         CountsDrawing(card, chosen),
         lambda release: learn(card, settings, release),
-        lambda learnt: CountsPages(card, s.recipe, learnt),
+        lambda learnt, release: CountsPages(card, s.recipe, learnt, release),
     )
 
 
@@ -206,7 +208,7 @@ def _linear_work(s: Setting) -> Work:
         "sums",
         LinearDrawing(request),
         lambda release: learn_linear(request, release),
-        lambda learnt: LinearPages(card, request, learnt),
+        lambda learnt, _: LinearPages(card, request, learnt),
     )
 
 
@@ -221,7 +223,7 @@ def _lq_work(s: Setting) -> Work:
         "sums of rows",
         LqDrawing(request),
         lambda release: learn_lq(request, release),
-        lambda learnt: LqPages(request, learnt),
+        lambda learnt, _: LqPages(request, learnt),
     )
 
 

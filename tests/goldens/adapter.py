@@ -71,4 +71,4 @@ def key_of_release(recipe: str, home: Path, shelf: Path | None, snapshot: int) -
 def key_of_counter(recipe: str, home: Path, shelf: Path | None) -> tuple[str, list[str]]:
     """Hex key of a recipe's counter, and those of its first four nights."""
     counter = nightly_counter(setting(recipe, Home(home, shelf)))
-    return counter.key, [counter.night_key(leaf) for leaf in range(1, 5)]
+    return counter.key, [counter.step_key(leaf) for leaf in range(1, 5)]

@@ -12,11 +12,21 @@ from pathlib import Path
 
 import polars as pl
 
+from pipeline.declaration.toml import LogError
 from pipeline.logs.decode import flag
-from pipeline.logs.errors import LogError
-from pipeline.logs.readers import parquet
-from pipeline.logs.readers.batch import NO_LINES, Asked, Batch, marked
-from pipeline.logs.readers.fields import Types, column_of, field, fields, taken
+from pipeline.logs.readers.arrow import parquet_types, read_parquet, row_count
+from pipeline.logs.readers.batch import (
+    NO_LINES,
+    Asked,
+    Batch,
+    Types,
+    column_of,
+    field,
+    field_types,
+    mark_numbers,
+    take_fields,
+)
+from pipeline.logs.readers.minari import read_facts
 
 STEPS, SEEN, NEXT = "steps", "observation", "next_"
 _FLAGS = ("is_first", "is_last", "is_terminal")
@@ -28,7 +38,7 @@ _MADE: dict[str, pl.DataType] = {
 }
 
 
-def column_types(path: Path, asked: Asked) -> dict[str, pl.DataType]:
+def rlds_types(path: Path, asked: Asked) -> dict[str, pl.DataType]:
     """Columns of a step and their types.
 
     Raises
@@ -36,14 +46,14 @@ def column_types(path: Path, asked: Asked) -> dict[str, pl.DataType]:
     LogError
         If the file is damaged, or lacks the flags that RLDS has.
     """
-    types = _step_types(parquet.column_types(path))
+    types = _step_types(parquet_types(path))
     if missing := [name for name in _FLAGS if name not in types]:
         raise LogError(f"{path.name}: no {missing[0]!r}; RLDS steps have {', '.join(_FLAGS)}")
     following = {NEXT + SEEN: types[SEEN]} if SEEN in types else {}
-    return fields(asked.columns, {**types, **following, **_MADE})
+    return field_types(asked.columns, {**types, **following, **_MADE})
 
 
-def read(path: Path, asked: Asked, user: str | None = None, *, real: bool = False) -> Iterator[Batch]:
+def read_rlds(path: Path, asked: Asked, user: str | None = None, *, real: bool = False) -> Iterator[Batch]:
     """Yield transitions, each at the row its first half stands in.
 
     Parameters
@@ -59,7 +69,7 @@ def read(path: Path, asked: Asked, user: str | None = None, *, real: bool = Fals
         If the file is damaged, people are real and have no ids where a row is a step, a flag cannot be read, or a step
         stands outside of any episode.
     """
-    stored = parquet.column_types(path)
+    stored = parquet_types(path)
     types, nested = _step_types(stored), STEPS in stored
     if real and user is None and not nested:
         raise LogError(
@@ -70,7 +80,7 @@ def read(path: Path, asked: Asked, user: str | None = None, *, real: bool = Fals
     bases = dict.fromkeys(base for name in [*names, *_FLAGS] if (base := column_of(name, types)) is not None)
     columns = [b for b in bases if not nested or b in stored] + ([STEPS] if nested else [])
     held = pl.DataFrame()
-    for batch in parquet.read_parquet(path, columns):
+    for batch in read_parquet(path, columns):
         rows, lost = batch.frame.with_columns(pl.Series("_line", batch.lines)), NO_LINES
         if nested:
             empty = rows.filter(pl.col(STEPS).list.len().fill_null(0) == 0)
@@ -168,6 +178,47 @@ def _next(name: str) -> pl.Expr:
 
 def _batch(rows: pl.DataFrame, asked: Asked, lost: pl.DataFrame) -> Batch:
     rows = rows.filter(~pl.col("_closing")).with_columns(
-        marked(asked.mark, pl.col("_episode")).alias("episode"), pl.col("_step").alias("step")
+        mark_numbers(asked.mark, pl.col("_episode")).alias("episode"), pl.col("_step").alias("step")
     )
-    return Batch(rows.select(taken(asked.columns, rows.schema)), rows["_line"].to_numpy(), lost)
+    return Batch(rows.select(take_fields(asked.columns, rows.schema)), rows["_line"].to_numpy(), lost)
+
+
+INDICES = {"episode": "episode_index", "step": "frame_index"}
+
+
+def lerobot_root(path: Path) -> Path:
+    """Folder of the data set: that of ``data/chunk-XXX/file-XXX.parquet``."""
+    return path.parents[2]
+
+
+def lerobot_types(path: Path, asked: Asked) -> dict[str, pl.DataType]:
+    """Columns and their types.
+
+    Raises
+    ------
+    LogError
+        If the file is damaged, has no episode or frame index, or fewer frames are there than ``meta/info.json`` tells.
+    """
+    types = parquet_types(path)
+    if missing := [own for own in INDICES.values() if not types.get(own, pl.Object()).is_integer()]:
+        raise LogError(f"{path.name}: no integers {missing[0]!r}; is this a LeRobot data file?")
+    frames = read_facts(lerobot_root(path) / "meta" / "info.json").get("total_frames")
+    found = sum(map(row_count, sorted(path.parent.parent.glob("*/*.parquet")))) if frames is not None else None
+    if found != frames:
+        raise LogError(
+            f"{path.name}: {found} frames in data/, meta/info.json tells of {frames}; copy the data set again"
+        )
+    return field_types(asked.columns, types) | {"episode": pl.String(), "step": types["frame_index"]}
+
+
+def read_lerobot(path: Path, asked: Asked) -> Iterator[Batch]:
+    """Yield the rows; errors as of :func:`~pipeline.logs.readers.arrow.read_parquet`."""
+    types = parquet_types(path)
+    bases = dict.fromkeys(column_of(INDICES.get(name, name), types) for name in asked.columns)
+    for batch in read_parquet(path, [base for base in bases if base is not None]):
+        frame = batch.frame
+        if "episode" in asked.columns:
+            frame = frame.with_columns(mark_numbers(asked.mark, pl.col("episode_index")).alias("episode"))
+        if "step" in asked.columns:
+            frame = frame.with_columns(pl.col("frame_index").alias("step"))
+        yield Batch(frame.select(take_fields(asked.columns, frame.schema)), batch.lines, batch.malformed)

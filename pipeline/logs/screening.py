@@ -6,10 +6,8 @@ import polars as pl
 
 from pipeline.declaration.card import AnyCard, Card
 from pipeline.logs import rules
-from pipeline.logs.cells import list_text
-from pipeline.logs.decode import decode
-from pipeline.logs.keyed_hash import keyed_hash
-from pipeline.logs.schema import CANONICAL, default_end, first_end, quarantine_schema, roles
+from pipeline.logs.columns import CANONICAL, default_terminal, first_terminal, quarantine_schema, roles
+from pipeline.logs.decode import decode, keyed_hash, list_text
 from pipeline.logs.wide import empty_rows, unfold
 
 _DROPPED = {rule.name: "drop_episode" if rule.effect == "coerce" else rule.effect for rule in rules.RULES}
@@ -32,7 +30,7 @@ def screen(raw: pl.DataFrame, card: Card, names: tuple[str, ...]) -> tuple[pl.Da
     filed once under each rule that some of its steps break.
     """
     steps = unfold(raw, card) if card.source.layout == "wide" else raw
-    rows = in_episodes(decode(steps, card), rules.ends_here(card))
+    rows = sort_episodes(decode(steps, card), rules.terminates(card))
     rows = rows.with_columns(
         _next_state(card).alias("next_state"), rules.first_broken(rules.step_rules(card)).alias("rule")
     )
@@ -43,13 +41,13 @@ def screen(raw: pl.DataFrame, card: Card, names: tuple[str, ...]) -> tuple[pl.Da
         "reward_range": rules.reward_range(),
         "reward_off_lattice": rules.reward_off_lattice(),
     }
-    entries = filed(rows, kept, coerced)
+    entries = file_entries(rows, kept, coerced)
     if card.source.layout == "wide":
         entries = _by_source_row(entries, raw, steps, card)
-    return _canonical(kept, card), quarantined(raw, entries, card, names)
+    return _canonical(kept, card), quarantine_rows(raw, entries, card, names)
 
 
-def in_episodes(rows: pl.DataFrame, ends_here: pl.Expr) -> pl.DataFrame:
+def sort_episodes(rows: pl.DataFrame, ends_here: pl.Expr) -> pl.DataFrame:
     """Decoded rows sorted by user, episode, step, with ``episode`` (its number), ``ended`` and ``repeated`` (of it)."""
     rows = rows.sort("user_id", "episode_id", "step", "row", nulls_last=True)
     new = (pl.col("user_id") != pl.col("user_id").shift()) | pl.col("episode_id").ne_missing(
@@ -60,7 +58,7 @@ def in_episodes(rows: pl.DataFrame, ends_here: pl.Expr) -> pl.DataFrame:
     rows = rows.with_columns((same & (pl.col("step") == pl.col("step").shift())).fill_null(value=False).alias("again"))
     ended = pl.col("step").filter(ends_here).min().alias("ended")
     episodes = rows.group_by("episode", maintain_order=True).agg(ended, pl.col("again").any().alias("repeated"))
-    return _gathered(rows, episodes, ["ended", "repeated"])
+    return _spread(rows, episodes, ["ended", "repeated"])
 
 
 def _next_state(card: Card) -> pl.Expr:
@@ -69,11 +67,11 @@ def _next_state(card: Card) -> pl.Expr:
     Where the dynamics are stationary and no successor is logged, the one of step H - 1 stays unknown even if the
     episode terminated there: counting only the last steps that terminate would bias the shared table.
     """
-    d, end = card.domain, default_end(card)
+    d, end = card.domain, default_terminal(card)
     last = pl.col("step") == d.horizon - 1
     follows = (pl.col("episode") == pl.col("episode").shift(-1)) & (pl.col("step") + 1 == pl.col("step").shift(-1))
     follower = pl.when(follows).then(pl.col("state").shift(-1))
-    in_end = pl.when(follower >= first_end(card)).then(follower)
+    in_end = pl.when(follower >= first_terminal(card)).then(follower)
     over = pl.col("terminated") | last if d.dynamics == "per_step" else pl.col("terminated")
     unlogged = (
         pl.when("terminated").then(pl.coalesce(in_end, pl.lit(end, dtype=pl.Int32)))
@@ -93,17 +91,17 @@ def mark_episodes(rows: pl.DataFrame, broken: dict[str, pl.Expr], card: AnyCard)
         pl.col("episode_id").first(),
         *(expression.alias(name) for name, expression in broken.items()),
     ).with_columns(rules.first_broken({name: pl.col(name) for name in broken}).alias("verdict"))
-    beyond = over_cap(verdict.filter(pl.col("verdict").is_null()), card)
+    beyond = find_over_cap(verdict.filter(pl.col("verdict").is_null()), card)
     excess = pl.when(pl.col("episode").is_in(beyond.implode())).then(pl.lit("over_cap"))
     verdict = verdict.select("episode", pl.coalesce("verdict", excess).alias("verdict"))
     # dense again: an episode whose steps are all dropped has no verdict
     count = int(rows["episode"].max() or 0) + 1 if len(rows) else 0  # pyright: ignore[reportArgumentType]
     dense = pl.DataFrame({"episode": pl.int_range(count, dtype=pl.Int64, eager=True)})
-    rows = _gathered(rows, dense.join(verdict, on="episode", how="left", maintain_order="left"), ["verdict"])
+    rows = _spread(rows, dense.join(verdict, on="episode", how="left", maintain_order="left"), ["verdict"])
     return rows.with_columns(pl.coalesce("rule", "verdict").alias("rule"))
 
 
-def over_cap(episodes: pl.DataFrame, card: AnyCard) -> pl.Series:
+def find_over_cap(episodes: pl.DataFrame, card: AnyCard) -> pl.Series:
     """Episodes beyond each user's ``episodes_per_user`` with the smallest keyed hash of (user, episode).
 
     Parameters
@@ -118,13 +116,13 @@ def over_cap(episodes: pl.DataFrame, card: AnyCard) -> pl.Series:
     return ranked.filter(pl.int_range(pl.len()).over("user_id") >= cap)["episode"]
 
 
-def _gathered(rows: pl.DataFrame, episodes: pl.DataFrame, columns: list[str]) -> pl.DataFrame:
+def _spread(rows: pl.DataFrame, episodes: pl.DataFrame, columns: list[str]) -> pl.DataFrame:
     """Columns of the table of episodes (dense, in order) spread over their rows."""
     return rows.with_columns(episodes[column].gather(rows["episode"]) for column in columns)
 
 
 def _canonical(kept: pl.DataFrame, card: Card) -> pl.DataFrame:
-    end = first_end(card)
+    end = first_terminal(card)
     unknown = pl.col("next_state").is_null()
     return kept.with_columns(
         (pl.col("terminated") | (pl.col("next_state") >= end).fill_null(value=False)).alias("terminated"),
@@ -132,7 +130,7 @@ def _canonical(kept: pl.DataFrame, card: Card) -> pl.DataFrame:
     ).select(pl.col(name) if name == "user_id" else pl.col(name).cast(dtype) for name, dtype in CANONICAL.items())
 
 
-def filed(rows: pl.DataFrame, kept: pl.DataFrame, coerced: dict[str, pl.Expr]) -> pl.DataFrame:
+def file_entries(rows: pl.DataFrame, kept: pl.DataFrame, coerced: dict[str, pl.Expr]) -> pl.DataFrame:
     """``row, rule, effect, text``: what each rule did to which row; ``coerced``: rules that change cells."""
     dropped = rows.filter(pl.col("rule").is_not_null()).select("row", "rule")
     found = [dropped.with_columns(pl.col("rule").replace_strict(_DROPPED, return_dtype=pl.String).alias("effect"))]
@@ -162,7 +160,7 @@ def _by_source_row(entries: pl.DataFrame, raw: pl.DataFrame, steps: pl.DataFrame
     ]).sort("row", "rule", "effect")  # fmt: skip
 
 
-def quarantined(raw: pl.DataFrame, entries: pl.DataFrame, card: AnyCard, names: tuple[str, ...]) -> pl.DataFrame:
+def quarantine_rows(raw: pl.DataFrame, entries: pl.DataFrame, card: AnyCard, names: tuple[str, ...]) -> pl.DataFrame:
     """The quarantine's rows: what each entry did, where, and the raw cells as text."""
     source = {column: f"raw_{role}" for role, column in reversed(roles(card).items())}
     cells = [_as_text(role, raw.schema[role]).alias(column) for column, role in source.items()]

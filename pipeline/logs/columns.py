@@ -121,18 +121,18 @@ def quarantine_schema(card: AnyCard) -> dict[str, pl.DataType | type[pl.DataType
     return {**QUARANTINE_HEAD, "source": source}
 
 
-def first_end(card: Card) -> int:
+def first_terminal(card: Card) -> int:
     """Index of the first end among the state labels: every state from here on is an end."""
     return len(card.domain.live_states)
 
 
-def default_end(card: Card) -> int | None:
+def default_terminal(card: Card) -> int | None:
     """Index of the end meant when none is logged: the one named ``END`` (any case), else the last; None if no ends."""
     ends = card.domain.states.ends
     if not ends:
         return None
     named = [i for i, end in enumerate(ends) if end.upper() == END]
-    return first_end(card) + (named[0] if named else len(ends) - 1)
+    return first_terminal(card) + (named[0] if named else len(ends) - 1)
 
 
 def other_state(card: Card) -> int | None:

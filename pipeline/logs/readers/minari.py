@@ -19,11 +19,20 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from pipeline.logs.errors import LogError
+from pipeline.declaration.toml import LogError
 from pipeline.logs.readers import hdf5
-from pipeline.logs.readers.arrow import BATCH_ROWS
-from pipeline.logs.readers.batch import NO_LINES, Asked, Batch, lines_from, marked
-from pipeline.logs.readers.fields import Types, fields, taken
+from pipeline.logs.readers.arrow import BATCH_ROWS, ipc_types, parquet_types, read_ipc, read_parquet
+from pipeline.logs.readers.batch import (
+    NO_LINES,
+    Asked,
+    Batch,
+    Types,
+    column_of,
+    field_types,
+    lines_from,
+    mark_numbers,
+    take_fields,
+)
 
 MADE = ("episode", "step")
 NEXT = "next_"
@@ -33,7 +42,7 @@ _SEEN = "observations"
 _ASKED = 16
 
 
-def column_types(path: Path, asked: Asked) -> dict[str, pl.DataType]:
+def minari_hdf5_types(path: Path, asked: Asked) -> dict[str, pl.DataType]:
     """Columns and types, of each the one that most of the first episodes have: one odd episode speaks for no other.
 
     Raises
@@ -41,15 +50,15 @@ def column_types(path: Path, asked: Asked) -> dict[str, pl.DataType]:
     LogError
         If the file is damaged, holds no episode, or fewer than ``metadata.json`` beside it tells.
     """
-    with hdf5.opened(path) as file:
+    with hdf5.open_hdf5(path) as file:
         whole = _episodes(file)
         _check_total(path, len(whole))
-        first = [_columns(hdf5.member(file, name, path, "/"), path, name) for _, name in whole[:_ASKED]]
+        first = [_episode_arrays(hdf5.member(file, name, path, "/"), path, name) for _, name in whole[:_ASKED]]
         each = [{name: hdf5.type_of(data) for name, data in columns.items()} for columns in first]
     if not each:
         raise LogError(f"{path.name}: no episode_0, episode_1, …; is this a Minari file?")
     chosen = {name: _usual(name, each, asked) for name in dict.fromkeys(name for types in each for name in types)}
-    return fields(asked.columns, {"episode": pl.String(), "step": pl.Int64(), **chosen})
+    return field_types(asked.columns, {"episode": pl.String(), "step": pl.Int64(), **chosen})
 
 
 def _usual(name: str, each: list[dict[str, pl.DataType]], asked: Asked) -> pl.DataType:
@@ -66,7 +75,7 @@ def _read_as(name: str, dtype: pl.DataType, asked: Asked) -> pl.DataType:
     return pl.Float64() if name in asked.lists else pl.String()
 
 
-def read(path: Path, asked: Asked) -> Iterator[Batch]:
+def read_minari_hdf5(path: Path, asked: Asked) -> Iterator[Batch]:
     """Yield transitions; an episode whose arrays do not fit together is malformed.
 
     Raises
@@ -74,8 +83,8 @@ def read(path: Path, asked: Asked) -> Iterator[Batch]:
     LogError
         If the file is damaged.
     """
-    types, row = column_types(path, asked), 1
-    with hdf5.opened(path) as file:
+    types, row = minari_hdf5_types(path, asked), 1
+    with hdf5.open_hdf5(path) as file:
         held = _Held(asked, types)
         for number, name in _episodes(file):
             group = hdf5.member(file, name, path, "/")
@@ -111,12 +120,12 @@ class _Held:
 
     def add(self, data: dict[str, Any], number: int, low: int, high: int) -> None:
         """Transitions ``low … high - 1`` of an episode."""
-        read = {
+        read_minari_hdf5 = {
             base: hdf5.values(x, low, high + 1) for base, x in data.items() if base != "rewards" or base in self._pieces
         }
         for base, pieces in self._pieces.items():
             by = int(base.startswith(NEXT))
-            pieces.append(_cells(read[base.removeprefix(NEXT)][by : high - low + by], self._types[base]))
+            pieces.append(_cells(read_minari_hdf5[base.removeprefix(NEXT)][by : high - low + by], self._types[base]))
         self._numbers.append(np.full(high - low, number))
         self._steps.append(np.arange(low, high, dtype=np.int64))
         self.rows += high - low
@@ -129,8 +138,8 @@ class _Held:
         frame = pl.DataFrame({base: pl.concat(pieces) for base, pieces in self._pieces.items()})
         made = pl.DataFrame({"_n": np.concatenate(self._numbers), "step": np.concatenate(self._steps)})
         frame = pl.concat([frame, made], how="horizontal")
-        frame = frame.with_columns(marked(self._asked.mark, pl.col("_n")).alias("episode"))
-        return frame.select(taken(self._asked.columns, frame.schema))
+        frame = frame.with_columns(mark_numbers(self._asked.mark, pl.col("_n")).alias("episode"))
+        return frame.select(take_fields(self._asked.columns, frame.schema))
 
 
 def _cells(values: NDArray[Any], dtype: pl.DataType) -> pl.Series:
@@ -153,11 +162,11 @@ def _episodes(file: Any) -> list[tuple[int, str]]:
 
 def _check_total(path: Path, found: int) -> None:
     beside = path.with_name("metadata.json")
-    if (total := told(beside).get("total_episodes", found)) != found:
+    if (total := read_facts(beside).get("total_episodes", found)) != found:
         raise LogError(f"{path.name}: {found} episodes, metadata.json tells of {total}; copy the data set again")
 
 
-def told(path: Path) -> dict[str, Any]:
+def read_facts(path: Path) -> dict[str, Any]:
     """What a JSON file beside the data says; nothing if there is none.
 
     Raises
@@ -174,7 +183,7 @@ def told(path: Path) -> dict[str, Any]:
     return content
 
 
-def _columns(group: Any, path: Path, name: str) -> dict[str, Any]:
+def _episode_arrays(group: Any, path: Path, name: str) -> dict[str, Any]:
     """Arrays of an episode; each observation a second time, as what the step before it led to."""
     found = hdf5.arrays(group, path, name)
     return found | {NEXT + name: data for name, data in found.items() if name.split("/")[0] == _SEEN}
@@ -194,3 +203,81 @@ def _fault(group: Any, data: dict[str, Any], types: Types, asked: Asked) -> tupl
         if _read_as(base, hdf5.type_of(x), asked) != types.get(base):
             return f"{base} is of another type than in other episodes", steps
     return None, steps
+
+
+# rows of a record batch that pyarrow's dataset writer cuts an episode into
+_ONE_BATCH = 2**16
+
+
+def minari_arrow_types(path: Path, asked: Asked) -> dict[str, pl.DataType]:
+    """Columns and their types.
+
+    Raises
+    ------
+    LogError
+        If the file is damaged, its folder is no episode's, or the episode before or after it is missing.
+    """
+    number, data = _number(path), path.parent.parent
+    total = read_facts(data / "metadata.json").get("total_episodes", number + 1)
+    if not isinstance(total, int):
+        raise LogError(f"{data.name}/metadata.json: total_episodes is no whole number; copy the data set again")
+    beside = [n for n in (number - 1, number + 1) if 0 <= n < total and not (data / str(n)).is_dir()]
+    if beside:
+        raise LogError(f"{data.name}: episode {beside[0]} is missing; copy the data set again")
+    types = _file_types(path)
+    following = {NEXT + "observations": types["observations"]} if "observations" in types else {}
+    return field_types(asked.columns, {"episode": pl.String(), "step": pl.Int64(), **types, **following})
+
+
+def read_minari_arrow(path: Path, asked: Asked) -> Iterator[Batch]:
+    """Yield the transitions of one episode.
+
+    It is malformed if ``metadata.json`` beside tells of another number, or if it is longer than one record batch:
+    pyarrow writes batches as they are done, and nothing in the file tells their order.
+
+    Raises
+    ------
+    LogError
+        If the file is damaged.
+    """
+    types = _file_types(path)
+    names = [name.removeprefix(NEXT) for name in asked.but(*MADE)]
+    bases = list(dict.fromkeys(base for name in names if (base := column_of(name, types)) is not None))
+    bases = bases or list(types)[:1]
+    batches = read_parquet(path, bases) if path.suffix == ".parquet" else read_ipc(path, bases)
+    frames = [batch.frame for batch in batches]
+    whole = pl.concat(frames) if frames else pl.DataFrame(schema={base: types[base] for base in bases})
+    steps = max(0, len(whole) - 1)
+    if len(whole) > _ONE_BATCH:
+        yield _unreadable(path, asked, f"{len(whole)} rows: Minari's Arrow writer does not keep the order of so many")
+        return
+    if (total := read_facts(path.with_name("metadata.json")).get("total_steps", steps)) != steps:
+        text = f"{len(whole)} rows, metadata.json tells of {total} steps and one more observation"
+        yield _unreadable(path, asked, text)
+        return
+    here, there = whole.head(steps), whole.slice(1)
+    if "observations" in bases:
+        here = here.with_columns(there["observations"].alias(NEXT + "observations"))
+    here = here.with_columns(
+        mark_numbers(asked.mark, pl.lit(_number(path))).alias("episode"),
+        pl.int_range(steps, dtype=pl.Int64).alias("step"),
+    )
+    yield Batch(here.select(take_fields(asked.columns, here.schema)), lines_from(1, steps), NO_LINES)
+
+
+def _unreadable(path: Path, asked: Asked, why: str) -> Batch:
+    lost = pl.DataFrame({"line": [1], "text": [f"{path.parent.name}: {why}"]})
+    return Batch(
+        pl.DataFrame(schema={c: minari_arrow_types(path, asked)[c] for c in asked.columns}), lines_from(1, 0), lost
+    )
+
+
+def _file_types(path: Path) -> dict[str, pl.DataType]:
+    return parquet_types(path) if path.suffix == ".parquet" else ipc_types(path)
+
+
+def _number(path: Path) -> int:
+    name = path.parent.name
+    if not (name.isascii() and name.isdecimal() and len(name) <= 18):
+        raise LogError(f"{name}/{path.name}: not in a folder with an episode's number; Minari writes data/0, data/1, …")
+    return int(name)

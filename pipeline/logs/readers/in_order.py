@@ -5,16 +5,30 @@ A person's rows are cut by that person's rows alone, wherever other rows lie bet
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 
+from pipeline.declaration.card import CardError
+from pipeline.declaration.toml import LogError
 from pipeline.logs.decode import flag
-from pipeline.logs.errors import LogError
-from pipeline.logs.readers.batch import Batch, marked
+from pipeline.logs.readers import hdf5
+from pipeline.logs.readers.arrow import BATCH_ROWS
+from pipeline.logs.readers.batch import (
+    NO_LINES,
+    Asked,
+    Batch,
+    column_of,
+    field_types,
+    lines_from,
+    mark_numbers,
+    take_fields,
+)
 
-MADE = ("episode", "step")
+NUMBERED = ("episode", "step")
 
 
 @dataclass(frozen=True)
@@ -78,7 +92,7 @@ class Cutter:
         rows = rows.with_columns(_step=pl.col("_place") + carried)
         self._last = rows.drop("_new", "_place").unique("_user", keep="last", maintain_order=True)
         made = rows[known:].select(
-            marked(self._mark, pl.col("_number")).alias("episode"), pl.col("_step").alias("step")
+            mark_numbers(self._mark, pl.col("_number")).alias("episode"), pl.col("_step").alias("step")
         )
         return pl.concat([frame, made], how="horizontal")
 
@@ -107,3 +121,87 @@ def _starts(pairs: int) -> pl.Expr:
     apart = [pl.col(f"_leads{i}").shift().over("_user").ne_missing(pl.col(f"_stands{i}")) for i in range(pairs)]
     # the carried last row of a user is no new one
     return pl.when(pl.col("_number").is_not_null()).then(False).otherwise(pl.any_horizontal(before, *apart))
+
+
+_Types = Callable[[Path, Asked], dict[str, pl.DataType]]
+_Read = Callable[[Path, Asked], Iterator[Batch]]
+
+
+def transition_types(path: Path, asked: Asked, inner: _Types) -> dict[str, pl.DataType]:
+    """The table's columns and the two that are made.
+
+    Raises
+    ------
+    LogError
+        If the table has an ``episode`` or ``step`` of its own.
+    """
+    types = inner(path, replace(asked, columns=asked.but(*NUMBERED)))
+    if own := [name for name in NUMBERED if name in types]:
+        raise LogError(f"{path.name}: has a column {own[0]!r} of its own; use source.format = 'table', or rename it")
+    return types | {"episode": pl.String(), "step": pl.Int64()}
+
+
+def read_transitions(path: Path, asked: Asked, inner: _Read, cut: Cut) -> Iterator[Batch]:
+    """Yield the table's batches, rows numbered.
+
+    Raises
+    ------
+    LogError
+        If a line is malformed or a flag cannot be read.
+    """
+    cutter = Cutter(cut, path, asked.mark)
+    for batch in inner(path, replace(asked, columns=asked.but(*NUMBERED))):
+        yield Batch(cutter.numbered(batch).select(asked.columns), batch.lines, NO_LINES)
+
+
+_TIMEOUTS = "timeouts"
+
+
+def d4rl_types(path: Path, asked: Asked, cut: Cut) -> dict[str, pl.DataType]:
+    """Columns and their types.
+
+    Raises
+    ------
+    LogError
+        If the file is damaged, or its arrays have different lengths.
+    CardError
+        If the file tells of timeouts and the card does not: episodes would run into each other.
+    """
+    with hdf5.open_hdf5(path) as file:
+        data = hdf5.arrays(file, path, "/")
+        if _TIMEOUTS in data and _TIMEOUTS not in cut.flags:
+            raise CardError(f"{path.name}: the file has {_TIMEOUTS!r}; map truncated = 'timeouts' in source.columns")
+        types = field_types(asked.columns, {name: hdf5.type_of(x) for name, x in data.items()})
+        _length(path, data, types, asked)
+        return types | {"episode": pl.String(), "step": pl.Int64()}
+
+
+def read_d4rl(path: Path, asked: Asked, cut: Cut) -> Iterator[Batch]:
+    """Yield the rows, a bounded number at a time.
+
+    Raises
+    ------
+    LogError
+        If the file is damaged, or a flag cannot be read.
+    """
+    cutter = Cutter(cut, path, asked.mark)
+    with hdf5.open_hdf5(path) as file:
+        data = hdf5.arrays(file, path, "/")
+        types = {name: hdf5.type_of(x) for name, x in data.items()}
+        bases = dict.fromkeys(base for name in asked.but(*NUMBERED) if (base := column_of(name, types)) is not None)
+        rows = _length(path, data, types, asked)
+        for low in range(0, rows, BATCH_ROWS):
+            high = min(rows, low + BATCH_ROWS)
+            frame = pl.DataFrame({base: hdf5.column(data[base], low, high) for base in bases})
+            frame = frame.select(take_fields(asked.but(*NUMBERED), frame.schema))
+            batch = Batch(frame, lines_from(low + 1, high - low), NO_LINES)
+            yield Batch(cutter.numbered(batch).select(asked.columns), batch.lines, NO_LINES)
+
+
+def _length(path: Path, data: dict[str, Any], types: dict[str, pl.DataType], asked: Asked) -> int:
+    bases = sorted({base for name in asked.but(*NUMBERED) if (base := column_of(name, types)) in data})
+    lengths = {base: len(data[base]) for base in bases}
+    if len(set(lengths.values())) > 1:
+        told = ", ".join(f"{base} {length}" for base, length in lengths.items())
+        raise LogError(f"{path.name}: arrays of different lengths ({told}); write the file again")
+    return next(iter(lengths.values()), 0)
