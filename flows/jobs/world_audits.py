@@ -28,7 +28,6 @@ from pipeline.simulation.trial import Trial
 _LAST_STEPS = 2
 # messages of all draws together: beyond, they take minutes and gigabytes
 _MESSAGES = 400_000_000
-_KINDS: dict[str, Kind] = {"plain": "plain", "bottom-up": "bottom-up", "square-root": "toeplitz"}
 
 Say = Callable[[str], None]
 
@@ -99,7 +98,7 @@ def _mixture(trial: Trial, _: int, say: Say) -> list[Attack]:
     from pipeline.simulation.mixture_settings import settings_of
     from pipeline.simulation.mixture_trials import messages_of
 
-    kind: Kind = "once" if trust_of(trial.agent) == "local" else _KINDS[settings_of(trial).counter]
+    kind: Kind = "once" if trust_of(trial.agent) == "local" else settings_of(trial).counter
     found: list[Attack] = []
     for message, ask in messages_of(trial):
         # every step has sums of its own, calibrated alike

@@ -13,7 +13,7 @@ from typing import Literal
 
 from pipeline.declaration.card import Card
 from pipeline.privacy.budget import fraction_of, rho_from_epsilon
-from pipeline.privacy.continual import Continual
+from pipeline.privacy.factorisation import Factorisation
 from pipeline.privacy.lattice import RewardLattice
 from pipeline.privacy.noise import LARGEST_SCALE
 from pipeline.privacy.release import Mechanism, Running
@@ -56,7 +56,7 @@ class Ask:
     tables: Literal["one_table", "two_tables"] = "one_table"
     calibration: Literal["tight", "paper"] = "tight"
     split: Mapping[str, float] | None = None
-    counter: Continual | None = None
+    counter: Factorisation | None = None
 
     @property
     def pure(self) -> bool:
@@ -130,18 +130,18 @@ def count_mechanisms(card: Card, ask: Ask) -> tuple[Mechanism, ...]:
     return mechanisms
 
 
-def at_leaf(mechanisms: tuple[Mechanism, ...], counter: Continual, t: int) -> tuple[Mechanism, ...]:
+def at_leaf(mechanisms: tuple[Mechanism, ...], counter: Factorisation, t: int) -> tuple[Mechanism, ...]:
     """The mechanisms of a counter as they stand on night ``t``: the noise of that running sum."""
     return tuple(
         m if m.running is None else replace(m, running=replace(m.running, error=counter.error(t))) for m in mechanisms
     )
 
 
-def _counted(card: Card, ask: Ask, counter: Continual) -> tuple[Mechanism, ...]:
+def _counted(card: Card, ask: Ask, counter: Factorisation) -> tuple[Mechanism, ...]:
     """Scales of a counter's rows, with the noise of its noisiest sum."""
     if ask.zcdp() is None or ask.calibration == "paper":
         raise ValueError("a nightly counter draws Gaussian noise: give 'rho', or 'epsilon' with 'delta', and 'tight'")
-    worst = max(counter.error(t) for t in range(1, counter.leaves + 1))
+    worst = max(counter.error(t) for t in range(1, counter.steps + 1))
     in_all = f"a leaf moves the counter's rows by at most {counter.cost} times that in all (L2²)"
     return tuple(
         replace(m, rule=f"{m.rule}; {in_all}", running=Running(counter.cost, counter.draws, worst))

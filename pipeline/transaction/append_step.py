@@ -23,9 +23,8 @@ from pipeline.ledger.ledger import Ledger
 from pipeline.ledger.nights import Night, committed_nights
 from pipeline.logs.contribution_bounding import count_newcomers, hash_width
 from pipeline.logs.store import Snapshot, snapshots
-from pipeline.privacy.continual import drawn_rows
-from pipeline.privacy.counters import Lanes
-from pipeline.privacy.noise import Integers, NoiseSource, RealDataError
+from pipeline.privacy.factorisation import draw_rows
+from pipeline.privacy.noise import Integers, NoiseBlocks, NoiseSource, RealDataError
 from pipeline.privacy.release import Release
 from pipeline.privacy.release_file import describe_mechanism
 from pipeline.statistics.counts import Counts
@@ -129,13 +128,13 @@ def _draw(
     mechanisms = nightly.mechanisms(leaf)
     tonight = np.concatenate([sums[m.table].reshape(-1) for m in mechanisms])
     check_slack(mechanisms, noise)
-    lanes = Lanes(tuple(m.cells for m in mechanisms), tuple(m.variance or 0 for m in mechanisms), noise, counts)
+    blocks = NoiseBlocks(tuple(m.cells for m in mechanisms), tuple(m.variance or 0 for m in mechanisms), noise, counts)
 
     def leaves(t: int) -> Integers | None:
         return tonight if t == leaf else kept.leaf(t)
 
     due = [row for t in range(since, leaf + 1) for row in counter.rows(t)]
-    rows = drawn_rows(due, leaves, lanes)
+    rows = draw_rows(due, leaves, blocks)
     kept.write(leaf, intent.body["attempt"], tonight, fresh, rows, waiting[-1].number if waiting else None)
     ends = np.cumsum([0, *(len(counter.rows(t)) for t in range(since, leaf + 1))])
 
@@ -171,4 +170,4 @@ def _idle(last: Night) -> str:
 
 def _told(nightly: NightlyCounter, leaf: int, since: int, intent: Entry) -> str:
     empty = f", with {leaf - since} empty before it" if leaf > since else ""
-    return f"night {leaf} of {nightly.counter.leaves}{empty}: charged ρ = {intent.body['rho']}"
+    return f"night {leaf} of {nightly.counter.steps}{empty}: charged ρ = {intent.body['rho']}"

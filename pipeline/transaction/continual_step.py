@@ -13,7 +13,7 @@ from typing import Any
 from pipeline.declaration.card import Card, CardError
 from pipeline.ledger.chain import BudgetError, Entry, canonical
 from pipeline.ledger.nights import counter_intents, counter_key, night_price, overtaken
-from pipeline.privacy.continual import Continual
+from pipeline.privacy.factorisation import Factorisation
 from pipeline.privacy.release import Mechanism
 from pipeline.privacy.release_file import describe_mechanism
 from pipeline.statistics.calibration import at_leaf
@@ -32,13 +32,13 @@ class NightlyCounter:
 
     card: Card
     privatizer: CentralCounts
-    counter: Continual
+    counter: Factorisation
     first: date
 
     @cached_property
     def key(self) -> str:
         """See :func:`~pipeline.ledger.nights.counter_key`."""
-        shape = {"kind": self.counter.kind, "nights": self.counter.leaves, "first": self.first.isoformat()}
+        shape = {"kind": self.counter.kind, "nights": self.counter.steps, "first": self.first.isoformat()}
         described = [describe_mechanism(m) for m in self.privatizer.mechanisms]
         return counter_key(self.card.name, self.card.domain_hash(), shape, described)
 
@@ -59,9 +59,9 @@ class NightlyCounter:
         leaf, last = self.until(day), self.last
         if leaf < 1:
             raise CardError(f"{self.card.name}: {day} is before the counter's first night, {self.first}")
-        if leaf > self.counter.leaves:
+        if leaf > self.counter.steps:
             raise BudgetError(
-                f"{self.card.name}: the counter's {self.counter.leaves} nights ended on {last}; another counter is "
+                f"{self.card.name}: the counter's {self.counter.steps} nights ended on {last}; another counter is "
                 "another charge (change 'first' in [nightly]); the last night is replayed by its date. Nothing was read"
             )
         return leaf
@@ -73,7 +73,7 @@ class NightlyCounter:
     @property
     def last(self) -> date:
         """The last date."""
-        return self.first + timedelta(days=self.counter.leaves - 1)
+        return self.first + timedelta(days=self.counter.steps - 1)
 
     def mechanisms(self, leaf: int) -> tuple[Mechanism, ...]:
         """Mechanisms with the noise of the sum on this night."""
@@ -84,7 +84,7 @@ class NightlyCounter:
         return {
             "key": self.key,
             "kind": self.counter.kind,
-            "nights": self.counter.leaves,
+            "nights": self.counter.steps,
             "first": self.first.isoformat(),
             "night": leaf,
             "since": since,
