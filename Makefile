@@ -7,12 +7,13 @@ ADULTS = datasets/two_step_adults/data
 CHANCE = datasets/two_step_chance/data
 REAL = $(GAME)/model_based_model_free.csv $(ADULTS)/two_step_adults.csv $(CHANCE)/ts_exampleData.csv
 
-.PHONY: help real-data datasets check campaigns
+.PHONY: help real-data datasets check house campaigns
 
 help:
 	@echo "real-data   fetch the logs of real people into datasets/*/data (AGPL, GPL: never vendored)"
 	@echo "datasets    write the shipped simulated logs anew, byte for byte"
 	@echo "check       lint, types and all tests but the campaigns"
+	@echo "house       print how large the house is, and draw docs/architecture.svg from its imports"
 	@echo "campaigns   the long studies; they print their tables and rewrite their committed results"
 
 real-data: $(REAL)
@@ -55,6 +56,11 @@ datasets:
 check:
 	$(PYTHON) -m ruff check pipeline flows reports tests
 	$(PYTHON) -P -m pytest -m 'not campaign'
+
+house:
+	$(PYTHON) -P -m tests.house.figures
+	$(PYTHON) -P -m tests.house.journey
+	$(PYTHON) -P -m tests.house.draw
 
 campaigns:
 	$(PYTHON) -P -m tests.campaigns.icu_sepsis_study

@@ -70,7 +70,7 @@ def test_all_agents_are_in_the_map():
             "batch_pace",
             "active_set",
             "absorbing_model",
-            "against_practice",
+            "against_behaviour",
         )
         if path.stem not in ("__init__", *helpers):
             assert str(path.relative_to(ROOT)) in mapped

@@ -17,7 +17,7 @@ from pipeline.privacy.losses import safe_epsilon
 from pipeline.privacy.noise import NoiseSource, OsNoise
 from pipeline.privacy.release import with_sampler_slack
 from pipeline.statistics.privatizers import CentralCounts, privatizer
-from pipeline.transaction.heads import not_lost
+from pipeline.transaction.place import not_lost
 
 T = TypeVar("T")
 

@@ -11,7 +11,7 @@ from typing import Any
 from flows.jobs.folder import write_json
 from pipeline.declaration.card import CardError
 from pipeline.transaction.artifacts import sync
-from pipeline.transaction.lock import one_at_a_time
+from pipeline.transaction.place import one_at_a_time
 
 
 @dataclass(frozen=True)

@@ -8,14 +8,13 @@ from flows.config.setting import ledger_for, newest_snapshot
 from flows.config.shelf import Home, find_card
 from pipeline.declaration.card import AnyCard, LqCard, load_any_card
 from pipeline.ledger.chain import Entry
+from pipeline.logs.rules import check_names
 from pipeline.logs.store import Snapshot
-from pipeline.logs.tolerance import check_names
 from pipeline.operator.advice import advice
 from pipeline.operator.hidden_state import hidden_state
 from pipeline.operator.inspect import look
 from pipeline.operator.inspect_vectors import look_vectors, vector_advice
-from pipeline.transaction.heads import known_to_ledger, remember_head
-from pipeline.transaction.lock import one_at_a_time
+from pipeline.transaction.place import known_to_ledger, one_at_a_time, remember_head
 
 
 def inspect_job(card_name: str, home: Home) -> dict[str, Any]:

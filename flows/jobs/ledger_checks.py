@@ -16,8 +16,7 @@ from pipeline.ledger.ledger import Ledger
 from pipeline.ledger.verify import certified, verify_run
 from pipeline.ledger.verify_counter import counters_problem
 from pipeline.privacy.release_file import sha256_file
-from pipeline.transaction.heads import known_to_ledger
-from pipeline.transaction.lock import one_at_a_time
+from pipeline.transaction.place import known_to_ledger, one_at_a_time
 from pipeline.transaction.recovery import recover
 
 

@@ -16,14 +16,14 @@ from flows.jobs.nights import nightly_counter
 from flows.jobs.promotion import consider
 from flows.jobs.run import ingest_card, run_job
 from pipeline.declaration.card import CardError
+from pipeline.declaration.toml import LogError
 from pipeline.ledger.chain import Entry
 from pipeline.ledger.ledger import Ledger
 from pipeline.ledger.nights import committed_nights
-from pipeline.logs.errors import LogError
+from pipeline.logs.rules import check_tolerance
 from pipeline.logs.store import latest
-from pipeline.logs.tolerance import check_tolerance
 from pipeline.privacy.noise import NoiseSource
-from pipeline.transaction.continual_step import NightlyCounter
+from pipeline.transaction.continual_step import ContinualRelease
 
 
 def nightly_job(
@@ -106,7 +106,7 @@ def _night(
 
 
 def _deliver(
-    s: Setting, home: Home, counter: NightlyCounter | None, ledger: Ledger, say: Callable[[str], None]
+    s: Setting, home: Home, counter: ContinualRelease | None, ledger: Ledger, say: Callable[[str], None]
 ) -> _Delivery:
     """Ingest tonight's log.  A counter that has begun takes what can be read of it, be it nothing."""
     begun = counter is not None and bool(committed_nights(ledger.entries(), s.card.name, counter.key))

@@ -8,10 +8,10 @@ from flows.config.setting import Setting, counts_privatizer
 from pipeline.declaration.card import CardError
 from pipeline.ledger import ledger
 from pipeline.privacy.continual import continual
-from pipeline.transaction.continual_step import NightlyCounter
+from pipeline.transaction.continual_step import ContinualRelease
 
 
-def nightly_counter(s: Setting) -> NightlyCounter:
+def nightly_counter(s: Setting) -> ContinualRelease:
     """The counter that a recipe with [nightly] declares."""
     n = s.recipe.nightly
     if n is None:
@@ -27,7 +27,7 @@ def nightly_counter(s: Setting) -> NightlyCounter:
             f"{s.card.name}: [nightly] with recurs = 'capped' needs source.columns.episode_id: without it nobody can "
             "tell an episode that was delivered before from a new one. Map it, or declare recurs = 'never'"
         )
-    return NightlyCounter(s.tabular, counts_privatizer(s), continual(n.counter, n.nights), n.first)
+    return ContinualRelease(s.tabular, counts_privatizer(s), continual(n.counter, n.nights), n.first)
 
 
 def night_of(day: date | None) -> date:

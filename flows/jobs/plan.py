@@ -21,7 +21,7 @@ from pipeline.privacy.release import total_rho
 from pipeline.privacy.release_file import describe_mechanism
 from pipeline.statistics.calibration import Ask, count_mechanisms
 from pipeline.statistics.signal_to_noise import BUDGETS, LEVELS, PEOPLE, even_visits, people_needed, scaled, yardstick
-from pipeline.transaction.release_once import Drawing, key_of, run_key
+from pipeline.transaction.release_once import CountsDrawing, Drawing, key_of
 
 
 def plan_job(recipe: str, home: Home) -> dict[str, Any]:
@@ -38,7 +38,8 @@ def plan_job(recipe: str, home: Home) -> dict[str, Any]:
     ledger.require(s.card)
     account = ledger.account(s.card.name)
     newest = latest(home.store, s.card.name)
-    replays = newest is not None and ledger.committed(s.card.name, run_key(card, newest, p)) is not None
+    drawing = CountsDrawing(card, p)
+    replays = newest is not None and ledger.committed(s.card.name, key_of(card, newest, drawing)) is not None
     cost = Fraction(0) if replays or rho is None else rho
     counter: dict[str, Any] = {}
     if s.recipe.nightly is not None:

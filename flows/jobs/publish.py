@@ -22,8 +22,8 @@ from pipeline.ledger.counter_facts import counter_facts
 from pipeline.privacy.budget import down, fraction_of, up
 from pipeline.privacy.losses import safe_epsilon
 from pipeline.privacy.release_file import describe_mechanism, file_of, sha256_file
-from pipeline.transaction.lock import one_at_a_time
-from pipeline.transaction.release_once import Curated
+from pipeline.transaction.place import one_at_a_time
+from pipeline.transaction.transaction import Curated
 from reports.facts import dataset_facts
 from reports.lq_view import is_lq
 from reports.policy_report import render_html, render_markdown

@@ -29,14 +29,15 @@ from pipeline.declaration.card import AnyCard, Card, CardError, load_any_card
 from pipeline.learners.tabular import learn
 from pipeline.ledger.ledger import open_ledger
 from pipeline.logs.ingest import ingest
-from pipeline.logs.tolerance import check_names
+from pipeline.logs.rules import check_names
 from pipeline.privacy.budget import fraction_of
 from pipeline.privacy.noise import NoiseSource, OsNoise
 from pipeline.privacy.release import Release, total_epsilon, total_rho
 from pipeline.statistics.privatizers import CentralCounts
-from pipeline.transaction.append_step import append_night
-from pipeline.transaction.heads import known_to_ledger, not_lost
-from pipeline.transaction.release_once import CountsDrawing, Curated, Drawing, release_drawn
+from pipeline.transaction.continual_step import append_step
+from pipeline.transaction.place import known_to_ledger, not_lost
+from pipeline.transaction.release_once import CountsDrawing, Drawing, release_drawn
+from pipeline.transaction.transaction import Curated
 
 
 def register_job(card_name: str, home: Home, *, amend: bool = False) -> dict[str, Any]:
@@ -134,7 +135,7 @@ def run_job(
         )
     else:
         say(f"releasing {work.what} of all nights so far of {s.card.name}")
-        night = step("release", lambda: append_night(nightly_counter(s), ledger, home.store, source, night_of(day)))
+        night = step("release", lambda: append_step(nightly_counter(s), ledger, home.store, source, night_of(day)))
         curated = night.curated
         say(night.said)
     if found := str(curated.recovered):

@@ -16,7 +16,7 @@ from pipeline.audits.attack import Attack, Side, attacked
 from pipeline.audits.contract_broken import promised
 from pipeline.audits.laws import Gaussian
 from pipeline.declaration.card import Card
-from pipeline.logs.made_up import Person, counted
+from pipeline.logs.aggregate import Person, count_person
 from pipeline.privacy.noise import NoiseSource, RealDataError, SeededNoise
 from pipeline.privacy.release import Release, total_rho
 from pipeline.statistics.counts import Counts, CountsPrivatizer
@@ -175,14 +175,14 @@ def _drawn(privatizer: CountsPrivatizer, tables: Mapping[str, Integers], seed: i
 @cache
 def _everybody() -> list[Mapping[str, Integers]]:
     """What each person of the tiny domain adds, and one who is not there."""
-    people = [counted(tiny_card(), person) for person in _people()]
+    people = [count_person(tiny_card(), person) for person in _people()]
     return [*people, {name: np.zeros_like(table) for name, table in people[0].items()}]
 
 
 @cache
 def _extreme() -> list[Mapping[str, Integers]]:
     """Of those the ones that walk two whole steps and are paid alike at both."""
-    return [counted(tiny_card(), p) for p in _people() if len(p[0]) == 2 and p[0][0][2] == p[0][1][2]]
+    return [count_person(tiny_card(), p) for p in _people() if len(p[0]) == 2 and p[0][0][2] == p[0][1][2]]
 
 
 def _people() -> Iterator[Person]:

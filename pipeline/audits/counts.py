@@ -14,7 +14,7 @@ from pipeline.audits.attack import Array, Attack, Side
 from pipeline.audits.laws import Gaussian, Laplace
 from pipeline.audits.pooled import Silence
 from pipeline.declaration.card import Card, CardError
-from pipeline.logs.made_up import Person, counted
+from pipeline.logs.aggregate import Person, count_person
 from pipeline.privacy.noise import NoiseSource
 from pipeline.privacy.release import Mechanism, total_epsilon, total_rho
 from pipeline.statistics.counts import Counts
@@ -38,7 +38,7 @@ def counts_attack(card: Card, shipped: CentralCounts, drawn: CentralCounts | Non
     if rho is None:
         raise CardError(f"{card.name}: no noise, no claim to attack")
     made_up = card.model_copy(update={"kind": "synthetic"})
-    people = [counted(made_up, person) for person in family(made_up)]
+    people = [count_person(made_up, person) for person in family(made_up)]
     pair = max(itertools.combinations(people, 2), key=lambda p: apart(p[0], p[1], shipped.mechanisms))
     path = _Path(made_up, pair, (drawn or shipped).mechanisms)
     pure = total_epsilon(shipped.mechanisms)

@@ -18,7 +18,7 @@ from pipeline.audits.laws import Gaussian
 from pipeline.audits.pooled import Pooled, Silence
 from pipeline.audits.streams import WORLD
 from pipeline.declaration.card import Card, CardError
-from pipeline.logs.made_up import counted
+from pipeline.logs.aggregate import count_person
 from pipeline.privacy.factorisation import Factorisation, Row, draw_rows
 from pipeline.privacy.noise import NoiseBlocks, NoiseSource
 from pipeline.privacy.release import Mechanism, total_rho
@@ -53,7 +53,7 @@ def night_attack(
     if rho is None or None in scales:
         raise CardError(f"{card.name}: no Gaussian noise, no claim to attack")
     made_up = card.model_copy(update={"kind": "synthetic"})
-    people = [counted(made_up, person) for person in family(made_up)]
+    people = [count_person(made_up, person) for person in family(made_up)]
     pair = max(itertools.combinations(people, 2), key=lambda p: apart(p[0], p[1], shipped))
     flat = [np.concatenate([person[m.table].ravel() for m in shipped]) for person in pair]
     where = flat[0] != flat[1]

@@ -8,9 +8,9 @@ from typing import Any
 
 from pipeline.learners.linear_learning import drawn
 from pipeline.learners.linear_request import LinearRequest
+from pipeline.logs.regression_sums import tally
 from pipeline.logs.store import Snapshot
-from pipeline.logs.summing import Means
-from pipeline.logs.tallies import tally
+from pipeline.logs.summing import Resources
 from pipeline.privacy.noise import NoiseSource, admit_release
 from pipeline.privacy.release import Release
 from pipeline.privacy.release_file import describe_mechanism
@@ -47,7 +47,7 @@ class LinearDrawing:
             return r.rho, told | {"mechanisms": [describe_mechanism(m) for m in listed]}
         return r.rho, told | {"planned_calls": r.calls(), "planner": r.planner_facts()}
 
-    def draw(self, snapshot: Snapshot, noise: NoiseSource, means: Means) -> Release:
+    def draw(self, snapshot: Snapshot, noise: NoiseSource, means: Resources) -> Release:
         """See :class:`~pipeline.transaction.release_once.Drawing`."""
         r, ask = self.request, self.request.plan.ask
         split = ask.split and r.adaptive

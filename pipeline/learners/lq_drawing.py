@@ -7,9 +7,9 @@ from fractions import Fraction
 from typing import Any
 
 from pipeline.learners.lq_request import LqRequest
-from pipeline.logs.lq_rows import summed_rows
+from pipeline.logs.regression_sums import lazy_lq_sums
 from pipeline.logs.store import Snapshot
-from pipeline.logs.summing import Means
+from pipeline.logs.summing import Resources
 from pipeline.privacy.noise import NoiseSource, admit_release
 from pipeline.privacy.release import Release
 from pipeline.privacy.release_file import describe_mechanism
@@ -41,7 +41,7 @@ class LqDrawing:
         told = {"joint": r.joint(), "epsilon": None, "mechanisms": [describe_mechanism(m) for m in r.mechanisms()]}
         return r.rho, told
 
-    def draw(self, snapshot: Snapshot, noise: NoiseSource, means: Means) -> Release:
+    def draw(self, snapshot: Snapshot, noise: NoiseSource, means: Resources) -> Release:
         """See :class:`~pipeline.transaction.release_once.Drawing`."""
         r = self.request
-        return drawn_lq(r.plan, summed_rows(r.plan, snapshot, r.card, means), noise)
+        return drawn_lq(r.plan, lazy_lq_sums(r.plan, snapshot, r.card, means), noise)

@@ -44,7 +44,7 @@ Array = NDArray[np.float64]
 
 # how far, in norm, the fixed gain's model is from the truth
 WRONG = 0.3
-# lengths to which dp-lqr cuts states and successors, tuned on other systems (docs/figures/lq.md)
+# lengths to which dp-lqr cuts states and successors, tuned on other systems (docs/lab/lq.md)
 CUT = 0.5, 0.7
 # of gamma: the sphere on which explore-then-commit explores; like K_0 chosen on other systems
 RADIUS = 0.1

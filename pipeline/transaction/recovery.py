@@ -15,7 +15,7 @@ from pipeline.ledger.nights import overtaken
 from pipeline.privacy.release import Release
 from pipeline.privacy.release_file import describe, describe_mechanism, read_release, sha256_file
 from pipeline.transaction.artifacts import drawn_folders, read_attempt, unfinished
-from pipeline.transaction.heads import remember_head
+from pipeline.transaction.place import remember_head
 
 
 @dataclass(frozen=True)

@@ -1,52 +1,25 @@
-"""The curator: the one place where the ledger, the rows and the noise meet.
-
-Order (privacy.md §10): INTENT (budget spent, on disk) -> rows are read and summed -> noise -> the release is written
-and renamed -> COMMIT.  A committed key is replayed at no cost and never drawn again.
-"""
+"""A one-off release of a snapshot: the one place where the ledger, the rows and the noise meet."""
 
 from __future__ import annotations
 
 import hashlib
-import secrets
-import shutil
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
 from typing import Any, Protocol
 
 from pipeline.declaration.card import AnyCard, Card, CardError
-from pipeline.ledger.chain import AttemptLostError, BudgetError, Entry, canonical
-from pipeline.ledger.lease import Holder
+from pipeline.ledger.chain import canonical
 from pipeline.ledger.ledger import Ledger
 from pipeline.logs.aggregate import aggregate
 from pipeline.logs.store import Snapshot
-from pipeline.logs.summing import HERE, Means, forget
+from pipeline.logs.summing import HERE, Resources, forget
 from pipeline.privacy.noise import NoiseSource, RealDataError
 from pipeline.privacy.release import Release, total_epsilon, total_rho
-from pipeline.privacy.release_file import describe_mechanism, read_release, sha256_file
+from pipeline.privacy.release_file import describe_mechanism
 from pipeline.statistics.privatizers import CentralCounts
-from pipeline.transaction.artifacts import Attempt, folder_of, read_attempt, write_attempt
-from pipeline.transaction.heads import known_to_ledger, remember_head
-from pipeline.transaction.lock import one_at_a_time
-from pipeline.transaction.recovery import Recovered, commit_facts, fits, recover
-
-
-@dataclass(frozen=True)
-class Curated:
-    """A release on disk, and what the ledger says of it (None where nothing is private and nothing was charged).
-
-    ``replayed``: the release had been committed before; ``stale``: the snapshot's bytes have changed since;
-    ``recovered``: what dead runs had left in the store, settled first.
-    """
-
-    release: Release
-    folder: Path
-    run_key: str
-    intent: Entry | None
-    commit: Entry | None
-    replayed: bool
-    stale: bool
-    recovered: Recovered
+from pipeline.transaction.artifacts import Attempt, folder_of, write_attempt
+from pipeline.transaction.transaction import Curated, OpenLineage, open_lineage, replay, transaction
 
 
 class Drawing(Protocol):
@@ -69,7 +42,7 @@ class Drawing(Protocol):
         """Exact rho, and what the INTENT says of it beside the snapshot."""
         ...
 
-    def draw(self, snapshot: Snapshot, noise: NoiseSource, means: Means) -> Release:
+    def draw(self, snapshot: Snapshot, noise: NoiseSource, means: Resources) -> Release:
         """Read the rows and draw; called once, after the charge is on disk."""
         ...
 
@@ -105,7 +78,7 @@ class CountsDrawing:
         pure = total_epsilon(mechanisms)
         return total_rho(mechanisms), {"mechanisms": self._described(), "epsilon": None if pure is None else str(pure)}
 
-    def draw(self, snapshot: Snapshot, noise: NoiseSource, means: Means) -> Release:
+    def draw(self, snapshot: Snapshot, noise: NoiseSource, means: Resources) -> Release:
         """See :class:`Drawing`."""
         return self.privatizer.draw(aggregate(snapshot, self.card, means), noise)
 
@@ -116,24 +89,6 @@ def key_of(card: AnyCard, snapshot: Snapshot, drawing: Drawing) -> str:
     return hashlib.sha256(canonical(parts).encode()).hexdigest()
 
 
-def run_key(card: Card, snapshot: Snapshot, privatizer: CentralCounts) -> str:
-    """Hex key of a release of counts."""
-    return key_of(card, snapshot, CountsDrawing(card, privatizer))
-
-
-def release_counts(
-    card: Card,
-    snapshot: Snapshot,
-    privatizer: CentralCounts,
-    ledger: Ledger,
-    store: Path,
-    noise: NoiseSource,
-    means: Means = HERE,
-) -> Curated:
-    """Release the counts of a snapshot, or replay the committed release; see :func:`release_drawn`."""
-    return release_drawn(card, snapshot, CountsDrawing(card, privatizer), ledger, store, noise, means)
-
-
 def release_drawn(
     card: AnyCard,
     snapshot: Snapshot,
@@ -141,9 +96,24 @@ def release_drawn(
     ledger: Ledger,
     store: Path,
     noise: NoiseSource,
-    means: Means = HERE,
+    means: Resources = HERE,
 ) -> Curated:
     """Charge, draw, write and commit a release of a snapshot, or replay the committed one.
+
+    Parameters
+    ----------
+    card
+        What the dataset declares; registered in the ledger.
+    snapshot
+        The ingest whose rows are read.
+    drawing
+        What is released: its price, and how it is drawn.
+    ledger, store
+        What charges it, and the operator's store that keeps it.
+    noise
+        The operating system's wherever the data is real.
+    means
+        Where the rows are summed: here, or on a cluster.
 
     Raises
     ------
@@ -160,86 +130,52 @@ def release_drawn(
     drawing.admit(noise)
     if snapshot.kind != card.kind:
         raise RealDataError(f"{card.name}: the snapshot was ingested as {snapshot.kind}, the card says {card.kind}")
-    with one_at_a_time(store / card.name) as place:
-        of_this_card(snapshot, card)
-        known_to_ledger(card.name, ledger, store)
-        recovered = recover(card.name, ledger, store, place)
+    with open_lineage(card.name, ledger, store) as lineage:
+        check_snapshot(snapshot, card)
         key = key_of(card, snapshot, drawing)
-        folder = folder_of(store, card.name, key, exact=drawing.exact)
         if drawing.exact:
-            release = drawing.draw(snapshot, noise, means)
-            write_attempt(release, folder, Attempt(key, 1, snapshot.data_digest))
-            forget(snapshot)
-            return Curated(release, folder, key, None, None, replayed=False, stale=False, recovered=recovered)
+            return _write_exact(lineage, key, drawing.draw(snapshot, noise, means), snapshot)
         commit = ledger.committed(card.name, key)
         if commit is not None:
             # a run that died after its COMMIT had not come to it
             forget(snapshot)
-            return replay(ledger, card, folder, commit, snapshot, recovered)
+            return replay(lineage, card, commit, snapshot)
         means.ready(snapshot)
-        holder = Holder(secrets.token_hex(16), place)
-        intent = _charge(card, snapshot, drawing, ledger, key, holder)
-        remember_head(store / card.name, intent)
-        with ledger.leased(intent, holder):
-            release = drawing.draw(snapshot, noise, means)
-            write_attempt(release, folder, Attempt(key, intent.body["attempt"], snapshot.data_digest))
-            commit = charged_once(ledger, intent, release, folder)
-        remember_head(store / card.name, commit)
+        rho, told = drawing.charge()
+        if rho is None:
+            raise RealDataError(f"{card.name}: some tables have noise and some have none; nothing was read")
+        told = {"snapshot": snapshot.number, **told}
+        with transaction(lineage, key, rho, told, ["release"]) as t:
+            release = t.stage("release", lambda: drawing.draw(snapshot, noise, means))
+            found = t.commit(release, snapshot.data_digest)
         forget(snapshot)
-        return Curated(release, folder, key, intent, commit, replayed=False, stale=False, recovered=recovered)
+        return found
 
 
-def of_this_card(snapshot: Snapshot, card: AnyCard) -> None:
-    """Caps are applied at ingest, so a snapshot made under another domain voids every sensitivity of this card."""
+def check_snapshot(snapshot: Snapshot, card: AnyCard) -> None:
+    """Refuse a snapshot of another card: caps are applied at ingest, so it voids every sensitivity of this one.
+
+    Parameters
+    ----------
+    snapshot
+        The ingest that is to be released from; the caller holds the lineage's lock.
+    card
+        What the dataset declares now.
+
+    Raises
+    ------
+    CardError
+        If it was ingested under another card, or was purged.
+    """
     if (snapshot.dataset, snapshot.domain_hash) != (card.name, card.domain_hash()):
         raise CardError(f"{card.name}: snapshot {snapshot.number} was ingested under another card; ingest again")
     if not all(p.is_file() for p in snapshot.part_files):
         raise CardError(f"{card.name}: snapshot {snapshot.number} is gone: purged? Ingest again; nothing was charged")
 
 
-def _charge(card: AnyCard, snapshot: Snapshot, drawing: Drawing, ledger: Ledger, key: str, holder: Holder) -> Entry:
-    rho, told = drawing.charge()
-    if rho is None:
-        raise RealDataError(f"{card.name}: some tables have noise and some have none; nothing was read")
-    return ledger.intent(card.name, key, rho, {"snapshot": snapshot.number, **told}, holder=holder)
-
-
-def charged_once(ledger: Ledger, intent: Entry, release: Release, folder: Path) -> Entry:
-    """COMMIT a release that is on disk; where another attempt was first, its folder goes and its spend stays."""
-    try:
-        return ledger.commit(intent, commit_facts(release, folder))
-    except AttemptLostError:
-        shutil.rmtree(folder)
-        raise
-
-
-def replay(
-    ledger: Ledger, card: AnyCard, folder: Path, commit: Entry, snapshot: Snapshot | None, recovered: Recovered
-) -> Curated:
-    """The committed release as it lies in the store, checked against its entries.
-
-    ``snapshot`` is what it was drawn from; None for a night of a counter, whatever its data are by now.
-    """
-    if not folder.exists():
-        raise BudgetError(
-            f"{card.name}: the release that entry {commit.seq} committed is not in this store: another store drew "
-            f"it, or it was lost. Copy its folder {folder.name} here; it is never drawn again"
-        )
-    try:
-        release, drawn = read_release(folder), read_attempt(folder)
-    except ValueError as e:
-        raise BudgetError(f"{card.name}: the committed release is damaged ({e}); restore the store") from None
-    if sha256_file(folder / "release.parquet") != commit.body["release_sha256"]:
-        raise BudgetError(
-            f"{card.name}: the stored release does not match its COMMIT (entry {commit.seq}): it was edited"
-        )
-    intent = next(e for e in ledger.entries(card.name) if e.seq == commit.body["intent"])
-    told = (release.dataset, release.data_kind, release.noise, release.sampler)
-    charged = (card.name, card.kind, commit.body["noise"], commit.body["sampler"])
-    if not fits(release, intent, commit) or told != charged:
-        raise BudgetError(
-            f"{card.name}: release.json does not match its ledger entries {intent.seq} and {commit.seq}: edited"
-        )
-    stale = snapshot is not None and drawn.data_digest != snapshot.data_digest
-    key = commit.body["run_key"]
-    return Curated(release, folder, key, intent, commit, replayed=True, stale=stale, recovered=recovered)
+def _write_exact(lineage: OpenLineage, key: str, release: Release, snapshot: Snapshot) -> Curated:
+    """Keep the exact tables of simulated data: nothing is private, so nothing is charged and they may change."""
+    folder = folder_of(lineage.store, lineage.name, key, exact=True)
+    write_attempt(release, folder, Attempt(key, 1, snapshot.data_digest))
+    forget(snapshot)
+    return Curated(release, folder, key, None, None, False, False, lineage.recovered)

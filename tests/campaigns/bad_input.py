@@ -187,7 +187,7 @@ def campaign(count: int, start: int = 0) -> Iterator[Outcome]:
 
 
 def page(outcomes: list[Outcome], command: str) -> str:
-    """The results as ``docs/figures/bad_input.md`` has them."""
+    """The results as ``docs/lab/bad_input.md`` has them."""
 
     def counted(key: Any) -> list[str]:
         lines = []

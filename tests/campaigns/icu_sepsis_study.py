@@ -1,7 +1,7 @@
 """What privacy costs on ICU-Sepsis: ``python -P -m tests.campaigns.icu_sepsis_study [draws]``.
 
 True values of policies learnt from uniformly logged episodes, per step and stationary tables, budgets from 0.1 to none;
-ten fresh logs and noises each.  The constants of ``practical`` were tuned on other seeds (docs/figures.md).
+ten fresh logs and noises each.  The constants of ``practical`` were tuned on other seeds (docs/lab/index.md).
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ from pipeline.learners.linear_request import linear_request
 from pipeline.learners.tabular import Settings, learn
 from pipeline.logs.aggregate import aggregate
 from pipeline.logs.ingest import ingest
-from pipeline.logs.tallies import tally
+from pipeline.logs.regression_sums import tally
 from pipeline.privacy.noise import SeededNoise
 from pipeline.statistics.calibration import Ask
 from pipeline.statistics.privatizers import privatizer

@@ -1,4 +1,4 @@
-"""Figures of docs/figures/shuffle.md: first elimination, regret and the kept optimum of SDP-PE, as Markdown.
+"""Figures of docs/lab/shuffle.md: first elimination, regret and the kept optimum of SDP-PE, as Markdown.
 
 python -P -m tests.campaigns.shuffle_study bits | 64 | 512 | large | worlds [--runs 10]
 """

@@ -1,4 +1,4 @@
-"""The figures of docs/figures/tabular.md: ``python -P -m tests.campaigns.tabular_figures [runs]``; seeds from 0."""
+"""The figures of docs/lab/tabular.md: ``python -P -m tests.campaigns.tabular_figures [runs]``; seeds from 0."""
 
 from __future__ import annotations
 

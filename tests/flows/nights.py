@@ -16,7 +16,7 @@ from flows.jobs.nights import night_of, nightly_counter
 from flows.jobs.run import ingest_job, register_job, run_job
 from pipeline.ledger.ledger import Ledger, open_ledger
 from pipeline.privacy.noise import OsNoise
-from pipeline.transaction.append_step import Appended, append_night
+from pipeline.transaction.continual_step import Appended, append_step
 from tests.flows.shop import RECIPE, lay_out, rows
 
 FIRST = date(2026, 1, 1)
@@ -88,7 +88,7 @@ class Shop:
         if log is not None:
             self.deliver(log)
         nightly = nightly_counter(setting(recipe or self.recipe, self.home))
-        return append_night(nightly, self.ledger, self.home.store, OsNoise(), night_of(None))
+        return append_step(nightly, self.ledger, self.home.store, OsNoise(), night_of(None))
 
     @property
     def kept(self) -> Path:

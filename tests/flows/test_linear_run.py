@@ -187,7 +187,7 @@ def test_the_charge_is_on_disk_before_a_row_is_read_and_a_cap_stops_it(people, m
 def test_a_draw_that_dies_stays_spent_and_a_finished_one_is_committed_later(people, monkeypatch):
     shop, home = people
     with monkeypatch.context() as m:
-        m.setattr("pipeline.transaction.release_once.charged_once", lambda *a: (_ for _ in ()).throw(KeyboardInterrupt))
+        m.setattr("pipeline.ledger.ledger.Ledger.commit", lambda *a: (_ for _ in ()).throw(KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt):
             run_job(str(shop / "linear.toml"), home)
     lines = []

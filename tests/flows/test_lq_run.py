@@ -20,7 +20,7 @@ from pipeline.declaration.card import CardError
 from pipeline.ledger.chain import BudgetError
 from pipeline.ledger.ledger import open_ledger
 from pipeline.ledger.verify import verify_run
-from pipeline.logs.lq_rows import LqSums
+from pipeline.logs.regression_sums import LqSums
 from pipeline.mdp.riccati import QuadraticCost, riccati, within_norm
 from pipeline.privacy.noise import OsNoise, RealDataError, SeededNoise
 from pipeline.privacy.release_file import read_release
@@ -255,7 +255,7 @@ def test_the_charge_is_on_disk_before_a_row_is_read_and_a_cap_stops_it(people, m
 def test_a_draw_that_dies_stays_spent_and_a_finished_one_is_committed_later(people, monkeypatch):
     shop, home = people
     with monkeypatch.context() as m:
-        m.setattr("pipeline.transaction.release_once.charged_once", lambda *a: (_ for _ in ()).throw(KeyboardInterrupt))
+        m.setattr("pipeline.ledger.ledger.Ledger.commit", lambda *a: (_ for _ in ()).throw(KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt):
             run_job(str(shop / "private.toml"), home)
     lines = []

@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 from typer.testing import CliRunner
 
-import flows.studies.registry
+import flows.cli
 from flows.cli import app
 from flows.config.shelf import Home
 from flows.config.world_recipe import load_world_recipe
@@ -99,7 +99,7 @@ def test_run_and_simulate_send_a_recipe_to_each_other(recipe, tmp_path):
     done = CliRunner().invoke(app, ["--home", str(tmp_path / "home"), "run", str(recipe)])
     assert "reticent simulate" in str(done.exception)
     with pytest.raises(CardError, match=r"needs \[recipe\] and \[world\]"):
-        load_world_recipe(Path(flows.studies.registry.__file__).parent / "recipes" / "demo.toml")
+        load_world_recipe(Path(flows.cli.__file__).parent / "recipes" / "demo.toml")
 
 
 def test_every_contestant_can_be_imported_and_has_playable_baselines():

@@ -103,7 +103,7 @@ def test_first_words_are_the_top_of_the_thresholds_and_rise():
 
 
 def test_no_float_is_on_the_path_of_a_fast_draw():
-    for name in ("words.py", "table.py", "rejection.py", "fast_noise.py"):
+    for name in ("csprng.py", "table.py", "rejection.py", "fast_noise.py"):
         assert not floats((ROOM / name).read_text()), name
     for draws in (
         gaussian_by_table(Words(), 9, Fraction(4)),

@@ -168,7 +168,7 @@ def test_a_wrong_sensitivity_is_caught(twin):
 def test_counting_that_ignores_the_cap_is_caught(monkeypatch):
     import pipeline.logs.aggregate as aggregate
 
-    monkeypatch.setattr(aggregate, "capped", lambda rows, card: rows)
+    monkeypatch.setattr(aggregate, "cap_cells", lambda rows, card: rows)
     card = tiny("stationary", cap=1)
     with pytest.raises(AssertionError, match="enumerated"):
         check(card, "two_tables", [0.0, 1.0], claims(card))

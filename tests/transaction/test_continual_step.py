@@ -9,11 +9,12 @@ import pytest
 
 import pipeline.ledger.nights
 import pipeline.privacy.factorisation
-import pipeline.transaction.append_step
 import pipeline.transaction.continual_step
+import pipeline.transaction.transaction
 from flows.config.setting import setting
 from flows.jobs.nights import nightly_counter
 from pipeline.ledger.chain import BudgetError, Entry
+from pipeline.ledger.ledger import Ledger
 from pipeline.ledger.nights import committed_nights, mispriced, night_price, overtaken
 from pipeline.privacy.continual import continual
 from pipeline.privacy.factorisation import squared_weights
@@ -36,10 +37,10 @@ def dies(*_args, **_kwargs):
 
 # where a night dies: what is replaced, whether its rows were drawn, whether the release survives
 DEATHS = {
-    "after INTENT": (pipeline.transaction.append_step, "_draw", False, False),
+    "after INTENT": (pipeline.transaction.continual_step, "_draw", False, False),
     "after the draw": (KeptCounter, "write", True, False),
-    "before the rename": (pipeline.transaction.append_step, "write_attempt", True, False),
-    "before COMMIT": (pipeline.transaction.append_step, "charged_once", True, True),
+    "before the rename": (pipeline.transaction.transaction, "write_attempt", True, False),
+    "before COMMIT": (Ledger, "commit", True, True),
 }
 
 

@@ -15,12 +15,11 @@ from pipeline.ledger.chain import AttemptLostError, BudgetError
 from pipeline.ledger.ledger import Ledger
 from pipeline.privacy.noise import OsNoise
 from pipeline.privacy.release import total_rho
-from pipeline.transaction import release_once as curate
+from pipeline.transaction import release_once
 from pipeline.transaction.artifacts import drawn_folders
-from pipeline.transaction.heads import known_to_ledger
-from pipeline.transaction.lock import one_at_a_time
+from pipeline.transaction.place import known_to_ledger, one_at_a_time
 from pipeline.transaction.recovery import recover
-from pipeline.transaction.release_once import release_counts
+from pipeline.transaction.release_once import CountsDrawing, release_drawn
 from tests.flows.shop import lay_out
 
 
@@ -42,7 +41,8 @@ def release(people, name="private", home=None):
     s = setting(str(folder / f"{name}.toml"), home or own)
     ledger = ledger_for(s.card, s.home)
     snapshot = newest_snapshot(s.card, s.home)
-    return release_counts(s.card, snapshot, counts_privatizer(s), ledger, s.home.store, OsNoise())
+    drawing = CountsDrawing(s.tabular, counts_privatizer(s))
+    return release_drawn(s.card, snapshot, drawing, ledger, s.home.store, OsNoise())
 
 
 def ledger_of(people):
@@ -91,7 +91,7 @@ def test_an_unfinished_draw_is_deleted_and_its_cost_stays(people, monkeypatch):
 
     with monkeypatch.context() as m:
         m.setattr("pipeline.transaction.artifacts.sync", die)
-        m.setattr("pipeline.transaction.release_once.remember_head", lambda *_: None)
+        m.setattr("pipeline.transaction.transaction.remember_head", lambda *_: None)
         with pytest.raises(Died):
             release(people)
     _, home = people
@@ -118,7 +118,7 @@ def test_two_stores_with_one_ledger_draw_a_release_once(people, tmp_path, monkey
     folder, _ = people
     other = Home(tmp_path / "other")
     ingest_job(str(folder), other)
-    aggregate, told = curate.aggregate, []
+    aggregate, told = release_once.aggregate, []
 
     def meanwhile(*args):
         if not told:
@@ -128,7 +128,7 @@ def test_two_stores_with_one_ledger_draw_a_release_once(people, tmp_path, monkey
             told.append(str(refused.value))
         return aggregate(*args)
 
-    monkeypatch.setattr(curate, "aggregate", meanwhile)
+    monkeypatch.setattr(release_once, "aggregate", meanwhile)
     first = release(people)
     assert len(told) == 2
     with pytest.raises(BudgetError, match=f"Copy its folder {first.run_key[:24]} here"):
@@ -143,7 +143,7 @@ def test_a_beaten_attempts_file_is_deleted_and_its_cost_stays(people, tmp_path, 
     folder, home = people
     other = Home(tmp_path / "other")
     ingest_job(str(folder), other)
-    aggregate, slept = curate.aggregate, []
+    aggregate, slept = release_once.aggregate, []
 
     def asleep(*args):
         if not slept:
@@ -152,7 +152,7 @@ def test_a_beaten_attempts_file_is_deleted_and_its_cost_stays(people, tmp_path, 
             slept.append(release(people, home=other))
         return aggregate(*args)
 
-    monkeypatch.setattr(curate, "aggregate", asleep)
+    monkeypatch.setattr(release_once, "aggregate", asleep)
     with pytest.raises(AttemptLostError, match="its spend stays"):
         release(people)
     assert not drawn_folders(home.store, "shop")

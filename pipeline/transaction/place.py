@@ -1,0 +1,136 @@
+"""A lineage's place in the operator's store: its lock, and the newest ledger entry that was seen from there."""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+import platform
+import secrets
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from pipeline.ledger.chain import BudgetError, Entry
+from pipeline.ledger.head import Head, lacking
+from pipeline.ledger.ledger import Ledger
+from pipeline.transaction.artifacts import drawn_folders, read_attempt, sync, unfinished
+
+
+@contextmanager
+def one_at_a_time(folder: Path, *, wait: bool = True) -> Generator[str]:
+    """Hold a folder's lock, which dies with its process; a second holder waits.
+
+    Parameters
+    ----------
+    folder
+        A lineage's folder in the store, or the folder of runs; made where it is missing, mode 0700.
+    wait
+        Whether to wait while another process or thread holds it.
+
+    Yields
+    ------
+    A name of this place: a random token in the store, hashed with the machine's name.  While the lock is held, no
+    attempt that drew here is alive; a copy of the store on another machine is another place.
+
+    Raises
+    ------
+    BlockingIOError
+        If ``wait`` is not set and another run holds it.
+    """
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    with os.fdopen(os.open(folder / ".releasing", os.O_CREAT | os.O_RDWR, 0o600), "r+") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
+        token = lock.read()
+        if len(token) != 32:
+            token = secrets.token_hex(16)
+            lock.seek(0)
+            lock.write(token)
+            lock.flush()
+        yield hashlib.sha256(f"{token} {platform.node()}".encode()).hexdigest()[:32]
+
+
+def remember_head(folder: Path, entry: Entry) -> None:
+    """Note the newest ledger entry this store has seen, so that a cut or restored ledger is noticed.
+
+    Parameters
+    ----------
+    folder
+        The lineage's folder in the store; the caller holds its lock.
+    entry
+        The entry that was just appended.
+    """
+    partial = folder / ".ledger-head.partial"
+    partial.write_text(json.dumps({"seq": entry.seq, "hash": entry.hash}))
+    partial.chmod(0o600)
+    sync(partial)
+    partial.rename(folder / "ledger-head.json")
+    sync(folder)
+
+
+def known_to_ledger(lineage: str, ledger: Ledger, store: Path) -> None:
+    """Refuse a ledger that is older than this store: one that lacks an entry or a release seen here.
+
+    Parameters
+    ----------
+    lineage
+        Name of the dataset in the ledger and of its folder in the store.
+    ledger
+        The ledger that charges it.
+    store
+        The operator's store.
+
+    Raises
+    ------
+    BudgetError
+        If the ledger was cut, replaced or restored from an old copy; nothing was read.
+    """
+    entries = ledger.entries()
+    head = store / lineage / "ledger-head.json"
+    if head.is_file() and (lost := lacking(entries, [_read(head)])):
+        raise BudgetError(
+            f"{lineage}: ledger {ledger.where} lacks entry {lost.seq}, which this store has seen: it was cut "
+            "or is an old copy. Restore the newest; nothing was read"
+        )
+    intents = {(e.body["run_key"], e.body["attempt"]) for e in entries if e.lineage == lineage and e.kind == "INTENT"}
+    drawn = [(a.run_key, a.attempt) for a in map(read_attempt, drawn_folders(store, lineage))]
+    begun = [(key, attempt) for _, key, attempt in unfinished(store, lineage)]
+    if not intents.issuperset(drawn) or not {(k[:24], n) for k, n in intents}.issuperset(begun):
+        raise BudgetError(
+            f"{lineage}: a release is in the store but not in the ledger: an old ledger? Restore the newest"
+        )
+
+
+def not_lost(lineage: str, where: Path | str, store: Path) -> None:
+    """Refuse to go on, or to begin anew, where this store has seen a ledger file that is gone.
+
+    Parameters
+    ----------
+    lineage
+        Name of the dataset.
+    where
+        Path of the ledger's file, or the URL of its database, which is not looked at.
+    store
+        The operator's store.
+
+    Raises
+    ------
+    BudgetError
+        If so: a new ledger would start at zero.
+    """
+    head = store / lineage / "ledger-head.json"
+    if head.is_file() and not (isinstance(where, str) and "://" in where) and not Path(where).exists():
+        raise BudgetError(
+            f"{lineage}: ledger {where} is gone, but this store has seen its entry {_read(head).seq}. Restore "
+            "the newest copy; nothing was read, and nothing starts at zero"
+        )
+
+
+def _read(path: Path) -> Head:
+    try:
+        last: Any = json.loads(path.read_text())
+        return Head(int(last["seq"]), str(last["hash"]))
+    except (OSError, ValueError, KeyError, TypeError):
+        raise BudgetError(f"{path} is damaged; restore the store. Nothing was read") from None

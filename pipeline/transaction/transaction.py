@@ -1,0 +1,305 @@
+"""One release transaction: charge, draw, write and commit, each once, whatever dies in between (privacy.md §10).
+
+=========  ==========================================  ============================================================
+state      what is on disk                             what the next run of the lineage does if this one died there
+=========  ==========================================  ============================================================
+idle       nothing new                                 begins anew; nothing was charged
+INTENT     the charge, and a lease                     draws under a charge of its own; the old one stays spent
+leased     the same, and the lease is renewed          the same, once the lease ran out or the store's lock is free
+drawn      the same, perhaps an unfinished folder      deletes the folder, then the same
+renamed    the charge and the whole release            commits it late: nothing is drawn or charged again
+COMMIT     the charge, the release and its COMMIT      replays it at no cost
+=========  ==========================================  ============================================================
+
+Nothing can be drawn before INTENT: the object that draws is made by charging.  What follows a COMMIT reads the release
+and is free (post-processing), so it is no part of the transaction.
+"""
+
+from __future__ import annotations
+
+import secrets
+import shutil
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from enum import Enum
+from fractions import Fraction
+from pathlib import Path
+from typing import Any, TypeVar
+
+from pipeline.declaration.card import AnyCard
+from pipeline.ledger.chain import AttemptLostError, BudgetError, Entry
+from pipeline.ledger.lease import Holder
+from pipeline.ledger.ledger import Ledger, Price
+from pipeline.logs.store import Snapshot
+from pipeline.privacy.release import Release
+from pipeline.privacy.release_file import read_release, sha256_file
+from pipeline.transaction.artifacts import Attempt, folder_of, read_attempt, write_attempt
+from pipeline.transaction.place import known_to_ledger, one_at_a_time, remember_head
+from pipeline.transaction.recovery import Recovered, commit_facts, fits, recover
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class OpenLineage:
+    """A lineage that may be released from: its store is locked, known to its ledger, and settled.
+
+    Parameters
+    ----------
+    name
+        Of the dataset, in the ledger and in the store.
+    ledger, store
+        What charges it, and where its releases are kept.
+    place
+        Name of the locked store (:func:`~pipeline.transaction.place.one_at_a_time`).
+    recovered
+        What dead runs had left, settled on opening.
+    """
+
+    name: str
+    ledger: Ledger
+    store: Path
+    place: str
+    recovered: Recovered
+
+
+@dataclass(frozen=True)
+class Curated:
+    """A release on disk, and what the ledger says of it.
+
+    Parameters
+    ----------
+    release, folder
+        The noisy integers, and the folder in the store that holds them.
+    run_key
+        Hex key of the release; what is replayed and what is charged goes by it.
+    intent, commit
+        Its entries; None where nothing is private and nothing was charged.
+    replayed
+        The release had been committed before: nothing was drawn or charged.
+    stale
+        The snapshot's bytes have changed since the release was drawn from it.
+    recovered
+        What dead runs had left in the store, settled first.
+    """
+
+    release: Release
+    folder: Path
+    run_key: str
+    intent: Entry | None
+    commit: Entry | None
+    replayed: bool
+    stale: bool
+    recovered: Recovered
+
+
+class State(Enum):
+    """How far a transaction has come; the table above says what a crash in each state leaves."""
+
+    IDLE = "idle"
+    INTENT = "INTENT"
+    LEASED = "leased"
+    DRAWN = "drawn"
+    RENAMED = "renamed"
+    COMMITTED = "COMMIT"
+
+
+@contextmanager
+def open_lineage(name: str, ledger: Ledger, store: Path) -> Generator[OpenLineage]:
+    """Lock a lineage's store, check that its ledger is no old one, and settle what dead runs left.
+
+    Parameters
+    ----------
+    name
+        Of the dataset.
+    ledger
+        The ledger that charges it; the lineage is registered there.
+    store
+        The operator's store; the lineage's folder is made where it is missing.
+
+    Yields
+    ------
+    The lineage; its lock is held until the block is left.
+
+    Raises
+    ------
+    BudgetError
+        If the ledger was cut or is an old copy, or what a dead run left was edited; nothing was read.
+    """
+    with one_at_a_time(store / name) as place:
+        known_to_ledger(name, ledger, store)
+        yield OpenLineage(name, ledger, store, place, recover(name, ledger, store, place))
+
+
+@contextmanager
+def transaction(
+    lineage: OpenLineage, run_key: str, rho: Fraction | Price, told: Mapping[str, Any], stages: Sequence[str]
+) -> Generator[Transaction]:
+    """Charge a release on entering; the block draws its stages and commits.
+
+    Parameters
+    ----------
+    lineage
+        From :func:`open_lineage`.
+    run_key
+        Hex key of the release.
+    rho
+        Exact zCDP cost of all stages together; a price is asked within the ledger's own transaction.
+    told
+        What the INTENT says beside key, attempt and cost.
+    stages
+        Names of what will be drawn, in order.  A later stage's question may rest on an earlier stage's answer; all of
+        them are paid for by the one INTENT, whatever the answers are.
+
+    Yields
+    ------
+    The leased transaction.
+
+    Raises
+    ------
+    BudgetError
+        If the cap does not allow it, the key has its COMMIT, or another attempt at it is alive; nothing was read.
+    RuntimeError
+        If the block is left without an error and without a COMMIT.
+    """
+    t = Transaction(lineage, run_key, tuple(stages))
+    with t.charge(rho, told):
+        yield t
+
+
+class Transaction:
+    """One attempt at a release, on its way from idle to COMMIT.  Made by :func:`transaction`."""
+
+    def __init__(self, lineage: OpenLineage, run_key: str, stages: tuple[str, ...]) -> None:
+        self.lineage, self.run_key = lineage, run_key
+        self.state = State.IDLE
+        self._left = list(stages)
+        self._intent: Entry | None = None
+        self._commit: Entry | None = None
+
+    @property
+    def intent(self) -> Entry:
+        """The entry that paid for this attempt; a RuntimeError before it is on disk."""
+        if self._intent is None:
+            raise RuntimeError("this transaction is not charged yet")
+        return self._intent
+
+    @contextmanager
+    def charge(self, rho: Fraction | Price, told: Mapping[str, Any]) -> Generator[None]:
+        """Idle -> INTENT -> leased; when the block is left, the lease ends and the store knows the newest entry."""
+        lineage, ledger, folder = self.lineage, self.lineage.ledger, self.lineage.store / self.lineage.name
+        self._require(State.IDLE)
+        holder = Holder(secrets.token_hex(16), lineage.place)
+        self._intent = ledger.intent(lineage.name, self.run_key, rho, told, holder=holder)
+        self.state = State.INTENT
+        remember_head(folder, self._intent)
+        with ledger.leased(self._intent, holder):
+            self.state = State.LEASED
+            yield
+            if self._commit is None:
+                raise RuntimeError(f"this transaction was left {self.state.value}, without a COMMIT")
+        remember_head(folder, self._commit)
+
+    def stage(self, name: str, draw: Callable[[], T]) -> T:
+        """Draw one declared stage; with the last one: leased -> drawn.
+
+        Parameters
+        ----------
+        name
+            The next of the declared stages.
+        draw
+            Reads rows, adds noise and returns the noisy answer; called once.
+
+        Raises
+        ------
+        RuntimeError
+            If nothing is charged and leased, or another stage is next.
+        """
+        self._require(State.LEASED)
+        if self._left[:1] != [name]:
+            raise RuntimeError(f"stage {name!r} is not what comes next; left are {self._left}")
+        answer = draw()
+        self._left.pop(0)
+        if not self._left:
+            self.state = State.DRAWN
+        return answer
+
+    def commit(self, release: Release, data_digest: str) -> Curated:
+        """Write beside, rename, COMMIT: drawn -> renamed -> COMMIT.
+
+        Parameters
+        ----------
+        release
+            What the stages drew, complete.
+        data_digest
+            Sha256 of the rows' files, for the operator alone; empty where a replay does not compare it.
+
+        Raises
+        ------
+        AttemptLostError
+            If another attempt was first: this one's folder goes, its spend stays.
+        RuntimeError
+            If some declared stage was not drawn.
+        """
+        self._require(State.DRAWN)
+        lineage, intent = self.lineage, self.intent
+        folder = folder_of(lineage.store, lineage.name, self.run_key, exact=False)
+        write_attempt(release, folder, Attempt(self.run_key, intent.body["attempt"], data_digest))
+        self.state = State.RENAMED
+        try:
+            self._commit = lineage.ledger.commit(intent, commit_facts(release, folder))
+        except AttemptLostError:
+            shutil.rmtree(folder)
+            raise
+        self.state = State.COMMITTED
+        return Curated(release, folder, self.run_key, intent, self._commit, False, False, lineage.recovered)
+
+    def _require(self, state: State) -> None:
+        if self.state is not state:
+            raise RuntimeError(f"this transaction is {self.state.value}, not {state.value}")
+
+
+def replay(lineage: OpenLineage, card: AnyCard, commit: Entry, snapshot: Snapshot | None) -> Curated:
+    """The committed release as it lies in the store, checked against its entries; nothing is drawn or charged.
+
+    Parameters
+    ----------
+    lineage
+        From :func:`open_lineage`.
+    card
+        Whose release it is.
+    commit
+        The COMMIT of its key.
+    snapshot
+        What it was drawn from; None for a step of a continual release, whatever its data are by now.
+
+    Raises
+    ------
+    BudgetError
+        If the release is gone, damaged, or not what its entries say.
+    """
+    key, ledger = commit.body["run_key"], lineage.ledger
+    folder = folder_of(lineage.store, lineage.name, key, exact=False)
+    if not folder.exists():
+        raise BudgetError(
+            f"{card.name}: the release that entry {commit.seq} committed is not in this store: another store drew "
+            f"it, or it was lost. Copy its folder {folder.name} here; it is never drawn again"
+        )
+    try:
+        release, drawn = read_release(folder), read_attempt(folder)
+    except ValueError as e:
+        raise BudgetError(f"{card.name}: the committed release is damaged ({e}); restore the store") from None
+    if sha256_file(folder / "release.parquet") != commit.body["release_sha256"]:
+        raise BudgetError(
+            f"{card.name}: the stored release does not match its COMMIT (entry {commit.seq}): it was edited"
+        )
+    intent = next(e for e in ledger.entries(card.name) if e.seq == commit.body["intent"])
+    told = (release.dataset, release.data_kind, release.noise, release.sampler)
+    charged = (card.name, card.kind, commit.body["noise"], commit.body["sampler"])
+    if not fits(release, intent, commit) or told != charged:
+        raise BudgetError(
+            f"{card.name}: release.json does not match its ledger entries {intent.seq} and {commit.seq}: edited"
+        )
+    stale = snapshot is not None and drawn.data_digest != snapshot.data_digest
+    return Curated(release, folder, key, intent, commit, True, stale, lineage.recovered)

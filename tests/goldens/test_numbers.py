@@ -1,0 +1,46 @@
+"""(b) Releases, policies and numbers under a fixed noise source; regret of simulated agents."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.goldens import numbers
+from tests.goldens.content import differences
+from tests.goldens.places import expected
+from tests.goldens.shelf import NIGHTS
+
+
+def same(name: str, key: str, found: Any) -> None:
+    wrong = list(differences(expected(name)[key], found))
+    assert not wrong, f"{len(wrong)} differ, among them:\n" + "\n".join(wrong[:20])
+
+
+@pytest.mark.parametrize("card", numbers.SHIPPED)
+def test_shipped_recipes(tmp_path, card):
+    same("shipped", card, numbers.shipped(card, tmp_path))
+
+
+@pytest.mark.parametrize("name", numbers.PEOPLE)
+def test_recipes_for_real_people_on_made_up_ones(tmp_path, name):
+    same("shipped", name, numbers.people(name, tmp_path))
+
+
+@pytest.mark.parametrize("card", numbers.TINY)
+def test_every_setting_on_a_tiny_log(tmp_path, card):
+    same("tiny", card, numbers.tiny(card, tmp_path))
+
+
+@pytest.mark.parametrize("kind", NIGHTS)
+def test_nights_of_a_counter(tmp_path, kind):
+    same("nights", kind, numbers.nights(kind, tmp_path))
+
+
+@pytest.mark.parametrize("agent", numbers.ONLINE)
+def test_regret_of_online_agents(tmp_path, agent):
+    same("online", agent, numbers.online(agent, tmp_path))
+
+
+def test_the_shipped_simulation_made_shorter(tmp_path):
+    same("online", "riverswim_joint", numbers.joint(tmp_path))

@@ -1,0 +1,65 @@
+"""The plan of the house: which room stands on which floor, and what may be used where.
+
+Imports go to strictly lower floors or stay inside one room.  A room is the longest name here that a module begins with.
+"""
+
+from __future__ import annotations
+
+FLOORS = {
+    "pipeline.privacy": 0,
+    "pipeline.mdp": 0,
+    "pipeline.declaration": 1,
+    "pipeline.environments": 2,
+    "pipeline.statistics": 2,
+    "pipeline.agents": 3,
+    "pipeline.logs": 3,
+    "pipeline.ledger": 3,
+    "pipeline.evaluation": 3,
+    "pipeline.transaction": 4,
+    "pipeline.simulation": 4,
+    "pipeline.operator": 4,
+    "pipeline.learners": 5,
+    "pipeline.audits": 5,
+    "pipeline.studies": 5,
+    "reports": 6,
+    "flows.config": 6,
+    "flows.jobs": 7,
+    "flows.terminal": 7,
+    "flows.studies": 8,
+    "flows.server": 9,
+    "flows.verbs": 10,
+    "flows.cli": 11,
+}
+ONLY_IN = {
+    "cvxpy": ("pipeline.statistics.consistency", "pipeline.mdp.occupancy_lp"),
+    "prefect": ("flows.server",),
+    "distributed": ("pipeline.logs.on_dask",),
+    "dask": ("pipeline.logs.on_dask",),
+    "polars": ("pipeline.logs", "pipeline.operator", "pipeline.simulation", "reports"),
+}
+AGENTS_MAY_NOT = (
+    "pipeline.logs",
+    "pipeline.environments",
+    "pipeline.ledger",
+    "pipeline.privacy.noise",
+    "pipeline.statistics.privatizers",
+    "pipeline.statistics.interactive",
+    "pipeline.statistics.one_shot",
+    "pipeline.statistics.lq_moments",
+    "pipeline.statistics.shuffle_counts",
+    "pipeline.statistics.batch_privatizers",
+    "pipeline.statistics.interactive_counts",
+    "pipeline.statistics.interactive_shuffled",
+)
+# no pseudo-random generator: what is released rests on the operating system's randomness alone
+RELEASE_PATH = (
+    "pipeline.privacy",
+    "pipeline.statistics",
+    "pipeline.ledger",
+    "pipeline.logs",
+    "pipeline.transaction",
+)
+# the one class that may hold a seeded generator, for simulations: it refuses data registered as real
+SEEDED = ("pipeline.privacy.noise", "SeededNoise")
+# they import what a user names, at run time
+LOADERS = ("pipeline.declaration.plugins", "pipeline.simulation.online_agents")

@@ -1,0 +1,117 @@
+"""Modules that one row crosses on its way to a report: ``python -P -m tests.house.journey``.
+
+A small log is ingested and run, and a night of a counter is drawn, in this process through the shell's own entry; every
+call of a function of the product is watched.  Printed: modules whose functions ran, and moves from one to another.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import sys
+import tempfile
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from flows.cli import main as reticent
+
+TOPS = ("pipeline.", "flows.", "reports.")
+CARD = """
+schema_version = 1
+name = "journey"
+kind = "synthetic"
+[unit]
+user = "who"
+users_public = 60
+[domain]
+horizon = 2
+states = { column = "mood", labels = ["cold", "warm"], ends = ["gone"] }
+actions = { column = "offer", labels = ["none", "call"] }
+[reward]
+range = [0.0, 1.0]
+steps = 1
+[source]
+files = ["log.csv"]
+columns = { user_id = "who", episode_id = "visit", step = "t", reward = "sale", terminated = "left" }
+[budget]
+rho = 4.0
+delta = 1e-6
+ledger = "home"
+"""
+RECIPE = """
+[recipe]
+name = "{0}"
+card = "card.toml"
+agent = "dp-apvi"
+[privacy]
+rho = 1.0
+{1}
+"""
+
+
+class Watch:
+    """Counts the product's modules while it stands as the profiler."""
+
+    def __init__(self) -> None:
+        self.modules: set[str] = set()
+        self.moves, self._last = 0, ""
+
+    def __call__(self, frame: FrameType, event: str, _: Any) -> None:
+        """See :func:`sys.setprofile`."""
+        name = frame.f_globals.get("__name__", "")
+        if event == "call" and name.startswith(TOPS) and frame.f_code.co_name not in ("<module>", "<lambda>"):
+            self.modules.add(name)
+            self.moves += name != self._last
+            self._last = name
+
+
+def watched(arguments: Sequence[str]) -> Watch:
+    """Run the command once, watched."""
+    watch, printed, said = Watch(), io.StringIO(), io.StringIO()
+    sys.argv = ["reticent", *arguments]
+    with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(said):
+        sys.setprofile(watch)
+        try:
+            reticent()
+        except SystemExit as end:
+            assert not end.code, (arguments, printed.getvalue(), said.getvalue())
+        finally:
+            sys.setprofile(None)
+    return watch
+
+
+def lay_out(folder: Path) -> None:
+    """Write a card, a log of sixty people and two recipes."""
+    lines = ["who,visit,t,mood,offer,sale,left"]
+    for u in range(60):
+        for t in range(2):
+            lines.append(f"c{u},0,{t},{('cold', 'warm')[(u + t) % 2]},{('none', 'call')[u % 3 == 0]},{u % 2},{t}")
+    (folder / "card.toml").write_text(CARD, encoding="utf-8")
+    (folder / "log.csv").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    tonight = f'[nightly]\nnights = 4\nfirst = "{datetime.now(UTC).date()}"'
+    for name, more in (("once", ""), ("night", tonight)):
+        (folder / f"{name}.toml").write_text(RECIPE.format(name, more), encoding="utf-8")
+
+
+def main() -> None:
+    """Print modules and moves of ingest, run and a night."""
+    with tempfile.TemporaryDirectory() as place:
+        folder = Path(place)
+        lay_out(folder)
+        # the first time imports modules, whose class bodies are calls too
+        for home in ("warm", "home"):
+            at = ["--home", str(folder / home)]
+            found = {
+                "ingest": watched([*at, "ingest", str(folder / "card.toml")]),
+                "run": watched([*at, "run", str(folder / "once.toml")]),
+                "night": watched([*at, "nightly", str(folder / "night.toml")]),
+            }
+    for name, w in found.items():
+        print(f"{name:12} {len(w.modules):4} modules {w.moves:6} moves")
+
+
+if __name__ == "__main__":
+    main()
