@@ -11,17 +11,17 @@ from typing import Any
 
 from flows.config.setting import Setting, counts_privatizer, noise_of, setting
 from flows.config.shelf import Home, find_recipe
-from flows.config.world_recipe import is_world_recipe
+from flows.config.world_recipe import is_world_recipe, load_world_recipe
 from flows.jobs import lq
 from flows.jobs.canaries import one_run
 from flows.jobs.folder import publish, write_json
 from flows.jobs.linear import request_of
-from flows.jobs.world_audits import attacks_of_world, whole_plan_of_world
 from pipeline.audits.attack import DRAWS, Attack, Verdict, attacked
 from pipeline.audits.counts import counts_attack
 from pipeline.audits.linear import linear_attack
 from pipeline.audits.lq import lq_attack
 from pipeline.audits.nights import night_attack
+from pipeline.audits.online import attacks_on, whole_plan
 from pipeline.audits.plans import WholePlan, linear_cost
 from pipeline.audits.streams import LEAVES
 from pipeline.declaration.card import CardError
@@ -32,6 +32,7 @@ from pipeline.privacy.fast_noise import FastOsNoise
 from pipeline.privacy.losses import safe_epsilon
 from pipeline.privacy.noise import NoiseSource
 from pipeline.privacy.release import total_rho, with_sampler_slack
+from pipeline.simulation.registry import find
 from pipeline.statistics.linear_calibration import true_rho
 from reports.audit import audit_html, audit_markdown, figure_of
 
@@ -69,12 +70,12 @@ def audit_job(
     if is_world_recipe(read_toml(path)):
         if canaries:
             raise CardError(f"{path.name}: --canaries go through ingest and run; a simulation has neither")
-        name, dataset, attacks = attacks_of_world(path, draws, say)
-        s, noise, whole_plan = None, FastOsNoise(), whole_plan_of_world(path)
+        name, dataset, attacks, plan = _of_world(path, draws, say)
+        s, noise = None, FastOsNoise()
     else:
         s = setting(recipe, home)
         name, dataset, attacks = s.recipe.recipe.name, s.card.name, attacks_of(s, table=table)
-        noise, whole_plan = FastOsNoise() if table else noise_of(s), whole_plan_of(s)
+        noise, plan = FastOsNoise() if table else noise_of(s), whole_plan_of(s)
     found = [_timed(attack, noise, draws, say, progress) for attack in attacks]
     verdicts = [v for v, _ in found]
     worst = max(verdicts, key=lambda v: v.ratio)
@@ -86,16 +87,29 @@ def audit_job(
         "violates": any(v.violates for v in verdicts),
         "attacks": [_plain(v) | {"seconds": round(seconds, 2)} for v, seconds in found],
     }
-    if whole_plan is not None:
-        say(whole_plan.words)
-        facts = {"rho": float(whole_plan.rho), "claimed_rho": float(whole_plan.claimed), "over": whole_plan.over}
-        result |= {"whole_plan": facts, "violates": bool(result["violates"]) or whole_plan.over}
+    if plan is not None:
+        say(plan.words)
+        facts = {"rho": float(plan.rho), "claimed_rho": float(plan.claimed), "over": plan.over}
+        result |= {"whole_plan": facts, "violates": bool(result["violates"]) or plan.over}
     if canaries and s is not None:
         say(f"sending {canaries:,} made-up people through ingest and run")
         whole = one_run(s, canaries)
         result |= {"one_run": whole, "violates": bool(result["violates"]) or whole["violates"]}
-    notes = [] if whole_plan is None else [whole_plan.words]
+    notes = [] if plan is None else [plan.words]
     return result | _published(name, verdicts, notes, result, home.root / "audits")
+
+
+def _of_world(path: Path, draws: int, say: Callable[[str], None]) -> tuple[str, str, list[Attack], WholePlan | None]:
+    """Name and world of a simulation's recipe, an attack for each thing that its agent releases, and the whole plan."""
+    recipe = load_world_recipe(path)
+    agent = recipe.recipe.agent
+    if not find(agent).private:
+        raise CardError(f"{path.name}: {agent} adds no noise, no claim to attack")
+    trial = recipe.trials()[agent][0]
+    try:
+        return recipe.recipe.name, trial.place, attacks_on(trial, draws, say), whole_plan(trial)
+    except ValueError as e:
+        raise CardError(f"{path.name}: {e}") from None
 
 
 def attacks_of(s: Setting, *, table: bool = False) -> list[Attack]:

@@ -148,22 +148,23 @@ def run_job(
     learnt = step("plan", lambda: work.learn(curated.release))
     looks = ledger.inspections(s.card.name)
     published: Published = step(
-        "report", lambda: publish_run(s.card, s.recipe, home, number, curated, work.pages(learnt), looks)
+        "report",
+        lambda: publish_run(s.card, s.recipe, home, number, curated, work.pages(learnt, curated.release), looks),
     )
-    account = ledger.account(s.card.name)
+    account, told = ledger.account(s.card.name), published.report
     out: dict[str, Any] = {
         "run": published.name,
         "folder": str(published.folder),
         "report": str(published.folder / "report.html"),
         "replayed": curated.replayed,
         "ledger": {"spent_rho": float(account.spent), "remaining_rho": float(account.remaining)},
-        "guarantee": published.facts["guarantee"],
-        "value": published.facts["value"],
+        "guarantee": told.guarantee.model_dump(),
+        "value": told.value.model_dump(),
     }
-    if curated.release.counter is not None:
-        out["counter"] = published.facts["counter"]
-    if "truth" in published.facts:
-        out["truth"] = published.facts["truth"]
+    if told.counter is not None:
+        out["counter"] = told.counter.model_dump()
+    if told.truth is not None:
+        out["truth"] = told.truth.model_dump()
     return out
 
 
@@ -174,7 +175,7 @@ class Work:
     what: str
     drawing: Drawing
     learn: Callable[[Release], Any]
-    pages: Callable[[Any], Pages]
+    pages: Callable[[Any, Release], Pages]
 
 
 def _work(s: Setting) -> Work:
@@ -192,7 +193,7 @@ def _counts_work(s: Setting) -> Work:
         "counts",
         CountsDrawing(card, chosen),
         lambda release: learn(card, settings, release),
-        lambda learnt: CountsPages(card, s.recipe, learnt),
+        lambda learnt, release: CountsPages(card, s.recipe, learnt, release),
     )
 
 
@@ -207,7 +208,7 @@ def _linear_work(s: Setting) -> Work:
         "sums",
         LinearDrawing(request),
         lambda release: learn_linear(request, release),
-        lambda learnt: LinearPages(card, request, learnt),
+        lambda learnt, _: LinearPages(card, request, learnt),
     )
 
 
@@ -222,7 +223,7 @@ def _lq_work(s: Setting) -> Work:
         "sums of rows",
         LqDrawing(request),
         lambda release: learn_lq(request, release),
-        lambda learnt: LqPages(request, learnt),
+        lambda learnt, _: LqPages(request, learnt),
     )
 
 

@@ -268,6 +268,7 @@ WORLDS = [
     ("private-linopt-vi", "tight", RIVER, "", "joint", 1),
     ("private-linopt-po", "paper", RIVER, 'rewards = "learnt"', "joint", 2),
     ("ldp-ucrl-vtr", "tight", RIVER, "", "local", 1),
+    ("dp-apvi", "tight", RIVER, "", "central", 1),
     ("dp-ucbvi-jdp", "tight", RIVER, 'mechanism = "square-root"', "joint", 1),
     ("dp-ucbvi-ldp", "tight", RIVER, 'rewards = "learnt"\npooled = true', "local", 1),
     ("counts-shuffle", "tight", RIVER, "", "shuffle", 2),

@@ -14,7 +14,7 @@ from pipeline.audits.contract_worlds import WORLD_CHECKS
 from pipeline.environments.registry import WORLDS, load_world
 from pipeline.privacy.fast_noise import FastOsNoise
 from pipeline.privacy.noise import OsNoise, SeededNoise
-from pipeline.simulation.online_agents import CONTESTANTS
+from pipeline.simulation.registry import AGENTS
 from pipeline.statistics.calibration import Ask
 from pipeline.statistics.privatizers import central_gaussian, central_laplace
 
@@ -57,7 +57,7 @@ def test_tabular_agents(player, check):
 
 
 def test_every_agent_is_put_to_it_or_controls_a_plant():
-    assert {p.agent for p in PLAYERS} | set(PLANTS) == set(CONTESTANTS)
+    assert {p.agent for p in PLAYERS} | set(PLANTS) == set(AGENTS)
 
 
 @pytest.mark.parametrize("check", PRIVATIZER_CHECKS, ids=named)

@@ -11,6 +11,7 @@ FLOORS = {
     "pipeline.declaration": 1,
     "pipeline.environments": 2,
     "pipeline.statistics": 2,
+    "reports.facts": 2,
     "pipeline.agents": 3,
     "pipeline.logs": 3,
     "pipeline.ledger": 3,

@@ -10,7 +10,7 @@ import pytest
 from pipeline.declaration.card import CardError
 from pipeline.simulation import logged, logged_trials
 from pipeline.simulation.control_trials import world_of
-from pipeline.simulation.online_agents import run
+from pipeline.simulation.registry import run
 from pipeline.simulation.trial import Trial
 from pipeline.statistics.calibration import Ask, count_mechanisms
 from pipeline.statistics.privatizers import exact_counts
