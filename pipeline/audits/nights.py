@@ -5,15 +5,14 @@ The claim covers the rows, and the ledger charges for them; what a night publish
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.audits.attack import Array, Attack, Side
-from pipeline.audits.counts import apart, family
 from pipeline.audits.laws import Gaussian
 from pipeline.audits.pooled import Pooled, Silence
 from pipeline.audits.streams import WORLD
@@ -22,6 +21,8 @@ from pipeline.logs.aggregate import count_person
 from pipeline.privacy.factorisation import Factorisation, Row, draw_rows
 from pipeline.privacy.noise import NoiseBlocks, NoiseSource
 from pipeline.privacy.release import Mechanism, total_rho
+from pipeline.statistics.count_layout import CountLayout
+from pipeline.statistics.private_sum import PrivateSum
 
 Integers = NDArray[np.int64]
 Draw = Callable[[Sequence[Row], Callable[[int], Integers | None], NoiseBlocks], Integers]
@@ -53,8 +54,8 @@ def night_attack(
     if rho is None or None in scales:
         raise CardError(f"{card.name}: no Gaussian noise, no claim to attack")
     made_up = card.model_copy(update={"kind": "synthetic"})
-    people = [count_person(made_up, person) for person in family(made_up)]
-    pair = max(itertools.combinations(people, 2), key=lambda p: apart(p[0], p[1], shipped))
+    worst = PrivateSum(CountLayout(made_up), tuple(shipped)).worst_pair(partial(count_person, made_up))
+    pair = [count_person(made_up, person) for person in worst]
     flat = [np.concatenate([person[m.table].ravel() for m in shipped]) for person in pair]
     where = flat[0] != flat[1]
     of_table = np.repeat(np.arange(len(shipped)), [m.cells for m in shipped])[where]

@@ -96,6 +96,29 @@ def admit_release(noise: NoiseSource, name: str, kind: str, exact: bool) -> None
         raise RealDataError(f"{name} is registered as real: every table needs noise; ask for a finite budget")
 
 
+def symmetric_noise(noise: NoiseSource, copies: int, dimension: int, variance: int, data: DataHandle) -> Integers:
+    """Independent symmetric integer matrices ``(copies, d, d)``: isotropic in svec coordinates.
+
+    Parameters
+    ----------
+    noise
+        What draws: first what lies above the diagonals, then the diagonals.
+    copies, dimension
+        How many, and d.
+    variance
+        Even: on the diagonal; half of it off the diagonal.
+    data
+        Handle of what the noise protects.
+    """
+    out = np.zeros((copies, dimension, dimension), dtype=np.int64)
+    rows, columns = np.triu_indices(dimension, 1)
+    above = noise.gaussian(copies * len(rows), variance // 2, data).reshape(copies, -1)
+    out[:, rows, columns] = out[:, columns, rows] = above
+    diagonal = np.arange(dimension)
+    out[:, diagonal, diagonal] = noise.gaussian(copies * dimension, variance, data).reshape(copies, -1)
+    return out
+
+
 @cache
 def _opendp() -> Any:
     import opendp.prelude as dp

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pipeline.statistics.mixture_calibration import Ask
     from pipeline.statistics.mixture_message import Message
     from pipeline.statistics.online_counts import OnlineLayout
-    from pipeline.statistics.privatizers import CentralCounts
+    from pipeline.statistics.private_sum import PrivateSum
     from pipeline.statistics.shuffle_counts import ShuffleBinary
 
 
@@ -95,7 +95,7 @@ class TablesTarget:
     """The one release of count tables that ``privatizer`` makes for a dataset like ``card``."""
 
     card: Card
-    privatizer: CentralCounts
+    privatizer: PrivateSum
 
 
 @dataclass(frozen=True)

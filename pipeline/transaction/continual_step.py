@@ -24,13 +24,12 @@ from pipeline.ledger.nights import Night, committed_nights, counter_intents, cou
 from pipeline.logs.aggregate import count_new
 from pipeline.logs.contribution_bounding import hash_width
 from pipeline.logs.store import Snapshot, snapshots
-from pipeline.privacy.factorisation import Factorisation, draw_rows
-from pipeline.privacy.noise import Integers, NoiseBlocks, NoiseSource, RealDataError
+from pipeline.privacy.factorisation import Factorisation
+from pipeline.privacy.noise import Integers, NoiseSource, RealDataError
 from pipeline.privacy.release import Mechanism, Release
 from pipeline.privacy.release_file import describe_mechanism
-from pipeline.statistics.calibration import at_leaf
-from pipeline.statistics.counts import Counts
-from pipeline.statistics.privatizers import CentralCounts, check_slack
+from pipeline.statistics.layout import ExactSums
+from pipeline.statistics.private_sum import PrivateSum
 from pipeline.transaction.kept_steps import KeptCounter, digest
 from pipeline.transaction.release_once import check_snapshot
 from pipeline.transaction.transaction import Curated, open_lineage, replay, transaction
@@ -53,7 +52,7 @@ class ContinualRelease:
     """
 
     card: Card
-    privatizer: CentralCounts
+    privatizer: PrivateSum
     counter: Factorisation
     first: date
 
@@ -99,7 +98,7 @@ class ContinualRelease:
 
     def mechanisms(self, leaf: int) -> tuple[Mechanism, ...]:
         """Mechanisms with the noise of the sum at this leaf."""
-        return at_leaf(self.privatizer.mechanisms, self.counter, leaf)
+        return self.privatizer.at(leaf)
 
     def describe(self, leaf: int, since: int) -> dict[str, Any]:
         """What the INTENT, the release and the certificate say of the counter at a step that covers ``since .. leaf``.
@@ -224,17 +223,15 @@ def _draw(
     card, counter, told = declared.card, declared.counter, intent.body["counter"]
     leaf, since = told["night"], told["since"]
     sums, fresh = count_new(waiting, card, kept.seen(hash_width(card)), kept.key)
-    counts = Counts(card.name, card.kind, card.domain.dynamics, sums)
+    counts = ExactSums(card.name, card.kind, card.domain.dynamics, sums)
     mechanisms = declared.mechanisms(leaf)
     tonight = np.concatenate([sums[m.table].reshape(-1) for m in mechanisms])
-    check_slack(mechanisms, noise)
-    blocks = NoiseBlocks(tuple(m.cells for m in mechanisms), tuple(m.variance or 0 for m in mechanisms), noise, counts)
 
     def leaves(t: int) -> Integers | None:
         return tonight if t == leaf else kept.leaf(t)
 
     due = [row for t in range(since, leaf + 1) for row in counter.rows(t)]
-    rows = draw_rows(due, leaves, blocks)
+    rows = declared.privatizer.draw_rows(due, leaves, noise, counts)
     kept.write(leaf, intent.body["attempt"], tonight, fresh, rows, waiting[-1].number if waiting else None)
     ends = np.cumsum([0, *(len(counter.rows(t)) for t in range(since, leaf + 1))])
 
