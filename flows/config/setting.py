@@ -16,7 +16,8 @@ from pipeline.privacy.fast_noise import FastOsNoise
 from pipeline.privacy.losses import safe_epsilon
 from pipeline.privacy.noise import NoiseSource, OsNoise
 from pipeline.privacy.release import with_sampler_slack
-from pipeline.statistics.privatizers import CentralCounts, privatizer
+from pipeline.statistics.calibration import count_sum
+from pipeline.statistics.private_sum import PrivateSum
 from pipeline.transaction.place import not_lost
 
 T = TypeVar("T")
@@ -89,7 +90,7 @@ def ledger_for(card: AnyCard, home: Home) -> Ledger:
     return open_ledger(home.ledger_of(card), create=False)
 
 
-def counts_privatizer(s: Setting) -> CentralCounts:
+def counts_privatizer(s: Setting) -> PrivateSum:
     """The privatizer that a recipe asks for; refuses a delta that means nothing for so few people."""
     ask, people = s.recipe.ask(), s.card.unit.users_public
     if s.card.kind == "real" and ask.delta and ask.delta > 1 / (10 * people):
@@ -98,7 +99,7 @@ def counts_privatizer(s: Setting) -> CentralCounts:
             f"at most {1 / (10 * people):g} means anything"
         )
     try:
-        chosen = privatizer(s.tabular, ask)
+        chosen = count_sum(s.tabular, ask)
     except ValueError as e:
         raise CardError(f"{s.recipe.path.name}: [privacy]: {e}") from None
     if chosen.exact or ask.pure:

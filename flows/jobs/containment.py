@@ -10,7 +10,7 @@ from pipeline.declaration.card import Card
 from pipeline.environments.registry import WORLD_ARRAYS, WORLD_FILE
 from pipeline.ledger.chain import canonical
 from pipeline.privacy.release_file import describe_mechanism, sha256_file
-from pipeline.statistics.privatizers import privatizer
+from pipeline.statistics.calibration import count_sum
 
 
 def setting_key(card: Card, recipe: Recipe) -> dict[str, str]:
@@ -35,7 +35,7 @@ def setting_hash(card: Card, recipe: Recipe) -> str:
     """Of all that moves an interval but the draws and the seed of ties: another setting is another measurement."""
     world, told = card.folder / WORLD_ARRAYS, card.folder / WORLD_FILE
     parts = [
-        [describe_mechanism(m) for m in privatizer(card, recipe.ask()).mechanisms],
+        [describe_mechanism(m) for m in count_sum(card, recipe.ask()).mechanisms],
         recipe.planner.model_dump(mode="json", exclude={"seed"}),
         recipe.evaluate.model_dump(mode="json") if recipe.evaluate else None,
         [[str(s), str(a)] for s, a in card.domain.vetoes],

@@ -35,7 +35,7 @@ from pipeline.privacy.release import Mechanism
 from pipeline.privacy.release_file import sha256_file
 from pipeline.simulation.logged import Logged
 from pipeline.simulation.surrogate import SUCCESSORS, WORDS, Drawn, foreseen, made_up
-from pipeline.statistics.privatizers import exact_counts
+from pipeline.statistics.calibration import Ask, count_sum
 
 Array = np.ndarray[Any, np.dtype[np.float64]]
 # the band over draws, and how many draws: fewer where one takes long
@@ -133,9 +133,9 @@ def _simulated(s: Setting, episodes: int, draws: Sequence[int]) -> list[Drawn]:
         from flows.jobs.linear import request_of as linear_request_of
         from pipeline.learners.linear_forecast import foreseen_linear
 
-        silent = exact_counts(card).mechanisms
+        silent = count_sum(card, Ask()).mechanisms
         return foreseen_linear(linear_request_of(s), lambda rng: logged(silent, rng), episodes, draws)
-    asked, silent = _once(s), exact_counts(card, s.recipe.ask().tables).mechanisms
+    asked, silent = _once(s), count_sum(card, Ask(tables=s.recipe.ask().tables)).mechanisms
 
     def both(rng: np.random.Generator) -> tuple[Logged, Logged]:
         one = logged(asked, rng)

@@ -19,7 +19,7 @@ from pipeline.privacy.losses import safe_epsilon
 from pipeline.privacy.noise import OsNoise
 from pipeline.privacy.release import total_rho
 from pipeline.privacy.release_file import describe_mechanism
-from pipeline.statistics.calibration import Ask, count_mechanisms
+from pipeline.statistics.calibration import Ask, count_sum
 from pipeline.statistics.signal_to_noise import BUDGETS, LEVELS, PEOPLE, even_visits, people_needed, scaled, yardstick
 from pipeline.transaction.release_once import CountsDrawing, Drawing, key_of
 
@@ -164,7 +164,7 @@ def _what_fits(card: Card, ask: Ask, remaining: Fraction) -> dict[str, float] | 
         asked = replace(ask, epsilon=_down(math.sqrt(2 * float(remaining))))
     else:
         asked = replace(ask, rho=_down(float(remaining)), epsilon=None, delta=None)
-    rho = total_rho(count_mechanisms(card, asked))
+    rho = total_rho(count_sum(card, asked).mechanisms)
     if rho is None or rho > remaining:
         return None
     budget = {"epsilon": asked.epsilon} if asked.pure else {"rho": asked.rho}

@@ -33,7 +33,7 @@ from pipeline.logs.rules import check_names
 from pipeline.privacy.budget import fraction_of
 from pipeline.privacy.noise import NoiseSource, OsNoise
 from pipeline.privacy.release import Release, total_epsilon, total_rho
-from pipeline.statistics.privatizers import CentralCounts
+from pipeline.statistics.private_sum import PrivateSum
 from pipeline.transaction.continual_step import append_step
 from pipeline.transaction.place import known_to_ledger, not_lost
 from pipeline.transaction.release_once import CountsDrawing, Drawing, release_drawn
@@ -227,7 +227,7 @@ def _lq_work(s: Setting) -> Work:
     )
 
 
-def _refuse_weaker(s: Setting, chosen: CentralCounts) -> None:
+def _refuse_weaker(s: Setting, chosen: PrivateSum) -> None:
     """The paper's scales on a real dataset are refused where their true cost is more than was asked."""
     ask = s.recipe.ask()
     if s.card.kind != "real" or ask.calibration != "paper":

@@ -18,7 +18,7 @@ from pipeline.mdp.policy import Policy
 from pipeline.privacy.noise import SeededNoise
 from pipeline.simulation.logged import Integers, Logged
 from pipeline.simulation.surrogate import Drawn, best_allowed, evenly
-from pipeline.statistics.calibration import reward_lattice
+from pipeline.statistics.count_layout import reward_lattice
 from pipeline.statistics.rows import Side, TalliedRows, Tallies
 
 

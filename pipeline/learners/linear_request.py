@@ -15,12 +15,12 @@ from pipeline.declaration.card import OTHER, Card, CardError
 from pipeline.mdp.features import FeatureMap
 from pipeline.privacy.noise import RealDataError
 from pipeline.privacy.release import Mechanism
+from pipeline.statistics.count_layout import start_sensitivity
 from pipeline.statistics.interactive import call_tables
 from pipeline.statistics.joint_loss import joint_facts
 from pipeline.statistics.linear_calibration import planned_calls, true_rho
 from pipeline.statistics.linear_plan import LinearAsk, LinearDomain, LinearPlan
 from pipeline.statistics.one_shot import one_shot_mechanisms, one_shot_rho
-from pipeline.statistics.sensitivity import start_sensitivity
 
 LinearAgent = Literal["dp-vapvi", "vapvi", "pevi", "dp-one-shot", "one-shot"]
 

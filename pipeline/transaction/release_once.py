@@ -17,7 +17,7 @@ from pipeline.logs.summing import HERE, Resources, forget
 from pipeline.privacy.noise import NoiseSource, RealDataError
 from pipeline.privacy.release import Release, total_epsilon, total_rho
 from pipeline.privacy.release_file import describe_mechanism
-from pipeline.statistics.privatizers import CentralCounts
+from pipeline.statistics.private_sum import PrivateSum
 from pipeline.transaction.artifacts import Attempt, folder_of, write_attempt
 from pipeline.transaction.transaction import Curated, OpenLineage, open_lineage, replay, transaction
 
@@ -52,7 +52,7 @@ class CountsDrawing:
     """The count tables of a card."""
 
     card: Card
-    privatizer: CentralCounts
+    privatizer: PrivateSum
 
     @property
     def exact(self) -> bool:

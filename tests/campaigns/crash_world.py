@@ -19,7 +19,7 @@ from pipeline.learners.tabular import learn
 from pipeline.ledger.ledger import Ledger, open_ledger
 from pipeline.privacy.release import total_rho
 from pipeline.privacy.release_file import read_release
-from pipeline.statistics.privatizers import CentralCounts
+from pipeline.statistics.private_sum import PrivateSum
 from tests.campaigns.kill_points import arm
 from tests.flows.shop import lay_out
 from tests.ledger.postgres import Server
@@ -95,14 +95,14 @@ class World:
     def _run(self, at: int | None) -> None:
         flows.jobs.run.learn = lambda *_: self.learnt
         flows.jobs.publish.render = lambda *_: None
-        draw = CentralCounts.draw
+        draw = PrivateSum.draw
 
-        def witnessed(self_: CentralCounts, *args: Any) -> Any:
+        def witnessed(self_: PrivateSum, *args: Any) -> Any:
             with self.witness.open("a") as file:
                 file.write(f"{total_rho(self_.mechanisms)}\n")
             return draw(self_, *args)
 
-        CentralCounts.draw = witnessed
+        PrivateSum.draw = witnessed
         steps = (self.now / "steps").open("w")
         arm(at, lambda n, label: print(n, label, file=steps, flush=True))
         run_job(str(self.now / "people" / "private.toml"), self.home)

@@ -15,8 +15,7 @@ from pipeline.evaluation.exact import truth
 from pipeline.learners.tabular import Settings, learn
 from pipeline.privacy.noise import SeededNoise
 from pipeline.simulation.simulate import sample_counts
-from pipeline.statistics.calibration import Ask
-from pipeline.statistics.privatizers import privatizer
+from pipeline.statistics.calibration import Ask, count_sum
 
 SHELF = Path(__file__).resolve().parents[2] / "datasets"
 
@@ -65,7 +64,7 @@ def draws(
         counts = sample_counts(card, world, behaviour, episodes, np.random.default_rng(of_log))
         found = {}
         for name, ask in asks.items():
-            release = privatizer(card, ask).draw(counts, SeededNoise(of_noise))
+            release = count_sum(card, ask).draw(counts, SeededNoise(of_noise))
             learnt = learn(card, settings, release)
             true = truth(card, world, behaviour, learnt.plan.policy)
             found[name] = Draw(

@@ -23,8 +23,7 @@ from pipeline.logs.aggregate import aggregate
 from pipeline.logs.ingest import ingest
 from pipeline.logs.regression_sums import tally
 from pipeline.privacy.noise import SeededNoise
-from pipeline.statistics.calibration import Ask
-from pipeline.statistics.privatizers import privatizer
+from pipeline.statistics.calibration import Ask, count_sum
 from pipeline.statistics.rows import TalliedRows
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -43,7 +42,7 @@ def main(draws: int) -> None:
             lost, lower, silent = [], [], []
             for seed in range(draws):
                 if agent == "dp-apvi":
-                    asked = privatizer(card, Ask(rho, tables="two_tables"))
+                    asked = count_sum(card, Ask(rho, tables="two_tables"))
                     learnt = learn(card, Settings("tail", "tail"), asked.draw(counts, SeededNoise(seed)))
                     policy = learnt.plan.policy
                 else:

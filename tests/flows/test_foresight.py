@@ -71,7 +71,9 @@ def test_a_twin_that_forgets_the_noise_is_seen(tmp_path, monkeypatch):
     home, more = Home(tmp_path / "home"), f"[privacy]\nrho = 0.01\n{WORLD}"
     honest = foresee_job(recipe(tmp_path, "loud", more=more), home)
     monkeypatch.setattr(
-        foresight, "counts_privatizer", lambda s: foresight.exact_counts(s.tabular, s.recipe.ask().tables)
+        foresight,
+        "counts_privatizer",
+        lambda s: foresight.count_sum(s.tabular, foresight.Ask(tables=s.recipe.ask().tables)),
     )
     silent = foresee_job(recipe(tmp_path, "loud", more=more), Home(tmp_path / "other"))
     assert silent["suboptimality"] == silent["without_noise"] != honest["suboptimality"]

@@ -43,7 +43,7 @@ AGENTS_MAY_NOT = (
     "pipeline.environments",
     "pipeline.ledger",
     "pipeline.privacy.noise",
-    "pipeline.statistics.privatizers",
+    "pipeline.statistics.private_sum",
     "pipeline.statistics.interactive",
     "pipeline.statistics.one_shot",
     "pipeline.statistics.lq_moments",
