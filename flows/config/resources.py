@@ -6,23 +6,23 @@ import os
 import re
 
 from pipeline.declaration.card import CardError
-from pipeline.logs.summing import DEFAULT_MEMORY, Means
+from pipeline.logs.summing import DEFAULT_MEMORY, Resources
 
 _UNITS = {"": 1, "MB": 10**6, "GB": 10**9, "TB": 10**12, "MIB": 1 << 20, "GIB": 1 << 30, "TIB": 1 << 40}
 _LEAST = 640 << 20
 
 
-def means(memory: str | None = None, dask: str | None = None) -> Means:
+def means(memory: str | None = None, dask: str | None = None) -> Resources:
     """What the options ask for, else ``RETICENT_MEMORY`` and ``RETICENT_DASK``, else a GiB and this process."""
     memory, dask = memory or os.environ.get("RETICENT_MEMORY"), dask or os.environ.get("RETICENT_DASK")
     size = DEFAULT_MEMORY if memory is None else size_of(memory)
     if not dask:
-        return Means(size)
+        return Resources(size)
     if not re.fullmatch(r"[a-z]+://\S+", dask):
         raise CardError("--dask takes the address of a scheduler, e.g. tcp://10.0.0.5:8786")
     from pipeline.logs.on_dask import OnDask
 
-    return Means(size, OnDask(dask))
+    return Resources(size, OnDask(dask))
 
 
 def size_of(text: str) -> int:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from pipeline.declaration.card import AnyCard, CardError, load_any_card
 from pipeline.declaration.catalog import shelves
-from pipeline.logs.summing import HERE, Means
+from pipeline.logs.summing import HERE, Resources
 
 
 def find_card(name: str, shelf: Path | None = None) -> Path:
@@ -54,7 +54,7 @@ class Home:
 
     root: Path
     shelf: Path | None = None
-    means: Means = HERE
+    means: Resources = HERE
 
     @property
     def store(self) -> Path:

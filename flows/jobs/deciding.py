@@ -38,9 +38,9 @@ def state_indices(file: PolicyFile, values: Sequence[str | None], *, raw: bool) 
                 f"{file.run}: this folder does not say how raw values are read; `reticent run` its recipe again "
                 "(a committed release is replayed at no cost)"
             )
-        from pipeline.logs.raw_states import raw_states
+        from pipeline.logs.queries import index_states
 
-        index = raw_states(values, States.model_validate(file.labels["state_column"]))
+        index = index_states(values, States.model_validate(file.labels["state_column"]))
     else:
         where = {label: i for i, label in enumerate(labels)}
         index = np.fromiter((where.get(x, -1) for x in values), dtype=np.int64, count=len(values))

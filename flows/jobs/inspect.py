@@ -8,8 +8,8 @@ from flows.config.setting import ledger_for, newest_snapshot
 from flows.config.shelf import Home, find_card
 from pipeline.declaration.card import AnyCard, LqCard, load_any_card
 from pipeline.ledger.chain import Entry
+from pipeline.logs.rules import check_names
 from pipeline.logs.store import Snapshot
-from pipeline.logs.tolerance import check_names
 from pipeline.operator.advice import advice
 from pipeline.operator.hidden_state import hidden_state
 from pipeline.operator.inspect import look

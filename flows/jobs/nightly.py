@@ -16,12 +16,12 @@ from flows.jobs.nights import nightly_counter
 from flows.jobs.promotion import consider
 from flows.jobs.run import ingest_card, run_job
 from pipeline.declaration.card import CardError
+from pipeline.declaration.toml import LogError
 from pipeline.ledger.chain import Entry
 from pipeline.ledger.ledger import Ledger
 from pipeline.ledger.nights import committed_nights
-from pipeline.logs.errors import LogError
+from pipeline.logs.rules import check_tolerance
 from pipeline.logs.store import latest
-from pipeline.logs.tolerance import check_tolerance
 from pipeline.privacy.noise import NoiseSource
 from pipeline.transaction.continual_step import ContinualRelease
 

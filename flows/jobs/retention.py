@@ -8,7 +8,7 @@ from flows.config.setting import ledger_for
 from flows.config.shelf import Home, find_card
 from pipeline.declaration.card import load_any_card
 from pipeline.files import private_folder
-from pipeline.logs.ingest import alone
+from pipeline.logs.ingest import lock_lineage
 from pipeline.operator.retention import COUNTERS_STAY, NOT_UNDONE, carry_out, plan_purge
 from pipeline.transaction.place import known_to_ledger, one_at_a_time, remember_head
 
@@ -20,7 +20,7 @@ def purge_job(card_name: str, home: Home, *, keep: int = 0, quarantine_only: boo
     ledger.require(card)
     lineage = home.store / card.name
     # the ingest's lock first: who waits for a long ingest must not keep runs waiting
-    with alone(private_folder(lineage)), one_at_a_time(lineage):
+    with lock_lineage(private_folder(lineage)), one_at_a_time(lineage):
         known_to_ledger(card.name, ledger, home.store)
         purge = plan_purge(lineage, keep=keep, quarantine_only=quarantine_only)
         if yes and purge.paths:

@@ -17,7 +17,8 @@ from flows.jobs.folder import json_text
 from flows.studies.cells import measured
 from flows.studies.registry import Row, online
 from pipeline.files import write_folder
-from pipeline.simulation.trial import Trial, curve_points, gathered_rows, printed
+from pipeline.simulation.trial import Trial
+from pipeline.studies.gather import curve_points, gathered_rows, printed
 from reports.reproduction import table_files
 from reports.simulation import Played, figure_of, page_html, page_markdown
 

@@ -141,7 +141,7 @@ def _control(file: GainsFile, observation: str | None, step: int | None, batch: 
 
     from flows.jobs.lq_policy import control, parsed_observation
     from pipeline.declaration.card import CardError
-    from pipeline.logs.vector_queries import read_observations
+    from pipeline.logs.queries import read_observations
 
     single = observation is not None and step is not None
     if (batch is None) != single or (batch is not None and (observation, step) != (None, None)):

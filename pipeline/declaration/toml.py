@@ -1,4 +1,4 @@
-"""TOML files that a person wrote: reading them, and saying in one line each what is wrong."""
+"""What the operator hands in and is wrong: its two errors, and TOML files read with one line for each problem."""
 
 from __future__ import annotations
 
@@ -12,6 +12,10 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 class CardError(Exception):
     """The operator's file (a card or a recipe) or the command is wrong: exit code 2."""
+
+
+class LogError(Exception):
+    """The logs break the declared domain, or cannot be read: exit code 3.  Never names a value of a person."""
 
 
 class Strict(BaseModel):

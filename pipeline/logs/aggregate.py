@@ -1,6 +1,6 @@
 """The only door from rows to arrays: canonical rows -> exact int64 sums, one user's contribution bounded.
 
-What is summed here is what :mod:`pipeline.statistics.sensitivity` bounds; the enumeration test runs this code.
+What is summed here is what :mod:`pipeline.statistics.count_layout` bounds; the enumeration test runs this code.
 Everything looks at one user at a time, so replacing a user changes that user's contribution only (privacy.md §1.2).
 
 Every row is one place of one table ``(step, s, a, s' or unknown)``, found by polars and counted by numpy; all counts
@@ -9,7 +9,7 @@ are sums of it.  Rows are read in batches, so memory does not depend on how many
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,12 +19,21 @@ import polars as pl
 from numpy.typing import NDArray
 
 from pipeline.declaration.card import Card
-from pipeline.logs.caps import capped, needs_whole_users, total_steps, up_to_total, whole_users
-from pipeline.logs.schema import default_end, first_end
+from pipeline.logs.columns import CANONICAL, default_terminal, first_terminal
+from pipeline.logs.contribution_bounding import (
+    Hashes,
+    cap_cells,
+    cap_rewards,
+    group_users,
+    hash_frame,
+    needs_whole_users,
+    pick_new,
+    total_steps,
+)
 from pipeline.logs.store import Snapshot
-from pipeline.logs.summing import HERE, Means, Seen, Sums, summed
-from pipeline.statistics.calibration import reward_lattice
-from pipeline.statistics.counts import Counts
+from pipeline.logs.summing import HERE, Resources, Seen, Sums, sum_snapshot
+from pipeline.statistics.count_layout import Person, reward_lattice
+from pipeline.statistics.layout import ExactSums
 
 Tables = dict[str, NDArray[np.int64]]
 
@@ -36,7 +45,7 @@ PARTS_PER_SCAN = 16
 _PIECE_ROWS = 1 << 15
 
 
-def aggregate(snapshot: Snapshot, card: Card, means: Means = HERE, *, batch_rows: int = BATCH_ROWS) -> Counts:
+def aggregate(snapshot: Snapshot, card: Card, means: Resources = HERE, *, batch_rows: int = BATCH_ROWS) -> ExactSums:
     """Sum a snapshot, a batch of rows in memory at a time.
 
     Parameters
@@ -48,8 +57,8 @@ def aggregate(snapshot: Snapshot, card: Card, means: Means = HERE, *, batch_rows
     batch_rows
         Rows read at once; no table depends on it.
     """
-    sums = summed(CountSums(card, batch_rows), snapshot, means)
-    return Counts(card.name, snapshot.kind, card.domain.dynamics, _tables(card, sums))
+    sums = sum_snapshot(CountSums(card, batch_rows), snapshot, means)
+    return ExactSums(card.name, snapshot.kind, card.domain.dynamics, _tables(card, sums))
 
 
 def count_rows(rows: pl.DataFrame, card: Card) -> Tables:
@@ -61,17 +70,44 @@ def count_rows(rows: pl.DataFrame, card: Card) -> Tables:
     """
     work = CountSums(card)
     sums = work.zero()
-    whole = _bounded(rows, card) if needs_whole_users(card) else rows
+    whole = _bound(rows, card) if needs_whole_users(card) else rows
     work.place(sums, whole.select(_places(card)))
     return _tables(card, sums)
 
 
-def _placed_batches(rows: pl.LazyFrame, card: Card, batch_rows: int) -> Iterator[pl.DataFrame]:
+def count_new(snapshots: Sequence[Snapshot], card: Card, seen: Hashes, key: bytes) -> tuple[Tables, Hashes]:
+    """Count what is new in the snapshots, in their order, a partition in memory at a time.
+
+    Parameters
+    ----------
+    seen
+        ``(n, hash_width)`` of all nights so far.
+    key
+        The operator's random key of these hashes.
+
+    Returns
+    -------
+    Tables as :func:`count_rows` gives them, and the hashes ``(k, hash_width)`` to add.
+    """
+    sums = count_rows(pl.DataFrame(schema={name: CANONICAL[name] for name in needed(card)}), card)
+    known = hash_frame(seen)
+    fresh = known.clear()
+    for part in (p for s in snapshots for p in s.part_files):
+        rows = pl.read_parquet(part, columns=needed(card))
+        new = pick_new(rows, card, pl.concat([known, fresh]), key)
+        on = ["user_id"] if card.unit.recurs == "never" else ["user_id", "episode_id"]
+        counted = count_rows(rows.join(new, on=on, how="semi", maintain_order="left"), card)
+        sums = {name: table + counted[name] for name, table in sums.items()}
+        fresh = pl.concat([fresh, new.select(fresh.columns)])
+    return sums, fresh.to_numpy().astype(np.uint64)
+
+
+def _place_batches(rows: pl.LazyFrame, card: Card, batch_rows: int) -> Iterator[pl.DataFrame]:
     """Places of all rows; people are put together again only where the card bounds something over a person."""
     if not needs_whole_users(card):
         return _batches(rows.select(_places(card)), batch_rows)
-    whole = whole_users(_batches(rows.select(needed(card)), batch_rows))
-    return (_bounded(users, card).select(_places(card)) for users in whole)
+    whole = group_users(_batches(rows.select(needed(card)), batch_rows))
+    return (_bound(users, card).select(_places(card)) for users in whole)
 
 
 def _batches(rows: pl.LazyFrame, size: int) -> Iterator[pl.DataFrame]:
@@ -81,16 +117,16 @@ def _batches(rows: pl.LazyFrame, size: int) -> Iterator[pl.DataFrame]:
 def needed(card: Card) -> list[str]:
     """Columns that counting whole people reads."""
     columns = ["user_id", "episode_id", "step", "state", "action", "next_state"]
-    ends = ["terminated"] if default_end(card) is not None else []
+    ends = ["terminated"] if default_terminal(card) is not None else []
     return columns + ends + (["reward"] if card.reward.kind == "estimate" else [])
 
 
-def _bounded(rows: pl.DataFrame, card: Card) -> pl.DataFrame:
+def _bound(rows: pl.DataFrame, card: Card) -> pl.DataFrame:
     """Rows of whole users with what exceeds their share taken out: successors forgotten, lattice steps ``k`` cut."""
-    rows = capped(rows, card)
+    rows = cap_cells(rows, card)
     if (total := total_steps(card)) is not None:
         k = reward_lattice(card).index(rows["reward"].to_numpy())
-        rows = up_to_total(rows.with_columns(pl.Series("k", k)), total)
+        rows = cap_rewards(rows.with_columns(pl.Series("k", k)), total)
     return rows
 
 
@@ -122,10 +158,10 @@ def _places(card: Card) -> list[pl.Expr]:
 
 def successor(card: Card) -> pl.Expr:
     """A terminated row counts as a transition to an end, whatever live state was logged behind it (design §5.2)."""
-    logged, end = pl.col("next_state"), default_end(card)
+    logged, end = pl.col("next_state"), default_terminal(card)
     if end is None:
         return logged
-    over = pl.col("terminated") & (logged < first_end(card))
+    over = pl.col("terminated") & (logged < first_terminal(card))
     return pl.when(over).then(pl.lit(end, dtype=pl.Int32)).otherwise(logged)
 
 
@@ -154,7 +190,7 @@ class CountSums:
         """A batch of rows in memory at a time."""
         for first in range(0, len(parts), self.together):
             scanned = pl.scan_parquet(list(parts[first : first + self.together]), glob=False)
-            for placed in _placed_batches(scanned, self.card, self.batch_rows):
+            for placed in _place_batches(scanned, self.card, self.batch_rows):
                 self.place(sums, placed)
                 seen(len(placed))
 
@@ -191,3 +227,17 @@ def _rewards(card: Card, steps: NDArray[np.int64], n_sa: NDArray[np.int64]) -> N
         return np.zeros_like(n_sa)
     at_0, at_1 = reward_lattice(card).integer(np.arange(2))
     return at_0 * n_sa + (at_1 - at_0) * steps[:-1].reshape(_cells(card))
+
+
+_INTEGERS = ("step", "state", "action", "next_state")
+
+
+def count_person(card: Card, person: Person) -> Mapping[str, NDArray[np.int64]]:
+    """What the person adds to every table; see :func:`~pipeline.logs.aggregate.count_rows`."""
+    flat = [
+        {"user_id": 0, "episode_id": e, "step": h, "state": s, "action": a, "reward": float(r), "next_state": s2}
+        for e, episode in enumerate(person)
+        for h, (s, a, r, s2) in enumerate(episode)
+    ]
+    over = (pl.col("next_state") >= len(card.domain.live_states)).alias("terminated")
+    return count_rows(pl.DataFrame(flat).with_columns(pl.col(*_INTEGERS).cast(pl.Int32), over), card)

@@ -1,28 +1,106 @@
-"""One night's leaf: the rows of people, or of episodes, that no earlier night has counted.
-
-Who was counted is kept as 128-bit hashes under a random key of the operator's, so that rows can leave the store and
-nobody is counted twice.  ``never``: a person counts on the first night that brings rows of theirs, and what comes of
-them later, late rows and corrections included, is dropped.  ``capped``: a person counts with at most m episodes over
-all nights, each once, as it was first delivered.
+"""What of a person's rows may count: caps over all that one person did, and who was counted on an earlier night.
 
 Every choice looks at one person's own rows and hashes only, so replacing somebody changes nobody else's part in any
-leaf (privacy.md §1.2).
+table (privacy.md §1.2).  Who was counted is kept as 128-bit hashes under a random key of the operator's, so that rows
+can leave the store and nobody is counted twice.  ``never``: a person counts on the first night that brings rows of
+theirs, and what comes of them later, late rows and corrections included, is dropped.  ``capped``: a person counts with
+at most m episodes over all nights, each once, as it was first delivered.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
 from pipeline.declaration.card import Card
-from pipeline.logs.aggregate import Tables, count_rows, needed
-from pipeline.logs.keyed_hash import keyed_hash
-from pipeline.logs.schema import CANONICAL
-from pipeline.logs.store import Snapshot
+from pipeline.declaration.toml import LogError
+from pipeline.logs.decode import keyed_hash
+
+
+def needs_whole_users(card: Card) -> bool:
+    """Whether a row's part in the tables depends on the person's other rows."""
+    return card.domain.cell_cap is not None or total_steps(card) is not None
+
+
+def total_steps(card: Card) -> int | None:
+    """Declared bound on a person's summed reward, in lattice steps; None if none is declared or no reward is read."""
+    return card.reward.total_steps if card.reward.kind == "estimate" else None
+
+
+def group_users(batches: Iterable[pl.DataFrame]) -> Iterator[pl.DataFrame]:
+    """The same rows cut between users.
+
+    Raises
+    ------
+    LogError
+        If the rows are not sorted by user: a cap would then hold for a piece of a person only.
+    """
+    held: pl.DataFrame | None = None
+    for batch in batches:
+        rows = batch if held is None else pl.concat([held, batch])
+        if rows.is_empty():
+            continue
+        users = rows["user_id"]
+        if not users.is_sorted():
+            raise LogError("part file: user_id: rows are not sorted by user; remove the snapshot and ingest again")
+        # the last user of a batch may go on in the next
+        cut = (users == users[-1]).arg_max() or 0
+        if cut:
+            yield rows[:cut]
+        held = rows[cut:]
+    if held is not None:
+        yield held
+
+
+def cap_cells(rows: pl.DataFrame, card: Card) -> pl.DataFrame:
+    """Forget the successor of a user's steps beyond the first ``cell_cap`` at each (s, a): no table counts them.
+
+    "First" is in (keyed hash of episode, step) order, among rows whose successor is known (§0.1-20).
+    """
+    if card.domain.cell_cap is None:
+        return rows
+    if card.unit.episodes_per_user > 1:
+        rows = _in_keyed_order(rows, card.name.encode())
+    group = ["user_id", "state", "action"]
+    known = pl.col("next_state").is_not_null().cast(pl.Int64)
+    kept = _running_sum(known, group) <= card.domain.cell_cap
+    # sorting and one pass: a window over as many groups is ten times slower
+    return rows.sort(group, maintain_order=True).with_columns(pl.when(kept).then("next_state").alias("next_state"))
+
+
+def cap_rewards(rows: pl.DataFrame, total: int) -> pl.DataFrame:
+    """A person's lattice steps ``k`` in (episode, step) order until their sum reaches ``total``, then 0.
+
+    Rows without a successor enter no table, so they use nothing up.
+    """
+    rows = rows.with_columns(pl.when(pl.col("next_state").is_not_null()).then("k").otherwise(0).alias("k"))
+    left = total - (_running_sum(pl.col("k"), ["user_id"]) - pl.col("k"))
+    rows = rows.sort("user_id", "episode_id", "step", maintain_order=True)
+    return rows.with_columns(pl.min_horizontal(pl.col("k"), left.clip(lower_bound=0)).alias("k"))
+
+
+def _running_sum(values: pl.Expr, group: list[str]) -> pl.Expr:
+    """Running sum that starts anew wherever a column of ``group`` changes."""
+    total = values.cum_sum()
+    begins = pl.any_horizontal(pl.col(c).ne_missing(pl.col(c).shift()) for c in group)
+    return total - pl.when(begins).then(total - values).forward_fill()
+
+
+def _in_keyed_order(rows: pl.DataFrame, key: bytes) -> pl.DataFrame:
+    """A user's episodes by keyed hash, so that no episode is favoured for its number."""
+    episodes = rows.select("user_id", "episode_id").unique(maintain_order=True)
+    digests = [
+        int.from_bytes(hashlib.blake2b(f"{user}|{episode}".encode(), key=key[:64], digest_size=8).digest(), "big")
+        for user, episode in episodes.iter_rows()
+    ]
+    ordered = episodes.with_columns(pl.Series("_order", digests, dtype=pl.UInt64))
+    rows = rows.join(ordered, on=["user_id", "episode_id"], how="left")
+    return rows.sort("user_id", "_order", "episode_id", "step").drop("_order")
+
 
 Hashes = NDArray[np.uint64]
 
@@ -34,43 +112,18 @@ def hash_width(card: Card) -> int:
     return 2 if card.unit.recurs == "never" else 4
 
 
-def count_newcomers(snapshots: Sequence[Snapshot], card: Card, seen: Hashes, key: bytes) -> tuple[Tables, Hashes]:
-    """Count what is new in the snapshots, in their order, a partition in memory at a time.
-
-    Parameters
-    ----------
-    seen
-        ``(n, hash_width)`` of all nights so far.
-    key
-        The operator's random key of these hashes.
-
-    Returns
-    -------
-    Tables as :func:`~pipeline.logs.aggregate.count_rows` gives them, and the hashes ``(k, hash_width)`` to add.
-    """
-    sums = count_rows(_no_rows(card), card)
-    known = _frame(seen)
-    fresh = known.clear()
-    for part in (p for s in snapshots for p in s.part_files):
-        rows = pl.read_parquet(part, columns=needed(card))
-        new = _new(rows, card, pl.concat([known, fresh]), key)
-        on = ["user_id"] if card.unit.recurs == "never" else ["user_id", "episode_id"]
-        counted = count_rows(rows.join(new, on=on, how="semi", maintain_order="left"), card)
-        sums = {name: table + counted[name] for name, table in sums.items()}
-        fresh = pl.concat([fresh, new.select(fresh.columns)])
-    return sums, fresh.to_numpy().astype(np.uint64)
-
-
-def _new(rows: pl.DataFrame, card: Card, seen: pl.DataFrame, key: bytes) -> pl.DataFrame:
+def pick_new(rows: pl.DataFrame, card: Card, seen: pl.DataFrame, key: bytes) -> pl.DataFrame:
     """Users, or users and episodes, that count from now on, with their hashes."""
     users = rows.select("user_id").unique(maintain_order=True)
     texts = users["user_id"].cast(pl.String)
-    users = users.hstack(_hashed(texts, key, _USER))
+    users = users.hstack(_hash_texts(texts, key, _USER))
     if card.unit.recurs == "never":
         return users.join(seen, on=_USER, how="anti", maintain_order="left")
     episodes = rows.select("user_id", "episode_id").unique(maintain_order=True).join(users, on="user_id", how="left")
     pairs = episodes.select(pl.format("{}\x1f{}", "user_id", "episode_id").alias("pair"))["pair"]
-    episodes = episodes.hstack(_hashed(pairs, key, _EPISODE)).with_columns(keyed_hash(pairs, card.name).alias("order"))
+    episodes = episodes.hstack(_hash_texts(pairs, key, _EPISODE)).with_columns(
+        keyed_hash(pairs, card.name).alias("order")
+    )
     new = episodes.join(seen, on=_USER + _EPISODE, how="anti")
     used = seen.group_by(_USER).len("used")
     new = new.join(used, on=_USER, how="left").with_columns(pl.col("used").fill_null(0))
@@ -80,18 +133,15 @@ def _new(rows: pl.DataFrame, card: Card, seen: pl.DataFrame, key: bytes) -> pl.D
     return ranked.filter(rank + pl.col("used") < card.unit.episodes_per_user)
 
 
-def _hashed(texts: Iterable[str], key: bytes, names: list[str]) -> pl.DataFrame:
+def _hash_texts(texts: Iterable[str], key: bytes, names: list[str]) -> pl.DataFrame:
     digests = b"".join(hashlib.blake2b(t.encode(), key=key, digest_size=16).digest() for t in texts)
-    return _named(np.frombuffer(digests, dtype="<u8").reshape(-1, 2), names)
+    return _word_columns(np.frombuffer(digests, dtype="<u8").reshape(-1, 2), names)
 
 
-def _frame(hashes: Hashes) -> pl.DataFrame:
-    return _named(hashes, (_USER + _EPISODE)[: hashes.shape[1]])
+def hash_frame(hashes: Hashes) -> pl.DataFrame:
+    """Kept hashes as the columns that :func:`pick_new` compares with."""
+    return _word_columns(hashes, (_USER + _EPISODE)[: hashes.shape[1]])
 
 
-def _named(words: Hashes, names: list[str]) -> pl.DataFrame:
+def _word_columns(words: Hashes, names: list[str]) -> pl.DataFrame:
     return pl.DataFrame([pl.Series(n, words[:, i].astype(np.uint64)) for i, n in enumerate(names)])
-
-
-def _no_rows(card: Card) -> pl.DataFrame:
-    return pl.DataFrame(schema={name: CANONICAL[name] for name in needed(card)})

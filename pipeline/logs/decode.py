@@ -1,13 +1,61 @@
-"""From cells as they were logged to numbers, and to marks of what is wrong with them; row by row, no rule applied."""
+"""From cells as they were logged to numbers, keyed hashes, and marks of what is wrong; row by row, no rule applied."""
 
 from __future__ import annotations
 
+import hashlib
+from collections.abc import Iterable
+
+import numpy as np
 import polars as pl
 
 from pipeline.declaration.card import Card
-from pipeline.logs.cells import number_of
-from pipeline.logs.keyed_hash import label_number
-from pipeline.logs.schema import first_end, other_action, other_state
+from pipeline.logs.columns import first_terminal, other_action, other_state
+
+NUMBERS = pl.List(pl.Float64)
+_BOOLEANS = {"true": "1.0", "false": "0.0"}
+
+
+def holds_numbers(dtype: pl.DataType) -> bool:
+    """Whether a column of this type holds lists of numbers."""
+    inner = dtype.inner if isinstance(dtype, pl.List | pl.Array) else None
+    return inner is not None and (inner.is_numeric() or inner == pl.Null)
+
+
+def number_of(text: pl.Expr) -> pl.Expr:
+    """Text as a number, null if it is none; ``true`` and ``false`` as a column of booleans gives them."""
+    # a file of other types turns a column into text: no row of another file may read otherwise then
+    return text.str.strip_chars().replace(_BOOLEANS).cast(pl.Float64, strict=False)
+
+
+def list_text(cell: pl.Expr) -> pl.Expr:
+    """``[1.5, null]`` of a list of numbers; null of none."""
+    return pl.when(cell.is_not_null()).then(
+        "[" + cell.list.eval(pl.element().cast(pl.String).fill_null("null")).list.join(", ") + "]"
+    )
+
+
+def keyed_hash(texts: Iterable[str], salt: str) -> pl.Series:
+    """Hash each text; call it on distinct users or episodes, never on rows.
+
+    Returns
+    -------
+    UInt64 series, as long as ``texts``.
+    """
+    empty = hashlib.blake2b(key=salt.encode()[:64], digest_size=8)
+
+    def one(text: str) -> bytes:
+        h = empty.copy()
+        h.update(text.encode())
+        return h.digest()
+
+    # little-endian is spelt out: the choice must not depend on the machine
+    return pl.Series(np.frombuffer(b"".join(map(one, texts)), dtype="<u8"))
+
+
+def label_number(text: str) -> int:
+    """63-bit number of an episode label that is not an integer."""
+    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little") >> 1
+
 
 _EXACT_FLOAT = 2**53
 _ROUNDING = 1e-9
@@ -91,7 +139,7 @@ def _state(label: str, number: str, dtypes: Dtypes, card: Card) -> tuple[pl.Expr
     states, never = card.domain.states, pl.lit(value=False)
     if label not in dtypes and number not in dtypes:
         return pl.lit(None, dtype=pl.Int32), never, never
-    ends = {end: first_end(card) + i for i, end in enumerate(states.ends)}
+    ends = {end: first_terminal(card) + i for i, end in enumerate(states.ends)}
     if states.bins is None:
         index = _index(_text(label, dtypes), states.raw_labels() | ends)
         return index, index.is_null(), never

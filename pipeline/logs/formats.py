@@ -12,12 +12,16 @@ import polars as pl
 from pipeline.declaration.card import AnyCard, Card
 from pipeline.declaration.meds import Meds
 from pipeline.declaration.source import MADE
-from pipeline.logs.errors import LogError
-from pipeline.logs.readers import csv, d4rl, ipc, lerobot, meds, minari_arrow, minari_hdf5, ndjson, obp, parquet, rlds
-from pipeline.logs.readers import transitions as flat
+from pipeline.declaration.toml import LogError
+from pipeline.logs.columns import vector_columns
+from pipeline.logs.readers.arrow import ipc_types, parquet_types, read_ipc, read_parquet
 from pipeline.logs.readers.batch import Asked, Batch
-from pipeline.logs.readers.cut import Cut
-from pipeline.logs.schema import vector_columns
+from pipeline.logs.readers.csv import csv_types, obp_types, read_csv, read_obp
+from pipeline.logs.readers.in_order import Cut, d4rl_types, read_d4rl, read_transitions, transition_types
+from pipeline.logs.readers.meds import meds_types, read_meds
+from pipeline.logs.readers.minari import minari_arrow_types, minari_hdf5_types, read_minari_arrow, read_minari_hdf5
+from pipeline.logs.readers.ndjson import read_ndjson
+from pipeline.logs.readers.rlds_lerobot import lerobot_root, lerobot_types, read_lerobot, read_rlds, rlds_types
 
 
 @dataclass(frozen=True)
@@ -45,14 +49,10 @@ class Format:
     root: Callable[[Path], Path] = lambda path: path
 
 
-_CSV = Format(
-    lambda path, _: csv.column_types(path), lambda path, asked: csv.read_csv(path, asked.columns), 20, lines=True
-)
-_PARQUET = Format(
-    lambda path, _: parquet.column_types(path), lambda path, asked: parquet.read_parquet(path, asked.columns)
-)
-_IPC = Format(lambda path, _: ipc.column_types(path), lambda path, asked: ipc.read_ipc(path, asked.columns), 20)
-_NDJSON = Format(None, lambda path, asked: ndjson.read_ndjson(path, asked.columns, asked.lists), 60)
+_CSV = Format(lambda path, _: csv_types(path), lambda path, asked: read_csv(path, asked.columns), 20, lines=True)
+_PARQUET = Format(lambda path, _: parquet_types(path), lambda path, asked: read_parquet(path, asked.columns))
+_IPC = Format(lambda path, _: ipc_types(path), lambda path, asked: read_ipc(path, asked.columns), 20)
+_NDJSON = Format(None, lambda path, asked: read_ndjson(path, asked.columns, asked.lists), 60)
 _ARROW = (".arrow", ".arrows", ".feather", ".ipc")
 _LINES = (".ndjson", ".jsonl")
 TABLES: dict[str, Format] = {
@@ -95,20 +95,20 @@ def _formats(card: AnyCard) -> dict[str, Format]:
     source = card.source
     match source.format:
         case "minari":
-            folder = Format(minari_arrow.column_types, minari_arrow.read, 20, root=lerobot.root)
-            one = Format(minari_hdf5.column_types, minari_hdf5.read, 20)
+            folder = Format(minari_arrow_types, read_minari_arrow, 20, root=lerobot_root)
+            one = Format(minari_hdf5_types, read_minari_hdf5, 20)
             return dict.fromkeys(_HDF5, one) | {".arrow": folder, ".parquet": folder}
         case "d4rl":
             cut = cut_of(card)
-            types = partial(d4rl.column_types, cut=cut)
-            return dict.fromkeys(_HDF5, Format(types, partial(d4rl.read, cut=cut), 20))
+            types = partial(d4rl_types, cut=cut)
+            return dict.fromkeys(_HDF5, Format(types, partial(read_d4rl, cut=cut), 20))
         case "rlds":
-            steps = partial(rlds.read, user=user_of(card), real=card.kind == "real")
-            return {".parquet": Format(rlds.column_types, steps, 20)}
+            steps = partial(read_rlds, user=user_of(card), real=card.kind == "real")
+            return {".parquet": Format(rlds_types, steps, 20)}
         case "lerobot":
-            return {".parquet": Format(lerobot.column_types, lerobot.read, root=lerobot.root)}
+            return {".parquet": Format(lerobot_types, read_lerobot, root=lerobot_root)}
         case "obp":
-            return {".csv": Format(lambda path, _: obp.column_types(path), obp.read, 20, lines=True)}
+            return {".csv": Format(lambda path, _: obp_types(path), read_obp, 20, lines=True)}
         case "meds":
             return {".parquet": _windows(source.meds, card.domain.horizon)} if source.meds else {}
         case "transitions":
@@ -118,14 +118,12 @@ def _formats(card: AnyCard) -> dict[str, Format]:
 
 
 def _windows(declared: Meds, horizon: int) -> Format:
-    return Format(
-        lambda path, _: meds.column_types(path, declared), partial(meds.read, meds=declared, horizon=horizon), 20
-    )
+    return Format(lambda path, _: meds_types(path, declared), partial(read_meds, meds=declared, horizon=horizon), 20)
 
 
 def _flat(inner: Format, cut: Cut) -> Format:
-    types = None if inner.types is None else partial(flat.column_types, inner=inner.types)
-    return replace(inner, types=types, read=partial(flat.read, inner=inner.read, cut=cut))
+    types = None if inner.types is None else partial(transition_types, inner=inner.types)
+    return replace(inner, types=types, read=partial(read_transitions, inner=inner.read, cut=cut))
 
 
 def cut_of(card: AnyCard) -> Cut:

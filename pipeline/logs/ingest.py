@@ -18,11 +18,10 @@ import pyarrow.parquet as pq
 
 from pipeline.declaration.card import AnyCard, Card, CardError
 from pipeline.files import open_private, private_folder, put_in_place, sync_all
-from pipeline.logs.errors import LogError
-from pipeline.logs.partitions import allow_files, likely_partitions, most_partitions
-from pipeline.logs.screen import screen
+from pipeline.declaration.toml import LogError
+from pipeline.logs.rules import check_names, check_tolerance
+from pipeline.logs.screening import screen
 from pipeline.logs.sources import Sources, digest, examine
-from pipeline.logs.spill import Progress, spill
 from pipeline.logs.store import (
     Snapshot,
     latest,
@@ -32,9 +31,22 @@ from pipeline.logs.store import (
     write_manifest,
 )
 from pipeline.logs.summing import DEFAULT_MEMORY
-from pipeline.logs.tolerance import check_names, check_tolerance
 from pipeline.logs.vectors import screen_vectors
-from pipeline.logs.work import Screened, Work, begin, meaning, resume, spill_file, stamp, sweep
+from pipeline.logs.work import (
+    Progress,
+    Screened,
+    Work,
+    allow_files,
+    begin,
+    likely_partitions,
+    meaning,
+    most_partitions,
+    resume,
+    spill,
+    spill_file,
+    stamp,
+    sweep,
+)
 
 ROWS_PER_GROUP = 1 << 18
 
@@ -92,7 +104,7 @@ def ingest(
     if partitions is not None and not 1 <= partitions <= most_partitions():
         raise ValueError(f"partitions must be 1 to {most_partitions()}; got {partitions}")
     home = private_folder(private_folder(store) / card.name)
-    with alone(home, say):
+    with lock_lineage(home, say):
         sources = examine(card, lenient=lenient)
         now, folder = stamp(sources, card, partitions), home / ".ingest"
         left = resume(folder, now)
@@ -119,7 +131,7 @@ def ingest(
                 _read(card, sources, work, partitions, progress)
             if work.source_rows == 0 and not lenient:
                 raise LogError(f"{card.name}: the files hold no rows ({', '.join(sources.names)}); put the log there")
-            snapshot = _screened(card, sources, work, progress)
+            snapshot = _screen(card, sources, work, progress)
             if not lenient:
                 _refuse_beyond_tolerance(card, snapshot, home)
                 _refuse_empty(card, snapshot)
@@ -150,11 +162,11 @@ def _read(card: AnyCard, sources: Sources, work: Work, partitions: int | None, p
     work.save()
 
 
-def _screened(card: AnyCard, sources: Sources, work: Work, progress: Progress | None) -> Snapshot:
+def _screen(card: AnyCard, sources: Sources, work: Work, progress: Progress | None) -> Snapshot:
     """Second pass, from the first partition that is not done."""
     seen = work.malformed + sum(one.spilt for one in work.done)
     for i in range(len(work.done), work.partitions):
-        raw = _spilt(spill_file(work.folder, i), sources)
+        raw = _read_spill(spill_file(work.folder, i), sources)
         judge = screen(raw, card, sources.names) if isinstance(card, Card) else screen_vectors(raw, card, sources.names)
         canonical, quarantine = judge
         write_rows(canonical, part_file(work.built, i))
@@ -177,10 +189,10 @@ def _screened(card: AnyCard, sources: Sources, work: Work, progress: Progress | 
         seen += len(raw)
         if progress is not None:
             progress(seen, work.source_rows)
-    return _summed(card, work)
+    return _summarise(card, work)
 
 
-def _summed(card: AnyCard, work: Work) -> Snapshot:
+def _summarise(card: AnyCard, work: Work) -> Snapshot:
     filed = Counter({"malformed_line": work.malformed} if work.malformed else {})
     data = hashlib.sha256()
     for one in work.done:
@@ -203,7 +215,7 @@ def _summed(card: AnyCard, work: Work) -> Snapshot:
     )
 
 
-def _spilt(file: Path, sources: Sources) -> pl.DataFrame:
+def _read_spill(file: Path, sources: Sources) -> pl.DataFrame:
     """Rows of a partition."""
     if not file.exists():
         schema = {f"raw_{role}": dtype for role, dtype in sources.dtypes.items()}
@@ -254,7 +266,7 @@ def _source_digest(sources: Sources, card: AnyCard) -> str:
 
 
 @contextmanager
-def alone(home: Path, say: Say = lambda _: None) -> Generator[None, None, None]:
+def lock_lineage(home: Path, say: Say = lambda _: None) -> Generator[None, None, None]:
     """Wait until no other ingest of the lineage whose folder is ``home`` runs, nor a purge that takes its files."""
     with open_private(home / ".lock") as lock:
         try:

@@ -10,18 +10,50 @@ from __future__ import annotations
 
 import math
 import secrets
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from pipeline.declaration.card import CardError
 from pipeline.declaration.code import code_digest
-from pipeline.logs.errors import LogError
-from pipeline.logs.packed import Packed
-from pipeline.logs.summing import Summation
+from pipeline.declaration.toml import LogError
+from pipeline.logs.summing import Summation, Sums
+
+Integers = NDArray[np.int64]
+
+
+@dataclass(frozen=True, repr=False)
+class Packed:
+    """Sums on their way between machines; where most cells are zero, only the others.
+
+    Cells ``at`` and their integers, table by table; ``at`` is None where every cell is there.
+    """
+
+    tables: Mapping[str, tuple[Integers | None, Integers]]
+
+    @staticmethod
+    def of(sums: Mapping[str, Integers]) -> Packed:
+        """The smaller of both ways."""
+        tables: dict[str, tuple[Integers | None, Integers]] = {}
+        for name, table in sums.items():
+            flat = table.reshape(-1)
+            at = np.flatnonzero(flat)
+            tables[name] = (at, flat[at]) if 2 * len(at) < len(flat) else (None, flat)
+        return Packed(tables)
+
+    def add_to(self, sums: Mapping[str, Integers]) -> None:
+        """Add in place."""
+        for name, (at, found) in self.tables.items():
+            flat = sums[name].reshape(-1)
+            # no cell is named twice
+            flat[slice(None) if at is None else at] += found
+
 
 # groups a thread: enough that a slow one at the end is short
 _GROUPS_EACH = 4
@@ -79,8 +111,8 @@ class OnDask:
                 )
                 raise CardError(f"Dask worker {worker}: {text}. Nothing was charged")
 
-    def run(self, work: Summation, parts: Sequence[Path]) -> Iterator[tuple[Sequence[Path], Packed, int]]:
-        """Groups as they are done.
+    def run(self, work: Summation, parts: Sequence[Path], sums: Sums) -> Iterator[tuple[Sequence[Path], int]]:
+        """Add groups to ``sums`` as they are done; yields their part files and rows.
 
         Raises
         ------
@@ -110,7 +142,8 @@ class OnDask:
                     group = by_key[future.key]
                     if isinstance(answer, Trouble):
                         raise _error(answer, group)
-                    yield group, answer.sums, answer.rows
+                    answer.sums.add_to(sums)
+                    yield group, answer.rows
                     done.update([submitted(key) for key in islice(waiting, 1)])
             except KilledWorker as e:
                 names = _named(by_key.get(str(e.task), parts))

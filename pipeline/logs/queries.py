@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Sequence
 
 import numpy as np
 import polars as pl
@@ -10,7 +11,10 @@ import pyarrow as pa
 import pyarrow.csv as pc
 from numpy.typing import NDArray
 
-from pipeline.declaration.card import CardError
+from pipeline.declaration.card import Card, CardError
+from pipeline.declaration.domain import States
+from pipeline.logs.columns import roles
+from pipeline.logs.decode import decode
 
 _COLUMNS = {"state": pl.String, "step": pl.Int64}
 
@@ -56,3 +60,92 @@ def _csv(content: bytes) -> pl.DataFrame:
         io.BytesIO(content), parse_options=pc.ParseOptions(newlines_in_values=True), convert_options=convert
     )
     return pl.DataFrame({name: pl.Series(name, table[name].to_numpy(), dtype=t) for name, t in _COLUMNS.items()})
+
+
+def read_observations(content: bytes, name: str, names: Sequence[str]) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+    """Observations ``(N, n)`` and steps ``(N,)``, in the order of the file; other columns are ignored.
+
+    Parameters
+    ----------
+    content
+        UTF-8.  NDJSON if the first character is a brace, else CSV with a header.
+    name
+        What messages call the file.
+    names
+        Of the n coordinates: the columns of a CSV.
+
+    Raises
+    ------
+    CardError
+        If it is neither, or a record has no step or not n numbers; records are named by number, never by value.
+    """
+    n = len(names)
+    try:
+        if content.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"{"):
+            schema = {"observation": pl.List(pl.Float64), "step": pl.Int64}
+            rows = pl.read_ndjson(io.BytesIO(content.removeprefix(b"\xef\xbb\xbf")), schema=schema)
+        else:
+            texts = pl.read_csv(io.BytesIO(content), infer_schema=False, columns=[*names, "step"])
+            numbers = [pl.col(c).str.strip_chars().cast(pl.Float64, strict=False) for c in names]
+            step = pl.col("step").str.strip_chars().cast(pl.Int64, strict=False)
+            rows = texts.select(pl.concat_list(numbers).alias("observation"), step.alias("step"))
+    except pl.exceptions.PolarsError:
+        raise CardError(
+            f"{name}: not readable; give CSV with the columns {', '.join(names)} and step, or one JSON object a line "
+            f'such as {{"observation": [{", ".join(["0.0"] * n)}], "step": 0}}'
+        ) from None
+    wrong = (rows["observation"].list.len() != n) | rows["observation"].list.eval(pl.element().is_null()).list.any()
+    bad = (rows["step"].is_null() | wrong.fill_null(value=True)).arg_true() + 1
+    if len(bad):
+        at = ", ".join(map(str, bad.head(5).to_list()))
+        raise CardError(f"{name}: record {at}: give each a step and {n} numbers ({', '.join(names)})")
+    return np.array(rows["observation"].to_list(), dtype=np.float64).reshape(-1, n), rows["step"].to_numpy()
+
+
+# what is no index of a state
+UNREADABLE, UNDECLARED = -1, -2
+
+
+def index_states(values: Sequence[str | None], states: States) -> NDArray[np.int64]:
+    """Index of each raw value among live states and ends.
+
+    Parameters
+    ----------
+    values
+        Cells as text, None for an empty one: of the binned column (or the name of an end) where states are bins, of
+        the state column otherwise.
+
+    Returns
+    -------
+    ``(N,)``; ``UNREADABLE`` for a word where a number belongs, ``UNDECLARED`` for a value that ``ingest`` would drop
+    because no OTHER takes it in.
+    """
+    card = _card(states)
+    cells = {"user": "0", "episode": "0", "step": "0", "action": "0", "reward": "0"}
+    known = {role: pl.Series([text], dtype=pl.String).new_from_index(0, len(values)) for role, text in cells.items()}
+    text = pl.Series(values, dtype=pl.String)
+    raw = pl.DataFrame([known.get(role, text).alias(f"raw_{role}") for role in roles(card)])
+    rows = decode(raw, card)
+    index = pl.when("unreadable").then(UNREADABLE).otherwise(pl.col("state").fill_null(UNDECLARED))
+    return rows.select(index.cast(pl.Int64).alias("state"))["state"].to_numpy()
+
+
+def _card(states: States) -> Card:
+    """The least card with these states: ``decode`` reads nothing else of it here."""
+    columns = {"user_id": "user", "episode_id": "episode", "step": "step", "reward": "reward"}
+    return Card.model_validate(
+        {
+            "schema_version": 1,
+            "name": "states",
+            "kind": "synthetic",
+            "unit": {"user": "user", "users_public": 1},
+            "domain": {
+                "horizon": 2,
+                "states": states.model_dump(mode="json"),
+                "actions": {"column": "action", "labels": 1},
+            },
+            "reward": {"range": [0.0, 1.0]},
+            "source": {"files": ["none"], "columns": columns},
+            "budget": {"rho": 1.0},
+        }
+    )

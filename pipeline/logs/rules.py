@@ -7,13 +7,16 @@ The table's order is the order of precedence: a dropped row is filed once, under
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
 
 import polars as pl
 
-from pipeline.declaration.card import AnyCard, Card
-from pipeline.logs.schema import first_end
+from pipeline.declaration.card import AnyCard, Card, CardError
+from pipeline.declaration.toml import LogError
+from pipeline.logs.columns import first_terminal
 
 Effect = Literal["coerce", "drop_step", "drop_episode", "over_cap", "refuse"]
 
@@ -86,9 +89,9 @@ def beyond_horizon(card: AnyCard) -> pl.Expr:
     return (pl.col("step") >= card.domain.horizon).fill_null(value=False)
 
 
-def ends_here(card: Card) -> pl.Expr:
+def terminates(card: Card) -> pl.Expr:
     """The episode is over at this row, as far as the row itself says."""
-    end = first_end(card)
+    end = first_terminal(card)
     return (
         pl.col("terminated")
         | (pl.col("state") >= end).fill_null(value=False)
@@ -97,8 +100,8 @@ def ends_here(card: Card) -> pl.Expr:
 
 
 def after_end(card: Card) -> pl.Expr:
-    """In an end state, or later than ``ended``: the episode's first step at which :func:`ends_here` holds."""
-    in_end = (pl.col("state") >= first_end(card)).fill_null(value=False)
+    """In an end state, or later than ``ended``: the episode's first step at which :func:`terminates` holds."""
+    in_end = (pl.col("state") >= first_terminal(card)).fill_null(value=False)
     return in_end | after_last(pl.col("ended"))
 
 
@@ -199,3 +202,51 @@ def vector_rules() -> dict[str, pl.Expr]:
 def first_broken(rules: dict[str, pl.Expr]) -> pl.Expr:
     """Name of the first rule whose column (or expression) is true; null where none is."""
     return pl.coalesce([pl.when(broken).then(pl.lit(name)) for name, broken in rules.items()])
+
+
+def check_names(card: AnyCard) -> None:
+    """Refuse a tolerance for something that is no rule, or whose only effect is refusal.
+
+    Raises
+    ------
+    CardError
+        Naming the key and the allowed ones.
+    """
+    allowed = [rule.name for rule in RULES if rule.effect != "refuse"]
+    if unknown := sorted(set(card.tolerance) - set(allowed)):
+        raise CardError(f"{card.name}: tolerance.{unknown[0]}: no such rule; allowed: {', '.join(allowed)}")
+
+
+def check_tolerance(card: AnyCard, folder: Path, quarantined: Mapping[str, int], source_rows: int) -> None:
+    """Compare the rows filed under each rule with the card's tolerance.
+
+    Parameters
+    ----------
+    folder
+        Where the quarantine files are.
+    quarantined
+        Rows filed under each rule.
+
+    Raises
+    ------
+    LogError
+        For the first rule, in table order, that more rows break than the card accepts.
+    """
+    for rule in sorted(card.tolerance, key=list(BY_NAME).index):
+        share = quarantined.get(rule, 0) / max(source_rows, 1)
+        if share > card.tolerance[rule]:
+            raise LogError(
+                f"{card.name}: {rule} ({BY_NAME[rule].meaning}): {share:.3%} of the rows, the card accepts "
+                f"{card.tolerance[rule]:.3%}; first at {_first_places(folder, rule)}; mend these rows, "
+                f"or raise tolerance.{rule} in the card"
+            )
+
+
+def _first_places(folder: Path, rule: str) -> str:
+    files = sorted(folder.glob("quarantine-*.parquet"))
+    if not files:
+        return "(the quarantine was purged)"
+    hits = pl.scan_parquet(files).filter(pl.col("rule") == rule).select("file", "line")
+    places = hits.bottom_k(5, by=["file", "line"]).sort("file", "line").collect()
+    by_file = places.group_by("file", maintain_order=True).agg("line")
+    return "; ".join(f"{file}, line {', '.join(map(str, lines))}" for file, lines in by_file.iter_rows())

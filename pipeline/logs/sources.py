@@ -12,12 +12,12 @@ from pathlib import Path
 import polars as pl
 
 from pipeline.declaration.card import AnyCard
-from pipeline.logs.cells import NUMBERS, holds_numbers, list_text
-from pipeline.logs.errors import LogError
+from pipeline.declaration.toml import LogError
+from pipeline.logs.columns import list_roles, roles
+from pipeline.logs.decode import NUMBERS, holds_numbers, list_text
 from pipeline.logs.formats import Format, format_of, likely
-from pipeline.logs.readers import parquet
+from pipeline.logs.readers.arrow import row_count
 from pipeline.logs.readers.batch import Asked, Batch
-from pipeline.logs.schema import list_roles, roles
 
 # seconds since 1970 of the years 1 and 9999
 _FIRST, _LAST, _A_DAY = -62_135_596_800, 253_402_300_799, 86_400
@@ -71,7 +71,7 @@ def examine(card: AnyCard, *, lenient: bool = False) -> Sources:
             dtypes[role] = dtype if dtypes.get(role, dtype) == dtype else pl.String()
         row_bytes = format_of(card, path, name).row_bytes
         if row_bytes is None:
-            likely += parquet.row_count(path)
+            likely += row_count(path)
         else:
             exact, likely = False, likely + path.stat().st_size // row_bytes
     return Sources(paths, names, dtypes, likely if exact else None, likely)

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.files import open_private, whole_file
-from pipeline.logs.errors import LogError
-from pipeline.logs.schema import SCHEMA_VERSION
+from pipeline.declaration.toml import LogError
+from pipeline.logs.columns import SCHEMA_VERSION
 
 MANIFEST = "manifest.json"
 _FIELDS: dict[str, type] = {

@@ -1,23 +1,108 @@
 """Exact sums over the partitions of a snapshot: in groups, here or elsewhere, from where a killed sum stopped.
 
 Every sum is of integers, so it does not matter who adds which partition when: the same integers come out.  Partial
-sums are as secret as the rows.  They stay in the snapshot's folder, and leave with it.
+sums are as secret as the rows.  They stay in the snapshot's folder, as one file that is whole and of the same rows,
+code and sum, or not used; they leave with it.
 """
 
 from __future__ import annotations
 
+import hashlib
+import json
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.logs.kept_sums import KeptSums, Partial
-from pipeline.logs.packed import Packed
+from pipeline.declaration.code import code_digest
+from pipeline.files import whole_file
 from pipeline.logs.store import Snapshot
+
+_VERSION = 1
+
+
+@dataclass
+class Partial:
+    """Sums so far, the names of the part files in them, and how many rows those hold."""
+
+    sums: Mapping[str, NDArray[np.int64]]
+    done: set[str] = field(default_factory=set[str])
+    rows: int = 0
+
+
+class KeptSums:
+    """One file a snapshot: a sum of something else takes its place.
+
+    Parameters
+    ----------
+    of
+        Plain values: what is summed (:meth:`~pipeline.logs.summing.Summation.depends_on`).
+    """
+
+    def __init__(self, snapshot: Snapshot, of: Any) -> None:
+        self._snapshot, self._of = snapshot, of
+        self.path = snapshot.folder / ".sums"
+
+    @property
+    def paths(self) -> list[Path]:
+        """The file, and what a run left that was killed while it wrote."""
+        return [self.path, self.path.with_name(".sums.partial")]
+
+    def load(self, zero: Mapping[str, NDArray[np.int64]]) -> Partial | None:
+        """What is kept, if it is whole and of this very sum; ``zero`` has its names and shapes."""
+        try:
+            with self.path.open("rb") as file:
+                head: dict[str, Any] = json.loads(file.readline())
+                if head["key"] != self._named:
+                    return None
+                payload = file.read()
+        except (OSError, ValueError, KeyError, TypeError):
+            return None
+        sizes = [table.nbytes for table in zero.values()]
+        whole = _begin_digest(head["done"], int(head["rows"]))
+        whole.update(payload)
+        if len(payload) != sum(sizes) or whole.hexdigest() != head["sha256"]:
+            return None
+        at, sums = 0, dict[str, NDArray[np.int64]]()
+        for (name, table), size in zip(zero.items(), sizes, strict=True):
+            sums[name] = np.frombuffer(payload[at : at + size], dtype=np.int64).reshape(table.shape).copy()
+            at += size
+        return Partial(sums, set(head["done"]), int(head["rows"]))
+
+    def save(self, partial: Partial) -> None:
+        """Replace the file at once.  A full disk or a power cut costs the file, never an integer."""
+        whole = _begin_digest(sorted(partial.done), partial.rows)
+        for table in partial.sums.values():
+            whole.update(np.ascontiguousarray(table).data)
+        head = {"key": self._named, "done": sorted(partial.done), "rows": partial.rows, "sha256": whole.hexdigest()}
+        with suppress(OSError):
+            with whole_file(self.path, private=True) as fresh, fresh.open("wb") as file:
+                file.write(json.dumps(head).encode() + b"\n")
+                for table in partial.sums.values():
+                    file.write(np.ascontiguousarray(table).data)
+
+    @cached_property
+    def _named(self) -> str:
+        """Sha256 of all that decides the integers; part files by name, size and time, as they lay there when asked.
+
+        Asked by :meth:`load`, before they are read: what is replaced meanwhile is not vouched for.
+        """
+        stats = [(part.name, part.stat()) for part in self._snapshot.part_files]
+        parts = [(name, stat.st_size, stat.st_mtime_ns) for name, stat in stats]
+        told = [_VERSION, code_digest(), self._of, self._snapshot.number, self._snapshot.data_digest, parts]
+        return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()
+
+
+def _begin_digest(done: list[str], rows: int) -> Any:
+    """A digest that holds which part files are in the sums."""
+    return hashlib.sha256(json.dumps([done, rows]).encode())
+
 
 Sums = Mapping[str, NDArray[np.int64]]
 Progress = Callable[[int, int | None], None]
@@ -57,13 +142,13 @@ class Elsewhere(Protocol):
         """Refuse, before anything is charged, what would only fail later."""
         ...
 
-    def run(self, work: Summation, parts: Sequence[Path]) -> Iterator[tuple[Sequence[Path], Packed, int]]:
-        """Groups as they are done, each once: their part files, sums and rows."""
+    def run(self, work: Summation, parts: Sequence[Path], sums: Sums) -> Iterator[tuple[Sequence[Path], int]]:
+        """Add groups to ``sums`` as they are done, each once; yields their part files and rows."""
         ...
 
 
 @dataclass(frozen=True)
-class Means:
+class Resources:
     """What the operator gives to ingest and to sums; none of it changes an integer.
 
     Parameters
@@ -89,10 +174,10 @@ class Means:
             self.elsewhere.ready(snapshot.part_files)
 
 
-HERE = Means()
+HERE = Resources()
 
 
-def summed(work: Summation, snapshot: Snapshot, means: Means = HERE) -> Sums:
+def sum_snapshot(work: Summation, snapshot: Snapshot, means: Resources = HERE) -> Sums:
     """The sums of a snapshot.
 
     Partitions that a killed sum had finished are not read again where the rows, what is summed and the code are as
@@ -121,7 +206,9 @@ def forget(snapshot: Snapshot) -> None:
         path.unlink(missing_ok=True)
 
 
-def _here(work: Summation, parts: Sequence[Path], total: Partial, means: Means, snapshot: Snapshot) -> Iterator[None]:
+def _here(
+    work: Summation, parts: Sequence[Path], total: Partial, means: Resources, snapshot: Snapshot
+) -> Iterator[None]:
     """One group after the other, straight into the total."""
 
     def seen(rows: int) -> None:
@@ -137,12 +224,11 @@ def _here(work: Summation, parts: Sequence[Path], total: Partial, means: Means, 
 
 
 def _elsewhere(
-    work: Summation, parts: Sequence[Path], total: Partial, means: Means, snapshot: Snapshot
+    work: Summation, parts: Sequence[Path], total: Partial, means: Resources, snapshot: Snapshot
 ) -> Iterator[None]:
     """Groups in the order in which others finish them."""
     assert means.elsewhere is not None
-    for group, found, rows in means.elsewhere.run(work, parts):
-        found.add_to(total.sums)
+    for group, rows in means.elsewhere.run(work, parts, total.sums):
         total.rows += rows
         total.done.update(part.name for part in group)
         if means.progress is not None:

@@ -11,18 +11,17 @@ import polars as pl
 from pipeline.declaration.card import LqCard
 from pipeline.declaration.linear_quadratic import Vector
 from pipeline.logs import rules
-from pipeline.logs.cells import NUMBERS, number_of
-from pipeline.logs.decode import Dtypes, episode_number, flag, probability, step_number
-from pipeline.logs.schema import VECTORS, step_role, vector_columns
-from pipeline.logs.screen import filed, in_episodes, mark_episodes, quarantined
+from pipeline.logs.columns import VECTORS, step_role, vector_columns
+from pipeline.logs.decode import NUMBERS, Dtypes, episode_number, flag, number_of, probability, step_number
+from pipeline.logs.screening import file_entries, mark_episodes, quarantine_rows, sort_episodes
 
 # a vector on its ball may pass it by the rounding of 32-bit numbers
 _ROUNDING = 1e-5
 
 
 def screen_vectors(raw: pl.DataFrame, card: LqCard, names: tuple[str, ...]) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Apply every rule; parameters and results as of :func:`~pipeline.logs.screen.screen`."""
-    rows = in_episodes(decode_vectors(raw, card), pl.col("terminated"))
+    """Apply every rule; parameters and results as of :func:`~pipeline.logs.screening.screen`."""
+    rows = sort_episodes(decode_vectors(raw, card), pl.col("terminated"))
     steps = {
         "closing_row": rules.closing_row(),
         "beyond_horizon": rules.beyond_horizon(card),
@@ -34,8 +33,8 @@ def screen_vectors(raw: pl.DataFrame, card: LqCard, names: tuple[str, ...]) -> t
     d = card.domain
     far = [_longer(pl.col(c), v.radius) for c, v in _vectors(card).items()]
     far.append(_longer(pl.col("following"), d.observation.radius))
-    entries = filed(rows, kept, {"beyond_radius": pl.any_horizontal(far)})
-    return _canonical(kept), quarantined(raw, entries, card, names)
+    entries = file_entries(rows, kept, {"beyond_radius": pl.any_horizontal(far)})
+    return _canonical(kept), quarantine_rows(raw, entries, card, names)
 
 
 def decode_vectors(raw: pl.DataFrame, card: LqCard) -> pl.DataFrame:

@@ -6,7 +6,7 @@ import polars as pl
 
 from pipeline.declaration.card import Card
 from pipeline.declaration.source import constant
-from pipeline.logs.schema import step_role, step_roles
+from pipeline.logs.columns import step_role, step_roles
 
 _NO_LABEL = "\x1f"
 

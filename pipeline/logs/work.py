@@ -4,15 +4,25 @@ from __future__ import annotations
 
 import hashlib
 import json
+import resource
 import shutil
+from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from pipeline.declaration.card import AnyCard, Card
-from pipeline.files import private_folder, whole_file
-from pipeline.logs.schema import SCHEMA_VERSION
-from pipeline.logs.sources import Sources
+from pipeline.files import open_private, private_folder, whole_file
+import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from pipeline.declaration.card import AnyCard, Card, CardError
+from pipeline.declaration.toml import LogError
+from pipeline.logs import rules
+from pipeline.logs.columns import SCHEMA_VERSION, quarantine_schema
+from pipeline.logs.decode import keyed_hash
+from pipeline.logs.sources import Sources, batches
 from pipeline.logs.store import part_file
 
 _STATE = "state.json"
@@ -122,3 +132,132 @@ def sweep(folder: Path) -> None:
 def spill_file(folder: Path, partition: int) -> Path:
     """Temporary file of a partition; absent if the partition has no row."""
     return folder / f"spill-{partition:04d}.arrow"
+
+
+ROWS_PER_PARTITION = 1_000_000
+# one open file each while rows are spilt
+MOST_PARTITIONS = 2048
+_OTHER_FILES = 128
+# measured with room to spare (docs/lab/scale.md): libraries and batches; a row while the rules look at it
+_BASE_BYTES = 512 << 20
+_ROW_BYTES, _NUMBER_BYTES = 512, 64
+
+
+def likely_partitions(card: AnyCard, sources: Sources, memory: int) -> int:
+    """About a million rows each, fewer where ``memory`` (bytes) asks for it, more where there are too many.
+
+    Raises
+    ------
+    CardError
+        If a partition of even the largest number of them would not fit.
+    """
+    steps = card.domain.horizon if card.source.layout == "wide" else 1
+    rows, most = sources.likely_rows * steps, most_partitions()
+    fit = max(1, (memory - _BASE_BYTES) // _row_bytes(card))
+    if rows > fit * most:
+        needed = _BASE_BYTES + _row_bytes(card) * rows // most
+        raise CardError(
+            f"{card.name}: about {rows:,} rows in at most {most:,} partitions need about {needed / (1 << 30):.1f} GiB; "
+            "give --memory more, or raise the limit of open files (ulimit -n)"
+        )
+    return min(most, 1 + rows // min(ROWS_PER_PARTITION, fit))
+
+
+def most_partitions() -> int:
+    """As many as this process may open files for, with room for others."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return MOST_PARTITIONS if hard == resource.RLIM_INFINITY else max(1, min(MOST_PARTITIONS, hard - _OTHER_FILES))
+
+
+def allow_files(partitions: int) -> None:
+    """Raise this process's own limit of open files where it is below what the partitions need."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = partitions + _OTHER_FILES
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(
+            resource.RLIMIT_NOFILE, (wanted if hard == resource.RLIM_INFINITY else min(wanted, hard), hard)
+        )
+
+
+def _row_bytes(card: AnyCard) -> int:
+    if isinstance(card, Card):
+        return _ROW_BYTES
+    return _ROW_BYTES + _NUMBER_BYTES * (2 * card.domain.observation.size + card.domain.action.size)
+
+
+Progress = Callable[[int, int | None], None]
+
+
+def spill(sources: Sources, card: AnyCard, work: Work, progress: Progress | None) -> None:
+    """Read every row once; file malformed lines as ``quarantine-malformed.parquet`` in ``work.built``.
+
+    Fills in ``source_rows`` (malformed lines included), ``malformed`` and ``spills``.
+
+    Raises
+    ------
+    LogError
+        If a row has no user id (rule ``null_user``), or a file cannot be read to its end.
+    """
+    with ExitStack() as stack:
+        writers: dict[int, Any] = {}
+        filed: Any = None
+        for index, name in enumerate(sources.names):
+            for batch, frame in batches(sources, index, card):
+                _refuse_null_users(frame, batch.lines.tolist, name, card)
+                frame = frame.with_columns(
+                    pl.lit(index, dtype=pl.Int32).alias("file"), pl.Series("line", batch.lines, dtype=pl.Int64)
+                )
+                for partition, piece in _split(frame, card.name, work.partitions):
+                    table = piece.to_arrow()
+                    if partition not in writers:
+                        sink = stack.enter_context(open_private(spill_file(work.folder, partition)))
+                        lz4 = pa.ipc.IpcWriteOptions(compression="lz4")
+                        writers[partition] = stack.enter_context(pa.ipc.new_stream(sink, table.schema, options=lz4))
+                    writers[partition].write_table(table)
+                if len(batch.malformed):
+                    table = _malformed(batch.malformed, name, card).to_arrow()
+                    if filed is None:
+                        sink = stack.enter_context(open_private(work.built / "quarantine-malformed.parquet"))
+                        filed = stack.enter_context(pq.ParquetWriter(sink, table.schema, compression="zstd"))
+                    filed.write_table(table)
+                work.malformed += len(batch.malformed)
+                work.source_rows += len(frame) + len(batch.malformed)
+                if progress is not None:
+                    progress(work.source_rows, sources.rows)
+    files = [spill_file(work.folder, i) for i in range(work.partitions)]
+    work.spills = [file.stat().st_size if file.exists() else 0 for file in files]
+
+
+def _split(frame: pl.DataFrame, salt: str, partitions: int) -> list[tuple[int, pl.DataFrame]]:
+    """Pieces of a batch, rows in their order."""
+    if partitions == 1 or frame.is_empty():
+        return [(0, frame)] if len(frame) else []
+    users = frame.select(pl.col("raw_user").unique())
+    hashes = keyed_hash(users["raw_user"].cast(pl.String), salt)
+    users = users.with_columns((hashes % partitions).cast(pl.Int32).alias("partition"))
+    with_home = frame.join(users, on="raw_user", how="left", maintain_order="left")
+    pieces = with_home.partition_by("partition", as_dict=True, include_key=False, maintain_order=True)
+    return [(int(str(key[0])), piece) for key, piece in pieces.items()]
+
+
+def _refuse_null_users(frame: pl.DataFrame, lines: Callable[[], list[int]], name: str, card: AnyCard) -> None:
+    nobody = frame.select(rules.null_user(pl.col("raw_user")).alias("nobody"))["nobody"]
+    if nobody.any():
+        at = ", ".join(str(lines()[i]) for i in nobody.arg_true()[:5])
+        raise LogError(
+            f"{name}: column {card.unit.user!r}, line {at}: null_user: a row without a user id can be nobody's record; "
+            "give every row its user id or take the row out"
+        )
+
+
+def _malformed(lines: pl.DataFrame, name: str, card: AnyCard) -> pl.DataFrame:
+    rule = rules.BY_NAME["malformed_line"]
+    schema = quarantine_schema(card)
+    return lines.select(
+        pl.lit(rule.name).alias("rule"),
+        pl.lit(str(rule.effect)).alias("effect"),
+        pl.lit(name).alias("file"),
+        "line",
+        "text",
+        pl.lit(None, dtype=schema["source"]).alias("source"),
+    )

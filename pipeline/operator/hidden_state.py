@@ -22,10 +22,9 @@ from scipy.stats import chi2
 
 from pipeline.declaration.card import Card, CardError
 from pipeline.declaration.source import StepColumn, constant
-from pipeline.logs.decode import decode
-from pipeline.logs.errors import LogError
-from pipeline.logs.keyed_hash import keyed_hash
-from pipeline.logs.schema import roles, step_roles
+from pipeline.declaration.toml import LogError
+from pipeline.logs.columns import roles, step_roles
+from pipeline.logs.decode import decode, keyed_hash
 from pipeline.logs.sources import Sources, batches, examine
 from pipeline.logs.store import Snapshot
 from pipeline.logs.wide import unfold

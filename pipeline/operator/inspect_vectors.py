@@ -12,7 +12,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from pipeline.declaration.card import LqCard
-from pipeline.logs.lq_rows import vectors
+from pipeline.logs.regression_sums import list_matrix
 from pipeline.logs.store import Snapshot
 from pipeline.operator.inspect import people_facts, snapshot_facts, step_facts
 
@@ -70,7 +70,7 @@ def _add(sums: _Sums, rows: pl.DataFrame, card: LqCard) -> None:
     for role in ROLES:
         declared = card.domain.action if role == "action" else card.domain.observation
         known = rows[role].is_not_null().to_numpy()
-        found = vectors(rows[role].to_arrow(), declared.size)[known]
+        found = list_matrix(rows[role].to_arrow(), declared.size)[known]
         part = np.linalg.norm(found, axis=1) / declared.radius
         sums.longer[role] += (part[:, None] > np.array(PARTS) * (1 + 1e-5)).sum(0)
         sums.counted[role] += int(known.sum())

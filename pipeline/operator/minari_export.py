@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 
 from pipeline.declaration.card import AnyCard, Card, CardError, LqCard
 from pipeline.files import open_private, private_folder, whole_folder
-from pipeline.logs.lq_rows import vectors
 from pipeline.logs.readers.hdf5 import library
+from pipeline.logs.regression_sums import list_matrix
 from pipeline.logs.store import Snapshot
 
 # the version of Minari whose layout this is
@@ -115,7 +115,7 @@ def _columns(rows: pl.DataFrame, card: AnyCard) -> tuple[Values, Values, Values,
     if isinstance(card, LqCard):
         n, d = card.domain.observation.size, card.domain.action.size
         x, u, after = (
-            vectors(rows[c].to_arrow(), width)
+            list_matrix(rows[c].to_arrow(), width)
             for c, width in (("observation", n), ("action", d), ("next_observation", n))
         )
         cost = np.einsum("ti,ij,tj->t", x, card.quadratic.Q, x) + np.einsum("ti,ij,tj->t", u, card.quadratic.R, u)

@@ -33,7 +33,7 @@ from pipeline.files import open_private, private_folder, sync
 from pipeline.ledger.chain import BudgetError
 from pipeline.ledger.nights import Night
 from pipeline.logs.contribution_bounding import Hashes
-from pipeline.privacy.continual import Continual
+from pipeline.privacy.factorisation import Factorisation
 from pipeline.privacy.noise import Integers
 
 _SUFFIXES = {"leaf": "npy", "seen": "npy", "rows": "npy", "note": "json"}
@@ -50,7 +50,7 @@ class KeptCounter:
     """
 
     folder: Path
-    counter: Continual
+    counter: Factorisation
     nights: Sequence[Night]
     size: int
 

@@ -24,10 +24,10 @@ import numpy as np
 import polars as pl
 
 from pipeline.declaration.card import Card
+from pipeline.logs.columns import CANONICAL
 from pipeline.logs.ingest import write_rows
-from pipeline.logs.partitions import ROWS_PER_PARTITION
-from pipeline.logs.schema import CANONICAL
 from pipeline.logs.store import Snapshot, part_file
+from pipeline.logs.work import ROWS_PER_PARTITION
 
 H, S, A, STEPS = 20, 100, 10, 10
 SIZES, ROUNDS = (10_000_000, 50_000_000), 5

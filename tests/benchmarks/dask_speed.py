@@ -18,7 +18,7 @@ import numpy as np
 from pipeline.logs.aggregate import CountSums
 from pipeline.logs.on_dask import OnDask
 from pipeline.logs.store import Snapshot
-from pipeline.logs.summing import Means, forget, summed
+from pipeline.logs.summing import Resources, forget, sum_snapshot
 from tests.benchmarks.count_speed import make_card, make_partitions
 from tests.logs.dask_cluster import dask_cluster
 
@@ -46,16 +46,18 @@ def main() -> None:
             parts = len(list(store.glob("part-*.parquet")))
             made = Snapshot("speed", 1, store, "synthetic", "", "", "", rows, rows, 0, 0, {}, parts)
             work, elsewhere = CountSums(make_card(rewards=True)), OnDask(cluster.address)
-            there, here = [dict(summed(work, made, means)) for means in (Means(elsewhere=elsewhere), Means())]
+            there, here = [
+                dict(sum_snapshot(work, made, means)) for means in (Resources(elsewhere=elsewhere), Resources())
+            ]
             equal = all((there[name] == here[name]).all() for name in here)
             times = []
             for _ in range(asked.rounds):
                 forget(made)
-                alone = seconds(lambda work=work, made=made: summed(work, made))
+                alone = seconds(lambda work=work, made=made: sum_snapshot(work, made))
                 forget(made)
                 ready = seconds(lambda elsewhere=elsewhere, made=made: elsewhere.ready(made.part_files))
-                means = Means(elsewhere=elsewhere)
-                both = seconds(lambda work=work, made=made, means=means: summed(work, made, means))
+                means = Resources(elsewhere=elsewhere)
+                both = seconds(lambda work=work, made=made, means=means: sum_snapshot(work, made, means))
                 times.append((alone, ready, both, ready + both - alone / 2))
             alone, ready, both, adds = np.median(np.array(times), axis=0)
             print(

@@ -21,8 +21,8 @@ import polars as pl
 from pipeline.logs import summing
 from pipeline.logs.aggregate import CountSums
 from pipeline.logs.ingest import write_rows
+from pipeline.logs.regression_sums import TallySums
 from pipeline.logs.store import Snapshot, part_file
-from pipeline.logs.tallies import TallySums
 from tests.benchmarks.count_speed import H, make_rows
 from tests.benchmarks.scale_speed import EACH, LATER, card, peak_megabytes
 
@@ -38,7 +38,7 @@ def one(what: str, folder: Path, parts: int) -> tuple[float, float]:
     work = TallySums(declared, 1024, (0, 1024), split=True) if "linear" in what else CountSums(declared)
     made = Snapshot("scale", 1, folder, "synthetic", "", "", "", 0, 0, 0, 0, {}, parts)
     began = time.process_time()
-    summing.summed(work, made)
+    summing.sum_snapshot(work, made)
     return time.process_time() - began, peak_megabytes()
 
 

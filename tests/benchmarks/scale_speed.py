@@ -24,9 +24,9 @@ import polars as pl
 from pipeline.declaration.card import Card
 from pipeline.logs.aggregate import aggregate
 from pipeline.logs.ingest import ingest
+from pipeline.logs.regression_sums import tally
 from pipeline.logs.store import Snapshot, latest
 from pipeline.logs.summing import forget
-from pipeline.logs.tallies import tally
 from tests.benchmarks.count_speed import A, H, S, make_rows
 
 SIZES = (1_000_000, 10_000_000, 50_000_000)

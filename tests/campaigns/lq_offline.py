@@ -24,12 +24,12 @@ from pipeline.environments.lq import Controller, LqSystem, double_integrator, lq
 from pipeline.learners.lq_learning import learn_lq
 from pipeline.learners.lq_request import LqCut, lq_request
 from pipeline.logs.ingest import ingest
-from pipeline.logs.lq_rows import SnapshotRows
 from pipeline.mdp.riccati import riccati, within_norm
 from pipeline.privacy.budget import rho_from_epsilon
 from pipeline.privacy.noise import SeededNoise
 from pipeline.statistics.lq_moments import Episodes, SimulatedRows, drawn_lq, release_lq_moments
 from pipeline.statistics.lq_plan import LqAsk, LqDomain, LqMoments, LqPlan
+from tests.logs.snapshot_rows import SnapshotRows
 
 DELTA, WRONG = 1e-5, 0.3
 LOGS, DRAWS = 10, 5

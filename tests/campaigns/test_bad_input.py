@@ -9,7 +9,7 @@ from typing import Any
 import polars as pl
 import pytest
 
-from pipeline.logs.errors import LogError
+from pipeline.declaration.toml import LogError
 from pipeline.logs.readers.batch import Batch
 from tests.campaigns import bad_input
 from tests.campaigns.bad_files import DAMAGES, damages_of, drawn
@@ -108,10 +108,10 @@ def test_a_reader_that_is_wrong_is_found(
 
 
 def test_a_quarantine_that_forgets_a_row_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from pipeline.logs import screen
+    from pipeline.logs import screening
 
-    good = screen.quarantined
-    monkeypatch.setattr("pipeline.logs.screen.quarantined", lambda *given: good(*given)[1:])
+    good = screening.quarantine_rows
+    monkeypatch.setattr("pipeline.logs.screening.quarantine_rows", lambda *given: good(*given)[1:])
     outcome = bad_input.judge(Case("csv", "cells", 0.5, 7 * 2 + 3), tmp_path)
     assert outcome.code == 0 and "rows read" in outcome.violations[0]
 

@@ -10,7 +10,7 @@ from fractions import Fraction
 import pytest
 
 import pipeline.transaction.continual_step
-from pipeline.logs.contribution_bounding import count_newcomers
+from pipeline.logs.aggregate import count_new
 from tests.campaigns import night_crashes
 from tests.campaigns.year import RESULTS
 from tests.campaigns.year_nights import Year
@@ -26,9 +26,9 @@ def test_twenty_nights_keep_every_promise_under_one_charge(tmp_path):
 
 def test_a_year_that_counts_somebody_twice_is_seen(tmp_path, monkeypatch):
     def forgetful(snapshots, card, seen, key):
-        return count_newcomers(snapshots, card, seen[:0], key)
+        return count_new(snapshots, card, seen[:0], key)
 
-    monkeypatch.setattr(pipeline.transaction.continual_step, "count_newcomers", forgetful)
+    monkeypatch.setattr(pipeline.transaction.continual_step, "count_new", forgetful)
     found = Year(tmp_path, nights=4, people=20, horizon=2).play(look_every=4)
     assert "night 4: the leaves are not the people who were new" in found["broken"]
 

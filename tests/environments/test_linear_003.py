@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from pipeline.environments.linear_003 import linear_003
-from pipeline.environments.linear_world import envelope_mean, linear_world
 from pipeline.mdp.planning import optimal_values
 
 
@@ -45,41 +44,3 @@ def test_counts_follow_the_logging_policy():
     assert n.sum(axis=(1, 2, 3)).tolist() == [200_000] * 20
     np.testing.assert_allclose(n[3].sum(-1)[:, 0] / n[3].sum((1, 2)), 0.6, atol=0.01)
     np.testing.assert_allclose(n[3, 0, 0] / n[3, 0, 0].sum(), w.mdp.transitions[3, 0, 0], atol=0.01)
-
-
-def test_the_mean_of_an_envelope_is_its_integral():
-    ends = np.random.default_rng(0).random((5, 3, 2))
-    z = (np.arange(200_000) + 0.5) / 200_000
-    lines = ends[..., :1] * (1 - z) + ends[..., 1:] * z
-    np.testing.assert_allclose(envelope_mean(ends), lines.max(axis=0).mean(axis=-1), atol=1e-9)
-
-
-def test_parallel_lines_have_an_envelope_too():
-    np.testing.assert_allclose(envelope_mean(np.array([[[0.0, 1.0]], [[0.5, 1.5]]])), [1.0])
-
-
-def test_the_known_optimum_is_the_value_of_its_own_greedy_policy_and_no_constant_beats_it():
-    w = linear_world(0, groups=4, actions=3, horizon=4)
-    mean, weights = np.zeros(4), []
-    for h in reversed(range(4)):
-        Q = w.theta[h] + w.mixture[h] @ mean
-        weights.insert(0, Q)
-        mean = envelope_mean(Q.reshape(3, 4, 2))
-    best = w.value(lambda o, h: (_x(o) @ weights[h].T).argmax(1), grid=4096)
-    assert best == pytest.approx(w.optimal_value(), abs=1e-6)
-    assert all(w.value(lambda o, h, a=a: np.full(len(o), a)) < w.optimal_value() for a in range(3))
-
-
-def _x(observations: np.ndarray) -> np.ndarray:
-    from pipeline.environments.linear_world import barycentric
-
-    return barycentric(observations)
-
-
-def test_the_log_pays_what_the_world_says():
-    w = linear_world(1, groups=3, actions=2, horizon=3)
-    uniform = np.mean([rewards.sum(1).mean() for _, _, rewards in w.log(60_000, np.random.default_rng(0), 20_000)])
-    mean = np.zeros(3)
-    for h in reversed(range(3)):
-        mean = (w.theta[h] + w.mixture[h] @ mean).mean(axis=0).reshape(3, 2).mean(axis=1)
-    assert uniform == pytest.approx(mean.mean(), abs=0.01)

@@ -9,9 +9,9 @@ from flows.jobs.inspect import inspect_job
 from flows.jobs.ledger_checks import verify_run_job
 from flows.jobs.run import ingest_job, register_job, run_job
 from pipeline.declaration.card import load_card
+from pipeline.declaration.toml import LogError
 from pipeline.ledger.chain import BudgetError
 from pipeline.ledger.ledger import open_ledger
-from pipeline.logs.errors import LogError
 from tests.flows.shop import lay_out
 
 WIDE = """

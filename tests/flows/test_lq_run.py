@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-import pipeline.learners.lq_drawing as drawing_module
+import pipeline.learners.lq as drawing_module
 from flows.config.shelf import Home
 from flows.jobs.lq_folder import read_gains
 from flows.jobs.plan import plan_job
@@ -20,7 +20,7 @@ from pipeline.declaration.card import CardError
 from pipeline.ledger.chain import BudgetError
 from pipeline.ledger.ledger import open_ledger
 from pipeline.ledger.verify import verify_run
-from pipeline.logs.lq_rows import LqSums
+from pipeline.logs.regression_sums import LqSums
 from pipeline.mdp.riccati import QuadraticCost, riccati, within_norm
 from pipeline.privacy.noise import OsNoise, RealDataError, SeededNoise
 from pipeline.privacy.release_file import read_release

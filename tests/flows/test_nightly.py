@@ -15,9 +15,9 @@ from flows.config.shelf import Home
 from flows.jobs.alias import Pointer
 from flows.jobs.monitor import alert, watch_of
 from flows.jobs.nightly import nightly_job
+from pipeline.declaration.toml import LogError
 from pipeline.ledger.chain import BudgetError
 from pipeline.ledger.ledger import open_ledger
-from pipeline.logs.errors import LogError
 from pipeline.privacy.noise import SeededNoise
 from reports.format import percent
 from reports.night import night_page

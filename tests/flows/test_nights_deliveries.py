@@ -14,7 +14,7 @@ from flows.jobs.monitor import watch_of
 from flows.jobs.nightly import nightly_job
 from flows.jobs.run import run_job
 from pipeline.declaration.card import CardError
-from pipeline.logs.errors import LogError
+from pipeline.declaration.toml import LogError
 from pipeline.logs.store import latest
 from tests.flows.nights import Shop, customers
 from tests.flows.test_side_outputs import RECORDS

@@ -17,10 +17,10 @@ from flows.jobs.run import ingest_job, run_job
 from flows.terminal.progress import Pace, duration, progress_line
 from flows.terminal.screen import Context
 from pipeline.declaration.card import CardError
-from pipeline.logs import partitions
+from pipeline.logs import work
 from pipeline.logs.on_dask import OnDask
 from pipeline.logs.sources import Sources
-from pipeline.logs.summing import DEFAULT_MEMORY, Means
+from pipeline.logs.summing import DEFAULT_MEMORY, Resources
 from tests.flows.shop import lay_out
 from tests.flows.test_side_outputs import reticent
 from tests.logs.conftest import make_card
@@ -40,11 +40,11 @@ def test_what_is_no_size_is_refused(text: str) -> None:
 
 
 def test_options_win_over_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert means() == Means(DEFAULT_MEMORY)
+    assert means() == Resources(DEFAULT_MEMORY)
     monkeypatch.setenv("RETICENT_MEMORY", "3GiB")
     monkeypatch.setenv("RETICENT_DASK", "tcp://a:1")
-    assert means() == Means(3 << 30, OnDask("tcp://a:1"))
-    assert means("2GiB", "tls://b:2") == Means(2 << 30, OnDask("tls://b:2"))
+    assert means() == Resources(3 << 30, OnDask("tcp://a:1"))
+    assert means("2GiB", "tls://b:2") == Resources(2 << 30, OnDask("tls://b:2"))
     with pytest.raises(CardError, match="address of a scheduler"):
         means(dask="somewhere")
 
@@ -58,7 +58,7 @@ def test_the_command_line_takes_both(tmp_path: Path, capfd: pytest.CaptureFixtur
 
 
 def home_and_folder(root: Path, memory: int) -> Path:
-    shop, home = lay_out(root / "shop"), Home(root / "home", means=Means(memory, progress=lambda *_: None))
+    shop, home = lay_out(root / "shop"), Home(root / "home", means=Resources(memory, progress=lambda *_: None))
     ingest_job(str(shop), home)
     return Path(run_job(str(shop / "exact.toml"), home)["folder"])
 
@@ -126,11 +126,11 @@ def test_a_context_gives_jobs_what_was_asked(tmp_path: Path) -> None:
 
 def likely(rows: int, memory: int) -> int:
     card = make_card(Path(), ["log.csv"])
-    return partitions.likely_partitions(card, Sources((), (), {}, None, rows), memory)
+    return work.likely_partitions(card, Sources((), (), {}, None, rows), memory)
 
 
 def test_less_memory_makes_more_partitions_and_too_little_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(partitions, "most_partitions", lambda: 2048)
+    monkeypatch.setattr(work, "most_partitions", lambda: 2048)
     assert [likely(10_000_000, m << 20) for m in (640, 1024, 1 << 20)] == [39, 11, 11]
     assert likely(20_000_000_000, 8 << 30) == 2048
     with pytest.raises(CardError, match=r"need about 5\.2 GiB; give --memory more"):
@@ -141,15 +141,15 @@ def test_as_many_partitions_as_files_may_be_open(monkeypatch: pytest.MonkeyPatch
     limits: list[Any] = [(256, 512)]
     monkeypatch.setattr(resource, "getrlimit", lambda _: limits[-1])
     monkeypatch.setattr(resource, "setrlimit", lambda _, both: limits.append(both))
-    assert partitions.most_partitions() == 384
-    partitions.allow_files(100)
+    assert work.most_partitions() == 384
+    work.allow_files(100)
     assert limits == [(256, 512)]
-    partitions.allow_files(384)
+    work.allow_files(384)
     assert limits[-1] == (512, 512)
 
 
 def test_ingest_cuts_as_memory_asks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(partitions, "ROWS_PER_PARTITION", 50)
+    monkeypatch.setattr(work, "ROWS_PER_PARTITION", 50)
     shop = lay_out(tmp_path / "shop")
     made = ingest_job(str(shop), Home(tmp_path / "home"))
     assert made["partitions"] > 5

@@ -9,19 +9,19 @@ import numpy as np
 import polars as pl
 import pytest
 
-import pipeline.logs.screen as screen_module
+import pipeline.logs.screening as screen_module
 import pipeline.logs.vectors as vectors_module
 import pipeline.statistics.lq_moments as lq_module
 from pipeline.agents.dp_lqr import LqConstants
 from pipeline.declaration.card import LqCard, load_any_card
 from pipeline.learners.lq_request import LqCut, lq_request
 from pipeline.logs.ingest import ingest
-from pipeline.logs.lq_rows import SnapshotRows
 from pipeline.statistics.linear_sensitivity import BallMoves
 from pipeline.statistics.lq_loss import lq_loss
 from pipeline.statistics.lq_moments import drawn_lq, lq_mechanisms, lq_sums
 from pipeline.statistics.lq_plan import LqPlan
 from tests.learners.lq_shop import CARD
+from tests.logs.snapshot_rows import SnapshotRows
 
 Q = 64
 

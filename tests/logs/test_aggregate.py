@@ -16,21 +16,21 @@ from hypothesis import strategies as st
 
 import pipeline.logs.aggregate as aggregating
 from pipeline.declaration.card import Card
+from pipeline.declaration.toml import LogError
 from pipeline.logs.aggregate import aggregate, count_rows
-from pipeline.logs.caps import whole_users
-from pipeline.logs.errors import LogError
+from pipeline.logs.columns import CANONICAL, default_terminal
+from pipeline.logs.contribution_bounding import group_users
 from pipeline.logs.ingest import write_rows
-from pipeline.logs.schema import CANONICAL, default_end
 from pipeline.logs.store import Snapshot, part_file
-from pipeline.logs.summing import Means
-from pipeline.statistics.calibration import reward_lattice
+from pipeline.logs.summing import Resources
+from pipeline.statistics.count_layout import reward_lattice
 
 from .conftest import make_card
 
 
 def by_hand(rows: pl.DataFrame, card: Card) -> dict[str, np.ndarray]:
     """What a snapshot's tables are, one row at a time."""
-    d, lattice, end = card.domain, reward_lattice(card), default_end(card)
+    d, lattice, end = card.domain, reward_lattice(card), default_terminal(card)
     live, cell = len(d.live_states), (d.table_steps, len(d.live_states), len(d.action_labels))
     out = {"n_0": np.zeros(live, np.int64), "n_sa": np.zeros(cell, np.int64), "r_sa": np.zeros(cell, np.int64)}
     out["n_sas"] = np.zeros((*cell, len(d.state_labels)), np.int64)
@@ -159,7 +159,7 @@ def test_people_cut_by_a_batch_are_put_together_again(tmp_path: Path, monkeypatc
     made = snapshot([rows], tmp_path)
     wanted = by_hand(rows, card)
     same(aggregate(made, card, batch_rows=4).tables, wanted)
-    monkeypatch.setattr(aggregating, "whole_users", lambda batches: batches)
+    monkeypatch.setattr(aggregating, "group_users", lambda batches: batches)
     forgetful = aggregate(made, card, batch_rows=4).tables
     assert forgetful["n_sa"].sum() > wanted["n_sa"].sum() and forgetful["r_sa"].sum() > wanted["r_sa"].sum()
 
@@ -190,11 +190,11 @@ def test_part_files_have_dictionaries_and_the_same_bytes_twice(tmp_path: Path) -
 
 def test_whole_users_keep_every_row_in_order() -> None:
     rows = people(9)
-    pieces = list(whole_users(rows.iter_slices(4)))
+    pieces = list(group_users(rows.iter_slices(4)))
     assert pl.concat(pieces).equals(rows)
     users = [set(p["user_id"]) for p in pieces]
     assert sum(map(len, users)) == 9
-    assert list(whole_users([rows[:0]])) == []
+    assert list(group_users([rows[:0]])) == []
 
 
 def test_a_person_in_two_places_is_refused_where_a_cap_counts_on_it(tmp_path: Path) -> None:
@@ -225,5 +225,5 @@ def test_progress_is_told_in_rows(card: str, tmp_path: Path, monkeypatch: pytest
     made = snapshot([people(3), people(0), people(2)], tmp_path)
     monkeypatch.setattr(aggregating, "PARTS_PER_SCAN", 2)
     chosen = capped_card() if card == "capped" else make_card(Path(), ["log.csv"])
-    aggregate(made, chosen, Means(progress=lambda *at: told.append(at)))
+    aggregate(made, chosen, Resources(progress=lambda *at: told.append(at)))
     assert told == sorted(set(told)) and told[0] < told[-1] == (15, 15)

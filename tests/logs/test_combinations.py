@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipeline.declaration.card import Card
-from pipeline.logs.schema import roles
-from pipeline.logs.screen import screen
+from pipeline.logs.columns import roles
+from pipeline.logs.screening import screen
 
 from .conftest import make_card
 from .reference import Cells, reference

@@ -13,9 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.logs.errors import LogError
+from pipeline.declaration.toml import LogError
 from pipeline.logs.ingest import ingest
-from pipeline.logs.readers import arrow, ipc, ndjson
+from pipeline.logs.readers import arrow, ndjson
 from pipeline.logs.store import Snapshot
 
 from .conftest import canonical, make_card, quarantine
@@ -201,7 +201,7 @@ def test_dictionary_columns_and_several_batches_are_plain_columns(tmp_path: Path
 def test_large_record_batches_come_in_slices(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(arrow, "BATCH_ROWS", 2)
     write(tmp_path, "d.arrow")
-    batches = list(ipc.read_ipc(tmp_path / "d.arrow", ["r", "user"]))
+    batches = list(arrow.read_ipc(tmp_path / "d.arrow", ["r", "user"]))
     assert [b.lines.tolist() for b in batches] == [[1, 2], [3, 4], [5]]
     assert [b.frame.columns for b in batches] == [["r", "user"]] * 3
 
@@ -213,15 +213,15 @@ def test_every_cut_of_an_arrow_file_or_stream_is_noticed(tmp_path: Path) -> None
         for cut in range(0, len(whole), 8):
             path.write_bytes(whole[:cut])
             with pytest.raises(LogError, match=r"cut.arrow: not a whole Arrow file"):
-                list(ipc.read_ipc(path, HEAD))
+                list(arrow.read_ipc(path, HEAD))
         path.write_bytes(whole)
-        assert sum(len(b.frame) for b in ipc.read_ipc(path, HEAD)) == len(FRAME)
+        assert sum(len(b.frame) for b in arrow.read_ipc(path, HEAD)) == len(FRAME)
 
 
 def test_two_streams_glued_together_are_not_read_as_one(tmp_path: Path) -> None:
     (tmp_path / "two.arrows").write_bytes(stream_bytes(FRAME.to_arrow(), file=False) * 2)
     with pytest.raises(LogError, match="not a whole Arrow file"):
-        list(ipc.read_ipc(tmp_path / "two.arrows", HEAD))
+        list(arrow.read_ipc(tmp_path / "two.arrows", HEAD))
 
 
 def test_damaged_offsets_are_found_before_they_are_followed(tmp_path: Path) -> None:
@@ -230,7 +230,7 @@ def test_damaged_offsets_are_found_before_they_are_followed(tmp_path: Path) -> N
     for at in range(400, len(whole) - 16, 24):
         (tmp_path / "bent.arrows").write_bytes(whole[:at] + b"\xfe" * 8 + whole[at + 8 :])
         try:
-            list(ipc.read_ipc(tmp_path / "bent.arrows", HEAD))
+            list(arrow.read_ipc(tmp_path / "bent.arrows", HEAD))
         except LogError:
             hits += 1
     assert hits > 0

@@ -8,7 +8,7 @@ from typing import Any
 import polars as pl
 import pytest
 
-from pipeline.logs.errors import LogError
+from pipeline.declaration.toml import LogError
 from pipeline.logs.ingest import ingest
 from pipeline.logs.readers import arrow, meds
 from pipeline.logs.readers.batch import Asked
@@ -28,7 +28,9 @@ def window(rows: list[tuple[Any, ...]], folder: Path, **readings: dict[str, Any]
     declared = cards()["MEDS"]["source"]["meds"] | {"readings": needed | readings}
     card = card_of(changed("MEDS", source={"meds": declared}), folder)
     asked = Asked(["step", "end", *readings])
-    return pl.concat([b.frame for b in meds.read(folder / "0.parquet", asked, card.source.meds, card.domain.horizon)])
+    return pl.concat(
+        [b.frame for b in meds.read_meds(folder / "0.parquet", asked, card.source.meds, card.domain.horizon)]
+    )
 
 
 START = (0.0, "HOSPITAL_ADMISSION", None)

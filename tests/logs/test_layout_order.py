@@ -11,7 +11,7 @@ import polars as pl
 import pytest
 
 from pipeline.declaration.card import CardError
-from pipeline.logs.errors import LogError
+from pipeline.declaration.toml import LogError
 from pipeline.logs.ingest import ingest
 from pipeline.logs.readers import arrow
 

@@ -8,11 +8,11 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from pipeline.logs.errors import LogError
+from pipeline.declaration.toml import LogError
 from pipeline.logs.ingest import ingest
-from pipeline.logs.readers import parquet
-from pipeline.logs.readers.fields import field
-from pipeline.logs.readers.fields import taken as inside
+from pipeline.logs.readers.arrow import row_count
+from pipeline.logs.readers.batch import field
+from pipeline.logs.readers.batch import take_fields as inside
 from pipeline.operator.hidden_state import hidden_state
 
 from .conftest import canonical
@@ -36,7 +36,7 @@ def test_one_log_gives_the_same_transitions_in_every_layout(head: str, tmp_path:
 def test_small_batches_change_nothing(head: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     WRITERS[head](tmp_path)
     whole = canonical(taken(head, tmp_path))
-    for module in ("arrow", "d4rl", "minari_hdf5"):
+    for module in ("arrow", "in_order", "minari"):
         monkeypatch.setattr(f"pipeline.logs.readers.{module}.BATCH_ROWS", 3)
     monkeypatch.setattr("pipeline.logs.readers.csv.BLOCK_BYTES", 70)
     again = ingest(card_of(cards()[head], tmp_path), tmp_path / "store-2")
@@ -125,7 +125,7 @@ def test_what_stands_inside_a_cell_is_a_column(tmp_path: Path) -> None:
 def test_a_parquet_with_no_rows_is_an_empty_log(tmp_path: Path) -> None:
     path = write_meds(tmp_path)
     pl.read_parquet(path).clear().write_parquet(path)
-    assert parquet.row_count(path) == 0
+    assert row_count(path) == 0
     with pytest.raises(LogError, match="the files hold no rows"):
         taken("MEDS", tmp_path)
 

@@ -21,13 +21,13 @@ from flows.config.setting import setting
 from flows.config.shelf import Home
 from flows.jobs.run import ingest_job, register_job, run_job
 from pipeline.declaration.card import CardError
+from pipeline.declaration.toml import LogError
 from pipeline.ledger.ledger import open_ledger
 from pipeline.logs import on_dask, summing
 from pipeline.logs.aggregate import CountSums
-from pipeline.logs.errors import LogError
 from pipeline.logs.on_dask import OnDask, Trouble, sum_group, trouble_with
 from pipeline.logs.store import latest
-from pipeline.logs.summing import Means, summed
+from pipeline.logs.summing import Resources, sum_snapshot
 from tests.flows.shop import lay_out, rows
 from tests.ledger.postgres import binaries, postgres_server
 from tests.logs.dask_cluster import Cluster, dask_cluster, free_port
@@ -95,7 +95,7 @@ def test_two_workers_add_up_to_the_same_integers(cluster: Cluster, folder: Path)
     elsewhere.ready(opened(folder).part_files)
     told: list[tuple[int, int | None]] = []
     for which in ("counts", "capped", "linear"):
-        got = sums(which, opened(folder), Means(elsewhere=elsewhere, progress=lambda *at: told.append(at)))
+        got = sums(which, opened(folder), Resources(elsewhere=elsewhere, progress=lambda *at: told.append(at)))
         same(got, sums(which, opened(folder)))
         assert told[-1] == (90, 90)
 
@@ -117,12 +117,12 @@ def test_a_worker_killed_in_the_middle_changes_no_integer(tmp_path: Path, folder
 
         killer = threading.Thread(target=kill)
         killer.start()
-        got = summed(work, opened(folder), Means(elsewhere=OnDask(cluster.address)))
+        got = sum_snapshot(work, opened(folder), Resources(elsewhere=OnDask(cluster.address)))
         killer.join()
         assert victim.wait(20) == -signal.SIGKILL
         begun = [p.name.split(".")[0] for p in folder.glob("*.begun")]
         assert sorted(set(begun)) == [f"part-{i:04d}" for i in range(PARTS)] and len(begun) > PARTS
-        same(got, dict(summed(CountSums(work.card), opened(folder))))
+        same(got, dict(sum_snapshot(CountSums(work.card), opened(folder))))
 
 
 @pytest.mark.slow
@@ -141,15 +141,15 @@ def test_a_client_killed_with_the_sum_half_done_reads_only_the_rest(
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        summed(work, opened(folder), Means(elsewhere=OnDask(cluster.address), progress=stop))
+        sum_snapshot(work, opened(folder), Resources(elsewhere=OnDask(cluster.address), progress=stop))
     for begun in folder.glob("*.begun"):
         begun.unlink()
     time.sleep(1.0)
     for begun in folder.glob("*.begun"):
         begun.unlink()
-    got = summed(work, opened(folder))
+    got = sum_snapshot(work, opened(folder))
     assert len(list(folder.glob(f"*.{os.getpid()}.begun"))) == PARTS - 2
-    same(dict(got), dict(summed(CountSums(work.card), opened(folder))))
+    same(dict(got), dict(sum_snapshot(CountSums(work.card), opened(folder))))
 
 
 @pytest.mark.service
@@ -178,19 +178,19 @@ def test_nothing_raw_leaves_through_pages_keys_or_logs(
 
     monkeypatch.setattr(distributed.Client, "submit", noted)
     card = make_card(Path(), ["log.csv"])
-    means = Means(elsewhere=OnDask(cluster.address), progress=look)
-    summed(Slow(card), opened(folder), means)
+    means = Resources(elsewhere=OnDask(cluster.address), progress=look)
+    sum_snapshot(Slow(card), opened(folder), means)
     with pytest.raises(RuntimeError, match=r"part-000\d.parquet: ValueError on a worker") as careless:
-        summed(Careless(card), opened(folder), means)
+        sum_snapshot(Careless(card), opened(folder), means)
     with found.open("r+b") as file:
         file.seek(100)
         file.write(b"\0" * 2000)
     with pytest.raises(RuntimeError, match=r"part-000\d.parquet: \w+ on a worker") as damaged:
-        summed(CountSums(card), opened(folder), means)
+        sum_snapshot(CountSums(card), opened(folder), means)
     parts = [people(2), people(2)]
     snapshot([pl.concat(parts)] * PARTS, folder)
     with pytest.raises(LogError, match="not sorted by user"):
-        summed(CountSums(capped_card()), opened(folder), means)
+        sum_snapshot(CountSums(capped_card()), opened(folder), means)
     look()
     texts = {"pages": "\n".join(pages), "logs": cluster.logs(), "errors": f"{careless.value} {damaged.value}"}
     assert len(keys) > PARTS and any(key in texts["pages"] for key in keys)
@@ -226,12 +226,12 @@ def test_what_would_fail_later_is_refused_before_the_charge(cluster: Cluster, tm
     nobody = f"tcp://127.0.0.1:{free_port()}"
     for address, wrong in ((nobody, "no Dask scheduler answers"), ("tcp://nowhere", "no Dask scheduler answers")):
         with pytest.raises(CardError, match=wrong):
-            run_job(str(shop / "private.toml"), Home(home.root, means=Means(elsewhere=OnDask(address))))
+            run_job(str(shop / "private.toml"), Home(home.root, means=Resources(elsewhere=OnDask(address))))
     (tmp_path / "dask").mkdir()
     with dask_cluster(tmp_path / "dask", workers=0) as idle:
         idle.wait_for("Scheduler at")
         with pytest.raises(CardError, match="has no worker"):
-            run_job(str(shop / "private.toml"), Home(home.root, means=Means(elsewhere=OnDask(idle.address))))
+            run_job(str(shop / "private.toml"), Home(home.root, means=Resources(elsewhere=OnDask(idle.address))))
     assert spent.account("shop").spent == 0 and len(spent.entries()) == 1
 
 
@@ -245,7 +245,7 @@ def test_a_run_on_workers_with_the_ledger_on_postgresql(cluster: Cluster, tmp_pa
     with postgres_server() as server:
         server.psql("create database ledger")
         shop = lay_out(tmp_path / "shop", kind="real", ledger=server.url("ledger"), log=log)
-        home = Home(tmp_path / "home", means=Means(elsewhere=OnDask(cluster.address)))
+        home = Home(tmp_path / "home", means=Resources(elsewhere=OnDask(cluster.address)))
         register_job(str(shop), home)
         ingest_job(str(shop), home)
         found = run_job(str(shop / "private.toml"), home)
@@ -254,8 +254,8 @@ def test_a_run_on_workers_with_the_ledger_on_postgresql(cluster: Cluster, tmp_pa
     made, card = latest(home.store, "shop"), setting(str(shop / "private.toml"), home).tabular
     assert made is not None
     same(
-        dict(summed(CountSums(card), made, home.means)),
-        dict(summed(CountSums(card), made)),
+        dict(sum_snapshot(CountSums(card), made, home.means)),
+        dict(sum_snapshot(CountSums(card), made)),
     )
     published = "".join(p.read_text(errors="replace") for p in Path(found["folder"]).iterdir())
     assert "dask" not in published.lower() and cluster.address not in published

@@ -8,9 +8,9 @@ from typing import Any
 import polars as pl
 import pytest
 
-from pipeline.logs.errors import LogError
+from pipeline.declaration.toml import LogError
 from pipeline.logs.ingest import ingest
-from pipeline.logs.readers import csv, parquet
+from pipeline.logs.readers import arrow, csv
 
 from .conftest import canonical, make_card, quarantine
 
@@ -97,7 +97,7 @@ def test_a_file_that_two_patterns_name_is_read_once(tmp_path: Path) -> None:
 
 def test_only_the_columns_of_the_card_are_read(tmp_path: Path) -> None:
     FRAME.with_columns(notes=pl.lit("private")).write_parquet(tmp_path / "log.parquet")
-    batches = list(parquet.read_parquet(tmp_path / "log.parquet", ["t", "user"]))
+    batches = list(arrow.read_parquet(tmp_path / "log.parquet", ["t", "user"]))
     assert [b.frame.columns for b in batches] == [["t", "user"]]
 
 

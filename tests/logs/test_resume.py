@@ -16,9 +16,9 @@ from typing import Any
 import pytest
 
 from pipeline.files import open_private
+from pipeline.declaration.toml import LogError
 from pipeline.logs import ingest as room
-from pipeline.logs import sources, spill
-from pipeline.logs.errors import LogError
+from pipeline.logs import sources, work
 from pipeline.logs.ingest import ingest
 from pipeline.logs.store import Snapshot, snapshots
 
@@ -81,7 +81,7 @@ def count_calls(monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
 
         return call
 
-    monkeypatch.setattr(spill, "batches", counted("batches", sources.batches))
+    monkeypatch.setattr(work, "batches", counted("batches", sources.batches))
     monkeypatch.setattr(room, "screen", counted("screen", room.screen))
     monkeypatch.setattr(room, "digest", counted("digest", sources.digest))
     return calls

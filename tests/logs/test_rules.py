@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from pipeline.declaration.card import CardError
-from pipeline.logs.errors import LogError
+from pipeline.declaration.toml import LogError
 from pipeline.logs.rules import RULES
 from pipeline.logs.store import Snapshot
 

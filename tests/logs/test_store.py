@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.logs.errors import LogError
+from pipeline.declaration.toml import LogError
 from pipeline.logs.ingest import ingest
 from pipeline.logs.store import latest, load, snapshots
 

@@ -18,12 +18,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.logs import kept_sums, summing
+from pipeline.logs import summing
 from pipeline.logs.aggregate import CountSums, aggregate
-from pipeline.logs.packed import Packed
+from pipeline.logs.on_dask import Packed
+from pipeline.logs.regression_sums import TallySums, tally
 from pipeline.logs.store import Snapshot
-from pipeline.logs.summing import Means, forget, summed
-from pipeline.logs.tallies import TallySums, tally
+from pipeline.logs.summing import Resources, forget, sum_snapshot
 
 from .conftest import make_card
 from .test_aggregate import capped_card, people, same, snapshot
@@ -34,7 +34,7 @@ PARTS = 6
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-from pipeline.logs import kept_sums, summing
+from pipeline.logs import summing
 from tests.logs import test_summing as here
 folder, which, where, nth = Path(sys.argv[1]), sys.argv[2], sys.argv[3], int(sys.argv[4])
 summing.KEEP_AFTER = 0.0
@@ -50,14 +50,14 @@ def deadly(inner):
             os.kill(os.getpid(), signal.SIGKILL)
     return call
 if where == "writing":
-    inner = kept_sums.KeptSums.save
+    inner = summing.KeptSums.save
     def save(self, partial):
         calls.append(1)
         if len(calls) == nth:
             self._fresh.write_bytes(b"half")
             os.kill(os.getpid(), signal.SIGKILL)
         inner(self, partial)
-    kept_sums.KeptSums.save = save
+    summing.KeptSums.save = save
 else:
     kind = type(here.work(which))
     kind.add = deadly(kind.add)
@@ -78,8 +78,8 @@ def work(which: str) -> Any:
     return TallySums(make_card(Path(), ["log.csv"]), 64, (0, 64), split=True)
 
 
-def sums(which: str, found: Snapshot, means: Means = summing.HERE) -> dict[str, np.ndarray]:
-    return dict(summed(work(which), found, means))
+def sums(which: str, found: Snapshot, means: Resources = summing.HERE) -> dict[str, np.ndarray]:
+    return dict(sum_snapshot(work(which), found, means))
 
 
 @pytest.fixture
@@ -128,7 +128,7 @@ def test_a_killed_sum_goes_on_where_it_stopped_and_ends_in_the_same_integers(
     assert died.returncode == -signal.SIGKILL, died.stderr.decode()
     assert {stat.S_IMODE(p.stat().st_mode) for p in folder.glob(".sums")} <= {0o600}
     read, told, progress = one_a_group(which, monkeypatch), list[str](), list[tuple[int, int | None]]()
-    means = Means(say=told.append, progress=lambda *at: progress.append(at))
+    means = Resources(say=told.append, progress=lambda *at: progress.append(at))
     again = sums(which, opened(folder), means)
     assert read == [f"part-{i:04d}.parquet" for i in range(done, PARTS)]
     assert progress[-1] == (90, 90) and progress[0][0] > 15 * done
@@ -141,13 +141,13 @@ def test_a_twin_that_forgets_which_partitions_are_in_counts_them_twice(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole = sums("counts", opened(folder))
-    load = kept_sums.KeptSums.load
+    load = summing.KeptSums.load
 
-    def forgetful(self: kept_sums.KeptSums, zero: Any) -> Any:
+    def forgetful(self: summing.KeptSums, zero: Any) -> Any:
         found = load(self, zero)
-        return found and kept_sums.Partial(found.sums)
+        return found and summing.Partial(found.sums)
 
-    monkeypatch.setattr(kept_sums.KeptSums, "load", forgetful)
+    monkeypatch.setattr(summing.KeptSums, "load", forgetful)
     assert sums("counts", opened(folder))["visits"].sum() == 2 * whole["visits"].sum()
 
 
@@ -191,12 +191,12 @@ def test_what_is_kept_of_another_sum_card_or_code_is_not_used(folder: Path, monk
     read = one_a_group("counts", monkeypatch)
     found, card = opened(folder), make_card(Path(), ["log.csv"])
     for other in (card, make_card(Path(), ["log.csv"], reward={"steps": 4}), card):
-        summed(CountSums(other), found)
+        sum_snapshot(CountSums(other), found)
     assert len(read) == 3 * PARTS
-    summed(CountSums(card), found)
+    sum_snapshot(CountSums(card), found)
     assert len(read) == 3 * PARTS
-    monkeypatch.setattr(kept_sums, "code_digest", lambda: "another version")
-    summed(CountSums(card), found)
+    monkeypatch.setattr(summing, "code_digest", lambda: "another version")
+    sum_snapshot(CountSums(card), found)
     assert len(read) == 4 * PARTS
 
 
@@ -209,7 +209,7 @@ def test_a_short_sum_keeps_nothing_and_a_full_disk_stops_none(folder: Path, monk
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(summing, "KEEP_AFTER", 0.0)
-    monkeypatch.setattr(kept_sums, "whole_file", full)
+    monkeypatch.setattr(summing, "whole_file", full)
     assert sums("counts", opened(folder))["visits"].sum() == 90
 
 

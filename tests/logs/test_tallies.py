@@ -11,8 +11,7 @@ import pytest
 from pipeline.declaration.card import load_card
 from pipeline.logs.aggregate import aggregate
 from pipeline.logs.ingest import ingest
-from pipeline.logs.linear_rows import in_second_half
-from pipeline.logs.tallies import tally
+from pipeline.logs.regression_sums import in_second_half, tally
 from tests.flows.shop import lay_out, rows
 
 Q, ENDS = 64, (0, 64)
@@ -73,3 +72,9 @@ def test_declared_rewards_are_taken_from_the_card_and_none_is_read(shop, tmp_pat
     found = tally(snapshot, declared, Q, ENDS, split=False)["both"]
     each = np.floor(np.array(table) / 2 * Q).astype(int)
     np.testing.assert_array_equal(found.rewards, each * found.visits.sum(-1))
+
+
+def test_the_halves_are_fixed_by_the_id_alone():
+    ids = np.arange(50)
+    np.testing.assert_array_equal(in_second_half(ids, "s")[::-1], in_second_half(ids[::-1], "s"))
+    assert (in_second_half(ids, "s") != in_second_half(ids, "t")).any()

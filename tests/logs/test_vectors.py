@@ -12,10 +12,10 @@ import pytest
 import pipeline.logs.ingest as ingest_module
 from pipeline.declaration.card import LqCard, load_any_card
 from pipeline.logs.ingest import ingest
-from pipeline.logs.lq_rows import SnapshotRows
 from pipeline.logs.store import Snapshot
 from tests.learners.lq_shop import CARD
 from tests.logs.conftest import canonical, quarantine
+from tests.logs.snapshot_rows import SnapshotRows
 
 SPLIT = CARD.format(kind="synthetic", ledger="home", cap=9.0, m=1, people=20)
 LISTS = SPLIT.replace('columns = ["p", "v"]', 'column = "x", dimension = 2')

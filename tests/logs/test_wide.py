@@ -11,7 +11,7 @@ import pytest
 from pydantic import ValidationError
 
 from pipeline.declaration.card import Card, load_card
-from pipeline.logs.errors import LogError
+from pipeline.declaration.toml import LogError
 from pipeline.logs.ingest import ingest
 from pipeline.logs.store import Snapshot
 

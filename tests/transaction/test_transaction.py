@@ -134,7 +134,7 @@ def watch(patch: pytest.MonkeyPatch, owner: Any, draws: list[int]) -> None:
 
 @contextmanager
 def dying(at: int | None, *, killed: bool) -> Iterator[list[str]]:
-    """Raise at the ``at``-th beginning or end of a transition; where ``killed``, nothing is cleaned up on the way out."""
+    """Raise at the ``at``-th beginning or end of a transition; ``killed``: nothing is cleaned up."""
     said: list[str] = []
 
     def reached(label: str) -> None:

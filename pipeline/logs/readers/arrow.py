@@ -1,11 +1,19 @@
-"""Arrow schemas and record batches as polars sees them; shared by the Parquet and the Arrow IPC reader."""
+"""Parquet, and Arrow IPC as a file (Feather version 2) or a stream: types are what the schema says, rows in batches."""
 
 from __future__ import annotations
 
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import polars as pl
 import pyarrow as pa
+import pyarrow.parquet as pq
+
+from pipeline.declaration.toml import LogError
+from pipeline.logs.readers.batch import NO_LINES, Batch
 
 BATCH_ROWS = 1 << 18
 _USUAL_COLUMNS = 12
@@ -19,7 +27,7 @@ def batch_rows(columns: list[str]) -> int:
 def types_of(schema: Any) -> dict[str, pl.DataType]:
     """Column name -> type as the schema declares it (a dictionary is its values); repeated names are left out."""
     names = list(schema.names)
-    return {name: _type_of(schema.field(name).type) for name in names if names.count(name) == 1}
+    return {name: _polars_type(schema.field(name).type) for name in names if names.count(name) == 1}
 
 
 def frame_of(batch: Any, columns: list[str]) -> pl.DataFrame:
@@ -29,10 +37,145 @@ def frame_of(batch: Any, columns: list[str]) -> pl.DataFrame:
     return pl.DataFrame(pl.from_arrow(pa.table(plain, names=columns)))
 
 
-def _type_of(arrow: Any) -> pl.DataType:
+def _polars_type(arrow: Any) -> pl.DataType:
     if pa.types.is_dictionary(arrow):
         arrow = arrow.value_type
     try:
         return pl.DataFrame(pl.from_arrow(pa.table({"x": pa.array([], type=arrow)})))["x"].dtype
     except (pa.ArrowException, pl.exceptions.PolarsError, BaseExceptionGroup, ValueError):
         return pl.Object()
+
+
+def parquet_types(path: Path) -> dict[str, pl.DataType]:
+    """Column name -> type, as the file declares it.
+
+    Raises
+    ------
+    LogError
+        If the file is no readable Parquet file.
+    """
+    with _open_parquet(path) as file:
+        return types_of(file.schema_arrow)
+
+
+def row_count(path: Path) -> int:
+    """Rows, from the footer."""
+    with _open_parquet(path) as file:
+        return int(file.metadata.num_rows)
+
+
+def read_parquet(path: Path, columns: list[str]) -> Iterator[Batch]:
+    """Yield the rows of ``columns``, a bounded number at a time.
+
+    Raises
+    ------
+    LogError
+        If the file is truncated or damaged.
+    """
+    first = 1
+    with _open_parquet(path) as file:
+        try:
+            for batch in file.iter_batches(batch_size=batch_rows(columns), columns=columns):
+                frame = frame_of(batch, columns)
+                yield Batch(frame, np.arange(first, first + len(frame), dtype=np.int64), NO_LINES)
+                first += len(frame)
+        except (pa.ArrowException, pl.exceptions.PolarsError, OSError):
+            raise _damaged_parquet(path, f" after row {first - 1}") from None
+
+
+def _open_parquet(path: Path) -> Any:
+    try:
+        return pq.ParquetFile(path)
+    except (pa.ArrowException, OSError):
+        raise _damaged_parquet(path, "") from None
+
+
+def _damaged_parquet(path: Path, where: str) -> LogError:
+    return LogError(f"{path.name}: not a whole Parquet file{where}; write or copy it again")
+
+
+_FILE, _FEATHER_1 = b"ARROW1", b"FEA1"
+_FAULTS = (pa.ArrowException, pl.exceptions.PolarsError, OSError, ValueError, EOFError)
+
+
+def ipc_types(path: Path) -> dict[str, pl.DataType]:
+    """Column name -> type, as the file declares it.
+
+    Raises
+    ------
+    LogError
+        If the file is no readable Arrow file.
+    """
+    with _open_ipc(path, None) as (reader, _):
+        return types_of(reader.schema)
+
+
+def read_ipc(path: Path, columns: list[str]) -> Iterator[Batch]:
+    """Yield the rows of ``columns``, one record batch at a time in slices of bounded size.
+
+    Raises
+    ------
+    LogError
+        If the file is truncated or damaged.
+    """
+    first, most = 1, batch_rows(columns)
+    with _open_ipc(path, columns) as (reader, source):
+        batches = _file_batches(reader) if source is None else _stream_batches(reader, source)
+        while True:
+            try:
+                batch = next(batches, None)
+                if batch is None:
+                    return
+                # unchecked offsets of a damaged batch would be read as addresses
+                batch.validate(full=True)
+                frames = [frame_of(batch.slice(i, most), columns) for i in range(0, batch.num_rows, most)]
+            except _FAULTS:
+                raise _damaged_ipc(path, f" after row {first - 1}") from None
+            for frame in frames:
+                yield Batch(frame, np.arange(first, first + len(frame), dtype=np.int64), NO_LINES)
+                first += len(frame)
+
+
+def _file_batches(reader: Any) -> Iterator[Any]:
+    for i in range(reader.num_record_batches):
+        yield reader.get_batch(i)
+
+
+def _stream_batches(reader: Any, source: Any) -> Iterator[Any]:
+    """Batches up to the end-of-stream mark: a stream that just stops was cut, and one that goes on was glued."""
+    while True:
+        before = source.tell()
+        try:
+            yield reader.read_next_batch()
+        except StopIteration:
+            if source.tell() == before or source.tell() != source.size():
+                raise EOFError from None
+            return
+
+
+@contextmanager
+def _open_ipc(path: Path, columns: list[str] | None) -> Generator[tuple[Any, Any]]:
+    """The reader, and the open file if it is a stream; only ``columns`` are read."""
+    with path.open("rb") as file:
+        magic = file.read(len(_FILE))
+    if magic.startswith(_FEATHER_1):
+        raise LogError(f"{path.name}: Feather version 1; write it as version 2, which is the Arrow file format")
+    opening = pa.ipc.open_file if magic == _FILE else pa.ipc.open_stream
+    try:
+        source = pa.OSFile(str(path), "rb")
+    except _FAULTS:
+        raise _damaged_ipc(path, "") from None
+    with source:
+        try:
+            reader = opening(source)
+            if columns is not None:
+                wanted = pa.ipc.IpcReadOptions(included_fields=[reader.schema.get_field_index(c) for c in columns])
+                source.seek(0)
+                reader = opening(source, options=wanted)
+        except _FAULTS:
+            raise _damaged_ipc(path, "") from None
+        yield reader, source if magic != _FILE else None
+
+
+def _damaged_ipc(path: Path, where: str) -> LogError:
+    return LogError(f"{path.name}: not a whole Arrow file{where}; write or copy it again")

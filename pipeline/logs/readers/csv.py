@@ -15,9 +15,8 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from pipeline.logs.errors import LogError
-from pipeline.logs.readers.batch import NO_LINES, Batch
-from pipeline.logs.readers.blocks import lines, utf8, whole_lines
+from pipeline.declaration.toml import LogError
+from pipeline.logs.readers.batch import NO_LINES, Asked, Batch, decode_utf8, mark_numbers, read_lines, split_lines
 
 BLOCK_BYTES = 1 << 24
 _NEWLINE, _RETURN, _COMMA, _QUOTE = b'\n\r,"'
@@ -35,7 +34,7 @@ def header(path: Path) -> list[str]:
     with path.open("rb") as file:
         line = file.readline(BLOCK_BYTES).removeprefix(b"\xef\xbb\xbf")
     try:
-        names = next(csv.reader([utf8(line, path, 1).rstrip("\r\n")]), [])
+        names = next(csv.reader([decode_utf8(line, path, 1).rstrip("\r\n")]), [])
     except csv.Error:
         raise LogError(f"{path.name}: line 1: not a line of a CSV; write the column names on the first line") from None
     if not names:
@@ -43,7 +42,7 @@ def header(path: Path) -> list[str]:
     return names
 
 
-def column_types(path: Path) -> dict[str, pl.DataType]:
+def csv_types(path: Path) -> dict[str, pl.DataType]:
     """The columns that the header names once; all are text."""
     found = header(path)
     return {column: pl.String() for column in found if found.count(column) == 1}
@@ -60,7 +59,7 @@ def read_csv(path: Path, columns: list[str]) -> Iterator[Batch]:
     names = header(path)
     with path.open("rb") as file:
         file.readline()
-        for data, first in whole_lines(file, 2, BLOCK_BYTES, path, "a CSV"):
+        for data, first in read_lines(file, 2, BLOCK_BYTES, path, "a CSV"):
             yield _batch(data, first, names, columns)
 
 
@@ -74,7 +73,7 @@ def _batch(data: bytes, first: int, names: list[str], columns: list[str]) -> Bat
     bad = ~blank & ~good
     malformed = NO_LINES
     if bad.any():
-        text = lines(data, ends).filter(pl.Series(bad)).str.strip_chars_end("\r\n")
+        text = split_lines(data, ends).filter(pl.Series(bad)).str.strip_chars_end("\r\n")
         malformed = pl.DataFrame({"line": np.flatnonzero(bad) + first, "text": text})
     kept = data if good.all() else raw[np.repeat(good, length + 1)].tobytes()
     return Batch(_parsed(kept, names, columns), np.flatnonzero(good) + first, malformed)
@@ -99,9 +98,27 @@ def _well_formed(
     if b'"' in data:
         quoted = np.unique(np.searchsorted(ends, np.flatnonzero(raw == _QUOTE)))
         pattern = rf"^{_FIELD}(?:,{_FIELD}){{{fields - 1}}}\r?\n$"
-        good[quoted] = lines(data, ends).gather(quoted).str.contains(pattern).to_numpy()
+        good[quoted] = split_lines(data, ends).gather(quoted).str.contains(pattern).to_numpy()
     if b"\r" in data:
         lone = np.flatnonzero(raw == _RETURN)
         lone = lone[raw[lone + 1] != _NEWLINE]
         good[np.searchsorted(ends, lone)] = False
     return good
+
+
+IMPRESSION = "impression"
+
+
+def obp_types(path: Path) -> dict[str, pl.DataType]:
+    """The header's columns and ``impression``; all are text."""
+    return {**csv_types(path), IMPRESSION: pl.String()}
+
+
+def read_obp(path: Path, asked: Asked) -> Iterator[Batch]:
+    """Yield the rows; errors as of :func:`~pipeline.logs.readers.csv.read_csv`."""
+    for batch in read_csv(path, asked.but(IMPRESSION)):
+        numbers = pl.Series(IMPRESSION, batch.lines)
+        frame = batch.frame.with_columns(numbers).with_columns(
+            mark_numbers(asked.mark, pl.col(IMPRESSION)).alias(IMPRESSION)
+        )
+        yield Batch(frame.select(asked.columns), batch.lines, batch.malformed)

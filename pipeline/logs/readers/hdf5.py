@@ -13,7 +13,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from pipeline.declaration.card import CardError
-from pipeline.logs.errors import LogError
+from pipeline.declaration.toml import LogError
 
 # groups inside groups; a group that holds itself has no end
 _DEEPEST = 8
@@ -40,7 +40,7 @@ def library(path: Path) -> Any:
 
 
 @contextmanager
-def opened(path: Path) -> Generator[Any]:
+def open_hdf5(path: Path) -> Generator[Any]:
     """The open file.
 
     Raises

@@ -14,8 +14,8 @@ from pathlib import Path
 import polars as pl
 
 from pipeline.declaration.meds import Meds, Reading
-from pipeline.logs.errors import LogError
-from pipeline.logs.readers import parquet
+from pipeline.declaration.toml import LogError
+from pipeline.logs.readers.arrow import parquet_types, read_parquet
 from pipeline.logs.readers.batch import NO_LINES, Asked, Batch
 
 _COLUMNS = ["subject_id", "time", "code", "numeric_value"]
@@ -23,7 +23,7 @@ _SECOND = 1_000_000
 _BY = ["subject_id", "episode"]
 
 
-def column_types(path: Path, meds: Meds) -> dict[str, pl.DataType]:
+def meds_types(path: Path, meds: Meds) -> dict[str, pl.DataType]:
     """Columns that windows have.
 
     Raises
@@ -31,7 +31,7 @@ def column_types(path: Path, meds: Meds) -> dict[str, pl.DataType]:
     LogError
         If the shard is damaged or no MEDS.
     """
-    types = parquet.column_types(path)
+    types = parquet_types(path)
     subject, time, code, number = (types.get(name, pl.Object()) for name in _COLUMNS)
     # what 64 bits with a sign may not hold would be told by the error of the one row that does not fit
     signed = subject.is_integer() and subject.base_type() not in (pl.UInt64, pl.Int128, pl.UInt128)
@@ -47,7 +47,7 @@ def column_types(path: Path, meds: Meds) -> dict[str, pl.DataType]:
     return {"subject_id": pl.Int64(), "episode": pl.Int64(), "step": pl.Int64(), "end": pl.String(), **made}
 
 
-def read(path: Path, asked: Asked, meds: Meds, horizon: int) -> Iterator[Batch]:
+def read_meds(path: Path, asked: Asked, meds: Meds, horizon: int) -> Iterator[Batch]:
     """Yield windows, at most one beyond the horizon; a window's row is that of the event that opened its episode.
 
     Raises
@@ -55,9 +55,9 @@ def read(path: Path, asked: Asked, meds: Meds, horizon: int) -> Iterator[Batch]:
     LogError
         If the shard is damaged, a row has no subject, or a subject's rows do not stand together.
     """
-    column_types(path, meds)
+    meds_types(path, meds)
     held, seen = pl.DataFrame(), pl.Series("subject_id", [], dtype=pl.Int64)
-    for batch in parquet.read_parquet(path, _COLUMNS):
+    for batch in read_parquet(path, _COLUMNS):
         rows = batch.frame.with_columns(
             pl.col("subject_id").cast(pl.Int64),
             pl.col("time").dt.cast_time_unit("us").dt.replace_time_zone(None).cast(pl.Int64),

@@ -15,8 +15,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from pipeline.logs.readers.batch import NO_LINES, Batch
-from pipeline.logs.readers.blocks import lines, pieces, whole_lines
+from pipeline.logs.readers.batch import NO_LINES, Batch, cut_text, read_lines, split_lines
 
 BLOCK_BYTES = 1 << 24
 _BOM = b"\xef\xbb\xbf"
@@ -54,7 +53,7 @@ def read_ndjson(path: Path, columns: list[str], lists: frozenset[str] = frozense
     with path.open("rb") as file:
         if file.read(len(_BOM)) != _BOM:
             file.seek(0)
-        for data, first in whole_lines(file, 1, BLOCK_BYTES, path, "an NDJSON"):
+        for data, first in read_lines(file, 1, BLOCK_BYTES, path, "an NDJSON"):
             yield _batch(data, first, columns, lists)
 
 
@@ -62,7 +61,7 @@ def _batch(data: bytes, first: int, columns: list[str], lists: frozenset[str] = 
     raw = np.frombuffer(data, dtype=np.uint8)
     ends = np.flatnonzero(raw == _NEWLINE)
     starts = np.concatenate([[0], ends[:-1] + 1])
-    text = lines(data, ends)
+    text = split_lines(data, ends)
     blank = (ends == starts) | ((ends == starts + 1) & (raw[starts] == _RETURN))
     flat = text.str.contains(_FLAT).to_numpy()
     cells: dict[str, pl.Series] = {}
@@ -98,7 +97,7 @@ def _flat_cells(data: bytes, columns: list[str]) -> tuple[dict[str, pl.Series], 
     cuts = np.flatnonzero(_CUTS[raw] & outside)
     colon = np.flatnonzero(raw[cuts] == _COLON)
     # a key stands between the cut before its colon and the colon, its value between the colon and the next cut
-    tokens = pieces(data, np.concatenate([cuts, [len(data)]])).str.slice(1).str.strip_chars(" \t")
+    tokens = cut_text(data, np.concatenate([cuts, [len(data)]])).str.slice(1).str.strip_chars(" \t")
     keys, values = tokens.gather(colon - 1), tokens.gather(colon)
     row = np.searchsorted(ends, cuts[colon])
     values = pl.select(

@@ -1,0 +1,224 @@
+"""RLDS, exported to Parquet: a row an episode with a list ``steps``, or a row a step in order, split by ``is_first``.
+
+Columns are those of a step (``observation``, ``action``, ``reward``, …; parts as ``observation/part`` and
+``action[0]``), those of the episode, and ``next_observation``, ``terminated``, ``truncated``, ``episode`` and ``step``.
+In the last step of an episode action and reward are undefined: it is no row, it is where the row before it led.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import polars as pl
+
+from pipeline.declaration.toml import LogError
+from pipeline.logs.decode import flag
+from pipeline.logs.readers.arrow import parquet_types, read_parquet, row_count
+from pipeline.logs.readers.batch import (
+    NO_LINES,
+    Asked,
+    Batch,
+    Types,
+    column_of,
+    field,
+    field_types,
+    mark_numbers,
+    take_fields,
+)
+from pipeline.logs.readers.minari import read_facts
+
+STEPS, SEEN, NEXT = "steps", "observation", "next_"
+_FLAGS = ("is_first", "is_last", "is_terminal")
+_MADE: dict[str, pl.DataType] = {
+    "episode": pl.String(),
+    "step": pl.Int64(),
+    "terminated": pl.Boolean(),
+    "truncated": pl.Boolean(),
+}
+
+
+def rlds_types(path: Path, asked: Asked) -> dict[str, pl.DataType]:
+    """Columns of a step and their types.
+
+    Raises
+    ------
+    LogError
+        If the file is damaged, or lacks the flags that RLDS has.
+    """
+    types = _step_types(parquet_types(path))
+    if missing := [name for name in _FLAGS if name not in types]:
+        raise LogError(f"{path.name}: no {missing[0]!r}; RLDS steps have {', '.join(_FLAGS)}")
+    following = {NEXT + SEEN: types[SEEN]} if SEEN in types else {}
+    return field_types(asked.columns, {**types, **following, **_MADE})
+
+
+def read_rlds(path: Path, asked: Asked, user: str | None = None, *, real: bool = False) -> Iterator[Batch]:
+    """Yield transitions, each at the row its first half stands in.
+
+    Parameters
+    ----------
+    user
+        Column of user ids: a person's steps are joined by that person's steps alone.  None where there is none.
+    real
+        Real people: where every row is a step, only their ids keep one's rows from moving another's.
+
+    Raises
+    ------
+    LogError
+        If the file is damaged, people are real and have no ids where a row is a step, a flag cannot be read, or a step
+        stands outside of any episode.
+    """
+    stored = parquet_types(path)
+    types, nested = _step_types(stored), STEPS in stored
+    if real and user is None and not nested:
+        raise LogError(
+            f"{path.name}: steps of real people, told apart by order alone; name a column of user ids, or write a row "
+            "an episode"
+        )
+    names = [name.removeprefix(NEXT) if name.startswith(NEXT + SEEN) else name for name in asked.but(*_MADE)]
+    bases = dict.fromkeys(base for name in [*names, *_FLAGS] if (base := column_of(name, types)) is not None)
+    columns = [b for b in bases if not nested or b in stored] + ([STEPS] if nested else [])
+    held = pl.DataFrame()
+    for batch in read_parquet(path, columns):
+        rows, lost = batch.frame.with_columns(pl.Series("_line", batch.lines)), NO_LINES
+        if nested:
+            empty = rows.filter(pl.col(STEPS).list.len().fill_null(0) == 0)
+            lost = empty.select(pl.col("_line").alias("line"), pl.lit("an episode without steps").alias("text"))
+            rows = _unnested(rows)
+        rows = rows.with_columns(*_flags(rows, path), _whose(user, rows.schema).alias("_user"))
+        rows = _in_episodes(rows, held, path, nested=nested, alone=user is None)
+        # the last step of each user waits for the one after it
+        last = pl.col("_user").is_last_distinct()
+        held = rows.filter(last)
+        yield _batch(_transitions(rows).filter(~last), asked, lost)
+    if len(held):
+        yield _batch(_transitions(held), asked, NO_LINES)
+
+
+def _whose(user: str | None, types: Types) -> pl.Expr:
+    found = None if user is None else field(user, types)
+    return pl.lit(0) if found is None else found[1]
+
+
+def _step_types(stored: Types) -> dict[str, pl.DataType]:
+    steps = stored.get(STEPS)
+    inner = steps.inner if isinstance(steps, pl.List) else None
+    if not isinstance(inner, pl.Struct):
+        return dict(stored)
+    inside = pl.DataFrame(schema={STEPS: inner}).unnest(STEPS).schema
+    return {name: t for name, t in stored.items() if name != STEPS} | dict(inside)
+
+
+def _unnested(rows: pl.DataFrame) -> pl.DataFrame:
+    """One row a step; those of an episode stand together and share their ``_line``."""
+    return rows.explode(STEPS, keep_nulls=False, empty_as_null=False).unnest(STEPS)
+
+
+def _flags(rows: pl.DataFrame, path: Path) -> list[pl.Series]:
+    found: list[pl.Series] = []
+    for name in _FLAGS:
+        cell = rows[name].alias("raw_flag")
+        cell = cell if cell.dtype == pl.Boolean else cell.cast(pl.String)
+        value, unread = flag("flag", {"flag": cell.dtype})
+        told = cell.to_frame().select(value.alias(f"_{name}"), unread.alias("unread"))
+        if told["unread"].any():
+            row = rows["_line"][told["unread"].arg_true()[0]]
+            raise LogError(
+                f"{path.name}: column {name!r}, row {row}: cannot be read, and it tells the episodes; mend it"
+            )
+        found.append(told[f"_{name}"])
+    return found
+
+
+def _in_episodes(rows: pl.DataFrame, held: pl.DataFrame, path: Path, *, nested: bool, alone: bool) -> pl.DataFrame:
+    """Rows behind the ones that waited, with ``_episode`` (1, 2, … of each user), ``_step`` and ``_closing``."""
+    made = ("_episode", "_step")
+    rows = rows.with_columns(
+        (pl.col("_is_last") | pl.col("_is_terminal")).alias("_closing"),
+        *(pl.lit(None, dtype=pl.Int64).alias(name) for name in made),
+    )
+    rows = pl.concat([held, rows]) if len(held) else rows
+    before = pl.col("_closing").shift().over("_user")
+    opens = pl.col("_line").ne_missing(pl.col("_line").shift().over("_user")) if nested else pl.col("_is_first")
+    # whatever stands before a person's first step is somebody else's
+    opens = opens if alone else opens | before.is_null()
+    rows = rows.with_columns(_new=pl.col("_episode").is_null() & opens)
+    # a step behind the last one of its episode, or before any first one, would be taken for the next episode's
+    lost = ~pl.col("_new") & before.fill_null(value=True)
+    stray = rows.filter(pl.lit(not nested) & pl.col("_episode").is_null() & lost)
+    if len(stray):
+        raise LogError(
+            f"{path.name}: row {stray['_line'][0]}: a step that is_first does not begin follows the end of an episode; "
+            "export whole episodes, in order"
+        )
+    number = pl.col("_episode").first().over("_user").fill_null(0) + pl.col("_new").cast(pl.Int64).cum_sum().over(
+        "_user"
+    )
+    # by the row it stands in: a row without steps moves no other
+    number = pl.col("_line") if nested and alone else number
+    rows = rows.with_columns(_episode=number)
+    one = ("_user", "_episode")
+    carried = pl.col("_step").first().over(one).fill_null(0)
+    return rows.with_columns(_step=pl.int_range(pl.len(), dtype=pl.Int64).over(one) + carried).drop("_new")
+
+
+def _transitions(rows: pl.DataFrame) -> pl.DataFrame:
+    """Each step beside the one it led to, where that is of the same episode; ``_closing`` still marks the last ones."""
+    follows = _next("_episode").eq(pl.col("_episode")).fill_null(value=False)
+    ended = follows & _next("_closing").fill_null(value=False)
+    terminal = _next("_is_terminal").fill_null(value=False)
+    seen = [pl.when(follows).then(_next(SEEN)).alias(NEXT + SEEN)] if SEEN in rows.columns else []
+    return rows.with_columns(*seen, terminated=ended & terminal, truncated=ended & ~terminal)
+
+
+def _next(name: str) -> pl.Expr:
+    return pl.col(name).shift(-1).over("_user")
+
+
+def _batch(rows: pl.DataFrame, asked: Asked, lost: pl.DataFrame) -> Batch:
+    rows = rows.filter(~pl.col("_closing")).with_columns(
+        mark_numbers(asked.mark, pl.col("_episode")).alias("episode"), pl.col("_step").alias("step")
+    )
+    return Batch(rows.select(take_fields(asked.columns, rows.schema)), rows["_line"].to_numpy(), lost)
+
+
+INDICES = {"episode": "episode_index", "step": "frame_index"}
+
+
+def lerobot_root(path: Path) -> Path:
+    """Folder of the data set: that of ``data/chunk-XXX/file-XXX.parquet``."""
+    return path.parents[2]
+
+
+def lerobot_types(path: Path, asked: Asked) -> dict[str, pl.DataType]:
+    """Columns and their types.
+
+    Raises
+    ------
+    LogError
+        If the file is damaged, has no episode or frame index, or fewer frames are there than ``meta/info.json`` tells.
+    """
+    types = parquet_types(path)
+    if missing := [own for own in INDICES.values() if not types.get(own, pl.Object()).is_integer()]:
+        raise LogError(f"{path.name}: no integers {missing[0]!r}; is this a LeRobot data file?")
+    frames = read_facts(lerobot_root(path) / "meta" / "info.json").get("total_frames")
+    found = sum(map(row_count, sorted(path.parent.parent.glob("*/*.parquet")))) if frames is not None else None
+    if found != frames:
+        raise LogError(
+            f"{path.name}: {found} frames in data/, meta/info.json tells of {frames}; copy the data set again"
+        )
+    return field_types(asked.columns, types) | {"episode": pl.String(), "step": types["frame_index"]}
+
+
+def read_lerobot(path: Path, asked: Asked) -> Iterator[Batch]:
+    """Yield the rows; errors as of :func:`~pipeline.logs.readers.arrow.read_parquet`."""
+    types = parquet_types(path)
+    bases = dict.fromkeys(column_of(INDICES.get(name, name), types) for name in asked.columns)
+    for batch in read_parquet(path, [base for base in bases if base is not None]):
+        frame = batch.frame
+        if "episode" in asked.columns:
+            frame = frame.with_columns(mark_numbers(asked.mark, pl.col("episode_index")).alias("episode"))
+        if "step" in asked.columns:
+            frame = frame.with_columns(pl.col("frame_index").alias("step"))
+        yield Batch(frame.select(take_fields(asked.columns, frame.schema)), batch.lines, batch.malformed)

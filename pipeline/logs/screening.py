@@ -1,0 +1,178 @@
+"""Second pass: the rules, on a partition that holds whole users."""
+
+from __future__ import annotations
+
+import polars as pl
+
+from pipeline.declaration.card import AnyCard, Card
+from pipeline.logs import rules
+from pipeline.logs.columns import CANONICAL, default_terminal, first_terminal, quarantine_schema, roles
+from pipeline.logs.decode import decode, keyed_hash, list_text
+from pipeline.logs.wide import empty_rows, unfold
+
+_DROPPED = {rule.name: "drop_episode" if rule.effect == "coerce" else rule.effect for rule in rules.RULES}
+
+
+def screen(raw: pl.DataFrame, card: Card, names: tuple[str, ...]) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Apply every rule.
+
+    Parameters
+    ----------
+    raw
+        Rows of whole users as spilt: ``raw_<role>``, ``file``, ``line``; of a wide source, one row an episode.
+    names
+        File names that ``file`` numbers.
+
+    Returns
+    -------
+    Canonical rows, sorted by user, episode, step; and the quarantine, sorted by file and line.  Every row of ``raw``
+    is in the first, or once in the second with a drop effect.  A row of a wide source is judged step by step, and
+    filed once under each rule that some of its steps break.
+    """
+    steps = unfold(raw, card) if card.source.layout == "wide" else raw
+    rows = sort_episodes(decode(steps, card), rules.terminates(card))
+    rows = rows.with_columns(
+        _next_state(card).alias("next_state"), rules.first_broken(rules.step_rules(card)).alias("rule")
+    )
+    rows = mark_episodes(rows, rules.episode_rules(card), card)
+    kept = rows.filter(pl.col("rule").is_null())
+    coerced = {
+        "unknown_label": pl.col("relabelled"),
+        "reward_range": rules.reward_range(),
+        "reward_off_lattice": rules.reward_off_lattice(),
+    }
+    entries = file_entries(rows, kept, coerced)
+    if card.source.layout == "wide":
+        entries = _by_source_row(entries, raw, steps, card)
+    return _canonical(kept, card), quarantine_rows(raw, entries, card, names)
+
+
+def sort_episodes(rows: pl.DataFrame, ends_here: pl.Expr) -> pl.DataFrame:
+    """Decoded rows sorted by user, episode, step, with ``episode`` (its number), ``ended`` and ``repeated`` (of it)."""
+    rows = rows.sort("user_id", "episode_id", "step", "row", nulls_last=True)
+    new = (pl.col("user_id") != pl.col("user_id").shift()) | pl.col("episode_id").ne_missing(
+        pl.col("episode_id").shift()
+    )
+    rows = rows.with_columns(new.fill_null(value=True).cum_sum().cast(pl.Int64).sub(1).alias("episode"))
+    same = pl.col("episode") == pl.col("episode").shift()
+    rows = rows.with_columns((same & (pl.col("step") == pl.col("step").shift())).fill_null(value=False).alias("again"))
+    ended = pl.col("step").filter(ends_here).min().alias("ended")
+    episodes = rows.group_by("episode", maintain_order=True).agg(ended, pl.col("again").any().alias("repeated"))
+    return _spread(rows, episodes, ["ended", "repeated"])
+
+
+def _next_state(card: Card) -> pl.Expr:
+    """As logged; else the state of the next row; else the end where the episode is over; else null.
+
+    Where the dynamics are stationary and no successor is logged, the one of step H - 1 stays unknown even if the
+    episode terminated there: counting only the last steps that terminate would bias the shared table.
+    """
+    d, end = card.domain, default_terminal(card)
+    last = pl.col("step") == d.horizon - 1
+    follows = (pl.col("episode") == pl.col("episode").shift(-1)) & (pl.col("step") + 1 == pl.col("step").shift(-1))
+    follower = pl.when(follows).then(pl.col("state").shift(-1))
+    in_end = pl.when(follower >= first_terminal(card)).then(follower)
+    over = pl.col("terminated") | last if d.dynamics == "per_step" else pl.col("terminated")
+    unlogged = (
+        pl.when("terminated").then(pl.coalesce(in_end, pl.lit(end, dtype=pl.Int32)))
+        .when(follower.is_not_null()).then(follower)
+        .when(over).then(pl.lit(end, dtype=pl.Int32))
+    )  # fmt: skip
+    if d.dynamics == "stationary" and d.horizon > 1 and card.source.columns.next_state is None:
+        unlogged = pl.when(~last).then(unlogged)
+    return pl.when("has_next").then("logged").otherwise(unlogged)
+
+
+def mark_episodes(rows: pl.DataFrame, broken: dict[str, pl.Expr], card: AnyCard) -> pl.DataFrame:
+    """Fill ``rule`` for the rows of dropped episodes; ``broken``: the rules of an episode, in table order."""
+    left = rows.filter(pl.col("rule").is_null()).group_by("episode", maintain_order=True)
+    verdict = left.agg(
+        pl.col("user_id").first(),
+        pl.col("episode_id").first(),
+        *(expression.alias(name) for name, expression in broken.items()),
+    ).with_columns(rules.first_broken({name: pl.col(name) for name in broken}).alias("verdict"))
+    beyond = find_over_cap(verdict.filter(pl.col("verdict").is_null()), card)
+    excess = pl.when(pl.col("episode").is_in(beyond.implode())).then(pl.lit("over_cap"))
+    verdict = verdict.select("episode", pl.coalesce("verdict", excess).alias("verdict"))
+    # dense again: an episode whose steps are all dropped has no verdict
+    count = int(rows["episode"].max() or 0) + 1 if len(rows) else 0  # pyright: ignore[reportArgumentType]
+    dense = pl.DataFrame({"episode": pl.int_range(count, dtype=pl.Int64, eager=True)})
+    rows = _spread(rows, dense.join(verdict, on="episode", how="left", maintain_order="left"), ["verdict"])
+    return rows.with_columns(pl.coalesce("rule", "verdict").alias("rule"))
+
+
+def find_over_cap(episodes: pl.DataFrame, card: AnyCard) -> pl.Series:
+    """Episodes beyond each user's ``episodes_per_user`` with the smallest keyed hash of (user, episode).
+
+    Parameters
+    ----------
+    episodes
+        One row an episode that no other rule dropped: ``episode``, ``user_id``, ``episode_id``.
+    """
+    cap = card.unit.episodes_per_user
+    several = episodes.filter(pl.len().over("user_id") > cap)
+    pairs = several.select(pl.format("{}\x1f{}", "user_id", "episode_id").alias("pair"))["pair"]
+    ranked = several.with_columns(keyed_hash(pairs, card.name).alias("order")).sort("user_id", "order", "episode_id")
+    return ranked.filter(pl.int_range(pl.len()).over("user_id") >= cap)["episode"]
+
+
+def _spread(rows: pl.DataFrame, episodes: pl.DataFrame, columns: list[str]) -> pl.DataFrame:
+    """Columns of the table of episodes (dense, in order) spread over their rows."""
+    return rows.with_columns(episodes[column].gather(rows["episode"]) for column in columns)
+
+
+def _canonical(kept: pl.DataFrame, card: Card) -> pl.DataFrame:
+    end = first_terminal(card)
+    unknown = pl.col("next_state").is_null()
+    return kept.with_columns(
+        (pl.col("terminated") | (pl.col("next_state") >= end).fill_null(value=False)).alias("terminated"),
+        (pl.col("truncated") | unknown).alias("truncated"),
+    ).select(pl.col(name) if name == "user_id" else pl.col(name).cast(dtype) for name, dtype in CANONICAL.items())
+
+
+def file_entries(rows: pl.DataFrame, kept: pl.DataFrame, coerced: dict[str, pl.Expr]) -> pl.DataFrame:
+    """``row, rule, effect, text``: what each rule did to which row; ``coerced``: rules that change cells."""
+    dropped = rows.filter(pl.col("rule").is_not_null()).select("row", "rule")
+    found = [dropped.with_columns(pl.col("rule").replace_strict(_DROPPED, return_dtype=pl.String).alias("effect"))]
+    for name, broken in coerced.items():
+        found.append(kept.filter(broken).select("row", pl.lit(name).alias("rule"), pl.lit("coerce").alias("effect")))
+    return pl.concat(found).sort("row", "rule").with_columns(pl.lit(None, dtype=pl.String).alias("text"))
+
+
+def _by_source_row(entries: pl.DataFrame, raw: pl.DataFrame, steps: pl.DataFrame, card: Card) -> pl.DataFrame:
+    """Entries of steps as entries of the rows they stand in, with the steps told; a row without a step is a gap."""
+    at = entries.select(
+        steps["origin"].gather(entries["row"]).alias("row"),
+        "rule",
+        "effect",
+        (steps["raw_step"].gather(entries["row"]) + card.source.first_step).cast(pl.String).alias("step"),
+    )
+    told = at.group_by("row", "rule", "effect", maintain_order=True).agg(pl.col("step").str.join(", "))
+    empty = empty_rows(raw, steps).to_frame("row")
+    return pl.concat([
+        told.select("row", "rule", "effect", pl.format("step {}", "step").alias("text")),
+        empty.select(
+            "row",
+            pl.lit("gap").alias("rule"),
+            pl.lit(_DROPPED["gap"]).alias("effect"),
+            pl.lit("no step").alias("text"),
+        ),
+    ]).sort("row", "rule", "effect")  # fmt: skip
+
+
+def quarantine_rows(raw: pl.DataFrame, entries: pl.DataFrame, card: AnyCard, names: tuple[str, ...]) -> pl.DataFrame:
+    """The quarantine's rows: what each entry did, where, and the raw cells as text."""
+    source = {column: f"raw_{role}" for role, column in reversed(roles(card).items())}
+    cells = [_as_text(role, raw.schema[role]).alias(column) for column, role in source.items()]
+    return (
+        pl.concat([entries, raw[entries["row"]]], how="horizontal")
+        .with_columns(
+            pl.lit(pl.Series(names)).gather(pl.col("file")).alias("file"),
+            pl.struct(cells).alias("source"),
+        )
+        .select(pl.col(name).cast(dtype) for name, dtype in quarantine_schema(card).items())
+    )
+
+
+def _as_text(role: str, dtype: pl.DataType) -> pl.Expr:
+    return list_text(pl.col(role)) if isinstance(dtype, pl.List) else pl.col(role).cast(pl.String)
