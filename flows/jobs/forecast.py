@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -21,8 +20,8 @@ from flows.config.shelf import Home
 from pipeline.declaration.code import code_digest
 from pipeline.declaration.plugins import is_plugin, plugin_digest
 from pipeline.environments.count_tables import MOST_EPISODES
-from pipeline.files import whole_file
 from pipeline.environments.registry import arrays_file
+from pipeline.files import whole_file
 from pipeline.learners.learner import RunPlan
 from pipeline.ledger.chain import canonical
 from pipeline.privacy.release_file import sha256_file

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from flows.studies.registry import Bench, Row
-from pipeline.files import whole_file
 from pipeline.declaration.code import closure_digest
+from pipeline.files import whole_file
 
 # a worker's linear algebra must not fight with the other workers for the cores
 _ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "POLARS_MAX_THREADS")

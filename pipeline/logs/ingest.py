@@ -17,8 +17,8 @@ import polars as pl
 import pyarrow.parquet as pq
 
 from pipeline.declaration.card import AnyCard, Card, CardError
-from pipeline.files import open_private, private_folder, put_in_place, sync_all
 from pipeline.declaration.toml import LogError
+from pipeline.files import open_private, private_folder, put_in_place, sync_all
 from pipeline.logs.rules import check_names, check_tolerance
 from pipeline.logs.screening import screen
 from pipeline.logs.sources import Sources, digest, examine

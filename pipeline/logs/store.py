@@ -8,8 +8,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from pipeline.files import open_private, whole_file
 from pipeline.declaration.toml import LogError
+from pipeline.files import open_private, whole_file
 from pipeline.logs.columns import SCHEMA_VERSION
 
 MANIFEST = "manifest.json"

@@ -81,11 +81,10 @@ class KeptSums:
         for table in partial.sums.values():
             whole.update(np.ascontiguousarray(table).data)
         head = {"key": self._named, "done": sorted(partial.done), "rows": partial.rows, "sha256": whole.hexdigest()}
-        with suppress(OSError):
-            with whole_file(self.path, private=True) as fresh, fresh.open("wb") as file:
-                file.write(json.dumps(head).encode() + b"\n")
-                for table in partial.sums.values():
-                    file.write(np.ascontiguousarray(table).data)
+        with suppress(OSError), whole_file(self.path, private=True) as fresh, fresh.open("wb") as file:
+            file.write(json.dumps(head).encode() + b"\n")
+            for table in partial.sums.values():
+                file.write(np.ascontiguousarray(table).data)
 
     @cached_property
     def _named(self) -> str:

@@ -12,13 +12,13 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from pipeline.files import open_private, private_folder, whole_file
 import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pipeline.declaration.card import AnyCard, Card, CardError
 from pipeline.declaration.toml import LogError
+from pipeline.files import open_private, private_folder, whole_file
 from pipeline.logs import rules
 from pipeline.logs.columns import SCHEMA_VERSION, quarantine_schema
 from pipeline.logs.decode import keyed_hash

@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 
-from pipeline.files import open_private
 from pipeline.declaration.toml import LogError
+from pipeline.files import open_private
 from pipeline.logs import ingest as room
 from pipeline.logs import sources, work
 from pipeline.logs.ingest import ingest

@@ -15,22 +15,22 @@ import pytest
 
 import pipeline.files
 import pipeline.transaction.transaction as machine
-from flows.config.setting import counts_privatizer, ledger_for, newest_snapshot, setting
+from flows.config.setting import ledger_for, newest_snapshot, setting
 from flows.config.shelf import Home
 from flows.jobs.run import ingest_job, register_job
 from pipeline.ledger import lease
 from pipeline.ledger.chain import BudgetError
 from pipeline.ledger.ledger import Ledger
-from pipeline.privacy.continual import continual, squared_weights
-from pipeline.privacy.counters import Lanes
-from pipeline.privacy.noise import OsNoise
+from pipeline.privacy.continual import continual
+from pipeline.privacy.factorisation import squared_weights
+from pipeline.privacy.noise import NoiseBlocks, OsNoise
 from pipeline.privacy.release_file import read_release
-from pipeline.statistics.privatizers import CentralCounts
+from pipeline.statistics.private_sum import PrivateSum
 from pipeline.transaction.artifacts import drawn_folders
 from pipeline.transaction.kept_steps import KeptCounter
 from pipeline.transaction.place import one_at_a_time
 from pipeline.transaction.recovery import recover
-from pipeline.transaction.release_once import CountsDrawing, release_drawn
+from pipeline.transaction.release_once import release_drawn
 from pipeline.transaction.transaction import State, Transaction, open_lineage, transaction
 from tests.flows.nights import Shop, customers
 from tests.flows.shop import lay_out
@@ -91,16 +91,15 @@ def one_off(folder: Path, patch: pytest.MonkeyPatch) -> Caller:
     register_job(str(shop), home)
     ingest_job(str(shop), home)
     s = setting(str(shop / "private.toml"), home)
-    drawing = CountsDrawing(s.tabular, counts_privatizer(s))
-    rho = drawing.charge()[0]
+    rho = s.plan.charge()[0]
     assert rho is not None
 
     def call() -> Any:
         ledger, snapshot = ledger_for(s.card, home), newest_snapshot(s.card, home)
-        return release_drawn(s.card, snapshot, drawing, ledger, home.store, OsNoise())
+        return release_drawn(s.card, snapshot, s.plan, ledger, home.store, OsNoise())
 
     found = Caller(home, lambda: ledger_for(s.card, home), call, rho, rho)
-    watch(patch, CentralCounts, found.draws)
+    watch(patch, PrivateSum, found.draws)
     return found
 
 
@@ -115,7 +114,7 @@ def step(folder: Path, patch: pytest.MonkeyPatch) -> Caller:
     found = Caller(
         shop.home, lambda: shop.ledger, lambda: shop.append(3).curated, whole, whole * Fraction(due, counter.cost), 1
     )
-    watch(patch, Lanes, found.draws)
+    watch(patch, NoiseBlocks, found.draws)
     return found
 
 
@@ -285,14 +284,14 @@ def test_while_one_draws_nobody_else_does_and_a_twin_without_a_lease_is_caught(t
             except RuntimeError:
                 pass
 
-    draw = CentralCounts.draw
+    draw = PrivateSum.draw
 
     def watched(*args: Any) -> Any:
         meanwhile(caller.ledger())
         return draw(*args)
 
     with monkeypatch.context() as patch:
-        patch.setattr(CentralCounts, "draw", watched)
+        patch.setattr(PrivateSum, "draw", watched)
         if twin is not None:
             patch.setattr(machine, "Transaction", twin)
         caller.call()
