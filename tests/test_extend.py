@@ -8,7 +8,7 @@ from flows.studies.cells import key_of
 from flows.studies.registry import online
 from pipeline.declaration.plugins import is_plugin
 from pipeline.declaration.toml import CardError
-from pipeline.environments.registry import load_world
+from pipeline.environments.worlds import load_world
 from pipeline.simulation.online_agents import contestant, trust_of
 from pipeline.simulation.trial import Trial
 from tests.documents import rehearse

@@ -7,7 +7,7 @@ import hashlib
 
 from flows.config.recipe import Recipe
 from pipeline.declaration.card import Card
-from pipeline.environments.registry import WORLD_ARRAYS, WORLD_FILE
+from pipeline.environments.worlds import WORLD_ARRAYS, WORLD_FILE
 from pipeline.ledger.chain import canonical
 from pipeline.privacy.release_file import describe_mechanism, sha256_file
 from pipeline.statistics.privatizers import privatizer

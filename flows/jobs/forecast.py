@@ -21,12 +21,10 @@ import numpy as np
 from flows.config.setting import Setting, counts_privatizer, setting
 from flows.config.shelf import Home
 from pipeline.agents.pessimism import constants
-from pipeline.declaration.card import Card, linear_quadratic
-from pipeline.declaration.code import code_digest
-from pipeline.declaration.plugins import is_plugin, plugin_digest
-from pipeline.declaration.task import task_of
+from pipeline.declaration.card import Card, require_linear_quadratic, task_of
+from pipeline.declaration.plugins import code_digest, is_plugin, plugin_digest
 from pipeline.environments.count_tables import MOST_EPISODES
-from pipeline.environments.registry import arrays_file, load_world
+from pipeline.environments.worlds import arrays_file, load_world
 from pipeline.evaluation.exact import binned_behaviour, binned_process
 from pipeline.learners.tabular import slack_of
 from pipeline.ledger.chain import canonical
@@ -112,7 +110,7 @@ def _reason(s: Setting, episodes: int) -> str | None:
 def _cells(s: Setting, episodes: int) -> int:
     """Numbers of one simulated log."""
     if s.recipe.is_lq:
-        d = linear_quadratic(s.card).domain
+        d = require_linear_quadratic(s.card).domain
         return episodes * d.horizon * (d.observation.size + d.action.size) // 4
     d = s.tabular.domain
     return d.horizon * len(d.state_labels) ** 2 * len(d.action_labels)

@@ -8,7 +8,7 @@ from typing import Any, cast
 from flows.config.recipe import Lq
 from flows.config.setting import Setting
 from pipeline.agents.dp_lqr import LqConstants
-from pipeline.declaration.card import CardError, linear_quadratic
+from pipeline.declaration.card import CardError, require_linear_quadratic
 from pipeline.learners.lq_learning import LqLearnt
 from pipeline.learners.lq_request import LqAgent, LqCut, LqRequest, lq_request
 from pipeline.privacy.budget import fraction_of
@@ -22,7 +22,7 @@ def request_of(s: Setting) -> LqRequest:
     CardError
         If card and recipe do not fit each other.
     """
-    card, ask, chosen = linear_quadratic(s.card), s.recipe.ask(), s.recipe.lq or Lq()
+    card, ask, chosen = require_linear_quadratic(s.card), s.recipe.ask(), s.recipe.lq or Lq()
     people = card.unit.users_public
     if card.kind == "real" and ask.delta and ask.delta > 1 / (10 * people):
         raise CardError(

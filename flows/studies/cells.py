@@ -13,8 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from flows.studies.registry import Bench, Row
-from pipeline.declaration.code import code_digest
-from pipeline.declaration.plugins import is_plugin, plugin_digest
+from pipeline.declaration.plugins import code_digest, is_plugin, plugin_digest
 
 # a worker's linear algebra must not fight with the other workers for the cores
 _ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "POLARS_MAX_THREADS")

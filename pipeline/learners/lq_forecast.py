@@ -11,8 +11,8 @@ from dataclasses import replace
 import numpy as np
 
 from pipeline.agents.dp_lqr import certainty_equivalence
-from pipeline.environments.lq import simulate
-from pipeline.environments.lq_worlds import check_world, explorer, load_lq_world
+from pipeline.environments.lq_catalog import check_world, explorer, load_lq_world
+from pipeline.environments.lq_systems import simulate
 from pipeline.learners.lq_request import LqRequest
 from pipeline.privacy.noise import SeededNoise
 from pipeline.simulation.surrogate import Drawn

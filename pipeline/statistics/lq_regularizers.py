@@ -27,7 +27,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.mdp.lq_rollout import LqBatch
+from pipeline.mdp.rollout import LqBatch
 from pipeline.privacy.counters import Counter, Lanes, Messages, levels
 from pipeline.privacy.lazy_tree import LazyTree
 from pipeline.privacy.noise import NoiseSource, SimulatedWorld
