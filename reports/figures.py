@@ -7,8 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from reports.facts.policy import Decisions
 from reports.format import clean, interval, number, shorten
-from reports.policy_view import PolicyView, most_evidenced
+from reports.policy_view import most_evidenced
 from reports.svg import HATCH, INK, inline
 
 MOST_STATES = 40
@@ -30,7 +31,7 @@ class Figure:
     note: str = ""
 
 
-def action_codes(view: PolicyView) -> list[str]:
+def action_codes(view: Decisions) -> list[str]:
     """What stands in a cell for each action: its label where all of them fit, else "a" and its number."""
     labels = [clean(label) for label in view.action_labels]
     wide = min(len(view.action), MOST_STEPS) * _cell_width(max(map(len, labels)))
@@ -42,7 +43,7 @@ def _cell_width(characters: int) -> int:
     return 10 + 6 * max(2, characters)
 
 
-def policy_figure(view: PolicyView) -> Figure:
+def policy_figure(view: Decisions) -> Figure:
     """States by steps, the recommended action written in each cell."""
     import altair as alt
 
@@ -73,7 +74,7 @@ def policy_figure(view: PolicyView) -> Figure:
 
 
 def _cell(
-    view: PolicyView, step: int, state: int, row: int, codes: Sequence[str], colour: Mapping[int, str]
+    view: Decisions, step: int, state: int, row: int, codes: Sequence[str], colour: Mapping[int, str]
 ) -> dict[str, Any]:
     if view.abstains[step, state]:
         return {"x": step, "y": row, "t": "–", "fill": HATCH, "ink": INK}
@@ -94,7 +95,7 @@ def _palette(count: int) -> list[str]:
     return colours
 
 
-def _left_out(view: PolicyView) -> str:
+def _left_out(view: Decisions) -> str:
     notes: list[str] = []
     if len(view.state_labels) > MOST_STATES:
         notes.append(f"Shown: the {MOST_STATES} states with most released evidence, of {len(view.state_labels)}.")

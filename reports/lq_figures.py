@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
+from reports.facts.policy import Gains
 from reports.figures import Figure
 from reports.format import clean, number, shorten
-from reports.lq_view import GainsView
 from reports.svg import INK, inline
 
 # Paul Tol's "bright" scheme; lines also differ in their dashes, and a sample of each stands before its name
@@ -18,7 +18,7 @@ MOST_LINES = 6
 _WIDTH, _HEIGHT, _ROW = 380, 150, 15
 
 
-def gains_figure(view: GainsView) -> Figure:
+def gains_figure(view: Gains) -> Figure:
     """A line an observed number and control: its gain at each step."""
     import altair as alt
 
@@ -65,13 +65,13 @@ def gains_figure(view: GainsView) -> Figure:
     return Figure(inline(chart, "policy", "The gains, step by step", text, 60, frame), text, note)
 
 
-def _largest(view: GainsView) -> list[tuple[int, int]]:
+def _largest(view: Gains) -> list[tuple[int, int]]:
     """(control, coordinate) of the gains with most weight over the episode, in their own order."""
     size = np.abs(view.gains).sum(0)
     order = np.argsort(-size.reshape(-1), kind="stable")[:MOST_LINES]
     return sorted((int(i) // size.shape[1], int(i) % size.shape[1]) for i in order)
 
 
-def _name(view: GainsView, control: int, coordinate: int) -> str:
+def _name(view: Gains, control: int, coordinate: int) -> str:
     of = f"{control + 1}.{coordinate + 1} "
     return of + shorten(f"{clean(view.action[control])} for {clean(view.observation[coordinate])}", 34)

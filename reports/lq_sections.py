@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 
 from reports.check_sections import constants_table
+from reports.facts.policy import Gains
 from reports.format import clean, listing, number, percent, steps
 from reports.lq_figures import gains_figure
-from reports.lq_view import GainsView
 from reports.opening import banner, budget_tile, loss_tile, truth_note, unit_tile
 from reports.page import Opening, Section, Tile, table
 
@@ -59,7 +59,7 @@ def _value(facts: Facts) -> Tile:
     return Tile("Value of an episode", number(value["estimate"]), (*notes, *truth_note(facts)))
 
 
-def gains_section(facts: Facts, view: GainsView) -> Section:
+def gains_section(facts: Facts, view: Gains) -> Section:
     """The gains as a picture and as a table."""
     data = facts["dataset"]
     words = [
@@ -91,7 +91,7 @@ def gains_section(facts: Facts, view: GainsView) -> Section:
     )
 
 
-def _rows(view: GainsView, control: int) -> list[tuple[str, ...]]:
+def _rows(view: Gains, control: int) -> list[tuple[str, ...]]:
     K, first = view.gains[:, control], 0
     rows: list[tuple[str, ...]] = []
     for h in range(1, len(K) + 1):

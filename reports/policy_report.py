@@ -6,15 +6,14 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from reports.check_sections import consistency_section, constants_section, data_section, verify_section
+from reports.facts.policy import Decisions, Gains
 from reports.format import clean, markdown
 from reports.glossary import glossary_section
 from reports.lq_sections import evidence_section, gains_section, lq_opening, plant_section
 from reports.lq_value import lq_truth_section, lq_value_section
-from reports.lq_view import GainsView
 from reports.opening import opening
 from reports.page import Part, Section
 from reports.policy_sections import abstention_section, policy_section, shares_section, weights_section
-from reports.policy_view import PolicyView
 from reports.practice_section import practice_section
 from reports.promise_sections import ledger_section, limits_sections, mechanisms_section, promise_section
 from reports.short_answers import to_approve, to_check, to_decide
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
     from jinja2 import Environment
 
 
-def render_html(facts: dict[str, Any], policy: PolicyView | GainsView) -> str:
+def render_html(facts: dict[str, Any], policy: Decisions | Gains) -> str:
     """The report as one HTML file: no script, no address that a browser would load.
 
     Parameters
@@ -37,14 +36,14 @@ def render_html(facts: dict[str, Any], policy: PolicyView | GainsView) -> str:
     return _render("report.html.j2", facts, policy)
 
 
-def render_markdown(facts: dict[str, Any], policy: PolicyView | GainsView) -> str:
+def render_markdown(facts: dict[str, Any], policy: Decisions | Gains) -> str:
     """The same words and tables as Markdown; pictures are replaced by what they show."""
     return _render("report.md.j2", facts, policy)
 
 
-def parts(facts: dict[str, Any], policy: PolicyView | GainsView) -> list[Part]:
+def parts(facts: dict[str, Any], policy: Decisions | Gains) -> list[Part]:
     """All sections after the first, by reader: who decides, who approves, who checks."""
-    if isinstance(policy, GainsView):
+    if isinstance(policy, Gains):
         decide = lq_value_section(facts), lq_truth_section(facts), gains_section(facts, policy)
         check = plant_section(facts), evidence_section(facts)
     else:
@@ -70,10 +69,10 @@ def _part(title: str, answer: str, *sections: Section | None) -> Part:
     return Part(title, tuple(section for section in sections if section is not None), answer)
 
 
-def _render(template: str, facts: dict[str, Any], policy: PolicyView | GainsView) -> str:
+def _render(template: str, facts: dict[str, Any], policy: Decisions | Gains) -> str:
     run = {key: clean(facts[key]) for key in ("run", "agent", "recipe", "schema_version")}
     page = templates().get_template(template)
-    first = lq_opening(facts) if isinstance(policy, GainsView) else opening(facts)
+    first = lq_opening(facts) if isinstance(policy, Gains) else opening(facts)
     return page.render(opening=first, parts=parts(facts, policy), run=run)
 
 

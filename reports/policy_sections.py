@@ -7,10 +7,11 @@ from typing import Any
 
 import numpy as np
 
+from reports.facts.policy import Decisions
 from reports.figures import MOST_STATES, action_codes, policy_figure
 from reports.format import clean, number, percent, shorten, span, steps
 from reports.page import Section, Table, table
-from reports.policy_view import PolicyView, Run, Shares, action_shares, most_evidenced, runs
+from reports.policy_view import Run, Shares, action_shares, most_evidenced, runs
 from reports.share_figure import share_figure
 from reports.weights_figure import weights_figure
 
@@ -31,7 +32,7 @@ _LINEAR = (
 _CUT = "Only the first {} rows are printed; the run's folder holds the whole policy."
 
 
-def policy_section(facts: Facts, view: PolicyView) -> Section:
+def policy_section(facts: Facts, view: Decisions) -> Section:
     """The policy as a picture and as a table."""
     words = [
         "Rows are states, columns are the steps of an episode, counted from 0. Each cell names the recommended action; "
@@ -61,7 +62,7 @@ def policy_section(facts: Facts, view: PolicyView) -> Section:
     return Section("policy", "What the policy recommends", tuple(words), figure, (recommended,))
 
 
-def _row(view: PolicyView, run: Run) -> tuple[str, ...]:
+def _row(view: Decisions, run: Run) -> tuple[str, ...]:
     state, when = _label(view.state_labels[run.state]), steps(run.first, run.last)
     cells = slice(run.first, run.last + 1)
     if run.abstains:
@@ -87,7 +88,7 @@ def _percents(shares: np.ndarray) -> str:
     return low if low == high else f"{low} to {high}"
 
 
-def shares_section(view: PolicyView) -> Section:
+def shares_section(view: Decisions) -> Section:
     """How often each action is recommended, and taken in practice."""
     shares, figure = action_shares(view), share_figure(view)
     words = ["A cell is one state at one step."]
@@ -101,7 +102,7 @@ def shares_section(view: PolicyView) -> Section:
     return Section("shares", "How often it recommends each action", tuple(words), figure, (_used(view, shares),))
 
 
-def _used(view: PolicyView, shares: Shares) -> Table:
+def _used(view: Decisions, shares: Shares) -> Table:
     """Actions by share, the rare ones put together."""
     codes, total = action_codes(view), view.action.size
     usual = np.zeros(len(codes)) if shares.practice is None else shares.practice
@@ -125,7 +126,7 @@ def _used(view: PolicyView, shares: Shares) -> Table:
     return table(" | ".join(head[kept]), [row[kept] for row in shown], "", " | ".join(head[2 : kept.stop]))
 
 
-def weights_section(view: PolicyView) -> Section | None:
+def weights_section(view: Decisions) -> Section | None:
     """The weights of a linear policy; None for any other."""
     if view.weights is None:
         return None
@@ -138,7 +139,7 @@ def weights_section(view: PolicyView) -> Section | None:
     return Section("weights", "By which weights", words, figure)
 
 
-def abstention_section(facts: Facts, view: PolicyView) -> Section:
+def abstention_section(facts: Facts, view: Decisions) -> Section:
     """Where there is not enough evidence."""
     title = "Where it abstains"
     if not view.abstains.any():
@@ -171,7 +172,7 @@ def abstention_section(facts: Facts, view: PolicyView) -> Section:
     return Section("abstains", title, words, tables=(table(head, rows, numeric=column),))
 
 
-def _by_extent(view: PolicyView, visits: np.ndarray) -> Table:
+def _by_extent(view: Decisions, visits: np.ndarray) -> Table:
     """Too many states to name: how many of them are silent at every step, at some, at none."""
     silent, total = view.abstains.mean(0), visits.sum(0)
     kinds = (("at every step", silent == 1), ("at some steps", (silent > 0) & (silent < 1)), ("nowhere", silent == 0))

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from reports.facts.policy import Bools, Decisions, Floats
 from reports.format import clean, number, percent, shorten, steps
 from reports.page import Section, table
-from reports.policy_view import Against, PolicyView, Run, runs
+from reports.policy_view import Run, runs
 
 Facts = Mapping[str, Any]
 _TITLE = "Where it differs from current practice"
@@ -19,14 +21,15 @@ MOST_DIFFERENCES = 40
 _LABEL = 60
 
 
-def practice_section(facts: Facts, view: PolicyView) -> Section:
+def practice_section(facts: Facts, view: Decisions) -> Section:
     """The cells in which practice mostly does something else, those first in which the released model gains most."""
-    told, against = facts.get("practice"), view.against
-    if told is None or against is None:
+    told = facts.get("practice")
+    if told is None:
         return Section(_KEY, _TITLE, (_untold(facts),))
     if not told["cells"]:
         words = "In no cell do the released counts stand far enough above the noise to tell what practice does."
         return Section(_KEY, _TITLE, (words,))
+    against = _against(told, view)
     words = (practice_words(facts), _meaning(facts))
     found = [run for run in runs(view) if not run.abstains and _differs(against, run)]
     found.sort(key=lambda run: -_gain(against, run))
@@ -39,6 +42,23 @@ def practice_section(facts: Facts, view: PolicyView) -> Section:
         caption += f" Shown: {MOST_DIFFERENCES} of {number(len(found))} differences."
     head = "State | Steps | Recommended | Practice, mostly | Practice agrees | Gain | Told apart"
     return Section(_KEY, _TITLE, words, tables=(table(head, rows, caption, "Practice agrees | Gain"),))
+
+
+@dataclass(frozen=True)
+class Against:
+    """The policy beside one step of practice, ``(H, L)`` each; NaN and False where practice is not known."""
+
+    followed: Floats
+    gain: Floats
+    apart: Bools
+
+
+def _against(told: Facts, view: Decisions) -> Against:
+    followed, gain = (np.full(view.abstains.shape, np.nan) for _ in range(2))
+    apart = np.zeros(view.abstains.shape, dtype=bool)
+    for h, s, share, more, sure in told["cells"]:
+        followed[h, s], gain[h, s], apart[h, s] = share, more, sure
+    return Against(followed, gain, apart)
 
 
 def practice_words(facts: Facts) -> str:
@@ -91,7 +111,7 @@ def _gain(against: Against, run: Run) -> float:
     return float(np.nanmax(against.gain[_cells(run)]))
 
 
-def _row(view: PolicyView, against: Against, run: Run) -> tuple[str, ...]:
+def _row(view: Decisions, against: Against, run: Run) -> tuple[str, ...]:
     where = _cells(run)
     usual = view.practice[slice(None) if len(view.practice) == 1 else where[0], run.state]
     mean = np.nanmean(usual, axis=0)

@@ -6,9 +6,9 @@ import math
 
 import numpy as np
 
+from reports.facts.policy import Weights
 from reports.figures import MOST_STEPS, Figure
 from reports.format import clean, number, shorten
-from reports.policy_view import Weights
 from reports.svg import INK, inline
 
 MOST_FEATURES = 24

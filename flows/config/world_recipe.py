@@ -9,15 +9,13 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field, ValidationError, field_validator, model_validator
 
 from pipeline.declaration.toml import CardError, Strict, explain, read_toml
-from pipeline.simulation.online_agents import CONTESTANTS, baselines_of, contestant, trust_of
+from pipeline.simulation.registry import find
 from pipeline.simulation.trial import Plain, Trial
 
 
 def _known(agent: str) -> str:
     try:
-        # ours are not imported for their name's sake
-        if agent not in CONTESTANTS:
-            contestant(agent)
+        find(agent)
     except CardError as e:
         raise ValueError(str(e)) from None
     return agent
@@ -70,9 +68,10 @@ class WorldRecipe(Strict):
         agent = self.recipe.agent
         if not isinstance(self.world.get("name"), str):
             raise ValueError("[world]: 'name' is missing; `reticent simulate --values` lists the worlds")
-        if trust_of(agent) == "none" and self.privacy is not None:
+        private = find(agent).private
+        if not private and self.privacy is not None:
             raise ValueError(f"[privacy] is given, but {agent} is not private")
-        if trust_of(agent) != "none" and self.privacy is None:
+        if private and self.privacy is None:
             raise ValueError(f"[privacy] is missing; {agent} needs epsilon and delta")
         for name in self.baselines or ():
             _known(name)
@@ -80,14 +79,14 @@ class WorldRecipe(Strict):
 
     def trials(self) -> dict[str, list[Trial]]:
         """Runs of the agent, then of each baseline, by name; all meet the same worlds' luck."""
-        beside = baselines_of(self.recipe.agent) if self.baselines is None else self.baselines
+        beside = find(self.recipe.agent).baselines if self.baselines is None else self.baselines
         return {name: self._runs_of(name) for name in dict.fromkeys([self.recipe.agent, *beside])}
 
     def _runs_of(self, agent: str) -> list[Trial]:
         own = agent == self.recipe.agent
         params = tuple(sorted((k, v) for k, v in self.world.items() if k != "name"))
         # the control draws the noise of the agent it stands beside
-        asked = self.privacy if trust_of(agent) != "none" or agent == "no-data" else None
+        asked = self.privacy if find(agent).private or agent == "no-data" else None
         options = self.agent if own else {}
         if agent == "no-data":
             options = {"of": self.recipe.agent, **self.agent}

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from flows.studies.registry import Bench, Row
-from pipeline.declaration.plugins import code_digest, is_plugin, plugin_digest
+from pipeline.declaration.code import closure_digest
 
 # a worker's linear algebra must not fight with the other workers for the cores
 _ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "POLARS_MAX_THREADS")
@@ -26,11 +26,11 @@ def measured(
     progress: Callable[[int, int | None], None] | None = None,
     each: Callable[[Any, Row], None] | None = None,
 ) -> list[Row]:
-    """What was measured of all cells, in their order; each is kept at once in ``kept`` and found again there while the
-    code stays the same.  ``each`` hears of every cell that is measured now.
+    """What was measured of all cells, in their order; each is kept at once in ``kept`` and found again there while
+    the code that it depends on stays the same.  ``each`` hears of every cell that is measured now.
     """
     kept.mkdir(parents=True, exist_ok=True)
-    at = {cell: kept / f"{key_of(bench, cell)}.json" for cell in cells}
+    at = _places(bench, cells, kept)
     rows = {cell: json.loads(path.read_text(encoding="utf-8")) for cell, path in at.items() if path.is_file()}
     missing = [cell for cell in at if cell not in rows]
     for cell, row in _each(bench, missing):
@@ -47,7 +47,18 @@ def measured(
 
 def kept_of(bench: Bench, cells: Sequence[Any], kept: Path) -> int:
     """How many of the cells are found there, measured by the same code."""
-    return sum((kept / f"{key_of(bench, cell)}.json").is_file() for cell in cells)
+    return sum(path.is_file() for path in _places(bench, cells, kept).values())
+
+
+def _places(bench: Bench, cells: Sequence[Any], kept: Path) -> dict[Any, Path]:
+    digests: dict[tuple[str, ...], str] = {}
+    found: dict[Any, Path] = {}
+    for cell in cells:
+        modules = bench.depends(cell)
+        if modules not in digests:
+            digests[modules] = closure_digest(modules)
+        found[cell] = kept / f"{key_of(bench, cell, digests[modules])}.json"
+    return found
 
 
 def _each(bench: Bench, cells: Sequence[Any]) -> Iterator[tuple[Any, Row]]:
@@ -82,8 +93,6 @@ def _one_thread_each() -> Generator[None]:
                 os.environ[name] = value
 
 
-def key_of(bench: Bench, cell: Any) -> str:
+def key_of(bench: Bench, cell: Any, digest: str) -> str:
     """Name of a cell's row: what is measured, by which code."""
-    names = (getattr(cell, part, "") for part in ("agent", "world"))
-    own = [plugin_digest(name) for name in names if isinstance(name, str) and is_plugin(name)]
-    return hashlib.sha256(" ".join([bench.name, repr(cell), code_digest(), *own]).encode()).hexdigest()[:32]
+    return hashlib.sha256(f"{bench.name} {cell!r} {digest}".encode()).hexdigest()[:32]

@@ -17,7 +17,8 @@ from flows.config.world_recipe import WorldRecipe, dump, load_world_recipe
 from flows.jobs.folder import publish, write_json
 from flows.studies.cells import measured
 from flows.studies.registry import Row, online
-from pipeline.simulation.trial import Trial, curve_points, gathered_rows, printed
+from pipeline.simulation.trial import Trial
+from pipeline.studies.gather import curve_points, gathered_rows, printed
 from reports.reproduction import table_files
 from reports.simulation import Played, figure_of, page_html, page_markdown
 

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from pipeline.declaration.card import CardError
-from pipeline.simulation import online_agents as contestants
-from pipeline.simulation.trial import Trial, gathered_rows
+from pipeline.simulation import registry as agents
+from pipeline.simulation.trial import Trial
 from pipeline.studies import paper_000, paper_001, paper_002, paper_003, paper_004
+from pipeline.studies.gather import gathered_rows
 from reports.reproduction import Study
 from reports.study_000 import study_000
 from reports.study_001 import study_001
@@ -39,6 +40,8 @@ class Bench:
         A module-level function from a cell (a frozen dataclass of plain values) to plain values.
     gather
         Rows of the table from all cells and what was measured of each.
+    depends
+        The modules whose code decides what a cell measures.
     cells_a_process
         Below this many cells a process takes longer to start than to measure.
     """
@@ -47,6 +50,7 @@ class Bench:
     cells: Callable[[], Sequence[Any]]
     full_cells: Callable[[], Sequence[Any]]
     measure: Callable[[Any], Row]
+    depends: Callable[[Any], tuple[str, ...]]
     gather: Callable[[Sequence[Any], Sequence[Row]], list[Row]] = as_measured
     cells_a_process: int = 16
 
@@ -55,7 +59,7 @@ def online(
     name: str, grid: Callable[[], Sequence[Trial]], full_grid: Callable[[], Sequence[Trial]] | None = None
 ) -> Bench:
     """A bench whose cells are trials of online agents: its rows are over the seeds."""
-    return Bench(name, grid, full_grid or grid, contestants.measure, gathered_rows, cells_a_process=1)
+    return Bench(name, grid, full_grid or grid, agents.measure, agents.modules_of, gathered_rows, cells_a_process=1)
 
 
 @dataclass(frozen=True)
@@ -66,7 +70,7 @@ class Entry:
     read: Callable[[str, Sequence[Mapping[str, Any]]], Study]
 
 
-PAPER_003 = Bench("paper-003", paper_003.grid, paper_003.full_grid, paper_003.measure)
+PAPER_003 = Bench("paper-003", paper_003.grid, paper_003.full_grid, paper_003.measure, lambda _: (paper_003.__name__,))
 STUDIES: dict[str, Entry] = {
     "003-figure-1a": Entry(PAPER_003, study_003),
     "003-figure-1b": Entry(PAPER_003, study_003),

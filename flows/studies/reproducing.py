@@ -13,7 +13,7 @@ from flows.config.shelf import Home
 from flows.jobs.folder import publish, write_json
 from flows.studies.cells import kept_of, measured
 from flows.studies.registry import Row, find
-from pipeline.simulation.trial import curve_points, printed
+from pipeline.studies.gather import curve_points, printed
 from reports.all_papers import Effort, claims_of, overview_html, overview_markdown
 from reports.reproduction import Study, figure_files, render_html, render_markdown, table_files
 

@@ -18,7 +18,7 @@ from pipeline.declaration.toml import CardError
 from pipeline.mdp.planning import policy_value
 from pipeline.mdp.policy import Policy
 from pipeline.simulation.control_trials import optimum, world_of
-from pipeline.simulation.online_agents import contestant, trust_of
+from pipeline.simulation.registry import find
 from pipeline.simulation.trial import Outcome, Trial
 
 _TRUSTS = ("none", "joint", "local", "shuffle", "central")
@@ -38,7 +38,7 @@ class Player:
     @property
     def private(self) -> bool:
         """Whether it declares a trust model."""
-        return trust_of(self.agent) != "none"
+        return find(self.agent).private
 
     def trial(self, seed: int = 0) -> Trial:
         """One short trial; epsilon = 1 where the agent is private."""
@@ -47,7 +47,7 @@ class Player:
 
     def outcome(self, seed: int = 0) -> Outcome:
         """Of that trial."""
-        return contestant(self.agent)(self.trial(seed))
+        return find(self.agent)(self.trial(seed))
 
 
 def marks_and_regret_are_a_curve(player: Player) -> None:
@@ -81,9 +81,9 @@ def outcomes_are_plain_values(player: Player) -> None:
 def facts_say_what_it_is(player: Player) -> None:
     """Facts hold the trust model that is declared; a private agent's hold what its noise really costs."""
     facts = player.outcome().facts
-    declared = trust_of(player.agent)
+    declared = find(player.agent).trust
     promised(facts.get("trust") in _TRUSTS, f"facts['trust'] is {facts.get('trust')!r}, not one of {_TRUSTS}")
-    promised(facts["trust"] == declared, f"facts say {facts['trust']!r}, the function's attribute trust {declared!r}")
+    promised(facts["trust"] == declared, f"facts say {facts['trust']!r}, its registration {declared!r}")
     if player.private:
         true = facts.get("true_epsilon")
         spent = true if isinstance(true, float) and math.isfinite(true) else 0.0
@@ -97,7 +97,7 @@ def no_budget_is_refused(player: Player) -> None:
         return
     bare = replace(player.trial(), epsilon=None, delta=None, calibration=None)
     try:
-        contestant(player.agent)(bare)
+        find(player.agent)(bare)
     except CardError:
         return
     promised(False, "plays without a budget; raise CardError where trial.epsilon or trial.delta is None")
@@ -107,7 +107,7 @@ def less_privacy_is_less_noise(player: Player) -> None:
     """At epsilon = 100 the true epsilon is larger than at 1: the budget reaches the noise."""
     if not player.private:
         return
-    loose = contestant(player.agent)(replace(player.trial(), epsilon=100.0)).facts["true_epsilon"]
+    loose = find(player.agent)(replace(player.trial(), epsilon=100.0)).facts["true_epsilon"]
     tight = player.outcome().facts["true_epsilon"]
     promised(loose > 2 * tight, f"true epsilon {tight} at 1, {loose} at 100: the noise does not follow the budget")
 

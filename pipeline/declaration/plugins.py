@@ -1,15 +1,10 @@
-"""Code by name: agents, worlds and readers of your own as ``module:function`` (docs/extend.md), and which code it was.
-
-Sums of two versions of the code are never added, and what another version measured is measured anew.
-"""
+"""Agents, worlds and log readers of your own: ``module:function`` wherever a name is asked for (docs/extend.md)."""
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
-from functools import cache
 from importlib import import_module
-from importlib.metadata import version
 from inspect import getsourcefile
 from pathlib import Path
 from typing import Any
@@ -59,16 +54,3 @@ def plugin_digest(name: str) -> str:
     """Of the file that holds the function: what another text measured must be measured again."""
     source = getsourcefile(plugin(name))
     return "" if source is None else hashlib.sha256(Path(source).read_bytes()).hexdigest()
-
-
-_LIBRARIES = ("numpy", "polars", "pyarrow")
-
-
-@cache
-def code_digest() -> str:
-    """Sha256 over the source files of ``pipeline`` and the versions of what reads and adds for it."""
-    whole, root = hashlib.sha256(), Path(__file__).resolve().parents[1]
-    for path in sorted(root.rglob("*.py")):
-        whole.update(f"{path.relative_to(root)}\0".encode() + hashlib.sha256(path.read_bytes()).digest())
-    whole.update("\0".join(version(library) for library in _LIBRARIES).encode())
-    return whole.hexdigest()

@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.declaration.card import CardError
-from pipeline.declaration.plugins import code_digest
+from pipeline.declaration.code import code_digest
 from pipeline.declaration.toml import LogError
 from pipeline.logs.summing import Summation, Sums
 

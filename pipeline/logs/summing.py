@@ -20,7 +20,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.declaration.plugins import code_digest
+from pipeline.declaration.code import code_digest
 from pipeline.logs.store import Snapshot, open_private
 
 _VERSION = 1

@@ -18,7 +18,7 @@ from pipeline.declaration.card import AnyCard, Card
 from pipeline.logs.aggregate import count_rows
 from pipeline.logs.rules import BY_NAME
 from pipeline.logs.store import Snapshot
-from pipeline.statistics.calibration import Ask, count_mechanisms
+from pipeline.statistics.calibration import Ask, count_sum
 
 # a cell visited less often than this says next to nothing, noise or not
 FEW = 20
@@ -75,7 +75,7 @@ def behaviour(card: Card, visits: Ints) -> list[dict[str, Any]]:
 def noise(card: Card, n_sa: Ints, allowed: NDArray[np.bool_], budget: str, share: float) -> dict[str, Any]:
     """Visits against the noise of n[h,s,a] (n[h,s,a,s'] summed, the default release), where the state occurs."""
     rho = share * card.budget.rho
-    table = next(m for m in count_mechanisms(card, Ask(rho=rho)) if m.table == "n_sas")
+    table = next(m for m in count_sum(card, Ask(rho=rho)).mechanisms if m.table == "n_sas")
     deviation = table.standard_deviation * float(np.sqrt(table.shape[-1]))
     # where a state never occurs at a step no advice is missed
     usable = allowed & (n_sa.sum(-1, keepdims=True) > 0)

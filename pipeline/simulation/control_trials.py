@@ -12,7 +12,7 @@ from pipeline.mdp.model import TabularMDP
 from pipeline.mdp.planning import optimal_values, policy_value
 from pipeline.mdp.policy import Policy, constant
 from pipeline.mdp.policy import uniform as uniformly
-from pipeline.simulation.trial import Outcome, Trial, staged_curve
+from pipeline.simulation.trial import OnlineAgent, Outcome, Trial, staged_curve
 
 
 def uniform(trial: Trial) -> Outcome:
@@ -101,3 +101,12 @@ def _always(trial: Trial, policy: Policy) -> Outcome:
     return Outcome(
         at, summed, {"trust": "none", "variant": "control", "final_loss": loss, "optimum": optimum(mdp)}, table
     )
+
+
+AGENTS = {
+    "uniform": OnlineAgent(uniform),
+    "always-first": OnlineAgent(always_first),
+    "always-right": OnlineAgent(always_right),
+    "best-constant": OnlineAgent(best_constant),
+    "behaviour": OnlineAgent(behaviour, defaults={"of": "uniform"}),
+}

@@ -1,4 +1,4 @@
-"""DP-APVI as a contestant: others' episodes were logged, a trusted curator releases their counts once (paper 003).
+"""DP-APVI in known worlds: others' episodes were logged, a trusted curator releases their counts once (paper 003).
 
 Options of a trial, with their defaults: ``behaviour`` ("uniform": the world's logging policy), ``rewards`` ("known" |
 "learnt": a coin a step, as online agents send it), ``pooled`` (false: a table a step), ``constants`` ("practical").
@@ -8,7 +8,6 @@ logged ones were somebody else's.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -23,11 +22,14 @@ from pipeline.privacy.noise import SeededNoise
 from pipeline.privacy.release import total_rho
 from pipeline.simulation.control_trials import logging_policy, optimum, world_of
 from pipeline.simulation.logged import Logged
-from pipeline.simulation.trial import Outcome, Trial, staged_curve
-from pipeline.statistics.calibration import Ask, count_mechanisms
+from pipeline.simulation.targets import TablesTarget
+from pipeline.simulation.trial import OnlineAgent, Outcome, Plain, Trial, as_control, staged_curve
+from pipeline.statistics.calibration import Ask, count_sum
+from pipeline.statistics.count_layout import CountLayout
+from pipeline.statistics.private_sum import PrivateSum
 
 _NOISE, _TIES = 1, 2
-KNOBS: Mapping[str, Any] = {"behaviour": "uniform", "rewards": "known", "pooled": False, "constants": "practical"}
+DEFAULTS: dict[str, Plain] = {"behaviour": "uniform", "rewards": "known", "pooled": False, "constants": "practical"}
 
 
 def apvi(trial: Trial) -> Outcome:
@@ -45,9 +47,7 @@ def dp_apvi(trial: Trial) -> Outcome:
 def no_data(trial: Trial) -> Outcome:
     """A private release of an empty log: noise, abstaining and known rewards remain."""
     asked = replace(trial, agent="dp-apvi", options=tuple((k, v) for k, v in trial.options if k != "of"))
-    found = _learnt(asked, "none", logs=0)
-    facts = {**found.facts, "variant": "control", "of": "dp-apvi", "true_rho": None, "true_epsilon": None}
-    return replace(found, facts=facts)
+    return as_control(_learnt(asked, "none", logs=0), "dp-apvi")
 
 
 def _learnt(trial: Trial, trust: str, logs: int | None = None) -> Outcome:
@@ -77,6 +77,14 @@ def _learnt(trial: Trial, trust: str, logs: int | None = None) -> Outcome:
     return Outcome(at, summed, facts, p.argmax(-1).tolist() if np.isin(p, (0, 1)).all() else None)
 
 
+def targets_of(trial: Trial) -> list[TablesTarget]:
+    """What an audit attacks: the one release of the log's tables."""
+    if trial.epsilon is None or trial.delta is None:
+        raise CardError(f"{trial.agent} needs epsilon and delta")
+    setting = logged(trial)
+    return [TablesTarget(setting.card, PrivateSum(CountLayout(setting.card), setting.mechanisms))]
+
+
 def logged(trial: Trial) -> Logged:
     """Card, task and mechanisms of a trial.
 
@@ -96,7 +104,7 @@ def logged(trial: Trial) -> Logged:
     rewards = None if not known else mdp.rewards[:1] if pooled else mdp.rewards
     task = Task(H, card.reward.range, np.ones((S, A), dtype=bool), rewards, can_end=False)
     try:
-        mechanisms = count_mechanisms(card, Ask(epsilon=trial.epsilon, delta=trial.delta))
+        mechanisms = count_sum(card, Ask(epsilon=trial.epsilon, delta=trial.delta)).mechanisms
     except ValueError as e:
         raise CardError(f"{trial.agent}: {e}") from None
     behaviour = logging_policy(trial, str(knobs["behaviour"])).probabilities
@@ -104,9 +112,7 @@ def logged(trial: Trial) -> Logged:
 
 
 def _knobs(trial: Trial) -> dict[str, Any]:
-    if unknown := sorted(set(trial.knobs) - set(KNOBS)):
-        raise CardError(f"{trial.agent}: no option {unknown[0]!r}; there are: {', '.join(KNOBS)}")
-    knobs = {**KNOBS, **trial.knobs}
+    knobs = trial.over(DEFAULTS)
     for name, words in (("rewards", ("known", "learnt")), ("constants", ("paper", "tail", "practical"))):
         if knobs[name] not in words:
             raise CardError(f"{trial.agent}: {name} must be one of {', '.join(words)}; got {knobs[name]!r}")
@@ -141,3 +147,11 @@ def _card(trial: Trial, mdp: TabularMDP, pooled: bool, known: bool) -> Card:
             "budget": {"rho": 1.0},
         }
     )
+
+
+AGENTS = {
+    "apvi": OnlineAgent(apvi, defaults=DEFAULTS, from_logs=True),
+    "dp-apvi": OnlineAgent(
+        dp_apvi, "central", "apvi", defaults=DEFAULTS, targets=targets_of, unread=no_data, from_logs=True
+    ),
+}

@@ -15,7 +15,7 @@ Regret is exact: J of the gains of each episode by the Riccati recursion, less J
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from fractions import Fraction
 from typing import Any
 
@@ -34,7 +34,8 @@ from pipeline.mdp.rollout import LqBatch
 from pipeline.privacy.noise import SimulatedWorld
 from pipeline.simulation.lq_worlds import ask_of, lq_world, noise_of, spent
 from pipeline.simulation.online_lq import LqPlayed, play_lq
-from pipeline.simulation.trial import Outcome, Trial, staged_curve
+from pipeline.simulation.targets import LqSumsTarget, ReleaseTarget
+from pipeline.simulation.trial import NOTHING_CONTROLLED, OnlineAgent, Outcome, Plain, Trial, Trust, staged_curve
 from pipeline.statistics.lq_message import LqMessage
 from pipeline.statistics.lq_moments import Episodes, SimulatedRows, release_lq_moments
 from pipeline.statistics.lq_plan import LqAsk, LqDomain, LqMoments, LqPlan
@@ -95,8 +96,12 @@ def commit(trial: Trial) -> Outcome:
     return _outcome(trial, played, facts | spent(trial, plan.joint_rho) | {"left_zero_at": exploration.episodes + 1})
 
 
-def release_plan(trial: Trial) -> LqPlan:
-    """The one release of explore-then-commit or dp-lqr."""
+def release_of(trial: Trial) -> list[ReleaseTarget]:
+    """What an audit attacks: the one release of explore-then-commit or dp-lqr."""
+    return [ReleaseTarget(_release_plan(trial))]
+
+
+def _release_plan(trial: Trial) -> LqPlan:
     world = lq_world(trial)
     if trial.agent == "dp-lqr":
         return _plan(trial, world, Exploration(trial.episodes, world.gamma))
@@ -109,10 +114,24 @@ def message_of(trial: Trial) -> LqMessage:
     return LqMessage(*world.shape, world.horizon, world.gamma)
 
 
-def cost_of(trial: Trial) -> Fraction | None:
-    """What the optimist's sums cost one user, exactly; None without noise.  Nobody plays."""
+def sums_of(trial: Trial) -> list[LqSumsTarget]:
+    """What an audit attacks: the optimist's sums.
+
+    Raises
+    ------
+    CardError
+        If the counter is none of those there are.
+    """
+    counter: Any = counter_of(trial)
+    if counter not in ("tree", "epochs"):
+        raise CardError(f"counter must be tree or epochs; got {counter!r}")
+    return [LqSumsTarget(message_of(trial), ask_of(trial), counter)]
+
+
+def cost_of(trial: Trial) -> tuple[Fraction | None, Fraction]:
+    """What the optimist's sums cost one user, exactly (None without noise), and what is claimed.  Nobody plays."""
     ends = batch_ends(trial.episodes, float(trial.knobs.get("growth", _GROWTH)))
-    return _regularizer(trial, lq_world(trial), ends).guarantee.rho
+    return _regularizer(trial, lq_world(trial), ends).guarantee.rho, ask_of(trial).rho()
 
 
 def dp_lqr(trial: Trial) -> Outcome:
@@ -239,3 +258,35 @@ def counter_of(trial: Trial) -> str:
 
 def _cuts() -> str:
     return f"states cut to {CUT[0]}, successors to {CUT[1]}"
+
+
+_OPTIMIST: dict[str, Plain] = {
+    "growth": _GROWTH,
+    "counter": "tree",
+    "width": 1.0,
+    "volume": "declared",
+    "starts": 4,
+}
+
+
+def _agent(
+    play: Callable[[Trial], Outcome], trust: Trust = "none", plain: str | None = None, **more: Any
+) -> OnlineAgent:
+    return OnlineAgent(play, trust, plain, controls=NOTHING_CONTROLLED, **more)
+
+
+AGENTS = {
+    "ofu-rl": _agent(ofu_rl, defaults=_OPTIMIST),
+    "private-ofu-rl": _agent(private_ofu_rl, "joint", "ofu-rl", defaults=_OPTIMIST, targets=sums_of, cost=cost_of),
+    "dp-lqr": _agent(dp_lqr, "central", "certainty-equivalence", targets=release_of, from_logs=True),
+    "explore-then-commit": _agent(
+        commit,
+        "joint",
+        "certainty-equivalence",
+        defaults={"explore": None, "radius": RADIUS},
+        targets=release_of,
+    ),
+    "zero": _agent(zero),
+    "fixed-gain": _agent(fixed_gain),
+    "certainty-equivalence": _agent(certainty_equivalent, defaults=_OPTIMIST),
+}

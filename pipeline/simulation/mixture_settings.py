@@ -8,22 +8,48 @@ cost no privacy; ``growth`` and ``gram_share`` are fixed before anything is seen
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
 from pipeline.declaration.card import CardError
-from pipeline.simulation.trial import Trial
-from pipeline.statistics.regularizers import Leaf, Mechanism, Shift
+from pipeline.privacy.continual import Mechanism
+from pipeline.simulation.trial import Plain, Trial, Trust
+from pipeline.statistics.regularizers import Leaf, Shift
 
 Bonus = float | Literal["theory", "paper-experiment", "tuned"]
 
-# one c for the whole bonus, by agent
-TUNED: Mapping[str, float] = {
-    "ucrl-vtr": 0.015,
-    "linopt-po": 0.01,
-    "private-linopt-vi": 0.0,
-    "private-linopt-po": 0.0,
-    "ldp-ucrl-vtr": 0.0,
+
+@dataclass(frozen=True)
+class Kind:
+    """What tells one linear mixture agent from another.
+
+    Parameters
+    ----------
+    trust
+        Whom a user must trust.
+    c
+        The tuned c of the whole bonus.
+    plain
+        The same planner without noise.
+    growth
+        See :class:`Settings`; without noise a plan costs no more than its time.
+    mirror
+        Mirror descent instead of value iteration.
+    """
+
+    trust: Trust
+    c: float
+    plain: str | None = None
+    growth: float = 1.02
+    mirror: bool = False
+
+
+KINDS: Mapping[str, Kind] = {
+    "ucrl-vtr": Kind("none", 0.015, growth=1.005),
+    "linopt-po": Kind("none", 0.01, mirror=True),
+    "private-linopt-vi": Kind("joint", 0.0, "ucrl-vtr"),
+    "private-linopt-po": Kind("joint", 0.0, "linopt-po", mirror=True),
+    "ldp-ucrl-vtr": Kind("local", 0.0, "ucrl-vtr"),
 }
 
 
@@ -72,8 +98,6 @@ class Settings:
 _PRINTED = Settings(unit=False, counter="plain", leaf="episode")
 # without noise the prior would answer for unseen states, and the floor is zero
 _PLAIN = Settings(prior=0.0)
-# without noise a plan costs no more than its time
-_GROWTH: Mapping[str, float] = {"ucrl-vtr": 1.005}
 _WORDS: Mapping[str, tuple[Any, ...]] = {
     "features": ("block", "dense"),
     "counter": ("bottom-up", "plain", "square-root"),
@@ -94,12 +118,10 @@ def settings_of(trial: Trial) -> Settings:
         If a knob is unknown, or its value is of another kind.
     """
     base = {"paper": _PRINTED, None: _PLAIN}.get(trial.calibration, Settings())
-    base = replace(base, growth=_GROWTH.get(trial.agent, base.growth))
-    known = [f.name for f in fields(Settings)]
+    base = replace(base, growth=KINDS[trial.agent].growth)
     knobs = {key: value for key, value in trial.knobs.items() if key != "of"}
+    replace(trial, options=tuple(knobs.items())).over(defaults_of(trial.agent))
     for key, value in knobs.items():
-        if key not in known:
-            raise CardError(f"{trial.agent}: no option {key!r}; there are: {', '.join(known)}")
         if key in _WORDS and value not in _WORDS[key]:
             raise CardError(f"{trial.agent}: {key} is one of {_WORDS[key]}; got {value!r}")
         number = isinstance(value, int | float) and not isinstance(value, bool) and value >= 0
@@ -108,10 +130,15 @@ def settings_of(trial: Trial) -> Settings:
     return replace(base, **knobs)
 
 
+def defaults_of(agent: str) -> dict[str, Plain]:
+    """Every option of an agent with its default, where the calibration is tight."""
+    return asdict(replace(Settings(), growth=KINDS[agent].growth))
+
+
 def variant_of(trial: Trial, s: Settings) -> str:
     """The words that tell one way to run an agent from another."""
     words = ["unit" if s.unit else "as printed", s.features]
-    if trial.agent.startswith("private"):
+    if KINDS[trial.agent].trust == "joint":
         words.append(f"{s.counter} over {'batches' if s.leaf == 'batch' else 'episodes'}")
     return ", ".join([*words, f"rewards {s.rewards}"])
 
@@ -124,6 +151,6 @@ def constants_of(trial: Trial, s: Settings, c: float | str) -> str:
     if trial.epsilon is not None:
         words += [f"{s.shift}", f"prior {s.prior:g}"]
         words += [f"gram share {s.gram_share:g}"] if trial.calibration == "tight" else []
-    if "po" in trial.agent.split("-"):
+    if KINDS[trial.agent].mirror:
         words.append(f"eta {s.eta if isinstance(s.eta, str) else f'{s.eta:g} x paper'}")
     return ", ".join(words)

@@ -21,9 +21,10 @@ from pipeline.mdp.mixture import RewardFeatures, dense_one_hot
 from pipeline.mdp.planning import policy_value
 from pipeline.mdp.rollout import Agent
 from pipeline.privacy.noise import SeededNoise, SimulatedWorld
-from pipeline.simulation.mixture_settings import TUNED, Settings, constants_of, settings_of, variant_of
+from pipeline.simulation.mixture_settings import KINDS, Settings, constants_of, defaults_of, settings_of, variant_of
 from pipeline.simulation.online import play
-from pipeline.simulation.trial import Outcome, Trial, curve
+from pipeline.simulation.targets import SumsTarget
+from pipeline.simulation.trial import OnlineAgent, Outcome, Trial, as_control, curve
 from pipeline.statistics.mixture_calibration import Ask
 from pipeline.statistics.mixture_message import Message, Visits
 from pipeline.statistics.regularizers import CountedRegularizer, fixed, local, tree
@@ -31,41 +32,17 @@ from pipeline.statistics.released_ridge import Guarantee
 
 # purposes of a trial's streams
 _WORLD, _NOISE, _TIES = 0, 1, 2
-# these draw no noise
-_PLAIN = ("ucrl-vtr", "linopt-po")
 
 
-def ucrl_vtr_trial(trial: Trial) -> Outcome:
-    """Value iteration without privacy (paper 001's baseline)."""
-    return _run(trial)
-
-
-def linopt_po_trial(trial: Trial) -> Outcome:
-    """Mirror descent without privacy (paper 000)."""
-    return _run(trial)
-
-
-def private_linopt_vi(trial: Trial) -> Outcome:
-    """Value iteration under joint privacy (paper 000)."""
-    return _run(trial)
-
-
-def private_linopt_po(trial: Trial) -> Outcome:
-    """Mirror descent under joint privacy (paper 000)."""
-    return _run(trial)
-
-
-def ldp_ucrl_vtr(trial: Trial) -> Outcome:
-    """Value iteration under local privacy (paper 001)."""
+def mixture_agent(trial: Trial) -> Outcome:
+    """Value iteration or mirror descent in a linear mixture, as :data:`~.mixture_settings.KINDS` says of the agent."""
     return _run(trial)
 
 
 def no_data(trial: Trial) -> Outcome:
     """The agent of option ``of``, to whom no statistics ever arrive: noise, bonus, ties and known rewards remain."""
     of = str(trial.knobs["of"])
-    found = _run(replace(trial, agent=of), deaf=True)
-    facts = {**found.facts, "trust": "none", "variant": "control", "of": of, "true_rho": None, "true_epsilon": None}
-    return replace(found, facts=facts)
+    return as_control(_run(replace(trial, agent=of), deaf=True), of)
 
 
 class _Deaf:
@@ -95,7 +72,7 @@ def _run(trial: Trial, deaf: bool = False) -> Outcome:
         )
     agent: Agent = (
         linopt_po(problem, s.growth, _eta(problem.task, s))
-        if trial.agent.endswith("po")
+        if KINDS[trial.agent].mirror
         else linopt_vi(problem, s.growth, trial.stream(_TIES))
     )
     played = play(world.mdp, agent, trial.stream(_WORLD))
@@ -149,6 +126,12 @@ def problem_of(trial: Trial, s: Settings, world: Mixture) -> tuple[Problem, Guar
     return Problem(task, *both), transitions.guarantee.beside(counted.guarantee), c
 
 
+def targets_of(trial: Trial) -> list[SumsTarget]:
+    """What an audit attacks: each regression's sums, at its part of the budget."""
+    counter = None if KINDS[trial.agent].trust == "local" else settings_of(trial).counter
+    return [SumsTarget(message, ask, counter) for message, ask in messages_of(trial)]
+
+
 def messages_of(trial: Trial) -> list[tuple[Message, Ask]]:
     """What one episode adds to each regression, and the part of the budget asked for it."""
     s = settings_of(trial)
@@ -156,10 +139,10 @@ def messages_of(trial: Trial) -> list[tuple[Message, Ask]]:
     return [(message, _ask(trial, share, gram_share)) for message, share, gram_share in _shared(task, s)]
 
 
-def cost_of(trial: Trial) -> Fraction | None:
-    """What all sums of the trial cost one user, exactly; None without noise.  Nobody plays."""
+def cost_of(trial: Trial) -> tuple[Fraction | None, Fraction]:
+    """What all sums of the trial cost one user, exactly (None without noise), and what is claimed.  Nobody plays."""
     _, guarantee, _ = problem_of(trial, settings_of(trial), _world(trial.world, trial.params))
-    return guarantee.rho
+    return guarantee.rho, sum((ask.rho() for _, ask in messages_of(trial)), Fraction(0))
 
 
 def _task(trial: Trial, s: Settings, world: Mixture) -> MixtureTask:
@@ -192,11 +175,12 @@ def _regularizer(
     trial: Trial, s: Settings, m: Message, share: Fraction, gram_share: float, noise: SeededNoise
 ) -> CountedRegularizer:
     world, lam = SimulatedWorld(trial.place), s.lam * (1.0 if s.unit else float(m.row_bound.max() ** 2))
-    if trial.agent in _PLAIN:
+    trust = KINDS[trial.agent].trust
+    if trust == "none":
         return fixed(m, trial.episodes, lam, world, noise)
     ask = _ask(trial, share, gram_share)
     try:
-        if trial.agent.startswith("ldp"):
+        if trust == "local":
             return local(m, trial.episodes, ask, lam, world, noise, shift=s.shift, prior=s.prior)
         batches = len(geometric(trial.episodes, s.growth)) if s.leaf == "batch" else None
         made = partial(tree, mechanism=s.counter, shift=s.shift, prior=s.prior, batches=batches)
@@ -207,16 +191,35 @@ def _regularizer(
 
 def _radii(trial: Trial, s: Settings) -> tuple[Radii, Radii, float | str]:
     """Bonus of transitions and rewards, by trust; presets by name."""
-    c = TUNED[trial.agent] if s.bonus in ("tuned", "paper-experiment") else 1.0 if s.bonus == "theory" else s.bonus
+    kind = KINDS[trial.agent]
+    c = kind.c if s.bonus in ("tuned", "paper-experiment") else 1.0 if s.bonus == "theory" else s.bonus
     assert not isinstance(c, str)
     said: float | str = s.bonus if s.bonus in ("theory", "paper-experiment") else c
-    if trial.agent.startswith("ldp"):
+    if kind.trust == "local":
         theory = s.bonus == "theory" and trial.epsilon is not None
         return ldp_theory(trial.epsilon or 1.0, trial.delta or 0.1) if theory else ldp(c), linopt_rewards(c), said
-    if trial.agent.startswith("private"):
+    if kind.trust == "joint":
         return linopt(c), linopt_rewards(c), said
     return ucrl_vtr(c, printed=s.bonus == "paper-experiment"), linopt_rewards(c), said
 
 
 def _eta(task: MixtureTask, s: Settings) -> float:
     return step_size(task, s.eta) if isinstance(s.eta, str) else s.eta * step_size(task, "paper")
+
+
+def _registered(name: str) -> OnlineAgent:
+    kind, defaults = KINDS[name], defaults_of(name)
+    if kind.trust == "none":
+        return OnlineAgent(mixture_agent, defaults=defaults, unread=no_data)
+    return OnlineAgent(
+        mixture_agent,
+        kind.trust,
+        kind.plain,
+        defaults=defaults,
+        targets=targets_of,
+        cost=cost_of,
+        unread=no_data,
+    )
+
+
+AGENTS = {name: _registered(name) for name in KINDS}

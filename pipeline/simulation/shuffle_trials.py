@@ -1,4 +1,4 @@
-"""SDP-PE as a contestant (paper 002): modes, trust models, and what its stages did.
+"""SDP-PE in known worlds (paper 002): modes, trust models, and what its stages did.
 
 Options of a trial, with their defaults: ``mode`` ("practical" | "paper"), ``trust`` ("shuffle" | "none" | "joint" |
 "local"), ``pooled`` (true), ``lean`` (true; false in mode "paper", which keeps the paper's three tables), ``mixed``
@@ -26,13 +26,14 @@ from pipeline.privacy.noise import SeededNoise
 from pipeline.privacy.shuffle_calibration import smallest_total
 from pipeline.simulation.batches import PlayedRollouts, play_batch_rollouts
 from pipeline.simulation.control_trials import world_of
-from pipeline.simulation.trial import Outcome, Trial, staged_curve
+from pipeline.simulation.targets import BatchTarget
+from pipeline.simulation.trial import OnlineAgent, Outcome, Plain, Trial, staged_curve
 from pipeline.statistics.batch_counts import BatchPrivatizer, Layout
 from pipeline.statistics.batch_privatizers import ExactBatch, GaussianBatch
 from pipeline.statistics.shuffle_counts import ShuffleBinary
 
 _TIES, _NOISE, _SAMPLE = 1, 2, 3
-KNOBS: Mapping[str, Any] = {
+DEFAULTS: dict[str, Plain] = {
     "mode": "practical",
     "trust": "shuffle",
     "pooled": True,
@@ -78,6 +79,21 @@ def sdp_pe(trial: Trial) -> Outcome:
     return Outcome(at, summed, facts, played.answer.policy.tolist())
 
 
+def targets_of(trial: Trial) -> list[BatchTarget]:
+    """What an audit attacks: the first batch of each kind.
+
+    Raises
+    ------
+    CardError
+        If no noise is asked for.
+    """
+    batches = first_batches(trial)
+    privatizer = privatizer_of(trial, knobs_of(trial), batches[0][1].shape[0])
+    if isinstance(privatizer, ExactBatch):
+        raise CardError("trust = 'none': no noise, no claim to attack")
+    return [BatchTarget(layout, users, privatizer) for users, layout in batches]
+
+
 def first_batches(trial: Trial) -> list[tuple[int, Layout]]:
     """Users and counters of the first batch of each kind: what is public before anybody plays.
 
@@ -109,10 +125,7 @@ def knobs_of(trial: Trial) -> dict[str, Any]:
     CardError
         If an option is unknown or of another kind, or the budget does not fit the trust model.
     """
-    unknown = set(trial.knobs) - set(KNOBS)
-    if unknown:
-        raise CardError(f"sdp-pe: no option {min(unknown)!r}; there are: {', '.join(KNOBS)}")
-    knobs = {**KNOBS, **trial.knobs}
+    knobs = trial.over(DEFAULTS)
     for name, words in (("mode", ("practical", "paper")), ("trust", ("none", "joint", "local", "shuffle"))):
         if knobs[name] not in words:
             raise CardError(f"sdp-pe: {name} must be one of {', '.join(words)}; got {knobs[name]!r}")
@@ -206,3 +219,6 @@ def _certificate(trial: Trial, sample: int, answer: agent.Answer, mdp: TabularMD
     ours = most_visits(active.P, active.start, active.bonus, active.floor, targets, rng).visits
     theirs = most_visits_lp(active.P, active.start, active.bonus, active.floor, targets)
     return {"certified": len(targets), "largest_difference": float(np.abs(ours - theirs).max())}
+
+
+AGENTS = {"sdp-pe": OnlineAgent(sdp_pe, "shuffle", "ucbvi", defaults=DEFAULTS, targets=targets_of)}

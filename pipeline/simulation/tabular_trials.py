@@ -1,4 +1,4 @@
-"""UCBVI and its private kin as contestants: one planner, four trust models.
+"""UCBVI and its private kin: one planner, four trust models.
 
 Options of a trial, all with defaults: ``c``, ``noise``, ``z`` and ``iota`` of the bonus, or ``constants = "theory"``;
 ``growth``, ``first`` and ``visits`` of the batches; ``pooled`` (one table for all steps); ``rewards`` (``known`` |
@@ -25,28 +25,28 @@ from pipeline.mdp.planning import policy_value
 from pipeline.privacy.noise import SeededNoise, SimulatedWorld
 from pipeline.simulation.control_trials import optimum, world_of
 from pipeline.simulation.online_batches import play_batches
-from pipeline.simulation.trial import Outcome, Trial, staged_curve
+from pipeline.simulation.targets import CountsTarget, ShuffledTarget
+from pipeline.simulation.trial import OnlineAgent, Outcome, Plain, Trial, Trust, as_control, staged_curve
 from pipeline.statistics.interactive_counts import exact, joint, local
 from pipeline.statistics.interactive_shuffled import shuffled
 from pipeline.statistics.mixture_calibration import Ask
 from pipeline.statistics.online_counts import CountDesk, OnlineCounts, OnlineLayout, Tally
 
-OPTIONS = (
-    "c",
-    "noise",
-    "z",
-    "iota",
-    "constants",
-    "growth",
-    "visits",
-    "first",
-    "pooled",
-    "rewards",
-    "mechanism",
-    "leaves",
-    "honest",
-)
-_GROWTH = 2.0
+DEFAULTS: dict[str, Plain] = {
+    "c": None,
+    "noise": None,
+    "z": None,
+    "iota": None,
+    "constants": "practical",
+    "growth": 2.0,
+    "visits": 1.0,
+    "first": None,
+    "pooled": False,
+    "rewards": "known",
+    "mechanism": None,
+    "leaves": None,
+    "honest": 1.0,
+}
 # nobody hides in a batch of few, and its noise is that of any other
 _CROWD = 64
 _NOISE, _TIES = 1, 2
@@ -79,8 +79,7 @@ def no_data(trial: Trial) -> Outcome:
     of = str(trial.knobs["of"])
     asked = replace(trial, agent=of, options=tuple((k, v) for k, v in trial.options if k != "of"))
     found = _played(asked, lambda t, layout, most, noise: _Deaf(_PRIVATE[of](t, layout, most, noise)))
-    facts = {**found.facts, "trust": "none", "variant": "control", "of": of, "true_rho": None, "true_epsilon": None}
-    return replace(found, facts=facts)
+    return as_control(found, of)
 
 
 class _Deaf:
@@ -119,10 +118,8 @@ _PRIVATE: Mapping[str, Desk] = {"dp-ucbvi-jdp": _joint, "dp-ucbvi-ldp": _local, 
 
 
 def _played(trial: Trial, desk_of: Desk) -> Outcome:
-    mdp, knobs = world_of(trial), trial.knobs
-    unknown = sorted(set(knobs) - set(OPTIONS))
-    if unknown:
-        raise CardError(f"{trial.agent}: no option {unknown[0]!r}; there are: {', '.join(OPTIONS)}")
+    mdp = world_of(trial)
+    trial.over(DEFAULTS)
     layout = layout_of(trial, mdp)
     task = _task(mdp, layout)
     pace = pace_of(trial, layout)
@@ -151,11 +148,22 @@ def _played(trial: Trial, desk_of: Desk) -> Outcome:
     return Outcome(at, summed, facts, _drawn(trial, learnt))
 
 
-def cost_of(trial: Trial) -> Fraction | None:
-    """What the trial's counts cost one user, exactly; None where no rho is claimed.  Nobody plays."""
+def targets_of(trial: Trial) -> list[CountsTarget | ShuffledTarget]:
+    """What an audit attacks: the counts at the trial's budget, where all of them are released alike."""
+    layout, ask, knobs = layout_of(trial, world_of(trial)), ask_of(trial), trial.knobs
+    if trial.agent == "counts-shuffle":
+        users = pace_of(trial, layout).ends[0]
+        return [ShuffledTarget(layout, ask, users, float(knobs.get("honest", 1.0)))]
+    mechanism = None if trial.agent == "dp-ucbvi-ldp" else knobs.get("mechanism", "bottom-up")
+    return [CountsTarget(layout, ask, mechanism)]
+
+
+def cost_of(trial: Trial) -> tuple[Fraction | None, Fraction]:
+    """What the trial's counts cost one user, exactly (None where no rho is claimed), and what is claimed."""
     layout = layout_of(trial, world_of(trial))
     noise = SeededNoise(np.random.SeedSequence((_NOISE, trial.seed, trial.episodes)))
-    return _PRIVATE[trial.agent](trial, layout, pace_of(trial, layout).most, noise).guarantee.rho
+    desk = _PRIVATE[trial.agent](trial, layout, pace_of(trial, layout).most, noise)
+    return desk.guarantee.rho, ask_of(trial).rho()
 
 
 def _task(mdp: TabularMDP, layout: OnlineLayout) -> CountTask:
@@ -183,7 +191,7 @@ def pace_of(trial: Trial, layout: OnlineLayout) -> Pace:
     """When its batches end."""
     knobs = trial.knobs
     crowd = _CROWD if trial.agent == "counts-shuffle" else 1
-    growth, first = float(knobs.get("growth", _GROWTH)), int(knobs.get("first", crowd))
+    growth, first = float(knobs.get("growth", 2.0)), int(knobs.get("first", crowd))
     declared = len(batch_ends(trial.episodes, growth, first))
     visits = float(knobs.get("visits", 1.0))
     if trial.agent in ("ucbvi", "dp-ucbvi-ldp"):
@@ -236,3 +244,17 @@ def ask_of(trial: Trial) -> Ask:
 
 def _world(trial: Trial) -> SimulatedWorld:
     return SimulatedWorld(trial.place)
+
+
+def _private(play: Callable[[Trial], Outcome], trust: Trust, cost: bool = False) -> OnlineAgent:
+    return OnlineAgent(
+        play, trust, "ucbvi", defaults=DEFAULTS, targets=targets_of, cost=cost_of if cost else None, unread=no_data
+    )
+
+
+AGENTS = {
+    "ucbvi": OnlineAgent(plain_ucbvi, defaults=DEFAULTS),
+    "dp-ucbvi-jdp": _private(dp_ucbvi_jdp, "joint", cost=True),
+    "dp-ucbvi-ldp": _private(dp_ucbvi_ldp, "local"),
+    "counts-shuffle": _private(counts_shuffle, "shuffle"),
+}

@@ -1,23 +1,24 @@
-"""One run of an online agent in a simulated world: what is asked, what came out, and several of them as one row.
+"""One run of an online agent in a simulated world: what is asked, what came out, and what an agent registers.
 
-A trial is plain values, so that it can travel to another process and name a kept result.  A contestant is a function
-from a trial to its outcome; :mod:`pipeline.simulation.online_agents` knows them by name.
+A trial is plain values, so that it can travel to another process and name a kept result.  What an agent is to the rest
+of the house is one :class:`OnlineAgent`; :mod:`pipeline.simulation.registry` knows them by name.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from fractions import Fraction
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.simulation.row import Row
+from pipeline.declaration.toml import CardError
+from pipeline.simulation.targets import Target
 
 Trust = Literal["none", "central", "joint", "local", "shuffle"]
 Plain = str | int | float | bool | None
-TOTAL = "total regret"
 _A_DECADE = 20
 
 
@@ -28,7 +29,7 @@ class Trial:
     Parameters
     ----------
     agent
-        A name of :mod:`pipeline.simulation.online_agents`.
+        A name of :mod:`pipeline.simulation.registry`.
     world, params
         Name and sorted parameters of the world.
     epsilon, delta
@@ -55,6 +56,23 @@ class Trial:
     def knobs(self) -> dict[str, Any]:
         """The options by name."""
         return dict(self.options)
+
+    def over(self, defaults: Mapping[str, Any]) -> dict[str, Any]:
+        """The options over an agent's defaults.
+
+        Parameters
+        ----------
+        defaults
+            Every option there is, with the value it has where nothing is said.
+
+        Raises
+        ------
+        CardError
+            If an option is none of these.
+        """
+        if unknown := sorted(set(self.knobs) - set(defaults)):
+            raise CardError(f"{self.agent}: no option {unknown[0]!r}; there are: {', '.join(defaults)}")
+        return {**defaults, **self.knobs}
 
     def told(self, **more: Plain) -> Trial:
         """The same with further options."""
@@ -95,8 +113,112 @@ class Outcome:
         return asdict(self)
 
 
-# what an agent's module offers the benches
-Contestant = Callable[[Trial], Outcome]
+NOTHING_LEARNT = ("uniform", "always-first", "always-right")
+NOTHING_CONTROLLED = ("zero", "fixed-gain")
+
+
+@dataclass(frozen=True)
+class OnlineAgent:
+    """One registration: everything that the house asks of an online agent.  One of your own is the same type.
+
+    Parameters
+    ----------
+    play
+        From a trial to its outcome; the same trial gives the same outcome.  A private agent raises a ``CardError``
+        where the trial has no epsilon or delta.
+    trust
+        Whom a user must trust; ``none``: the agent claims no privacy.
+    plain
+        Name of the same planner without noise, which plays beside it.
+    controls
+        Names of policies that learn nothing, which play beside it too.
+    defaults
+        Every option of ``[agent]`` in a recipe with its default; None: the agent derives it from the trial.
+    targets
+        What an audit attacks, for a private agent: the message path of a trial at the trial's budget.
+    cost
+        What all that a trial releases costs one user, and what is claimed: exact rho, zCDP.  Given where an audit
+        attacks a counter with fewer leaves than the trial's own.
+    unread
+        The agent to whom no data ever arrives, as a control: noise, ties and known rewards remain.
+    from_logs
+        Whether it learns from episodes that a fixed policy has logged.
+    """
+
+    play: Callable[[Trial], Outcome]
+    trust: Trust = "none"
+    plain: str | None = None
+    controls: tuple[str, ...] = NOTHING_LEARNT
+    defaults: Mapping[str, Plain] = field(default_factory=dict[str, Plain])
+    targets: Callable[[Trial], Sequence[Target]] | None = None
+    cost: Callable[[Trial], tuple[Fraction | None, Fraction]] | None = None
+    unread: Callable[[Trial], Outcome] | None = None
+    from_logs: bool = False
+
+    def __call__(self, trial: Trial) -> Outcome:
+        """Play one trial."""
+        return self.play(trial)
+
+    @property
+    def private(self) -> bool:
+        """Whether it claims privacy, and needs epsilon and delta."""
+        return self.trust != "none"
+
+    @property
+    def baselines(self) -> tuple[str, ...]:
+        """Who plays beside it: itself without noise, and what learns nothing."""
+        return (*(() if self.plain is None else (self.plain,)), *self.controls)
+
+
+def as_control(found: Outcome, of: str) -> Outcome:
+    """The outcome of an agent that was kept from its data, as a row of a control."""
+    more = {"trust": "none", "variant": "control", "of": of, "true_rho": None, "true_epsilon": None}
+    return replace(found, facts={**found.facts, **more})
+
+
+SIMULATION = "simulation, not private"
+
+
+@dataclass(frozen=True)
+class Row:
+    """What a bench measured of one agent at one setting.
+
+    Attributes
+    ----------
+    rho, epsilon
+        As asked, exactly; both None without privacy.
+    true_rho, true_epsilon
+        What the noise that was drawn really costs: replace-one zCDP, and its epsilon at ``delta``.
+    mean, std, runs
+        Of ``metric`` over independent runs in this world; ``std`` divides by runs - 1.
+    tie_share
+        Share of the (step, state) pairs where clipping left several best actions; None for a control.
+    noise
+        Every row of a bench comes from seeded noise: it protects nobody.
+    """
+
+    agent: str
+    variant: str
+    trust: Literal["none", "central", "joint", "local", "shuffle"]
+    world: str
+    episodes: int
+    rho: float | None
+    epsilon: float | None
+    delta: float | None
+    calibration: str | None
+    constants: str | None
+    metric: str
+    mean: float
+    std: float
+    runs: int
+    true_rho: float | None = None
+    true_epsilon: float | None = None
+    tie_share: float | None = None
+    noise: str = SIMULATION
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values, in this order."""
+        return asdict(self)
 
 
 def marks(episodes: int) -> NDArray[np.int64]:
@@ -118,81 +240,3 @@ def staged_curve(ends: Sequence[int], losses: Sequence[float]) -> tuple[list[int
     summed = np.append(0.0, np.cumsum(np.diff(np.append(0, last)) * np.asarray(losses)))
     at = marks(int(last[-1]))
     return at.tolist(), np.interp(at, np.append(0, last), summed).tolist()
-
-
-@dataclass(frozen=True)
-class Gathered:
-    """The trials that differ in their seed alone."""
-
-    trial: Trial
-    outcomes: Sequence[Mapping[str, Any]] = field(default_factory=list[Mapping[str, Any]])
-
-    @property
-    def totals(self) -> NDArray[np.float64]:
-        """``(runs,)`` regret after the last episode."""
-        return np.array([o["regret"][-1] for o in self.outcomes])
-
-    def row(self) -> Row:
-        """Mean and standard deviation of the total regret; facts of the first run, ties averaged."""
-        t, facts, totals = self.trial, self.outcomes[0]["facts"], self.totals
-        ties = [o["facts"]["tie_share"] for o in self.outcomes if o["facts"].get("tie_share") is not None]
-        return Row(
-            agent=t.agent,
-            variant=facts.get("variant", ""),
-            trust=facts["trust"],
-            world=t.place,
-            episodes=t.episodes,
-            rho=None,
-            epsilon=t.epsilon,
-            delta=t.delta,
-            calibration=t.calibration,
-            constants=facts.get("constants"),
-            metric=TOTAL,
-            mean=float(totals.mean()),
-            std=float(totals.std(ddof=1)) if len(totals) > 1 else 0.0,
-            runs=len(totals),
-            true_rho=facts.get("true_rho"),
-            true_epsilon=facts.get("true_epsilon"),
-            tie_share=float(np.mean(ties)) if ties else None,
-        )
-
-
-def gather(trials: Sequence[Trial], outcomes: Sequence[Mapping[str, Any]]) -> list[Gathered]:
-    """Outcomes grouped over seeds, in the order of first appearance."""
-    found: dict[Trial, list[Mapping[str, Any]]] = {}
-    for trial, outcome in zip(trials, outcomes, strict=True):
-        found.setdefault(replace(trial, seed=0), []).append(outcome)
-    return [Gathered(trial, group) for trial, group in found.items()]
-
-
-# what readers of a study need beside a printed row
-READERS = ("marks", "curve_mean", "curve_std", "totals", "facts")
-
-
-def gathered_rows(trials: Sequence[Trial], outcomes: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """A row for each group, with the keys :data:`READERS` beside; all runs of a group share their marks."""
-    rows: list[dict[str, Any]] = []
-    for g in gather(trials, outcomes):
-        curves = np.array([o["regret"] for o in g.outcomes])
-        spread = curves.std(0, ddof=1) if len(curves) > 1 else np.zeros(curves.shape[1])
-        rows.append(
-            g.row().as_dict()
-            | {"marks": list(g.outcomes[0]["marks"]), "curve_mean": curves.mean(0).tolist()}
-            | {"curve_std": spread.tolist(), "totals": g.totals.tolist(), "facts": dict(g.outcomes[0]["facts"])}
-        )
-    return rows
-
-
-def printed(row: Mapping[str, Any]) -> dict[str, Any]:
-    """A row without what only readers need."""
-    return {key: value for key, value in row.items() if key not in READERS}
-
-
-def curve_points(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Every mark of every row's curve as a row of its own: who, after how many episodes, mean and spread."""
-    names = ("agent", "variant", "trust", "world", "epsilon", "delta", "calibration", "constants", "runs")
-    return [
-        {name: row[name] for name in names} | {"episodes": at, "regret_mean": mean, "regret_std": std}
-        for row in rows
-        for at, mean, std in zip(*(row.get(k, ()) for k in ("marks", "curve_mean", "curve_std")), strict=True)
-    ]

@@ -38,7 +38,7 @@ from pipeline.mdp.planning import optimal_values, policy_value
 from pipeline.mdp.policy import Policy, constant, uniform
 from pipeline.privacy.budget import epsilon_from_rho
 from pipeline.privacy.noise import SeededNoise
-from pipeline.simulation.row import Row
+from pipeline.simulation.trial import Row
 from pipeline.statistics.interactive import RegressionDesk
 from pipeline.statistics.linear_calibration import true_rho
 from pipeline.statistics.linear_plan import LinearAsk, LinearDomain, LinearPlan, Variant

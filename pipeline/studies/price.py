@@ -17,9 +17,9 @@ from typing import Any, Literal
 
 import numpy as np
 
-from pipeline.simulation.online_agents import trust_of
-from pipeline.simulation.row import Row
-from pipeline.simulation.trial import Plain, Trial, gather
+from pipeline.simulation.registry import find
+from pipeline.simulation.trial import Plain, Row, Trial
+from pipeline.studies.gather import gather
 
 METRIC = "suboptimality"
 # the band over runs, and what counts as having learnt: this share of the uniform policy's suboptimality
@@ -97,7 +97,7 @@ class Grid:
             for n in sorted(self.episodes, reverse=True)
             for family in self.families
             for agent in FAMILIES[family].agents
-            for budget in (self.budgets if trust_of(agent) != "none" else (None,))
+            for budget in (self.budgets if find(agent).private else (None,))
             for seed in self._seeds
         ]
         return [*self._controls(), *played]

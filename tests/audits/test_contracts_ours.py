@@ -14,9 +14,8 @@ from pipeline.audits.contract_worlds import WORLD_CHECKS
 from pipeline.environments.worlds import WORLDS, load_world
 from pipeline.privacy.fast_noise import FastOsNoise
 from pipeline.privacy.noise import OsNoise, SeededNoise
-from pipeline.simulation.online_agents import CONTESTANTS
-from pipeline.statistics.calibration import Ask
-from pipeline.statistics.privatizers import central_gaussian, central_laplace
+from pipeline.simulation.registry import AGENTS
+from pipeline.statistics.calibration import Ask, count_sum
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 
@@ -57,16 +56,16 @@ def test_tabular_agents(player, check):
 
 
 def test_every_agent_is_put_to_it_or_controls_a_plant():
-    assert {p.agent for p in PLAYERS} | set(PLANTS) == set(CONTESTANTS)
+    assert {p.agent for p in PLAYERS} | set(PLANTS) == set(AGENTS)
 
 
 @pytest.mark.parametrize("check", PRIVATIZER_CHECKS, ids=named)
 @pytest.mark.parametrize(
     "make",
     [
-        lambda card: central_gaussian(card, Ask(rho=0.5)),
-        lambda card: central_gaussian(card, Ask(rho=0.5, tables="two_tables")),
-        lambda card: central_laplace(card, Ask(epsilon=1.0)),
+        lambda card: count_sum(card, Ask(rho=0.5)),
+        lambda card: count_sum(card, Ask(rho=0.5, tables="two_tables")),
+        lambda card: count_sum(card, Ask(epsilon=1.0)),
     ],
     ids=["gaussian", "two tables", "laplace"],
 )

@@ -12,7 +12,7 @@ from itertools import product
 
 import numpy as np
 
-from pipeline.simulation.online_agents import run
+from pipeline.simulation.registry import run
 from pipeline.simulation.trial import Trial
 from pipeline.studies.paper_004 import DELTA, EPSILONS, MORE_EPISODES, PRIVATE
 

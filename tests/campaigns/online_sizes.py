@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from pipeline.simulation.online_agents import run
+from pipeline.simulation.registry import run
 from pipeline.simulation.trial import Plain, Trial
 from pipeline.studies.paper_001 import MIXTURE
 

@@ -18,7 +18,7 @@ from pipeline.privacy.shuffle_calibration import (
     smallest_total,
     tight_bits,
 )
-from pipeline.simulation.online_agents import run
+from pipeline.simulation.registry import run
 from pipeline.simulation.trial import Outcome, Trial
 
 Params = tuple[tuple[str, Any], ...]

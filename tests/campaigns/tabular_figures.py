@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from pipeline.simulation.online_agents import run
+from pipeline.simulation.registry import run
 from pipeline.simulation.trial import Trial
 
 HOM, INHOM = "riverswim_homogeneous", "riverswim_inhomogeneous"

@@ -14,8 +14,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from pipeline.simulation.mixture_settings import TUNED, settings_of
-from pipeline.simulation.online_agents import run
+from pipeline.simulation.mixture_settings import KINDS, settings_of
+from pipeline.simulation.registry import run
 from pipeline.simulation.trial import Plain, Trial
 from pipeline.studies import tuning
 
@@ -67,7 +67,7 @@ def measured(agent: str, world: str, epsilon: float | None, knob: str, value: Pl
     ]
     totals = np.array([run(t).regret[-1] for t in trials])
     default = getattr(settings_of(replace(trials[0], options=())), knob)
-    taken = value == ({"bonus": TUNED[agent], "eta": 10}[knob] if default == "tuned" else default)
+    taken = value == ({"bonus": KINDS[agent].c, "eta": 10}[knob] if default == "tuned" else default)
     return {
         "agent": agent,
         "world": world,

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from pipeline.simulation.online_agents import run
+from pipeline.simulation.registry import run
 from pipeline.simulation.trial import Trial
 
 SEED, BAD = 1000, 0.1

@@ -15,7 +15,7 @@ from flows.config.price_recipe import load_price_recipe
 from flows.config.shelf import Home
 from flows.studies.comparing import compare_job
 from pipeline.declaration.card import CardError
-from pipeline.simulation import online_agents as contestants
+from pipeline.simulation import registry as agents
 from pipeline.studies.price import FAMILIES
 from reports.format import number
 from reports.price_evidence import Priced
@@ -125,7 +125,7 @@ def test_finished_runs_are_found_again_and_full_plays_the_rest(folder, result, m
     def refuse(trial):
         raise AssertionError(f"played again: {trial}")
 
-    monkeypatch.setattr(contestants, "measure", refuse)
+    monkeypatch.setattr(agents, "measure", refuse)
     assert compared(folder) == result
     monkeypatch.setattr("os.sched_getaffinity", lambda pid: {0})
     with pytest.raises(AssertionError, match=r"played again: .*seed=2"):

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-import pipeline.learners.lq_drawing as drawing_module
+import pipeline.learners.lq as drawing_module
 from flows.config.shelf import Home
 from flows.jobs.lq_folder import read_gains
 from flows.jobs.plan import plan_job

@@ -15,8 +15,9 @@ from flows.config.shelf import Home
 from flows.config.world_recipe import load_world_recipe
 from flows.studies.playing import play_job
 from pipeline.declaration.card import CardError
-from pipeline.simulation import online_agents as contestants
-from pipeline.simulation.trial import Trial, gather, marks, staged_curve
+from pipeline.simulation import registry as agents
+from pipeline.simulation.trial import Trial, marks, staged_curve
+from pipeline.studies.gather import gather
 
 RECIPE = """
 [recipe]
@@ -68,7 +69,7 @@ def test_finished_runs_are_found_again_and_the_rest_is_played(recipe, tmp_path, 
     def refuse(trial):
         raise AssertionError(f"played again: {trial}")
 
-    monkeypatch.setattr(contestants, "measure", refuse)
+    monkeypatch.setattr(agents, "measure", refuse)
     assert played(recipe, tmp_path / "home") == first
     recipe.write_text(RECIPE.replace("runs = 2", "runs = 3"))
     monkeypatch.setattr("os.sched_getaffinity", lambda pid: {0})
@@ -102,10 +103,16 @@ def test_run_and_simulate_send_a_recipe_to_each_other(recipe, tmp_path):
         load_world_recipe(Path(flows.cli.__file__).parent / "recipes" / "demo.toml")
 
 
-def test_every_contestant_can_be_imported_and_has_playable_baselines():
-    for name in contestants.CONTESTANTS:
-        assert callable(contestants.contestant(name))
-        assert set(contestants.baselines_of(name)) <= set(contestants.CONTESTANTS)
+def test_every_agent_has_playable_baselines_and_every_private_one_can_be_attacked():
+    for agent in agents.AGENTS.values():
+        assert set(agent.baselines) <= set(agents.AGENTS)
+        assert agent.private == (agent.targets is not None) == (agent.plain is not None)
+
+
+@pytest.mark.parametrize("name", [name for name, agent in agents.AGENTS.items() if len(agent.defaults) > 5])
+def test_an_option_that_an_agent_does_not_list_is_refused(name):
+    with pytest.raises(CardError, match="no option 'colour'; there are: "):
+        agents.run(Trial(name, "riverswim_homogeneous", (("states", 3),), 10, 1.0, 1e-5, "tight", (("colour", 1),)))
 
 
 def test_marks_end_at_K_and_a_staged_curve_is_exact():
@@ -116,5 +123,5 @@ def test_marks_end_at_K_and_a_staged_curve_is_exact():
 
 def test_runs_differ_in_their_seed_alone_when_gathered():
     trials = [Trial("uniform", "riverswim_homogeneous", (("states", s),), 10, seed=i) for s in (3, 4) for i in (0, 1)]
-    groups = gather(trials, [contestants.measure(t) for t in trials])
+    groups = gather(trials, [agents.measure(t) for t in trials])
     assert [(g.trial.params, len(g.outcomes)) for g in groups] == [((("states", 3),), 2), ((("states", 4),), 2)]

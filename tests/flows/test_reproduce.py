@@ -22,6 +22,7 @@ from pipeline.studies.paper_003 import BUDGETS, EPISODES, MORE_EPISODES, RUNS, W
 from reports.study_003 import study_003
 
 TINY = partial(grid, episodes=(20, 1000), budgets=(1.0, 25.0), worlds=(0,), runs=2)
+DEPENDS = PAPER_003.depends
 KEYS = {"agent", "variant", "trust", "world", "episodes", "rho", "epsilon", "delta", "calibration", "constants"}
 KEYS |= {"metric", "mean", "std", "runs"}
 FILES = {"table.parquet", "table.csv", "figure.svg", "figure.png", "page.html", "page.md", "result.json"}
@@ -29,7 +30,7 @@ FILES = {"table.parquet", "table.csv", "figure.svg", "figure.png", "page.html", 
 
 @pytest.fixture
 def tiny(monkeypatch):
-    bench = Bench("tiny", TINY, TINY, measure, cells_a_process=10**6)
+    bench = Bench("tiny", TINY, TINY, measure, DEPENDS, cells_a_process=10**6)
     monkeypatch.setattr(
         flows.studies.registry, "STUDIES", {n: Entry(bench, study_003) for n in ("003-figure-1a", "003-figure-1b")}
     )
@@ -78,9 +79,9 @@ def test_a_second_study_measures_nothing_anew_and_other_homes_find_the_same(tiny
     def refuse(cell):
         raise AssertionError(f"measured again: {cell}")
 
-    bench = Bench("tiny", TINY, TINY, refuse, cells_a_process=10**6)
+    bench = Bench("tiny", TINY, TINY, refuse, DEPENDS, cells_a_process=10**6)
     assert measured(bench, TINY(), tmp_path / "a" / "reproductions" / "cells") == first["rows"]
-    monkeypatch.setattr(flows.studies.cells, "code_digest", lambda: "other code")
+    monkeypatch.setattr(flows.studies.cells, "closure_digest", lambda modules: "other code")
     with pytest.raises(AssertionError, match="measured again"):
         measured(bench, TINY(), tmp_path / "a" / "reproductions" / "cells")
 
@@ -95,9 +96,11 @@ def test_a_broken_run_goes_on_where_it_was(tmp_path):
         return measure(cell)
 
     with pytest.raises(KeyboardInterrupt):
-        measured(Bench("tiny", TINY, TINY, once), cells, tmp_path)
+        measured(Bench("tiny", TINY, TINY, once, DEPENDS), cells, tmp_path)
     told = []
-    rows = measured(Bench("tiny", TINY, TINY, measure), cells, tmp_path, lambda done, total: told.append((done, total)))
+    rows = measured(
+        Bench("tiny", TINY, TINY, measure, DEPENDS), cells, tmp_path, lambda done, total: told.append((done, total))
+    )
     assert [r["world"] for r in rows] == [measure(c)["world"] for c in cells]
     assert told == [(3, 4), (4, 4)]
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import flows.studies.registry
 from flows.config.shelf import Home
-from flows.studies.registry import STUDIES, Bench, Entry
+from flows.studies.registry import PAPER_003, STUDIES, Bench, Entry
 from flows.studies.reproducing import reproduce_job
 from pipeline.studies import paper_003
 from reports.all_papers import PRINTED, plain
@@ -43,7 +43,7 @@ def test_every_study_has_words_for_what_its_paper_prints():
 
 def test_one_page_holds_every_study_with_its_paper_and_its_errata(tmp_path, monkeypatch):
     cells = lambda: paper_003.grid(episodes=(20, 1000), budgets=(1.0, 25.0), worlds=(0,), runs=1)  # noqa: E731
-    bench = Bench("tiny", cells, cells, paper_003.measure, cells_a_process=10**6)
+    bench = Bench("tiny", cells, cells, paper_003.measure, PAPER_003.depends, cells_a_process=10**6)
     names = ("003-figure-1a", "003-figure-1b")
     monkeypatch.setattr(flows.studies.registry, "STUDIES", {n: Entry(bench, study_003) for n in names})
     said = []

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from reports.facts.policy import Gains
 from reports.lq_figures import MOST_LINES, gains_figure
-from reports.lq_view import GainsView
 from reports.policy_report import render_html, render_markdown
 
 NASTY = ["<script>alert(1)</script>", "a | b", "place"]
@@ -57,9 +57,9 @@ def facts(names: list[str], *, kind: str = "real", left_zero: bool = True) -> di
     }  # fmt: skip
 
 
-def view(names: list[str], gain: float = 0.5) -> GainsView:
+def view(names: list[str], gain: float = 0.5) -> Gains:
     n = len(names)
-    return GainsView(names, names, np.full((3, n, n), gain))
+    return Gains(names, names, np.full((3, n, n), gain))
 
 
 def test_names_are_text_whatever_they_hold():
@@ -88,8 +88,8 @@ def test_directions_in_the_noise_are_told():
 def test_the_figure_shows_the_largest_gains_and_says_what_it_leaves_out():
     names = [f"x{i}" for i in range(4)]
     gains = np.arange(16.0).reshape(1, 4, 4) * np.ones((3, 1, 1))
-    found = gains_figure(GainsView(names, names, gains))
+    found = gains_figure(Gains(names, names, gains))
     assert f"the {MOST_LINES} largest gains, of 16" in found.note and "4.4 x3 for x3" in found.text
-    assert gains_figure(view(["x"])).note == "" and found.svg == gains_figure(GainsView(names, names, gains)).svg
+    assert gains_figure(view(["x"])).note == "" and found.svg == gains_figure(Gains(names, names, gains)).svg
     with pytest.raises(ValueError, match=r"gains must be \(H, 1, 1\)"):
-        GainsView(["x"], ["u"], np.zeros((3, 2, 1)))
+        Gains(["x"], ["u"], np.zeros((3, 2, 1)))

@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
+from reports.facts.policy import Decisions
 from reports.format import number
 from reports.policy_report import render_html, render_markdown
-from reports.policy_view import PolicyView, runs
+from reports.policy_view import runs
 from tests.reports.sample import sample_facts, sample_view
 
 HOSTILE = '<script>alert("1")</script>\'|`[x](http://evil.example)'
@@ -44,7 +45,7 @@ class Page(HTMLParser):
         self.text.append(data)
 
 
-def both(facts: dict[str, Any], view: PolicyView | None = None) -> tuple[str, str]:
+def both(facts: dict[str, Any], view: Decisions | None = None) -> tuple[str, str]:
     view = view or sample_view()
     return render_html(facts, view), render_markdown(facts, view)
 
@@ -179,7 +180,7 @@ def test_a_policy_too_large_to_print_is_cut_and_says_so() -> None:
 def test_evidence_and_practice_by_step_are_read_at_their_steps() -> None:
     view = sample_view(2, ["a"], ["x", "y"])
     evidence = [[[10.0, 1.0]], [[30.0, 1.0]]]
-    by_step = PolicyView(
+    by_step = Decisions(
         ["a"], ["x", "y"], view.action * 0, view.abstains & False, view.share, view.tie,
         evidence=view.evidence.repeat(2, axis=0) * 0 + evidence, practice=view.practice.repeat(2, axis=0),
     )  # fmt: skip
@@ -188,7 +189,7 @@ def test_evidence_and_practice_by_step_are_read_at_their_steps() -> None:
 
 def test_equal_steps_are_joined_and_abstaining_steps_ignore_their_stand_in() -> None:
     view = sample_view(4, ["a"], ["x", "y"], scattered=True)
-    silent = PolicyView(
+    silent = Decisions(
         view.state_labels, view.action_labels, view.action, view.abstains | True, view.share, view.tie,
         view.evidence, view.practice,
     )  # fmt: skip
@@ -198,7 +199,7 @@ def test_equal_steps_are_joined_and_abstaining_steps_ignore_their_stand_in() -> 
 def test_a_view_of_wrong_shape_is_refused() -> None:
     view = sample_view()
     with pytest.raises(ValueError, match="evidence must be"):
-        PolicyView(
+        Decisions(
             view.state_labels, view.action_labels, view.action, view.abstains, view.share, view.tie,
             view.evidence[:, :2], view.practice,
         )  # fmt: skip

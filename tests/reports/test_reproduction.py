@@ -9,7 +9,7 @@ from typing import Any
 import polars as pl
 import pytest
 
-from pipeline.simulation.row import Row
+from pipeline.simulation.trial import Row
 from reports.claims_003 import claims
 from reports.pooled import pooled, where
 from reports.reproduction import figure_files, render_html, render_markdown, table_files

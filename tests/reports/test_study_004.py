@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from pipeline.simulation.trial import gathered_rows
+from pipeline.studies.gather import gathered_rows
 from pipeline.studies.paper_004 import EPOCHS, EPSILONS, PRIVATE, full_grid, grid
 from reports.claims_004 import claims
 from reports.reproduction import render_html, render_markdown
@@ -106,7 +106,7 @@ def test_the_grid_has_what_outsiders_rely_on():
 def test_trials_of_a_bench_gather_into_rows_the_study_reads():
     from dataclasses import replace
 
-    from pipeline.simulation.online_agents import measure
+    from pipeline.simulation.registry import measure
 
     quick = [replace(t, episodes=60) for t in grid(WORLD_1, runs=1, private_runs=1)]
     found = gathered_rows(quick, [measure(t) for t in quick])

@@ -1,4 +1,4 @@
-"""LQ trials: every contestant plays, says what it costs, and the same trial is the same outcome."""
+"""LQ trials: every agent plays, says what it costs, and the same trial is the same outcome."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pipeline.declaration.card import CardError
 from pipeline.privacy.accounting import gdp_epsilon
 from pipeline.simulation.lq_trials import exploring
 from pipeline.simulation.lq_worlds import lq_world
-from pipeline.simulation.online_agents import run
+from pipeline.simulation.registry import run
 from pipeline.simulation.trial import Trial
 
 ONE = Trial("zero", "lq", (("instance", 1),), 200)
@@ -30,7 +30,7 @@ def per_episode(gains) -> float:
 
 
 @pytest.mark.parametrize("agent", [*PLAIN, *PRIVATE])
-def test_every_contestant_plays_and_the_same_trial_is_the_same_outcome(agent):
+def test_every_agent_plays_and_the_same_trial_is_the_same_outcome(agent):
     found = run(trial(agent))
     assert found.as_dict() == run(trial(agent)).as_dict()
     assert found.marks[-1] == 200

@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 
 from pipeline.declaration.card import CardError
-from pipeline.simulation import online_agents as contestants
-from pipeline.simulation.mixture_settings import TUNED, Settings
-from pipeline.simulation.trial import Trial, gathered_rows
+from pipeline.simulation import registry as agents
+from pipeline.simulation.mixture_settings import KINDS, Settings
+from pipeline.simulation.trial import Trial
 from pipeline.studies import paper_000, paper_001
+from pipeline.studies.gather import gathered_rows
 from pipeline.studies.tuning import tuned
 from reports.claims_000 import VARIANTS
 from reports.online_rows import growth, learns, only
@@ -28,24 +29,24 @@ def options(trial, **knobs):
     return replace(trial, options=tuple(sorted(knobs.items())))
 
 
-@pytest.mark.parametrize("agent", list(TUNED))
+@pytest.mark.parametrize("agent", list(KINDS))
 @pytest.mark.parametrize("world", ["riverswim_inhomogeneous", "random_mixture"])
 def test_every_agent_plays_every_world_and_says_what_it_guarantees(agent, world):
     private = agent not in ("ucrl-vtr", "linopt-po")
     trial = replace(JOINT if private else RIVER, agent=agent, world=world, params=(), episodes=60)
-    outcome = contestants.run(trial)
-    assert outcome == contestants.run(trial)
+    outcome = agents.run(trial)
+    assert outcome == agents.run(trial)
     assert outcome.marks[-1] == 60 and outcome.regret == sorted(outcome.regret)
-    assert outcome.facts["trust"] == contestants.trust_of(agent)
+    assert outcome.facts["trust"] == agents.find(agent).trust
     assert (outcome.policy is None) is agent.endswith("po")
     if private:
         assert outcome.facts["true_epsilon"] == pytest.approx(10.0, rel=1e-9)
-        assert contestants.run(replace(trial, seed=1)).regret != outcome.regret
+        assert agents.run(replace(trial, seed=1)).regret != outcome.regret
 
 
 @pytest.mark.parametrize("agent", ["private-linopt-vi", "ldp-ucrl-vtr"])
 def test_printed_noise_is_worth_what_its_variances_say(agent):
-    facts = contestants.run(replace(JOINT, agent=agent, calibration="paper", episodes=40)).facts
+    facts = agents.run(replace(JOINT, agent=agent, calibration="paper", episodes=40)).facts
     assert 0.0 < facts["true_epsilon"] < 2.0 < 10.0
     assert "as printed" in facts["variant"] and "unit" not in facts["variant"]
 
@@ -53,9 +54,7 @@ def test_printed_noise_is_worth_what_its_variances_say(agent):
 def test_blocks_are_the_dense_form_to_every_digit_without_noise():
     for seed in range(3):
         block = replace(RIVER, seed=seed)
-        assert contestants.run(block).regret == pytest.approx(
-            contestants.run(options(block, features="dense")).regret, abs=1e-9
-        )
+        assert agents.run(block).regret == pytest.approx(agents.run(options(block, features="dense")).regret, abs=1e-9)
 
 
 def test_without_noise_the_rule_for_ties_changes_nothing_once_it_has_learnt(monkeypatch):
@@ -63,7 +62,7 @@ def test_without_noise_the_rule_for_ties_changes_nothing_once_it_has_learnt(monk
     import pipeline.agents.linopt_vi as vi
 
     trial = replace(RIVER, episodes=4000)
-    ends = [contestants.run(trial).facts["last_tenth"]]
+    ends = [agents.run(trial).facts["last_tenth"]]
     for order in (1, -1):
 
         def greedy(Q, free, rng, order=order):
@@ -72,19 +71,19 @@ def test_without_noise_the_rule_for_ties_changes_nothing_once_it_has_learnt(monk
             return np.where(pick, order * np.arange(Q.shape[-1]), -np.inf).argmax(-1), best.sum(-1) > 1
 
         monkeypatch.setattr(vi, "_greedy", greedy)
-        ends.append(contestants.run(trial).facts["last_tenth"])
+        ends.append(agents.run(trial).facts["last_tenth"])
     assert max(ends) - min(ends) < 1e-3 * 0.228
 
 
 def test_no_data_is_the_agent_without_its_statistics():
     deaf = options(replace(JOINT, agent="no-data"), of="private-linopt-vi")
-    outcome = contestants.run(deaf)
+    outcome = agents.run(deaf)
     assert outcome.facts["variant"] == "control" and outcome.facts["true_epsilon"] is None
     # the known rewards alone do not teach it: it stays far from what it learns with data
-    with_data = contestants.run(replace(options(RIVER), episodes=2000)).regret[-1]
-    assert contestants.run(replace(deaf, episodes=2000)).regret[-1] > 10 * with_data
+    with_data = agents.run(replace(options(RIVER), episodes=2000)).regret[-1]
+    assert agents.run(replace(deaf, episodes=2000)).regret[-1] > 10 * with_data
     with pytest.raises(CardError, match="option 'of' is one of"):
-        contestants.run(options(deaf, of="uniform"))
+        agents.run(options(deaf, of="uniform"))
 
 
 @pytest.mark.parametrize(
@@ -99,33 +98,33 @@ def test_no_data_is_the_agent_without_its_statistics():
 )
 def test_wrong_knobs_are_one_line_errors(knobs, message):
     with pytest.raises(CardError, match=message):
-        contestants.run(options(JOINT, **knobs))
+        agents.run(options(JOINT, **knobs))
 
 
 def test_impossible_combinations_are_one_line_errors():
     with pytest.raises(CardError, match="unit features"):
-        contestants.run(options(replace(JOINT, calibration="paper"), unit=True))
+        agents.run(options(replace(JOINT, calibration="paper"), unit=True))
     with pytest.raises(CardError, match="negative rewards"):
-        contestants.run(replace(RIVER, world="riverswim", params=(("left_reward", -1.0), ("states", 3)), episodes=5))
+        agents.run(replace(RIVER, world="riverswim", params=(("left_reward", -1.0), ("states", 3)), episodes=5))
 
 
 @pytest.mark.parametrize("knob", [{"bonus": "theory"}, {"bonus": "paper-experiment"}, {"shift": "paper"}, {"eta": 3.0}])
 def test_presets_play(knob):
     for trial in (JOINT, LOCAL, RIVER):
-        outcome = contestants.run(options(replace(trial, episodes=30), **knob))
+        outcome = agents.run(options(replace(trial, episodes=30), **knob))
         assert len(outcome.marks) > 10
         if "bonus" in knob:
             assert knob["bonus"] in outcome.facts["constants"]
 
 
 def test_learnt_rewards_share_the_budget():
-    learnt = contestants.run(options(replace(JOINT, episodes=50), rewards="learnt"))
+    learnt = agents.run(options(replace(JOINT, episodes=50), rewards="learnt"))
     assert learnt.facts["true_epsilon"] == pytest.approx(10.0, rel=1e-9)
     assert learnt.facts["variant"].endswith("rewards learnt")
 
 
 def test_tuned_values_are_the_least_of_the_committed_table():
-    for agent, c in TUNED.items():
+    for agent, c in ((agent, kind.c) for agent, kind in KINDS.items()):
         cells = {}
         for row in tuned(agent, "bonus"):
             cells.setdefault((row["world"], row["epsilon"]), {})[float(row["value"])] = float(row["mean"])
@@ -140,7 +139,7 @@ def test_tuned_values_are_the_least_of_the_committed_table():
 @pytest.fixture(scope="module")
 def figure_2():
     trials = paper_001.grid(runs=2, episodes=40)
-    return gathered_rows(trials, [contestants.measure(t) for t in trials])
+    return gathered_rows(trials, [agents.measure(t) for t in trials])
 
 
 def test_paper_001_reads_its_rows(figure_2):
@@ -166,7 +165,7 @@ def test_rules_of_the_claims_can_fail(figure_2):
 
 def test_paper_000_reads_its_rows():
     trials = paper_000.grid(runs=1, episodes=30)
-    rows = gathered_rows(trials, [contestants.measure(t) for t in trials])
+    rows = gathered_rows(trials, [agents.measure(t) for t in trials])
     study = study_000("000-joint", rows)
     assert len(study.claims) == 6
     assert all([v["variant"] for v in c["variants"]] == list(VARIANTS) for c in study.claims)

@@ -11,7 +11,7 @@ import pytest
 from pipeline.declaration.card import CardError
 from pipeline.mdp.planning import optimal_values, policy_value
 from pipeline.simulation.control_trials import world_of
-from pipeline.simulation.online_agents import run
+from pipeline.simulation.registry import run
 from pipeline.simulation.trial import Trial
 
 WORLD = (("actions", 2), ("horizon", 3), ("seed", 5), ("states", 2), ("successors", 2))

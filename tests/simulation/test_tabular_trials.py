@@ -1,4 +1,4 @@
-"""UCBVI and its kin as contestants: facts that are asked for, the same luck, what is refused."""
+"""UCBVI and its kin in known worlds: facts that are asked for, the same luck, what is refused."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from dataclasses import replace
 import pytest
 
 from pipeline.declaration.card import CardError
-from pipeline.simulation.online_agents import run
-from pipeline.simulation.trial import Trial, gathered_rows
+from pipeline.simulation.registry import run
+from pipeline.simulation.trial import Trial
+from pipeline.studies.gather import gathered_rows
 
 PLAIN = Trial("ucbvi", "riverswim_homogeneous", (("states", 3),), 2000)
 AGENTS = {"ucbvi": "none", "dp-ucbvi-jdp": "joint", "dp-ucbvi-ldp": "local", "counts-shuffle": "shuffle"}
@@ -23,7 +24,7 @@ def trial(agent, epsilon=10.0, **options):
 
 @pytest.mark.parametrize("rewards", ["known", "learnt"])
 @pytest.mark.parametrize("agent", AGENTS)
-def test_a_contestant_says_what_it_did_and_does_it_again(agent, rewards):
+def test_an_agent_says_what_it_did_and_does_it_again(agent, rewards):
     asked = trial(agent, rewards=rewards)
     outcome = run(asked)
     facts = outcome.facts

@@ -10,7 +10,7 @@ import pytest
 from pipeline.mdp.planning import policy_value
 from pipeline.simulation import tabular_trials
 from pipeline.simulation.control_trials import optimum, world_of
-from pipeline.simulation.online_agents import CONTESTANTS, measure, trust_of
+from pipeline.simulation.registry import AGENTS, measure
 from pipeline.simulation.trial import Trial
 from pipeline.studies import price
 from pipeline.studies.price import FAMILIES, Grid, episode_grid, episodes_needed, price_rows
@@ -29,12 +29,12 @@ def rows():
 
 def test_every_trust_model_has_an_agent_or_a_reason():
     for family in FAMILIES.values():
-        trusts = {trust_of(agent) for agent in family.plain}
+        trusts = {AGENTS[agent].trust for agent in family.plain}
         assert trusts | set(family.absent) == {"central", "joint", "local", "shuffle"} and not trusts & set(
             family.absent
         )
-        assert set(family.agents) <= set(CONTESTANTS)
-        assert all(trust_of(plain) == "none" for plain in family.plain.values())
+        assert set(family.agents) <= set(AGENTS)
+        assert all(AGENTS[plain].trust == "none" for plain in family.plain.values())
         assert all(reason for reason in family.absent.values())
 
 

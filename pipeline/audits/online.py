@@ -1,0 +1,126 @@
+"""Attacks on the message path of an online agent: its registration names the targets; nobody plays, no world moves.
+
+The protocol is attacked at the trial's budget, with the same code that calibrates and adds noise where it is played;
+a counter has few leaves here, because one of many works the same and takes longer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from pipeline.audits.attack import Attack
+from pipeline.audits.counters import counter_attack
+from pipeline.audits.counts import counts_attack
+from pipeline.audits.interactive import desk_attack
+from pipeline.audits.lq import lq_attack
+from pipeline.audits.lq_counters import lq_counter_attack
+from pipeline.audits.plans import WholePlan
+from pipeline.audits.shuffled import batch_attack, crowd, messages_attack, shuffled_attack
+from pipeline.audits.streams import LEAVES
+from pipeline.declaration.toml import CardError
+from pipeline.privacy.fast_noise import FastOsNoise
+from pipeline.privacy.release import with_sampler_slack
+from pipeline.simulation.registry import find
+from pipeline.simulation.targets import (
+    BatchTarget,
+    CountsTarget,
+    LqSumsTarget,
+    ReleaseTarget,
+    ShuffledTarget,
+    SumsTarget,
+    TablesTarget,
+    Target,
+)
+from pipeline.simulation.trial import Trial
+from pipeline.statistics.shuffle_counts import ShuffleBinary
+
+_LAST_STEPS = 2
+# messages of all draws together: beyond, they take minutes and gigabytes
+_MESSAGES = 400_000_000
+
+Say = Callable[[str], None]
+
+
+def attacks_on(trial: Trial, draws: int, say: Say) -> list[Attack]:
+    """An attack for each thing that a trial's agent releases.
+
+    Parameters
+    ----------
+    draws
+        Releases of each neighbour that will be drawn: shuffled messages are left out where that would be too many bits.
+    say
+        Hears what is attacked in the place of something larger.
+
+    Raises
+    ------
+    CardError
+        If the agent names nothing to attack, or its options are wrong.
+    """
+    agent = find(trial.agent)
+    if agent.targets is None:
+        raise CardError(
+            f"{trial.agent} registers no targets, so there is nothing to attack: name them in its OnlineAgent "
+            "(docs/extend.md)"
+        )
+    targets = agent.targets(trial)
+    return [*(_attack(trial, t, say) for t in targets), *_messages(trial, targets, draws, say)]
+
+
+def whole_plan(trial: Trial) -> WholePlan | None:
+    """What a trial's own counters cost, where :func:`attacks_on` attacks smaller ones that claim its budget.
+
+    The papers' scales claim what they cost, nothing else: there is nothing to hold them against.
+    """
+    agent = find(trial.agent)
+    if trial.calibration != "tight" or agent.cost is None:
+        return None
+    cost, claimed = agent.cost(trial)
+    if cost is None:
+        return None
+    return WholePlan(f"A plan of at most {LEAVES} leaves, for {trial.episodes:,} episodes,", cost, claimed)
+
+
+def _attack(trial: Trial, target: Target, say: Say) -> Attack:
+    match target:
+        case CountsTarget(layout, ask, mechanism):
+            return desk_attack(layout, ask, mechanism)
+        case ShuffledTarget(layout, ask, users, honest):
+            return shuffled_attack(layout, ask.epsilon, ask.delta, users, honest)
+        case BatchTarget(layout, users, privatizer):
+            return batch_attack(layout, users, privatizer)
+        case SumsTarget(message, ask, counter):
+            # every step has sums of its own, calibrated alike
+            few = replace(message, ranges=message.ranges[-_LAST_STEPS:])
+            if few.steps < message.steps:
+                say(f"{message.of}: an episode of {few.steps} steps with sums stands for one of {message.steps}")
+            return counter_attack(few, ask, counter or "once")
+        case LqSumsTarget(message, ask, counter):
+            return lq_counter_attack(message, ask, counter)
+        case TablesTarget(card, privatizer):
+            # what the sampler adds to delta has to be listed, or nothing is drawn
+            listed = with_sampler_slack(privatizer.mechanisms, FastOsNoise(), trial.epsilon or 0.0)
+            return counts_attack(card, replace(privatizer, mechanisms=listed))
+        case ReleaseTarget(plan):
+            return lq_attack(plan)
+
+
+def _messages(trial: Trial, targets: Sequence[Target], draws: int, say: Say) -> list[Attack]:
+    """Of the shuffle model what the shuffler hands over is attacked too, unless it is too many bits."""
+    if not any(isinstance(t, ShuffledTarget) or _binary(t) for t in targets):
+        return []
+    if trial.epsilon is None or trial.delta is None:
+        raise CardError(f"{trial.agent} needs epsilon and delta")
+    calibration = trial.calibration or "tight"
+    bits = crowd(trial.epsilon, trial.delta, calibration)
+    if 4 * draws * (bits.users + bits.trials) > _MESSAGES:
+        say(
+            f"messages are left out: {draws:,} releases of a batch of {bits.users} users are "
+            f"{4 * draws * (bits.users + bits.trials):,} bits; the totals are attacked"
+        )
+        return []
+    return [messages_attack(trial.epsilon, trial.delta, calibration)]
+
+
+def _binary(target: Target) -> bool:
+    return isinstance(target, BatchTarget) and isinstance(target.privatizer, ShuffleBinary)

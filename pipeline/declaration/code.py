@@ -1,0 +1,89 @@
+"""Which code made a number: sums of two versions are never added, and a measured cell is measured anew."""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+from collections.abc import Iterable, Iterator
+from functools import cache
+from importlib.metadata import version
+from importlib.util import find_spec
+from pathlib import Path
+
+_LIBRARIES = ("numpy", "polars", "pyarrow")
+_MEASURING = ("numpy", "scipy")
+_PACKAGE = "pipeline"
+_ROOT = Path(__file__).resolve().parents[2]
+
+
+@cache
+def code_digest() -> str:
+    """Sha256 over the source files of ``pipeline`` and the versions of what reads and adds for it."""
+    whole, root = hashlib.sha256(), _ROOT / _PACKAGE
+    for path in sorted(root.rglob("*.py")):
+        whole.update(f"{path.relative_to(root)}\0".encode() + hashlib.sha256(path.read_bytes()).digest())
+    whole.update("\0".join(version(library) for library in _LIBRARIES).encode())
+    return whole.hexdigest()
+
+
+def closure_digest(modules: Iterable[str], root: Path = _ROOT) -> str:
+    """Sha256 over what modules run: their syntax, and that of all they import from ``pipeline``, directly or not.
+
+    Comments, docstrings and layout count for nothing, and neither does a module that none of them imports.  Imports
+    inside of functions count; those that are for type checking alone do not.
+
+    Parameters
+    ----------
+    modules
+        Dotted names; a module outside of ``pipeline`` must be findable by Python.
+    root
+        The folder that holds the package ``pipeline``.
+    """
+    seen: dict[str, str] = {}
+    waiting = list(modules)
+    while waiting:
+        name = waiting.pop()
+        path = _file_of(name, root)
+        if name in seen or path is None:
+            continue
+        seen[name], imported = _skeleton(path.read_bytes())
+        waiting += imported
+        waiting += [name.rpartition(".")[0]] if "." in name else []
+    told = [f"{name} {digest}" for name, digest in sorted(seen.items())]
+    return hashlib.sha256("\n".join([*told, *map(version, _MEASURING)]).encode()).hexdigest()
+
+
+def _file_of(name: str, root: Path) -> Path | None:
+    """The source file of a module; None of a name inside of one, or of a module that is not in Python."""
+    if name.partition(".")[0] != _PACKAGE:
+        found = find_spec(name)
+        return None if found is None or not (found.origin or "").endswith(".py") else Path(str(found.origin))
+    base = root.joinpath(*name.split("."))
+    return next((p for p in (base.with_suffix(".py"), base / "__init__.py") if p.is_file()), None)
+
+
+@cache
+def _skeleton(source: bytes) -> tuple[str, tuple[str, ...]]:
+    """Digest of a text's syntax without docstrings, and the names that it imports from ``pipeline``."""
+    tree = ast.parse(source)
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            continue
+        if ast.get_docstring(node, clean=False) is not None:
+            node.body = node.body[1:]
+    return hashlib.sha256(ast.dump(tree).encode()).hexdigest(), tuple(dict.fromkeys(_imported(tree)))
+
+
+def _imported(node: ast.AST) -> Iterator[str]:
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.If) and isinstance(child.test, ast.Name) and child.test.id == "TYPE_CHECKING":
+            continue
+        if isinstance(child, ast.Import):
+            names = [alias.name for alias in child.names]
+        elif isinstance(child, ast.ImportFrom):
+            module = child.module or ""
+            names = [module, *(f"{module}.{alias.name}" for alias in child.names)]
+        else:
+            yield from _imported(child)
+            continue
+        yield from (name for name in names if name.partition(".")[0] == _PACKAGE)

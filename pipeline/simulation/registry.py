@@ -1,0 +1,81 @@
+"""Online agents and controls by name: what ``simulate``, ``compare``, ``audit`` and the studies can let play.
+
+A new agent is one :class:`~pipeline.simulation.trial.OnlineAgent` in the ``AGENTS`` of its module.  One of another
+package is named ``module:object`` and is the same type; a bare function from a trial to an outcome is one that claims
+the trust model of its attribute ``trust``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from pipeline.declaration.plugins import is_plugin, plugin
+from pipeline.declaration.toml import CardError
+from pipeline.simulation import control_trials, logged_trials, lq_trials, mixture_trials, shuffle_trials, tabular_trials
+from pipeline.simulation.trial import OnlineAgent, Outcome, Trial
+
+
+def no_data(trial: Trial) -> Outcome:
+    """The control to whom no data ever arrives: the agent of option ``of``, with its noise, ties and known rewards.
+
+    Raises
+    ------
+    CardError
+        If ``of`` is none of those that can be kept from their data.
+    """
+    of = str(trial.knobs.get("of"))
+    play = AGENTS[of].unread if of in AGENTS else None
+    if play is None:
+        known = ", ".join(name for name, agent in AGENTS.items() if agent.unread is not None)
+        raise CardError(f"no-data: option 'of' is one of {known}; got {of!r}")
+    return play(trial)
+
+
+AGENTS: Mapping[str, OnlineAgent] = {
+    **control_trials.AGENTS,
+    **logged_trials.AGENTS,
+    **tabular_trials.AGENTS,
+    **lq_trials.AGENTS,
+    "no-data": OnlineAgent(no_data, defaults={"of": None}),
+    **mixture_trials.AGENTS,
+    **shuffle_trials.AGENTS,
+}
+
+
+def find(name: str) -> OnlineAgent:
+    """The registration of an agent.
+
+    Parameters
+    ----------
+    name
+        One of :data:`AGENTS`, or ``module:object`` of a package of your own.
+
+    Raises
+    ------
+    CardError
+        If there is none of that name; the message lists those there are.
+    """
+    if is_plugin(name):
+        found = plugin(name)
+        return found if isinstance(found, OnlineAgent) else OnlineAgent(found, getattr(found, "trust", "none"))
+    if name not in AGENTS:
+        raise CardError(f"no online agent {name!r}; there are: {', '.join(AGENTS)}, and module:function")
+    return AGENTS[name]
+
+
+def run(trial: Trial) -> Outcome:
+    """Play one trial; the same trial gives the same outcome."""
+    return find(trial.agent)(trial)
+
+
+def measure(trial: Trial) -> dict[str, Any]:
+    """The same as plain values, in a process of its own."""
+    return run(trial).as_dict()
+
+
+def modules_of(trial: Trial) -> tuple[str, ...]:
+    """The modules whose code decides what a trial measures: its agent's, and that of a world of your own."""
+    agent = str(trial.knobs.get("of")) if trial.agent == "no-data" else trial.agent
+    own = [name.partition(":")[0] for name in (agent, trial.world) if is_plugin(name)]
+    return (find(agent).play.__module__, *own)

@@ -1,0 +1,108 @@
+"""What an audit attacks of an online agent: the path from a user's data to what is released, as plain values.
+
+An agent's registration names these for a trial; :mod:`pipeline.audits.online` makes an attack of each.  Nobody plays.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    # no agent runs, or is measured anew for, the mechanisms of another
+    from pipeline.declaration.card import Card
+    from pipeline.privacy.continual import Mechanism
+    from pipeline.statistics.batch_counts import Layout
+    from pipeline.statistics.batch_privatizers import GaussianBatch
+    from pipeline.statistics.interactive_counts import CountMechanism
+    from pipeline.statistics.lq_message import LqMessage
+    from pipeline.statistics.lq_plan import LqPlan
+    from pipeline.statistics.mixture_calibration import Ask
+    from pipeline.statistics.mixture_message import Message
+    from pipeline.statistics.online_counts import OnlineLayout
+    from pipeline.statistics.private_sum import PrivateSum
+    from pipeline.statistics.shuffle_counts import ShuffleBinary
+
+
+@dataclass(frozen=True)
+class CountsTarget:
+    """Noisy counts of online users.
+
+    Parameters
+    ----------
+    layout
+        Which counts are kept: steps, states, actions, and whether rewards are among them.
+    ask
+        The budget of all counts together.
+    mechanism
+        The counter of joint privacy (``fresh``: each batch is one release); None: every user sends a local message.
+    """
+
+    layout: OnlineLayout
+    ask: Ask
+    mechanism: CountMechanism | None
+
+
+@dataclass(frozen=True)
+class ShuffledTarget:
+    """Shuffled one-bit counts.
+
+    Parameters
+    ----------
+    layout, ask
+        As of :class:`CountsTarget`.
+    users
+        Of the first batch: the fewest that any batch has.
+    honest
+        Declared share of users who add their noise bits, in (0, 1].
+    """
+
+    layout: OnlineLayout
+    ask: Ask
+    users: int
+    honest: float
+
+
+@dataclass(frozen=True)
+class BatchTarget:
+    """The counts of one batch of ``users`` under a batch privatizer (paper 002)."""
+
+    layout: Layout
+    users: int
+    privatizer: ShuffleBinary | GaussianBatch
+
+
+@dataclass(frozen=True)
+class SumsTarget:
+    """Noisy Gram and target sums of linear mixture agents; ``counter`` None: every user sends a local message."""
+
+    message: Message
+    ask: Ask
+    counter: Mechanism | None
+
+
+@dataclass(frozen=True)
+class LqSumsTarget:
+    """Noisy sums of Private-OFU-RL: a ``tree`` over episodes, or one release for each plan (``epochs``)."""
+
+    message: LqMessage
+    ask: Ask
+    counter: Literal["tree", "epochs"]
+
+
+@dataclass(frozen=True)
+class TablesTarget:
+    """The one release of count tables that ``privatizer`` makes for a dataset like ``card``."""
+
+    card: Card
+    privatizer: PrivateSum
+
+
+@dataclass(frozen=True)
+class ReleaseTarget:
+    """The one release of linear-quadratic moments that ``plan`` declares."""
+
+    plan: LqPlan
+
+
+Target = CountsTarget | ShuffledTarget | BatchTarget | SumsTarget | LqSumsTarget | TablesTarget | ReleaseTarget
