@@ -1,4 +1,4 @@
-"""What every central count privatizer must do: :class:`~pipeline.statistics.counts.CountsPrivatizer`.
+"""What every central count privatizer must do: :class:`~pipeline.statistics.private_sum.PrivateSum`.
 
 The checks build a tiny domain, enumerate every person in it through the code that counts, and draw on seeded noise.
 """
@@ -16,14 +16,16 @@ from pipeline.audits.attack import Attack, Side, attacked
 from pipeline.audits.contract_broken import promised
 from pipeline.audits.laws import Gaussian
 from pipeline.declaration.card import Card
-from pipeline.logs.aggregate import Person, count_person
+from pipeline.logs.aggregate import count_person
 from pipeline.privacy.noise import NoiseSource, RealDataError, SeededNoise
 from pipeline.privacy.release import Release, total_rho
-from pipeline.statistics.counts import Counts, CountsPrivatizer
+from pipeline.statistics.count_layout import Person
+from pipeline.statistics.layout import ExactSums
+from pipeline.statistics.private_sum import PrivateSum
 
 Array = NDArray[np.float64]
 Integers = NDArray[np.int64]
-Make = Callable[[Card], CountsPrivatizer]
+Make = Callable[[Card], PrivateSum]
 
 _COPIES = 2000
 # of the sample variance of 2000 draws: 6.5 of its own deviations, 0.2
@@ -112,7 +114,7 @@ def releases_are_integers_that_name_their_source(make: Make) -> None:
 def seeded_noise_never_touches_real_people(make: Make) -> None:
     """Data registered as real is refused before anything is drawn."""
     card = tiny_card("real")
-    counts = Counts(card.name, "real", card.domain.dynamics, dict(_everybody()[0]))
+    counts = ExactSums(card.name, "real", card.domain.dynamics, dict(_everybody()[0]))
     try:
         make(card).draw(counts, SeededNoise(0))
     except RealDataError:
@@ -163,11 +165,11 @@ PRIVATIZER_CHECKS: tuple[Callable[[Make], None], ...] = (
 )
 
 
-def _counts(tables: Mapping[str, Integers]) -> Counts:
-    return Counts(tiny_card().name, "synthetic", tiny_card().domain.dynamics, dict(tables))
+def _counts(tables: Mapping[str, Integers]) -> ExactSums:
+    return ExactSums(tiny_card().name, "synthetic", tiny_card().domain.dynamics, dict(tables))
 
 
-def _drawn(privatizer: CountsPrivatizer, tables: Mapping[str, Integers], seed: int) -> list[Release]:
+def _drawn(privatizer: PrivateSum, tables: Mapping[str, Integers], seed: int) -> list[Release]:
     noise, counts = SeededNoise(seed), _counts(tables)
     return [privatizer.draw(counts, noise) for _ in range(_COPIES)]
 

@@ -40,7 +40,7 @@ from pipeline.privacy.fast_noise import FastOsNoise
 from pipeline.privacy.noise import OsNoise
 from pipeline.privacy.release import Release
 from pipeline.statistics.linear_plan import LinearAsk, LinearDomain, LinearPlan
-from pipeline.statistics.privatizers import CentralCounts
+from pipeline.statistics.private_sum import PrivateSum
 from reports.audit import audit_markdown
 from tests.audits.broken import Thinner
 from tests.audits.mutants import MECHANISMS
@@ -381,7 +381,7 @@ def test_canaries_find_raw_counts_in_a_release_and_pass_what_is_shipped(tmp_path
     s = setting("demo", Home(tmp_path))
     right = one_run(s, 2000)
     assert not right["violates"] and right["lower_bound_epsilon"] > 0.3
-    monkeypatch.setattr(CentralCounts, "draw", raw_counts)
+    monkeypatch.setattr(PrivateSum, "draw", raw_counts)
     broken = one_run(s, 2000)
     assert broken["violates"] and broken["right"] == broken["guesses"]
 

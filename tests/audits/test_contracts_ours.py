@@ -11,12 +11,11 @@ from pipeline.audits.contract_noise_sources import NOISE_CHECKS
 from pipeline.audits.contract_online_agents import AGENT_CHECKS, Player
 from pipeline.audits.contract_privatizers import PRIVATIZER_CHECKS
 from pipeline.audits.contract_worlds import WORLD_CHECKS
-from pipeline.environments.registry import WORLDS, load_world
+from pipeline.environments.worlds import WORLDS, load_world
 from pipeline.privacy.fast_noise import FastOsNoise
 from pipeline.privacy.noise import OsNoise, SeededNoise
 from pipeline.simulation.registry import AGENTS
-from pipeline.statistics.calibration import Ask
-from pipeline.statistics.privatizers import central_gaussian, central_laplace
+from pipeline.statistics.calibration import Ask, count_sum
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 
@@ -64,9 +63,9 @@ def test_every_agent_is_put_to_it_or_controls_a_plant():
 @pytest.mark.parametrize(
     "make",
     [
-        lambda card: central_gaussian(card, Ask(rho=0.5)),
-        lambda card: central_gaussian(card, Ask(rho=0.5, tables="two_tables")),
-        lambda card: central_laplace(card, Ask(epsilon=1.0)),
+        lambda card: count_sum(card, Ask(rho=0.5)),
+        lambda card: count_sum(card, Ask(rho=0.5, tables="two_tables")),
+        lambda card: count_sum(card, Ask(epsilon=1.0)),
     ],
     ids=["gaussian", "two tables", "laplace"],
 )

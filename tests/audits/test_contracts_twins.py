@@ -18,9 +18,10 @@ from pipeline.environments.riverswim import riverswim_homogeneous
 from pipeline.privacy.noise import OsNoise, SeededNoise
 from pipeline.simulation import control_trials, tabular_trials
 from pipeline.simulation.trial import Outcome, Trial
-from pipeline.statistics.calibration import Ask
-from pipeline.statistics.counts import Counts
-from pipeline.statistics.privatizers import CentralCounts, central_gaussian
+from pipeline.statistics.calibration import Ask, count_sum
+from pipeline.statistics.count_layout import CountLayout
+from pipeline.statistics.layout import ExactSums
+from pipeline.statistics.private_sum import PrivateSum
 
 RIVER = riverswim_homogeneous(states=3)
 
@@ -129,24 +130,24 @@ def test_an_agent_that_spends_more_than_it_is_given():
         online_agents.facts_say_what_it_is(Player(f"{__name__}:generous"))
 
 
-def shipped(card) -> CentralCounts:
-    return central_gaussian(card, Ask(rho=0.5))
+def shipped(card) -> PrivateSum:
+    return count_sum(card, Ask(rho=0.5))
 
 
 def claiming(change):
     """The shipped privatizer with other claims; it draws as it claims."""
-    return lambda card: CentralCounts(card, tuple(change(m) for m in shipped(card).mechanisms))
+    return lambda card: PrivateSum(CountLayout(card), tuple(change(m) for m in shipped(card).mechanisms))
 
 
-class Quiet(CentralCounts):
+class Quiet(PrivateSum):
     """Draws half the variance it names."""
 
     def draw(self, counts, noise):
-        half = CentralCounts(self.card, tuple(replace(m, variance=m.variance // 2) for m in self.mechanisms))
+        half = PrivateSum(self.layout, tuple(replace(m, variance=m.variance // 2) for m in self.mechanisms))
         return replace(half.draw(counts, noise), mechanisms=self.mechanisms)
 
 
-class Shy(CentralCounts):
+class Shy(PrivateSum):
     """Leaves never-visited cells as they are."""
 
     def draw(self, counts, noise):
@@ -154,23 +155,23 @@ class Shy(CentralCounts):
         return replace(out, tables={k: np.where(counts.tables[k] == 0, 0, t) for k, t in out.tables.items()})
 
 
-class Blunt(CentralCounts):
+class Blunt(PrivateSum):
     """Passes a simulation off as private."""
 
     def draw(self, counts, noise):
         return replace(super().draw(counts, noise), noise="os")
 
 
-class Reckless(CentralCounts):
+class Reckless(PrivateSum):
     """Treats people as a simulation."""
 
     def draw(self, counts, noise):
-        free = CentralCounts(self.card.model_copy(update={"kind": "synthetic"}), self.mechanisms)
-        return free.draw(Counts(counts.dataset, "synthetic", counts.dynamics, counts.tables), noise)
+        free = PrivateSum(CountLayout(self.layout.card.model_copy(update={"kind": "synthetic"})), self.mechanisms)
+        return free.draw(ExactSums(counts.dataset, "synthetic", counts.dynamics, counts.tables), noise)
 
 
 def of(kind):
-    return lambda card: kind(card, shipped(card).mechanisms)
+    return lambda card: kind(CountLayout(card), shipped(card).mechanisms)
 
 
 PRIVATIZERS = [

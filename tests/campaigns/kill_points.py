@@ -18,7 +18,7 @@ import pipeline.ledger.lease
 import pipeline.ledger.tables
 import pipeline.transaction.release_once
 from pipeline.ledger.ledger import Ledger
-from pipeline.statistics.privatizers import CentralCounts
+from pipeline.statistics.private_sum import PrivateSum
 
 STEPS: tuple[tuple[Any, str], ...] = (
     (os, "fsync"),
@@ -36,7 +36,7 @@ STEPS: tuple[tuple[Any, str], ...] = (
     (pipeline.ledger.lease, "grant"),
     (pipeline.ledger.lease, "end"),
     (pipeline.transaction.release_once, "aggregate"),
-    (CentralCounts, "draw"),
+    (PrivateSum, "draw"),
     (flows.jobs.run, "publish_run"),
     (flows.jobs.publish, "publish"),
 )
