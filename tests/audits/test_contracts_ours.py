@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from pipeline.audits.contracts import AGENT, NOISE, PRIVATIZER, WORLD, Player
-from pipeline.environments.registry import WORLDS, load_world
+from pipeline.environments.worlds import WORLDS, load_world
 from pipeline.privacy.fast_noise import FastOsNoise
 from pipeline.privacy.noise import OsNoise, SeededNoise
 from pipeline.simulation.registry import AGENTS
