@@ -6,7 +6,7 @@ import csv
 import hashlib
 
 from pipeline.declaration.card import Card
-from pipeline.environments.registry import WORLD_ARRAYS, WORLD_FILE
+from pipeline.environments.worlds import WORLD_ARRAYS, WORLD_FILE
 from pipeline.learners.terms import Terms
 from pipeline.ledger.chain import canonical
 from pipeline.privacy.release_file import describe_mechanism, sha256_file

@@ -54,7 +54,7 @@ def _six(x: float) -> float:
 
 def tabular_truth(card: Card, world: str, behaviour: str, policy: Policy) -> Truth:
     """True values in a world of states and actions."""
-    from pipeline.environments.registry import load_world
+    from pipeline.environments.worlds import load_world
     from pipeline.evaluation.exact import truth
 
     return Truth.model_validate(truth(card, load_world(world, card.folder), behaviour, policy))

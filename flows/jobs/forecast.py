@@ -20,7 +20,7 @@ from flows.config.shelf import Home
 from pipeline.declaration.code import code_digest
 from pipeline.declaration.plugins import is_plugin, plugin_digest
 from pipeline.environments.count_tables import MOST_EPISODES
-from pipeline.environments.registry import arrays_file
+from pipeline.environments.worlds import arrays_file
 from pipeline.files import whole_file
 from pipeline.learners.learner import RunPlan
 from pipeline.ledger.chain import canonical

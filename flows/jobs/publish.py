@@ -28,7 +28,7 @@ from reports.facts.learnt import LearntFacts, Truth
 from reports.facts.policy import PolicyView
 from reports.facts.promise import CounterFacts, Guarantee, LedgerFacts, MechanismFacts
 from reports.facts.report import Report
-from reports.policy_report import render_html, render_markdown
+from reports.run.run_page import render_html, render_markdown
 
 
 @dataclass(frozen=True)
@@ -151,9 +151,8 @@ def render(folder: Path, report: Report, view: PolicyView) -> None:
     report, view
         What the run says, and its policy.
     """
-    told = report.model_dump()
-    (folder / "report.html").write_text(render_html(told, view), encoding="utf-8")
-    (folder / "report.md").write_text(render_markdown(told, view), encoding="utf-8")
+    (folder / "report.html").write_text(render_html(report, view), encoding="utf-8")
+    (folder / "report.md").write_text(render_markdown(report, view), encoding="utf-8")
 
 
 def run_facts(

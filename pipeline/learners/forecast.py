@@ -16,11 +16,10 @@ from numpy.typing import NDArray
 
 from pipeline.agents.dp_lqr import certainty_equivalence
 from pipeline.agents.pessimism import constants
-from pipeline.declaration.card import Card
-from pipeline.declaration.task import task_of
-from pipeline.environments.lq import simulate
-from pipeline.environments.lq_worlds import check_world, explorer, load_lq_world
-from pipeline.environments.registry import load_world
+from pipeline.declaration.card import Card, task_of
+from pipeline.environments.lq_catalog import check_world, explorer, load_lq_world
+from pipeline.environments.lq_systems import simulate
+from pipeline.environments.worlds import load_world
 from pipeline.evaluation.exact import binned_behaviour, binned_process
 from pipeline.learners.linear_learning import drawn, learn_linear
 from pipeline.learners.linear_request import LinearRequest

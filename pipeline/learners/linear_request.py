@@ -8,10 +8,8 @@ from fractions import Fraction
 from functools import cached_property
 from typing import Any, Literal
 
-import numpy as np
-
 from pipeline.agents.linear_backup import LinearConstants, LinearTask, linear_task
-from pipeline.declaration.card import OTHER, Card, CardError
+from pipeline.declaration.card import Card, CardError
 from pipeline.mdp.features import FeatureMap
 from pipeline.privacy.noise import RealDataError
 from pipeline.privacy.release import Mechanism
@@ -76,9 +74,7 @@ class LinearRequest:
     @cached_property
     def task(self) -> LinearTask:
         """The declared process with its vetoes."""
-        d = self.card.domain
-        banned = {(str(s), str(a)) for s, a in d.vetoes}
-        allowed = np.array([[(s, a) not in banned and a != OTHER for a in d.action_labels] for s in d.live_states])
+        allowed = self.card.domain.allowed
         return replace(linear_task(self.plan), allowed=None if allowed.all() else allowed)
 
     @property

@@ -11,7 +11,7 @@ from pipeline.agents.dp_lqr import LqConstants
 from pipeline.audits.attack import Attack
 from pipeline.audits.lq import lq_attack
 from pipeline.audits.plans import WholePlan
-from pipeline.declaration.card import AnyCard, linear_quadratic
+from pipeline.declaration.card import AnyCard, require_linear_quadratic
 from pipeline.learners.forecast import foresee_lq
 from pipeline.learners.learner import Quote, fitting_rho, joint_cost
 from pipeline.learners.linear import check_gaussian
@@ -45,7 +45,7 @@ class LqLearner:
 
     def plan(self, card: AnyCard, terms: Terms) -> LqRun:
         """See :class:`~pipeline.learners.learner.Learner`."""
-        plant, chosen = linear_quadratic(card), terms.lq or Lq()
+        plant, chosen = require_linear_quadratic(card), terms.lq or Lq()
         rho = terms.ask_for(card).zcdp()
         request = lq_request(
             plant,

@@ -27,7 +27,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.mdp.lq_rollout import LqBatch
+from pipeline.mdp.rollout import LqBatch
 from pipeline.privacy.factorisation import Once
 from pipeline.privacy.noise import NoiseBlocks, NoiseSource, SimulatedWorld
 from pipeline.privacy.running import LazyTree, RunningSum
