@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from flows.config.shelf import Home, find_card
 from flows.jobs.folder import publish
 from pipeline.declaration.card import AnyCard, CardError, load_any_card, load_card
-from pipeline.declaration.catalog import catalogs
+from pipeline.declaration.lineage import catalogs
 from pipeline.environments.worlds import WORLDS, arrays_file, load_world
 from pipeline.ledger.chain import canonical
 
