@@ -85,7 +85,7 @@ class PrivateSum:
     @property
     def rho(self) -> Fraction | None:
         """Exact zCDP cost of all that is ever released, tables bounded together; None where a table has no noise."""
-        if self.layout.joint() is None or any(m.variance is None for m in self.mechanisms):
+        if any(m.variance is None for m in self.mechanisms):
             return total_rho(self.mechanisms)
         rates = {m.table: Fraction(1, 2 * (m.variance or 1)) for m in self.mechanisms}
         return self.layout.cost(rates) * (1 if self.time is None else self.time.cost)
