@@ -13,7 +13,7 @@ from flows.jobs.linear_view import linear_view
 from flows.jobs.lq_folder import read_gains
 from pipeline.agents.against_behaviour import AgainstPractice
 from pipeline.declaration.card import Card
-from pipeline.learners.tabular import practice
+from pipeline.learners.tabular_learning import practice
 from pipeline.mdp.policy import Policy
 from pipeline.privacy.release import Release
 from pipeline.privacy.release_file import read_release
@@ -54,7 +54,7 @@ def _six(x: float) -> float:
 
 def tabular_truth(card: Card, world: str, behaviour: str, policy: Policy) -> Truth:
     """True values in a world of states and actions."""
-    from pipeline.environments.registry import load_world
+    from pipeline.environments.worlds import load_world
     from pipeline.evaluation.exact import truth
 
     return Truth.model_validate(truth(card, load_world(world, card.folder), behaviour, policy))

@@ -7,12 +7,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from flows.config.recipe import Recipe
 from flows.jobs.containment import containment, setting_key
 from flows.jobs.decisions import counts_view, decision_facts, practice_facts, tabular_truth
 from flows.jobs.folder import write_policy
 from pipeline.declaration.card import Card
-from pipeline.learners.tabular import Learnt, Settings, planner_facts
+from pipeline.learners.tabular_learning import Learnt, planner_facts
+from pipeline.learners.terms import Planner, Terms
 from pipeline.privacy.release import Release
 from pipeline.statistics.calibration import Ask
 from pipeline.statistics.consistency import ConsistencyCertificate
@@ -28,7 +28,7 @@ class CountsPages:
     """See :class:`~flows.jobs.publish.Pages`."""
 
     card: Card
-    recipe: Recipe
+    terms: Terms
     learnt: Learnt
     release: Release
 
@@ -39,11 +39,11 @@ class CountsPages:
 
     def facts(self) -> LearntFacts:
         """See :class:`~flows.jobs.publish.Pages`."""
-        settings = self.recipe.settings()
+        settings = self.terms.planner
         # theorem and measurements are of one release, not of a sum of nights
-        once = self.recipe.nightly is None
-        row = measured(containment(self.card), setting_key(self.card, self.recipe)) if once else None
-        is_proved = once and proved(self.card, settings, self.recipe.ask())
+        once = self.terms.nightly is None
+        row = measured(containment(self.card), setting_key(self.card, self.terms)) if once else None
+        is_proved = once and proved(self.card, settings, self.terms.ask())
         return LearntFacts(
             constants=Constants.model_validate(planner_facts(self.learnt, settings)),
             value=value_facts(self.card, self.learnt.value, is_proved=is_proved, row=row),
@@ -63,7 +63,7 @@ class CountsPages:
         return tabular_truth(self.card, world, behaviour, self.learnt.plan.policy)
 
 
-def proved(card: Card, settings: Settings, ask: Ask) -> bool:
+def proved(card: Card, settings: Planner, ask: Ask) -> bool:
     """Whether the paper's theorem covers the interval: its constants, penalty, release, process, one episode each."""
     d = card.domain
     return (

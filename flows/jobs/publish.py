@@ -168,7 +168,7 @@ def run_facts(
     looks: Sequence[Entry],
 ) -> Report:
     """All of ``report.json``."""
-    ask, release, learnt = recipe.ask(), curated.release, pages.facts()
+    ask, release, learnt = recipe.terms.ask(), curated.release, pages.facts()
     # a real dataset's ledger is not home's
     of_card = " --card CARD" if card.kind == "real" else ""
     asked = {k: v for k, v in (("rho", ask.rho), ("epsilon", ask.epsilon), ("delta", ask.delta)) if v is not None}

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 from flows.config.shelf import Home, find_card
 from flows.jobs.folder import publish
 from pipeline.declaration.card import AnyCard, CardError, load_any_card, load_card
-from pipeline.declaration.catalog import shelves
-from pipeline.environments.registry import WORLDS, arrays_file, load_world
+from pipeline.declaration.catalog import catalogs
+from pipeline.environments.worlds import WORLDS, arrays_file, load_world
 from pipeline.ledger.chain import canonical
 
 if TYPE_CHECKING:
@@ -183,7 +183,7 @@ def world_table(names: Sequence[str], asked: Asked, home: Home) -> dict[str, Any
 
 def world_folder(name: str, home: Home) -> Path:
     """The shelf's folder of a world that has a file of its own; worlds without one need none."""
-    for shelf in shelves(home.shelf):
+    for shelf in catalogs(home.shelf):
         if arrays_file(name, shelf / name).is_file():
             return shelf / name
     return home.root / "no-such-folder" / name

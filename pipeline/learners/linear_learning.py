@@ -95,7 +95,7 @@ def learn_linear(request: LinearRequest, release: Release) -> LinearLearnt:
     evidence = np.stack([b.evidence(task.reference) for b in result.backups])
     sds = [m.standard_deviation for m in release.mechanisms if m.table == "gram" or m.table.startswith("gram_D_")]
     scale = float(request.plan.features.unit_squared)
-    W = request.plan.weight("D") if request.adaptive else 1  # noqa: N806
+    W = request.plan.weight("D") if request.adaptive else 1
     shift = shift_of(max(sds) / math.sqrt(2) * scale / W, task.dimension, task.horizon, c)
     threshold = _UNSEEN * (c.ridge + shift)
     allowed = np.ones(evidence.shape[1:], bool) if task.allowed is None else task.allowed
@@ -108,7 +108,7 @@ def learn_linear(request: LinearRequest, release: Release) -> LinearLearnt:
 def _planned(request: LinearRequest, desk: Desk) -> LinearResult:
     # the seed of ties is a constant of the mechanism; it hides nothing
     rng, centred = np.random.default_rng(request.seed), request.plan.centred
-    if request.agent == "pevi":
+    if request.method == "pevi":
         return pevi(desk, request.task, request.constants, rng, request.multiplier, centred=centred)
     return vapvi(desk, request.task, request.constants, rng, centred=centred)
 
@@ -150,7 +150,7 @@ def _values(
 def _baselines(request: LinearRequest, of: Any) -> dict[str, dict[str, Any]]:
     """Uniform choice and the best constant action, in the released model."""
     task, names = request.task, request.card.domain.action_labels
-    H, (L, A) = task.horizon, task.reference.shape[:2]  # noqa: N806
+    H, (L, A) = task.horizon, task.reference.shape[:2]
     allowed = np.ones((L, A), bool) if task.allowed is None else task.allowed
     nowhere = np.zeros((H, L), bool)
 

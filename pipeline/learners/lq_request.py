@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any, Literal
+from typing import Any
 
 from pipeline.agents.dp_lqr import LqConstants, LqTask
 from pipeline.declaration.card import CardError, LqCard
@@ -13,8 +13,6 @@ from pipeline.privacy.noise import RealDataError
 from pipeline.privacy.release import Mechanism
 from pipeline.statistics.lq_moments import lq_mechanisms
 from pipeline.statistics.lq_plan import LqAsk, LqDomain, LqPlan
-
-LqAgent = Literal["dp-lqr", "lqr"]
 
 
 @dataclass(frozen=True)
@@ -42,7 +40,7 @@ class LqRequest:
     """One LQ run: card, agent, plan and constants."""
 
     card: LqCard
-    agent: LqAgent
+    agent: str
     plan: LqPlan
     constants: LqConstants
 
@@ -75,7 +73,7 @@ class LqRequest:
         return {"rho_exact": None if self.rho is None else str(self.rho), **self.plan.joint()}
 
 
-def lq_request(card: LqCard, agent: LqAgent, rho: Fraction | None, cut: LqCut, constants: LqConstants) -> LqRequest:
+def lq_request(card: LqCard, agent: str, rho: Fraction | None, cut: LqCut, constants: LqConstants) -> LqRequest:
     """Check an LQ run against its card; reads no rows.
 
     Raises

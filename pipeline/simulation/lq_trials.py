@@ -28,9 +28,9 @@ from pipeline.agents.lq_optimism import Search
 from pipeline.agents.ofu_rl import LqControl, OfuConstants, OptimisticPlan, batch_ends
 from pipeline.agents.ofu_rl import ofu_rl as optimistic_control
 from pipeline.declaration.toml import CardError
-from pipeline.environments.lq import LqSystem, norm
-from pipeline.mdp.lq_rollout import LqBatch
-from pipeline.mdp.riccati import riccati, within_norm
+from pipeline.environments.lq_systems import LqSystem, norm
+from pipeline.mdp.riccati import clip_norm, riccati
+from pipeline.mdp.rollout import LqBatch
 from pipeline.privacy.noise import SimulatedWorld
 from pipeline.simulation.lq_worlds import ask_of, lq_world, noise_of, spent
 from pipeline.simulation.online_lq import LqPlayed, play_lq
@@ -79,7 +79,7 @@ def fixed_gain(trial: Trial) -> Outcome:
     """Optimal gains of a model whose A and B are each 30 % off in norm, in a direction drawn for each run."""
     world, rng = lq_world(trial), trial.stream(_MODEL)
     off = [M + WRONG * norm(M) * E / norm(E) for M in (world.A, world.B) for E in [rng.normal(size=M.shape)]]
-    return _constant(trial, world, within_norm(riccati(off[0], off[1], world.cost)[0], world.gamma), "control")
+    return _constant(trial, world, clip_norm(riccati(off[0], off[1], world.cost)[0], world.gamma), "control")
 
 
 def commit(trial: Trial) -> Outcome:

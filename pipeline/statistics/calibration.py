@@ -13,7 +13,7 @@ from typing import Literal
 
 from pipeline.declaration.card import Card
 from pipeline.privacy.budget import fraction_of, rho_from_epsilon
-from pipeline.privacy.continual import Continual
+from pipeline.privacy.factorisation import Factorisation
 from pipeline.privacy.noise import LARGEST_SCALE
 from pipeline.privacy.release import Mechanism, Running
 from pipeline.statistics.count_layout import CountLayout, ReleasedTables, reward_lattice
@@ -50,7 +50,7 @@ class Ask:
     tables: ReleasedTables = "one_table"
     calibration: Literal["tight", "paper"] = "tight"
     split: Mapping[str, float] | None = None
-    counter: Continual | None = None
+    counter: Factorisation | None = None
 
     @property
     def pure(self) -> bool:
@@ -110,7 +110,7 @@ def count_sum(card: Card, ask: Ask) -> PrivateSum:
     return PrivateSum(layout, mechanisms, ask.counter)
 
 
-def running(mechanisms: tuple[Mechanism, ...], time: Continual) -> tuple[Mechanism, ...]:
+def running(mechanisms: tuple[Mechanism, ...], time: Factorisation) -> tuple[Mechanism, ...]:
     """Mechanisms of a counter's rows, with the noise of its noisiest sum.
 
     Parameters
@@ -120,7 +120,7 @@ def running(mechanisms: tuple[Mechanism, ...], time: Continual) -> tuple[Mechani
     time
         The counter.
     """
-    worst = max(time.error(t) for t in range(1, time.leaves + 1))
+    worst = max(time.error(t) for t in range(1, time.steps + 1))
     in_all = f"a leaf moves the counter's rows by at most {time.cost} times that in all (L2²)"
     return tuple(
         replace(m, rule=f"{m.rule}; {in_all}", running=Running(time.cost, time.draws, worst)) for m in mechanisms

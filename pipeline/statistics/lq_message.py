@@ -25,7 +25,7 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.mdp.lq_rollout import LqBatch
+from pipeline.mdp.rollout import LqBatch
 from pipeline.statistics.linear_sensitivity import BallMoves
 from pipeline.statistics.lq_moments import cut
 

@@ -25,10 +25,9 @@ from typing import TypeVar
 
 import numpy as np
 
-from pipeline.privacy.continual import Continual, Row, drawn_rows
-from pipeline.privacy.counters import Lanes
+from pipeline.privacy.factorisation import Factorisation, Row, draw_rows
 from pipeline.privacy.losses import ZCDP, ApproximateZCDP, Loss, Pure
-from pipeline.privacy.noise import DataHandle, NoiseSource, RealDataError, admit_release, symmetric_noise
+from pipeline.privacy.noise import DataHandle, NoiseBlocks, NoiseSource, RealDataError, admit_release, symmetric_noise
 from pipeline.privacy.release import (
     Mechanism,
     Release,
@@ -74,7 +73,7 @@ class PrivateSum:
 
     layout: Layout
     mechanisms: tuple[Mechanism, ...]
-    time: Continual | None = None
+    time: Factorisation | None = None
     trust: Trust = Trust.CENTRAL
 
     @property
@@ -256,8 +255,8 @@ class PrivateSum:
         """
         self.admit(noise, data.data_kind)
         check_slack(self.mechanisms, noise)
-        lanes = tuple(m.cells for m in self.mechanisms), tuple(m.variance or 0 for m in self.mechanisms)
-        return drawn_rows(rows, leaf, Lanes(*lanes, noise, data))
+        sizes, variances = tuple(m.cells for m in self.mechanisms), tuple(m.variance or 0 for m in self.mechanisms)
+        return draw_rows(rows, leaf, NoiseBlocks(sizes, variances, noise, data))
 
     def apart(self, one: Tables, other: Tables) -> float:
         """Loss between two people whose sums these are: how well the release tells them apart.

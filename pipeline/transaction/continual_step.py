@@ -24,7 +24,7 @@ from pipeline.ledger.nights import Night, committed_nights, counter_intents, cou
 from pipeline.logs.aggregate import count_new
 from pipeline.logs.contribution_bounding import hash_width
 from pipeline.logs.store import Snapshot, snapshots
-from pipeline.privacy.continual import Continual
+from pipeline.privacy.factorisation import Factorisation
 from pipeline.privacy.noise import Integers, NoiseSource, RealDataError
 from pipeline.privacy.release import Mechanism, Release
 from pipeline.privacy.release_file import describe_mechanism
@@ -53,13 +53,13 @@ class ContinualRelease:
 
     card: Card
     privatizer: PrivateSum
-    counter: Continual
+    counter: Factorisation
     first: date
 
     @cached_property
     def key(self) -> str:
         """See :func:`~pipeline.ledger.nights.counter_key`."""
-        shape = {"kind": self.counter.kind, "nights": self.counter.leaves, "first": self.first.isoformat()}
+        shape = {"kind": self.counter.kind, "nights": self.counter.steps, "first": self.first.isoformat()}
         described = [describe_mechanism(m) for m in self.privatizer.mechanisms]
         return counter_key(self.card.name, self.card.domain_hash(), shape, described)
 
@@ -80,9 +80,9 @@ class ContinualRelease:
         leaf, last = self.until(day), self.last
         if leaf < 1:
             raise CardError(f"{self.card.name}: {day} is before the counter's first night, {self.first}")
-        if leaf > self.counter.leaves:
+        if leaf > self.counter.steps:
             raise BudgetError(
-                f"{self.card.name}: the counter's {self.counter.leaves} nights ended on {last}; another counter is "
+                f"{self.card.name}: the counter's {self.counter.steps} nights ended on {last}; another counter is "
                 "another charge (change 'first' in [nightly]); the last night is replayed by its date. Nothing was read"
             )
         return leaf
@@ -94,7 +94,7 @@ class ContinualRelease:
     @property
     def last(self) -> date:
         """The last date."""
-        return self.first + timedelta(days=self.counter.leaves - 1)
+        return self.first + timedelta(days=self.counter.steps - 1)
 
     def mechanisms(self, leaf: int) -> tuple[Mechanism, ...]:
         """Mechanisms with the noise of the sum at this leaf."""
@@ -108,7 +108,7 @@ class ContinualRelease:
         return {
             "key": self.key,
             "kind": self.counter.kind,
-            "nights": self.counter.leaves,
+            "nights": self.counter.steps,
             "first": self.first.isoformat(),
             "night": leaf,
             "since": since,
@@ -259,4 +259,4 @@ def _idle(last: Night) -> str:
 
 def _told(declared: ContinualRelease, leaf: int, since: int, intent: Entry) -> str:
     empty = f", with {leaf - since} empty before it" if leaf > since else ""
-    return f"night {leaf} of {declared.counter.leaves}{empty}: charged ρ = {intent.body['rho']}"
+    return f"night {leaf} of {declared.counter.steps}{empty}: charged ρ = {intent.body['rho']}"

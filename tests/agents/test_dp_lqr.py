@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from pipeline.agents.dp_lqr import LqConstants, LqTask, certainty_equivalence
-from pipeline.environments.lq import Controller, LqSystem, double_integrator, lq_instance, simulate
+from pipeline.environments.lq_systems import Controller, LqSystem, double_integrator, lq_instance, simulate
 from pipeline.mdp.riccati import riccati
 from pipeline.privacy.budget import rho_from_epsilon
 from pipeline.privacy.noise import SeededNoise

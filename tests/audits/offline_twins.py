@@ -18,7 +18,8 @@ from pipeline.audits.lq import lq_attack
 from pipeline.audits.nights import night_attack
 from pipeline.declaration.card import Card
 from pipeline.mdp.features import FeatureMap
-from pipeline.privacy.continual import continual, drawn_rows
+from pipeline.privacy.continual import continual
+from pipeline.privacy.factorisation import draw_rows
 from pipeline.privacy.fast_noise import FastOsNoise
 from pipeline.privacy.noise import NoiseSource
 from pipeline.privacy.release import Mechanism, Release, with_sampler_slack
@@ -140,9 +141,9 @@ def nights(kind: str, share: float = 1.0, m: int = 1, **broken) -> Attack:
     return night_attack(chosen, listed, counter, **broken)
 
 
-def redrawn(rows, leaf, lanes) -> np.ndarray:
+def redrawn(rows, step, blocks) -> np.ndarray:
     """Whoever looks three times sees three draws."""
-    return np.rint(np.mean([drawn_rows(rows, leaf, lanes) for _ in range(3)], axis=0)).astype(np.int64)
+    return np.rint(np.mean([draw_rows(rows, step, blocks) for _ in range(3)], axis=0)).astype(np.int64)
 
 
 OFFLINE: dict[str, tuple[Make, dict[str, Twin]]] = {
@@ -205,7 +206,7 @@ OFFLINE: dict[str, tuple[Make, dict[str, Twin]]] = {
         {
             "half the variance": Twin(lambda: nights("tree", 0.5)),
             "a level too few": Twin(lambda: nights("tree", 0.75), 20_000),
-            "redrawn row noise": Twin(lambda: nights("tree", drawn=redrawn)),
+            "redrawn row noise": Twin(lambda: nights("tree", draw=redrawn)),
             "seeded noise": Twin(lambda: nights("tree"), noise=Repeating),
         },
     ),
@@ -213,7 +214,7 @@ OFFLINE: dict[str, tuple[Make, dict[str, Twin]]] = {
         lambda: nights("toeplitz"),
         {
             "half the variance": Twin(lambda: nights("toeplitz", 0.5)),
-            "redrawn row noise": Twin(lambda: nights("toeplitz", drawn=redrawn)),
+            "redrawn row noise": Twin(lambda: nights("toeplitz", draw=redrawn)),
         },
     ),
     "nightly tree, three episodes a person": (

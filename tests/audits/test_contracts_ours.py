@@ -11,7 +11,7 @@ from pipeline.audits.contract_noise_sources import NOISE_CHECKS
 from pipeline.audits.contract_online_agents import AGENT_CHECKS, Player
 from pipeline.audits.contract_privatizers import PRIVATIZER_CHECKS
 from pipeline.audits.contract_worlds import WORLD_CHECKS
-from pipeline.environments.registry import WORLDS, load_world
+from pipeline.environments.worlds import WORLDS, load_world
 from pipeline.privacy.fast_noise import FastOsNoise
 from pipeline.privacy.noise import OsNoise, SeededNoise
 from pipeline.simulation.registry import AGENTS

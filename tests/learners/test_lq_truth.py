@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from pipeline.agents.dp_lqr import LqConstants
-from pipeline.declaration.card import CardError, linear_quadratic, load_any_card
-from pipeline.environments.lq import Controller, double_integrator, simulate
+from pipeline.declaration.card import CardError, load_any_card, require_linear_quadratic
+from pipeline.environments.lq_systems import Controller, double_integrator, simulate
 from pipeline.learners.lq_learning import learn_lq, least_value
 from pipeline.learners.lq_request import LqCut, LqRequest, lq_request
 from pipeline.learners.lq_truth import lq_truth
@@ -22,7 +22,7 @@ SHELF = Path(__file__).resolve().parent.parent.parent / "datasets"
 
 
 def request_of(rho: Fraction | None = None) -> LqRequest:
-    card = linear_quadratic(load_any_card(SHELF / "double_integrator" / "card.toml"))
+    card = require_linear_quadratic(load_any_card(SHELF / "double_integrator" / "card.toml"))
     return lq_request(card, "dp-lqr", rho, LqCut(), LqConstants())
 
 

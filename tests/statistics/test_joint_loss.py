@@ -10,7 +10,7 @@ import pytest
 
 from pipeline.agents.linear_backup import LinearConstants, linear_task
 from pipeline.agents.vapvi import vapvi
-from pipeline.environments.linear_003 import in_halves, linear_003
+from pipeline.environments.linear_003 import linear_003, split_halves
 from pipeline.privacy.noise import SeededNoise
 from pipeline.statistics.interactive import RegressionDesk
 from pipeline.statistics.joint_loss import declared_map, features_digest, joint_loss
@@ -34,7 +34,7 @@ def released(ask: LinearAsk, episodes: int = 1):
     w = linear_003(0)
     plan = LinearPlan(LinearDomain("003", "synthetic", 20, 400, episodes=episodes), ask, w.features)
     both = w.counts(400, np.random.default_rng(0))
-    visits = in_halves(both, np.random.default_rng(1)) if ask.split else {"both": both}
+    visits = split_halves(both, np.random.default_rng(1)) if ask.split else {"both": both}
     rows = CountRows(w.features, visits, w.mdp.rewards)
     if ask.variant == "one_shot":
         return plan, release_one_shot(plan, rows, SeededNoise(0)).release

@@ -8,7 +8,7 @@ import threading
 
 import pytest
 
-from flows.config.setting import counts_privatizer, ledger_for, newest_snapshot, setting
+from flows.config.setting import ledger_for, newest_snapshot, setting
 from flows.config.shelf import Home
 from flows.jobs.run import ingest_job, register_job, run_job
 from pipeline.ledger.chain import AttemptLostError, BudgetError
@@ -19,7 +19,7 @@ from pipeline.transaction import release_once
 from pipeline.transaction.artifacts import drawn_folders
 from pipeline.transaction.place import known_to_ledger, one_at_a_time
 from pipeline.transaction.recovery import recover
-from pipeline.transaction.release_once import CountsDrawing, release_drawn
+from pipeline.transaction.release_once import release_drawn
 from tests.flows.shop import lay_out
 
 
@@ -41,8 +41,7 @@ def release(people, name="private", home=None):
     s = setting(str(folder / f"{name}.toml"), home or own)
     ledger = ledger_for(s.card, s.home)
     snapshot = newest_snapshot(s.card, s.home)
-    drawing = CountsDrawing(s.tabular, counts_privatizer(s))
-    return release_drawn(s.card, snapshot, drawing, ledger, s.home.store, OsNoise())
+    return release_drawn(s.card, snapshot, s.plan, ledger, s.home.store, OsNoise())
 
 
 def ledger_of(people):

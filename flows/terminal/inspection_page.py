@@ -1,14 +1,10 @@
-"""``reticent inspect CARD``: an operator-only look at the newest snapshot, entered in the ledger."""
+"""An inspection of a log, as a person reads it."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import typer
-
-from flows.terminal.progress import working
-from flows.terminal.screen import Context, Json, show
 from flows.terminal.terminal import Block, Grid
 
 Facts = Mapping[str, Any]
@@ -16,23 +12,34 @@ Facts = Mapping[str, Any]
 _STEPS = 24
 
 
-def inspect(context: typer.Context, card: str, as_json: Json = False) -> None:
-    """Rows, rules broken, coverage and warnings of a snapshot; for the operator only, nothing may be published."""
-    from flows.jobs.inspect import inspect_job
+def inspection_page(facts: Facts) -> list[Block]:
+    """Blocks of the page.
 
-    options: Context = context.obj
-    with working("looking at the snapshot"):
-        facts = inspect_job(card, options.home_folder())
-    if "vectors" in facts:
-        from flows.terminal.vector_page import vector_page
-
-        show(facts, as_json, lambda: vector_page(facts))
-        return
-    show(facts, as_json, lambda: page(facts))
+    Parameters
+    ----------
+    facts
+        What ``inspect --json`` prints (``docs/inspect.md``); those of a log of vectors have the key ``vectors``.
+    """
+    return _vector_page(facts) if "vectors" in facts else _table_page(facts)
 
 
-def page(facts: Facts) -> list[Block]:
-    """The facts as a person reads them."""
+def _head(f: Facts) -> list[str]:
+    return [
+        f"{f['dataset']} snapshot {f['snapshot']} ({f['kind']}): {f['rows']:,} rows, {f['users']:,} users, "
+        f"{f['episodes']:,} episodes; users_public declares {f['people']['declared']:,}",
+        f"OPERATOR ONLY: raw facts, not for publication.  This look is entry {f['ledger_entry']} of the ledger.",
+    ]
+
+
+def _warnings(f: Facts) -> list[str]:
+    lines: list[str] = []
+    for w in f["warnings"]:
+        lines += ["", f"WARNING {w['code']}: {w['what']}.", f"  means: {w['means']}.", f"  do: {w['do']}."]
+    return lines if f["warnings"] else [*lines, "", "No warnings.  That is no proof that the log is good."]
+
+
+def _table_page(facts: Facts) -> list[Block]:
+    """Of a log of declared states and actions."""
     blocks: list[Block] = [_opening(facts)]
     for table in (_rules(facts), _states(facts), _matrix(facts), _noise(facts), _hidden(facts)):
         if table is not None:
@@ -41,11 +48,9 @@ def page(facts: Facts) -> list[Block]:
 
 
 def _opening(f: Facts) -> str:
-    people, steps, reward = f["people"], f["steps"], f["reward"]
+    steps, reward = f["steps"], f["reward"]
     lines = [
-        f"{f['dataset']} snapshot {f['snapshot']} ({f['kind']}): {f['rows']:,} rows, {f['users']:,} users, "
-        f"{f['episodes']:,} episodes; users_public declares {people['declared']:,}",
-        f"OPERATOR ONLY: raw facts, not for publication.  This look is entry {f['ledger_entry']} of the ledger.",
+        *_head(f),
         f"episodes: {steps['mean']:.3g} steps on average, median {steps['median']}, 90 % within {steps['p90']}, "
         f"{steps['whole_horizon_share']:.1%} last all {steps['horizon']}",
         "transitions into ends: " + (", ".join(f"{k} {v:.2%}" for k, v in f["shares"]["ends"].items()) or "no ends"),
@@ -166,6 +171,27 @@ def _closing(f: Facts) -> list[str]:
         if hidden["checked"]
         else [f"Hidden state not checked: {hidden['why_not']}"]
     )
-    for w in f["warnings"]:
-        lines += ["", f"WARNING {w['code']}: {w['what']}.", f"  means: {w['means']}.", f"  do: {w['do']}."]
-    return lines if f["warnings"] else [*lines, "", "No warnings.  That is no proof that the log is good."]
+    return [*lines, *_warnings(f)]
+
+
+def _vector_page(f: Facts) -> list[Block]:
+    """Of a log of vectors."""
+    steps, shares = f["steps"], f["shares"]
+    lines: list[Block] = [
+        *_head(f),
+        f"episodes: {steps['mean']:.3g} steps on average, median {steps['median']}, "
+        f"{steps['whole_horizon_share']:.1%} last all {steps['horizon']}",
+        f"rows: next observation unknown {shares['unknown_next_observation']:.2%}, "
+        f"longer than a declared radius {shares['shortened']:.2%}",
+        "",
+        _rules(f) or "No rule was broken.",
+    ]
+    for role, v in f["vectors"].items():
+        longer = ", ".join(f"{part} {share:.1%}" for part, share in v["longer_than"].items())
+        lines += ["", f"{role.replace('_', ' ')}: radius {v['radius']:g}; share longer than a part of it: {longer}"]
+        rows = [
+            (c["name"], *(f"{c[key]:.4g}" for key in ("lowest", "highest", "mean", "deviation")))
+            for c in v["coordinates"]
+        ]
+        lines.append(Grid(("coordinate", "lowest", "highest", "mean", "sd"), rows, most=len(rows)))
+    return [*lines, *_warnings(f)]

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from pipeline.declaration.card import LqCard
 from pipeline.logs.regression_sums import list_matrix
 from pipeline.logs.store import Snapshot
-from pipeline.operator.inspect import people_facts, snapshot_facts, step_facts
+from pipeline.operator.inspection import people_facts, snapshot_facts, step_facts
 
 Array = NDArray[np.float64]
 
@@ -38,7 +38,7 @@ class _Sums:
     shortened: int = 0
 
 
-def look_vectors(snapshot: Snapshot, card: LqCard) -> dict[str, Any]:
+def inspect_vectors(snapshot: Snapshot, card: LqCard) -> dict[str, Any]:
     """Facts of a snapshot, one partition in memory at a time; keys as ``docs/inspect.md`` lists them."""
     H = card.domain.horizon  # noqa: N806
     sums = _Sums(np.zeros(H + 1, dtype=np.int64), np.zeros(H, dtype=np.int64))

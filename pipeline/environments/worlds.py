@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.declaration.card import CardError
-from pipeline.declaration.catalog import shelves
+from pipeline.declaration.catalog import catalogs
 from pipeline.declaration.plugins import is_plugin, plugin
 from pipeline.declaration.toml import read_toml
 from pipeline.environments.from_gymnasium import from_gymnasium
 from pipeline.environments.icu_sepsis import load_icu_sepsis
 from pipeline.environments.icu_sepsis_bins import icu_sepsis_bins
-from pipeline.environments.random_mixture import random_mixture_world
+from pipeline.environments.mixture_worlds import Mixture, random_mixture, random_mixture_world, tabular_mixture
 from pipeline.environments.random_tabular import icu_like, random_tabular
 from pipeline.environments.riverswim import riverswim, riverswim_homogeneous, riverswim_inhomogeneous
 from pipeline.environments.world import World
@@ -72,6 +72,20 @@ def load_world(name: str, folder: Path, **params: Any) -> World:
         raise CardError(f"world {name}: {e}") from None
 
 
+def load_mixture(name: str, folder: Path, horizon: int | None = None, **params: Any) -> Mixture:
+    """A world of the registry as a mixture: ``random_mixture`` by its own kernels, any other by one-hot features.
+
+    Raises
+    ------
+    CardError
+        If there is no such world or parameter.
+    """
+    if name == "random_mixture" and horizon is not None:
+        params = {**params, "horizon": horizon}
+    world = load_world(name, folder, **params)
+    return random_mixture(**params) if name == "random_mixture" else tabular_mixture(world, horizon)
+
+
 def builds_horizon(name: str) -> bool:
     """Whether the world's function takes ``horizon`` itself, because each step has parameters of its own."""
     build = _FROM_FILE[name][0] if name in _FROM_FILE else _builder(name)
@@ -98,9 +112,9 @@ def arrays_file(name: str, folder: Path) -> Path:
     return next((p for p in beside if p.is_file()), beside[0])
 
 
-def shelf_folder(name: str) -> Path:
+def catalog_folder(name: str) -> Path:
     """The folder on a shelf that holds a world's file; worlds without one need none."""
-    folders = [shelf / name for shelf in shelves()]
+    folders = [shelf / name for shelf in catalogs()]
     return next((f for f in folders if arrays_file(name, f).is_file()), folders[0])
 
 

@@ -10,8 +10,7 @@ from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
 from pipeline.declaration.toml import Strict
-from pipeline.mdp.balance import balanced
-from pipeline.mdp.features import FeatureMap
+from pipeline.mdp.features import FeatureMap, balance
 
 Row = Annotated[list[Annotated[int, Field(ge=-32_767, le=32_767)]], Field(min_length=1)]
 
@@ -72,7 +71,7 @@ class Features(Strict):
     def feature_map(self, live: int, actions: int) -> FeatureMap:
         """The map ``(L, A, d)``, norms checked in integers, balanced where asked."""
         whole = self._whole(live, actions)
-        return balanced(whole) if self.balanced else whole
+        return balance(whole) if self.balanced else whole
 
     def _whole(self, live: int, actions: int) -> FeatureMap:
         f = self._integers(live, actions)

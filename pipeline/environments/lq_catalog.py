@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.declaration.card import CardError, LqCard
-from pipeline.environments.lq import INSTANCES, Controller, LqSystem, double_integrator, lq_instance, norm
-from pipeline.mdp.riccati import expected_cost, riccati, within_norm
+from pipeline.environments.lq_systems import INSTANCES, Controller, LqSystem, double_integrator, lq_instance, norm
+from pipeline.mdp.riccati import clip_norm, expected_cost, riccati
 
 Array = NDArray[np.float64]
 
@@ -70,7 +70,7 @@ def wrong_models(system: LqSystem, draws: int = DRAWS) -> Iterator[Array]:
     r = np.random.default_rng(_SEED)
     for _ in range(draws):
         A, B = (M + WRONG * norm(M) * E / norm(E) for M in (system.A, system.B) for E in [r.normal(size=M.shape)])
-        yield within_norm(riccati(A, B, system.cost)[0], system.gamma)
+        yield clip_norm(riccati(A, B, system.cost)[0], system.gamma)
 
 
 def check_world(system: LqSystem, card: LqCard) -> None:
