@@ -44,9 +44,7 @@ _ENUMERATED = 3000
 class Reach(Protocol):
     """The set of moves one person can make at one step."""
 
-    def cost(
-        self, gram: Fraction, signed: Fraction, unsigned: Fraction, relation: Relation = "replace"
-    ) -> Fraction:
+    def cost(self, gram: Fraction, signed: Fraction, unsigned: Fraction, relation: Relation = "replace") -> Fraction:
         """Exact upper bound on ``gram * |move of Gram|^2 + signed * ... + unsigned * ...`` over all moves.
 
         Parameters
@@ -77,9 +75,7 @@ class Moves:
     episodes: int = 1
     alone: tuple[int, int, int] = (0, 0, 0)
 
-    def cost(
-        self, gram: Fraction, signed: Fraction, unsigned: Fraction, relation: Relation = "replace"
-    ) -> Fraction:
+    def cost(self, gram: Fraction, signed: Fraction, unsigned: Fraction, relation: Relation = "replace") -> Fraction:
         """See :class:`Reach`; floats find the candidates, fractions decide."""
         rates = gram, signed, unsigned
         if relation == "add_remove":
@@ -111,9 +107,7 @@ class BallMoves:
     square: int
     episodes: int = 1
 
-    def cost(
-        self, gram: Fraction, signed: Fraction, unsigned: Fraction, relation: Relation = "replace"
-    ) -> Fraction:
+    def cost(self, gram: Fraction, signed: Fraction, unsigned: Fraction, relation: Relation = "replace") -> Fraction:
         """See :class:`Reach`; opposite features make unsigned targets as costly as signed ones."""
         if relation == "add_remove":
             return self.episodes**2 * (self.square**2 * gram + self.square * (signed + unsigned))

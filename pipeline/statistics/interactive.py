@@ -24,14 +24,14 @@ from pipeline.privacy.release import Mechanism, Release
 from pipeline.statistics.linear_calibration import call_sum, true_rho
 from pipeline.statistics.linear_layout import CallLayout, joint_facts
 from pipeline.statistics.linear_plan import Half, LinearPlan
-from pipeline.statistics.regression import DeskClosedError, PrivateRegression, Value, Weight, Window
+from pipeline.statistics.regression import MechanismClosedError, PrivateRegression, Value, Weight, Window
 from pipeline.statistics.rows import Quantiser, Rows, Side
 
 Integers = NDArray[np.int64]
 
 
 @dataclass
-class RegressionDesk:
+class InteractiveRegression:
     """The one desk: exact (``rho`` None, simulation only), tight or with the paper's scales.
 
     Parameters
@@ -74,7 +74,7 @@ class RegressionDesk:
     def variance(self, h: int, value: Value, window: Window) -> PrivateRegression:
         """See :class:`~pipeline.statistics.regression.Desk`."""
         if not self.plan.ask.variance or h == self.plan.domain.horizon - 1:
-            raise DeskClosedError(f"the plan has no variance call at step {h}")
+            raise MechanismClosedError(f"the plan has no variance call at step {h}")
         self._admit(h, "D'")
         return self._answer(h, "D'", value, window, None)
 
@@ -87,7 +87,9 @@ class RegressionDesk:
         last = self._done[-1] if self._done else (self.plan.domain.horizon, "D")
         follows = {(last[0] - 1, "D'"), (last[0] - 1, "D")} if last[1] == "D" else {(last[0], "D")}
         if (h, half) not in follows or h < 0:
-            raise DeskClosedError(f"step {h}, {half} was answered, skipped or is not next; a desk never answers twice")
+            raise MechanismClosedError(
+                f"step {h}, {half} was answered, skipped or is not next; a desk never answers twice"
+            )
         if not self._charged:
             self.charge(self.plan)
             self._charged = True
@@ -170,7 +172,7 @@ def answer(
 
 
 @dataclass(frozen=True)
-class ReleasedDesk:
+class RecordedRegression:
     """Answers the calls that a release recorded, and no other."""
 
     plan: LinearPlan

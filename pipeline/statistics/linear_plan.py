@@ -1,7 +1,8 @@
 """The pre-declared plan of a linear release: what will be asked, in which order, and what each call may cost.
 
-Made from declared constants alone.  It is what ``plan`` prints, what the ledger is charged and what the mechanism is built
-from; the scales of later calls are adaptive (they follow earlier *noisy* answers), their costs are fixed here.
+Made from declared constants alone.  It is what ``plan`` prints, what the ledger is charged and what the interactive
+mechanism is built from; the scales of later calls are adaptive (they follow earlier *noisy* answers), their costs are
+fixed here.
 """
 
 from __future__ import annotations

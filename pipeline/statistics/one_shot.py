@@ -6,8 +6,6 @@ sums, upper values and the values of other policies cost nothing more.  The pric
 of successors, ``||V - c||_2`` instead of ``max |V - c|``: good for few states.
 """
 
-# ruff: noqa: N806  (the letters of the paper)
-
 from __future__ import annotations
 
 import math
