@@ -26,7 +26,7 @@ from pipeline.privacy.noise import NoiseSource, admit_release
 from pipeline.privacy.release import Release
 from pipeline.privacy.release_file import describe_mechanism
 from pipeline.simulation.surrogate import Drawn
-from pipeline.statistics.lq_moments import drawn_lq
+from pipeline.statistics.lq_moments import draw_lq
 
 
 @dataclass(frozen=True)
@@ -89,7 +89,7 @@ class LqRun:
     def draw(self, snapshot: Snapshot, noise: NoiseSource, means: Resources) -> Release:
         """See :class:`~pipeline.transaction.release_once.Drawing`."""
         r = self.request
-        return drawn_lq(r.plan, lazy_lq_sums(r.plan, snapshot, r.card, means), noise)
+        return draw_lq(r.plan, lazy_lq_sums(r.plan, snapshot, r.card, means), noise)
 
     def quote(self) -> Quote:
         """See :class:`~pipeline.learners.learner.RunPlan`: also how far the rows reach beside the noise."""

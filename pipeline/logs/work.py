@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import resource
 import shutil
 from collections.abc import Callable
@@ -20,10 +19,11 @@ import pyarrow.parquet as pq
 from pipeline.declaration.card import AnyCard, Card, CardError
 from pipeline.declaration.plugins import is_plugin, plugin_digest
 from pipeline.declaration.toml import LogError
+from pipeline.files import open_private, private_folder, whole_file
 from pipeline.logs import rules
 from pipeline.logs.decode import keyed_hash
 from pipeline.logs.sources import Sources, read_batches
-from pipeline.logs.store import SCHEMA_VERSION, open_private, part_file, private_folder, quarantine_schema
+from pipeline.logs.store import SCHEMA_VERSION, part_file, quarantine_schema
 
 _STATE = "state.json"
 _VERSION = 1
@@ -75,12 +75,8 @@ class Work:
         """Replace the state file at once; what it vouches for is on the disk already."""
         state = {**asdict(self), "version": _VERSION}
         del state["folder"]
-        fresh = self.folder / f"{_STATE}.new"
-        with open_private(fresh) as file:
-            file.write(json.dumps(state).encode())
-            file.flush()
-            os.fsync(file.fileno())
-        fresh.replace(self.folder / _STATE)
+        with whole_file(self.folder / _STATE, private=True) as fresh:
+            fresh.write_text(json.dumps(state), encoding="utf-8")
 
     @property
     def resumable(self) -> bool:

@@ -304,7 +304,7 @@ def test_every_published_byte_is_the_same_for_neighbours(tmp_path, monkeypatch, 
 
     monkeypatch.setattr(ledger_module, "datetime", Clock)
     pages, said, first = [], [], None
-    original = drawing_module.drawn_lq
+    original = drawing_module.draw_lq
     for name, record_rows in (("a", []), ("b", RECORDS[record])):
         root = tmp_path / name
         shop = lay_out_plant(root / "shop", kind="real", ledger="ledger.db", log=[*rows(40), *record_rows])
@@ -315,7 +315,7 @@ def test_every_published_byte_is_the_same_for_neighbours(tmp_path, monkeypatch, 
             release = original(plan, found, noise)
             return release if wanted is None else wanted
 
-        monkeypatch.setattr(drawing_module, "drawn_lq", settled)
+        monkeypatch.setattr(drawing_module, "draw_lq", settled)
         assert reticent(root, "run", shop / "private.toml") == 0
         out = capfd.readouterr()
         said.append((out.out + out.err).replace(str(root), "ROOT"))

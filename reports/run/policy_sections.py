@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
+from reports.facts.learnt import Constants
 from reports.facts.policy import Decisions
-from reports.figures import MOST_STATES, action_codes, policy_figure
+from reports.facts.report import Report
+from reports.figures.policy_figure import MOST_STATES, action_codes, policy_figure
+from reports.figures.weights_figure import weights_figure
 from reports.format import clean, number, percent, shorten, span, steps
 from reports.page import Section, Table, table
-from reports.policy_view import Run, Shares, action_shares, most_evidenced, runs
+from reports.run.policy_table import Run, Shares, action_shares, most_evidenced, runs
 from reports.share_figure import share_figure
-from reports.weights_figure import weights_figure
 
-Facts = Mapping[str, Any]
 # Beyond this a table is for a program, and the run's folder has one.
 MOST_ROWS = 120
 # actions beyond this many are put together
@@ -32,7 +32,7 @@ _LINEAR = (
 _CUT = "Only the first {} rows are printed; the run's folder holds the whole policy."
 
 
-def policy_section(facts: Facts, view: Decisions) -> Section:
+def policy_section(report: Report, view: Decisions) -> Section:
     """The policy as a picture and as a table."""
     words = [
         "Rows are states, columns are the steps of an episode, counted from 0. Each cell names the recommended action; "
@@ -40,7 +40,7 @@ def policy_section(facts: Facts, view: Decisions) -> Section:
     ]
     if view.tie.any():
         words.append(
-            f"In {percent(facts['policy']['tie_share'])} of the cells another action looks equally good: marked “=”."
+            f"In {percent(report.policy.tie_share)} of the cells another action looks equally good: marked “=”."
         )
     figure = policy_figure(view)
     if figure.note:
@@ -48,7 +48,7 @@ def policy_section(facts: Facts, view: Decisions) -> Section:
     shown = set(most_evidenced(view, MOST_STATES))
     found = [run for run in runs(view) if run.state in shown]
     rows = [_row(view, run) for run in found[:MOST_ROWS]]
-    noisy = _LINEAR if facts.get("features") else _COUNTED
+    noisy = _LINEAR if report.features else _COUNTED
     if len(shown) < len(view.state_labels):
         noisy += f" Only the {MOST_STATES} states with most released evidence are printed."
     if len(found) > MOST_ROWS:
@@ -139,17 +139,17 @@ def weights_section(view: Decisions) -> Section | None:
     return Section("weights", "By which weights", words, figure)
 
 
-def abstention_section(facts: Facts, view: Decisions) -> Section:
+def abstention_section(report: Report, constants: Constants, view: Decisions) -> Section:
     """Where there is not enough evidence."""
     title = "Where it abstains"
     if not view.abstains.any():
         return Section("abstains", title, ("Nowhere: every state has enough released evidence at every step.",))
-    threshold = number(facts["constants"]["threshold"])
-    linear = bool(facts.get("features"))
+    threshold = number(constants.threshold)
+    linear = report.features is not None
     stand_in = "took the planner's own choice" if linear else "chose uniformly among the allowed actions"
     measure = "evidence" if linear else "released count"
     words = (
-        f"In {percent(facts['policy']['abstain_share'])} of the cells the policy abstains "
+        f"In {percent(report.policy.abstain_share)} of the cells the policy abstains "
         "(not enough evidence: keep current practice). "
         "It says nothing there about which action is better; "
         f"its value is computed as if it {stand_in}.",

@@ -7,8 +7,9 @@ import math
 import numpy as np
 
 from reports.facts.policy import Weights
-from reports.figures import MOST_STEPS, Figure
+from reports.figures.policy_figure import MOST_STEPS
 from reports.format import clean, number, shorten
+from reports.page import Figure
 from reports.svg import INK, inline
 
 MOST_FEATURES = 24

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
+from reports.facts.report import Report
 from reports.page import Section, table
 
-Facts = Mapping[str, Any]
+Words = dict[str, str]
 
 _PROMISE = {
     "Differential privacy": "a limit on how much any one person's record can change the probability of what is "
@@ -48,19 +46,29 @@ _LINEAR = {
     "Feature, weight": "a number that describes state and action, and what it adds to the predicted value",
     "Gram matrix": "released sums of products of features; it tells how much evidence each direction has",
 }
-_LQ = {
+CONTROLLER: Words = {
     "Plant, control, gain": "what is steered, with what, and how strongly each observed number moves each control",
     "Certainty equivalence": "the estimated plant is treated as the true one",
     "Gram matrix": "released sums of products of observations and controls",
 }
 
 
-def glossary_section(facts: Facts) -> Section:
-    """Term by term."""
-    if facts["dataset"]["dynamics"] == "linear_quadratic":
-        own = _LQ
-    else:
-        own = _TABULAR | (_LINEAR if facts.get("features") else _COUNTS)
-        own |= _BINNED if facts["dataset"]["markov"] == "aggregated" else {}
+def policy_words(report: Report) -> Words:
+    """Terms of a policy over declared states."""
+    return (
+        _TABULAR
+        | (_LINEAR if report.features else _COUNTS)
+        | (_BINNED if report.dataset.markov == "aggregated" else {})
+    )
+
+
+def glossary_section(own: Words) -> Section:
+    """Term by term.
+
+    Parameters
+    ----------
+    own
+        Those of this kind of page: :func:`policy_words` or :data:`CONTROLLER`.
+    """
     words = _VALUE | own | _PROMISE
     return Section("glossary", "Words", tables=(table("Term | Means", list(words.items())),))

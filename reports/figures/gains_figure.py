@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from reports.facts.policy import Gains
-from reports.figures import Figure
 from reports.format import clean, number, shorten
+from reports.page import Figure
 from reports.svg import INK, inline
 
 # Paul Tol's "bright" scheme; lines also differ in their dashes, and a sample of each stands before its name

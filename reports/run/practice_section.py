@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
+from reports.facts.learnt import Practice
 from reports.facts.policy import Bools, Decisions, Floats
+from reports.facts.report import Report
 from reports.format import clean, number, percent, shorten, steps
 from reports.page import Section, table
-from reports.policy_view import Run, runs
+from reports.run.policy_table import Run, runs
 
-Facts = Mapping[str, Any]
 _TITLE = "Where it differs from current practice"
 _KEY = "practice"
 # the cells a reader can act on; the run's folder has every one
@@ -21,16 +21,16 @@ MOST_DIFFERENCES = 40
 _LABEL = 60
 
 
-def practice_section(facts: Facts, view: Decisions) -> Section:
+def practice_section(report: Report, view: Decisions) -> Section:
     """The cells in which practice mostly does something else, those first in which the released model gains most."""
-    told = facts.get("practice")
+    told = report.practice
     if told is None:
-        return Section(_KEY, _TITLE, (_untold(facts),))
-    if not told["cells"]:
+        return Section(_KEY, _TITLE, (_untold(report),))
+    if not told.cells:
         words = "In no cell do the released counts stand far enough above the noise to tell what practice does."
         return Section(_KEY, _TITLE, (words,))
     against = _against(told, view)
-    words = (practice_words(facts), _meaning(facts))
+    words = (_words(told), _meaning(report))
     found = [run for run in runs(view) if not run.abstains and _differs(against, run)]
     found.sort(key=lambda run: -_gain(against, run))
     rows = [_row(view, against, run) for run in found[:MOST_DIFFERENCES]]
@@ -53,35 +53,34 @@ class Against:
     apart: Bools
 
 
-def _against(told: Facts, view: Decisions) -> Against:
+def _against(told: Practice, view: Decisions) -> Against:
     followed, gain = (np.full(view.abstains.shape, np.nan) for _ in range(2))
     apart = np.zeros(view.abstains.shape, dtype=bool)
-    for h, s, share, more, sure in told["cells"]:
+    for h, s, share, more, sure in told.cells:
         followed[h, s], gain[h, s], apart[h, s] = share, more, sure
     return Against(followed, gain, apart)
 
 
-def practice_words(facts: Facts) -> str:
+def _words(told: Practice) -> str:
     """How far practice is known, how often it agrees, and in how many cells the two are told apart."""
-    told = facts["practice"]
-    every = told["known_share"] > 1 - 1e-9
-    known = "in every cell" if every else f"in {percent(told['known_share'])} of the cells with a recommendation"
-    apart = "nowhere" if told["apart_share"] == 0 else f"in {percent(told['apart_share'])} of these cells"
+    every = told.known_share > 1 - 1e-9
+    known = "in every cell" if every else f"in {percent(told.known_share)} of the cells with a recommendation"
+    apart = "nowhere" if told.apart_share == 0 else f"in {percent(told.apart_share)} of these cells"
     return (
-        f"What practice does is told by the released counts {known}. On average {percent(told['followed_share'])} of "
+        f"What practice does is told by the released counts {known}. On average {percent(told.followed_share)} of "
         f"its choices there are the recommended ones. The interval of the policy lies above that of practice {apart}."
     )
 
 
-def _meaning(facts: Facts) -> str:
+def _meaning(report: Report) -> str:
     sure = (
         "These intervals are estimates, not guarantees."
-        if facts["value"]["status"] == "estimate"
+        if report.value.status == "estimate"
         else "A comparison of two cells rests on the assumptions of the interval, cell by cell."
     )
     hidden = (
         " The declared states hide part of what was logged, and practice may see it: a gain can come from that alone."
-        if facts["dataset"]["markov"] == "aggregated"
+        if report.dataset.markov == "aggregated"
         else ""
     )
     return (
@@ -91,8 +90,8 @@ def _meaning(facts: Facts) -> str:
     )
 
 
-def _untold(facts: Facts) -> str:
-    if facts.get("features"):
+def _untold(report: Report) -> str:
+    if report.features:
         return "Not known: this release holds sums of features, which do not tell how often an action was taken."
     return "Not known: this run does not say."
 
