@@ -12,9 +12,9 @@ import pytest
 from pipeline.agents.dp_lqr import LqConstants
 from pipeline.declaration.card import CardError, linear_quadratic, load_any_card
 from pipeline.environments.lq import Controller, double_integrator, simulate
+from pipeline.learners.lq_facts import lq_truth
 from pipeline.learners.lq_learning import learn_lq, least_value
 from pipeline.learners.lq_request import LqCut, LqRequest, lq_request
-from pipeline.learners.lq_truth import lq_truth
 from pipeline.privacy.noise import RealDataError, SeededNoise
 from pipeline.statistics.lq_moments import Episodes, SimulatedRows, drawn_lq
 
