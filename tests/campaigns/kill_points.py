@@ -14,9 +14,9 @@ from sqlalchemy.engine.default import DefaultDialect
 
 import flows.jobs.publish
 import flows.jobs.run
+import pipeline.learners.tabular
 import pipeline.ledger.lease
 import pipeline.ledger.tables
-import pipeline.transaction.release_once
 from pipeline.ledger.ledger import Ledger
 from pipeline.statistics.private_sum import PrivateSum
 
@@ -35,7 +35,7 @@ STEPS: tuple[tuple[Any, str], ...] = (
     (pipeline.ledger.tables, "insert"),
     (pipeline.ledger.lease, "grant"),
     (pipeline.ledger.lease, "end"),
-    (pipeline.transaction.release_once, "aggregate"),
+    (pipeline.learners.tabular, "aggregate"),
     (PrivateSum, "draw"),
     (flows.jobs.run, "publish_run"),
     (flows.jobs.publish, "publish"),
