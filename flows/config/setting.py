@@ -8,7 +8,7 @@ from typing import Protocol, TypeVar
 
 from flows.config.recipe import Recipe, load_recipe
 from flows.config.shelf import Home, card_of_recipe, find_recipe
-from pipeline.declaration.card import AnyCard, Card, CardError, tabular
+from pipeline.declaration.card import AnyCard, Card, CardError, require_tabular
 from pipeline.declaration.source import only_flags_part
 from pipeline.learners.learner import RunPlan
 from pipeline.ledger.ledger import Ledger, open_ledger
@@ -42,7 +42,7 @@ class Setting:
     @property
     def tabular(self) -> Card:
         """The card; CardError if it declares vectors, of which this agent knows nothing."""
-        return tabular(self.card)
+        return require_tabular(self.card)
 
     @property
     def plan(self) -> RunPlan:

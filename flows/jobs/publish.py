@@ -12,8 +12,9 @@ from typing import Any
 
 from flows.config.recipe import Recipe
 from flows.config.shelf import Home
-from flows.jobs.folder import publish, write_json
+from flows.jobs.folder import write_json
 from pipeline.declaration.card import AnyCard
+from pipeline.files import whole_folder
 from pipeline.learners.learner import Learnt
 from pipeline.ledger.certificate import NOT_COVERED, assumptions, certificate, guarantee
 from pipeline.ledger.chain import BudgetError, Entry, canonical
@@ -27,7 +28,7 @@ from reports.facts.dataset import declared
 from reports.facts.policy import PolicyView
 from reports.facts.promise import CounterFacts, Guarantee, LedgerFacts, MechanismFacts
 from reports.facts.report import Report
-from reports.policy_report import render_html, render_markdown
+from reports.run.run_page import render_html, render_markdown
 
 
 @dataclass(frozen=True)
@@ -87,27 +88,25 @@ def _publish_run(
 ) -> Published:
     private = curated.release.noise == "os"
     name = run_name(recipe, curated.run_key) + ("" if private else "-simulation-not-private")
-    partial = home.runs / f".{name}.partial"
-    shutil.rmtree(partial, ignore_errors=True)
-    partial.mkdir(parents=True)
-    for file in ("release.parquet", "release.json"):
-        shutil.copyfile(curated.folder / file, partial / file)
-    copied = sha256_file(partial / "release.parquet")
-    if curated.commit is not None and copied != curated.commit.body["release_sha256"]:
-        raise BudgetError(f"{card.name}: the stored release is not the committed one; nothing is published")
-    _same_release(home.runs / name, copied, curated)
-    written = learnt.files().write(partial)
-    shutil.copyfile(recipe.path, partial / "recipe.toml")
-    tables = {kind: sha256_file(partial / f"{kind}.parquet") for kind in written}
-    # labels, scales and bounds decide what the policy's numbers mean
-    digests = {"release": copied, **tables, "labels": sha256_file(partial / file_of("labels"))}
-    report = run_facts(card, recipe, name, snapshot, curated, learnt, digests, looks)
-    told = report.model_dump()
-    write_json(partial / "report.json", told)
-    proof = certificate(card, curated.release, told["guarantee"], told["mechanisms"], curated.commit, digests, looks)
-    write_json(partial / "certificate.json", proof)
-    render(partial, report, learnt.view())
-    publish(partial, home.runs / name)
+    with whole_folder(home.runs / name, over=True) as partial:
+        for file in ("release.parquet", "release.json"):
+            shutil.copyfile(curated.folder / file, partial / file)
+        copied = sha256_file(partial / "release.parquet")
+        if curated.commit is not None and copied != curated.commit.body["release_sha256"]:
+            raise BudgetError(f"{card.name}: the stored release is not the committed one; nothing is published")
+        _same_release(home.runs / name, copied, curated)
+        written = learnt.files().write(partial)
+        shutil.copyfile(recipe.path, partial / "recipe.toml")
+        tables = {kind: sha256_file(partial / f"{kind}.parquet") for kind in written}
+        # labels, scales and bounds decide what the policy's numbers mean
+        digests = {"release": copied, **tables, "labels": sha256_file(partial / file_of("labels"))}
+        report = run_facts(card, recipe, name, snapshot, curated, learnt, digests, looks)
+        told = report.model_dump()
+        write_json(partial / "report.json", told)
+        promise, listed = told["guarantee"], told["mechanisms"]
+        proof = certificate(card, curated.release, promise, listed, curated.commit, digests, looks)
+        write_json(partial / "certificate.json", proof)
+        render(partial, report, learnt.view())
     return Published(name, home.runs / name, report)
 
 
@@ -132,9 +131,8 @@ def render(folder: Path, report: Report, view: PolicyView) -> None:
     report, view
         What the run says, and its policy.
     """
-    told = report.model_dump()
-    (folder / "report.html").write_text(render_html(told, view), encoding="utf-8")
-    (folder / "report.md").write_text(render_markdown(told, view), encoding="utf-8")
+    (folder / "report.html").write_text(render_html(report, view), encoding="utf-8")
+    (folder / "report.md").write_text(render_markdown(report, view), encoding="utf-8")
 
 
 def run_facts(

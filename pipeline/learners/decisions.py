@@ -164,7 +164,7 @@ def tabular_truth(card: Card, world: str, behaviour: str, policy: Policy) -> Tru
     policy
         As emitted.
     """
-    from pipeline.environments.registry import load_world
+    from pipeline.environments.worlds import load_world
     from pipeline.evaluation.exact import truth
 
     return Truth.model_validate(truth(card, load_world(world, card.folder), behaviour, policy))

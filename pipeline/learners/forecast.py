@@ -16,11 +16,10 @@ from numpy.typing import NDArray
 
 from pipeline.agents.dp_lqr import certainty_equivalence
 from pipeline.agents.pessimism import constants
-from pipeline.declaration.card import Card
-from pipeline.declaration.task import task_of
-from pipeline.environments.lq import simulate
-from pipeline.environments.lq_worlds import check_world, explorer, load_lq_world
-from pipeline.environments.registry import load_world
+from pipeline.declaration.card import Card, task_of
+from pipeline.environments.lq_catalog import check_world, explorer, load_lq_world
+from pipeline.environments.lq_systems import simulate
+from pipeline.environments.worlds import load_world
 from pipeline.evaluation.exact import binned_behaviour, binned_process
 from pipeline.learners.linear_learning import drawn, learn_linear
 from pipeline.learners.linear_request import LinearRequest
@@ -35,7 +34,8 @@ from pipeline.simulation.logged import Integers, Logged
 from pipeline.simulation.surrogate import Drawn, best_allowed, evenly, foreseen, made_up
 from pipeline.statistics.calibration import Ask, count_sum
 from pipeline.statistics.count_layout import reward_lattice
-from pipeline.statistics.lq_moments import Episodes, SimulatedRows, release_lq_moments
+from pipeline.statistics.lq_moments import release_lq_moments
+from pipeline.statistics.lq_rows import Episodes, SimulatedRows
 from pipeline.statistics.rows import Side, TalliedRows, Tallies
 
 Array = NDArray[np.float64]

@@ -11,7 +11,7 @@ from pipeline.agents.linear_backup import LinearConstants
 from pipeline.audits.attack import Attack
 from pipeline.audits.linear import linear_attack
 from pipeline.audits.plans import WholePlan, linear_cost
-from pipeline.declaration.card import AnyCard, tabular
+from pipeline.declaration.card import AnyCard, require_tabular
 from pipeline.learners.forecast import foresee_linear, table_size
 from pipeline.learners.learner import Quote, fitting_rho, joint_cost
 from pipeline.learners.linear_facts import LearntWeights
@@ -65,7 +65,7 @@ class LinearLearner:
         ask, chosen = terms.ask_for(card), terms.linear or Linear()
         rho = ask.zcdp()
         request = linear_request(
-            tabular(card),
+            require_tabular(card),
             terms.agent,
             None if rho is None else fraction_of(rho),
             LinearConstants(chosen.C, chosen.D, chosen.ridge, chosen.shift, terms.planner.failure),

@@ -11,7 +11,7 @@ from pipeline.agents.dp_lqr import LqConstants
 from pipeline.audits.attack import Attack
 from pipeline.audits.lq import lq_attack
 from pipeline.audits.plans import WholePlan
-from pipeline.declaration.card import AnyCard, linear_quadratic
+from pipeline.declaration.card import AnyCard, require_linear_quadratic
 from pipeline.learners.forecast import foresee_lq
 from pipeline.learners.learner import Quote, fitting_rho, joint_cost
 from pipeline.learners.linear import check_gaussian
@@ -27,7 +27,7 @@ from pipeline.privacy.noise import NoiseSource, admit_release
 from pipeline.privacy.release import Release
 from pipeline.privacy.release_file import describe_mechanism
 from pipeline.simulation.surrogate import Drawn
-from pipeline.statistics.lq_moments import drawn_lq
+from pipeline.statistics.lq_moments import draw_lq
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class LqLearner:
 
     def plan(self, card: AnyCard, terms: Terms) -> LqRun:
         """See :class:`~pipeline.learners.learner.Learner`."""
-        plant, chosen = linear_quadratic(card), terms.lq or Lq()
+        plant, chosen = require_linear_quadratic(card), terms.lq or Lq()
         rho = terms.ask_for(card).zcdp()
         request = lq_request(
             plant,
@@ -90,7 +90,7 @@ class LqRun:
     def draw(self, snapshot: Snapshot, noise: NoiseSource, means: Resources) -> Release:
         """See :class:`~pipeline.transaction.release_once.Drawing`."""
         r = self.request
-        return drawn_lq(r.plan, lazy_lq_sums(r.plan, snapshot, r.card, means), noise)
+        return draw_lq(r.plan, lazy_lq_sums(r.plan, snapshot, r.card, means), noise)
 
     def quote(self) -> Quote:
         """See :class:`~pipeline.learners.learner.RunPlan`: also how far the rows reach beside the noise."""

@@ -8,15 +8,16 @@ from typing import Any
 import numpy as np
 
 from pipeline.agents.dp_lqr import certainty_equivalence
-from pipeline.environments.lq import LqSystem, simulate
-from pipeline.environments.lq_worlds import check_world, explorer, explorer_value, load_lq_world, wrong_models
+from pipeline.environments.lq_catalog import check_world, explorer, explorer_value, load_lq_world, wrong_models
+from pipeline.environments.lq_systems import LqSystem, simulate
 from pipeline.learners.gains import gain_files
 from pipeline.learners.lq_learning import Array, LqLearnt
 from pipeline.learners.lq_request import LqRequest
 from pipeline.learners.policy_files import PolicyFiles
 from pipeline.learners.terms import Lq
 from pipeline.privacy.noise import SeededNoise
-from pipeline.statistics.lq_moments import Episodes, SimulatedRows, release_lq_moments
+from pipeline.statistics.lq_moments import release_lq_moments
+from pipeline.statistics.lq_rows import Episodes, SimulatedRows
 from reports.facts.learnt import Baseline, LearntFacts, PlantConstants, PlantModel, PolicyFacts, Truth, ValueFacts
 from reports.facts.policy import Gains
 from reports.facts.promise import Joint

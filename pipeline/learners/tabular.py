@@ -13,7 +13,7 @@ from pipeline.audits.counts import counts_attack
 from pipeline.audits.nights import night_attack
 from pipeline.audits.plans import WholePlan
 from pipeline.audits.streams import LEAVES
-from pipeline.declaration.card import AnyCard, Card, CardError, tabular
+from pipeline.declaration.card import AnyCard, Card, CardError, require_tabular
 from pipeline.learners.forecast import foresee_counts, table_size
 from pipeline.learners.learner import Quote, typeable
 from pipeline.learners.tabular_facts import LearntCounts
@@ -50,7 +50,7 @@ class Tabular:
 
     def plan(self, card: AnyCard, terms: Terms) -> TabularRun:
         """See :class:`~pipeline.learners.learner.Learner`."""
-        return TabularRun(tabular(card), terms, counts_privatizer(tabular(card), terms))
+        return TabularRun(require_tabular(card), terms, counts_privatizer(require_tabular(card), terms))
 
 
 def counts_privatizer(card: Card, terms: Terms) -> PrivateSum:

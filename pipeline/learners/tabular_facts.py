@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from pipeline.declaration.card import Card
-from pipeline.environments.registry import WORLD_ARRAYS, WORLD_FILE
+from pipeline.environments.worlds import WORLD_ARRAYS, WORLD_FILE
 from pipeline.learners.decisions import counts_view, decision_facts, decision_files, practice_facts, tabular_truth
 from pipeline.learners.policy_files import PolicyFiles
 from pipeline.learners.tabular_learning import Learnt, planner_facts

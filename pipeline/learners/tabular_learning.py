@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 from pipeline.agents.against_behaviour import AgainstPractice, against_practice, as_practised
 from pipeline.agents.apvi import Model, Plan, apvi, model, model_value, optimal_upper, policy_bounds
 from pipeline.agents.pessimism import Constants, constants, start_distribution, start_width
-from pipeline.declaration.card import Card
-from pipeline.declaration.task import declared_start, task_of
+from pipeline.declaration.card import Card, declared_start, task_of
 from pipeline.learners.terms import Planner
 from pipeline.mdp.policy import Policy
 from pipeline.mdp.task import Task

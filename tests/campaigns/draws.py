@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 
 from pipeline.declaration.card import Card, load_card
-from pipeline.environments.registry import load_world
 from pipeline.environments.world import World
+from pipeline.environments.worlds import load_world
 from pipeline.evaluation.exact import truth
 from pipeline.learners.tabular_learning import learn
 from pipeline.learners.terms import Planner

@@ -12,8 +12,8 @@ from typing import Any
 
 from sqlalchemy.engine.default import DefaultDialect
 
-import flows.jobs.publish
 import flows.jobs.run
+import pipeline.files
 import pipeline.learners.tabular
 import pipeline.ledger.lease
 import pipeline.ledger.tables
@@ -24,6 +24,7 @@ STEPS: tuple[tuple[Any, str], ...] = (
     (os, "fsync"),
     (os, "link"),
     (Path, "rename"),
+    (Path, "replace"),
     (Path, "mkdir"),
     (Path, "write_text"),
     (Path, "chmod"),
@@ -38,7 +39,7 @@ STEPS: tuple[tuple[Any, str], ...] = (
     (pipeline.learners.tabular, "aggregate"),
     (PrivateSum, "draw"),
     (flows.jobs.run, "publish_run"),
-    (flows.jobs.publish, "publish"),
+    (pipeline.files, "put_in_place"),
 )
 
 

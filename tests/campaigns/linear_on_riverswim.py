@@ -14,7 +14,7 @@ import numpy as np
 
 from pipeline.agents.linear_backup import LinearConstants
 from pipeline.declaration.card import load_card
-from pipeline.environments.registry import load_world
+from pipeline.environments.worlds import load_world
 from pipeline.evaluation.exact import truth
 from pipeline.learners.linear_learning import drawn, learn_linear
 from pipeline.learners.linear_request import linear_request

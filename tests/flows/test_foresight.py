@@ -14,8 +14,7 @@ from flows.cli import app
 from flows.config.shelf import Home
 from flows.jobs import forecast as foresight
 from flows.jobs.forecast import foresee_job
-from pipeline.declaration.card import Card, load_card
-from pipeline.declaration.task import task_of
+from pipeline.declaration.card import Card, load_card, task_of
 from pipeline.learners import tabular
 from pipeline.mdp.planning import optimal_values
 from pipeline.simulation.surrogate import best_allowed, made_up
