@@ -26,8 +26,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.mdp.riccati import QuadraticCost, clip_norm, riccati
-from pipeline.statistics.eigenvalues import raise_eigenvalues
-from pipeline.statistics.lq_plan import LqMoments
+from pipeline.statistics.gram import raise_eigenvalues
+from pipeline.statistics.regression import LqMoments
 
 Array = NDArray[np.float64]
 
