@@ -53,7 +53,19 @@ __all__ = [
 
 
 class Card(Declaration):
-    """One dataset of declared states and actions."""
+    """One dataset of declared states and actions.
+
+    Parameters
+    ----------
+    domain
+        States, actions, horizon and dynamics; finite and public.
+    reward
+        Its range and lattice, or the declared table ``(L, A)``.
+    features
+        Integer features of every (live state, action), where a linear agent is to use some other than one-hot.
+    source
+        Files, their format, and which column holds what.
+    """
 
     domain: Domain
     reward: Reward
@@ -154,7 +166,17 @@ class Card(Declaration):
 
 
 class LqCard(Declaration):
-    """One dataset of observations and controls that are vectors: a linear plant with a declared quadratic cost."""
+    """One dataset of observations and controls that are vectors: a linear plant with a declared quadratic cost.
+
+    Parameters
+    ----------
+    domain
+        Sizes, balls and scales of observation and control, horizon, first state and noise (privacy.md §7).
+    cost
+        x'Qx + u'Ru of one step, of scaled vectors.
+    source
+        Files, their format, and which column holds what.
+    """
 
     domain: LinearQuadratic
     cost: Cost
@@ -198,6 +220,11 @@ AnyCard = Card | LqCard
 def load_any_card(path: Path) -> AnyCard:
     """Read and check a card of any domain.
 
+    Parameters
+    ----------
+    path
+        Of ``card.toml``; files that the card names lie below its folder.
+
     Raises
     ------
     CardError
@@ -217,6 +244,11 @@ def load_any_card(path: Path) -> AnyCard:
 def load_card(path: Path) -> Card:
     """Read and check a card of declared states and actions.
 
+    Parameters
+    ----------
+    path
+        Of ``card.toml``.
+
     Raises
     ------
     CardError
@@ -227,6 +259,11 @@ def load_card(path: Path) -> Card:
 
 def require_tabular(card: AnyCard) -> Card:
     """The card, if it declares states and actions.
+
+    Parameters
+    ----------
+    card
+        Of any domain.
 
     Raises
     ------
@@ -241,6 +278,11 @@ def require_tabular(card: AnyCard) -> Card:
 def require_linear_quadratic(card: AnyCard) -> LqCard:
     """The card, if it declares a linear plant.
 
+    Parameters
+    ----------
+    card
+        Of any domain.
+
     Raises
     ------
     CardError
@@ -252,13 +294,29 @@ def require_linear_quadratic(card: AnyCard) -> LqCard:
 
 
 def task_of(card: Card) -> Task:
-    """The declared decision process as the planner needs it."""
+    """The declared decision process as the planner needs it.
+
+    Parameters
+    ----------
+    card
+        Its horizon, vetoes, reward range and table; no row is looked at.
+
+    Returns
+    -------
+    Reward table and allowed actions are ``(L, A)`` over live states and action labels.
+    """
     d = card.domain
     rewards = None if card.reward.table is None else np.asarray(card.reward.table, dtype=np.float64)
     return Task(d.horizon, card.reward.range, d.allowed, rewards, can_end=bool(d.states.ends))
 
 
 def declared_start(card: Card) -> NDArray[np.float64] | None:
-    """Declared first-state distribution ``(L,)``, or None where it comes from the release."""
+    """Declared first-state distribution ``(L,)``, or None where it comes from the release.
+
+    Parameters
+    ----------
+    card
+        Its ``domain.start``: probabilities by label, 0 for a state that it does not name.
+    """
     start = card.domain.start
     return None if start == "released" else np.array([start.get(s, 0.0) for s in card.domain.live_states])

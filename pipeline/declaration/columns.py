@@ -46,12 +46,30 @@ class LogColumns:
 
 
 def step_role(role: str, h: int) -> str:
-    """Name of a role at step h of a wide source, or of coordinate h of a vector: ``state@3``."""
+    """Name of a role at step h of a wide source, or of coordinate h of a vector: ``state@3``.
+
+    Parameters
+    ----------
+    role
+        ``state``, ``action``, ``observation``, ….
+    h
+        0-based step or coordinate.
+    """
     return f"{role}@{h}"
 
 
 def table_columns(source: Source, domain: Domain, reward: Reward) -> LogColumns:
-    """The columns of a log of declared states and actions."""
+    """The columns of a log of declared states and actions.
+
+    Parameters
+    ----------
+    source
+        Names the columns and the layout.
+    domain
+        Names the columns of states and actions.
+    reward
+        Tells whether a reward is read at all.
+    """
     each = _step_columns(source, domain, reward)
     roles, steps = _whose(source), dict[str, list[str]]()
     if source.layout == "wide":
@@ -67,7 +85,15 @@ def table_columns(source: Source, domain: Domain, reward: Reward) -> LogColumns:
 
 
 def vector_columns(source: VectorSource, domain: LinearQuadratic) -> LogColumns:
-    """The columns of a log of vectors."""
+    """The columns of a log of vectors.
+
+    Parameters
+    ----------
+    source
+        Names the columns.
+    domain
+        Names those of observation and control.
+    """
     following, vectors = source.columns.next_observation, dict[str, str | list[str]]()
     for role, vector in (("observation", domain.observation), ("action", domain.action)):
         vectors[role] = vector.columns or str(vector.column)

@@ -19,6 +19,8 @@ def unfold(raw: pl.DataFrame, card: Card) -> pl.DataFrame:
     raw
         Rows as spilt: ``raw_user``, perhaps ``raw_episode``, ``raw_<role>@<h>`` for each column of step h, ``file``,
         ``line``.
+    card
+        Declares the cells of each of its H steps.
 
     Returns
     -------
