@@ -26,8 +26,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.mdp.riccati import QuadraticCost, riccati, within_norm
-from pipeline.statistics.eigenvalues import raise_eigenvalues
 from pipeline.statistics.lq_plan import LqMoments
+from pipeline.statistics.released_ridge import raise_eigenvalues
 
 Array = NDArray[np.float64]
 

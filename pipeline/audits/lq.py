@@ -18,14 +18,11 @@ from pipeline.audits.pooled import Pooled, Silence
 from pipeline.declaration.card import CardError
 from pipeline.privacy.noise import NoiseSource
 from pipeline.privacy.release import Release
+from pipeline.statistics.lq_message import ANGLES, stretched
 from pipeline.statistics.lq_moments import Episodes, SimulatedRows, drawn_lq
 from pipeline.statistics.lq_plan import LqPlan
 
 Drawn = Callable[[LqPlan, Episodes, NoiseSource], Release]
-# angles tried between the two states, and between the two controls
-ANGLES = 25
-# what is cut anyway: an unclipped twin gives itself away
-_TOO_LONG = 3.0
 
 
 def lq_attack(plan: LqPlan, drawn: Drawn | None = None) -> Attack:
@@ -104,21 +101,3 @@ def _person(plan: LqPlan, angles: tuple[float, float], flip: float) -> Episodes:
     states, controls = stretched(D.horizon, (D.state, D.control), bounds, angles, flip * growth)
     m = D.episodes_each
     return Episodes(np.tile(states, (m, 1, 1)), np.tile(controls, (m, 1, 1)), np.full(m, D.horizon))
-
-
-def stretched(
-    horizon: int, sizes: tuple[int, int], bounds: tuple[float, float], angles: tuple[float, float], ratio: float
-) -> tuple[Array, Array]:
-    """States ``(H+1, n)`` and controls ``(H, d)`` of one direction each, too long, ``ratio`` longer at each step."""
-    sign = ratio ** np.arange(horizon + 1)[:, None] * _TOO_LONG
-    state, control = (_turned(n, angle) for n, angle in zip(sizes, angles, strict=True))
-    return sign * state * bounds[0], sign[:-1] * control * bounds[1]
-
-
-def _turned(dimension: int, angle: float) -> Array:
-    """Unit vector turned away from the first axis; on a line there is nowhere to turn."""
-    v = np.zeros(dimension)
-    v[0] = 1.0
-    if dimension > 1:
-        v[:2] = math.cos(angle), math.sin(angle)
-    return v

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from fractions import Fraction
-from typing import Literal, Protocol
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.privacy.budget import up
-from pipeline.privacy.losses import safe_epsilon
 from pipeline.statistics.mixture_message import Visits
 
 Array = NDArray[np.float64]
@@ -57,18 +54,18 @@ class Regularizer(Protocol):
         ...
 
 
-@dataclass(frozen=True)
-class Guarantee:
-    """What the drawn noise gives, replace-one episode; ``rho`` is None without noise."""
+def raise_eigenvalues(gram: Array, floor: float) -> tuple[Array, int]:
+    """The nearest symmetric matrix whose eigenvalues are at least ``floor``, and how many were below; exact if none.
 
-    trust: Literal["none", "joint", "local"]
-    rho: Fraction | None
-
-    def epsilon(self, delta: float) -> float | None:
-        """Epsilon at ``delta``: recomputed from the variances, whatever was asked."""
-        return None if self.rho is None else safe_epsilon(up(self.rho), delta)
-
-    def beside(self, other: Guarantee) -> Guarantee:
-        """Both released from the same episodes: costs add up."""
-        both = None if self.rho is None or other.rho is None else self.rho + other.rho
-        return Guarantee(self.trust, both)
+    Parameters
+    ----------
+    gram
+        ``(d, d)`` symmetric: sums with noise.
+    floor
+        In the units of ``gram``; at most 0 leaves it as it is.
+    """
+    values, vectors = np.linalg.eigh(gram)
+    low = values < floor
+    if floor <= 0 or not low.any():
+        return gram, 0
+    return (vectors * np.maximum(values, floor)) @ vectors.T, int(low.sum())

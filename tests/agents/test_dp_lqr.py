@@ -13,9 +13,9 @@ from pipeline.environments.lq import Controller, LqSystem, double_integrator, lq
 from pipeline.mdp.riccati import riccati
 from pipeline.privacy.budget import rho_from_epsilon
 from pipeline.privacy.noise import SeededNoise
-from pipeline.statistics.eigenvalues import raise_eigenvalues
 from pipeline.statistics.lq_moments import Episodes, SimulatedRows, release_lq_moments
 from pipeline.statistics.lq_plan import LqAsk, LqDomain, LqPlan
+from pipeline.statistics.released_ridge import raise_eigenvalues
 
 ONE = LqConstants()
 

@@ -16,7 +16,7 @@ from pipeline.privacy.noise import SeededNoise, SimulatedWorld
 from pipeline.simulation.online_lq import LqPlayed, play_lq
 from pipeline.statistics.lq_message import LqMessage
 from pipeline.statistics.lq_regularizers import LqRidge, epochs, fixed, tree
-from pipeline.statistics.mixture_calibration import Ask
+from pipeline.statistics.online_sum import Ask
 
 WORLD, ONE = SimulatedWorld("tests"), OfuConstants()
 
