@@ -8,8 +8,7 @@ from typing import Any
 
 from reports.errata import ERRATA
 from reports.format import number
-from reports.page import Part, Section, table
-from reports.policy_report import templates
+from reports.page import Part, Section, table, templates
 from reports.reproduction import BANNER, Study, verdict
 
 # what the printed figure or table shows, in words: whose picture it is stays theirs

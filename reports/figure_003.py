@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from reports.claims_003 import Evidence
-from reports.figures import Figure
 from reports.format import number
+from reports.page import Figure
 from reports.pooled import Key
 from reports.svg import INK, inline
 

@@ -7,8 +7,7 @@ from typing import Any
 
 from pipeline.studies.price import Family
 from reports.format import number
-from reports.page import Part, Section, Table, table
-from reports.policy_report import templates
+from reports.page import Part, Section, Table, table, templates
 from reports.price_evidence import Priced, claims
 from reports.price_figures import LABELS, against_budget, against_episodes
 from reports.reproduction import verdict

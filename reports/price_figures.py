@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from reports.figures import Figure
 from reports.format import number
+from reports.page import Figure
 from reports.price_evidence import Priced
 from reports.regret_figure import Line, regret_figure
 

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from reports.figures import Figure
 from reports.format import number
+from reports.page import Figure
 from reports.svg import INK, inline
 
 # Paul Tol's "bright" scheme; with the dashes it is read without colour too

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 
 from reports.facts.policy import Decisions
-from reports.figures import Figure
 from reports.format import clean, percent, shorten
-from reports.policy_view import Shares, action_shares
+from reports.page import Figure
+from reports.run.policy_table import Shares, action_shares
 from reports.svg import HATCH, INK, inline
 
 MOST_ACTIONS = 8

@@ -6,10 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from reports.figures import Figure
 from reports.format import number
-from reports.page import Part, Section, table
-from reports.policy_report import templates
+from reports.page import Figure, Part, Section, table, templates
 from reports.regret_figure import line_of, regret_figure
 
 BANNER = "simulation, not private: the noise is seeded and the people are invented."

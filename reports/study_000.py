@@ -6,10 +6,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from reports.claims_000 import PO, VARIANTS, VI, Evidence, claims
-from reports.figures import Figure
 from reports.format import number
 from reports.online_rows import only, privacy, setting, spread, ties, totals
-from reports.page import Section, table
+from reports.page import Figure, Section, table
 from reports.regret_figure import Line, line_of, regret_figure
 from reports.reproduction import Study
 

@@ -7,10 +7,9 @@ from typing import Any
 
 from pipeline.studies.tuning import tuned
 from reports.claims_001 import SCALES, Evidence, claims
-from reports.figures import Figure
 from reports.format import number
 from reports.online_rows import end_loss, learns, only, privacy, setting, spread, ties, totals
-from reports.page import Section, table
+from reports.page import Figure, Section, table
 from reports.regret_figure import Line, line_of, regret_figure
 from reports.reproduction import Study
 

@@ -9,9 +9,8 @@ from typing import Any
 import numpy as np
 
 from reports.claims_002 import FROM, JOINT, LOCAL, MODELS, NONE, PE, PE_NONE, SHUFFLE, Evidence, claims, power
-from reports.figures import Figure
 from reports.format import number
-from reports.page import Section, Table, table
+from reports.page import Figure, Section, Table, table
 from reports.regret_figure import Line, regret_figure
 from reports.reproduction import Study
 

@@ -6,9 +6,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from reports.claims_004 import VARIANTS, Evidence, claims, kind_of
-from reports.figures import Figure
 from reports.format import number
-from reports.page import Section, Table, table
+from reports.page import Figure, Section, Table, table
 from reports.regret_figure import Line, line_of, regret_figure
 from reports.reproduction import Study
 

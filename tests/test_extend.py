@@ -7,7 +7,7 @@ import pytest
 from pipeline.declaration.code import closure_digest
 from pipeline.declaration.plugins import is_plugin
 from pipeline.declaration.toml import CardError
-from pipeline.environments.registry import load_world
+from pipeline.environments.worlds import load_world
 from pipeline.simulation.registry import find, modules_of
 from pipeline.simulation.trial import Trial
 from tests.documents import rehearse
@@ -15,10 +15,11 @@ from tests.documents import rehearse
 
 @pytest.mark.slow
 def test_the_page_does_what_it_says(tmp_path):
-    values, simulated, audited, tests = rehearse("extend.md", tmp_path)
+    values, simulated, audited, ingested, tests = rehearse("extend.md", tmp_path)
     assert "corridor:corridor" in values and "truth" in values
     assert "look_once:look_once" in simulated and "joint" in simulated
     assert "No attack found look_once to lose more than it claims" in audited and "one release of a batch" in audited
+    assert "6 rows, 3 users" in ingested
     assert "passed" in tests and "failed" not in tests
 
 

@@ -6,6 +6,8 @@ import itertools
 import math
 from typing import Annotated, Literal, Self
 
+import numpy as np
+from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
 from pipeline.declaration.toml import Strict
@@ -96,6 +98,24 @@ class States(Strict):
         own = self.bins.labels() if self.bins else list(_label_map(self.labels or 1))
         return own + ([OTHER] if self.other else [])
 
+    @property
+    def first_terminal(self) -> int:
+        """Index of the first end among the state labels: every state from here on is terminal."""
+        return len(self.live())
+
+    @property
+    def default_terminal(self) -> int | None:
+        """Index of the end meant when none is logged: the one named ``END`` (any case), else the last; None if none."""
+        if not self.ends:
+            return None
+        named = [i for i, end in enumerate(self.ends) if end.upper() == END]
+        return self.first_terminal + (named[0] if named else len(self.ends) - 1)
+
+    @property
+    def other_index(self) -> int | None:
+        """Index of the state OTHER, or None where it is not declared."""
+        return len(self.live()) - 1 if self.other else None
+
     def raw_labels(self) -> dict[str, int]:
         """Raw value (text) -> index among :meth:`live`; empty for bins."""
         if self.labels is None:
@@ -118,6 +138,11 @@ class Actions(Strict):
     def names(self) -> list[str]:
         """Labels in index order, OTHER last where declared."""
         return list(_label_map(self.labels)) + ([OTHER] if self.other else [])
+
+    @property
+    def other_index(self) -> int | None:
+        """Index of the action OTHER, or None where it is not declared."""
+        return len(self.names()) - 1 if self.other else None
 
     def raw_labels(self) -> dict[str, int]:
         """Raw value (text) -> action index."""
@@ -149,9 +174,8 @@ class Domain(Strict):
                 raise ValueError(f"start must be probabilities summing to 1; got sum {sum(self.start.values()):g}")
         if self.cell_cap is not None and self.dynamics == "per_step":
             raise ValueError("cell_cap belongs to dynamics = 'stationary'; per_step tables do not use it")
-        banned = {(str(s), str(a)) for s, a in self.vetoes}
-        for s in live:
-            if all((s, a) in banned or a == OTHER for a in actions):
+        for s, row in zip(live, self.allowed, strict=True):
+            if not row.any():
                 raise ValueError(f"every action is vetoed in state {s!r}; leave at least one")
         return self
 
@@ -169,6 +193,12 @@ class Domain(Strict):
     def action_labels(self) -> list[str]:
         """All A labels."""
         return self.actions.names()
+
+    @property
+    def allowed(self) -> NDArray[np.bool_]:
+        """``(L, A)``: what a policy may do in each live state: neither vetoed nor OTHER."""
+        banned = {(str(s), str(a)) for s, a in self.vetoes}
+        return np.array([[(s, a) not in banned and a != OTHER for a in self.action_labels] for s in self.live_states])
 
     @property
     def table_steps(self) -> int:

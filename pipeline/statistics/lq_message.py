@@ -11,7 +11,7 @@ sum                   declared                        replace-one, here         
 ====================  ==============================  =====================================  =====================
 
 The paper's are norms of one episode, not of a difference of two.  The two largest moves exclude each other:
-:class:`~pipeline.statistics.linear_sensitivity.BallMoves` bounds them together.
+:class:`~pipeline.statistics.gram_moves.BallMoves` bounds them together.
 """
 
 # ruff: noqa: N806  (the letters of the paper)
@@ -28,10 +28,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.mdp.lq_rollout import LqBatch
+from pipeline.mdp.rollout import LqBatch
+from pipeline.statistics.gram_moves import BallMoves
 from pipeline.statistics.layout import Rates, Relation, Table
-from pipeline.statistics.linear_sensitivity import BallMoves
-from pipeline.statistics.lq_moments import cut
+from pipeline.statistics.lq_layout import ANGLES
+from pipeline.statistics.lq_rows import cut, stretched
 from pipeline.statistics.online_sum import Ask, Groups, Simulated, lattice_table
 
 Array = NDArray[np.float64]
@@ -39,10 +40,6 @@ Integers = NDArray[np.int64]
 
 # of the two shares the one that makes sqrt(lambda_max) + nu least is between .6 and .8 for n + d = 3 .. 6
 GRAM_SHARE = Fraction(2, 3)
-# angles tried between the two states, and between the two controls
-ANGLES = 25
-# what is cut anyway: an unclipped twin gives itself away
-_TOO_LONG = 3.0
 
 
 @dataclass(frozen=True)
@@ -174,21 +171,3 @@ class LqMessage(Simulated):
     @staticmethod
     def _flat(gram: Array, cross: Array) -> Array:
         return np.concatenate([gram.diagonal(), gram[np.triu_indices(len(gram), 1)], cross.ravel()])
-
-
-def stretched(
-    horizon: int, sizes: tuple[int, int], bounds: tuple[float, float], angles: tuple[float, float], ratio: float
-) -> tuple[Array, Array]:
-    """States ``(H+1, n)`` and controls ``(H, d)`` of one direction each, too long, ``ratio`` longer at each step."""
-    sign = ratio ** np.arange(horizon + 1)[:, None] * _TOO_LONG
-    state, control = (_turned(n, angle) for n, angle in zip(sizes, angles, strict=True))
-    return sign * state * bounds[0], sign[:-1] * control * bounds[1]
-
-
-def _turned(dimension: int, angle: float) -> Array:
-    """Unit vector turned away from the first axis; on a line there is nowhere to turn."""
-    v = np.zeros(dimension)
-    v[0] = 1.0
-    if dimension > 1:
-        v[:2] = math.cos(angle), math.sin(angle)
-    return v

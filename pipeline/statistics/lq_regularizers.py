@@ -22,52 +22,24 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.mdp.lq_rollout import LqBatch
+from pipeline.mdp.rollout import LqBatch
 from pipeline.privacy.factorisation import Once, Time
 from pipeline.privacy.guarantee import Trust
 from pipeline.privacy.noise import NoiseSource, SimulatedWorld
 from pipeline.privacy.running import LazyTree, RunningSum
+from pipeline.statistics.gram import raise_eigenvalues
 from pipeline.statistics.lq_message import LqMessage
 from pipeline.statistics.online_sum import Ask, Variances, gaussian_sum, start, tight
 from pipeline.statistics.private_sum import PrivateSum
-from pipeline.statistics.released_ridge import raise_eigenvalues
+from pipeline.statistics.released_ridge import LqRidge
 
 Array = NDArray[np.float64]
 # (sd above the Gram matrix's diagonal, sd of a cross entry, error of the sum) -> bounds on both norms
 Tails = Callable[[float, float, float], tuple[float, float]]
-
-
-@dataclass(frozen=True)
-class LqRidge:
-    """What may be looked at: ``V (D, D)`` positive definite, ``U (D, n)``, and Assumption 2's numbers at this moment.
-
-    ``raised`` counts eigenvalues of V that the noise pushed below ``lambda_min`` and that were raised to it.
-    """
-
-    V: Array
-    U: Array
-    lambda_min: float
-    lambda_max: float
-    nu: float
-    raised: int
-
-
-class LqRegularizer(Protocol):
-    """Takes a batch of episodes at a time, shows noisy sums."""
-
-    def observe(self, batch: LqBatch) -> None:
-        """Add the next batch; its vectors are cut to their balls here."""
-        ...
-
-    def ridge(self) -> LqRidge:
-        """The released sums, regularized."""
-        ...
 
 
 class CountedLqRegularizer:
@@ -90,7 +62,7 @@ class CountedLqRegularizer:
         self._sds = math.sqrt(max(above, diagonal / 2)) / unit, math.sqrt(cross) / unit
 
     def observe(self, batch: LqBatch) -> None:
-        """See :class:`LqRegularizer`."""
+        """See :class:`~pipeline.statistics.released_ridge.LqRegularizer`."""
         self._counter.add(self.message.batch(batch))
 
     def sums(self) -> tuple[Array, Array]:
@@ -98,7 +70,7 @@ class CountedLqRegularizer:
         return self.message.sums(self._counter.total())
 
     def ridge(self) -> LqRidge:
-        """See :class:`LqRegularizer`."""
+        """See :class:`~pipeline.statistics.released_ridge.LqRegularizer`."""
         T, U = self.sums()
         noise, cross = self._tails(*self._sds, self._counter.error)
         least, most = noise + self._lam, 3 * noise + self._lam

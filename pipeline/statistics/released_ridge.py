@@ -8,6 +8,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from pipeline.mdp.rollout import LqBatch
 from pipeline.statistics.mixture_message import Visits
 
 Array = NDArray[np.float64]
@@ -54,18 +55,28 @@ class Regularizer(Protocol):
         ...
 
 
-def raise_eigenvalues(gram: Array, floor: float) -> tuple[Array, int]:
-    """The nearest symmetric matrix whose eigenvalues are at least ``floor``, and how many were below; exact if none.
+@dataclass(frozen=True)
+class LqRidge:
+    """What may be looked at: ``V (D, D)`` positive definite, ``U (D, n)``, and Assumption 2's numbers at this moment.
 
-    Parameters
-    ----------
-    gram
-        ``(d, d)`` symmetric: sums with noise.
-    floor
-        In the units of ``gram``; at most 0 leaves it as it is.
+    ``raised`` counts eigenvalues of V that the noise pushed below ``lambda_min`` and that were raised to it.
     """
-    values, vectors = np.linalg.eigh(gram)
-    low = values < floor
-    if floor <= 0 or not low.any():
-        return gram, 0
-    return (vectors * np.maximum(values, floor)) @ vectors.T, int(low.sum())
+
+    V: Array
+    U: Array
+    lambda_min: float
+    lambda_max: float
+    nu: float
+    raised: int
+
+
+class LqRegularizer(Protocol):
+    """Takes a batch of episodes at a time, shows noisy sums."""
+
+    def observe(self, batch: LqBatch) -> None:
+        """Add the next batch; its vectors are cut to their balls here."""
+        ...
+
+    def ridge(self) -> LqRidge:
+        """The released sums, regularized."""
+        ...

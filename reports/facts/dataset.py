@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 from pipeline.declaration.card import AnyCard, Card, LqCard
 from pipeline.declaration.linear_quadratic import Vector
@@ -191,7 +191,7 @@ def _vector(v: Vector) -> DeclaredVector:
 
 def _tables(card: Card, snapshot: int | None) -> DeclaredTables:
     d, r, u = card.domain, card.reward, card.unit
-    more = {} if d.start == "released" else {"start_declared": dict(d.start)}
+    more: dict[str, Any] = {} if d.start == "released" else {"start_declared": dict(d.start)}
     more |= {} if r.table is None else {"reward_table": r.table}
     return DeclaredTables(
         name=card.name,

@@ -10,7 +10,7 @@ import pytest
 from pipeline.agents.against_behaviour import against_practice, as_practised
 from pipeline.agents.apvi import apvi, model, policy_bounds
 from pipeline.agents.pessimism import constants
-from pipeline.declaration.task import task_of
+from pipeline.declaration.card import task_of
 from pipeline.mdp.policy import Policy
 from pipeline.privacy.noise import SeededNoise
 from pipeline.statistics.calibration import Ask, count_sum

@@ -9,8 +9,7 @@ import pytest
 
 from pipeline.agents.apvi import apvi, best_actions, model, optimal_upper, policy_bounds
 from pipeline.agents.pessimism import constants
-from pipeline.declaration.card import Card
-from pipeline.declaration.task import task_of
+from pipeline.declaration.card import Card, task_of
 from pipeline.mdp.model import TabularMDP
 from pipeline.mdp.planning import policy_values
 from pipeline.mdp.task import Task

@@ -11,11 +11,11 @@ import tempfile
 import time
 from pathlib import Path
 
-from flows.jobs.decisions import read_view
+from pipeline.learners.registry import read_view
 from reports.facts.report import read_report
-from reports.policy_report import render_html, render_markdown
+from reports.run.run_page import render_html, render_markdown
 from tests.reports.pages import reports
-from tests.reports.sample import sample_facts, sample_view
+from tests.reports.sample import sample_report, sample_view
 
 _ROUNDS = 7
 
@@ -31,7 +31,7 @@ def main() -> None:
             _row(name, facts, view)
     for states, actions, steps in ((4, 25, 20), (40, 25, 50), (716, 25, 20), (716, 25, 100)):
         labels, choices = [f"state {i}" for i in range(states)], [f"action {i}" for i in range(actions)]
-        facts = sample_facts(dataset={"live_states": labels, "actions": choices, "horizon": steps})
+        facts = sample_report(dataset={"live_states": labels, "actions": choices, "horizon": steps})
         _row(f"{states} states × {actions} × {steps}", facts, sample_view(steps, labels, choices, scattered=True))
 
 

@@ -9,10 +9,11 @@ from pathlib import Path
 import numpy as np
 
 from pipeline.declaration.card import Card, load_card
-from pipeline.environments.registry import load_world
 from pipeline.environments.world import World
+from pipeline.environments.worlds import load_world
 from pipeline.evaluation.exact import truth
-from pipeline.learners.tabular import Settings, learn
+from pipeline.learners.tabular_learning import learn
+from pipeline.learners.terms import Planner
 from pipeline.privacy.noise import SeededNoise
 from pipeline.simulation.simulate import sample_counts
 from pipeline.statistics.calibration import Ask, count_sum
@@ -53,7 +54,7 @@ def draws(
     behaviour: str,
     episodes: int,
     asks: dict[str, Ask],
-    settings: Settings,
+    settings: Planner,
     count: int,
     seed: int,
 ) -> Iterator[dict[str, Draw]]:

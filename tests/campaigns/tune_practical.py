@@ -12,7 +12,7 @@ import numpy as np
 
 from pipeline.agents.apvi import apvi
 from pipeline.agents.pessimism import constants
-from pipeline.declaration.task import task_of
+from pipeline.declaration.card import task_of
 from pipeline.evaluation.exact import lift
 from pipeline.mdp.planning import policy_value
 from pipeline.privacy.noise import SeededNoise

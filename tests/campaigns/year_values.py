@@ -21,8 +21,7 @@ import numpy as np
 
 from pipeline.agents.apvi import apvi
 from pipeline.agents.pessimism import constants
-from pipeline.declaration.card import Card, load_card
-from pipeline.declaration.task import task_of
+from pipeline.declaration.card import Card, load_card, task_of
 from pipeline.environments.riverswim import riverswim
 from pipeline.evaluation.exact import truth
 from pipeline.privacy.continual import continual

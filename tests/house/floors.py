@@ -6,6 +6,7 @@ Imports go to strictly lower floors or stay inside one room.  A room is the long
 from __future__ import annotations
 
 FLOORS = {
+    "pipeline.files": 0,
     "pipeline.privacy": 0,
     "pipeline.mdp": 0,
     "pipeline.declaration": 1,
@@ -19,17 +20,17 @@ FLOORS = {
     "pipeline.transaction": 4,
     "pipeline.simulation": 4,
     "pipeline.operator": 4,
-    "pipeline.learners": 5,
     "pipeline.audits": 5,
     "pipeline.studies": 5,
-    "reports": 6,
-    "flows.config": 6,
-    "flows.jobs": 7,
-    "flows.terminal": 7,
-    "flows.studies": 8,
-    "flows.server": 9,
-    "flows.verbs": 10,
-    "flows.cli": 11,
+    "pipeline.learners": 6,
+    "reports": 7,
+    "flows.config": 7,
+    "flows.jobs": 8,
+    "flows.terminal": 8,
+    "flows.studies": 9,
+    "flows.server": 10,
+    "flows.verbs": 11,
+    "flows.cli": 12,
 }
 ONLY_IN = {
     "cvxpy": ("pipeline.statistics.consistency", "pipeline.mdp.occupancy_lp"),
@@ -50,7 +51,9 @@ AGENTS_MAY_NOT = (
     "pipeline.statistics.shuffle_counts",
     "pipeline.statistics.batch_privatizers",
     "pipeline.statistics.interactive_counts",
-    "pipeline.statistics.interactive_shuffled",
+    "pipeline.statistics.online_sum",
+    "pipeline.statistics.regularizers",
+    "pipeline.statistics.lq_regularizers",
 )
 # no pseudo-random generator: what is released rests on the operating system's randomness alone
 RELEASE_PATH = (

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from reports.facts.policy import Decisions
+from reports.facts.report import Report
 
 _CONSTANTS = {
     "preset": "practical",
@@ -174,6 +175,11 @@ def sample_facts(**changes: dict[str, Any] | None) -> dict[str, Any]:
         else:
             facts[part] = facts[part] | change
     return facts
+
+
+def sample_report(**changes: dict[str, Any] | None) -> Report:
+    """The same as the model that pages are drawn from."""
+    return Report.model_validate(sample_facts(**changes))
 
 
 def sample_view(

@@ -1,0 +1,189 @@
+"""What a run of counts learnt: the policy, its interval, and what covers it; released values and declarations only."""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from pipeline.declaration.card import Card
+from pipeline.environments.worlds import WORLD_ARRAYS, WORLD_FILE
+from pipeline.learners.decisions import counts_view, decision_facts, decision_files, practice_facts, tabular_truth
+from pipeline.learners.policy_files import PolicyFiles
+from pipeline.learners.tabular_learning import Learnt, planner_facts
+from pipeline.learners.terms import Terms
+from pipeline.ledger.chain import canonical
+from pipeline.privacy.release import Release
+from pipeline.privacy.release_file import describe_mechanism, sha256_file
+from pipeline.statistics.calibration import count_sum
+from pipeline.statistics.consistency import ConsistencyCertificate
+from reports.facts.learnt import Baseline, CaseFacts, ConsistencyFacts, Constants, LearntFacts, Truth, ValueFacts
+from reports.facts.policy import Decisions
+
+# at least this many draws, and this share of them inside, make a measured status (design §5.3)
+_DRAWS, _INSIDE = 100, 0.95
+
+
+@dataclass(frozen=True)
+class LearntCounts:
+    """See :class:`~pipeline.learners.learner.Learnt`."""
+
+    card: Card
+    terms: Terms
+    learnt: Learnt
+    release: Release
+
+    def files(self) -> PolicyFiles:
+        """See :class:`~pipeline.learners.learner.Learnt`."""
+        return decision_files(self.card, self.learnt.plan.policy)
+
+    def facts(self) -> LearntFacts:
+        """See :class:`~pipeline.learners.learner.Learnt`."""
+        # theorem and measurements are of one release, not of a sum of nights
+        once = self.terms.nightly is None
+        row = measured(containment(self.card), setting_key(self.card, self.terms)) if once else None
+        is_proved = once and proved(self.card, self.terms)
+        return LearntFacts(
+            constants=Constants.model_validate(planner_facts(self.learnt, self.terms.planner)),
+            value=value_facts(self.card, self.learnt.value, is_proved=is_proved, row=row),
+            model_baselines={name: Baseline.model_validate(b) for name, b in self.learnt.baselines.items()},
+            practice=practice_facts(self.learnt.against, self.learnt.plan.policy),
+            consistency=consistency_facts(self.learnt.consistency),
+            policy=decision_facts(self.learnt.plan.policy, self.learnt.plan.tied),
+        )
+
+    def view(self) -> Decisions:
+        """See :class:`~pipeline.learners.learner.Learnt`."""
+        d, plan = self.card.domain, self.learnt.plan
+        return counts_view((d.live_states, d.action_labels), plan.policy, plan.tied, self.release)
+
+    def truth(self, world: str, behaviour: str) -> Truth:
+        """See :class:`~pipeline.learners.learner.Learnt`."""
+        return tabular_truth(self.card, world, behaviour, self.learnt.plan.policy)
+
+
+def setting_key(card: Card, terms: Terms) -> dict[str, str]:
+    """What a committed containment row must agree on (design §5.3)."""
+    ask, p = terms.ask(), terms.planner
+    return {
+        "world": terms.evaluate.world if terms.evaluate else "",
+        "behaviour": terms.evaluate.behaviour if terms.evaluate else "",
+        "domain": card.domain_hash()[:16],
+        "n": str(card.unit.users_public),
+        "rho": f"{ask.rho:g}" if ask.rho is not None else "none",
+        "dynamics": card.domain.dynamics,
+        "tables": ask.tables,
+        "policy_constants": p.constants,
+        "bounds": p.bounds,
+        "penalty": p.penalty,
+        "setting": setting_hash(card, terms),
+    }
+
+
+def setting_hash(card: Card, terms: Terms) -> str:
+    """Of all that moves an interval but the draws and the seed of ties: another setting is another measurement."""
+    world, told = card.folder / WORLD_ARRAYS, card.folder / WORLD_FILE
+    parts = [
+        [describe_mechanism(m) for m in count_sum(card, terms.ask()).mechanisms],
+        terms.planner.model_dump(mode="json", exclude={"seed"}),
+        terms.evaluate.model_dump(mode="json") if terms.evaluate else None,
+        [[str(s), str(a)] for s, a in card.domain.vetoes],
+        card.domain_hash(),
+        card.unit.users_public,
+        sha256_file(world) if world.is_file() else None,
+        *([sha256_file(told)] if told.is_file() else []),
+    ]
+    return hashlib.sha256(canonical(parts).encode()).hexdigest()[:24]
+
+
+def containment(card: Card) -> list[dict[str, str]]:
+    """The committed containment table beside a synthetic card, if there is one."""
+    path = card.folder / "containment.csv"
+    if card.kind == "real" or not path.is_file():
+        return []
+    with path.open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def proved(card: Card, terms: Terms) -> bool:
+    """Whether the paper's theorem covers the interval: its constants, penalty, release, process, one episode each."""
+    d, ask, p = card.domain, terms.ask(), terms.planner
+    return (
+        (p.constants, p.bounds, p.penalty) == ("paper", "paper", "bernstein")
+        and ask.tables == "two_tables"
+        and ask.zcdp() is not None
+        and d.dynamics == "per_step"
+        and d.markov == "declared"
+        and card.unit.episodes_per_user == 1
+        and d.start != "released"
+        and card.reward.kind == "table"
+    )
+
+
+def measured(rows: Sequence[Mapping[str, str]], key: Mapping[str, str]) -> Mapping[str, str] | None:
+    """The committed containment row that covers ``key`` with enough draws and enough of them inside, if any."""
+    for row in rows:
+        enough = int(row["draws"]) >= _DRAWS and int(row["inside"]) >= _INSIDE * int(row["draws"])
+        if enough and all(row[k] == v for k, v in key.items()):
+            return row
+    return None
+
+
+def value_facts(
+    card: Card,
+    interval: Mapping[str, float],
+    *,
+    is_proved: bool,
+    row: Mapping[str, str] | None,
+) -> ValueFacts:
+    """The ``value`` of report.json: interval, status and what it assumes."""
+    d = card.domain
+    assumes = [
+        "start distribution: "
+        + ("estimated from the released counts" if d.start == "released" else "declared on the card"),
+        "rewards take only values of the declared lattice (others were rounded down before anything was summed)",
+    ]
+    if d.dynamics == "stationary":
+        assumes.append("the dynamics do not depend on the step (declared; all steps share one table)")
+    if d.markov == "aggregated":
+        assumes.append("the binned process only: the bins hide part of the state, so the true process may differ")
+    else:
+        assumes.append("the declared states carry all that matters for what comes next (Markov, declared)")
+    if is_proved:
+        assumes.append("containment: theorem of paper 003 with its own constants")
+    elif row is not None:
+        assumes.append(f"containment: measured, inside in {row['inside']} of {row['draws']} draws of this very setting")
+    else:
+        assumes.append("containment: neither proved nor measured for these constants and this process")
+    lower, upper = interval["lower"], interval["upper"]
+    return ValueFacts(
+        lower=lower,
+        upper=upper,
+        estimate=interval["estimate"],
+        lower_trivial=interval["lower_trivial"],
+        upper_trivial=interval["upper_trivial"],
+        gap=upper - lower,
+        optimal_upper=interval["optimal_upper"],
+        status="bound" if is_proved or row is not None else "estimate",
+        assumes=assumes,
+        start="released" if d.start == "released" else "declared",
+    )
+
+
+def consistency_facts(found: ConsistencyCertificate) -> ConsistencyFacts:
+    """The ``consistency`` of report.json."""
+    return ConsistencyFacts(
+        solver=found.solver,
+        cells=sum(found.cells.values()),
+        certified=sum(found.certified.values()),
+        cases={c: CaseFacts(cells=found.cells[c], certified=found.certified[c]) for c in found.cells},
+        largest_relative_difference=decade_above(found.largest_relative_difference),
+        tolerance=found.tolerance,
+    )
+
+
+def decade_above(difference: float) -> float:
+    """The next power of ten, at least 1e-12: which cells were drawn must not change a page of the same release."""
+    return max(1e-12, 10.0 ** math.ceil(math.log10(difference))) if difference > 0 else 1e-12
