@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import ValidationError, model_validator
 
-from pipeline.declaration.columns import LogColumns, table_columns, vector_columns
+from pipeline.declaration.columns import LogColumns, check_constants, step_columns, table_columns, vector_columns
 from pipeline.declaration.declared_features import Features
 from pipeline.declaration.domain import END, OTHER, Domain, Reward
 from pipeline.declaration.lineage import Budget, Declaration, Unit, files_of, named_root, sha256_of
@@ -23,13 +23,9 @@ from pipeline.declaration.linear_quadratic import LINEAR_QUADRATIC, Cost, Linear
 from pipeline.declaration.source import (
     Columns,
     Source,
-    StepColumn,
     VectorSource,
-    check_constant,
     check_format,
     check_layout,
-    constant,
-    step_cells,
 )
 from pipeline.declaration.toml import CardError, explain, read_toml
 from pipeline.mdp.riccati import QuadraticCost
@@ -77,9 +73,9 @@ class Card(Declaration):
         d, cols = self.domain, self.source.columns
         self.check_people(cols.user_id)
         check_format(self.source, self.kind, d.horizon)
-        check_layout(self.source, self.step_keys(), d.horizon)
+        check_layout(self.source, step_columns(self.source, d), d.horizon)
         if self.source.layout == "wide":
-            self._check_constants()
+            check_constants(self.source, d, self.reward)
         if cols.next_bin is not None and (cols.next_state is None or d.states.bins is None):
             raise ValueError("source.columns.next_bin goes with 'next_state' and binned states")
         if self.reward.kind == "estimate" and cols.reward is None:
@@ -99,50 +95,6 @@ class Card(Declaration):
     def log(self) -> LogColumns:
         """Which columns of the log are read, and in which role."""
         return table_columns(self.source, self.domain, self.reward)
-
-    def step_keys(self) -> dict[str, StepColumn]:
-        """Columns that differ from step to step in a wide source, by their key in the card."""
-        states, cols = self.domain.states, self.source.columns
-        keys: dict[str, StepColumn | None] = {
-            "domain.states.column": states.column,
-            "domain.states.bins.by": states.bins.by if states.bins else None,
-            "domain.actions.column": self.domain.actions.column,
-            "source.columns.reward": cols.reward,
-            "source.columns.next_state": cols.next_state,
-            "source.columns.next_bin": cols.next_bin,
-            "source.columns.terminated": cols.terminated,
-            "source.columns.truncated": cols.truncated,
-            "source.columns.behavior_prob": cols.behavior_prob,
-        }
-        return {key: column for key, column in keys.items() if column is not None}
-
-    def step_cells(self, column: StepColumn) -> list[str]:
-        """The H cells of a column of a wide source."""
-        return step_cells(column, self.domain.horizon, self.source.first_step)
-
-    def _check_constants(self) -> None:
-        """Constants of a wide source mean something, and do not alone make a step."""
-        d = self.domain
-        labels = {
-            "domain.states.column": {*d.states.raw_labels(), *d.states.ends} | ({""} if d.states.bins else set()),
-            "domain.actions.column": set(d.actions.raw_labels()),
-            "source.columns.next_state": {*d.states.raw_labels(), *d.states.ends, ""},
-        }
-        for key, column in self.step_keys().items():
-            for text in map(constant, self.step_cells(column)):
-                if text is not None:
-                    check_constant(key, text, labels.get(key), self.reward.range)
-        telling = [self.step_cells(d.actions.column)]
-        if d.states.bins is None or d.states.ends:
-            telling.append(self.step_cells(d.states.column))
-        if d.states.bins is not None:
-            telling.append(self.step_cells(d.states.bins.by))
-        for h, cells in enumerate(zip(*telling, strict=True)):
-            if all(constant(cell) is not None for cell in cells):
-                raise ValueError(
-                    f"domain.actions.column: entry {h + 1} and that of domain.states.column are constants, so no row "
-                    "could tell whether the step was taken; name a column in one of them"
-                )
 
     @property
     def loses_last_step(self) -> bool:

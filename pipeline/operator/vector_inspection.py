@@ -117,7 +117,7 @@ def vector_advice(facts: Mapping[str, Any], card: LqCard) -> list[dict[str, str]
     facts
         Of :func:`inspect_vectors`.
     card
-        Its delta and declared number of people are looked at.
+        Its declared number of people is compared with those counted.
     """
     found: list[dict[str, str]] = []
     actions = facts["vectors"]["action"]["coordinates"]
