@@ -11,7 +11,7 @@ from pipeline.learners.lq_request import LqRequest
 
 def planner_facts(request: LqRequest, learnt: LqLearnt) -> dict[str, Any]:
     """The ``constants`` of report.json."""
-    c, ask, domain = request.constants, request.plan.ask, request.plan.domain
+    c, plan, domain = request.constants, request.plan, request.plan.domain
     radius = request.card.domain.observation.radius
     source = {
         "ridge": "chosen by us, in sums of squares of (x, u), balls of radius 1",
@@ -24,15 +24,15 @@ def planner_facts(request: LqRequest, learnt: LqLearnt) -> dict[str, Any]:
     usual = Lq()
     if (chosen := (domain.state_bound / radius, domain.successor_bound / radius)) != tuple(usual.cut):
         source |= dict.fromkeys(("cut of x", "cut of next x"), "the recipe's; part of the release")
-    if float(ask.gram_share) != usual.gram_share:
+    if float(plan.gram_share) != usual.gram_share:
         source["share of the Gram matrix"] = "the recipe's; part of the release"
     values = {
         "ridge": c.ridge,
         "floor": c.floor,
         "cut of x": chosen[0],
         "cut of next x": chosen[1],
-        "share of the Gram matrix": float(ask.gram_share),
-        "lattice steps": ask.steps,
+        "share of the Gram matrix": float(plan.gram_share),
+        "lattice steps": plan.steps,
     }
     return {
         "policy": {"preset": "certainty equivalence", "values": values, "source": source},

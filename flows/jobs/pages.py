@@ -14,7 +14,7 @@ from pipeline.declaration.card import Card
 from pipeline.learners.tabular_learning import Learnt, planner_facts
 from pipeline.learners.terms import Planner, Terms
 from pipeline.privacy.release import Release
-from pipeline.statistics.calibration import Ask
+from pipeline.statistics.ask import Ask
 from pipeline.statistics.consistency import ConsistencyCertificate
 from reports.facts.learnt import Baseline, CaseFacts, ConsistencyFacts, Constants, LearntFacts, Truth, ValueFacts
 from reports.facts.policy import Decisions

@@ -56,6 +56,6 @@ def _certain(request: LqRequest, system: LqSystem, behaviour: str) -> Array:
     plan, episodes = request.plan, min(request.plan.domain.episodes, _EPISODES)
     x, u = simulate(system, explorer(system, behaviour), episodes, np.random.default_rng(_SEED))
     rows = SimulatedRows((Episodes(x, u, np.full(episodes, system.horizon)),))
-    exact = replace(plan, domain=replace(plan.domain, kind="synthetic"), ask=replace(plan.ask, rho=None))
+    exact = replace(plan.without_noise(), domain=replace(plan.domain, kind="synthetic"))
     seen = release_lq_moments(exact, rows, SeededNoise(_SEED))
     return certainty_equivalence(seen, request.task, request.constants).gains
