@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from pipeline.privacy.budget import largest_delta
 from pipeline.studies.price import Family
 from reports.format import number
 from reports.page import Part, Section, Table, table, templates
@@ -112,7 +113,7 @@ def _measure(p: Priced) -> Section:
             "Not the same: one table serves all steps, but not for shuffled messages, one bit a counter; their "
             "“no noise” is the planner with one table all the same.",
         )
-    if p.delta > 1 / (10 * p.episodes[-1]):
+    if p.delta > largest_delta(p.episodes[-1]):
         points = (*points, f"δ = {p.delta:g} means nothing for more than {1 / (10 * p.delta):,.0f} people.")
     return Section("measure", "One measure, one promise", points=points)
 
