@@ -46,10 +46,8 @@ class Ledger:
 
     Parameters
     ----------
-    engine
-        Of a database whose tables are there.
-    where
-        Names the ledger in messages.
+    engine, where
+        Of a database whose tables are there, and its name in messages.
     """
 
     def __init__(self, engine: sa.Engine, where: str) -> None:
@@ -165,8 +163,7 @@ class Ledger:
         lineage, run_key
             Which release of which dataset.
         rho
-            Exact zCDP cost.  A price instead of a number is asked within the transaction, where no entry can come in
-            between.
+            Exact zCDP cost; a price instead is asked within the transaction, where no entry can come in between.
         body
             What the entry says beside key, attempt, cost and partition.
         holder
@@ -200,8 +197,8 @@ class Ledger:
                 )
             _refuse_beyond(left_for(found, account, partition, now()), lineage, rho)
             of_part = {} if partition is None else {"partition": partition}
-            full = {"run_key": run_key, "attempt": 1 + len(earlier), "rho": str(rho), **of_part, **body}
-            e = page.append(lineage, "INTENT", full)
+            told = {"run_key": run_key, "attempt": 1 + len(earlier), "rho": str(rho), **of_part}
+            e = page.append(lineage, "INTENT", {**told, **body})
             lease.end(page.connection, earlier)
             if holder is not None:
                 lease.grant(page.connection, e.seq, holder)
@@ -251,10 +248,9 @@ class Ledger:
                 _refuse_overtaken(page, intent)
                 _refuse_seeded(page, intent, body)
                 spent = account_of(page.entries, intent.lineage, self.where).spent
-                told = {k: intent.body[k] for k in ("run_key", "attempt")}
-                return page.append(
-                    intent.lineage, "COMMIT", {**told, "intent": intent.seq, "spent": str(spent), **body}
-                )
+                told = {"run_key": intent.body["run_key"], "attempt": intent.body["attempt"]}
+                told |= {"intent": intent.seq, "spent": str(spent)}
+                return page.append(intent.lineage, "COMMIT", {**told, **body})
         if there.body["intent"] == intent.seq and all(there.body[k] == v for k, v in body.items()):
             return there
         raise AttemptLostError(f"{intent.lineage}: another attempt committed this release first; its spend stays")
