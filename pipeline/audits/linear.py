@@ -19,8 +19,7 @@ from numpy.typing import NDArray
 
 from pipeline.audits.attack import Array, Attack, ReleasePath, Side
 from pipeline.audits.laws import Gaussian
-from pipeline.audits.pooled import Pooled, Silence
-from pipeline.audits.streams import WORLD
+from pipeline.audits.sampling import WORLD, Pooled, Silence
 from pipeline.declaration.card import CardError
 from pipeline.mdp.features import FeatureMap
 from pipeline.privacy.noise import NoiseSource

@@ -14,7 +14,7 @@ import numpy as np
 from pipeline.audits.attack import Array, Attack, ReleasePath, Side
 from pipeline.audits.laws import Gaussian
 from pipeline.audits.linear import tiled
-from pipeline.audits.pooled import Pooled, Silence
+from pipeline.audits.sampling import Pooled, Silence
 from pipeline.declaration.card import CardError
 from pipeline.privacy.noise import NoiseSource
 from pipeline.privacy.release import Release

@@ -10,29 +10,25 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from pipeline.audits.attack import Attack
-from pipeline.audits.counters import counter_attack
-from pipeline.audits.counts import counts_attack
-from pipeline.audits.interactive import desk_attack
+from pipeline.audits.counters import LEAVES, lq_sums_attack, mixture_attack
 from pipeline.audits.lq import lq_attack
-from pipeline.audits.lq_counters import lq_counter_attack
 from pipeline.audits.plans import WholePlan
-from pipeline.audits.shuffled import batch_attack, crowd, messages_attack, shuffled_attack
-from pipeline.audits.streams import LEAVES
+from pipeline.audits.releases import counts_attack
+from pipeline.audits.users import batch_attack, crowd, desk_attack, messages_attack, shuffled_attack
 from pipeline.declaration.toml import CardError
 from pipeline.privacy.fast_noise import FastOsNoise
-from pipeline.privacy.release import with_sampler_slack
 from pipeline.simulation.registry import find
 from pipeline.simulation.targets import (
     BatchTarget,
     CountsTarget,
     LqSumsTarget,
-    ReleaseTarget,
     ShuffledTarget,
     SumsTarget,
-    TablesTarget,
     Target,
 )
 from pipeline.simulation.trial import Trial
+from pipeline.statistics.lq_plan import LqPlan
+from pipeline.statistics.private_sum import PrivateSum
 from pipeline.statistics.shuffle_counts import ShuffleBinary
 
 _LAST_STEPS = 2
@@ -94,15 +90,14 @@ def _attack(trial: Trial, target: Target, say: Say) -> Attack:
             few = replace(message, ranges=message.ranges[-_LAST_STEPS:])
             if few.steps < message.steps:
                 say(f"{message.of}: an episode of {few.steps} steps with sums stands for one of {message.steps}")
-            return counter_attack(few, ask, counter or "once")
+            return mixture_attack(few, ask, counter or "once")
         case LqSumsTarget(message, ask, counter):
-            return lq_counter_attack(message, ask, counter)
-        case TablesTarget(card, privatizer):
+            return lq_sums_attack(message, ask, counter)
+        case PrivateSum():
             # what the sampler adds to delta has to be listed, or nothing is drawn
-            listed = with_sampler_slack(privatizer.mechanisms, FastOsNoise(), trial.epsilon or 0.0)
-            return counts_attack(card, replace(privatizer, mechanisms=listed))
-        case ReleaseTarget(plan):
-            return lq_attack(plan)
+            return counts_attack(target.with_slack(FastOsNoise(), trial.epsilon or 0.0))
+        case LqPlan():
+            return lq_attack(target)
 
 
 def _messages(trial: Trial, targets: Sequence[Target], draws: int, say: Say) -> list[Attack]:

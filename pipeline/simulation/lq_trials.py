@@ -34,7 +34,7 @@ from pipeline.mdp.rollout import LqBatch
 from pipeline.privacy.noise import SimulatedWorld
 from pipeline.simulation.lq_worlds import ask_of, lq_world, noise_of, spent
 from pipeline.simulation.online_lq import LqPlayed, play_lq
-from pipeline.simulation.targets import LqSumsTarget, ReleaseTarget
+from pipeline.simulation.targets import LqSumsTarget
 from pipeline.simulation.trial import NOTHING_CONTROLLED, OnlineAgent, Outcome, Plain, Trial, Trust, staged_curve
 from pipeline.statistics.lq_message import LqMessage
 from pipeline.statistics.lq_moments import Episodes, SimulatedRows, release_lq_moments
@@ -96,9 +96,9 @@ def commit(trial: Trial) -> Outcome:
     return _outcome(trial, played, facts | spent(trial, plan.joint_rho) | {"left_zero_at": exploration.episodes + 1})
 
 
-def release_of(trial: Trial) -> list[ReleaseTarget]:
+def release_of(trial: Trial) -> list[LqPlan]:
     """What an audit attacks: the one release of explore-then-commit or dp-lqr."""
-    return [ReleaseTarget(_release_plan(trial))]
+    return [_release_plan(trial)]
 
 
 def _release_plan(trial: Trial) -> LqPlan:

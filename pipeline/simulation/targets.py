@@ -6,11 +6,10 @@ An agent's registration names these for a trial; :mod:`pipeline.audits.online` m
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 if TYPE_CHECKING:
     # no agent runs, or is measured anew for, the mechanisms of another
-    from pipeline.declaration.card import Card
     from pipeline.privacy.continual import Mechanism
     from pipeline.statistics.batch_counts import Layout
     from pipeline.statistics.batch_privatizers import GaussianBatch
@@ -90,19 +89,5 @@ class LqSumsTarget:
     counter: Literal["tree", "epochs"]
 
 
-@dataclass(frozen=True)
-class TablesTarget:
-    """The one release of count tables that ``privatizer`` makes for a dataset like ``card``."""
-
-    card: Card
-    privatizer: PrivateSum
-
-
-@dataclass(frozen=True)
-class ReleaseTarget:
-    """The one release of linear-quadratic moments that ``plan`` declares."""
-
-    plan: LqPlan
-
-
-Target = CountsTarget | ShuffledTarget | BatchTarget | SumsTarget | LqSumsTarget | TablesTarget | ReleaseTarget
+# a private sum of count tables, or of linear-quadratic moments, stands for its one release
+Target: TypeAlias = "CountsTarget | ShuffledTarget | BatchTarget | SumsTarget | LqSumsTarget | PrivateSum | LqPlan"

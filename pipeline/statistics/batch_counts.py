@@ -96,6 +96,22 @@ class Layout:
         G, S, A = self.shape  # noqa: N806
         return S * A * (self.moving * S + len(range(G)[self.visits]) + G * self.rewards)
 
+    def worst_pair(self, users: int) -> tuple[BatchTables, BatchTables]:
+        """Two batches that an audit attacks: one user stays in the first or the second state and is always paid.
+
+        Parameters
+        ----------
+        users
+            Of each batch; the others add nothing.
+        """
+        found: list[BatchTables] = []
+        for state in (0, 1):
+            moved = np.zeros((*self.shape, self.shape[1]), dtype=np.int64)
+            rewards = np.zeros(self.shape, dtype=np.int64)
+            moved[:, state, 0, state], rewards[:, state, 0] = 1, 1
+            found.append(BatchTables(users, moved, rewards))
+        return found[0], found[1]
+
 
 class CellNoise(Protocol):
     """Noise of one counter, alike and independent in all of them."""

@@ -12,6 +12,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
 
+import numpy as np
+from numpy.typing import NDArray
+
 from pipeline.statistics.lq_message import LqMessage
 from pipeline.statistics.mixture_calibration import Ask
 
@@ -40,6 +43,16 @@ class LqVariances:
             return None
         gram = Fraction(1, 2 * min(self.diagonal, 2 * self.above))
         return cost * message.cost(gram, Fraction(1, 2 * self.cross))
+
+    def entries(self, message: LqMessage) -> NDArray[np.float64]:
+        """Variance of every integer of a message ``(n,)``, lattice steps to the 4th.
+
+        Parameters
+        ----------
+        message
+            Whose sums are released.
+        """
+        return np.repeat(np.array([self.diagonal, self.above, self.cross], dtype=float), message.sizes)
 
 
 def tight(message: LqMessage, ask: Ask, cost: int) -> LqVariances:

@@ -7,6 +7,9 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Literal
 
+import numpy as np
+from numpy.typing import NDArray
+
 from pipeline.privacy.budget import down, fraction_of, rho_from_epsilon
 from pipeline.statistics.mixture_message import LATTICE, MOVE, Message
 
@@ -37,6 +40,17 @@ class Variances:
             for d, a, t in zip(self.diagonal, self.above, self.target, strict=True)
         )
         return cost * sum(each, Fraction(0))
+
+    def entries(self, message: Message) -> NDArray[np.float64]:
+        """Variance of every integer of a message ``(n,)``, in squared lattice points.
+
+        Parameters
+        ----------
+        message
+            Of as many steps as these variances.
+        """
+        parts = zip((self.diagonal, self.above, self.target), message.sizes, strict=True)
+        return np.concatenate([np.repeat(np.array(v, dtype=float), n // message.steps) for v, n in parts])
 
 
 @dataclass(frozen=True)

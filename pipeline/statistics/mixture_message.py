@@ -35,6 +35,8 @@ LATTICE = 2**26
 # largest squared move of one step's Gram matrix, and of its target, in lattice points
 MOVE = 2 * LATTICE**2
 _INSIDE = 1 - 2**-40
+# how much longer than declared the rows of a worst pair are: what does not cut them gives itself away
+_TOO_LONG = 3.0
 
 
 @dataclass(frozen=True)
@@ -147,6 +149,17 @@ class Message:
             np.add.at(total, place, rows)
             parts.append(total.ravel())
         return np.concatenate(parts)
+
+    def worst_pair(self) -> tuple[Visits, Visits]:
+        """Two episodes that an audit attacks: rows in blocks, or on coordinates, of their own, longer than declared."""
+        return self._stretch(0), self._stretch(1)
+
+    def _stretch(self, which: int) -> Visits:
+        steps, length = np.arange(self.steps), np.sqrt(self.gram_bound * _TOO_LONG)
+        block, row = (which, 0) if self.blocks > 1 else (0, which % self.dimension)
+        phi = np.eye(self.dimension)[row] * length[:, None]
+        response = self.target_bound * _TOO_LONG / length
+        return Visits(steps, np.full_like(steps, block), phi, response, np.ones_like(steps), 1)
 
     def sums(self, total: Array) -> tuple[Array, Array]:
         """The inverse on sums ``(n,)``: ``(steps, blocks, d, d)`` symmetric and ``(steps, blocks, d)``, real units."""

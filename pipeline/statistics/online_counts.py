@@ -79,6 +79,34 @@ class OnlineLayout:
         """
         return (2 * self.steps,) * len(self.sizes)
 
+    def worst_pair(self, users: int = 1, *, bits: bool = False) -> tuple[Tally, Tally]:
+        """Two first batches that an audit attacks: they differ in one user, by all of :attr:`moves` or :attr:`bits`.
+
+        Parameters
+        ----------
+        users
+            Of each batch; the others add nothing.
+        bits
+            Whether rewards are sent as bits: then the user stays in the first or the second state and is always paid.
+            Else they walk from the first to the first or the second, paid the most or the least.
+
+        Raises
+        ------
+        ValueError
+            With fewer than two states there is no such pair.
+        """
+        if self.states < 2:
+            raise ValueError("one state only: no two users differ")
+        return self._user(0, users, bits), self._user(1, users, bits)
+
+    def _user(self, which: int, users: int, bits: bool) -> Tally:
+        shape = (self.horizon, self.states, self.actions)
+        moved, rewards = np.zeros((*shape, self.states), dtype=np.int64), np.zeros(shape, dtype=np.int64)
+        start = which if bits else 0
+        moved[:, start, 0, which] = 1
+        rewards[:, start, 0] = 1 if bits else 1 - 2 * which
+        return Tally(users, moved, rewards if self.rewards else None)
+
     def leaf(self, tally: Tally) -> Integers:
         """The integers ``(n,)`` that a batch adds."""
         tables = [tally.transitions[: self.steps], *((tally.rewards,) if tally.rewards is not None else ())]

@@ -9,11 +9,9 @@ from fractions import Fraction
 import numpy as np
 
 from pipeline.audits.attack import Attack
-from pipeline.audits.counters import counter_attack
-from pipeline.audits.interactive import desk_attack
-from pipeline.audits.lq_counters import lq_counter_attack
-from pipeline.audits.shuffled import batch_attack, messages_attack, shuffled_attack
-from pipeline.audits.streams import WORLD, time_of
+from pipeline.audits.counters import Watch, lq_sums_attack, mixture_attack
+from pipeline.audits.sampling import WORLD
+from pipeline.audits.users import batch_attack, desk_attack, messages_attack, shuffled_attack
 from pipeline.privacy.continual import Tree, levels
 from pipeline.privacy.running import RunningSum
 from pipeline.privacy.shuffle import Messages, NoiseBits
@@ -46,11 +44,11 @@ BATCH = Layout((3, 2, 1), lean=False, rewards=True, ends=True)
 
 
 def counter(kind, ask: Ask = ASK, **broken) -> Attack:
-    return counter_attack(MESSAGE, ask, kind, leaves=LEAVES, **broken)
+    return mixture_attack(MESSAGE, ask, kind, leaves=LEAVES, **broken)
 
 
 def scaled(kind, gram: float, target: float, ask: Ask = ASK) -> Variances:
-    v = tight(MESSAGE, ask, time_of(kind, 1 if kind == "once" else LEAVES).cost)
+    v = tight(MESSAGE, ask, Watch(kind, LEAVES).time.cost)
     parts = zip((v.diagonal, v.above, v.target), (gram, gram, target), strict=True)
     return Variances(*(tuple(math.ceil(x * share) for x in part) for part, share in parts))
 
@@ -78,7 +76,7 @@ def uncut(visits: Visits) -> np.ndarray:
 
 
 def lq(how="tree", **broken) -> Attack:
-    return lq_counter_attack(LQ, ASK, how, leaves=LEAVES, **broken)
+    return lq_sums_attack(LQ, ASK, how, leaves=LEAVES, **broken)
 
 
 def lq_scaled(how: str, gram: float, cross: float) -> LqVariances:

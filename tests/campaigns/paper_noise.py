@@ -14,10 +14,9 @@ from fractions import Fraction
 
 import numpy as np
 
-from pipeline.audits.counters import counter_attack
+from pipeline.audits.counters import lq_sums_attack, mixture_attack
 from pipeline.audits.linear import linear_attack
-from pipeline.audits.lq_counters import lq_counter_attack
-from pipeline.audits.shuffled import batch_attack
+from pipeline.audits.users import batch_attack
 from pipeline.mdp.features import FeatureMap
 from pipeline.privacy.budget import rho_from_epsilon
 from pipeline.statistics.batch_counts import Layout
@@ -37,10 +36,10 @@ def lines() -> Iterator[tuple[str, str, float, float, float]]:
     for H in (5, 20):
         message = Message(2, 1, 1.0, tuple(float(H - h) for h in range(1, H)), float(H), unit=False)
         for what, kind, leaves in (("000, tree over 1 024 episodes", "plain", 1024), ("001, one message", "once", 1)):
-            a = counter_attack(message, PRINTED, kind, leaves=leaves)
+            a = mixture_attack(message, PRINTED, kind, leaves=leaves)
             yield f"{what}, H = {H}, features that keep the norm bound", "rho", ASKED, float(a.claimed_rho), a.attained
     for gamma in (0.1, 1.0):
-        a = lq_counter_attack(LqMessage(2, 1, 10, gamma), PRINTED, "tree", leaves=1023)
+        a = lq_sums_attack(LqMessage(2, 1, 10, gamma), PRINTED, "tree", leaves=1023)
         yield f"004, tree over 1 023 episodes, H = 10, γ = {gamma:g}", "rho", ASKED, float(a.claimed_rho), a.attained
     for H in (2, 5, 10):
         layout = Layout((H, 2, 1), lean=False, rewards=True, ends=False)
