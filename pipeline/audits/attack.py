@@ -19,10 +19,10 @@ from numpy.typing import NDArray
 
 from pipeline.audits.laws import Binomial, Gaussian, Laplace, Means
 from pipeline.audits.sampling import RELEASES, Drawn, Pooled, Silence, hold_noise
+from pipeline.privacy.guarantee import Trust
 from pipeline.privacy.noise import NoiseSource
 
 Array = NDArray[np.float64]
-Trust = Literal["central", "joint", "local", "shuffle"]
 Side = Literal[0, 1]
 DRAWS = 20_000
 # one error rate each: the verdict holds with twice this much doubt

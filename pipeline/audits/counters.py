@@ -10,43 +10,40 @@ A claim covers all rows, more than the sums of a bottom-up tree show: the bound 
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from fractions import Fraction
-from typing import Literal, TypeVar
+from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.linalg import solve_triangular
 
-from pipeline.audits.attack import Array, Attack, Side, Trust, silence
+from pipeline.audits.attack import Array, Attack, Side, silence
 from pipeline.audits.laws import Gaussian
-from pipeline.audits.lq import ANGLES, stretched
 from pipeline.audits.sampling import WORLD, Pooled, Silence, fresh
 from pipeline.declaration.card import CardError
 from pipeline.privacy.continual import Mechanism, continual
 from pipeline.privacy.factorisation import Factorisation, Once, Time
+from pipeline.privacy.guarantee import Trust
 from pipeline.privacy.noise import LARGEST_SCALE, Integers, NoiseBlocks, NoiseSource
 from pipeline.privacy.running import LazyTree, RunningSum
-from pipeline.statistics import lq_calibration, mixture_calibration
-from pipeline.statistics.lq_calibration import LqVariances, paper_004
+from pipeline.statistics.interactive_counts import CountMechanism
 from pipeline.statistics.lq_message import LqMessage
-from pipeline.statistics.mixture_calibration import Ask, Variances, paper_000, paper_001
-from pipeline.statistics.mixture_message import Message, Visits
+from pipeline.statistics.lq_regularizers import paper_004
+from pipeline.statistics.mixture_message import Message
+from pipeline.statistics.online_sum import Ask, Variances, cost_of, entry_variances, tight
+from pipeline.statistics.regularizers import paper_000, paper_001
 
 Kind = Mechanism | Literal["once"]
-Pair = tuple[Integers, Integers]
 Build = Callable[[Time, NoiseBlocks], RunningSum]
-Person = TypeVar("Person")
 # a counter of 10 000 steps works the same and takes a week
 LEAVES = 8
 _READINGS = 3
-_WORDS: dict[Kind, str] = {
+_WORDS: dict[CountMechanism | None, str] = {
     "plain": "plain tree",
     "bottom-up": "bottom-up tree",
     "square-root": "square-root counter",
-    "once": "local messages",
+    "fresh": "one release of a batch",
+    None: "local messages",
 }
 
 
@@ -125,14 +122,10 @@ class Sums:
     """
 
     watch: Watch
-    pair: Pair
+    pair: tuple[Integers, Integers]
     variances: Array
     time: Time
     build: Build = RunningSum
-
-    def on(self, where: NDArray[np.bool_]) -> Sums:
-        """The same on some of the integers."""
-        return replace(self, pair=(self.pair[0][where], self.pair[1][where]), variances=self.variances[where])
 
     def __call__(self, side: Side, noise: NoiseSource, copies: int) -> list[Array]:
         """See :class:`~pipeline.audits.attack.ReleasePath`."""
@@ -151,22 +144,26 @@ class Sums:
         return self.watch.read_off(sums)
 
 
-def mixture_attack(
-    message: Message,
+def sums_attack(
+    layout: Message | LqMessage,
     ask: Ask,
-    kind: Kind,
+    how: CountMechanism | None,
     *,
     leaves: int = LEAVES,
     variances: Variances | None = None,
     build: Build = RunningSum,
-    integers: Callable[[Visits], Integers] | None = None,
+    integers: Callable[..., Integers] | None = None,
 ) -> Attack:
-    """The worst pair of first episodes of a linear mixture agent against its counter, or against one local message.
+    """The worst pair of first episodes against the sums of a linear mixture agent, or of Private-OFU-RL.
+
+    The tree of Private-OFU-RL is the shipped one that draws what is read.
 
     Parameters
     ----------
-    message, ask, kind
-        What an episode adds, at which budget, in which counter; ``once``: every user sends a message.
+    layout, ask
+        What an episode adds, at which budget.
+    how
+        Counter of joint privacy (``fresh``: each batch is one release); None: every user sends a message.
     leaves
         Steps of the counter.
     variances, build, integers
@@ -177,94 +174,40 @@ def mixture_attack(
     CardError
         If no noise is asked for.
     """
-    watch, pair = Watch(kind, leaves), message.worst_pair()
-    time = watch.time
-    if ask.calibration == "tight":
-        noise = mixture_calibration.tight(message, ask, time.cost)
-    else:
-        noise = paper_001(message, ask) if kind == "once" else paper_000(message, ask, leaves)
-    words = [_WORDS[kind], message.of, "discrete gaussian", ask.calibration, *(["unit rows"] if message.unit else [])]
-    return _attack(
-        ", ".join(words),
-        "local" if kind == "once" else "joint",
-        noise.rho(message, time.cost),
-        Sums(watch, _each(message.integers, pair), noise.entries(message), time),
-        Sums(watch, _each(integers or message.integers, pair), (variances or noise).entries(message), time, build),
-    )
-
-
-def lq_sums_attack(
-    message: LqMessage,
-    ask: Ask,
-    counter: Literal["tree", "epochs"],
-    *,
-    leaves: int = LEAVES,
-    variances: LqVariances | None = None,
-    build: Build = RunningSum,
-    sums: Callable[[Array, Array], Integers] | None = None,
-) -> Attack:
-    """The worst angle of a family of pairs of people against Private-OFU-RL's sums (paper 004).
-
-    The tree is the shipped one that draws what is read; the attacker reads it after 1, 2, 4, ... people.
-
-    Parameters
-    ----------
-    message, ask
-        What an episode adds, at which budget.
-    counter
-        A ``tree`` of ``leaves`` people, or one release of a batch (``epochs``).
-    variances, build, sums
-        What really calibrates, counts, and turns an episode into integers, where a test breaks one of them.
-
-    Raises
-    ------
-    CardError
-        If no noise is asked for.
-    """
-    paper = ask.calibration == "paper"
-    tree = "plain" if paper else "bottom-up"
-    watch = Watch("once" if counter == "epochs" else tree, leaves)
-    time: Time = watch.time if counter == "epochs" else LazyTree(watch.ends, tree)
-    noise = paper_004(message, ask, watch.time.steps) if paper else lq_calibration.tight(message, ask, time.cost)
-    pair = _lq_pair(message, noise)
-
-    def path(shipped: Callable[[Array, Array], Integers], of: LqVariances, build: Build) -> Sums:
-        return Sums(watch, _each(lambda person: shipped(*person), pair), of.entries(message), time, build)
-
-    words = "one release of a batch" if counter == "epochs" else f"{tree} tree"
-    return _attack(
-        f"lq sums, {words}, discrete gaussian, {ask.calibration}",
-        "joint",
-        noise.rho(message, time.cost),
-        path(message.sums, noise, RunningSum),
-        path(sums or message.sums, variances or noise, build),
-    )
-
-
-def _attack(mechanism: str, trust: Trust, claimed: Fraction | None, honest: Sums, shipped: Sums) -> Attack:
-    if claimed is None:
+    kind = "once" if how in (None, "fresh") else how
+    watch = Watch(kind, leaves)
+    time: Time = watch.time
+    if isinstance(layout, LqMessage) and kind != "once":
+        time = LazyTree(watch.ends, "plain" if kind == "plain" else "bottom-up")
+    noise = tight(layout, ask, time.cost) if ask.calibration == "tight" else _printed(layout, ask, how, watch)
+    claimed = cost_of(layout, noise, time.cost)
+    if noise is None or claimed is None:
         raise CardError("an audit needs noise: epsilon is infinite")
-    where = shipped.pair[0] != shipped.pair[1]
-    model = honest.on(where)
-    law = Gaussian([model.variances] * len(model.watch.ends))
-    return Attack(mechanism, trust, shipped.on(where), silence(model), law, claimed)
-
-
-def _each(integers: Callable[[Person], Integers], pair: tuple[Person, Person]) -> Pair:
-    return integers(pair[0]), integers(pair[1])
-
-
-def _lq_pair(message: LqMessage, noise: LqVariances) -> tuple[tuple[Array, Array], tuple[Array, Array]]:
-    """One person stands still, the other flips its sign at every step, turned by the two angles that show most."""
-    sizes, bounds = (message.state, message.control), (1.0, message.gamma)
-
-    def person(turn: tuple[float, float], ratio: float) -> tuple[Array, Array]:
-        states, controls = stretched(message.horizon, sizes, bounds, turn, ratio)
-        return states[None], controls[None]
-
-    still, entries = person((0.0, 0.0), 1.0), noise.entries(message)
-    base = message.sums(*still)
-    turns = itertools.product(np.linspace(0, np.pi, ANGLES), repeat=2)
-    return still, max(
-        (person(turn, -1.0) for turn in turns), key=lambda p: float(((base - message.sums(*p)) ** 2 / entries).sum())
+    people, entries = [p if isinstance(p, tuple) else (p,) for p in layout.extremes()], entry_variances(layout, noise)
+    honest = [layout.integers(*person) for person in people]
+    other = max(range(1, len(people)), key=lambda i: float(((honest[0] - honest[i]) ** 2 / entries).sum()))
+    sent = tuple((integers or layout.integers)(*people[i]) for i in (0, other))
+    where = sent[0] != sent[1]
+    drawn = entry_variances(layout, variances or noise)[where]
+    model = Sums(watch, (honest[0][where], honest[other][where]), entries[where], time)
+    return Attack(
+        mechanism=_words(layout, ask, _WORDS[how]),
+        trust=Trust.LOCAL if how is None else Trust.JOINT,
+        path=Sums(watch, (sent[0][where], sent[1][where]), drawn, time, build),
+        means=silence(model),
+        law=Gaussian([model.variances] * len(watch.ends)),
+        claimed_rho=claimed,
     )
+
+
+def _printed(layout: Message | LqMessage, ask: Ask, how: CountMechanism | None, watch: Watch) -> Variances | None:
+    if isinstance(layout, LqMessage):
+        return paper_004(layout, ask, watch.time.steps)
+    return paper_001(layout, ask) if how is None else paper_000(layout, ask, watch.steps)
+
+
+def _words(layout: Message | LqMessage, ask: Ask, how: str) -> str:
+    noise = f"discrete gaussian, {ask.calibration}"
+    if isinstance(layout, LqMessage):
+        return f"lq sums, {how}, {noise}"
+    return f"{how}, {layout.of}, {noise}" + (", unit rows" if layout.unit else "")

@@ -10,24 +10,24 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from pipeline.audits.attack import Attack
-from pipeline.audits.counters import LEAVES, lq_sums_attack, mixture_attack
+from pipeline.audits.counters import LEAVES, sums_attack
 from pipeline.audits.lq import lq_attack
 from pipeline.audits.plans import WholePlan
 from pipeline.audits.releases import counts_attack
-from pipeline.audits.users import batch_attack, crowd, desk_attack, messages_attack, shuffled_attack
+from pipeline.audits.users import batch_attack, crowd, interactive_attack, messages_attack, shuffled_attack
 from pipeline.declaration.toml import CardError
 from pipeline.privacy.fast_noise import FastOsNoise
 from pipeline.simulation.registry import find
 from pipeline.simulation.targets import (
     BatchTarget,
     CountsTarget,
-    LqSumsTarget,
     ShuffledTarget,
     SumsTarget,
     Target,
 )
 from pipeline.simulation.trial import Trial
-from pipeline.statistics.lq_plan import LqPlan
+from pipeline.statistics.lq_layout import LqPlan
+from pipeline.statistics.mixture_message import Message
 from pipeline.statistics.private_sum import PrivateSum
 from pipeline.statistics.shuffle_counts import ShuffleBinary
 
@@ -80,19 +80,17 @@ def whole_plan(trial: Trial) -> WholePlan | None:
 def _attack(trial: Trial, target: Target, say: Say) -> Attack:
     match target:
         case CountsTarget(layout, ask, mechanism):
-            return desk_attack(layout, ask, mechanism)
+            return interactive_attack(layout, ask, mechanism)
         case ShuffledTarget(layout, ask, users, honest):
             return shuffled_attack(layout, ask.epsilon, ask.delta, users, honest)
         case BatchTarget(layout, users, privatizer):
             return batch_attack(layout, users, privatizer)
-        case SumsTarget(message, ask, counter):
-            # every step has sums of its own, calibrated alike
-            few = replace(message, ranges=message.ranges[-_LAST_STEPS:])
-            if few.steps < message.steps:
-                say(f"{message.of}: an episode of {few.steps} steps with sums stands for one of {message.steps}")
-            return mixture_attack(few, ask, counter or "once")
-        case LqSumsTarget(message, ask, counter):
-            return lq_sums_attack(message, ask, counter)
+        case SumsTarget(message, ask, mechanism):
+            if isinstance(message, Message) and message.steps > _LAST_STEPS:
+                # every step has sums of its own, calibrated alike
+                say(f"{message.of}: an episode of {_LAST_STEPS} steps with sums stands for one of {message.steps}")
+                message = replace(message, ranges=message.ranges[-_LAST_STEPS:])
+            return sums_attack(message, ask, mechanism)
         case PrivateSum():
             # what the sampler adds to delta has to be listed, or nothing is drawn
             return counts_attack(target.with_slack(FastOsNoise(), trial.epsilon or 0.0))

@@ -13,6 +13,7 @@ from pipeline.audits.laws import Gaussian, Laplace
 from pipeline.audits.sampling import WORLD
 from pipeline.declaration.card import CardError
 from pipeline.logs.aggregate import count_person
+from pipeline.privacy.guarantee import Trust
 from pipeline.privacy.noise import Integers, NoiseSource
 from pipeline.privacy.release import total_epsilon, total_rho
 from pipeline.statistics.count_layout import CountLayout
@@ -57,7 +58,7 @@ def counts_attack(shipped: PrivateSum, drawn: PrivateSum | None = None) -> Attac
     if time is not None:
         words = f"nightly {time.kind}, {time.steps} nights, discrete gaussian"
     names = ", ".join(m.table for m in mechanisms)
-    return Attack(f"{words}, {names}", "central", path, means, law, rho, claimed_epsilon=pure)
+    return Attack(f"{words}, {names}", Trust.CENTRAL, path, means, law, rho, claimed_epsilon=pure)
 
 
 @dataclass(frozen=True)

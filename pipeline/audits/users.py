@@ -9,7 +9,7 @@ a counter of its own for each copy.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -21,19 +21,18 @@ from pipeline.audits.laws import Binomial, Gaussian, Means
 from pipeline.audits.sampling import WORLD, fresh
 from pipeline.declaration.card import CardError
 from pipeline.privacy.bernoulli import Coins, OsCoins
+from pipeline.privacy.guarantee import Trust
 from pipeline.privacy.noise import DataHandle, NoiseSource, SeededNoise
 from pipeline.privacy.shuffle import Messages, NoiseBits, randomize, shuffle
 from pipeline.privacy.shuffle_calibration import delivered_epsilon, paper_bits, smallest_total, tight_bits
 from pipeline.statistics.batch_counts import BatchTables, Layout, NoisyTables
 from pipeline.statistics.batch_privatizers import GaussianBatch
-from pipeline.statistics.count_scales import tight
-from pipeline.statistics.interactive_counts import CountMechanism, joint, local
-from pipeline.statistics.interactive_shuffled import ShufflePromise, shuffled
-from pipeline.statistics.mixture_calibration import Ask
-from pipeline.statistics.online_counts import CountDesk, OnlineCounts, OnlineLayout, Tally
+from pipeline.statistics.interactive_counts import CountMechanism, ShuffledSums, joint, local, shuffled
+from pipeline.statistics.online_counts import InteractiveCounts, OnlineCounts, OnlineLayout, Tally
+from pipeline.statistics.online_sum import Ask, cost_of, tight
 from pipeline.statistics.shuffle_counts import ShuffleBinary
 
-Desk = Callable[[OnlineLayout, NoiseSource], CountDesk]
+Made = Callable[[OnlineLayout, NoiseSource], InteractiveCounts]
 Fresh = Callable[[], SeededNoise]
 Send = Callable[[Array, NoiseBits, Coins, DataHandle], Messages]
 # counters of one user that differ, where messages are attacked: a visit is there, or in the other cell
@@ -43,13 +42,13 @@ _CROWD = 16
 _AT_ONCE = 2_000_000
 
 
-def desk_attack(
+def interactive_attack(
     layout: OnlineLayout,
     ask: Ask,
     how: CountMechanism | None,
     *,
     leaves: int = LEAVES,
-    desk: Desk | None = None,
+    made: Made | None = None,
 ) -> Attack:
     """The worst pair of users of the first batch against a counter of ``leaves`` batches, or against local messages.
 
@@ -61,7 +60,7 @@ def desk_attack(
         Counter of joint privacy; None: local.
     leaves
         Batches of the counter.
-    desk
+    made
         What really adds up, where a test breaks it.
 
     Raises
@@ -73,23 +72,23 @@ def desk_attack(
     watch = Watch("once" if how in (None, "fresh") else how, leaves)
     cost, leaves = watch.time.cost, watch.time.steps
     scales = tight(layout, ask, cost)
-    rho = scales.rho(layout, cost)
-    if rho is None:
+    rho = cost_of(layout, scales, cost)
+    if scales is None or rho is None:
         raise CardError("an audit needs noise: epsilon is infinite")
 
-    def shipped(wide: OnlineLayout, noise: NoiseSource) -> CountDesk:
+    def shipped(wide: OnlineLayout, noise: NoiseSource) -> InteractiveCounts:
         if how is None:
             return local(wide, leaves, ask, WORLD, noise)
         return joint(wide, leaves, leaves, ask, WORLD, noise, mechanism=how)
 
-    path = _Batches(layout, layout.worst_pair(), watch, desk or shipped)
-    variances = np.repeat(np.array(scales.variances, dtype=np.float64), [int(m.sum()) for m in path.moved])
+    path = _Batches(layout, OnlineLayout.extremes, watch, made or shipped)
+    variances = np.repeat(np.array(list(scales.values()), dtype=np.float64), [int(m.sum()) for m in path.moved])
     words = "local messages" if how is None else "one release of a batch" if how == "fresh" else f"{how} counter"
     return Attack(
         mechanism=f"online counts, {words}, discrete gaussian" + (", rewards learnt" if layout.rewards else ""),
-        trust="local" if how is None else "joint",
+        trust=Trust.LOCAL if how is None else Trust.JOINT,
         path=path,
-        means=silence(replace(path, desk=shipped)),
+        means=silence(replace(path, made=shipped)),
         law=Gaussian([variances] * len(watch.ends)),
         claimed_rho=rho,
     )
@@ -111,19 +110,23 @@ def shuffled_attack(
     """
     layout = replace(layout, states=2, actions=1)
 
-    def shipped(wide: OnlineLayout, source: NoiseSource) -> CountDesk:
+    def shipped(wide: OnlineLayout, source: NoiseSource) -> InteractiveCounts:
         return shuffled(wide, epsilon, delta, WORLD, noise(), honest)
 
-    pair, made = layout.worst_pair(users, bits=True), shuffled(layout, epsilon, delta, WORLD, fresh(), honest)
-    made.add(pair[0])
-    promise = made.guarantee
-    assert isinstance(promise, ShufflePromise)
-    bits, means = promise.bits[0], _sides(sum(layout.bits))
-    law = Binomial(bits.trials, bits.probability, sum(layout.bits), delta)
+    def extremes(wide: OnlineLayout) -> Iterator[Tally]:
+        for batch in Layout((wide.horizon, wide.states, wide.actions)).extremes(users):
+            yield Tally(users, batch.n_sas, batch.r_sa if wide.rewards else None)
+
+    once = shipped(layout, fresh())
+    once.add(next(extremes(layout)))
+    promise = once.guarantee
+    assert isinstance(promise, ShuffledSums)
+    bits, means = promise.bits[0], _sides(promise.changes)
+    law = Binomial(bits.trials, bits.probability, promise.changes, delta)
     return Attack(
         mechanism=f"shuffled counts, binomial, {users:,} users" + (", rewards learnt" if layout.rewards else ""),
-        trust="shuffle",
-        path=_Batches(layout, pair, Watch("once"), shipped, mean=bits.mean),
+        trust=Trust.SHUFFLE,
+        path=_Batches(layout, extremes, Watch("once"), shipped, bits.mean),
         means=means,
         law=law,
         claimed_rho=law.loss(means),
@@ -155,21 +158,23 @@ def batch_attack(
     if isinstance(shipped, GaussianBatch):
         # a curator, or a user, draws once; of a batch of local messages one is attacked
         users = 1 if shipped.trust == "local" else users
-        law, epsilon, trust = Gaussian([np.full(layout.changes, float(shipped.variance(layout)))]), None, shipped.trust
+        law, epsilon, trust = (
+            Gaussian([np.full(layout.changes, float(shipped.variance(layout)))]),
+            None,
+            Trust(shipped.trust),
+        )
         words, mean = "discrete gaussian", 0.0
     else:
         bits = shipped.bits(users, layout)
         law = Binomial(bits.trials, bits.probability, layout.changes, shipped.delta)
-        epsilon, trust, mean = shipped.delivered(users, layout), "shuffle", bits.mean
+        epsilon, trust, mean = shipped.delivered(users, layout), Trust.SHUFFLE, bits.mean
         words = f"binomial, {shipped.calibration}, {users:,} users"
 
-    pair = layout.worst_pair(users)
-    moved = _moved(*(_kept(tables, layout) for tables in pair))
+    moved = _moved(*(_kept(tables, layout) for tables in layout.extremes(users)))
 
     def release(side: Side, _: NoiseSource, copies: int) -> list[Array]:
-        n_sas, r_sa = (np.repeat(table, copies, axis=2) for table in (pair[side].n_sas, pair[side].r_sa))
         wide = replace(layout, shape=(*layout.shape[:2], copies))
-        seen = (drawn or shipped).release(BatchTables(users, n_sas, r_sa), wide, noise()).noisy
+        seen = (drawn or shipped).release([*wide.extremes(users)][side], wide, noise()).noisy
         return [np.rint(_entries(_kept(seen, layout), moved) + mean)]
 
     return Attack(
@@ -201,7 +206,7 @@ def messages_attack(
     law = Binomial(bits.trials, bits.probability, _CHANGES, delta)
     return Attack(
         mechanism=f"shuffled messages of one bit, {bits.users} users, {calibration}",
-        trust="shuffle",
+        trust=Trust.SHUFFLE,
         path=_Messages(bits, send),
         means=(means[0] + none, means[1] + none),
         law=law,
@@ -250,27 +255,27 @@ class _Batches:
     """The shipped mechanism over batches of which the first has a user; with a ``mean`` of coins, shuffled totals."""
 
     layout: OnlineLayout
-    pair: tuple[Tally, Tally]
+    extremes: Callable[[OnlineLayout], Iterator[Tally]]
     watch: Watch
-    desk: Desk
+    made: Made
     mean: float | None = None
 
     @property
     def moved(self) -> list[NDArray[np.bool_]]:
         """Where what the users add differs, table by table."""
-        return _moved(*([t for t in self.layout.tables(self.layout.leaf(user)) if t is not None] for user in self.pair))
+        sums = (self.layout.sums(self.layout.integers(user)) for user in self.extremes(self.layout))
+        return _moved(*([table for table in tables if table is not None] for tables in sums))
 
     def __call__(self, side: Side, noise: NoiseSource, copies: int) -> list[Array]:
         """See :class:`~pipeline.audits.attack.ReleasePath`."""
-        wide, user = replace(self.layout, actions=copies), self.pair[side]
-        desk, moved = self.desk(wide, noise), self.moved
-        first, rewards = (None if t is None else np.repeat(t, copies, axis=2) for t in (user.transitions, user.rewards))
-        nobody = [None if t is None else np.zeros_like(t) for t in (first, rewards)]
+        wide = replace(self.layout, actions=copies)
+        counts, moved, user = self.made(wide, noise), self.moved, [*self.extremes(wide)][side]
+        nobody = Tally(1, 0 * user.transitions, None if user.rewards is None else 0 * user.rewards)
         sums: list[Array] = []
         for t in range(1, self.watch.time.steps + 1):
-            desk.add(Tally(user.episodes, *((first, rewards) if t == 1 else nobody)))
+            counts.add(user if t == 1 else nobody)
             if t in self.watch.ends:
-                sums.append(look(lambda: self._show(desk.counts(), moved)))
+                sums.append(look(lambda: self._show(counts.counts(), moved)))
         return self.watch.read_off(sums)
 
     def _show(self, seen: OnlineCounts, moved: list[NDArray[np.bool_]]) -> Array:

@@ -13,12 +13,12 @@ from pipeline.declaration.card import Card, CardError
 from pipeline.mdp.features import FeatureMap
 from pipeline.privacy.noise import RealDataError
 from pipeline.privacy.release import Mechanism
-from pipeline.statistics.count_layout import start_sensitivity
-from pipeline.statistics.interactive import call_tables
-from pipeline.statistics.joint_loss import joint_facts
-from pipeline.statistics.linear_calibration import planned_calls, true_rho
-from pipeline.statistics.linear_plan import LinearAsk, LinearDomain, LinearPlan
-from pipeline.statistics.one_shot import one_shot_mechanisms, one_shot_rho
+from pipeline.statistics.ask import Ask
+from pipeline.statistics.count_layout import StartLayout
+from pipeline.statistics.linear_calibration import one_shot_sum, planned_calls, true_rho
+from pipeline.statistics.linear_layout import call_tables, joint_facts
+from pipeline.statistics.linear_plan import LinearDomain, LinearPlan, LinearTerms
+from pipeline.statistics.private_sum import PrivateSum
 
 LinearMethod = Literal["vapvi", "pevi", "one-shot"]
 
@@ -57,7 +57,7 @@ class LinearRequest:
     @property
     def adaptive(self) -> bool:
         """Whether the planner's constants are part of the release."""
-        return self.plan.ask.variant != "one_shot"
+        return self.plan.terms.variant != "one_shot"
 
     @property
     def features(self) -> FeatureMap:
@@ -85,26 +85,31 @@ class LinearRequest:
     @property
     def rho(self) -> Fraction | None:
         """Exact cost of all that is released, first states included."""
-        linear = true_rho(self.plan) if self.adaptive or self.plan.ask.rho is None else one_shot_rho(self.plan)
+        linear = true_rho(self.plan) if self.adaptive else one_shot_sum(self.plan).rho
         first = self.start_mechanism
         return linear if linear is None or first is None else linear + (first.rho or 0)
 
     @property
-    def start_mechanism(self) -> Mechanism | None:
-        """The table of first states, where one is released."""
+    def start(self) -> PrivateSum | None:
+        """The first states, where they are released."""
         if self.card.domain.start != "released":
             return None
-        s, shape = start_sensitivity(self.card), (len(self.card.domain.live_states),)
-        variance = None if self.start_rho is None else math.ceil(s.l2_squared / (2 * self.start_rho))
-        return Mechanism("n_0", shape, "first states", s.l2_squared, s.l1, s.rule, variance=variance)
+        layout = StartLayout(self.card)
+        (table,) = layout.tables
+        variance = None if self.start_rho is None else math.ceil(table.replace.l2_squared / (2 * self.start_rho))
+        return PrivateSum(layout, (table.mechanism(variance),))
+
+    @property
+    def start_mechanism(self) -> Mechanism | None:
+        """The table of first states, where one is released."""
+        return None if self.start is None else self.start.mechanisms[0]
 
     def mechanisms(self) -> tuple[Mechanism, ...] | None:
         """The list of what is released where it is known beforehand; None where scales follow answers."""
         if self.adaptive:
             return None
         first = self.start_mechanism
-        successors = len(self.card.domain.live_states) + bool(self.card.domain.states.ends)
-        return (*one_shot_mechanisms(self.plan, successors + 1), *([] if first is None else [first]))
+        return (*one_shot_sum(self.plan).mechanisms, *([] if first is None else [first]))
 
     def joint(self) -> dict[str, Any]:
         """What the joint cost rests on, as the release will say it."""
@@ -126,19 +131,19 @@ class LinearRequest:
 
     def planner_facts(self) -> dict[str, Any]:
         """Everything that an adaptive planner's questions depend on, besides the data."""
-        c, ask = self.constants, self.plan.ask
+        c, terms = self.constants, self.plan.terms
         return {
             "agent": self.agent,
             "version": PLANNER_VERSION,
             "constants": {"C": c.C, "D": c.D, "ridge": c.ridge, "shift": c.shift, "failure": c.failure},
             "beta": self.multiplier if self.method == "pevi" else None,
             "seed_of_ties": self.seed,
-            "variant": ask.variant,
-            "calibration": ask.calibration,
-            "split": ask.split,
-            "variance": ask.variance,
-            "shares": [str(ask.gram_share), str(ask.variance_share)],
-            "steps": [ask.value_steps, ask.weight_steps],
+            "variant": terms.variant,
+            "calibration": terms.ask.calibration,
+            "split": terms.halves,
+            "variance": terms.variance,
+            "shares": [str(terms.gram_share), str(terms.variance_share)],
+            "steps": [terms.value_steps, terms.weight_steps],
             "bounds": list(self.plan.domain.bounds),
             "can_end": self.plan.domain.can_end,
             "episodes": self.plan.domain.total,
@@ -182,10 +187,9 @@ def linear_request(
         card.unit.episodes_per_user,
         can_end=bool(d.states.ends),
     )
-    ask = LinearAsk(
-        None if rho is None else rho - (share or 0),
+    terms = LinearTerms(
+        Ask(None if rho is None else rho - (share or 0), calibration=calibration),
         "one_shot" if method == "one-shot" else variant,
-        calibration,
         split,
         variance=method == "vapvi",
         value_steps=value_steps,
@@ -194,7 +198,7 @@ def linear_request(
         features = card.features.feature_map(len(d.live_states), len(d.action_labels))
         if features.dimension > _WIDEST:
             raise ValueError(f"{features.dimension} features; at most {_WIDEST} fit a Gram matrix a step")
-        plan = LinearPlan(domain, ask, features)
+        plan = LinearPlan(domain, terms, features)
         request = LinearRequest(card, agent, method, plan, constants, seed, share, beta)
         if card.kind == "real" and (request.rho is None or rho is None or request.rho > rho):
             raise ValueError("these scales would spend more than was asked; a real dataset needs calibration = 'tight'")

@@ -15,7 +15,8 @@ from pipeline.audits.releases import counts_attack
 from pipeline.declaration.card import AnyCard, Card, CardError, require_tabular
 from pipeline.learners.forecast import foresee_counts, table_size
 from pipeline.learners.learner import Quote, typeable
-from pipeline.learners.tabular_learning import Learnt, learn
+from pipeline.learners.tabular_facts import LearntCounts
+from pipeline.learners.tabular_learning import learn
 from pipeline.learners.terms import Terms
 from pipeline.ledger.certificate import spent_budget
 from pipeline.logs.aggregate import aggregate
@@ -27,7 +28,8 @@ from pipeline.privacy.noise import NoiseSource
 from pipeline.privacy.release import Release, total_epsilon, total_rho
 from pipeline.privacy.release_file import describe_mechanism
 from pipeline.simulation.surrogate import Drawn
-from pipeline.statistics.calibration import Ask, count_sum
+from pipeline.statistics.ask import Ask
+from pipeline.statistics.calibration import count_sum
 from pipeline.statistics.private_sum import PrivateSum
 from pipeline.statistics.signal_to_noise import BUDGETS, LEVELS, PEOPLE, even_visits, people_needed, scaled, yardstick
 
@@ -45,9 +47,9 @@ class Tabular:
         if p is not None and p.calibration == "paper" and p.release != "two_tables":
             raise ValueError("calibration = 'paper' needs release = 'two_tables'; the paper prints no other")
 
-    def plan(self, card: AnyCard, terms: Terms) -> TabularPlan:
+    def plan(self, card: AnyCard, terms: Terms) -> TabularRun:
         """See :class:`~pipeline.learners.learner.Learner`."""
-        return TabularPlan(require_tabular(card), terms, counts_privatizer(require_tabular(card), terms))
+        return TabularRun(require_tabular(card), terms, counts_privatizer(require_tabular(card), terms))
 
 
 def counts_privatizer(card: Card, terms: Terms) -> PrivateSum:
@@ -82,7 +84,7 @@ def _with_slack(card: Card, chosen: PrivateSum, sampler: NoiseSource) -> Private
 
 
 @dataclass(frozen=True)
-class TabularPlan:
+class TabularRun:
     """See :class:`~pipeline.learners.learner.RunPlan`: count tables, priced one by one."""
 
     card: Card
@@ -118,7 +120,7 @@ class TabularPlan:
             if true is None or asked is None or true > fraction_of(asked):
                 raise CardError(
                     f"{self.card.name}: calibration = 'paper' would spend {unit} = {float(true or 0):.4g}, asked was "
-                    f"{asked}; a real dataset needs calibration = 'tight'"
+                    f"{float(asked)}; a real dataset needs calibration = 'tight'"
                 )
         return rho, {"mechanisms": self._described(), "epsilon": None if pure is None else str(pure)}
 
@@ -151,9 +153,9 @@ class TabularPlan:
         budget = {"epsilon": asked.epsilon} if asked.pure else {"rho": asked.rho}
         return {**{k: v for k, v in budget.items() if v is not None}, "ratio": yardstick(self.card, asked).ratio}
 
-    def learn(self, release: Release) -> Learnt:
+    def learn(self, release: Release) -> LearntCounts:
         """See :class:`~pipeline.learners.learner.RunPlan`."""
-        return learn(self.card, self.terms.planner, release)
+        return LearntCounts(self.card, self.terms, learn(self.card, self.terms.planner, release), release)
 
     def unforeseen(self) -> str | None:
         """See :class:`~pipeline.learners.learner.RunPlan`: any table can be simulated."""
@@ -186,7 +188,7 @@ class TabularPlan:
             return None
         cost = total_rho(self.privatizer.mechanisms)
         assert cost is not None
-        return WholePlan(f"A counter of {LEAVES} of {nightly.nights} nights", cost, fraction_of(asked))
+        return WholePlan(f"A counter of {LEAVES} of {nightly.nights} nights", cost, asked)
 
 
 def _what_if(card: Card, ask: Ask) -> list[dict[str, float | None]]:

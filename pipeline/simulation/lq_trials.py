@@ -34,12 +34,15 @@ from pipeline.mdp.rollout import LqBatch
 from pipeline.privacy.noise import SimulatedWorld
 from pipeline.simulation.lq_worlds import ask_of, lq_world, noise_of, spent
 from pipeline.simulation.online_lq import LqPlayed, play_lq
-from pipeline.simulation.targets import LqSumsTarget
+from pipeline.simulation.targets import SumsTarget
 from pipeline.simulation.trial import NOTHING_CONTROLLED, OnlineAgent, Outcome, Plain, Trial, Trust, staged_curve
+from pipeline.statistics.ask import Ask
+from pipeline.statistics.lq_layout import LqDomain, LqPlan
 from pipeline.statistics.lq_message import LqMessage
-from pipeline.statistics.lq_moments import Episodes, SimulatedRows, release_lq_moments
-from pipeline.statistics.lq_plan import LqAsk, LqDomain, LqMoments, LqPlan
+from pipeline.statistics.lq_moments import release_lq_moments
 from pipeline.statistics.lq_regularizers import CountedLqRegularizer, epochs, fixed, tree
+from pipeline.statistics.lq_rows import Episodes, SimulatedRows
+from pipeline.statistics.regression import LqMoments
 
 Array = NDArray[np.float64]
 
@@ -93,7 +96,7 @@ def commit(trial: Trial) -> Outcome:
     played = play_lq(world, agent, trial.stream(0))
     words = f"K_0 = {exploration.episodes:,} exploring episodes, counted, on the sphere of {exploration.radius:g}"
     facts = {"trust": "joint", "variant": "extra: one release", "constants": f"{words}; {_cuts()}"}
-    return _outcome(trial, played, facts | spent(trial, plan.joint_rho) | {"left_zero_at": exploration.episodes + 1})
+    return _outcome(trial, played, facts | spent(trial, plan.summed.rho) | {"left_zero_at": exploration.episodes + 1})
 
 
 def release_of(trial: Trial) -> list[LqPlan]:
@@ -114,7 +117,7 @@ def message_of(trial: Trial) -> LqMessage:
     return LqMessage(*world.shape, world.horizon, world.gamma)
 
 
-def sums_of(trial: Trial) -> list[LqSumsTarget]:
+def sums_of(trial: Trial) -> list[SumsTarget]:
     """What an audit attacks: the optimist's sums.
 
     Raises
@@ -122,10 +125,12 @@ def sums_of(trial: Trial) -> list[LqSumsTarget]:
     CardError
         If the counter is none of those there are.
     """
-    counter: Any = counter_of(trial)
+    counter = counter_of(trial)
     if counter not in ("tree", "epochs"):
         raise CardError(f"counter must be tree or epochs; got {counter!r}")
-    return [LqSumsTarget(message_of(trial), ask_of(trial), counter)]
+    ask = ask_of(trial)
+    tree = "plain" if ask.calibration == "paper" else "bottom-up"
+    return [SumsTarget(message_of(trial), ask, "fresh" if counter == "epochs" else tree)]
 
 
 def cost_of(trial: Trial) -> tuple[Fraction | None, Fraction]:
@@ -143,7 +148,7 @@ def dp_lqr(trial: Trial) -> Outcome:
     gains = certainty_equivalence(_release(trial, plan, logs.result), task, LqConstants()).gains
     outcome = _constant(trial, world, gains, f"offline: {trial.episodes:,} exploring episodes were logged before")
     words = f"logs at no regret, controls on the sphere of {world.gamma:g}; {_cuts()}"
-    facts = {"trust": "central", "constants": words} | spent(trial, plan.joint_rho)
+    facts = {"trust": "central", "constants": words} | spent(trial, plan.summed.rho)
     return Outcome(outcome.marks, outcome.regret, {**outcome.facts, **facts})
 
 
@@ -224,7 +229,7 @@ def _plan(trial: Trial, world: LqSystem, exploration: Exploration) -> LqPlan:
     domain = LqDomain(
         trial.place, "synthetic", n, d, world.horizon, exploration.episodes, CUT[0], exploration.radius, CUT[1]
     )
-    return LqPlan(domain, LqAsk(ask_of(trial).rho()))
+    return LqPlan(domain, Ask(ask_of(trial).rho()))
 
 
 def _release(trial: Trial, plan: LqPlan, batches: Sequence[LqBatch]) -> LqMoments:

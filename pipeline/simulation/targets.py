@@ -6,19 +6,18 @@ An agent's registration names these for a trial; :mod:`pipeline.audits.online` m
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 if TYPE_CHECKING:
     # no agent runs, or is measured anew for, the mechanisms of another
-    from pipeline.privacy.continual import Mechanism
     from pipeline.statistics.batch_counts import Layout
     from pipeline.statistics.batch_privatizers import GaussianBatch
     from pipeline.statistics.interactive_counts import CountMechanism
+    from pipeline.statistics.lq_layout import LqPlan
     from pipeline.statistics.lq_message import LqMessage
-    from pipeline.statistics.lq_plan import LqPlan
-    from pipeline.statistics.mixture_calibration import Ask
     from pipeline.statistics.mixture_message import Message
     from pipeline.statistics.online_counts import OnlineLayout
+    from pipeline.statistics.online_sum import Ask
     from pipeline.statistics.private_sum import PrivateSum
     from pipeline.statistics.shuffle_counts import ShuffleBinary
 
@@ -73,21 +72,20 @@ class BatchTarget:
 
 @dataclass(frozen=True)
 class SumsTarget:
-    """Noisy Gram and target sums of linear mixture agents; ``counter`` None: every user sends a local message."""
+    """Noisy Gram and target sums of linear mixture agents, or of Private-OFU-RL.
 
-    message: Message
+    Parameters
+    ----------
+    message
+        What one episode adds.
+    ask, mechanism
+        As of :class:`CountsTarget`.
+    """
+
+    message: Message | LqMessage
     ask: Ask
-    counter: Mechanism | None
-
-
-@dataclass(frozen=True)
-class LqSumsTarget:
-    """Noisy sums of Private-OFU-RL: a ``tree`` over episodes, or one release for each plan (``epochs``)."""
-
-    message: LqMessage
-    ask: Ask
-    counter: Literal["tree", "epochs"]
+    mechanism: CountMechanism | None
 
 
 # a private sum of count tables, or of linear-quadratic moments, stands for its one release
-Target: TypeAlias = "CountsTarget | ShuffledTarget | BatchTarget | SumsTarget | LqSumsTarget | PrivateSum | LqPlan"
+Target: TypeAlias = "CountsTarget | ShuffledTarget | BatchTarget | SumsTarget | PrivateSum | LqPlan"

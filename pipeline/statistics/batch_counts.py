@@ -12,7 +12,7 @@ batches compose in parallel: the loss of a user is that of their own batch.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -96,21 +96,19 @@ class Layout:
         G, S, A = self.shape  # noqa: N806
         return S * A * (self.moving * S + len(range(G)[self.visits]) + G * self.rewards)
 
-    def worst_pair(self, users: int) -> tuple[BatchTables, BatchTables]:
-        """Two batches that an audit attacks: one user stays in the first or the second state and is always paid.
+    def extremes(self, users: int) -> Iterator[BatchTables]:
+        """Two batches whom an audit tells apart: at every action one user stays in a state, and is always paid.
 
         Parameters
         ----------
         users
             Of each batch; the others add nothing.
         """
-        found: list[BatchTables] = []
         for state in (0, 1):
             moved = np.zeros((*self.shape, self.shape[1]), dtype=np.int64)
             rewards = np.zeros(self.shape, dtype=np.int64)
-            moved[:, state, 0, state], rewards[:, state, 0] = 1, 1
-            found.append(BatchTables(users, moved, rewards))
-        return found[0], found[1]
+            moved[:, state, :, state], rewards[:, state] = 1, 1
+            yield BatchTables(users, moved, rewards)
 
 
 class CellNoise(Protocol):

@@ -11,13 +11,13 @@ import itertools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any
 
 from pipeline.declaration.card import Card
 from pipeline.privacy.lattice import RewardLattice
+from pipeline.statistics.ask import ReleasedTables
 from pipeline.statistics.layout import Rates, Relation, Sensitivity, Table, added_cost
 
-ReleasedTables = Literal["one_table", "two_tables"]
 # rows (state, action, reward, next state) of every step of every episode of one person
 Person = Sequence[Sequence[tuple[int, int, float, int]]]
 
@@ -105,6 +105,18 @@ class CountLayout:
             place = [cells[(start + (i // stay if walk else 0)) % len(cells)] for i in range(H * m)]
             rows = [(s, a, reward, successor) for s, a in place]
             yield [rows[e * H : (e + 1) * H] for e in range(m)]
+
+
+@dataclass(frozen=True)
+class StartLayout(CountLayout):
+    """First states alone, beside the sums of a linear regression."""
+
+    @cached_property
+    def tables(self) -> tuple[Table, ...]:
+        """n_0 alone."""
+        moved, live = start_sensitivity(self.card), len(self.card.domain.live_states)
+        alone = Sensitivity(moved.l2_squared // 2, moved.l1 // 2, f"half of {moved.rule}")
+        return (Table("n_0", (live,), "first states", moved, alone),)
 
 
 def reward_lattice(card: Card) -> RewardLattice:

@@ -10,7 +10,7 @@ from fractions import Fraction
 import numpy as np
 
 import pipeline.statistics.lq_moments as lq_moments
-import pipeline.statistics.one_shot as one_shot
+import pipeline.statistics.private_sum as private_sum
 from pipeline.audits.attack import Attack
 from pipeline.audits.linear import Person, desk_of, linear_attack, one_shot_of
 from pipeline.audits.lq import lq_attack
@@ -21,17 +21,18 @@ from pipeline.privacy.continual import continual
 from pipeline.privacy.fast_noise import FastOsNoise
 from pipeline.privacy.noise import NoiseSource
 from pipeline.privacy.release import Mechanism, Release
-from pipeline.statistics import interactive as desk_module
-from pipeline.statistics.calibration import Ask, count_sum
-from pipeline.statistics.linear_plan import LinearAsk, LinearDomain, LinearPlan
-from pipeline.statistics.lq_moments import Episodes, SimulatedRows, drawn_lq
-from pipeline.statistics.lq_plan import LqAsk, LqDomain, LqPlan
+from pipeline.statistics.ask import Ask
+from pipeline.statistics.calibration import count_sum
+from pipeline.statistics.linear_plan import LinearDomain, LinearPlan, LinearTerms
+from pipeline.statistics.lq_layout import LqDomain, LqPlan
+from pipeline.statistics.lq_moments import draw_lq
+from pipeline.statistics.lq_rows import Episodes, SimulatedRows
 from pipeline.statistics.private_sum import PrivateSum
 from tests.audits.broken import Make, Repeating, Thinner, Twin
 from tests.conftest import card_dict
 
-LQ = LqPlan(LqDomain("tiny", "synthetic", 2, 2, 2, 50), LqAsk(Fraction(1)))
-EVEN_LQ = LqPlan(LQ.domain, LqAsk(Fraction(1), gram_share=Fraction(3, 4)))
+LQ = LqPlan(LqDomain("tiny", "synthetic", 2, 2, 2, 50), Ask(Fraction(1)))
+EVEN_LQ = LqPlan(LQ.domain, Ask(Fraction(1), split={"gram": Fraction(3, 4)}))
 NIGHTS = 8
 
 
@@ -70,9 +71,11 @@ def features() -> FeatureMap:
     return FeatureMap(f, 16, Fraction(1, 16))
 
 
-def linear(drawn=None, **ask) -> Attack:
+def linear(drawn=None, split=None, **terms) -> Attack:
     plan = LinearPlan(
-        LinearDomain("tiny", "synthetic", 2, 100, can_end=True), LinearAsk(Fraction(1), **ask), features()
+        LinearDomain("tiny", "synthetic", 2, 100, can_end=True),
+        LinearTerms(Ask(Fraction(1), split=split), **terms),
+        features(),
     )
     return linear_attack(plan, drawn)
 
@@ -82,19 +85,19 @@ def thin() -> Thinner:
 
 
 # most of the budget: the worst pair is then one that Gram matrices tell apart
-MOSTLY_GRAM = {"gram_share": Fraction(3, 4)}
+MOSTLY_GRAM = {"split": {"gram": Fraction(3, 4)}}
 
 
-def add_remove(release, module):
+def add_remove(release):
     """Gram matrices with the noise that hides adding a person: half of what hides replacing one."""
 
     def drawn(plan, person, noise) -> Release:
-        right = module.symmetric_noise
-        module.symmetric_noise = lambda source, *rest: right(Thinner(source, 0.5), *rest)
+        right = private_sum.symmetric_noise
+        private_sum.symmetric_noise = lambda source, *rest: right(Thinner(source, 0.5), *rest)
         try:
             return release(plan, person, noise)
         finally:
-            module.symmetric_noise = right
+            private_sum.symmetric_noise = right
 
     return drawn
 
@@ -108,7 +111,7 @@ def long_features(plan: LinearPlan, person: Person, noise: NoiseSource) -> Relea
 
 
 def shipped_lq(plan: LqPlan, person: Episodes, noise: NoiseSource) -> Release:
-    return drawn_lq(plan, SimulatedRows((person,)), noise)
+    return draw_lq(plan, SimulatedRows((person,)), noise)
 
 
 def unclipped_lq(plan: LqPlan, person: Episodes, noise: NoiseSource) -> Release:
@@ -121,7 +124,7 @@ def unclipped_lq(plan: LqPlan, person: Episodes, noise: NoiseSource) -> Release:
 
 
 def _whole_rows(plan: LqPlan, batch: Episodes):
-    H, q = plan.domain.horizon, plan.ask.steps
+    H, q = plan.domain.horizon, plan.steps
     x, u, y = (np.trunc(v * q) for v in (batch.states[:, :H], batch.controls[:, :H], batch.states[:, 1 : H + 1]))
     x, u, y = (v.reshape(-1, v.shape[2]) for v in (x, u, y))
     return np.hstack([x, u]), y
@@ -166,13 +169,13 @@ OFFLINE: dict[str, tuple[Make, dict[str, Twin]]] = {
         linear,
         {
             "half the variance": Twin(linear, noise=thin),
-            "add/remove Gram": Twin(lambda: linear(add_remove(desk_of, desk_module), **MOSTLY_GRAM)),
+            "add/remove Gram": Twin(lambda: linear(add_remove(desk_of), **MOSTLY_GRAM)),
             "features not clipped": Twin(lambda: linear(long_features)),
         },
     ),
     "desk, halves": (
-        lambda: linear(split=True),
-        {"half the variance": Twin(lambda: linear(split=True), noise=thin)},
+        lambda: linear(halves=True),
+        {"half the variance": Twin(lambda: linear(halves=True), noise=thin)},
     ),
     "desk, the paper's targets": (
         lambda: linear(variant="paper"),
@@ -182,16 +185,14 @@ OFFLINE: dict[str, tuple[Make, dict[str, Twin]]] = {
         lambda: linear(variant="one_shot"),
         {
             "half the variance": Twin(lambda: linear(variant="one_shot"), noise=thin),
-            "add/remove Gram": Twin(
-                lambda: linear(add_remove(one_shot_of, one_shot), variant="one_shot", **MOSTLY_GRAM)
-            ),
+            "add/remove Gram": Twin(lambda: linear(add_remove(one_shot_of), variant="one_shot", **MOSTLY_GRAM)),
         },
     ),
     "lq moments": (
         lambda: lq_attack(LQ),
         {
             "half the variance": Twin(lambda: lq_attack(LQ), noise=thin),
-            "add/remove Gram": Twin(lambda: lq_attack(EVEN_LQ, add_remove(shipped_lq, lq_moments))),
+            "add/remove Gram": Twin(lambda: lq_attack(EVEN_LQ, add_remove(shipped_lq))),
             "states not clipped": Twin(lambda: lq_attack(LQ, unclipped_lq)),
             "seeded noise": Twin(lambda: lq_attack(LQ), noise=Repeating),
         },

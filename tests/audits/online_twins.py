@@ -9,25 +9,21 @@ from fractions import Fraction
 import numpy as np
 
 from pipeline.audits.attack import Attack
-from pipeline.audits.counters import Watch, lq_sums_attack, mixture_attack
+from pipeline.audits.counters import Watch, sums_attack
 from pipeline.audits.sampling import WORLD
-from pipeline.audits.users import batch_attack, desk_attack, messages_attack, shuffled_attack
+from pipeline.audits.users import batch_attack, interactive_attack, messages_attack, shuffled_attack
 from pipeline.privacy.continual import Tree, levels
+from pipeline.privacy.guarantee import Trust
 from pipeline.privacy.running import RunningSum
 from pipeline.privacy.shuffle import Messages, NoiseBits
 from pipeline.privacy.shuffle_calibration import smallest_total
 from pipeline.statistics.batch_counts import Layout
 from pipeline.statistics.batch_privatizers import GaussianBatch
-from pipeline.statistics.count_scales import blocks_of
-from pipeline.statistics.count_scales import tight as tight_scales
-from pipeline.statistics.interactive_counts import CountedDesk, CounterSums, joint, local
-from pipeline.statistics.lq_calibration import LqVariances
-from pipeline.statistics.lq_calibration import tight as tight_lq
+from pipeline.statistics.interactive_counts import GaussianSums, gaussian_counts, joint, local
 from pipeline.statistics.lq_message import LqMessage
-from pipeline.statistics.mixture_calibration import Ask, Variances, tight
 from pipeline.statistics.mixture_message import LATTICE, Message, Visits
 from pipeline.statistics.online_counts import OnlineLayout
-from pipeline.statistics.released_ridge import Guarantee
+from pipeline.statistics.online_sum import Ask, Variances, tight
 from pipeline.statistics.shuffle_counts import ShuffleBinary
 from tests.audits.broken import FewCoins, Make, Repeating, RepeatingCoins, Thinner, Twin
 
@@ -44,13 +40,12 @@ BATCH = Layout((3, 2, 1), lean=False, rewards=True, ends=True)
 
 
 def counter(kind, ask: Ask = ASK, **broken) -> Attack:
-    return mixture_attack(MESSAGE, ask, kind, leaves=LEAVES, **broken)
+    return sums_attack(MESSAGE, ask, kind, leaves=LEAVES, **broken)
 
 
 def scaled(kind, gram: float, target: float, ask: Ask = ASK) -> Variances:
-    v = tight(MESSAGE, ask, Watch(kind, LEAVES).time.cost)
-    parts = zip((v.diagonal, v.above, v.target), (gram, gram, target), strict=True)
-    return Variances(*(tuple(math.ceil(x * share) for x in part) for part, share in parts))
+    v = tight(MESSAGE, ask, Watch(kind or "once", LEAVES).time.cost)
+    return {name: math.ceil(x * (target if name.startswith("target") else gram)) for name, x in v.items()}
 
 
 EVEN = replace(ASK, gram_share=Fraction(1, 2))
@@ -75,13 +70,13 @@ def uncut(visits: Visits) -> np.ndarray:
     return (np.concatenate(parts) * LATTICE).astype(np.int64)
 
 
-def lq(how="tree", **broken) -> Attack:
-    return lq_sums_attack(LQ, ASK, how, leaves=LEAVES, **broken)
+def lq(how="bottom-up", **broken) -> Attack:
+    return sums_attack(LQ, ASK, how, leaves=LEAVES, **broken)
 
 
-def lq_scaled(how: str, gram: float, cross: float) -> LqVariances:
-    v = tight_lq(LQ, ASK, 1 if how == "epochs" else levels(LEAVES))
-    return LqVariances(*(math.ceil(x * share) for x, share in ((v.diagonal, gram), (v.above, gram), (v.cross, cross))))
+def lq_scaled(how: str, gram: float, cross: float) -> Variances:
+    v = tight(LQ, ASK, 1 if how == "fresh" else levels(LEAVES))
+    return {name: math.ceil(x * (cross if name == "cross" else gram)) for name, x in v.items()}
 
 
 def whole_rows(states: np.ndarray, controls: np.ndarray) -> np.ndarray:
@@ -92,8 +87,8 @@ def whole_rows(states: np.ndarray, controls: np.ndarray) -> np.ndarray:
     return np.concatenate([gram.diagonal(), gram[np.triu_indices(len(gram), 1)], cross.ravel()]).astype(np.int64)
 
 
-def desk(how, layout: OnlineLayout = TABLE, made=None) -> Attack:
-    return desk_attack(layout, ASK, how, leaves=LEAVES, desk=made)
+def online(how, layout: OnlineLayout = TABLE, made=None) -> Attack:
+    return interactive_attack(layout, ASK, how, leaves=LEAVES, made=made)
 
 
 def thin(how):
@@ -107,13 +102,13 @@ def thin(how):
 
 
 def counted(charged: int, build=RunningSum, steps: OnlineLayout | None = None):
-    """A desk over a tree of LEAVES leaves, with scales as if a leaf cost ``charged``, or were of other ``steps``."""
+    """Counts over a tree of LEAVES leaves, with scales as if a leaf cost ``charged``, or were of other ``steps``."""
 
     def made(wide, noise):
-        scales = tight_scales(steps or wide, ASK, charged)
-        counter = build(Tree(LEAVES, "plain"), blocks_of(wide, scales, noise, WORLD))
-        sums = CounterSums(counter, scales, "batches")
-        return CountedDesk(wide, sums, Guarantee("joint", None))
+        scales = tight(steps or wide, ASK, charged)
+        counts = gaussian_counts(wide, scales, Tree(LEAVES, "plain"), Trust.JOINT, ASK.epsilon, WORLD, noise)
+        sums = counts.running.sums
+        return replace(counts, running=GaussianSums(build(sums.time, sums.blocks), counts.running.drawn, "batches"))
 
     return made
 
@@ -165,41 +160,41 @@ ONLINE: dict[str, tuple[Make, dict[str, Twin]]] = {
         },
     ),
     "mixture, local messages": (
-        lambda: counter("once"),
+        lambda: counter(None),
         {
-            "half the variance": Twin(lambda: counter("once", variances=scaled("once", 0.5, 0.5))),
-            "messages not clipped": Twin(lambda: counter("once", integers=uncut)),
-            "seeded noise": Twin(lambda: counter("once"), noise=Repeating),
+            "half the variance": Twin(lambda: counter(None, variances=scaled(None, 0.5, 0.5))),
+            "messages not clipped": Twin(lambda: counter(None, integers=uncut)),
+            "seeded noise": Twin(lambda: counter(None), noise=Repeating),
         },
     ),
     "online counts, plain tree": (
-        lambda: desk("plain"),
+        lambda: online("plain"),
         {
-            "half the variance": Twin(lambda: desk("plain", made=thin("plain"))),
-            "a level too few": Twin(lambda: desk("plain", made=counted(levels(LEAVES) - 1)), 20_000),
-            "redrawn node noise": Twin(lambda: desk("plain", made=counted(levels(LEAVES), Redrawn))),
-            "seeded noise": Twin(lambda: desk("plain", VISITS), noise=Repeating),
+            "half the variance": Twin(lambda: online("plain", made=thin("plain"))),
+            "a level too few": Twin(lambda: online("plain", made=counted(levels(LEAVES) - 1)), 20_000),
+            "redrawn node noise": Twin(lambda: online("plain", made=counted(levels(LEAVES), Redrawn))),
+            "seeded noise": Twin(lambda: online("plain", VISITS), noise=Repeating),
         },
     ),
     "online counts, bottom-up tree": (
-        lambda: desk("bottom-up"),
-        {"half the variance": Twin(lambda: desk("bottom-up", made=thin("bottom-up")), 20_000)},
+        lambda: online("bottom-up"),
+        {"half the variance": Twin(lambda: online("bottom-up", made=thin("bottom-up")), 20_000)},
     ),
     "online counts, square-root counter": (
-        lambda: desk("square-root"),
-        {"half the variance": Twin(lambda: desk("square-root", made=thin("square-root")))},
+        lambda: online("square-root"),
+        {"half the variance": Twin(lambda: online("square-root", made=thin("square-root")))},
     ),
     "online counts, pooled steps": (
-        lambda: desk("plain", POOLED),
+        lambda: online("plain", POOLED),
         {
             "N instead of N²": Twin(
-                lambda: desk("plain", POOLED, counted(levels(LEAVES), steps=replace(POOLED, pooled=False)))
+                lambda: online("plain", POOLED, counted(levels(LEAVES), steps=replace(POOLED, pooled=False)))
             )
         },
     ),
     "online counts, local messages": (
-        lambda: desk(None),
-        {"half the variance": Twin(lambda: desk(None, made=thin(None)))},
+        lambda: online(None),
+        {"half the variance": Twin(lambda: online(None, made=thin(None)))},
     ),
     "batch counts, Gaussian": (
         lambda: batch_attack(BATCH, 64, GaussianBatch(7.0, DELTA, "local")),
@@ -230,17 +225,17 @@ ONLINE: dict[str, tuple[Make, dict[str, Twin]]] = {
     "LQ sums, bottom-up tree": (
         lq,
         {
-            "half the variance": Twin(lambda: lq(variances=lq_scaled("tree", 0.5, 0.5)), 20_000),
+            "half the variance": Twin(lambda: lq(variances=lq_scaled("bottom-up", 0.5, 0.5)), 20_000),
             "redrawn node noise": Twin(lambda: lq(build=Redrawn)),
-            "states not clipped": Twin(lambda: lq(sums=whole_rows)),
+            "states not clipped": Twin(lambda: lq(integers=whole_rows)),
             "seeded noise": Twin(lq, noise=Repeating),
         },
     ),
     "LQ sums, one release of a batch": (
-        lambda: lq("epochs"),
+        lambda: lq("fresh"),
         {
-            "half the variance": Twin(lambda: lq("epochs", variances=lq_scaled("epochs", 0.5, 0.5))),
-            "add/remove Gram": Twin(lambda: lq("epochs", variances=lq_scaled("epochs", 0.5, 1)), 20_000),
+            "half the variance": Twin(lambda: lq("fresh", variances=lq_scaled("fresh", 0.5, 0.5))),
+            "add/remove Gram": Twin(lambda: lq("fresh", variances=lq_scaled("fresh", 0.5, 1)), 20_000),
         },
     ),
 }

@@ -10,11 +10,12 @@ import pytest
 
 from pipeline.environments.linear_003 import linear_003
 from pipeline.privacy.noise import OsNoise, RealDataError, SeededNoise
-from pipeline.statistics.interactive import RegressionDesk
+from pipeline.statistics.ask import Ask
+from pipeline.statistics.interactive import InteractiveRegression
 from pipeline.statistics.linear_calibration import planned_calls, true_rho
-from pipeline.statistics.linear_plan import LinearAsk, LinearDomain, LinearPlan
+from pipeline.statistics.linear_plan import LinearDomain, LinearPlan, LinearTerms
 from pipeline.statistics.one_shot import release_one_shot
-from pipeline.statistics.regression import DeskClosedError, Window
+from pipeline.statistics.regression import MechanismClosedError, Window
 from pipeline.statistics.rows import CountRows
 from tests.statistics.linear_people import random_map
 
@@ -25,8 +26,10 @@ def zero(features: np.ndarray) -> np.ndarray:
     return np.zeros(features.shape[:-2])
 
 
-def plan(rho: Fraction | None = ONE, kind: str = "synthetic", **ask) -> LinearPlan:
-    return LinearPlan(LinearDomain("tiny", kind, 3, 100), LinearAsk(rho, **ask), random_map(0))
+def plan(rho: Fraction | None = ONE, kind: str = "synthetic", calibration="tight", **terms) -> LinearPlan:
+    return LinearPlan(
+        LinearDomain("tiny", kind, 3, 100), LinearTerms(Ask(rho, calibration=calibration), **terms), random_map(0)
+    )
 
 
 def rows(kind: str = "synthetic") -> CountRows:
@@ -40,33 +43,33 @@ class Untouchable(CountRows):
 
 
 def test_each_call_is_answered_once_and_in_order():
-    desk = RegressionDesk(plan(), rows(), SeededNoise(0))
+    desk = InteractiveRegression(plan(), rows(), SeededNoise(0))
     desk.regression(2, zero, NONE)
     for call in (lambda: desk.regression(2, zero, NONE), lambda: desk.regression(0, zero, NONE)):
-        with pytest.raises(DeskClosedError, match="never answers twice"):
+        with pytest.raises(MechanismClosedError, match="never answers twice"):
             call()
     desk.variance(1, zero, NONE)
-    with pytest.raises(DeskClosedError):
+    with pytest.raises(MechanismClosedError):
         desk.variance(1, zero, NONE)
     desk.regression(1, zero, NONE)
-    with pytest.raises(DeskClosedError):
+    with pytest.raises(MechanismClosedError):
         desk.variance(1, zero, NONE)
     desk.regression(0, zero, NONE)
-    with pytest.raises(DeskClosedError):
+    with pytest.raises(MechanismClosedError):
         desk.regression(0, zero, NONE)
     assert desk.spent <= 1 and desk.release().rho == 1
 
 
 def test_nothing_is_asked_of_the_variance_half_at_the_last_step_or_without_a_plan_for_it():
-    with pytest.raises(DeskClosedError, match="no variance call"):
-        RegressionDesk(plan(), rows(), SeededNoise(0)).variance(2, zero, NONE)
-    with pytest.raises(DeskClosedError, match="no variance call"):
-        RegressionDesk(plan(variance=False), rows(), SeededNoise(0)).variance(1, zero, NONE)
+    with pytest.raises(MechanismClosedError, match="no variance call"):
+        InteractiveRegression(plan(), rows(), SeededNoise(0)).variance(2, zero, NONE)
+    with pytest.raises(MechanismClosedError, match="no variance call"):
+        InteractiveRegression(plan(variance=False), rows(), SeededNoise(0)).variance(1, zero, NONE)
 
 
 def test_the_budget_is_charged_once_and_before_a_row_is_read():
     charged: list[LinearPlan] = []
-    desk = RegressionDesk(plan(), rows(), SeededNoise(0), charged.append)
+    desk = InteractiveRegression(plan(), rows(), SeededNoise(0), charged.append)
     assert charged == []
     desk.regression(2, zero, NONE)
     desk.regression(1, zero, NONE)
@@ -75,7 +78,7 @@ def test_the_budget_is_charged_once_and_before_a_row_is_read():
     def refuse(_: LinearPlan) -> None:
         raise RuntimeError("cap")
 
-    closed = RegressionDesk(plan(), Untouchable(random_map(0), {}, np.zeros((3, 3, 2))), SeededNoise(0), refuse)
+    closed = InteractiveRegression(plan(), Untouchable(random_map(0), {}, np.zeros((3, 3, 2))), SeededNoise(0), refuse)
     with pytest.raises(RuntimeError, match="cap"):
         closed.regression(2, zero, NONE)
 
@@ -83,41 +86,43 @@ def test_the_budget_is_charged_once_and_before_a_row_is_read():
 def test_real_rows_refuse_every_desk_that_is_not_private():
     real = rows("real")
     with pytest.raises(RealDataError):
-        RegressionDesk(plan(kind="real"), real, SeededNoise(0))
+        InteractiveRegression(plan(kind="real"), real, SeededNoise(0))
     with pytest.raises(RealDataError):
-        RegressionDesk(plan(None, "real"), real, OsNoise())
+        InteractiveRegression(plan(None, "real"), real, OsNoise())
     with pytest.raises(RealDataError):
-        RegressionDesk(plan(), real, OsNoise())
+        InteractiveRegression(plan(), real, OsNoise())
     long = replace(random_map(0), unit_squared=Fraction(1))
-    unfit = LinearPlan(LinearDomain("t", "real", 3, 100), LinearAsk(ONE, "paper", "paper"), long)
+    unfit = LinearPlan(LinearDomain("t", "real", 3, 100), LinearTerms(Ask(ONE, calibration="paper"), "paper"), long)
     with pytest.raises(RealDataError, match="does not give"):
-        RegressionDesk(unfit, real, OsNoise())
+        InteractiveRegression(unfit, real, OsNoise())
     with pytest.raises(RealDataError):
         release_one_shot(plan(None, "real", variant="one_shot"), real, OsNoise())
-    RegressionDesk(plan(kind="real"), real, OsNoise()).regression(2, zero, NONE)
+    InteractiveRegression(plan(kind="real"), real, OsNoise()).regression(2, zero, NONE)
 
 
 @pytest.mark.parametrize(
-    "ask", [{}, {"split": True}, {"variant": "paper"}, {"variance": False}, {"variant": "one_shot"}]
+    "ask", [{}, {"halves": True}, {"variant": "paper"}, {"variance": False}, {"variant": "one_shot"}]
 )
 def test_the_planned_calls_add_up_to_what_was_asked(ask):
     p = plan(**ask)
     calls = planned_calls(p)
     halves = {half: sum(e["rho"] for e in calls if e["name"].endswith(half)) for half in ("D", "D'")}
-    assert max(halves.values()) == 1 if p.ask.split else sum(halves.values()) == 1
-    assert all(e["adaptive"] == p.centred for e in calls) or p.ask.variant == "one_shot"
+    assert max(halves.values()) == 1 if p.terms.halves else sum(halves.values()) == 1
+    assert all(e["adaptive"] == p.centred for e in calls) or p.terms.variant == "one_shot"
 
 
 def test_the_planned_calls_of_the_papers_noise_are_charged_what_they_truly_cost():
     w = linear_003(0, "literal")
-    p = LinearPlan(LinearDomain("003", "synthetic", 20, 500), LinearAsk(ONE, "paper", "paper"), w.features)
+    p = LinearPlan(
+        LinearDomain("003", "synthetic", 20, 500), LinearTerms(Ask(ONE, calibration="paper"), "paper"), w.features
+    )
     alone = sum(e["rho"] for e in planned_calls(p))
     assert true_rho(p) <= alone < 24.2
 
 
 def test_the_one_shot_release_costs_what_was_asked_and_is_shaped_as_declared():
     w = linear_003(0)
-    p = LinearPlan(LinearDomain("003", "synthetic", 20, 500), LinearAsk(ONE, "one_shot"), w.features)
+    p = LinearPlan(LinearDomain("003", "synthetic", 20, 500), LinearTerms(Ask(ONE), "one_shot"), w.features)
     r = release_one_shot(
         p, CountRows(w.features, {"both": w.counts(500, np.random.default_rng(0))}, w.mdp.rewards), SeededNoise(0)
     )
@@ -132,7 +137,9 @@ def test_declared_mistakes_are_refused():
         ("its own variant", lambda: plan(variant="centred", calibration="paper")),
         (
             "never negative",
-            lambda: LinearPlan(LinearDomain("t", "real", 3, 9, (-1.0, 1.0)), LinearAsk(ONE, "paper"), random_map(0)),
+            lambda: LinearPlan(
+                LinearDomain("t", "real", 3, 9, (-1.0, 1.0)), LinearTerms(Ask(ONE), "paper"), random_map(0)
+            ),
         ),
     ):
         with pytest.raises(ValueError, match=message):

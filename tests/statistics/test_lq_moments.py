@@ -9,7 +9,9 @@ import numpy as np
 import pytest
 
 from pipeline.privacy.noise import OsNoise, RealDataError, SeededNoise
-from pipeline.statistics.lq_moments import Episodes, SimulatedRows, lattice_rows, lq_sums, release_lq_moments
+from pipeline.statistics.ask import Ask
+from pipeline.statistics.lq_moments import lattice_rows, lq_sums, release_lq_moments
+from pipeline.statistics.lq_rows import Episodes, SimulatedRows
 from tests.statistics.lq_people import everybody, person, plan_of
 
 
@@ -106,7 +108,7 @@ def test_a_release_says_what_it_cost_and_planners_see_bounds_as_units():
     plan = plan_of(2, 1, steps=16)
     one = SimulatedRows((person([[0.5, 0.1], [0.2, 0.3]], [[0.4]]),))
     seen = release_lq_moments(plan, one, SeededNoise(0))
-    assert seen.release.rho == plan.joint_rho <= 1 and seen.shape == (2, 1)
+    assert seen.release.rho == plan.summed.rho <= 1 and seen.shape == (2, 1)
     np.testing.assert_array_equal(seen.gram * 256, seen.release.tables["gram"])
     assert seen.gram_sd**2 * 256**2 == pytest.approx(plan.variances[0] / 2)
     exact = release_lq_moments(plan_of(2, 1, steps=16, rho=None), one, SeededNoise(0))
@@ -154,8 +156,8 @@ def test_plans_that_would_overflow_and_rows_of_another_shape_are_refused():
     for change in ({"horizon": 0}, {"state_bound": 0.0}, {"control_bound": np.inf}):
         with pytest.raises(ValueError, match="at least 1"):
             replace(plan_of().domain, **change)
-    for change in ({"rho": Fraction(0)}, {"steps": 0}, {"gram_share": Fraction(1)}):
+    for change in ({"rho": Fraction(0)}, {"steps": 0}, {"split": {"gram": Fraction(1)}}):
         with pytest.raises(ValueError, match="positive"):
-            replace(plan_of().ask, **change)
+            replace(plan_of(), **({"ask": Ask(**change)} if "steps" not in change else change))
     with pytest.raises(ValueError, match="no noise"):
         _ = plan_of(rho=None).variances
