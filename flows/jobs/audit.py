@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
@@ -13,12 +12,13 @@ from flows.config.setting import setting
 from flows.config.shelf import Home, find_recipe
 from flows.config.world_recipe import is_world_recipe, load_world_recipe
 from flows.jobs.canaries import one_run
-from flows.jobs.folder import publish, write_json
+from flows.jobs.folder import json_text
 from pipeline.audits.attack import DRAWS, Attack, Verdict, attacked
 from pipeline.audits.online import attacks_on, whole_plan
 from pipeline.audits.plans import WholePlan
 from pipeline.declaration.card import CardError
 from pipeline.declaration.toml import read_toml
+from pipeline.files import write_folder
 from pipeline.privacy.fast_noise import FastOsNoise
 from pipeline.privacy.noise import NoiseSource
 from pipeline.simulation.registry import find
@@ -113,18 +113,12 @@ def _plain(v: Verdict) -> dict[str, Any]:
 def _published(
     name: str, verdicts: Sequence[Verdict], notes: Sequence[str], result: dict[str, Any], root: Path
 ) -> dict[str, Any]:
-    """Write the folder beside, then rename: it is there whole or not at all."""
-    partial, final = root / f".{name}.partial", root / name
-    shutil.rmtree(partial, ignore_errors=True)
-    partial.mkdir(parents=True)
-    plain = [_plain(v) for v in verdicts]
-    texts = {
+    final, plain = root / name, [_plain(v) for v in verdicts]
+    files = {
         "page.html": audit_html(name, plain, notes),
         "page.md": audit_markdown(name, plain, notes),
         "figure.svg": figure_of(plain).svg,
+        "audit.json": json_text({"schema_version": 1, **result}),
     }
-    for file, text in texts.items():
-        (partial / file).write_text(text, encoding="utf-8")
-    write_json(partial / "audit.json", {"schema_version": 1, **result})
-    publish(partial, final)
-    return {"folder": str(final), "files": [str(final / f) for f in sorted([*texts, "audit.json"])]}
+    write_folder(final, files)
+    return {"folder": str(final), "files": [str(final / f) for f in sorted(files)]}

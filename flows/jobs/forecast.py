@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -22,6 +21,7 @@ from pipeline.declaration.code import code_digest
 from pipeline.declaration.plugins import is_plugin, plugin_digest
 from pipeline.environments.count_tables import MOST_EPISODES
 from pipeline.environments.worlds import arrays_file
+from pipeline.files import whole_file
 from pipeline.learners.learner import RunPlan
 from pipeline.ledger.chain import canonical
 from pipeline.privacy.release_file import sha256_file
@@ -59,9 +59,8 @@ def foresee_job(recipe: str, home: Home, people: int | None = None) -> dict[str,
         return json.loads(at.read_text(encoding="utf-8")) | {"cached": True}
     told = _told(s, plan, episodes, plan.forecast(episodes, draws))
     at.parent.mkdir(parents=True, exist_ok=True)
-    beside = at.with_suffix(f".{os.getpid()}")
-    beside.write_text(json.dumps(told, allow_nan=False), encoding="utf-8")
-    beside.replace(at)
+    with whole_file(at, alone=False) as fresh:
+        fresh.write_text(json.dumps(told, allow_nan=False), encoding="utf-8")
     return told | {"cached": False}
 
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 from flows.config.recipe import Promote
 from flows.jobs.alias import Pointer
-from flows.jobs.decisions import read_view, tied_cells
-from flows.jobs.folder import read_policy
 from pipeline.declaration.card import CardError
+from pipeline.learners.registry import read_stored, read_view
+from pipeline.learners.stored_decisions import StoredDecisions
 from reports.facts.answers import CellChanges, Comparison, GainChanges, Promotion
 from reports.facts.dataset import DeclaredTables
 from reports.facts.policy import Gains
@@ -19,9 +19,9 @@ from reports.run.comparison import GainsSide, TableSide, compare_runs
 
 def side_of(folder: Path) -> TableSide | GainsSide:
     """A run's folder as one side of a comparison."""
-    report = read_report(folder)
-    if isinstance(data := report.dataset, DeclaredTables):
-        return TableSide(report, data, read_policy(folder), tied_cells(report, data))
+    report, stored = read_report(folder), read_stored(folder)
+    if isinstance(stored, StoredDecisions) and isinstance(data := report.dataset, DeclaredTables):
+        return TableSide(report, data, stored.policy, stored.tied)
     view = read_view(report, folder)
     assert isinstance(view, Gains)
     return GainsSide(report, view)

@@ -8,10 +8,11 @@ from typing import Any
 from flows.config.setting import ledger_for, newest_snapshot
 from flows.config.shelf import Home, find_card
 from pipeline.declaration.card import AnyCard, CardError, LqCard, load_any_card
+from pipeline.files import private_folder
 from pipeline.ledger.chain import Entry
 from pipeline.logs.ingest import lock_lineage
 from pipeline.logs.rules import check_names
-from pipeline.logs.store import Snapshot, private_folder
+from pipeline.logs.store import Snapshot
 from pipeline.operator.advice import advice
 from pipeline.operator.hidden_state import hidden_state
 from pipeline.operator.inspection import inspect_tables

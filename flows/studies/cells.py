@@ -14,6 +14,7 @@ from typing import Any
 
 from flows.studies.registry import Bench, Row
 from pipeline.declaration.code import closure_digest
+from pipeline.files import whole_file
 
 # a worker's linear algebra must not fight with the other workers for the cores
 _ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "POLARS_MAX_THREADS")
@@ -35,9 +36,8 @@ def measured(
     missing = [cell for cell in at if cell not in rows]
     for cell, row in _each(bench, missing):
         rows[cell] = row
-        beside = at[cell].with_suffix(f".{os.getpid()}")
-        beside.write_text(json.dumps(row, allow_nan=False), encoding="utf-8")
-        beside.replace(at[cell])
+        with whole_file(at[cell], alone=False) as fresh:
+            fresh.write_text(json.dumps(row, allow_nan=False), encoding="utf-8")
         if progress is not None:
             progress(len(rows), len(at))
         if each is not None:

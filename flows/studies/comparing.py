@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import shutil
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,10 +13,11 @@ from typing import Any
 from flows.config.price_recipe import PriceRecipe, load_price_recipe
 from flows.config.setting import Step, plain_step
 from flows.config.shelf import Home
-from flows.jobs.folder import publish, write_json
+from flows.jobs.folder import json_text
 from flows.studies.cells import measured
 from flows.studies.registry import Row, online
-from pipeline.declaration.catalog import VARIABLE
+from pipeline.declaration.lineage import CATALOG_VARIABLE
+from pipeline.files import write_folder
 from pipeline.studies.price import price_rows
 from reports.price import page_html, page_markdown
 from reports.price_evidence import Priced, claims
@@ -68,35 +68,28 @@ class _Told:
 @contextmanager
 def _on_shelf(shelf: Path | None) -> Generator[None]:
     """Where worlds' files are looked for, in this process and in those it starts."""
-    before = os.environ.get(VARIABLE)
+    before = os.environ.get(CATALOG_VARIABLE)
     if shelf is not None:
-        os.environ[VARIABLE] = str(shelf.resolve())
+        os.environ[CATALOG_VARIABLE] = str(shelf.resolve())
     try:
         yield
     finally:
         if before is None:
-            os.environ.pop(VARIABLE, None)
+            os.environ.pop(CATALOG_VARIABLE, None)
         else:
-            os.environ[VARIABLE] = before
+            os.environ[CATALOG_VARIABLE] = before
 
 
 def _published(recipe: PriceRecipe, full: bool, rows: Sequence[Row], root: Path) -> dict[str, Any]:
-    """Write the folder beside, then rename: it is there whole or not at all."""
     values = recipe.model_dump(mode="json", exclude_none=True) | {"measured": "full" if full else "default"}
     digest = hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:10]
     name = f"{recipe.compare.name}-{digest}"
-    partial, final = root / f".{name}.partial", root / name
-    shutil.rmtree(partial, ignore_errors=True)
-    partial.mkdir(parents=True)
+    final = root / name
     priced = Priced(recipe.compare.name, rows)
     shown = [{k: v for k, v in row.items() if k != "losses"} for row in rows]
     parquet, csv = table_files(shown)
     texts = {"page.html": page_html(priced), "page.md": page_markdown(priced), "table.csv": csv} | _figures(priced)
-    for file, text in texts.items():
-        (partial / file).write_text(text, encoding="utf-8")
     tables = {"table.parquet": parquet, "runs.parquet": table_files(_runs(rows))[0]}
-    for file, data in tables.items():
-        (partial / file).write_bytes(data)
     files = sorted([*texts, *tables, "result.json"])
     result = {
         "name": recipe.compare.name,
@@ -108,8 +101,8 @@ def _published(recipe: PriceRecipe, full: bool, rows: Sequence[Row], root: Path)
         "folder": str(final),
         "files": [str(final / file) for file in files],
     }
-    write_json(partial / "result.json", {"schema_version": 1, "recipe": values, **result})
-    publish(partial, final)
+    told = json_text({"schema_version": 1, "recipe": values, **result})
+    write_folder(final, {**texts, **tables, "result.json": told})
     return result
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import shutil
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,9 +13,10 @@ import numpy as np
 from flows.config.setting import Step, plain_step
 from flows.config.shelf import Home
 from flows.config.world_recipe import WorldRecipe, dump, load_world_recipe
-from flows.jobs.folder import publish, write_json
+from flows.jobs.folder import json_text
 from flows.studies.cells import measured
 from flows.studies.registry import Row, online
+from pipeline.files import write_folder
 from pipeline.simulation.trial import Trial
 from pipeline.studies.gather import curve_points, gathered_rows, printed
 from reports.reproduction import table_files
@@ -59,13 +59,10 @@ class _Told:
 def _published(
     recipe: WorldRecipe, rows: Sequence[Row], trials: Sequence[Trial], outcomes: Sequence[Row], root: Path
 ) -> dict[str, Any]:
-    """Write the folder beside, then rename: it is there whole or not at all."""
     values = dump(recipe)
     digest = hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:10]
     name = f"{recipe.recipe.name}-{digest}"
-    partial, final = root / f".{name}.partial", root / name
-    shutil.rmtree(partial, ignore_errors=True)
-    partial.mkdir(parents=True)
+    final = root / name
     played = Played(recipe.recipe.name, rows)
     result = _summary(recipe, rows)
     texts = {
@@ -73,20 +70,16 @@ def _published(
         "page.md": page_markdown(played),
         "figure.svg": figure_of(played).svg,
     }
-    for file, text in texts.items():
-        (partial / file).write_text(text, encoding="utf-8")
     tables = {
         "runs.parquet": table_files(_runs(trials, outcomes))[0],
         "curves.parquet": table_files(curve_points(rows))[0],
     }
     if policies := _policies(trials, outcomes):
         tables["policies.parquet"] = table_files(policies)[0]
-    for file, data in tables.items():
-        (partial / file).write_bytes(data)
     files = sorted([*texts, *tables, "summary.json"])
     result |= {"folder": str(final), "files": [str(final / file) for file in files]}
-    write_json(partial / "summary.json", {"schema_version": 1, "recipe": values, **result})
-    publish(partial, final)
+    told = json_text({"schema_version": 1, "recipe": values, **result})
+    write_folder(final, {**texts, **tables, "summary.json": told})
     return result
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -10,9 +9,10 @@ from typing import Any
 
 from flows.config.setting import Step, plain_step
 from flows.config.shelf import Home
-from flows.jobs.folder import publish, write_json
+from flows.jobs.folder import json_text
 from flows.studies.cells import kept_of, measured
 from flows.studies.registry import Row, find
+from pipeline.files import write_folder
 from pipeline.studies.gather import curve_points, printed
 from reports.all_papers import Effort, claims_of, overview_html, overview_markdown
 from reports.reproduction import Study, figure_files, render_html, render_markdown, table_files
@@ -67,24 +67,16 @@ def reproduce_job(
 
 def _published_together(studies: Sequence[Study], effort: Effort, result: dict[str, Any], root: Path) -> dict[str, Any]:
     """The page over all studies, beside theirs."""
-    partial, final = root / ".all.partial", root / "all"
-    shutil.rmtree(partial, ignore_errors=True)
-    partial.mkdir(parents=True)
+    final = root / "all"
     texts = {"page.html": overview_html(studies, effort), "page.md": overview_markdown(studies, effort)}
-    for file, text in texts.items():
-        (partial / file).write_text(text, encoding="utf-8")
     own = [str(final / file) for file in (*texts, "result.json")]
     result = {**result, "files": [*own, *result["files"]]}
-    write_json(partial / "result.json", {"schema_version": 1, **result})
-    publish(partial, final)
+    write_folder(final, {**texts, "result.json": json_text({"schema_version": 1, **result})})
     return result
 
 
 def _published(study: Study, rows: Sequence[Mapping[str, Any]], root: Path) -> dict[str, Any]:
-    """Write the folder beside, then rename: it is there whole or not at all."""
-    partial, final = root / f".{study.name}.partial", root / study.name
-    shutil.rmtree(partial, ignore_errors=True)
-    partial.mkdir(parents=True)
+    final = root / study.name
     table = [printed(row) for row in rows]
     parquet, csv = table_files(table)
     svg, png = figure_files(study.figure)
@@ -92,10 +84,6 @@ def _published(study: Study, rows: Sequence[Mapping[str, Any]], root: Path) -> d
     if points := curve_points(rows):
         tables["curves.parquet"] = table_files(points)[0]
     texts = {"table.csv": csv, "figure.svg": svg, "page.html": render_html(study), "page.md": render_markdown(study)}
-    for file, text in texts.items():
-        (partial / file).write_text(text, encoding="utf-8")
-    for file, data in tables.items():
-        (partial / file).write_bytes(data)
     files = sorted([*texts, *tables, "result.json"])
     result = {
         "name": study.name,
@@ -103,6 +91,6 @@ def _published(study: Study, rows: Sequence[Mapping[str, Any]], root: Path) -> d
         "claims": list(study.claims),
         "files": [str(final / file) for file in files],
     }
-    write_json(partial / "result.json", {"schema_version": 1, **result})
-    publish(partial, final)
+    told = json_text({"schema_version": 1, **result})
+    write_folder(final, {**texts, **tables, "result.json": told})
     return result

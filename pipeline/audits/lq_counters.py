@@ -13,14 +13,15 @@ import numpy as np
 
 from pipeline.audits.attack import Array, Attack
 from pipeline.audits.laws import Gaussian
-from pipeline.audits.lq import ANGLES, stretched
 from pipeline.audits.pooled import Silence
 from pipeline.audits.streams import LEAVES, Built, CounterPath, Kind, ends, factors, time_of
 from pipeline.declaration.card import CardError
 from pipeline.privacy.noise import Integers
 from pipeline.privacy.running import LazyTree, RunningSum
 from pipeline.statistics.lq_calibration import LqVariances, paper_004, tight
+from pipeline.statistics.lq_layout import ANGLES
 from pipeline.statistics.lq_message import LqMessage
+from pipeline.statistics.lq_rows import stretched
 from pipeline.statistics.mixture_calibration import Ask
 
 Sums = Callable[[Array, Array], Integers]

@@ -34,7 +34,8 @@ from pipeline.simulation.logged import Integers, Logged
 from pipeline.simulation.surrogate import Drawn, best_allowed, evenly, foreseen, made_up
 from pipeline.statistics.calibration import Ask, count_sum
 from pipeline.statistics.count_layout import reward_lattice
-from pipeline.statistics.lq_moments import Episodes, SimulatedRows, release_lq_moments
+from pipeline.statistics.lq_moments import release_lq_moments
+from pipeline.statistics.lq_rows import Episodes, SimulatedRows
 from pipeline.statistics.rows import Side, TalliedRows, Tallies
 
 Array = NDArray[np.float64]

@@ -13,12 +13,11 @@ from pipeline.declaration.card import Card, CardError
 from pipeline.mdp.features import FeatureMap
 from pipeline.privacy.noise import RealDataError
 from pipeline.privacy.release import Mechanism
-from pipeline.statistics.count_layout import start_sensitivity
-from pipeline.statistics.interactive import call_tables
-from pipeline.statistics.joint_loss import joint_facts
-from pipeline.statistics.linear_calibration import planned_calls, true_rho
+from pipeline.statistics.count_layout import StartLayout
+from pipeline.statistics.linear_calibration import one_shot_sum, planned_calls, true_rho
+from pipeline.statistics.linear_layout import call_tables, joint_facts
 from pipeline.statistics.linear_plan import LinearAsk, LinearDomain, LinearPlan
-from pipeline.statistics.one_shot import one_shot_mechanisms, one_shot_rho
+from pipeline.statistics.private_sum import PrivateSum
 
 LinearMethod = Literal["vapvi", "pevi", "one-shot"]
 
@@ -85,26 +84,31 @@ class LinearRequest:
     @property
     def rho(self) -> Fraction | None:
         """Exact cost of all that is released, first states included."""
-        linear = true_rho(self.plan) if self.adaptive or self.plan.ask.rho is None else one_shot_rho(self.plan)
+        linear = true_rho(self.plan) if self.adaptive else one_shot_sum(self.plan).rho
         first = self.start_mechanism
         return linear if linear is None or first is None else linear + (first.rho or 0)
 
     @property
-    def start_mechanism(self) -> Mechanism | None:
-        """The table of first states, where one is released."""
+    def start(self) -> PrivateSum | None:
+        """The first states, where they are released."""
         if self.card.domain.start != "released":
             return None
-        s, shape = start_sensitivity(self.card), (len(self.card.domain.live_states),)
-        variance = None if self.start_rho is None else math.ceil(s.l2_squared / (2 * self.start_rho))
-        return Mechanism("n_0", shape, "first states", s.l2_squared, s.l1, s.rule, variance=variance)
+        layout = StartLayout(self.card)
+        (table,) = layout.tables
+        variance = None if self.start_rho is None else math.ceil(table.replace.l2_squared / (2 * self.start_rho))
+        return PrivateSum(layout, (table.mechanism(variance),))
+
+    @property
+    def start_mechanism(self) -> Mechanism | None:
+        """The table of first states, where one is released."""
+        return None if self.start is None else self.start.mechanisms[0]
 
     def mechanisms(self) -> tuple[Mechanism, ...] | None:
         """The list of what is released where it is known beforehand; None where scales follow answers."""
         if self.adaptive:
             return None
         first = self.start_mechanism
-        successors = len(self.card.domain.live_states) + bool(self.card.domain.states.ends)
-        return (*one_shot_mechanisms(self.plan, successors + 1), *([] if first is None else [first]))
+        return (*one_shot_sum(self.plan).mechanisms, *([] if first is None else [first]))
 
     def joint(self) -> dict[str, Any]:
         """What the joint cost rests on, as the release will say it."""

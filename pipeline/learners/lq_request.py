@@ -11,8 +11,7 @@ from pipeline.agents.dp_lqr import LqConstants, LqTask
 from pipeline.declaration.card import CardError, LqCard
 from pipeline.privacy.noise import RealDataError
 from pipeline.privacy.release import Mechanism
-from pipeline.statistics.lq_moments import lq_mechanisms
-from pipeline.statistics.lq_plan import LqAsk, LqDomain, LqPlan
+from pipeline.statistics.lq_layout import LqAsk, LqDomain, LqPlan
 
 
 @dataclass(frozen=True)
@@ -54,7 +53,7 @@ class LqRequest:
     @property
     def rho(self) -> Fraction | None:
         """Exact cost of the release."""
-        return self.plan.joint_rho
+        return self.plan.summed.rho
 
     @property
     def floor(self) -> float:
@@ -66,7 +65,7 @@ class LqRequest:
 
     def mechanisms(self) -> tuple[Mechanism, ...]:
         """Both tables."""
-        return lq_mechanisms(self.plan)
+        return self.plan.summed.mechanisms
 
     def joint(self) -> dict[str, Any]:
         """What the joint cost rests on, as the release will say it."""

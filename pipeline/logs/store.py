@@ -1,16 +1,56 @@
-"""The operator's store: numbered snapshots of a lineage, folders 0700 and files 0600."""
+"""The operator's store: numbered snapshots of a lineage and the columns of their rows; folders 0700, files 0600."""
 
 from __future__ import annotations
 
 import json
-import os
 import re
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
+import polars as pl
+
+from pipeline.declaration.card import AnyCard
 from pipeline.declaration.toml import LogError
-from pipeline.logs.columns import SCHEMA_VERSION
+from pipeline.files import open_private, whole_file
+
+SCHEMA_VERSION = 1
+
+# user_id is String or Int64, as the files say; null next_state: unknown, the row counts in no table.
+CANONICAL: dict[str, type[pl.DataType]] = {
+    "user_id": pl.String,
+    "episode_id": pl.Int64,
+    "step": pl.Int32,
+    "state": pl.Int32,
+    "action": pl.Int32,
+    "reward": pl.Float64,
+    "next_state": pl.Int32,
+    "terminated": pl.Boolean,
+    "truncated": pl.Boolean,
+    "behavior_prob": pl.Float64,
+}
+
+# of a log of vectors: in units of the declared scales; a null next_observation counts nowhere
+VECTORS: dict[str, pl.DataType | type[pl.DataType]] = {
+    "user_id": pl.String,
+    "episode_id": pl.Int64,
+    "step": pl.Int32,
+    "observation": pl.List(pl.Float32),
+    "action": pl.List(pl.Float32),
+    "reward": pl.Float64,
+    "next_observation": pl.List(pl.Float32),
+    "terminated": pl.Boolean,
+    "truncated": pl.Boolean,
+    "behavior_prob": pl.Float64,
+}
+
+QUARANTINE_HEAD: dict[str, type[pl.DataType]] = {
+    "rule": pl.String,
+    "effect": pl.String,
+    "file": pl.String,
+    "line": pl.Int64,
+    "text": pl.String,
+}
 
 MANIFEST = "manifest.json"
 _FIELDS: dict[str, type] = {
@@ -58,6 +98,12 @@ def part_file(folder: Path, partition: int) -> Path:
     return folder / f"part-{partition:04d}.parquet"
 
 
+def quarantine_schema(card: AnyCard) -> dict[str, pl.DataType | type[pl.DataType]]:
+    """Columns of a quarantine file: the rule and the place, then the raw source values as text."""
+    source = pl.Struct({column: pl.String() for column in card.log.roles.values()})
+    return {**QUARANTINE_HEAD, "source": source}
+
+
 def snapshots(store: Path, dataset: str) -> list[Snapshot]:
     """All snapshots of a lineage, oldest first."""
     folders = [p for p in (store / dataset).glob("snapshot-*") if re.fullmatch(r"snapshot-\d{4,}", p.name)]
@@ -88,12 +134,8 @@ def next_number(store: Path, dataset: str) -> int:
 def note_number(store: Path, dataset: str, number: int) -> None:
     """Note that a number is given; the note lies beside the lineage's folder and outlives it."""
     note = _number_note(store, dataset)
-    fresh = note.with_name(f"{note.name}.new")
-    with open_private(fresh) as file:
-        file.write(f"{number}\n".encode())
-        file.flush()
-        os.fsync(file.fileno())
-    fresh.replace(note)
+    with whole_file(note, private=True) as fresh:
+        fresh.write_text(f"{number}\n", encoding="utf-8")
 
 
 def _number_note(store: Path, dataset: str) -> Path:
@@ -130,27 +172,3 @@ def write_manifest(snapshot: Snapshot) -> None:
     del content["folder"]
     with open_private(snapshot.folder / MANIFEST) as file:
         file.write(json.dumps(content, indent=1, sort_keys=True).encode() + b"\n")
-
-
-def private_folder(folder: Path) -> Path:
-    """Make a folder that only its owner may enter, missing parents alike."""
-    if not folder.parent.exists():
-        private_folder(folder.parent)
-    folder.mkdir(mode=0o700, exist_ok=True)
-    folder.chmod(0o700)
-    return folder
-
-
-def open_private(path: Path) -> BinaryIO:
-    """Open a new file for writing that only its owner may read."""
-    return os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb")
-
-
-def settle(folder: Path) -> None:
-    """Force a finished folder and its files to disk."""
-    for path in [*(p for p in folder.iterdir() if p.is_file()), folder]:
-        handle = os.open(path, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)

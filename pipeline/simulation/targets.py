@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from pipeline.statistics.batch_counts import Layout
     from pipeline.statistics.batch_privatizers import GaussianBatch
     from pipeline.statistics.interactive_counts import CountMechanism
+    from pipeline.statistics.lq_layout import LqPlan
     from pipeline.statistics.lq_message import LqMessage
-    from pipeline.statistics.lq_plan import LqPlan
     from pipeline.statistics.mixture_calibration import Ask
     from pipeline.statistics.mixture_message import Message
     from pipeline.statistics.online_counts import OnlineLayout

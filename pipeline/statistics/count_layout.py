@@ -107,6 +107,18 @@ class CountLayout:
             yield [rows[e * H : (e + 1) * H] for e in range(m)]
 
 
+@dataclass(frozen=True)
+class StartLayout(CountLayout):
+    """First states alone, beside the sums of a linear regression."""
+
+    @cached_property
+    def tables(self) -> tuple[Table, ...]:
+        """n_0 alone."""
+        moved, live = start_sensitivity(self.card), len(self.card.domain.live_states)
+        alone = Sensitivity(moved.l2_squared // 2, moved.l1 // 2, f"half of {moved.rule}")
+        return (Table("n_0", (live,), "first states", moved, alone),)
+
+
 def reward_lattice(card: Card) -> RewardLattice:
     """Lattice on which rewards are summed: centred unless a ``total`` is declared (privacy.md §0.1-20).
 

@@ -116,9 +116,16 @@ def added_cost(layout: Layout, rates: Rates, relation: Relation) -> Fraction:
     ----------
     layout, rates, relation
         See :class:`Layout`.
+
+    Raises
+    ------
+    ValueError
+        If a rate is of no table of the layout.
     """
-    moves = ((t.name, t.replace if relation == "replace" else t.add_remove) for t in layout.tables)
-    return sum((rates[name] * move.l2_squared for name, move in moves if name in rates), Fraction(0))
+    moves = {t.name: t.replace if relation == "replace" else t.add_remove for t in layout.tables}
+    if unknown := set(rates) - set(moves):
+        raise ValueError(f"this layout has tables {sorted(moves)}; got {sorted(unknown)}")
+    return sum((rate * moves[name].l2_squared for name, rate in rates.items()), Fraction(0))
 
 
 @dataclass(frozen=True)

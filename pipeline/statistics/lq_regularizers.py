@@ -31,7 +31,7 @@ from pipeline.mdp.rollout import LqBatch
 from pipeline.privacy.factorisation import Once
 from pipeline.privacy.noise import NoiseBlocks, NoiseSource, SimulatedWorld
 from pipeline.privacy.running import LazyTree, RunningSum
-from pipeline.statistics.eigenvalues import raise_eigenvalues
+from pipeline.statistics.gram import raise_eigenvalues
 from pipeline.statistics.lq_calibration import LqVariances, Tails, paper_004, paper_tails, tail_bounds, tight
 from pipeline.statistics.lq_message import LqMessage
 from pipeline.statistics.mixture_calibration import Ask

@@ -15,7 +15,6 @@ a log, so whatever must hold for every release (whose noise, which data, the sam
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -24,6 +23,7 @@ from fractions import Fraction
 from typing import TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from pipeline.privacy.factorisation import Factorisation, Row, draw_rows
 from pipeline.privacy.losses import ZCDP, ApproximateZCDP, Loss, Pure
@@ -39,6 +39,7 @@ from pipeline.privacy.release import (
 )
 from pipeline.statistics.layout import ExactSums, Integers, Layout, Tables
 
+Array = NDArray[np.float64]
 Person = TypeVar("Person")
 
 
@@ -84,7 +85,7 @@ class PrivateSum:
     @property
     def rho(self) -> Fraction | None:
         """Exact zCDP cost of all that is ever released, tables bounded together; None where a table has no noise."""
-        if self.layout.joint() is None or any(m.variance is None for m in self.mechanisms):
+        if any(m.variance is None for m in self.mechanisms):
             return total_rho(self.mechanisms)
         rates = {m.table: Fraction(1, 2 * (m.variance or 1)) for m in self.mechanisms}
         return self.layout.cost(rates) * (1 if self.time is None else self.time.cost)
@@ -258,39 +259,28 @@ class PrivateSum:
         sizes, variances = tuple(m.cells for m in self.mechanisms), tuple(m.variance or 0 for m in self.mechanisms)
         return draw_rows(rows, leaf, NoiseBlocks(sizes, variances, noise, data))
 
-    def apart(self, one: Tables, other: Tables) -> float:
-        """Loss between two people whose sums these are: how well the release tells them apart.
-
-        Parameters
-        ----------
-        one, other
-            Exact tables of each.
-
-        Returns
-        -------
-        In zCDP's rho; in epsilon where every table is Laplace.
-        """
-        symmetric, total = {t.name for t in self.layout.tables if t.symmetric}, 0.0
-        for m in self.mechanisms:
-            move = np.abs(one[m.table] - other[m.table]).astype(np.float64)
-            # off the diagonal: twice the entries, of which half are drawn, at half the variance
-            square = float((move**2).sum()) if m.table in symmetric or m.variance else 0.0
-            total += square / (2 * m.variance) if m.variance else float(move.sum()) / float(m.scale or 1)
-        return total
-
     def worst_pair(self, sum_of: Callable[[Person], Tables]) -> tuple[Person, Person]:
         """The two of the layout's extreme people whom this noise hides least: whom an audit attacks.
 
         Parameters
         ----------
         sum_of
-            The shipped code that sums, on one person alone.
+            The shipped code that sums, on one person alone: a person of the layout's ``extremes`` -> exact tables.
         """
         people: list[Person] = list(self.layout.extremes())
-        sums = [sum_of(person) for person in people]
-        pairs = itertools.combinations(range(len(people)), 2)
-        i, j = max(pairs, key=lambda p: self.apart(sums[p[0]], sums[p[1]]))
-        return people[i], people[j]
+        points = np.array([self._whiten(sum_of(person)) for person in people])
+        pure, worst, pair = total_epsilon(self.mechanisms) is not None, -1.0, (0, 0)
+        for i in range(len(points) - 1):
+            moves = np.abs(points[i + 1 :] - points[i])
+            losses = moves.sum(1) if pure else (moves**2).sum(1)
+            if (most := float(losses.max())) > worst:
+                worst, pair = most, (i, i + 1 + int(losses.argmax()))
+        return people[pair[0]], people[pair[1]]
+
+    def _whiten(self, sums: Tables) -> Array:
+        """All entries in units of their noise: a mirrored pair, drawn once at half the variance, counts as two."""
+        units = (math.sqrt(2 * m.variance) if m.variance else float(m.scale or 1) for m in self.mechanisms)
+        return np.concatenate([sums[m.table].ravel() / u for m, u in zip(self.mechanisms, units, strict=True)])
 
 
 def _noise(m: Mechanism, symmetric: bool, noise: NoiseSource, data: DataHandle) -> Integers:

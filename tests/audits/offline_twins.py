@@ -10,7 +10,7 @@ from fractions import Fraction
 import numpy as np
 
 import pipeline.statistics.lq_moments as lq_moments
-import pipeline.statistics.one_shot as one_shot
+import pipeline.statistics.private_sum as private_sum
 from pipeline.audits.attack import Attack
 from pipeline.audits.counts import counts_attack
 from pipeline.audits.linear import Person, desk_of, linear_attack, one_shot_of
@@ -23,12 +23,12 @@ from pipeline.privacy.factorisation import draw_rows
 from pipeline.privacy.fast_noise import FastOsNoise
 from pipeline.privacy.noise import NoiseSource
 from pipeline.privacy.release import Mechanism, Release, with_sampler_slack
-from pipeline.statistics import interactive as desk_module
 from pipeline.statistics.calibration import Ask, count_sum
 from pipeline.statistics.count_layout import CountLayout
 from pipeline.statistics.linear_plan import LinearAsk, LinearDomain, LinearPlan
-from pipeline.statistics.lq_moments import Episodes, SimulatedRows, drawn_lq
-from pipeline.statistics.lq_plan import LqAsk, LqDomain, LqPlan
+from pipeline.statistics.lq_layout import LqAsk, LqDomain, LqPlan
+from pipeline.statistics.lq_moments import draw_lq
+from pipeline.statistics.lq_rows import Episodes, SimulatedRows
 from pipeline.statistics.private_sum import PrivateSum
 from tests.audits.broken import Make, Repeating, Thinner, Twin
 from tests.conftest import card_dict
@@ -91,16 +91,16 @@ def thin() -> Thinner:
 MOSTLY_GRAM = {"gram_share": Fraction(3, 4)}
 
 
-def add_remove(release, module):
+def add_remove(release):
     """Gram matrices with the noise that hides adding a person: half of what hides replacing one."""
 
     def drawn(plan, person, noise) -> Release:
-        right = module.symmetric_noise
-        module.symmetric_noise = lambda source, *rest: right(Thinner(source, 0.5), *rest)
+        right = private_sum.symmetric_noise
+        private_sum.symmetric_noise = lambda source, *rest: right(Thinner(source, 0.5), *rest)
         try:
             return release(plan, person, noise)
         finally:
-            module.symmetric_noise = right
+            private_sum.symmetric_noise = right
 
     return drawn
 
@@ -114,7 +114,7 @@ def long_features(plan: LinearPlan, person: Person, noise: NoiseSource) -> Relea
 
 
 def shipped_lq(plan: LqPlan, person: Episodes, noise: NoiseSource) -> Release:
-    return drawn_lq(plan, SimulatedRows((person,)), noise)
+    return draw_lq(plan, SimulatedRows((person,)), noise)
 
 
 def unclipped_lq(plan: LqPlan, person: Episodes, noise: NoiseSource) -> Release:
@@ -171,7 +171,7 @@ OFFLINE: dict[str, tuple[Make, dict[str, Twin]]] = {
         linear,
         {
             "half the variance": Twin(linear, noise=thin),
-            "add/remove Gram": Twin(lambda: linear(add_remove(desk_of, desk_module), **MOSTLY_GRAM)),
+            "add/remove Gram": Twin(lambda: linear(add_remove(desk_of), **MOSTLY_GRAM)),
             "features not clipped": Twin(lambda: linear(long_features)),
         },
     ),
@@ -187,16 +187,14 @@ OFFLINE: dict[str, tuple[Make, dict[str, Twin]]] = {
         lambda: linear(variant="one_shot"),
         {
             "half the variance": Twin(lambda: linear(variant="one_shot"), noise=thin),
-            "add/remove Gram": Twin(
-                lambda: linear(add_remove(one_shot_of, one_shot), variant="one_shot", **MOSTLY_GRAM)
-            ),
+            "add/remove Gram": Twin(lambda: linear(add_remove(one_shot_of), variant="one_shot", **MOSTLY_GRAM)),
         },
     ),
     "lq moments": (
         lambda: lq_attack(LQ),
         {
             "half the variance": Twin(lambda: lq_attack(LQ), noise=thin),
-            "add/remove Gram": Twin(lambda: lq_attack(EVEN_LQ, add_remove(shipped_lq, lq_moments))),
+            "add/remove Gram": Twin(lambda: lq_attack(EVEN_LQ, add_remove(shipped_lq))),
             "states not clipped": Twin(lambda: lq_attack(LQ, unclipped_lq)),
             "seeded noise": Twin(lambda: lq_attack(LQ), noise=Repeating),
         },

@@ -7,10 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.audits.contract_noise_sources import NOISE_CHECKS
-from pipeline.audits.contract_online_agents import AGENT_CHECKS, Player
-from pipeline.audits.contract_privatizers import PRIVATIZER_CHECKS
-from pipeline.audits.contract_worlds import WORLD_CHECKS
+from pipeline.audits.contracts import AGENT, NOISE, PRIVATIZER, WORLD, Player
 from pipeline.environments.worlds import WORLDS, load_world
 from pipeline.privacy.fast_noise import FastOsNoise
 from pipeline.privacy.noise import OsNoise, SeededNoise
@@ -43,13 +40,13 @@ PLAYERS = [
 ]
 
 
-@pytest.mark.parametrize("check", WORLD_CHECKS, ids=named)
+@pytest.mark.parametrize("check", WORLD.checks, ids=named)
 @pytest.mark.parametrize("name", WORLDS)
 def test_worlds(name, check):
     check(world(name))
 
 
-@pytest.mark.parametrize("check", AGENT_CHECKS, ids=named)
+@pytest.mark.parametrize("check", AGENT.checks, ids=named)
 @pytest.mark.parametrize("player", PLAYERS, ids=lambda p: p.agent)
 def test_tabular_agents(player, check):
     check(player)
@@ -59,7 +56,7 @@ def test_every_agent_is_put_to_it_or_controls_a_plant():
     assert {p.agent for p in PLAYERS} | set(PLANTS) == set(AGENTS)
 
 
-@pytest.mark.parametrize("check", PRIVATIZER_CHECKS, ids=named)
+@pytest.mark.parametrize("check", PRIVATIZER.checks, ids=named)
 @pytest.mark.parametrize(
     "make",
     [
@@ -73,7 +70,7 @@ def test_privatizers(make, check):
     check(make)
 
 
-@pytest.mark.parametrize("check", NOISE_CHECKS, ids=named)
+@pytest.mark.parametrize("check", NOISE.checks, ids=named)
 @pytest.mark.parametrize("make", [OsNoise, FastOsNoise, lambda: SeededNoise(7)], ids=["os", "table", "seeded"])
 def test_noise_sources(make, check):
     check(make)

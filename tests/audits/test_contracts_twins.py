@@ -8,12 +8,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from pipeline.audits import contract_noise_sources as noise_sources
-from pipeline.audits import contract_online_agents as online_agents
-from pipeline.audits import contract_privatizers as privatizers
-from pipeline.audits import contract_worlds as worlds
-from pipeline.audits.contract_broken import BrokenContractError
-from pipeline.audits.contract_online_agents import Player
+from pipeline.audits.contracts import CONTRACTS, BrokenContractError, Player, drawing, playing
 from pipeline.environments.riverswim import riverswim_homogeneous
 from pipeline.privacy.noise import OsNoise, SeededNoise
 from pipeline.simulation import control_trials, tabular_trials
@@ -57,7 +52,7 @@ WORLDS = {
 @pytest.mark.parametrize("name", WORLDS)
 def test_broken_worlds(name):
     with pytest.raises(BrokenContractError):
-        getattr(worlds, name)(WORLDS[name]())
+        getattr(playing, name)(WORLDS[name]())
 
 
 def falling(trial: Trial) -> Outcome:
@@ -122,12 +117,12 @@ AGENTS = {
 @pytest.mark.parametrize("name", AGENTS)
 def test_broken_agents(name):
     with pytest.raises(BrokenContractError):
-        getattr(online_agents, name)(Player(f"{__name__}:{AGENTS[name].__name__}"))
+        getattr(playing, name)(Player(f"{__name__}:{AGENTS[name].__name__}"))
 
 
 def test_an_agent_that_spends_more_than_it_is_given():
     with pytest.raises(BrokenContractError, match="the noise costs"):
-        online_agents.facts_say_what_it_is(Player(f"{__name__}:generous"))
+        playing.facts_say_what_it_is(Player(f"{__name__}:generous"))
 
 
 def shipped(card) -> PrivateSum:
@@ -191,7 +186,7 @@ PRIVATIZERS = [
 @pytest.mark.parametrize(("name", "make"), PRIVATIZERS, ids=[f"{n}-{i}" for i, (n, _) in enumerate(PRIVATIZERS)])
 def test_broken_privatizers(name, make):
     with pytest.raises(BrokenContractError):
-        getattr(privatizers, name)(make)
+        getattr(drawing, name)(make)
 
 
 class Narrow(SeededNoise):
@@ -241,11 +236,14 @@ NOISES = {
 @pytest.mark.parametrize("name", NOISES)
 def test_broken_noise(name):
     with pytest.raises(BrokenContractError):
-        getattr(noise_sources, name)(NOISES[name])
+        getattr(drawing, name)(NOISES[name])
 
 
 def test_every_check_has_a_twin():
-    listed = [*worlds.WORLD_CHECKS, *online_agents.AGENT_CHECKS, *privatizers.PRIVATIZER_CHECKS]
-    listed += noise_sources.NOISE_CHECKS
-    twins = {*WORLDS, *AGENTS, *(n for n, _ in PRIVATIZERS), *NOISES}
-    assert {c.__name__ for c in listed} == twins
+    twins = {
+        "world": set(WORLDS),
+        "online agent": set(AGENTS),
+        "privatizer": {name for name, _ in PRIVATIZERS},
+        "noise source": set(NOISES),
+    }
+    assert {c.kind: {check.__name__ for check in c.checks} for c in CONTRACTS} == twins

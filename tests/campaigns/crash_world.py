@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import flows.jobs.publish
-import flows.jobs.run
+import pipeline.learners.tabular
 from flows.config.setting import setting
 from flows.config.shelf import Home
 from flows.jobs.run import ingest_job, register_job, run_job
@@ -93,7 +93,7 @@ class World:
         return self.child(lambda: self._run(at))
 
     def _run(self, at: int | None) -> None:
-        flows.jobs.run.learn = lambda *_: self.learnt
+        pipeline.learners.tabular.learn = lambda *_: self.learnt
         flows.jobs.publish.render = lambda *_: None
         draw = PrivateSum.draw
 

@@ -27,8 +27,10 @@ from pipeline.logs.ingest import ingest
 from pipeline.mdp.riccati import clip_norm, riccati
 from pipeline.privacy.budget import rho_from_epsilon
 from pipeline.privacy.noise import SeededNoise
-from pipeline.statistics.lq_moments import Episodes, SimulatedRows, drawn_lq, release_lq_moments
-from pipeline.statistics.lq_plan import LqAsk, LqDomain, LqMoments, LqPlan
+from pipeline.statistics.lq_layout import LqAsk, LqDomain, LqPlan
+from pipeline.statistics.lq_moments import draw_lq, release_lq_moments
+from pipeline.statistics.lq_rows import Episodes, SimulatedRows
+from pipeline.statistics.regression import LqMoments
 from tests.logs.snapshot_rows import SnapshotRows
 
 DELTA, WRONG = 1e-5, 0.3
@@ -159,7 +161,7 @@ def shipped() -> None:
         rows = SnapshotRows(snapshot, card)
         for epsilon, cut in product((0.25, 0.5, 1.0, 4.0), (CUT, (1.0, 1.0))):
             request = lq_request(card, "dp-lqr", budget(epsilon), LqCut(*cut), CONSTANTS)
-            gains = [learn_lq(request, drawn_lq(request.plan, rows, noise)).result.gains for noise in noises]
+            gains = [learn_lq(request, draw_lq(request.plan, rows, noise)).result.gains for noise in noises]
             found = np.array([gap(world, K) for K in gains]) / zero
             print(
                 f"dp-lqr, eps {epsilon}, cut to {cut[0]} and {cut[1]}: {shown(found)}, {(found > 1).mean():.0%}",

@@ -16,10 +16,11 @@ from typing import Any
 import pytest
 
 from pipeline.declaration.toml import LogError
+from pipeline.files import open_private
 from pipeline.logs import ingest as room
 from pipeline.logs import sources, work
 from pipeline.logs.ingest import ingest
-from pipeline.logs.store import Snapshot, open_private, snapshots
+from pipeline.logs.store import Snapshot, snapshots
 
 from .conftest import make_card
 
@@ -80,7 +81,7 @@ def count_calls(monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
 
         return call
 
-    monkeypatch.setattr(work, "batches", counted("batches", sources.batches))
+    monkeypatch.setattr(work, "read_batches", counted("batches", sources.read_batches))
     monkeypatch.setattr(room, "screen", counted("screen", room.screen))
     monkeypatch.setattr(room, "digest", counted("digest", sources.digest))
     return calls

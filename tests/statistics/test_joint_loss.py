@@ -12,9 +12,10 @@ from pipeline.agents.linear_backup import LinearConstants, linear_task
 from pipeline.agents.vapvi import vapvi
 from pipeline.environments.linear_003 import linear_003, split_halves
 from pipeline.privacy.noise import SeededNoise
-from pipeline.statistics.interactive import RegressionDesk
-from pipeline.statistics.joint_loss import declared_map, features_digest, joint_loss
+from pipeline.statistics.interactive import InteractiveRegression
+from pipeline.statistics.joint_loss import joint_loss
 from pipeline.statistics.linear_calibration import true_rho
+from pipeline.statistics.linear_layout import declared_map, features_digest
 from pipeline.statistics.linear_plan import LinearAsk, LinearDomain, LinearPlan
 from pipeline.statistics.one_shot import release_one_shot
 from pipeline.statistics.rows import CountRows
@@ -38,7 +39,7 @@ def released(ask: LinearAsk, episodes: int = 1):
     rows = CountRows(w.features, visits, w.mdp.rewards)
     if ask.variant == "one_shot":
         return plan, release_one_shot(plan, rows, SeededNoise(0)).release
-    desk = RegressionDesk(plan, rows, SeededNoise(0))
+    desk = InteractiveRegression(plan, rows, SeededNoise(0))
     c, rng = LinearConstants(), np.random.default_rng(0)
     vapvi(desk, linear_task(plan), c, rng, centred=plan.centred)
     return plan, desk.release()

@@ -11,11 +11,11 @@ import pytest
 from flows.config.setting import ledger_for, newest_snapshot, setting
 from flows.config.shelf import Home
 from flows.jobs.run import ingest_job, register_job, run_job
+from pipeline.learners import tabular
 from pipeline.ledger.chain import AttemptLostError, BudgetError
 from pipeline.ledger.ledger import Ledger
 from pipeline.privacy.noise import OsNoise
 from pipeline.privacy.release import total_rho
-from pipeline.transaction import release_once
 from pipeline.transaction.artifacts import drawn_folders
 from pipeline.transaction.place import known_to_ledger, one_at_a_time
 from pipeline.transaction.recovery import recover
@@ -89,7 +89,9 @@ def test_an_unfinished_draw_is_deleted_and_its_cost_stays(people, monkeypatch):
         raise Died
 
     with monkeypatch.context() as m:
-        m.setattr("pipeline.transaction.artifacts.sync", die)
+        m.setattr("pipeline.files.sync", die)
+        # the dead clean nothing up
+        m.setattr("shutil.rmtree", lambda *_, **_more: None)
         m.setattr("pipeline.transaction.transaction.remember_head", lambda *_: None)
         with pytest.raises(Died):
             release(people)
@@ -117,7 +119,7 @@ def test_two_stores_with_one_ledger_draw_a_release_once(people, tmp_path, monkey
     folder, _ = people
     other = Home(tmp_path / "other")
     ingest_job(str(folder), other)
-    aggregate, told = release_once.aggregate, []
+    aggregate, told = tabular.aggregate, []
 
     def meanwhile(*args):
         if not told:
@@ -127,7 +129,7 @@ def test_two_stores_with_one_ledger_draw_a_release_once(people, tmp_path, monkey
             told.append(str(refused.value))
         return aggregate(*args)
 
-    monkeypatch.setattr(release_once, "aggregate", meanwhile)
+    monkeypatch.setattr(tabular, "aggregate", meanwhile)
     first = release(people)
     assert len(told) == 2
     with pytest.raises(BudgetError, match=f"Copy its folder {first.run_key[:24]} here"):
@@ -142,7 +144,7 @@ def test_a_beaten_attempts_file_is_deleted_and_its_cost_stays(people, tmp_path, 
     folder, home = people
     other = Home(tmp_path / "other")
     ingest_job(str(folder), other)
-    aggregate, slept = release_once.aggregate, []
+    aggregate, slept = tabular.aggregate, []
 
     def asleep(*args):
         if not slept:
@@ -151,7 +153,7 @@ def test_a_beaten_attempts_file_is_deleted_and_its_cost_stays(people, tmp_path, 
             slept.append(release(people, home=other))
         return aggregate(*args)
 
-    monkeypatch.setattr(release_once, "aggregate", asleep)
+    monkeypatch.setattr(tabular, "aggregate", asleep)
     with pytest.raises(AttemptLostError, match="its spend stays"):
         release(people)
     assert not drawn_folders(home.store, "shop")

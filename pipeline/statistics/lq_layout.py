@@ -1,4 +1,4 @@
-"""What a private release of LQ moments declares, what it costs jointly, and what a planner sees of it.
+"""The layout of LQ moments: what a private release of them declares, and what both tables cost jointly.
 
 Both sums of paper 004, G = sum of z z' and X = sum of z x_next' with z = (x, u), leave in one release.  Every vector is
 divided by its declared bound and put on a lattice of q steps, so ``|x|, |u|, |x_next| <= q`` and ``|z|^2 <= 2 q^2`` in
@@ -8,12 +8,14 @@ integers.  One person adds at most N = m H rows; a replacement moves, for a row 
 * X by at most ``sqrt((1 + |c|) / 2) 2 sqrt(2) q^2``,
 
 and N times that by the triangle inequality.  The paper's Delta_2 = H (1 + gamma) is that of adding a person.  The two
-largest moves exclude each other: :class:`~pipeline.statistics.linear_sensitivity.BallMoves` bounds them together.
+largest moves exclude each other: :class:`~pipeline.statistics.gram_moves.BallMoves` bounds them together.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
@@ -23,12 +25,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.privacy.noise import LARGEST_SCALE
-from pipeline.privacy.release import Release
 from pipeline.statistics.gram import Extent
-from pipeline.statistics.linear_sensitivity import BallMoves
+from pipeline.statistics.gram_moves import BallMoves
+from pipeline.statistics.layout import Rates, Relation, Sensitivity, Table
+from pipeline.statistics.lq_rows import Episodes, stretched
+from pipeline.statistics.private_sum import PrivateSum
 
 Array = NDArray[np.float64]
 Integers = NDArray[np.int64]
+
+# angles that an audit tries between two states, and between two controls
+ANGLES = 25
 
 
 @dataclass(frozen=True)
@@ -98,7 +105,14 @@ class LqAsk:
 
 @dataclass(frozen=True)
 class LqPlan:
-    """Everything the release depends on but the rows.
+    """Everything the release depends on but the rows; see :class:`~pipeline.statistics.layout.Layout`.
+
+    Parameters
+    ----------
+    domain
+        What is declared.
+    ask
+        Budget and lattice.
 
     Raises
     ------
@@ -125,14 +139,65 @@ class LqPlan:
         return self.domain.episodes_each * self.domain.horizon
 
     @property
-    def gram_l2_squared(self) -> int:
-        """Largest squared move of G alone (Frobenius, which is Euclid in svec)."""
-        return 2 * (self.rows_each * self.square) ** 2
+    def dataset(self) -> str:
+        """Name of the lineage."""
+        return self.domain.name
 
     @property
-    def cross_l2_squared(self) -> int:
-        """Largest squared move of X alone."""
-        return 4 * self.rows_each**2 * self.square * self.ask.steps**2
+    def data_kind(self) -> str:
+        """``real`` or ``synthetic``, as registered."""
+        return self.domain.kind
+
+    @property
+    def dynamics(self) -> str:
+        """Pooled over all steps."""
+        return "linear_quadratic"
+
+    @property
+    def tables(self) -> tuple[Table, ...]:
+        """G (Frobenius, which is Euclid in svec) and X, each with the largest squared move that it has alone."""
+        d, n, rows, q = self.domain.dimension, self.domain.state, self.rows_each, self.ask.steps
+        gram = ("gram", (d, d), "svec: half the variance off the diagonal", (rows * self.square) ** 2, 2)
+        cross = ("target", (d, n), "rows cut to their balls", rows**2 * self.square * q**2, 4)
+
+        def sensitivity(square: int, shape: tuple[int, int], words: str) -> Sensitivity:
+            rule = f"{words}; both tables together cost less than their sum"
+            return Sensitivity(square, math.isqrt(square * shape[0] * shape[1]) + 1, rule)
+
+        return tuple(
+            Table(
+                name,
+                shape,
+                "lattice steps squared",
+                sensitivity(times * alone, shape, words),
+                sensitivity(alone, shape, words),
+                symmetric=name == "gram",
+            )
+            for name, shape, words, alone, times in (gram, cross)
+        )
+
+    def cost(self, rates: Rates, relation: Relation = "replace") -> Fraction:
+        """See :class:`~pipeline.statistics.layout.Layout`."""
+        gram, cross = (rates.get(name, Fraction(0)) for name in ("gram", "target"))
+        moves = BallMoves(self.square, self.rows_each)
+        return moves.cost(gram, cross * self.ask.steps**2, Fraction(0), relation)
+
+    def extremes(self) -> Iterator[Episodes]:
+        """One person stands still; the others flip their sign at every step, turned by two angles.
+
+        Rows are longer than their balls allow, so that a release which does not cut gives itself away.
+        """
+        yield self._person((0.0, 0.0), 1.0)
+        for angles in itertools.product(np.linspace(0, math.pi, ANGLES), repeat=2):
+            yield self._person((float(angles[0]), float(angles[1])), -1.0)
+
+    def _person(self, angles: tuple[float, float], flip: float) -> Episodes:
+        D, m = self.domain, self.domain.episodes_each  # noqa: N806
+        # each state just so much longer than the one before that, cut as rows are, both reach their balls
+        growth = max(1.0, D.successor_bound / D.state_bound)
+        bounds = D.state_bound, D.control_bound
+        states, controls = stretched(D.horizon, (D.state, D.control), bounds, angles, flip * growth)
+        return Episodes(np.tile(states, (m, 1, 1)), np.tile(controls, (m, 1, 1)), np.full(m, D.horizon))
 
     def extent(self) -> Extent:
         """Largest integers of the sums."""
@@ -149,10 +214,16 @@ class LqPlan:
         """
         if self.ask.rho is None:
             raise ValueError("this plan draws no noise")
-        share = self.ask.gram_share
-        gram, cross = self.gram_l2_squared / (2 * share), self.cross_l2_squared / (2 * (1 - share))
-        stretch = self._joint(1 / (2 * gram), 1 / (2 * cross)) / self.ask.rho
+        share, alone = self.ask.gram_share, {t.name: t.replace.l2_squared for t in self.tables}
+        gram, cross = alone["gram"] / (2 * share), alone["target"] / (2 * (1 - share))
+        stretch = self.cost({"gram": 1 / (2 * gram), "target": 1 / (2 * cross)}) / self.ask.rho
         return 2 * math.ceil(stretch * gram / 2), math.ceil(stretch * cross)
+
+    @cached_property
+    def summed(self) -> PrivateSum:
+        """Both sums with their noise: none where there is no budget (simulation only)."""
+        variances = (None, None) if self.ask.rho is None else self.variances
+        return PrivateSum(self, tuple(t.mechanism(v) for t, v in zip(self.tables, variances, strict=True)))
 
     def joint(self) -> dict[str, Any]:
         """What the joint bound rests on besides the mechanisms: plain values for release, ledger and certificate."""
@@ -167,65 +238,3 @@ class LqPlan:
             "steps": self.ask.steps,
             "bounds": list(self.domain.bounds),
         }
-
-    @cached_property
-    def joint_rho(self) -> Fraction | None:
-        """Exact bound on the cost of both tables at these very integers, at most ``ask.rho``; None without noise."""
-        if self.ask.rho is None:
-            return None
-        gram, cross = self.variances
-        return self._joint(Fraction(1, 2 * gram), Fraction(1, 2 * cross))
-
-    def _joint(self, gram: Fraction, cross: Fraction) -> Fraction:
-        return BallMoves(self.square, self.rows_each).cost(gram, cross * self.ask.steps**2, Fraction(0))
-
-
-@dataclass(frozen=True)
-class LqMoments:
-    """What a planner sees: sums of vectors divided by their bounds.
-
-    Parameters
-    ----------
-    gram, cross
-        ``(n+d, n+d)`` symmetric and ``(n+d, n)``.
-    gram_sd, cross_sd
-        Noise of one entry off G's diagonal, and of one entry of X; 0 without noise.
-    bounds
-        Of state, control and successor: their units.
-    release
-        None where no noise was drawn.
-    """
-
-    gram: Array
-    cross: Array
-    gram_sd: float
-    cross_sd: float
-    bounds: tuple[float, float, float]
-    release: Release | None
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        """(n, d)."""
-        return self.cross.shape[1], len(self.cross) - self.cross.shape[1]
-
-
-def moments_of(plan: LqPlan, gram: Integers, cross: Integers, release: Release | None) -> LqMoments:
-    """Integer sums in units of the bounds, with the noise that the plan puts on them."""
-    unit = 1.0 / plan.ask.steps**2
-    sds = (0.0, 0.0)
-    if plan.ask.rho is not None:
-        sds = math.sqrt(plan.variances[0] / 2) * unit, math.sqrt(plan.variances[1]) * unit
-    return LqMoments(gram.astype(np.float64) * unit, cross.astype(np.float64) * unit, *sds, plan.domain.bounds, release)
-
-
-def released_moments(plan: LqPlan, release: Release) -> LqMoments:
-    """What a planner sees of a release that this plan priced.
-
-    Raises
-    ------
-    ValueError
-        If the release rests on other terms.
-    """
-    if release.joint is None or dict(release.joint) != plan.joint():
-        raise ValueError(f"{plan.domain.name}: the release was drawn on other terms than this plan's")
-    return moments_of(plan, release.tables["gram"], release.tables["target"], release)
