@@ -16,7 +16,7 @@ from flows.config.shelf import Home
 from flows.jobs.folder import json_text
 from flows.studies.cells import measured
 from flows.studies.registry import Row, online
-from pipeline.declaration.catalog import VARIABLE
+from pipeline.declaration.lineage import CATALOG_VARIABLE
 from pipeline.files import write_folder
 from pipeline.studies.price import price_rows
 from reports.price import page_html, page_markdown
@@ -68,16 +68,16 @@ class _Told:
 @contextmanager
 def _on_shelf(shelf: Path | None) -> Generator[None]:
     """Where worlds' files are looked for, in this process and in those it starts."""
-    before = os.environ.get(VARIABLE)
+    before = os.environ.get(CATALOG_VARIABLE)
     if shelf is not None:
-        os.environ[VARIABLE] = str(shelf.resolve())
+        os.environ[CATALOG_VARIABLE] = str(shelf.resolve())
     try:
         yield
     finally:
         if before is None:
-            os.environ.pop(VARIABLE, None)
+            os.environ.pop(CATALOG_VARIABLE, None)
         else:
-            os.environ[VARIABLE] = before
+            os.environ[CATALOG_VARIABLE] = before
 
 
 def _published(recipe: PriceRecipe, full: bool, rows: Sequence[Row], root: Path) -> dict[str, Any]:

@@ -106,7 +106,17 @@ BatchAgent = Generator[Batch, OnlineCounts, Learnt]
 
 
 def ucbvi(task: CountTask, pace: Pace, constants: Constants) -> BatchAgent:
-    """Play batches until ``pace.episodes`` are played, and return the policy learnt."""
+    """Play batches until ``pace.episodes`` are played, and return the policy learnt.
+
+    Parameters
+    ----------
+    task
+        What is declared, and the layout of the counts.
+    constants
+        Of the bonus.
+    pace
+        When a batch ends.
+    """
     counts, ties, played = nothing_seen(task.layout), list[float](), 0
     while played < pace.episodes:
         plan = planned(task, counts, constants)
