@@ -37,7 +37,7 @@ from numpy.typing import NDArray
 from pipeline.agents.lq_optimism import ConfidenceSet, Search, least
 from pipeline.mdp.riccati import QuadraticCost, clip_norm, optimal_costs, riccati
 from pipeline.mdp.rollout import LinearRollout, LqAgent
-from pipeline.statistics.lq_regularizers import LqRegularizer, LqRidge
+from pipeline.statistics.released_ridge import LqRegularizer, LqRidge
 
 Array = NDArray[np.float64]
 

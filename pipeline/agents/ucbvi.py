@@ -1,7 +1,6 @@
 """UCBVI: optimistic value iteration on counts, played in batches (Azar et al. 2017; DP-UCBVI, Qiao and Wang 2023).
 
-One function; who counts says which algorithm it is (:mod:`pipeline.statistics.interactive_counts`,
-:mod:`pipeline.statistics.interactive_shuffled`):
+One function; who counts says which algorithm it is (:mod:`pipeline.statistics.interactive_counts`):
 
 ===================  ==================================================  ========
 algorithm            counts                                              trust

@@ -18,6 +18,11 @@ _TAKEN = ("gymnasium",)
 def is_plugin(name: str) -> bool:
     """Whether a name has the form ``package.module:function``.
 
+    Parameters
+    ----------
+    name
+        Of an agent, a world or a format.
+
     Examples
     --------
     >>> is_plugin("clinic.worlds:ward"), is_plugin("riverswim"), is_plugin("gymnasium:FrozenLake-v1")
