@@ -25,7 +25,6 @@ FLOORS = {
     "flows.config": 6,
     "flows.jobs": 7,
     "flows.terminal": 7,
-    "flows.studies": 8,
     "flows.server": 9,
     "flows.verbs": 10,
     "flows.cli": 11,
