@@ -7,13 +7,14 @@ ADULTS = datasets/two_step_adults/data
 CHANCE = datasets/two_step_chance/data
 REAL = $(GAME)/model_based_model_free.csv $(ADULTS)/two_step_adults.csv $(CHANCE)/ts_exampleData.csv
 
-.PHONY: help real-data datasets check house campaigns
+.PHONY: help real-data datasets check house schema campaigns
 
 help:
 	@echo "real-data   fetch the logs of real people into datasets/*/data (AGPL, GPL: never vendored)"
 	@echo "datasets    write the shipped simulated logs anew, byte for byte"
 	@echo "check       lint, types and all tests but the campaigns"
 	@echo "house       print how large the house is, and draw docs/architecture.svg from its imports"
+	@echo "schema      write the JSON Schema of report.json anew from its model"
 	@echo "campaigns   the long studies; they print their tables and rewrite their committed results"
 
 real-data: $(REAL)
@@ -61,6 +62,9 @@ house:
 	$(PYTHON) -P -m tests.house.figures
 	$(PYTHON) -P -m tests.house.journey
 	$(PYTHON) -P -m tests.house.draw
+
+schema:
+	$(PYTHON) -P -m reports.facts.report
 
 campaigns:
 	$(PYTHON) -P -m tests.campaigns.icu_sepsis_study

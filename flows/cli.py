@@ -15,20 +15,18 @@ from flows.verbs import (
     compare,
     compare_runs,
     demo,
-    ingest,
-    inspect,
     ledger,
     nightly,
     plan,
     policy,
     promote,
+    raw_logs,
     register,
     report,
     reproduce,
     run,
     serve,
     simulate,
-    store,
     trigger,
 )
 
@@ -42,8 +40,8 @@ app = typer.Typer(
 )
 app.command("demo")(demo.demo)
 app.command("register")(register.register)
-app.command("ingest")(ingest.ingest)
-app.command("inspect")(inspect.inspect)
+app.command("ingest")(raw_logs.ingest)
+app.command("inspect")(raw_logs.inspect)
 app.command("plan")(plan.plan)
 app.command("run")(run.run)
 app.command("simulate")(simulate.simulate)
@@ -58,7 +56,7 @@ app.command("serve")(serve.serve)
 app.command("trigger")(trigger.trigger)
 app.add_typer(policy.app, name="policy")
 app.add_typer(ledger.app, name="ledger")
-app.add_typer(store.app, name="store")
+app.add_typer(raw_logs.app, name="store")
 
 
 @app.callback()

@@ -6,10 +6,8 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from reports.figures import Figure
 from reports.format import number
-from reports.page import Part, Section, table
-from reports.policy_report import templates
+from reports.page import Figure, Part, Section, table, templates
 from reports.svg import INK, inline
 
 Verdicts = Sequence[Mapping[str, Any]]

@@ -192,7 +192,7 @@ def _row(row: Mapping[str, Any]) -> str:
 
 
 def _interval(value: Mapping[str, Any]) -> str:
-    return f"{interval(value)} ({value['status']})"
+    return f"{interval(value['lower'], value['upper'])} ({value['status']})"
 
 
 def _spent(b: Mapping[str, Any]) -> str:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from pipeline.declaration.numbers import clean, number
 
@@ -52,20 +51,34 @@ def steps(first: int, last: int) -> str:
     return str(first) if first == last else f"{first}–{last}"
 
 
-def interval(value: Mapping[str, Any], digits: int = 4) -> str:
-    """The value interval, rounded outward."""
-    lower = number(value["lower"], digits, "down")
-    if value.get("upper") is None:
-        return f"{lower} or more"
-    return f"{lower} to {number(value['upper'], digits, 'up')}"
+def interval(lower: float | None, upper: float | None, digits: int = 4) -> str:
+    """An interval, rounded outward.
+
+    Parameters
+    ----------
+    lower, upper
+        Its ends; ``upper`` is None where it is open.
+    digits
+        Significant ones.
+    """
+    if upper is None:
+        return f"{number(lower, digits, 'down')} or more"
+    return f"{number(lower, digits, 'down')} to {number(upper, digits, 'up')}"
 
 
-def loss(guarantee: Mapping[str, Any]) -> str:
-    """The privacy loss of a guarantee, rounded up: rho with its (epsilon, delta), or epsilon alone."""
-    rho, epsilon, delta = (guarantee.get(key) for key in ("rho", "epsilon", "delta"))
+def loss(rho: float | None, epsilon: float | None, delta: float | None, *, pure: bool = False) -> str:
+    """A privacy loss, rounded up: rho with its (epsilon, delta), or epsilon alone.
+
+    Parameters
+    ----------
+    rho, epsilon, delta
+        As a guarantee states them; None where it does not.
+    pure
+        Whether epsilon holds with no delta.
+    """
     if rho is None and epsilon is None:
         return "not bounded"
-    if guarantee.get("pure"):
+    if pure:
         return f"ε = {number(epsilon, toward='up')} (pure)"
     pair = f"ε = {number(epsilon, toward='up')} at δ = {number(delta, toward='up')}"
     if rho is None:

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from reports.facts.policy import Gains
 from reports.format import clean, number, percent
-from reports.lq_view import GainsView
 
 # what must agree before gains of scaled observations can be laid side by side
 SAME = ("horizon", "observation", "action")
@@ -20,10 +20,10 @@ class GainsSide:
     """One of two runs whose policies are gains: its report.json, and the gains ``(H, d, n)`` with their names."""
 
     facts: Mapping[str, Any]
-    view: GainsView
+    view: Gains
 
 
-def compare_gains(a: GainsView, b: GainsView) -> dict[str, Any]:
+def compare_gains(a: Gains, b: Gains) -> dict[str, Any]:
     """Gains of ``b`` beside those of ``a``, of scaled observations.
 
     Returns

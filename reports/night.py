@@ -28,14 +28,14 @@ class Page:
 
 def night_page(result: Mapping[str, Any]) -> Page:
     """The page of a night; ``result`` is what the nightly job returns."""
-    night, promise = result["night"], result["guarantee"]
+    night, promise, value = result["night"], result["guarantee"], result["value"]
     charged = "nothing was charged" if night["charged_rho"] == 0 else f"charged ρ = {_up(night['charged_rho'])}"
     lines = [
         f"# {markdown(night['recipe'])} on {markdown(night['dataset'])}",
         "",
         f"* **Guarantee**: {markdown(promise['sentence'])}",
-        f"* **Loss of this release**: {loss(promise)}; claim: {markdown(promise['claim'])}",
-        f"* **Value of the policy**: {interval(result['value'])} ({markdown(result['value']['status'])})",
+        f"* **Loss of this release**: {_loss(promise)}; claim: {markdown(promise['claim'])}",
+        f"* **Value of the policy**: {interval(value['lower'], value['upper'])} ({markdown(value['status'])})",
         "* **Tonight**: " + _tonight(result, charged),
         f"* **Budget**: spent ρ = {_up(result['ledger']['spent_rho'])}, "
         f"left {number(result['ledger']['remaining_rho'], toward='down')}",
@@ -119,6 +119,10 @@ def _changed(promotion: Mapping[str, Any]) -> list[str]:
         return []
     told = sentences(changes)
     return ["", f"Against {markdown(changes['a'])}:", "", *(f"* {markdown(line)}" for line in told)]
+
+
+def _loss(promise: Mapping[str, Any]) -> str:
+    return loss(promise["rho"], promise["epsilon"], promise["delta"], pure=promise["pure"])
 
 
 def _up(value: float) -> str:

@@ -3,8 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cache
+from typing import TYPE_CHECKING
 
-from reports.figures import Figure
+from reports.format import markdown
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
+
+
+@dataclass(frozen=True)
+class Figure:
+    """An inline SVG, what it shows in words, and what it leaves out."""
+
+    svg: str
+    text: str
+    note: str = ""
 
 
 @dataclass(frozen=True)
@@ -76,3 +90,27 @@ def table(head: str, rows: list[tuple[str, ...]], caption: str = "", numeric: st
     names = tuple(head.split(" | "))
     right = frozenset(names.index(name) for name in numeric.split(" | ") if name)
     return Table(names, tuple(rows), caption, right, grouped)
+
+
+@cache
+def templates() -> Environment:
+    """The page templates, with this package's filters."""
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+
+    found = Environment(
+        loader=PackageLoader("reports"),
+        # Markdown escapes through its own filter: HTML entities inside its words would be wrong twice.
+        autoescape=lambda name: name is not None and ".html." in name,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    found.filters["md"] = markdown
+    found.filters["fence"] = _fence
+    return found
+
+
+def _fence(lines: tuple[str, ...]) -> str:
+    """Indented lines: a code block that no run of backticks in a command can close."""
+    return "\n".join(f"    {line}" for line in lines)

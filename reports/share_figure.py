@@ -6,9 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from reports.figures import Figure
+from reports.facts.policy import Decisions
 from reports.format import clean, percent, shorten
-from reports.policy_view import PolicyView, Shares, action_shares
+from reports.page import Figure
+from reports.run.policy_table import Shares, action_shares
 from reports.svg import HATCH, INK, inline
 
 MOST_ACTIONS = 8
@@ -25,7 +26,7 @@ def leading_actions(shares: Shares) -> list[int]:
     return [int(a) for a in order[:MOST_ACTIONS] if shares.policy[a] > 0 or usual[a] > 0]
 
 
-def share_figure(view: PolicyView) -> Figure:
+def share_figure(view: Decisions) -> Figure:
     """Two bars an action: full for the policy, hatched for practice."""
     import altair as alt
 
@@ -65,7 +66,7 @@ def share_figure(view: PolicyView) -> Figure:
     return Figure(inline(chart, "shares", "Share of each action", text, margin, bottom=6), text, note)
 
 
-def _words(view: PolicyView, shares: Shares, actions: list[int]) -> str:
+def _words(view: Decisions, shares: Shares, actions: list[int]) -> str:
     said: list[str] = []
     for a in actions:
         beside = "" if shares.practice is None else f", practice {percent(float(shares.practice[a]))}"

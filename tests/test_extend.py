@@ -7,7 +7,7 @@ import pytest
 from pipeline.declaration.code import closure_digest
 from pipeline.declaration.plugins import is_plugin
 from pipeline.declaration.toml import CardError
-from pipeline.environments.registry import load_world
+from pipeline.environments.worlds import load_world
 from pipeline.simulation.registry import find, modules_of
 from pipeline.simulation.trial import Trial
 from tests.documents import rehearse

@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
 from flows.config.recipe import Recipe, load_recipe
 from flows.config.shelf import Home, card_of_recipe, find_recipe
-from pipeline.declaration.card import AnyCard, Card, CardError, tabular
+from pipeline.declaration.card import AnyCard, Card, CardError, require_tabular
 from pipeline.declaration.source import only_flags_part
+from pipeline.learners.learner import RunPlan
 from pipeline.ledger.ledger import Ledger, open_ledger
 from pipeline.logs.store import Snapshot, latest
-from pipeline.privacy.fast_noise import FastOsNoise
-from pipeline.privacy.losses import safe_epsilon
-from pipeline.privacy.noise import NoiseSource, OsNoise
-from pipeline.privacy.release import with_sampler_slack
-from pipeline.statistics.privatizers import CentralCounts, privatizer
 from pipeline.transaction.place import not_lost
 
 T = TypeVar("T")
@@ -46,7 +42,18 @@ class Setting:
     @property
     def tabular(self) -> Card:
         """The card; CardError if it declares vectors, of which this agent knows nothing."""
-        return tabular(self.card)
+        return require_tabular(self.card)
+
+    @property
+    def plan(self) -> RunPlan:
+        """The run that recipe and card make together, priced on declarations.
+
+        Raises
+        ------
+        CardError
+            If the two do not fit each other.
+        """
+        return self.recipe.agent.learner.plan(self.card, self.recipe.terms)
 
 
 def setting(recipe: str, home: Home) -> Setting:
@@ -87,31 +94,6 @@ def ledger_for(card: AnyCard, home: Home) -> Ledger:
         ledger.register(card)
         return ledger
     return open_ledger(home.ledger_of(card), create=False)
-
-
-def counts_privatizer(s: Setting) -> CentralCounts:
-    """The privatizer that a recipe asks for; refuses a delta that means nothing for so few people."""
-    ask, people = s.recipe.ask(), s.card.unit.users_public
-    if s.card.kind == "real" and ask.delta and ask.delta > 1 / (10 * people):
-        raise CardError(
-            f"{s.recipe.path.name}: privacy.delta = {ask.delta:g} is too large for {people} people; "
-            f"at most {1 / (10 * people):g} means anything"
-        )
-    try:
-        chosen = privatizer(s.tabular, ask)
-    except ValueError as e:
-        raise CardError(f"{s.recipe.path.name}: [privacy]: {e}") from None
-    if chosen.exact or ask.pure:
-        return chosen
-    # the epsilon of the whole cap covers every release of the lineage
-    most = safe_epsilon(s.card.budget.rho, s.card.budget.delta)
-    return replace(chosen, mechanisms=with_sampler_slack(chosen.mechanisms, noise_of(s), most))
-
-
-def noise_of(s: Setting) -> NoiseSource:
-    """The operating-system noise that a recipe names: OpenDP's, or the fast table's."""
-    p = s.recipe.privacy
-    return FastOsNoise() if p is not None and p.sampler == "table" else OsNoise()
 
 
 def newest_snapshot(card: AnyCard, home: Home) -> Snapshot:

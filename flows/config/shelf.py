@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pipeline.declaration.card import AnyCard, CardError, load_any_card
-from pipeline.declaration.catalog import shelves
+from pipeline.declaration.catalog import catalogs
 from pipeline.logs.summing import HERE, Resources
 
 
@@ -16,11 +16,11 @@ def find_card(name: str, shelf: Path | None = None) -> Path:
     path = Path(name)
     if path.suffix == ".toml" or path.exists():
         return path / "card.toml" if path.is_dir() else path
-    looked = [s / name / "card.toml" for s in shelves(shelf)]
+    looked = [s / name / "card.toml" for s in catalogs(shelf)]
     for candidate in looked:
         if candidate.is_file():
             return candidate
-    known = sorted({p.parent.name for s in shelves(shelf) for p in s.glob("*/card.toml")})
+    known = sorted({p.parent.name for s in catalogs(shelf) for p in s.glob("*/card.toml")})
     raise CardError(f"no card {name!r} on the shelf; there are: {', '.join(known) or 'none'}. Give a name or a path")
 
 

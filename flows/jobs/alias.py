@@ -10,7 +10,7 @@ from typing import Any
 
 from flows.jobs.folder import write_json
 from pipeline.declaration.card import CardError
-from pipeline.transaction.artifacts import sync
+from pipeline.files import sync, whole_file
 from pipeline.transaction.place import one_at_a_time
 
 
@@ -94,10 +94,8 @@ class Pointer:
         return json.loads(self._file.read_text(encoding="utf-8"))
 
     def _keep(self, history: Sequence[str], rejected: Sequence[str]) -> None:
-        fresh = self._file.with_suffix(".new")
-        write_json(fresh, {"schema_version": 1, "history": list(history), "rejected": list(rejected)})
-        sync(fresh)
-        fresh.replace(self._file)
+        with whole_file(self._file) as fresh:
+            write_json(fresh, {"schema_version": 1, "history": list(history), "rejected": list(rejected)})
 
     def _point(self, run: str) -> None:
         fresh = self.runs / f".{self.name}.new"

@@ -2,42 +2,27 @@
 
 from __future__ import annotations
 
-import shutil
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from flows.config.setting import Setting, counts_privatizer, noise_of, setting
+from flows.config.setting import setting
 from flows.config.shelf import Home, find_recipe
 from flows.config.world_recipe import is_world_recipe, load_world_recipe
-from flows.jobs import lq
 from flows.jobs.canaries import one_run
-from flows.jobs.folder import publish, write_json
-from flows.jobs.linear import request_of
+from flows.jobs.folder import json_text
 from pipeline.audits.attack import DRAWS, Attack, Verdict, attacked
-from pipeline.audits.counts import counts_attack
-from pipeline.audits.linear import linear_attack
-from pipeline.audits.lq import lq_attack
-from pipeline.audits.nights import night_attack
 from pipeline.audits.online import attacks_on, whole_plan
-from pipeline.audits.plans import WholePlan, linear_cost
-from pipeline.audits.streams import LEAVES
+from pipeline.audits.plans import WholePlan
 from pipeline.declaration.card import CardError
 from pipeline.declaration.toml import read_toml
-from pipeline.privacy.budget import fraction_of
-from pipeline.privacy.continual import continual
+from pipeline.files import write_folder
 from pipeline.privacy.fast_noise import FastOsNoise
-from pipeline.privacy.losses import safe_epsilon
 from pipeline.privacy.noise import NoiseSource
-from pipeline.privacy.release import total_rho, with_sampler_slack
 from pipeline.simulation.registry import find
-from pipeline.statistics.linear_calibration import true_rho
 from reports.audit import audit_html, audit_markdown, figure_of
-
-# of a linear plan under attack
-_STEPS = 2
 
 Progress = Callable[[int, int | None], None]
 
@@ -74,8 +59,9 @@ def audit_job(
         s, noise = None, FastOsNoise()
     else:
         s = setting(recipe, home)
-        name, dataset, attacks = s.recipe.recipe.name, s.card.name, attacks_of(s, table=table)
-        noise, plan = FastOsNoise() if table else noise_of(s), whole_plan_of(s)
+        run, noise = s.plan, FastOsNoise() if table else s.recipe.terms.noise()
+        name, dataset, attacks = s.recipe.recipe.name, s.card.name, run.attacks(noise)
+        plan = run.whole_plan()
     found = [_timed(attack, noise, draws, say, progress) for attack in attacks]
     verdicts = [v for v, _ in found]
     worst = max(verdicts, key=lambda v: v.ratio)
@@ -112,44 +98,6 @@ def _of_world(path: Path, draws: int, say: Callable[[str], None]) -> tuple[str, 
         raise CardError(f"{path.name}: {e}") from None
 
 
-def attacks_of(s: Setting, *, table: bool = False) -> list[Attack]:
-    """One attack for each mechanism that the recipe would release."""
-    if s.recipe.is_lq:
-        return [lq_attack(lq.request_of(s).plan)]
-    if s.recipe.is_linear:
-        plan = request_of(s).plan
-        # every step is released alike; a plan of two has each kind of call, and is calibrated by the same code
-        return [linear_attack(replace(plan, domain=replace(plan.domain, horizon=min(plan.domain.horizon, _STEPS))))]
-    if s.recipe.nightly is not None:
-        few = s.recipe.nightly.model_copy(update={"nights": min(s.recipe.nightly.nights, LEAVES)})
-        s = replace(s, recipe=s.recipe.model_copy(update={"nightly": few}))
-        return [night_attack(s.tabular, counts_privatizer(s).mechanisms, continual(few.counter, few.nights))]
-    shipped = counts_privatizer(s)
-    if table and not shipped.exact:
-        # what this sampler adds to delta has to be listed, or nothing is drawn
-        most = safe_epsilon(s.card.budget.rho, s.card.budget.delta)
-        shipped = replace(shipped, mechanisms=with_sampler_slack(shipped.mechanisms, FastOsNoise(), most))
-    return [counts_attack(s.tabular, shipped)]
-
-
-def whole_plan_of(s: Setting) -> WholePlan | None:
-    """What the recipe's own plan costs where :func:`attacks_of` attacks a smaller one; None where it attacks that."""
-    if s.recipe.is_lq:
-        return None
-    if s.recipe.is_linear:
-        plan = request_of(s).plan
-        claimed = true_rho(plan)
-        if claimed is None or plan.domain.horizon <= _STEPS:
-            return None
-        return WholePlan(f"A plan of {_STEPS} of {plan.domain.horizon} steps", linear_cost(plan), claimed)
-    asked = s.recipe.ask().zcdp()
-    if s.recipe.nightly is None or s.recipe.nightly.nights <= LEAVES or asked is None:
-        return None
-    cost = total_rho(counts_privatizer(s).mechanisms)
-    assert cost is not None
-    return WholePlan(f"A counter of {LEAVES} of {s.recipe.nightly.nights} nights", cost, fraction_of(asked))
-
-
 def _timed(
     attack: Attack, noise: NoiseSource, draws: int, say: Callable[[str], None], progress: Progress | None
 ) -> tuple[Verdict, float]:
@@ -165,18 +113,12 @@ def _plain(v: Verdict) -> dict[str, Any]:
 def _published(
     name: str, verdicts: Sequence[Verdict], notes: Sequence[str], result: dict[str, Any], root: Path
 ) -> dict[str, Any]:
-    """Write the folder beside, then rename: it is there whole or not at all."""
-    partial, final = root / f".{name}.partial", root / name
-    shutil.rmtree(partial, ignore_errors=True)
-    partial.mkdir(parents=True)
-    plain = [_plain(v) for v in verdicts]
-    texts = {
+    final, plain = root / name, [_plain(v) for v in verdicts]
+    files = {
         "page.html": audit_html(name, plain, notes),
         "page.md": audit_markdown(name, plain, notes),
         "figure.svg": figure_of(plain).svg,
+        "audit.json": json_text({"schema_version": 1, **result}),
     }
-    for file, text in texts.items():
-        (partial / file).write_text(text, encoding="utf-8")
-    write_json(partial / "audit.json", {"schema_version": 1, **result})
-    publish(partial, final)
-    return {"folder": str(final), "files": [str(final / f) for f in sorted([*texts, "audit.json"])]}
+    write_folder(final, files)
+    return {"folder": str(final), "files": [str(final / f) for f in sorted(files)]}

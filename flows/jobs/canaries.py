@@ -63,7 +63,7 @@ def one_run(s: Setting, canaries: int) -> dict[str, Any]:
 
     Every person takes an action of its own at every step: its cells hold nobody else.
     """
-    rho = s.recipe.ask().zcdp()
+    rho = s.recipe.terms.ask().zcdp()
     if rho is None:
         raise CardError(f"{s.recipe.path.name}: --canaries needs a budget in rho, or epsilon with delta")
     coins = np.array([secrets.randbits(1) for _ in range(canaries)], dtype=bool)

@@ -5,20 +5,20 @@ from __future__ import annotations
 import csv
 import hashlib
 
-from flows.config.recipe import Recipe
 from pipeline.declaration.card import Card
-from pipeline.environments.registry import WORLD_ARRAYS, WORLD_FILE
+from pipeline.environments.worlds import WORLD_ARRAYS, WORLD_FILE
+from pipeline.learners.terms import Terms
 from pipeline.ledger.chain import canonical
 from pipeline.privacy.release_file import describe_mechanism, sha256_file
-from pipeline.statistics.privatizers import privatizer
+from pipeline.statistics.calibration import count_sum
 
 
-def setting_key(card: Card, recipe: Recipe) -> dict[str, str]:
+def setting_key(card: Card, terms: Terms) -> dict[str, str]:
     """What a committed containment row must agree on (design §5.3)."""
-    ask, p = recipe.ask(), recipe.planner
+    ask, p = terms.ask(), terms.planner
     return {
-        "world": recipe.evaluate.world if recipe.evaluate else "",
-        "behaviour": recipe.evaluate.behaviour if recipe.evaluate else "",
+        "world": terms.evaluate.world if terms.evaluate else "",
+        "behaviour": terms.evaluate.behaviour if terms.evaluate else "",
         "domain": card.domain_hash()[:16],
         "n": str(card.unit.users_public),
         "rho": f"{ask.rho:g}" if ask.rho is not None else "none",
@@ -27,17 +27,17 @@ def setting_key(card: Card, recipe: Recipe) -> dict[str, str]:
         "policy_constants": p.constants,
         "bounds": p.bounds,
         "penalty": p.penalty,
-        "setting": setting_hash(card, recipe),
+        "setting": setting_hash(card, terms),
     }
 
 
-def setting_hash(card: Card, recipe: Recipe) -> str:
+def setting_hash(card: Card, terms: Terms) -> str:
     """Of all that moves an interval but the draws and the seed of ties: another setting is another measurement."""
     world, told = card.folder / WORLD_ARRAYS, card.folder / WORLD_FILE
     parts = [
-        [describe_mechanism(m) for m in privatizer(card, recipe.ask()).mechanisms],
-        recipe.planner.model_dump(mode="json", exclude={"seed"}),
-        recipe.evaluate.model_dump(mode="json") if recipe.evaluate else None,
+        [describe_mechanism(m) for m in count_sum(card, terms.ask()).mechanisms],
+        terms.planner.model_dump(mode="json", exclude={"seed"}),
+        terms.evaluate.model_dump(mode="json") if terms.evaluate else None,
         [[str(s), str(a)] for s, a in card.domain.vetoes],
         card.domain_hash(),
         card.unit.users_public,

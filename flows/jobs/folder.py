@@ -1,9 +1,8 @@
-"""A run's folder (design §5.3): written beside, then renamed, so that a run is there whole or not at all."""
+"""The files of a run's folder (design §5.3)."""
 
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -16,9 +15,14 @@ from pipeline.mdp.policy import Policy
 DECISIONS = "decisions.parquet"
 
 
-def write_json(path: Path, value: Mapping[str, Any]) -> None:
+def json_text(value: Mapping[str, Any]) -> str:
     """Indented JSON with a final newline; a number that is no number is an error, not a ``NaN``."""
-    path.write_text(json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n", encoding="utf-8")
+    return json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def write_json(path: Path, value: Mapping[str, Any]) -> None:
+    """Write :func:`json_text` of a value."""
+    path.write_text(json_text(value), encoding="utf-8")
 
 
 def write_policy(folder: Path, card: Card, policy: Policy) -> None:
@@ -69,13 +73,3 @@ def read_policy(folder: Path) -> Policy:
     for h, s in facts["abstains"]:
         abstains[h, s] = True
     return Policy(probabilities, abstains)
-
-
-def publish(partial: Path, final: Path) -> None:
-    """Put a finished folder under its final name, in place of an older rendering of the same run."""
-    old = final.with_name(f".{final.name}.old")
-    shutil.rmtree(old, ignore_errors=True)
-    if final.exists():
-        final.rename(old)
-    partial.rename(final)
-    shutil.rmtree(old, ignore_errors=True)

@@ -3,47 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from fractions import Fraction
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 
-from flows.config.recipe import Linear
-from flows.config.setting import Setting
-from pipeline.agents.linear_backup import LinearConstants
-from pipeline.declaration.card import Card, CardError
+from pipeline.declaration.card import Card
 from pipeline.learners.linear_learning import LinearLearnt
-from pipeline.learners.linear_request import LinearAgent, LinearRequest, linear_request
-from pipeline.privacy.budget import fraction_of
-
-
-def request_of(s: Setting) -> LinearRequest:
-    """The linear run that a recipe asks for.
-
-    Raises
-    ------
-    CardError
-        If card and recipe do not fit each other.
-    """
-    ask, people, chosen = s.recipe.ask(), s.card.unit.users_public, s.recipe.linear or Linear()
-    if s.card.kind == "real" and ask.delta and ask.delta > 1 / (10 * people):
-        raise CardError(
-            f"{s.recipe.path.name}: privacy.delta = {ask.delta:g} is too large for {people} people; "
-            f"at most {1 / (10 * people):g} means anything"
-        )
-    rho = ask.zcdp()
-    return linear_request(
-        s.tabular,
-        cast(LinearAgent, s.recipe.recipe.agent),
-        None if rho is None else fraction_of(rho),
-        LinearConstants(chosen.C, chosen.D, chosen.ridge, chosen.shift, s.recipe.planner.failure),
-        s.recipe.planner.seed,
-        variant=chosen.targets,
-        calibration=ask.calibration,
-        split=chosen.halves,
-        value_steps=chosen.steps,
-        beta=chosen.beta,
-    )
+from pipeline.learners.linear_request import LinearRequest
 
 
 def planner_facts(request: LinearRequest, learnt: LinearLearnt) -> dict[str, Any]:
@@ -55,7 +21,7 @@ def planner_facts(request: LinearRequest, learnt: LinearLearnt) -> dict[str, Any
         "ridge": "relative to features of norm 1",
     }
     values = {"C": c.C, "D": c.D, "ridge": c.ridge}
-    if request.agent == "pevi":
+    if request.method == "pevi":
         values["beta"] = told["beta"]
         source["beta"] = "C √d, as VAPVI's" if request.beta is None else "declared in the recipe"
     return {
@@ -133,22 +99,3 @@ def policy_facts(request: LinearRequest, learnt: LinearLearnt) -> dict[str, Any]
         "features": {"integers": f.astype(np.int64).tolist(), "square": square, "unit_squared": str(unit2)},
         "decisions": "decisions.parquet: the same policy, state by state",
     }
-
-
-def planned_mechanisms(request: LinearRequest) -> list[dict[str, Any]]:
-    """What ``plan`` lists: one row a call, or a table where nothing adapts."""
-    listed = request.mechanisms()
-    if listed is not None:
-        from pipeline.privacy.release_file import describe_mechanism
-
-        return [describe_mechanism(m) for m in listed]
-    rows: list[dict[str, Any]] = []
-    for call in request.calls():
-        rho = None if call["rho"] in (None, "None") else Fraction(call["rho"])
-        scale = {"adaptive": True} if call["adaptive"] else {"adaptive": False}
-        rows.append(
-            {"name": call["name"], "sensitivity": call["sensitivity"], "tables": call["tables"]}
-            | scale
-            | {"rho": None if rho is None else float(rho), "rho_exact": None if rho is None else str(rho)}
-        )
-    return rows

@@ -2,41 +2,11 @@
 
 from __future__ import annotations
 
-from fractions import Fraction
-from typing import Any, cast
+from typing import Any
 
 from flows.config.recipe import Lq
-from flows.config.setting import Setting
-from pipeline.agents.dp_lqr import LqConstants
-from pipeline.declaration.card import CardError, linear_quadratic
 from pipeline.learners.lq_learning import LqLearnt
-from pipeline.learners.lq_request import LqAgent, LqCut, LqRequest, lq_request
-from pipeline.privacy.budget import fraction_of
-
-
-def request_of(s: Setting) -> LqRequest:
-    """The LQ run that a recipe asks for.
-
-    Raises
-    ------
-    CardError
-        If card and recipe do not fit each other.
-    """
-    card, ask, chosen = linear_quadratic(s.card), s.recipe.ask(), s.recipe.lq or Lq()
-    people = card.unit.users_public
-    if card.kind == "real" and ask.delta and ask.delta > 1 / (10 * people):
-        raise CardError(
-            f"{s.recipe.path.name}: privacy.delta = {ask.delta:g} is too large for {people} people; "
-            f"at most {1 / (10 * people):g} means anything"
-        )
-    rho = ask.zcdp()
-    return lq_request(
-        card,
-        cast(LqAgent, s.recipe.recipe.agent),
-        None if rho is None else fraction_of(rho),
-        LqCut(*chosen.cut, chosen.steps, Fraction(str(chosen.gram_share))),
-        LqConstants(chosen.ridge, chosen.floor),
-    )
+from pipeline.learners.lq_request import LqRequest
 
 
 def planner_facts(request: LqRequest, learnt: LqLearnt) -> dict[str, Any]:

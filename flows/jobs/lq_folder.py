@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 from flows.jobs.folder import write_json
 from pipeline.declaration.card import LqCard
 from pipeline.declaration.linear_quadratic import Vector
-from reports.lq_view import GainsView
 
 Array = NDArray[np.float64]
 
@@ -65,9 +64,3 @@ def read_gains(folder: Path) -> tuple[Mapping[str, Any], Array]:
     told = json.loads((folder / "policy.json").read_text(encoding="utf-8"))
     shape = told["horizon"], len(told["action"]["names"]), len(told["observation"]["names"])
     return told, pq.read_table(folder / "policy.parquet")["weight"].to_numpy().reshape(shape)
-
-
-def gains_view(folder: Path) -> GainsView:
-    """The gains as the report draws them."""
-    told, gains = read_gains(folder)
-    return GainsView(told["observation"]["names"], told["action"]["names"], gains)

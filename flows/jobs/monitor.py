@@ -15,6 +15,7 @@ from typing import Any
 
 from flows.config.shelf import Home, find_recipe
 from pipeline.declaration.card import CardError
+from pipeline.files import whole_file
 
 ALERT = "RETICENT_ALERT"
 _PATIENCE = 60
@@ -74,10 +75,9 @@ class Watch:
 
     def _write(self, note: dict[str, Any]) -> None:
         self.file.parent.mkdir(mode=0o700, exist_ok=True)
-        fresh = self.file.with_suffix(".new")
-        with os.fdopen(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as out:
-            json.dump({**note, "schema_version": 1, "recipe": self.recipe, "at": _now()}, out, indent=1)
-        fresh.replace(self.file)
+        with whole_file(self.file, private=True, alone=False) as fresh:
+            told = {**note, "schema_version": 1, "recipe": self.recipe, "at": _now()}
+            fresh.write_text(json.dumps(told, indent=1), encoding="utf-8")
 
 
 def watch_of(recipe: str, home: Home) -> Watch:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from datetime import date
 
-from flows.config.setting import Setting, counts_privatizer
+from flows.config.setting import Setting
 from pipeline.declaration.card import CardError
+from pipeline.learners.tabular import counts_privatizer
 from pipeline.ledger import ledger
 from pipeline.privacy.continual import continual
 from pipeline.transaction.continual_step import ContinualRelease
@@ -27,7 +28,8 @@ def nightly_counter(s: Setting) -> ContinualRelease:
             f"{s.card.name}: [nightly] with recurs = 'capped' needs source.columns.episode_id: without it nobody can "
             "tell an episode that was delivered before from a new one. Map it, or declare recurs = 'never'"
         )
-    return ContinualRelease(s.tabular, counts_privatizer(s), continual(n.counter, n.nights), n.first)
+    chosen = counts_privatizer(s.tabular, s.recipe.terms)
+    return ContinualRelease(s.tabular, chosen, continual(n.counter, n.nights), n.first)
 
 
 def night_of(day: date | None) -> date:

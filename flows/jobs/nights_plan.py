@@ -24,26 +24,26 @@ def nightly_plan(s: Setting, ledger: Ledger) -> tuple[Fraction, dict[str, Any]]:
     nightly = nightly_counter(s)
     counter, tonight, entries = nightly.counter, nightly.until(night_of(None)), ledger.entries()
     nights = committed_nights(entries, s.card.name, nightly.key)
-    inside = 1 <= tonight <= counter.leaves
+    inside = 1 <= tonight <= counter.steps
     replays = bool(nights) and tonight <= nights[-1].leaf
     charge = Fraction(0)
     if not nights or (inside and not replays):
         since = nights[-1].leaf + 1 if nights else 1
         charge = nightly.price(entries, max(since, tonight if inside else 1), since)
-    errors = {"worst": max(counter.error(t) for t in range(1, counter.leaves + 1))}
+    errors = {"worst": max(counter.error(t) for t in range(1, counter.steps + 1))}
     if inside:
         errors["tonight"] = counter.error(tonight)
     variances = {m.table: m.variance or 0 for m in nightly.privatizer.mechanisms}
     return charge, {
         "key": nightly.key,
         "kind": counter.kind,
-        "nights": counter.leaves,
+        "nights": counter.steps,
         "first": nightly.first.isoformat(),
         "last": nightly.last.isoformat(),
         "cost": counter.cost,
         "night": tonight if inside else None,
         "drawn": len(nights),
-        "left": min(counter.leaves, max(0, counter.leaves - tonight)),
+        "left": min(counter.steps, max(0, counter.steps - tonight)),
         "replays": replays,
         "charge_rho": float(charge),
         "standard_deviation": {t: {k: math.sqrt(v * e) for k, e in errors.items()} for t, v in variances.items()},

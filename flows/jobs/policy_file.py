@@ -9,7 +9,6 @@ import csv
 import hashlib
 import io
 import json
-import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -21,6 +20,7 @@ from numpy.typing import NDArray
 
 from flows.jobs.folder import read_policy
 from pipeline.declaration.card import CardError
+from pipeline.files import whole_file
 from pipeline.mdp.policy import Policy
 
 KEEP = "keep current practice: not enough evidence"
@@ -165,23 +165,13 @@ def write_whole(path: Path, text: str, *, force: bool) -> None:
     CardError
         If the file exists and ``force`` is not set, or the place takes no file.
     """
-    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
     try:
-        with partial.open("x", encoding="utf-8", newline="") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        if force:
-            partial.replace(path)
-        else:
-            # a link is refused where a file stands, also one that came this very moment
-            os.link(partial, path)
+        with whole_file(path, over=force, alone=False) as fresh:
+            fresh.write_text(text, encoding="utf-8", newline="")
     except FileExistsError:
         raise CardError(f"{path} exists; name another file, or replace it with --force") from None
     except OSError as e:
         raise CardError(f"{path}: cannot be written ({e.strerror}); name a file in a folder that exists") from None
-    finally:
-        partial.unlink(missing_ok=True)
 
 
 FORMATS: Mapping[Literal["csv", "json"], Any] = {"csv": as_csv, "json": as_json}

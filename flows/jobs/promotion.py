@@ -7,17 +7,17 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from flows.config.recipe import Promote
 from flows.jobs.alias import Pointer
+from flows.jobs.decisions import read_view, tied_cells
 from flows.jobs.folder import read_policy
-from flows.jobs.lq_folder import gains_view
 from pipeline.declaration.card import CardError
 from reports.comparison import Side, compare_runs
+from reports.facts.dataset import DeclaredTables
+from reports.facts.policy import Gains
+from reports.facts.report import read_report
 from reports.format import number, percent
 from reports.gains_comparison import GainsSide
-from reports.lq_view import is_lq
 
 
 def facts_of(folder: Path) -> dict[str, Any]:
@@ -27,14 +27,12 @@ def facts_of(folder: Path) -> dict[str, Any]:
 
 def side_of(folder: Path) -> Side | GainsSide:
     """A run's folder as one side of a comparison."""
-    facts = facts_of(folder)
-    if is_lq(facts):
-        return GainsSide(facts, gains_view(folder))
-    policy = read_policy(folder)
-    tied = np.zeros(policy.abstains.shape, dtype=bool)
-    for h, s in facts["policy"]["tied"]:
-        tied[h, s] = True
-    return Side(facts, policy, tied)
+    report = read_report(folder)
+    if isinstance(report.dataset, DeclaredTables):
+        return Side(report.model_dump(), read_policy(folder), tied_cells(report, report.dataset))
+    view = read_view(report, folder)
+    assert isinstance(view, Gains)
+    return GainsSide(report.model_dump(), view)
 
 
 def compared(a: Path, b: Path) -> dict[str, Any]:

@@ -12,10 +12,9 @@ from typing import Any, Protocol
 
 from flows.config.recipe import Recipe
 from flows.config.shelf import Home
-from flows.jobs.decisions import policy_view
-from flows.jobs.folder import publish, write_json
-from flows.jobs.lq_folder import gains_view
+from flows.jobs.folder import write_json
 from pipeline.declaration.card import AnyCard
+from pipeline.files import whole_folder
 from pipeline.ledger.certificate import NOT_COVERED, assumptions, certificate, guarantee
 from pipeline.ledger.chain import BudgetError, Entry, canonical
 from pipeline.ledger.counter_facts import counter_facts
@@ -24,18 +23,29 @@ from pipeline.privacy.losses import safe_epsilon
 from pipeline.privacy.release_file import describe_mechanism, file_of, sha256_file
 from pipeline.transaction.place import one_at_a_time
 from pipeline.transaction.transaction import Curated
-from reports.facts import dataset_facts
-from reports.lq_view import is_lq
-from reports.policy_report import render_html, render_markdown
+from reports.facts.dataset import declared
+from reports.facts.learnt import LearntFacts, Truth
+from reports.facts.policy import PolicyView
+from reports.facts.promise import CounterFacts, Guarantee, LedgerFacts, MechanismFacts
+from reports.facts.report import Report
+from reports.run.run_page import render_html, render_markdown
 
 
 @dataclass(frozen=True)
 class Published:
-    """A run's name, folder and facts."""
+    """A run as it was published.
+
+    Parameters
+    ----------
+    name, folder
+        Of the run.
+    report
+        All that it says.
+    """
 
     name: str
     folder: Path
-    facts: Mapping[str, Any]
+    report: Report
 
 
 class Pages(Protocol):
@@ -45,19 +55,15 @@ class Pages(Protocol):
         """Write the policy's files; the kinds whose ``.parquet`` the certificate digests."""
         ...
 
-    def learnt_facts(self) -> Mapping[str, Any]:
-        """``constants``, ``value`` and ``model_baselines`` of report.json."""
+    def facts(self) -> LearntFacts:
+        """What it adds to report.json."""
         ...
 
-    def checked_facts(self) -> Mapping[str, Any]:
-        """What else report.json says for those who check."""
+    def view(self) -> PolicyView:
+        """The policy as the page draws it."""
         ...
 
-    def policy_facts(self) -> Mapping[str, Any]:
-        """The ``policy`` of report.json."""
-        ...
-
-    def truth(self, world: str, behaviour: str) -> Mapping[str, float]:
+    def truth(self, world: str, behaviour: str) -> Truth:
         """True values in a known world, of which ``behaviour`` made the log."""
         ...
 
@@ -102,27 +108,26 @@ def _publish_run(
 ) -> Published:
     private = curated.release.noise == "os"
     name = run_name(recipe, curated.run_key) + ("" if private else "-simulation-not-private")
-    partial = home.runs / f".{name}.partial"
-    shutil.rmtree(partial, ignore_errors=True)
-    partial.mkdir(parents=True)
-    for file in ("release.parquet", "release.json"):
-        shutil.copyfile(curated.folder / file, partial / file)
-    copied = sha256_file(partial / "release.parquet")
-    if curated.commit is not None and copied != curated.commit.body["release_sha256"]:
-        raise BudgetError(f"{card.name}: the stored release is not the committed one; nothing is published")
-    _same_release(home.runs / name, copied, curated)
-    written = pages.write(partial)
-    shutil.copyfile(recipe.path, partial / "recipe.toml")
-    tables = {kind: sha256_file(partial / f"{kind}.parquet") for kind in written}
-    # labels, scales and bounds decide what the policy's numbers mean
-    digests = {"release": copied, **tables, "labels": sha256_file(partial / file_of("labels"))}
-    facts = run_facts(card, recipe, name, snapshot, curated, pages, digests, looks)
-    write_json(partial / "report.json", facts)
-    proof = certificate(card, curated.release, facts["guarantee"], facts["mechanisms"], curated.commit, digests, looks)
-    write_json(partial / "certificate.json", proof)
-    render(partial, facts)
-    publish(partial, home.runs / name)
-    return Published(name, home.runs / name, facts)
+    with whole_folder(home.runs / name, over=True) as partial:
+        for file in ("release.parquet", "release.json"):
+            shutil.copyfile(curated.folder / file, partial / file)
+        copied = sha256_file(partial / "release.parquet")
+        if curated.commit is not None and copied != curated.commit.body["release_sha256"]:
+            raise BudgetError(f"{card.name}: the stored release is not the committed one; nothing is published")
+        _same_release(home.runs / name, copied, curated)
+        written = pages.write(partial)
+        shutil.copyfile(recipe.path, partial / "recipe.toml")
+        tables = {kind: sha256_file(partial / f"{kind}.parquet") for kind in written}
+        # labels, scales and bounds decide what the policy's numbers mean
+        digests = {"release": copied, **tables, "labels": sha256_file(partial / file_of("labels"))}
+        report = run_facts(card, recipe, name, snapshot, curated, pages, digests, looks)
+        told = report.model_dump()
+        write_json(partial / "report.json", told)
+        promise, listed = told["guarantee"], told["mechanisms"]
+        proof = certificate(card, curated.release, promise, listed, curated.commit, digests, looks)
+        write_json(partial / "certificate.json", proof)
+        render(partial, report, pages.view())
+    return Published(name, home.runs / name, report)
 
 
 def _same_release(there: Path, digest: str, curated: Curated) -> None:
@@ -136,11 +141,18 @@ def _same_release(there: Path, digest: str, curated: Curated) -> None:
         )
 
 
-def render(folder: Path, facts: Mapping[str, Any]) -> None:
-    """``report.html`` and ``report.md`` from what lies in the folder."""
-    view = gains_view(folder) if is_lq(facts) else policy_view(facts, folder)
-    (folder / "report.html").write_text(render_html(dict(facts), view), encoding="utf-8")
-    (folder / "report.md").write_text(render_markdown(dict(facts), view), encoding="utf-8")
+def render(folder: Path, report: Report, view: PolicyView) -> None:
+    """Write ``report.html`` and ``report.md``.
+
+    Parameters
+    ----------
+    folder
+        Of the run.
+    report, view
+        What the run says, and its policy.
+    """
+    (folder / "report.html").write_text(render_html(report, view), encoding="utf-8")
+    (folder / "report.md").write_text(render_markdown(report, view), encoding="utf-8")
 
 
 def run_facts(
@@ -152,52 +164,65 @@ def run_facts(
     pages: Pages,
     digests: Mapping[str, str],
     looks: Sequence[Entry],
-) -> dict[str, Any]:
+) -> Report:
     """All of ``report.json``."""
-    ask, release = recipe.ask(), curated.release
+    ask, release, learnt = recipe.terms.ask(), curated.release, pages.facts()
     # a real dataset's ledger is not home's
     of_card = " --card CARD" if card.kind == "real" else ""
     asked = {k: v for k, v in (("rho", ask.rho), ("epsilon", ask.epsilon), ("delta", ask.delta)) if v is not None}
-    facts: dict[str, Any] = {
-        "schema_version": 1,
-        "run": name,
-        "recipe": recipe.recipe.name,
-        "agent": recipe.recipe.agent,
-        "dataset": dataset_facts(card, snapshot),
-        "guarantee": guarantee(card, release, ask.calibration, asked),
-        **pages.learnt_facts(),
-        "mechanisms": [describe_mechanism(m) for m in release.mechanisms],
-        **({} if release.counter is None else {"counter": counter_facts(release)}),
-        "ledger": _ledger_facts(card, curated),
-        **pages.checked_facts(),
-        "policy": dict(pages.policy_facts()),
-        "assumptions": assumptions(card, looks, nightly=release.counter is not None),
-        "not_covered": list(NOT_COVERED),
-        "verify": [
+    parts = {
+        "practice": learnt.practice,
+        "mechanisms": [MechanismFacts.model_validate(describe_mechanism(m)) for m in release.mechanisms],
+        "counter": None if release.counter is None else CounterFacts.model_validate(counter_facts(release)),
+    }
+    checks = {part: getattr(learnt, part) for part in ("joint", "consistency", "features", "model")}
+    truth = None
+    if card.kind == "synthetic" and recipe.evaluate is not None:
+        truth = pages.truth(recipe.evaluate.world, recipe.evaluate.behaviour)
+    return Report(
+        schema_version=1,
+        run=name,
+        recipe=recipe.recipe.name,
+        agent=recipe.recipe.agent,
+        dataset=declared(card, snapshot),
+        guarantee=Guarantee.model_validate(guarantee(card, release, ask.calibration, asked)),
+        constants=learnt.constants,
+        value=learnt.value,
+        model_baselines=learnt.model_baselines,
+        **_there(parts),
+        ledger=_ledger_facts(card, curated),
+        **_there(checks),
+        policy=learnt.policy,
+        assumptions=assumptions(card, looks, nightly=release.counter is not None),
+        not_covered=list(NOT_COVERED),
+        verify=[
             f"reticent ledger verify {name}{of_card}  # recomputes this run's certificate",
             f"reticent ledger verify{of_card}  # the whole chain" + ("; CARD is the card's file" if of_card else ""),
             f"reticent ledger show{of_card}  # the entries of {card.name}",
             *(f"sha256sum {file_of(kind)}  # {digest}" for kind, digest in digests.items()),
         ],
-    }
-    if card.kind == "synthetic" and recipe.evaluate is not None:
-        facts["truth"] = dict(pages.truth(recipe.evaluate.world, recipe.evaluate.behaviour))
-    return facts
+        **_there({"truth": truth}),
+    )
 
 
-def _ledger_facts(card: AnyCard, curated: Curated) -> dict[str, Any] | None:
+def _there(parts: dict[str, Any]) -> dict[str, Any]:
+    """A part that a run does not have is absent, not null."""
+    return {part: told for part, told in parts.items() if told is not None}
+
+
+def _ledger_facts(card: AnyCard, curated: Curated) -> LedgerFacts | None:
     """Where the lineage stood when this release was committed: the same on every rendering."""
     if curated.commit is None:
         return None
     spent = Fraction(curated.commit.body["spent"])
-    return {
-        "dataset": card.name,
-        "cap_rho": card.budget.rho,
-        "spent_rho": up(spent),
-        "remaining_rho": down(fraction_of(card.budget.rho) - spent),
-        "delta": card.budget.delta,
-        "epsilon_spent": safe_epsilon(up(spent), card.budget.delta),
-        "entry": curated.commit.seq,
-        "hash": curated.commit.hash,
-        "at": curated.commit.at,
-    }
+    return LedgerFacts(
+        dataset=card.name,
+        cap_rho=card.budget.rho,
+        spent_rho=up(spent),
+        remaining_rho=down(fraction_of(card.budget.rho) - spent),
+        delta=card.budget.delta,
+        epsilon_spent=safe_epsilon(up(spent), card.budget.delta),
+        entry=curated.commit.seq,
+        hash=curated.commit.hash,
+        at=curated.commit.at,
+    )

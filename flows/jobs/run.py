@@ -6,37 +6,36 @@ No job knows Prefect or the screen; what it says goes through ``say``, what it y
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from datetime import date
 from typing import Any
 
 from flows.config.setting import (
     Setting,
     Step,
-    counts_privatizer,
     ledger_for,
     newest_snapshot,
-    noise_of,
     plain_step,
     setting,
 )
 from flows.config.shelf import Home, find_card
 from flows.jobs.ledger_checks import known_to_runs
+from flows.jobs.linear_pages import LinearPages
+from flows.jobs.lq_pages import LqPages
 from flows.jobs.nights import night_of, nightly_counter
 from flows.jobs.pages import CountsPages
 from flows.jobs.publish import Pages, Published, publish_run
 from pipeline.declaration.card import AnyCard, Card, CardError, load_any_card
-from pipeline.learners.tabular import learn
+from pipeline.learners.learner import RunPlan
+from pipeline.learners.linear import LinearRun
+from pipeline.learners.lq import LqRun
 from pipeline.ledger.ledger import open_ledger
 from pipeline.logs.ingest import ingest
 from pipeline.logs.rules import check_names
-from pipeline.privacy.budget import fraction_of
-from pipeline.privacy.noise import NoiseSource, OsNoise
-from pipeline.privacy.release import Release, total_epsilon, total_rho
-from pipeline.statistics.privatizers import CentralCounts
+from pipeline.privacy.noise import NoiseSource
+from pipeline.privacy.release import Release
 from pipeline.transaction.continual_step import append_step
 from pipeline.transaction.place import known_to_ledger, not_lost
-from pipeline.transaction.release_once import CountsDrawing, Drawing, release_drawn
+from pipeline.transaction.release_once import release_drawn
 from pipeline.transaction.transaction import Curated
 
 
@@ -115,9 +114,9 @@ def run_job(
     that leaf, default today (UTC).  What was ingested since the last one is then the operator's to know.
     """
     s = setting(recipe, home)
-    source = noise or noise_of(s)
-    work = _work(s)
-    work.drawing.admit(source)
+    source = noise or s.recipe.terms.noise()
+    plan = s.plan
+    plan.admit(source)
     ledger = ledger_for(s.card, home)
     ledger.require(s.card)
     known_to_runs(s.card.name, ledger, home.runs)
@@ -129,12 +128,12 @@ def run_job(
             raise CardError(
                 f"{s.card.name}: snapshot {number} holds no rows: a counter's empty night. Ingest the log again"
             )
-        say(f"releasing {work.what} of snapshot {number} of {s.card.name}")
+        say(f"releasing {plan.what} of snapshot {number} of {s.card.name}")
         curated: Curated = step(
-            "release", lambda: release_drawn(s.card, snapshot, work.drawing, ledger, home.store, source, home.means)
+            "release", lambda: release_drawn(s.card, snapshot, plan, ledger, home.store, source, home.means)
         )
     else:
-        say(f"releasing {work.what} of all nights so far of {s.card.name}")
+        say(f"releasing {plan.what} of all nights so far of {s.card.name}")
         night = step("release", lambda: append_step(nightly_counter(s), ledger, home.store, source, night_of(day)))
         curated = night.curated
         say(night.said)
@@ -145,99 +144,35 @@ def run_job(
     if curated.stale:
         say("warning: the snapshot's bytes have changed since this release was drawn; the committed release stands")
     say("planning on the release")
-    learnt = step("plan", lambda: work.learn(curated.release))
+    learnt = step("plan", lambda: plan.learn(curated.release))
     looks = ledger.inspections(s.card.name)
     published: Published = step(
-        "report", lambda: publish_run(s.card, s.recipe, home, number, curated, work.pages(learnt), looks)
+        "report",
+        lambda: publish_run(s.card, s.recipe, home, number, curated, _pages(s, plan, learnt, curated.release), looks),
     )
-    account = ledger.account(s.card.name)
+    account, told = ledger.account(s.card.name), published.report
     out: dict[str, Any] = {
         "run": published.name,
         "folder": str(published.folder),
         "report": str(published.folder / "report.html"),
         "replayed": curated.replayed,
         "ledger": {"spent_rho": float(account.spent), "remaining_rho": float(account.remaining)},
-        "guarantee": published.facts["guarantee"],
-        "value": published.facts["value"],
+        "guarantee": told.guarantee.model_dump(),
+        "value": told.value.model_dump(),
     }
-    if curated.release.counter is not None:
-        out["counter"] = published.facts["counter"]
-    if "truth" in published.facts:
-        out["truth"] = published.facts["truth"]
+    if told.counter is not None:
+        out["counter"] = told.counter.model_dump()
+    if told.truth is not None:
+        out["truth"] = told.truth.model_dump()
     return out
 
 
-@dataclass(frozen=True)
-class Work:
-    """What sets one kind of agent apart: what is drawn, what is learnt from it, and its pages."""
-
-    what: str
-    drawing: Drawing
-    learn: Callable[[Release], Any]
-    pages: Callable[[Any], Pages]
-
-
-def _work(s: Setting) -> Work:
-    if s.recipe.is_lq:
-        return _lq_work(s)
-    return _linear_work(s) if s.recipe.is_linear else _counts_work(s)
-
-
-def _counts_work(s: Setting) -> Work:
-    chosen, card = counts_privatizer(s), s.tabular
-    chosen.admit(OsNoise())
-    _refuse_weaker(s, chosen)
-    settings = s.recipe.settings()
-    return Work(
-        "counts",
-        CountsDrawing(card, chosen),
-        lambda release: learn(card, settings, release),
-        lambda learnt: CountsPages(card, s.recipe, learnt),
-    )
-
-
-def _linear_work(s: Setting) -> Work:
-    from flows.jobs.linear import request_of
-    from flows.jobs.linear_pages import LinearPages
-    from pipeline.learners.linear_drawing import LinearDrawing
-    from pipeline.learners.linear_learning import learn_linear
-
-    request, card = request_of(s), s.tabular
-    return Work(
-        "sums",
-        LinearDrawing(request),
-        lambda release: learn_linear(request, release),
-        lambda learnt: LinearPages(card, request, learnt),
-    )
-
-
-def _lq_work(s: Setting) -> Work:
-    from flows.jobs.lq import request_of
-    from flows.jobs.lq_pages import LqPages
-    from pipeline.learners.lq_drawing import LqDrawing
-    from pipeline.learners.lq_learning import learn_lq
-
-    request = request_of(s)
-    return Work(
-        "sums of rows",
-        LqDrawing(request),
-        lambda release: learn_lq(request, release),
-        lambda learnt: LqPages(request, learnt),
-    )
-
-
-def _refuse_weaker(s: Setting, chosen: CentralCounts) -> None:
-    """The paper's scales on a real dataset are refused where their true cost is more than was asked."""
-    ask = s.recipe.ask()
-    if s.card.kind != "real" or ask.calibration != "paper":
-        return
-    pure, rho = total_epsilon(chosen.mechanisms), total_rho(chosen.mechanisms)
-    true, asked, unit = (pure, ask.epsilon, "ε") if ask.pure else (rho, ask.zcdp(), "ρ")
-    if true is None or asked is None or true > fraction_of(asked):
-        raise CardError(
-            f"{s.card.name}: calibration = 'paper' would spend {unit} = {float(true or 0):.4g}, asked was {asked}; "
-            "a real dataset needs calibration = 'tight'"
-        )
+def _pages(s: Setting, plan: RunPlan, learnt: Any, release: Release) -> Pages:
+    if isinstance(plan, LqRun):
+        return LqPages(plan.request, learnt)
+    if isinstance(plan, LinearRun):
+        return LinearPages(s.tabular, plan.request, learnt)
+    return CountsPages(s.tabular, s.recipe.terms, learnt, release)
 
 
 def demo_job(

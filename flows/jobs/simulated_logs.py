@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import re
 import shlex
-import shutil
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -13,10 +12,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from flows.config.shelf import Home, find_card
-from flows.jobs.folder import publish
 from pipeline.declaration.card import AnyCard, CardError, load_any_card, load_card
-from pipeline.declaration.catalog import shelves
-from pipeline.environments.registry import WORLDS, arrays_file, load_world
+from pipeline.declaration.catalog import catalogs
+from pipeline.environments.worlds import WORLDS, arrays_file, load_world
+from pipeline.files import whole_folder
 from pipeline.ledger.chain import canonical
 
 if TYPE_CHECKING:
@@ -183,7 +182,7 @@ def world_table(names: Sequence[str], asked: Asked, home: Home) -> dict[str, Any
 
 def world_folder(name: str, home: Home) -> Path:
     """The shelf's folder of a world that has a file of its own; worlds without one need none."""
-    for shelf in shelves(home.shelf):
+    for shelf in catalogs(home.shelf):
         if arrays_file(name, shelf / name).is_file():
             return shelf / name
     return home.root / "no-such-folder" / name
@@ -210,22 +209,14 @@ def parsed(params: Sequence[str]) -> dict[str, Any]:
 
 
 def _write(s: Simulated, to: Path | None, home: Home, source: Path | None) -> dict[str, Any]:
-    """Write beside, then rename: the folder is there whole or not at all."""
     from pipeline.simulation.synthetic_folder import refuse_foreign, write_folder
 
     name = s.values["name"]
     folder = (to or home.root / "simulated" / name).resolve()
     refuse_foreign(folder)
-    partial = folder.with_name(f".{folder.name}.partial")
-    shutil.rmtree(partial, ignore_errors=True)
-    partial.mkdir(parents=True)
-    try:
+    with whole_folder(folder, over=True) as partial:
         files = write_folder(s, partial, source)
         load_card(partial / "card.toml")
-    except BaseException:
-        shutil.rmtree(partial, ignore_errors=True)
-        raise
-    publish(partial, folder)
     return {
         "episodes": s.episodes,
         "dataset": name,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import shutil
 import time
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
@@ -18,8 +17,9 @@ from flows.config.price_recipe import PriceRecipe, load_price_recipe
 from flows.config.setting import Step, plain_step
 from flows.config.shelf import Home
 from flows.config.world_recipe import WorldRecipe, load_world_recipe
-from flows.jobs.folder import publish, write_json
+from flows.jobs.folder import json_text
 from pipeline.declaration.catalog import VARIABLE
+from pipeline.files import write_folder
 from pipeline.simulation.trial import Trial
 from pipeline.studies.cells import kept_of, measure_cells
 from pipeline.studies.price import price_rows
@@ -276,18 +276,10 @@ def _publish(
     summary: str = "result.json",
     more: Sequence[str] = (),
 ) -> Row:
-    """Write the folder beside, then rename: it is there whole or not at all."""
-    partial = final.with_name(f".{final.name}.partial")
-    shutil.rmtree(partial, ignore_errors=True)
-    partial.mkdir(parents=True)
-    written = {"page.html": page.html, "page.md": page.markdown, **texts}
-    for file, text in written.items():
-        (partial / file).write_text(text, encoding="utf-8")
-    for file, data in tables.items():
-        (partial / file).write_bytes(data)
-    files = [str(final / file) for file in sorted([*written, *tables, summary])]
+    """Write the folder of a study, whole or not at all; what ``--json`` prints."""
+    written = {"page.html": page.html, "page.md": page.markdown, **texts, **tables}
+    files = [str(final / file) for file in sorted([*written, summary])]
     said = {"schema_version": 1} if recipe is None else {"schema_version": 1, "recipe": recipe}
     where = {"files": [*files, *more]} if recipe is None else {"folder": str(final), "files": files}
-    write_json(partial / summary, {**said, **result, **where})
-    publish(partial, final)
+    write_folder(final, {**written, summary: json_text({**said, **result, **where})})
     return {**result, **where}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import typer
@@ -13,13 +12,19 @@ from flows.terminal.screen import Context, Json, show
 
 def report(context: typer.Context, run: str, as_json: Json = False) -> None:
     """Render report.html and report.md again; reads nothing but the run's folder."""
+    from flows.jobs.decisions import read_view
     from flows.jobs.publish import render
+    from pipeline.declaration.card import CardError
+    from reports.facts.report import read_report
 
     options: Context = context.obj
     folder = run_folder(options, run)
-    facts = json.loads((folder / "report.json").read_text(encoding="utf-8"))
+    try:
+        said = read_report(folder)
+    except ValueError as e:
+        raise CardError(str(e)) from None
     with working("drawing the report"):
-        render(folder, facts)
+        render(folder, said, read_view(said, folder))
     result = {"run": folder.name, "folder": str(folder), "report": str(folder / "report.html")}
     show(result, as_json, lambda: [result["report"]])
 

@@ -70,7 +70,7 @@ def _interval(value: Mapping[str, Any]) -> str:
     if value["upper"] is None and value.get("estimate") is not None:
         return number(value["estimate"])
     if value["upper"] is None:
-        return interval(value)
+        return interval(value["lower"], None)
     return f"{number(value['lower'], toward='down')} to {number(value['upper'], toward='up')}"
 
 

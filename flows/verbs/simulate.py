@@ -51,7 +51,7 @@ def simulate(
     from flows.jobs.simulated_logs import Asked, simulate_from_run, simulate_logs, world_table
     from flows.verbs.report import run_folder
     from pipeline.declaration.card import CardError
-    from pipeline.environments.registry import WORLDS
+    from pipeline.environments.worlds import WORLDS
 
     options: Context = context.obj
     params = tuple(param or ())
@@ -80,7 +80,7 @@ def _play(options: Context, recipe: str, asked: Asked, as_json: bool) -> None:
     from flows.jobs.study import play_job
     from flows.server.engine import carry_out
     from pipeline.declaration.card import CardError
-    from pipeline.environments.registry import WORLDS
+    from pipeline.environments.worlds import WORLDS
 
     if not recipe or recipe in WORLDS or asked != Asked():
         raise CardError(

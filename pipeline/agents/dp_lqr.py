@@ -25,9 +25,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.mdp.riccati import QuadraticCost, riccati, within_norm
-from pipeline.statistics.eigenvalues import raise_eigenvalues
-from pipeline.statistics.lq_plan import LqMoments
+from pipeline.mdp.riccati import QuadraticCost, clip_norm, riccati
+from pipeline.statistics.gram import raise_eigenvalues
+from pipeline.statistics.regression import LqMoments
 
 Array = NDArray[np.float64]
 
@@ -87,7 +87,7 @@ def certainty_equivalence(moments: LqMoments, task: LqTask, c: LqConstants) -> L
     A, B = theta[:, :n], theta[:, n:]
     gains = riccati(A, B, task.cost)[0]
     if np.linalg.norm(gains, 2, axis=(1, 2)).max() > task.gamma:
-        gains = within_norm(gains, task.gamma)
+        gains = clip_norm(gains, task.gamma)
     return LqResult(gains, A, B, raised)
 
 

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from pipeline.agents.dp_lqr import LqConstants, LqTask, certainty_equivalence
-from pipeline.mdp.lq_rollout import LinearRollout, LqAgent, LqBatch
-from pipeline.statistics.lq_plan import LqMoments
+from pipeline.mdp.rollout import LinearRollout, LqAgent, LqBatch
+from pipeline.statistics.regression import LqMoments
 
 # privatizes the moments of the exploring episodes; called once
 Release = Callable[[Sequence[LqBatch]], LqMoments]

@@ -35,9 +35,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.agents.lq_optimism import ConfidenceSet, Search, least
-from pipeline.mdp.lq_rollout import LinearRollout, LqAgent
-from pipeline.mdp.riccati import QuadraticCost, riccati, within_norm
-from pipeline.mdp.riccati_gradient import optimal_costs
+from pipeline.mdp.riccati import QuadraticCost, clip_norm, optimal_costs, riccati
+from pipeline.mdp.rollout import LinearRollout, LqAgent
 from pipeline.statistics.lq_regularizers import LqRegularizer, LqRidge
 
 Array = NDArray[np.float64]
@@ -160,7 +159,7 @@ def planned(
     A, B = theta[:n].T, theta[n:].T
     gains = riccati(A, B, task.cost)[0]
     cut = bool(np.linalg.norm(gains, 2, axis=(1, 2)).max() > task.gamma)
-    gains = within_norm(gains, task.gamma) if cut else gains
+    gains = clip_norm(gains, task.gamma) if cut else gains
     cost = float(_objective(task, theta[None])[0][0])
     return OptimisticPlan(episode, theta, gains, cost, beta, ridge.raised, empty, cut)
 

@@ -12,9 +12,10 @@ import numpy as np
 from pipeline.audits.attack import Array, Attack, Trust
 from pipeline.audits.laws import Gaussian
 from pipeline.audits.pooled import Silence
-from pipeline.audits.streams import BUILT, LEAVES, Built, CounterPath, Kind, cost, factors
+from pipeline.audits.streams import LEAVES, Built, CounterPath, Kind, factors, time_of
 from pipeline.declaration.card import CardError
 from pipeline.privacy.noise import Integers
+from pipeline.privacy.running import RunningSum
 from pipeline.statistics.mixture_calibration import Ask, Variances, paper_000, paper_001, tight
 from pipeline.statistics.mixture_message import Message, Visits
 
@@ -22,7 +23,7 @@ _TOO_LONG = 3.0
 _WORDS: dict[Kind, str] = {
     "plain": "plain tree",
     "bottom-up": "bottom-up tree",
-    "toeplitz": "square-root counter",
+    "square-root": "square-root counter",
     "once": "local messages",
 }
 
@@ -34,7 +35,7 @@ def counter_attack(
     *,
     leaves: int = LEAVES,
     variances: Variances | None = None,
-    build: Built | None = None,
+    build: Built = RunningSum,
     integers: Callable[[Visits], Integers] | None = None,
 ) -> Attack:
     """The worst pair of first episodes against a counter of ``leaves`` leaves, or against a message of its own.
@@ -50,8 +51,9 @@ def counter_attack(
         If no noise is asked for.
     """
     leaves = 1 if kind == "once" else leaves
+    time = time_of(kind, leaves)
     claimed_noise = _calibrated(message, ask, kind, leaves)
-    claimed = claimed_noise.rho(message, cost(kind, leaves))
+    claimed = claimed_noise.rho(message, time.cost)
     if claimed is None:
         raise CardError("an audit needs noise: epsilon is infinite")
     sides = tuple((integers or message.integers)(_episode(message, i)) for i in (0, 1))
@@ -59,8 +61,8 @@ def counter_attack(
     where = sides[0] != sides[1]
     entries = _entries(message, claimed_noise)[where]
     drawn = _entries(message, variances or claimed_noise)[where]
-    path = CounterPath(kind, leaves, (sides[0][where], sides[1][where]), drawn, build or BUILT[kind])
-    model = CounterPath(kind, leaves, (honest[0][where], honest[1][where]), entries, BUILT[kind])
+    path = CounterPath(kind, leaves, time, (sides[0][where], sides[1][where]), drawn, build)
+    model = CounterPath(kind, leaves, time, (honest[0][where], honest[1][where]), entries)
     trust: Trust = "local" if kind == "once" else "joint"
     words = [_WORDS[kind], message.of, "discrete gaussian", ask.calibration, *(["unit rows"] if message.unit else [])]
     return Attack(
@@ -75,7 +77,7 @@ def counter_attack(
 
 def _calibrated(message: Message, ask: Ask, kind: Kind, leaves: int) -> Variances:
     if ask.calibration == "tight":
-        return tight(message, ask, cost(kind, leaves))
+        return tight(message, ask, time_of(kind, leaves).cost)
     return paper_001(message, ask) if kind == "once" else paper_000(message, ask, leaves)
 
 
@@ -91,5 +93,5 @@ def _episode(message: Message, which: int) -> Visits:
 
 def _entries(message: Message, variances: Variances) -> Array:
     """Variance of every integer of a message."""
-    lanes = zip((variances.diagonal, variances.above, variances.target), message.sizes, strict=True)
-    return np.concatenate([np.repeat(np.array(v, dtype=float), n // message.steps) for v, n in lanes])
+    parts = zip((variances.diagonal, variances.above, variances.target), message.sizes, strict=True)
+    return np.concatenate([np.repeat(np.array(v, dtype=float), n // message.steps) for v, n in parts])

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from fractions import Fraction
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,17 +13,18 @@ from pipeline.audits.attack import Array, Attack, Side
 from pipeline.audits.laws import Gaussian, Laplace
 from pipeline.audits.pooled import Silence
 from pipeline.declaration.card import Card, CardError
-from pipeline.logs.aggregate import Person, count_person
+from pipeline.logs.aggregate import count_person
 from pipeline.privacy.noise import NoiseSource
 from pipeline.privacy.release import Mechanism, total_epsilon, total_rho
-from pipeline.statistics.counts import Counts
-from pipeline.statistics.privatizers import CentralCounts
+from pipeline.statistics.count_layout import CountLayout
+from pipeline.statistics.layout import ExactSums
+from pipeline.statistics.private_sum import PrivateSum
 
 Integers = NDArray[np.int64]
 Tables = Mapping[str, Integers]
 
 
-def counts_attack(card: Card, shipped: CentralCounts, drawn: CentralCounts | None = None) -> Attack:
+def counts_attack(card: Card, shipped: PrivateSum, drawn: PrivateSum | None = None) -> Attack:
     """The worst of a family of pairs against ``shipped``; ``drawn`` is what really draws, where a test breaks it.
 
     The people of the family stay in one kind of row, or spread over as many cells as a cell cap makes them.
@@ -38,8 +38,8 @@ def counts_attack(card: Card, shipped: CentralCounts, drawn: CentralCounts | Non
     if rho is None:
         raise CardError(f"{card.name}: no noise, no claim to attack")
     made_up = card.model_copy(update={"kind": "synthetic"})
-    people = [count_person(made_up, person) for person in family(made_up)]
-    pair = max(itertools.combinations(people, 2), key=lambda p: apart(p[0], p[1], shipped.mechanisms))
+    one, other = PrivateSum(CountLayout(made_up), shipped.mechanisms).worst_pair(partial(count_person, made_up))
+    pair = count_person(made_up, one), count_person(made_up, other)
     path = _Path(made_up, pair, (drawn or shipped).mechanisms)
     pure = total_epsilon(shipped.mechanisms)
     law = Laplace(tuple(float(m.scale or 0) for m in shipped.mechanisms))
@@ -55,36 +55,6 @@ def counts_attack(card: Card, shipped: CentralCounts, drawn: CentralCounts | Non
         law=law,
         claimed_rho=rho,
         claimed_epsilon=pure,
-    )
-
-
-def family(card: Card) -> Iterator[Person]:
-    """People of extreme rows: for each of a few cells, reward end and successor, every step of every episode there.
-
-    Where a cell takes no more of one person than its cap, or the episode would leave it, the person walks on through
-    disjoint cells.
-    """
-    d = card.domain
-    live, actions, ends = len(d.live_states), len(d.action_labels), len(d.state_labels)
-    m, H = card.unit.episodes_per_user, d.horizon  # noqa: N806
-    cells = list(itertools.islice(itertools.product(range(live), range(actions)), live * actions))
-    stay = H * m if d.cell_cap is None else d.cell_cap
-    walk = cells if d.dynamics == "stationary" and d.cell_cap is not None else None
-    for start, reward, successor in itertools.product(
-        {0, len(cells) // 2}, card.reward.range, {0, min(1, ends - 1), ends - 1}
-    ):
-        steps = range(H * m)
-        place = [cells[(start + (i // stay if walk else 0)) % len(cells)] for i in steps]
-        rows = [(s, a, reward, successor) for s, a in place]
-        yield [rows[e * H : (e + 1) * H] for e in range(m)]
-
-
-def apart(one: Tables, other: Tables, mechanisms: Sequence[Mechanism]) -> Fraction | float:
-    """How much the release tells the two people apart: the loss of this pair."""
-    moves = ((m, np.abs(one[m.table] - other[m.table])) for m in mechanisms)
-    return sum(
-        float((move**2).sum()) / (2 * m.variance) if m.variance else float(move.sum()) / float(m.scale or 1)
-        for m, move in moves
     )
 
 
@@ -111,6 +81,6 @@ class _Path:
             tables[m.table] = np.broadcast_to(entries, (copies, len(entries))).astype(np.int64)
             share = m.delta_slack * copies * len(entries) / m.cells
             mechanisms.append(replace(m, shape=(copies, len(entries)), delta_slack=share))
-        counts = Counts(self.card.name, "synthetic", self.card.domain.dynamics, tables)
-        release = CentralCounts(self.card, tuple(mechanisms)).draw(counts, noise)
+        counts = ExactSums(self.card.name, "synthetic", self.card.domain.dynamics, tables)
+        release = PrivateSum(CountLayout(self.card), tuple(mechanisms)).draw(counts, noise)
         return [release.tables[m.table].astype(np.float64) for m in mechanisms]

@@ -15,28 +15,22 @@ import numpy as np
 from pipeline.audits.attack import Array, Attack, Side, Trust
 from pipeline.audits.laws import Gaussian
 from pipeline.audits.pooled import Pooled, Silence
-from pipeline.audits.streams import LEAVES, WORLD, Kind, cost, ends, factors, read_off, watched
+from pipeline.audits.streams import LEAVES, WORLD, Kind, ends, factors, read_off, time_of, watched
 from pipeline.declaration.card import CardError
 from pipeline.privacy.noise import NoiseSource
 from pipeline.statistics.count_scales import tight
-from pipeline.statistics.interactive_counts import Mechanism, joint, local
+from pipeline.statistics.interactive_counts import CountMechanism, joint, local
 from pipeline.statistics.mixture_calibration import Ask
 from pipeline.statistics.online_counts import CountDesk, OnlineLayout, Tally
 
 Desk = Callable[[OnlineLayout, NoiseSource], CountDesk]
-_KINDS: dict[Mechanism, Kind] = {
-    "plain": "plain",
-    "bottom-up": "bottom-up",
-    "square-root": "toeplitz",
-    "fresh": "once",
-}
 _STATES = 2
 
 
 def desk_attack(
     layout: OnlineLayout,
     ask: Ask,
-    how: Mechanism | None,
+    how: CountMechanism | None,
     *,
     leaves: int = LEAVES,
     desk: Desk | None = None,
@@ -56,10 +50,11 @@ def desk_attack(
         If no noise is asked for.
     """
     layout = replace(layout, states=_STATES, actions=1)
-    kind: Kind = "once" if how is None else _KINDS[how]
+    kind: Kind = "once" if how in (None, "fresh") else how
     leaves = 1 if kind == "once" else leaves
-    scales = tight(layout, ask, cost(kind, leaves))
-    rho = scales.rho(layout, cost(kind, leaves))
+    time = time_of(kind, leaves)
+    scales = tight(layout, ask, time.cost)
+    rho = scales.rho(layout, time.cost)
     if rho is None:
         raise CardError("an audit needs noise: epsilon is infinite")
 

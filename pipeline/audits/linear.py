@@ -9,7 +9,6 @@ two people are found step by step.
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -23,29 +22,20 @@ from pipeline.audits.pooled import Pooled, Silence
 from pipeline.audits.streams import WORLD
 from pipeline.declaration.card import CardError
 from pipeline.mdp.features import FeatureMap
-from pipeline.privacy.noise import NoiseSource
+from pipeline.privacy.noise import NoiseSource, symmetric_noise
 from pipeline.privacy.release import Mechanism, Release
-from pipeline.statistics.interactive import RegressionDesk, symmetric_noises
+from pipeline.statistics.interactive import InteractiveRegression
 from pipeline.statistics.linear_calibration import true_rho
+from pipeline.statistics.linear_layout import Row, extreme_rows
 from pipeline.statistics.linear_plan import LinearPlan
 from pipeline.statistics.one_shot import release_one_shot
 from pipeline.statistics.regression import Window
 from pipeline.statistics.rows import Batch, CountRows, Rows, StreamRows
 from pipeline.statistics.rows import Side as Half
 
-# feature vectors tried: the longest, and those most opposed to them
-_FEATURES = 24
+# at which the fast sampler's share of delta is listed: without it nothing is drawn
+EPSILON = 20.0
 _OVERDRAWN = 3.0
-
-
-@dataclass(frozen=True)
-class Row:
-    """State, action, reward and successor; END comes after the last state."""
-
-    state: int
-    action: int
-    reward: float
-    successor: int
 
 
 # one row a step, or none: the person is absent then
@@ -72,9 +62,9 @@ def linear_attack(plan: LinearPlan, drawn: Drawn | None = None) -> Attack:
     if claimed is None or not isinstance(plan.features, FeatureMap):
         raise CardError(f"{plan.domain.name}: no noise, or no declared features: nothing to attack")
     # nobody's rows are read, so the plan is that of a simulation
-    features, plan = plan.features, replace(plan, domain=replace(plan.domain, kind="synthetic"))
+    plan = replace(plan, domain=replace(plan.domain, kind="synthetic"))
     honest = one_shot_of if plan.ask.variant == "one_shot" else desk_of
-    rows = [None, *_rows(plan, features)]
+    rows = [None, *extreme_rows(plan)]
     H = plan.domain.horizon
     scales = _variances(honest(plan, (None,) * H, Silence()))
     answers = [honest(plan, (row,) * H, Silence()) for row in rows]
@@ -123,7 +113,7 @@ class Tiled:
             assert m.variance is not None
             if m.table.startswith("gram"):
                 each = copies * m.cells // m.shape[-1] ** 2
-                drawn = symmetric_noises(source, each, m.shape[-1], m.variance, WORLD)
+                drawn = symmetric_noise(source, each, m.shape[-1], m.variance, WORLD)
             else:
                 drawn = source.gaussian(copies * m.cells, m.variance, WORLD)
             found.append((self.sides[side][m.table] + drawn.reshape(copies, *m.shape)).astype(np.float64))
@@ -137,19 +127,19 @@ def tiled(zero: Release, one: Release) -> ReleasePath:
 
 def desk_of(plan: LinearPlan, person: Person, noise: NoiseSource) -> Release:
     """All answers of a desk whose rows are one person's."""
-    desk = RegressionDesk(plan, rows_of(plan, person), noise)
+    desk = InteractiveRegression(plan, rows_of(plan, person), noise, epsilon=EPSILON)
     ask_all(desk)
     return desk.release()
 
 
 def one_shot_of(plan: LinearPlan, person: Person, noise: NoiseSource) -> Release:
     """The one-shot release of one person's rows."""
-    found = release_one_shot(plan, counts_of(plan, person), noise).release
+    found = release_one_shot(plan, counts_of(plan, person), noise, epsilon=EPSILON).release
     assert found is not None
     return found
 
 
-def ask_all(desk: RegressionDesk) -> None:
+def ask_all(desk: InteractiveRegression) -> None:
     """Every call the plan allows, from the last step to the first, by a planner that wants to tell people apart."""
     plan = desk.plan
     low, high = plan.domain.value_range(1)
@@ -192,22 +182,6 @@ def counts_of(plan: LinearPlan, person: Person) -> CountRows:
             visits[h, row.state, row.action, row.successor] = 1
             rewards[h, row.state, row.action] = row.reward
     return CountRows(plan.features, {"both": visits}, rewards)
-
-
-def _rows(plan: LinearPlan, features: FeatureMap) -> list[Row]:
-    """Rows of extreme features, rewards and successors."""
-    S, A, d = features.integers.shape
-    f = features.integers.reshape(-1, d)
-    order = np.argsort(-(f * f).sum(1), kind="stable")
-    _, first = np.unique(f[order], axis=0, return_index=True)
-    longest = order[np.sort(first)][: _FEATURES // 2]
-    inner = f @ f[longest].T
-    most = {*longest.tolist(), *inner.argmin(0).tolist(), *np.abs(inner).argmin(0).tolist()}
-    ends = {0, S - 1, S} if plan.domain.can_end else {0, S - 1}
-    cells = sorted(most)
-    return [
-        Row(cell // A, cell % A, reward, s2) for cell, reward, s2 in itertools.product(cells, plan.domain.bounds, ends)
-    ]
 
 
 def _tables(releases: list[Release]) -> list[Array]:

@@ -13,15 +13,15 @@ import numpy as np
 
 from pipeline.audits.attack import Array, Attack
 from pipeline.audits.laws import Gaussian
-from pipeline.audits.lq import ANGLES, stretched
 from pipeline.audits.pooled import Silence
-from pipeline.audits.streams import BUILT, LEAVES, Built, CounterPath, Kind, cost, ends, factors
+from pipeline.audits.streams import LEAVES, Built, CounterPath, Kind, ends, factors, time_of
 from pipeline.declaration.card import CardError
-from pipeline.privacy.counters import Lanes
-from pipeline.privacy.lazy_tree import LazyTree
 from pipeline.privacy.noise import Integers
+from pipeline.privacy.running import LazyTree, RunningSum
 from pipeline.statistics.lq_calibration import LqVariances, paper_004, tight
+from pipeline.statistics.lq_layout import ANGLES
 from pipeline.statistics.lq_message import LqMessage
+from pipeline.statistics.lq_rows import stretched
 from pipeline.statistics.mixture_calibration import Ask
 
 Sums = Callable[[Array, Array], Integers]
@@ -34,7 +34,7 @@ def lq_counter_attack(
     *,
     leaves: int = LEAVES,
     variances: LqVariances | None = None,
-    build: Built | None = None,
+    build: Built = RunningSum,
     sums: Sums | None = None,
 ) -> Attack:
     """The worst angle of a family of pairs against a tree of ``leaves`` people, or against one release (``epochs``).
@@ -50,10 +50,12 @@ def lq_counter_attack(
         If no noise is asked for.
     """
     paper = ask.calibration == "paper"
-    kind: Kind = "once" if counter == "epochs" else "plain" if paper else "bottom-up"
+    tree = "plain" if paper else "bottom-up"
+    kind: Kind = "once" if counter == "epochs" else tree
     leaves = 1 if kind == "once" else leaves
-    noise = paper_004(message, ask, leaves) if paper else tight(message, ask, cost(kind, leaves))
-    claimed = noise.rho(message, cost(kind, leaves))
+    time = time_of(kind, leaves) if kind == "once" else LazyTree(ends(kind, leaves), tree)
+    noise = paper_004(message, ask, leaves) if paper else tight(message, ask, time.cost)
+    claimed = noise.rho(message, time.cost)
     if claimed is None:
         raise CardError("an audit needs noise: epsilon is infinite")
     entries = _entries(message, noise)
@@ -61,10 +63,9 @@ def lq_counter_attack(
     rows = max((_pair(message, turn) for turn in turns), key=lambda p: _apart(message, p, entries))
     honest, sent = ([(of or message.sums)(*person) for person in rows] for of in (None, sums))
     where = sent[0] != sent[1]
-    build = build or (BUILT[kind] if kind == "once" else _tree(kind))
     drawn = _entries(message, variances or noise)[where]
-    path = CounterPath(kind, leaves, (sent[0][where], sent[1][where]), drawn, build, jumps=True)
-    model = CounterPath(kind, leaves, (honest[0][where], honest[1][where]), drawn, build, jumps=True)
+    path = CounterPath(kind, leaves, time, (sent[0][where], sent[1][where]), drawn, build)
+    model = CounterPath(kind, leaves, time, (honest[0][where], honest[1][where]), drawn)
     words = "one release of a batch" if kind == "once" else f"{kind} tree"
     return Attack(
         mechanism=f"lq sums, {words}, discrete gaussian, {ask.calibration}",
@@ -74,13 +75,6 @@ def lq_counter_attack(
         law=Gaussian([entries[where] * factor for factor in factors(kind, leaves)]),
         claimed_rho=claimed,
     )
-
-
-def _tree(kind: Literal["plain", "bottom-up"]) -> Built:
-    def built(leaves: int, lanes: Lanes) -> LazyTree:
-        return LazyTree(ends(kind, leaves), lanes, kind)
-
-    return built
 
 
 def _pair(message: LqMessage, turn: tuple[float, float]) -> tuple[tuple[Array, Array], ...]:

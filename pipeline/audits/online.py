@@ -6,7 +6,7 @@ a counter has few leaves here, because one of many works the same and takes long
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from pipeline.audits.attack import Attack
@@ -17,7 +17,7 @@ from pipeline.audits.lq import lq_attack
 from pipeline.audits.lq_counters import lq_counter_attack
 from pipeline.audits.plans import WholePlan
 from pipeline.audits.shuffled import batch_attack, crowd, messages_attack, shuffled_attack
-from pipeline.audits.streams import LEAVES, Kind
+from pipeline.audits.streams import LEAVES
 from pipeline.declaration.toml import CardError
 from pipeline.privacy.fast_noise import FastOsNoise
 from pipeline.privacy.release import with_sampler_slack
@@ -38,12 +38,6 @@ from pipeline.statistics.shuffle_counts import ShuffleBinary
 _LAST_STEPS = 2
 # messages of all draws together: beyond, they take minutes and gigabytes
 _MESSAGES = 400_000_000
-_KINDS: Mapping[str | None, Kind] = {
-    None: "once",
-    "plain": "plain",
-    "bottom-up": "bottom-up",
-    "square-root": "toeplitz",
-}
 
 Say = Callable[[str], None]
 
@@ -100,7 +94,7 @@ def _attack(trial: Trial, target: Target, say: Say) -> Attack:
             few = replace(message, ranges=message.ranges[-_LAST_STEPS:])
             if few.steps < message.steps:
                 say(f"{message.of}: an episode of {few.steps} steps with sums stands for one of {message.steps}")
-            return counter_attack(few, ask, _KINDS[counter])
+            return counter_attack(few, ask, counter or "once")
         case LqSumsTarget(message, ask, counter):
             return lq_counter_attack(message, ask, counter)
         case TablesTarget(card, privatizer):

@@ -6,9 +6,10 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from pipeline.statistics.interactive import call_window
-from pipeline.statistics.linear_calibration import call_scales, targets_of, true_rho
+from pipeline.statistics.linear_calibration import call_sum, one_shot_sum, true_rho
+from pipeline.statistics.linear_layout import CallLayout
 from pipeline.statistics.linear_plan import Half, LinearPlan
-from pipeline.statistics.one_shot import one_shot_rho
+from pipeline.statistics.private_sum import PrivateSum
 from pipeline.statistics.regression import Window
 
 
@@ -51,7 +52,7 @@ def linear_cost(plan: LinearPlan) -> Fraction:
     """
     printed = true_rho(plan)
     if plan.ask.variant == "one_shot":
-        return one_shot_rho(plan)
+        return _rho(one_shot_sum(plan))
     if plan.ask.calibration == "paper" and printed is not None:
         return printed
     last = plan.domain.horizon - 1
@@ -65,4 +66,10 @@ def linear_cost(plan: LinearPlan) -> Fraction:
 def _call(plan: LinearPlan, h: int, half: Half) -> Fraction:
     _, bound = call_window(plan, h, half, Window(*plan.domain.value_range(h + 1)))
     alone = not plan.ask.variance or h == plan.domain.horizon - 1
-    return call_scales(plan, h, half, targets_of(plan, half, bound), whole=alone).rho
+    return _rho(call_sum(CallLayout(plan, h, half, bound), whole=alone))
+
+
+def _rho(summed: PrivateSum) -> Fraction:
+    if summed.rho is None:
+        raise ValueError("this plan draws no noise")
+    return summed.rho

@@ -10,10 +10,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Self
 
+import numpy as np
+from numpy.typing import NDArray
 from pydantic import ValidationError, model_validator
 
+from pipeline.declaration.declared_features import Features
 from pipeline.declaration.domain import END, OTHER, Domain, Reward
-from pipeline.declaration.features import Features
 from pipeline.declaration.lineage import Budget, Declaration, Unit, files_of, named_root, sha256_of
 from pipeline.declaration.linear_quadratic import LINEAR_QUADRATIC, Cost, LinearQuadratic
 from pipeline.declaration.source import (
@@ -29,6 +31,7 @@ from pipeline.declaration.source import (
 )
 from pipeline.declaration.toml import CardError, explain, read_toml
 from pipeline.mdp.riccati import QuadraticCost
+from pipeline.mdp.task import Task
 
 __all__ = [
     "END",
@@ -207,10 +210,10 @@ def load_card(path: Path) -> Card:
     CardError
         One line for each wrong key, or that the card declares vectors.
     """
-    return tabular(load_any_card(path))
+    return require_tabular(load_any_card(path))
 
 
-def tabular(card: AnyCard) -> Card:
+def require_tabular(card: AnyCard) -> Card:
     """The card, if it declares states and actions.
 
     Raises
@@ -223,7 +226,7 @@ def tabular(card: AnyCard) -> Card:
     return card
 
 
-def linear_quadratic(card: AnyCard) -> LqCard:
+def require_linear_quadratic(card: AnyCard) -> LqCard:
     """The card, if it declares a linear plant.
 
     Raises
@@ -234,3 +237,16 @@ def linear_quadratic(card: AnyCard) -> LqCard:
     if isinstance(card, Card):
         raise CardError(f"{card.name}: dp-lqr and lqr need a card with dynamics = '{LINEAR_QUADRATIC}' and a [cost]")
     return card
+
+
+def task_of(card: Card) -> Task:
+    """The declared decision process as the planner needs it."""
+    d = card.domain
+    rewards = None if card.reward.table is None else np.asarray(card.reward.table, dtype=np.float64)
+    return Task(d.horizon, card.reward.range, d.allowed, rewards, can_end=bool(d.states.ends))
+
+
+def declared_start(card: Card) -> NDArray[np.float64] | None:
+    """Declared first-state distribution ``(L,)``, or None where it comes from the release."""
+    start = card.domain.start
+    return None if start == "released" else np.array([start.get(s, 0.0) for s in card.domain.live_states])

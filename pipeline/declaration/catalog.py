@@ -9,7 +9,7 @@ from pathlib import Path
 VARIABLE = "RETICENT_SHELF"
 
 
-def shelves(asked: Path | None = None) -> list[Path]:
+def catalogs(asked: Path | None = None) -> list[Path]:
     """Shelves in order: ``--shelf`` / ``RETICENT_SHELF``, ``./datasets``, the checkout's, the installed one."""
     env = os.environ.get(VARIABLE)
     named = [asked] if asked else ([Path(env)] if env else [])

@@ -6,6 +6,8 @@ import itertools
 import math
 from typing import Annotated, Literal, Self
 
+import numpy as np
+from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
 from pipeline.declaration.toml import Strict
@@ -149,9 +151,8 @@ class Domain(Strict):
                 raise ValueError(f"start must be probabilities summing to 1; got sum {sum(self.start.values()):g}")
         if self.cell_cap is not None and self.dynamics == "per_step":
             raise ValueError("cell_cap belongs to dynamics = 'stationary'; per_step tables do not use it")
-        banned = {(str(s), str(a)) for s, a in self.vetoes}
-        for s in live:
-            if all((s, a) in banned or a == OTHER for a in actions):
+        for s, row in zip(live, self.allowed, strict=True):
+            if not row.any():
                 raise ValueError(f"every action is vetoed in state {s!r}; leave at least one")
         return self
 
@@ -169,6 +170,12 @@ class Domain(Strict):
     def action_labels(self) -> list[str]:
         """All A labels."""
         return self.actions.names()
+
+    @property
+    def allowed(self) -> NDArray[np.bool_]:
+        """``(L, A)``: what a policy may do in each live state: neither vetoed nor OTHER."""
+        banned = {(str(s), str(a)) for s, a in self.vetoes}
+        return np.array([[(s, a) not in banned and a != OTHER for a in self.action_labels] for s in self.live_states])
 
     @property
     def table_steps(self) -> int:

@@ -1,4 +1,4 @@
-"""Agents and worlds of your own, named ``module:function`` wherever a name is asked for (docs/extend.md)."""
+"""Agents, worlds and log readers of your own: ``module:function`` wherever a name is asked for (docs/extend.md)."""
 
 from __future__ import annotations
 

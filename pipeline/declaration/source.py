@@ -9,8 +9,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, SerializerFunctionWrapHandler, model_serializer
 
-from pipeline.declaration.meds import Meds
 from pipeline.declaration.toml import Strict
+from pipeline.declaration.windows import Meds
 
 StepColumn = str | list[str]
 """A column; where the layout is wide, a pattern with ``{step}`` or a list of H names and ``"=constants"``."""
@@ -33,7 +33,7 @@ class Columns(Strict):
     behavior_prob: StepColumn | None = None
 
 
-def below(files: list[str]) -> list[str]:
+def check_below(files: list[str]) -> list[str]:
     """Patterns that stay below the card's folder or a named root; ValueError for others."""
     for f in files:
         bare = f.partition(":")[2] if ":" in f else f
@@ -42,7 +42,7 @@ def below(files: list[str]) -> list[str]:
     return files
 
 
-Files = Annotated[list[str], Field(min_length=1), AfterValidator(below)]
+Files = Annotated[list[str], Field(min_length=1), AfterValidator(check_below)]
 
 FormatName = Literal["table", "minari", "d4rl", "rlds", "lerobot", "obp", "meds", "transitions"]
 

@@ -26,8 +26,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.mdp.balance import balanced
-from pipeline.mdp.features import FeatureMap
+from pipeline.mdp.features import FeatureMap, balance
 from pipeline.mdp.model import TabularMDP
 
 Array = NDArray[np.float64]
@@ -58,7 +57,7 @@ class LinearWorld:
         return n
 
 
-def in_halves(both: Integers, rng: np.random.Generator) -> dict[Side, Integers]:
+def split_halves(both: Integers, rng: np.random.Generator) -> dict[Side, Integers]:
     """Counts of two halves of the people, each person in D' by a fair coin: the law of a keyed hash.
 
     Steps are split independently, which leaves every step's law right; no statistic ties a person's steps together.
@@ -104,4 +103,4 @@ def feature_map(scale: Scale, order: Literal["msb", "lsb"] = "msb") -> FeatureMa
     f = integer_features(order)
     square = int((f * f).sum(-1).max())
     printed = FeatureMap(f, square, Fraction(1) if scale == "literal" else Fraction(1, square))
-    return balanced(printed) if scale == "balanced" else printed
+    return balance(printed) if scale == "balanced" else printed

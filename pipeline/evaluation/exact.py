@@ -12,7 +12,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.declaration.card import OTHER, Card
+from pipeline.declaration.card import Card
 from pipeline.environments.world import World, declared_actions, declared_states
 from pipeline.mdp.model import TabularMDP
 from pipeline.mdp.planning import greedy, occupancies, optimal_values, policy_value
@@ -163,11 +163,9 @@ def best_bin_policy(card: Card, world: World, behaviour: str | Array, dynamics: 
     """Optimal allowed policy ``(H, L, A)`` of the binned process: what exact tables of ``behaviour`` would teach."""
     d, L = card.domain, len(card.domain.live_states)
     process = binned_process(card, world, behaviour, dynamics=dynamics)
-    banned = {(str(s), str(a)) for s, a in d.vetoes}
-    barred = np.array([[(s, a) in banned or a == OTHER for a in d.action_labels] for s in d.live_states])
     rewards = process.rewards.copy()
     # a barred action costs more than a whole episode can pay
-    rewards[:, :L][:, barred] -= 1 + d.horizon * (np.abs(process.rewards).max() + 1)
+    rewards[:, :L][:, ~d.allowed] -= 1 + d.horizon * (np.abs(process.rewards).max() + 1)
     return greedy(optimal_values(TabularMDP(process.transitions, rewards, process.start))[0][:, :L])
 
 

@@ -24,8 +24,7 @@ from pipeline.learners.linear_request import LinearRequest
 from pipeline.mdp.policy import Policy
 from pipeline.privacy.noise import NoiseSource
 from pipeline.privacy.release import Release
-from pipeline.statistics.interactive import RegressionDesk
-from pipeline.statistics.interactive_replay import ReleasedDesk
+from pipeline.statistics.interactive import InteractiveRegression, RecordedRegression
 from pipeline.statistics.one_shot import release_one_shot, released_statistics
 from pipeline.statistics.regression import Desk
 from pipeline.statistics.rows import TalliedRows
@@ -39,23 +38,19 @@ _UNSEEN = 2
 def drawn(request: LinearRequest, rows: TalliedRows, noise: NoiseSource) -> Release:
     """Ask the rows, once: everything that leaves, at the joint cost that was charged."""
     if request.adaptive:
-        desk = RegressionDesk(request.plan, rows, noise)
+        desk = InteractiveRegression(request.plan, rows, noise)
         _planned(request, desk)
         release = desk.release()
     else:
         released = release_one_shot(request.plan, rows, noise)
         assert released.release is not None
         release = released.release
-    first = request.start_mechanism
-    if first is None:
+    if (first := request.start) is None:
         return release
-    n_0 = rows.tallies["both"].first
-    if first.variance is not None:
-        n_0 = n_0 + noise.gaussian(n_0.size, first.variance, rows)
     return replace(
         release,
-        mechanisms=(*release.mechanisms, first),
-        tables={**release.tables, "n_0": n_0},
+        mechanisms=(*release.mechanisms, *first.mechanisms),
+        tables={**release.tables, **first.perturb({"n_0": rows.tallies["both"].first}, noise, rows)},
         joint_rho=request.rho,
     )
 
@@ -91,11 +86,15 @@ def learn_linear(request: LinearRequest, release: Release) -> LinearLearnt:
         If the release holds other answers than this planner asks for.
     """
     task, c = request.task, request.constants
-    result = _planned(request, ReleasedDesk(request.plan, release)) if request.adaptive else _one_shot(request, release)
+    result = (
+        _planned(request, RecordedRegression(request.plan, release))
+        if request.adaptive
+        else _one_shot(request, release)
+    )
     evidence = np.stack([b.evidence(task.reference) for b in result.backups])
     sds = [m.standard_deviation for m in release.mechanisms if m.table == "gram" or m.table.startswith("gram_D_")]
     scale = float(request.plan.features.unit_squared)
-    W = request.plan.weight("D") if request.adaptive else 1  # noqa: N806
+    W = request.plan.weight("D") if request.adaptive else 1
     shift = shift_of(max(sds) / math.sqrt(2) * scale / W, task.dimension, task.horizon, c)
     threshold = _UNSEEN * (c.ridge + shift)
     allowed = np.ones(evidence.shape[1:], bool) if task.allowed is None else task.allowed
@@ -108,7 +107,7 @@ def learn_linear(request: LinearRequest, release: Release) -> LinearLearnt:
 def _planned(request: LinearRequest, desk: Desk) -> LinearResult:
     # the seed of ties is a constant of the mechanism; it hides nothing
     rng, centred = np.random.default_rng(request.seed), request.plan.centred
-    if request.agent == "pevi":
+    if request.method == "pevi":
         return pevi(desk, request.task, request.constants, rng, request.multiplier, centred=centred)
     return vapvi(desk, request.task, request.constants, rng, centred=centred)
 
@@ -150,7 +149,7 @@ def _values(
 def _baselines(request: LinearRequest, of: Any) -> dict[str, dict[str, Any]]:
     """Uniform choice and the best constant action, in the released model."""
     task, names = request.task, request.card.domain.action_labels
-    H, (L, A) = task.horizon, task.reference.shape[:2]  # noqa: N806
+    H, (L, A) = task.horizon, task.reference.shape[:2]
     allowed = np.ones((L, A), bool) if task.allowed is None else task.allowed
     nowhere = np.zeros((H, L), bool)
 

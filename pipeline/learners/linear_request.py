@@ -8,21 +8,18 @@ from fractions import Fraction
 from functools import cached_property
 from typing import Any, Literal
 
-import numpy as np
-
 from pipeline.agents.linear_backup import LinearConstants, LinearTask, linear_task
-from pipeline.declaration.card import OTHER, Card, CardError
+from pipeline.declaration.card import Card, CardError
 from pipeline.mdp.features import FeatureMap
 from pipeline.privacy.noise import RealDataError
 from pipeline.privacy.release import Mechanism
-from pipeline.statistics.interactive import call_tables
-from pipeline.statistics.joint_loss import joint_facts
-from pipeline.statistics.linear_calibration import planned_calls, true_rho
+from pipeline.statistics.count_layout import StartLayout
+from pipeline.statistics.linear_calibration import one_shot_sum, planned_calls, true_rho
+from pipeline.statistics.linear_layout import call_tables, joint_facts
 from pipeline.statistics.linear_plan import LinearAsk, LinearDomain, LinearPlan
-from pipeline.statistics.one_shot import one_shot_mechanisms, one_shot_rho
-from pipeline.statistics.sensitivity import start_sensitivity
+from pipeline.statistics.private_sum import PrivateSum
 
-LinearAgent = Literal["dp-vapvi", "vapvi", "pevi", "dp-one-shot", "one-shot"]
+LinearMethod = Literal["vapvi", "pevi", "one-shot"]
 
 # part of an adaptive release's key: another planner asks other questions (privacy.md §0.1-4)
 PLANNER_VERSION = 1
@@ -37,6 +34,10 @@ class LinearRequest:
 
     Parameters
     ----------
+    agent
+        Its name in the recipe: part of an adaptive release's key.
+    method
+        The planner.
     start_rho
         Budget of the released first states; None where the card declares them or nothing is private.
     beta
@@ -44,7 +45,8 @@ class LinearRequest:
     """
 
     card: Card
-    agent: LinearAgent
+    agent: str
+    method: LinearMethod
     plan: LinearPlan
     constants: LinearConstants
     seed: int
@@ -71,9 +73,7 @@ class LinearRequest:
     @cached_property
     def task(self) -> LinearTask:
         """The declared process with its vetoes."""
-        d = self.card.domain
-        banned = {(str(s), str(a)) for s, a in d.vetoes}
-        allowed = np.array([[(s, a) not in banned and a != OTHER for a in d.action_labels] for s in d.live_states])
+        allowed = self.card.domain.allowed
         return replace(linear_task(self.plan), allowed=None if allowed.all() else allowed)
 
     @property
@@ -84,26 +84,31 @@ class LinearRequest:
     @property
     def rho(self) -> Fraction | None:
         """Exact cost of all that is released, first states included."""
-        linear = true_rho(self.plan) if self.adaptive or self.plan.ask.rho is None else one_shot_rho(self.plan)
+        linear = true_rho(self.plan) if self.adaptive else one_shot_sum(self.plan).rho
         first = self.start_mechanism
         return linear if linear is None or first is None else linear + (first.rho or 0)
 
     @property
-    def start_mechanism(self) -> Mechanism | None:
-        """The table of first states, where one is released."""
+    def start(self) -> PrivateSum | None:
+        """The first states, where they are released."""
         if self.card.domain.start != "released":
             return None
-        s, shape = start_sensitivity(self.card), (len(self.card.domain.live_states),)
-        variance = None if self.start_rho is None else math.ceil(s.l2_squared / (2 * self.start_rho))
-        return Mechanism("n_0", shape, "first states", s.l2_squared, s.l1, s.rule, variance=variance)
+        layout = StartLayout(self.card)
+        (table,) = layout.tables
+        variance = None if self.start_rho is None else math.ceil(table.replace.l2_squared / (2 * self.start_rho))
+        return PrivateSum(layout, (table.mechanism(variance),))
+
+    @property
+    def start_mechanism(self) -> Mechanism | None:
+        """The table of first states, where one is released."""
+        return None if self.start is None else self.start.mechanisms[0]
 
     def mechanisms(self) -> tuple[Mechanism, ...] | None:
         """The list of what is released where it is known beforehand; None where scales follow answers."""
         if self.adaptive:
             return None
         first = self.start_mechanism
-        successors = len(self.card.domain.live_states) + bool(self.card.domain.states.ends)
-        return (*one_shot_mechanisms(self.plan, successors + 1), *([] if first is None else [first]))
+        return (*one_shot_sum(self.plan).mechanisms, *([] if first is None else [first]))
 
     def joint(self) -> dict[str, Any]:
         """What the joint cost rests on, as the release will say it."""
@@ -130,7 +135,7 @@ class LinearRequest:
             "agent": self.agent,
             "version": PLANNER_VERSION,
             "constants": {"C": c.C, "D": c.D, "ridge": c.ridge, "shift": c.shift, "failure": c.failure},
-            "beta": self.multiplier if self.agent == "pevi" else None,
+            "beta": self.multiplier if self.method == "pevi" else None,
             "seed_of_ties": self.seed,
             "variant": ask.variant,
             "calibration": ask.calibration,
@@ -147,11 +152,12 @@ class LinearRequest:
 
 def linear_request(
     card: Card,
-    agent: LinearAgent,
+    agent: str,
     rho: Fraction | None,
     constants: LinearConstants,
     seed: int,
     *,
+    method: LinearMethod,
     variant: Literal["centred", "paper"] = "centred",
     calibration: Literal["tight", "paper"] = "tight",
     split: bool = False,
@@ -180,13 +186,12 @@ def linear_request(
         card.unit.episodes_per_user,
         can_end=bool(d.states.ends),
     )
-    one = agent in ("dp-one-shot", "one-shot")
     ask = LinearAsk(
         None if rho is None else rho - (share or 0),
-        "one_shot" if one else variant,
+        "one_shot" if method == "one-shot" else variant,
         calibration,
         split,
-        variance=agent in ("dp-vapvi", "vapvi"),
+        variance=method == "vapvi",
         value_steps=value_steps,
     )
     try:
@@ -194,7 +199,7 @@ def linear_request(
         if features.dimension > _WIDEST:
             raise ValueError(f"{features.dimension} features; at most {_WIDEST} fit a Gram matrix a step")
         plan = LinearPlan(domain, ask, features)
-        request = LinearRequest(card, agent, plan, constants, seed, share, beta)
+        request = LinearRequest(card, agent, method, plan, constants, seed, share, beta)
         if card.kind == "real" and (request.rho is None or rho is None or request.rho > rho):
             raise ValueError("these scales would spend more than was asked; a real dataset needs calibration = 'tight'")
     except (ValueError, OverflowError) as e:

@@ -13,7 +13,8 @@ from pipeline.declaration.card import LqCard
 from pipeline.learners.lq_request import LqRequest
 from pipeline.mdp.riccati import expected_cost
 from pipeline.privacy.release import Release
-from pipeline.statistics.lq_plan import LqMoments, released_moments
+from pipeline.statistics.lq_moments import released_moments
+from pipeline.statistics.regression import LqMoments
 
 Array = NDArray[np.float64]
 

@@ -5,16 +5,13 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any, Literal
+from typing import Any
 
 from pipeline.agents.dp_lqr import LqConstants, LqTask
 from pipeline.declaration.card import CardError, LqCard
 from pipeline.privacy.noise import RealDataError
 from pipeline.privacy.release import Mechanism
-from pipeline.statistics.lq_moments import lq_mechanisms
-from pipeline.statistics.lq_plan import LqAsk, LqDomain, LqPlan
-
-LqAgent = Literal["dp-lqr", "lqr"]
+from pipeline.statistics.lq_layout import LqAsk, LqDomain, LqPlan
 
 
 @dataclass(frozen=True)
@@ -42,7 +39,7 @@ class LqRequest:
     """One LQ run: card, agent, plan and constants."""
 
     card: LqCard
-    agent: LqAgent
+    agent: str
     plan: LqPlan
     constants: LqConstants
 
@@ -56,7 +53,7 @@ class LqRequest:
     @property
     def rho(self) -> Fraction | None:
         """Exact cost of the release."""
-        return self.plan.joint_rho
+        return self.plan.summed.rho
 
     @property
     def floor(self) -> float:
@@ -68,14 +65,14 @@ class LqRequest:
 
     def mechanisms(self) -> tuple[Mechanism, ...]:
         """Both tables."""
-        return lq_mechanisms(self.plan)
+        return self.plan.summed.mechanisms
 
     def joint(self) -> dict[str, Any]:
         """What the joint cost rests on, as the release will say it."""
         return {"rho_exact": None if self.rho is None else str(self.rho), **self.plan.joint()}
 
 
-def lq_request(card: LqCard, agent: LqAgent, rho: Fraction | None, cut: LqCut, constants: LqConstants) -> LqRequest:
+def lq_request(card: LqCard, agent: str, rho: Fraction | None, cut: LqCut, constants: LqConstants) -> LqRequest:
     """Check an LQ run against its card; reads no rows.
 
     Raises

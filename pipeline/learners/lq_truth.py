@@ -7,12 +7,13 @@ from dataclasses import replace
 import numpy as np
 
 from pipeline.agents.dp_lqr import certainty_equivalence
-from pipeline.environments.lq import LqSystem, simulate
-from pipeline.environments.lq_worlds import check_world, explorer, explorer_value, load_lq_world, wrong_models
+from pipeline.environments.lq_catalog import check_world, explorer, explorer_value, load_lq_world, wrong_models
+from pipeline.environments.lq_systems import LqSystem, simulate
 from pipeline.learners.lq_learning import Array
 from pipeline.learners.lq_request import LqRequest
 from pipeline.privacy.noise import SeededNoise
-from pipeline.statistics.lq_moments import Episodes, SimulatedRows, release_lq_moments
+from pipeline.statistics.lq_moments import release_lq_moments
+from pipeline.statistics.lq_rows import Episodes, SimulatedRows
 
 # of the log that certainty equivalence without noise is given: made up anew, so that no row of this run is read
 _SEED = 0

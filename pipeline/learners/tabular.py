@@ -1,159 +1,204 @@
-"""From a committed release to a policy, its bounds and its facts: post-processing, free, reads no rows."""
+"""Tabular agents: noisy counts of a card's states and actions, and pessimistic value iteration on them."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
-from pipeline.agents.against_behaviour import AgainstPractice, against_practice, as_practised
-from pipeline.agents.apvi import Model, Plan, apvi, model, model_value, optimal_upper, policy_bounds
-from pipeline.agents.pessimism import Constants, Penalty, Preset, constants, start_distribution, start_width
-from pipeline.declaration.card import Card
-from pipeline.declaration.task import declared_start, task_of
-from pipeline.mdp.policy import Policy
-from pipeline.mdp.task import Task
-from pipeline.privacy.release import Release
-from pipeline.statistics.consistency import ConsistencyCertificate, certify
-from pipeline.statistics.counts import PrivateCounts, Slack, noisy_tables, private_counts
-
-Array = NDArray[np.float64]
-
-
-@dataclass(frozen=True)
-class Settings:
-    """How to plan: constants of the policy and of its bounds, failure probability, seed that breaks ties."""
-
-    constants: Preset = "practical"
-    bounds: Preset = "tail"
-    penalty: Penalty = "bernstein"
-    failure: float = 0.1
-    seed: int = 0
+from pipeline.audits.attack import Attack
+from pipeline.audits.counts import counts_attack
+from pipeline.audits.nights import night_attack
+from pipeline.audits.plans import WholePlan
+from pipeline.audits.streams import LEAVES
+from pipeline.declaration.card import AnyCard, Card, CardError, require_tabular
+from pipeline.learners.forecast import foresee_counts, table_size
+from pipeline.learners.learner import Quote, typeable
+from pipeline.learners.tabular_learning import Learnt, learn
+from pipeline.learners.terms import Terms
+from pipeline.ledger.certificate import spent_budget
+from pipeline.logs.aggregate import aggregate
+from pipeline.logs.store import Snapshot
+from pipeline.logs.summing import Resources
+from pipeline.privacy.budget import fraction_of
+from pipeline.privacy.continual import continual
+from pipeline.privacy.losses import safe_epsilon
+from pipeline.privacy.noise import NoiseSource
+from pipeline.privacy.release import Release, total_epsilon, total_rho
+from pipeline.privacy.release_file import describe_mechanism
+from pipeline.simulation.surrogate import Drawn
+from pipeline.statistics.calibration import Ask, count_sum
+from pipeline.statistics.private_sum import PrivateSum
+from pipeline.statistics.signal_to_noise import BUDGETS, LEVELS, PEOPLE, even_visits, people_needed, scaled, yardstick
 
 
 @dataclass(frozen=True)
-class Learnt:
-    """A plan, the interval of its policy's value, and what else the release says for free."""
+class Tabular:
+    """See :class:`~pipeline.learners.learner.Learner`."""
 
-    counts: PrivateCounts
-    plan: Plan
-    policy_constants: Constants
-    bound_constants: Constants
-    value: Mapping[str, float]
-    baselines: Mapping[str, Mapping[str, Any]]
-    against: AgainstPractice
-    consistency: ConsistencyCertificate
+    continual: bool = True
+    section: str | None = None
+
+    def check(self, terms: Terms) -> None:
+        """See :class:`~pipeline.learners.learner.Learner`."""
+        p = terms.privacy
+        if p is not None and p.calibration == "paper" and p.release != "two_tables":
+            raise ValueError("calibration = 'paper' needs release = 'two_tables'; the paper prints no other")
+
+    def plan(self, card: AnyCard, terms: Terms) -> TabularPlan:
+        """See :class:`~pipeline.learners.learner.Learner`."""
+        return TabularPlan(require_tabular(card), terms, counts_privatizer(require_tabular(card), terms))
 
 
-def slack_of(preset: str) -> Slack:
-    """The paper's theorem needs the slack E/2 of (3); every other preset makes the sum exact."""
-    return "paper" if preset == "paper" else "zero"
+def counts_privatizer(card: Card, terms: Terms) -> PrivateSum:
+    """The count tables that a recipe asks for, calibrated and with the slack of its sampler.
 
-
-def learn(card: Card, p: Settings, release: Release) -> Learnt:
-    """Plan on a release, bound the emitted policy, certify the consistency programme.
+    Parameters
+    ----------
+    card
+        Declares the tables and what one person may move in them.
+    terms
+        Budget, sampler and counter.
 
     Raises
     ------
-    RuntimeError
-        If cvxpy and the closed form disagree on a certified cell: nothing is published then.
+    CardError
+        If the budget is none that counts can have, or its delta means nothing for so few people.
     """
-    task = task_of(card)
-    cells = task.horizon * task.allowed.size
-    pooled = card.domain.dynamics == "stationary"
-    first, second = (constants(preset, cells, p.failure, pooled=pooled) for preset in (p.constants, p.bounds))
-    counts = private_counts(release, card, slack=slack_of(p.constants), failure=p.failure)
-    proof = certify(*noisy_tables(release), counts.slack, counts.n_sas)
-    if not proof.holds:
-        raise RuntimeError(
-            f"the closed form of the consistency programme and cvxpy differ by {proof.largest_relative_difference:.3g} "
-            f"(allowed {proof.tolerance:g}); nothing is published"
+    ask = terms.ask_for(card)
+    try:
+        chosen = count_sum(card, ask)
+    except ValueError as e:
+        raise CardError(f"{terms.where}: [privacy]: {e}") from None
+    return chosen if ask.pure else _with_slack(card, chosen, terms.noise())
+
+
+def _with_slack(card: Card, chosen: PrivateSum, sampler: NoiseSource) -> PrivateSum:
+    """The same tables with what the sampler adds to delta."""
+    if chosen.exact:
+        return chosen
+    # the epsilon of the whole cap covers every release of the lineage
+    return chosen.with_slack(sampler, safe_epsilon(card.budget.rho, card.budget.delta))
+
+
+@dataclass(frozen=True)
+class TabularPlan:
+    """See :class:`~pipeline.learners.learner.RunPlan`: count tables, priced one by one."""
+
+    card: Card
+    terms: Terms
+    privatizer: PrivateSum
+    what = "counts"
+    reference = "uniform choice"
+
+    @property
+    def exact(self) -> bool:
+        """See :class:`~pipeline.transaction.release_once.Drawing`."""
+        return self.privatizer.exact
+
+    def admit(self, noise: NoiseSource) -> None:
+        """See :class:`~pipeline.transaction.release_once.Drawing`."""
+        self.privatizer.admit(noise)
+
+    def spec(self) -> list[Any]:
+        """See :class:`~pipeline.transaction.release_once.Drawing`: the mechanisms alone, whatever the planner."""
+        # the sampler's share of delta follows the cap of the lineage: another cap is no other release
+        known = [{k: v for k, v in m.items() if k != "delta_slack"} for m in self._described()]
+        return known + (["table"] if any(m.delta_slack for m in self.privatizer.mechanisms) else [])
+
+    def _described(self) -> list[dict[str, Any]]:
+        return [describe_mechanism(m) for m in self.privatizer.mechanisms]
+
+    def charge(self) -> tuple[Fraction | None, dict[str, Any]]:
+        """See :class:`~pipeline.transaction.release_once.Drawing`: refuses scales that cost real people more."""
+        ask, mechanisms = self.terms.ask(), self.privatizer.mechanisms
+        pure, rho = total_epsilon(mechanisms), total_rho(mechanisms)
+        if self.card.kind == "real" and ask.calibration == "paper":
+            true, asked, unit = (pure, ask.epsilon, "ε") if ask.pure else (rho, ask.zcdp(), "ρ")
+            if true is None or asked is None or true > fraction_of(asked):
+                raise CardError(
+                    f"{self.card.name}: calibration = 'paper' would spend {unit} = {float(true or 0):.4g}, asked was "
+                    f"{asked}; a real dataset needs calibration = 'tight'"
+                )
+        return rho, {"mechanisms": self._described(), "epsilon": None if pure is None else str(pure)}
+
+    def draw(self, snapshot: Snapshot, noise: NoiseSource, means: Resources) -> Release:
+        """See :class:`~pipeline.transaction.release_once.Drawing`."""
+        return self.privatizer.draw(aggregate(snapshot, self.card, means), noise)
+
+    def quote(self) -> Quote:
+        """See :class:`~pipeline.learners.learner.RunPlan`."""
+        card, mechanisms, ask = self.card, self.privatizer.mechanisms, self.terms.ask()
+        rho = total_rho(mechanisms)
+        outlook = {
+            "visits_per_cell_if_even": even_visits(card, card.unit.users_public),
+            "noise_per_cell": {m.table: m.standard_deviation for m in mechanisms},
+            "what_if": [] if rho is None else _what_if(card, ask),
+            "people_needed": {} if rho is None else {f"{x:g}": people_needed(card, ask, x) for x in LEVELS},
+        }
+        return Quote(self._described(), rho, spent_budget(mechanisms, card.budget.delta), outlook=outlook)
+
+    def fitting(self, left: Fraction) -> Mapping[str, float] | None:
+        """See :class:`~pipeline.learners.learner.RunPlan`: also what it would buy."""
+        ask = self.terms.ask()
+        if ask.pure:
+            asked = replace(ask, epsilon=typeable(math.sqrt(2 * float(left))))
+        else:
+            asked = replace(ask, rho=typeable(float(left)), epsilon=None, delta=None)
+        rho = total_rho(count_sum(self.card, asked).mechanisms)
+        if rho is None or rho > left:
+            return None
+        budget = {"epsilon": asked.epsilon} if asked.pure else {"rho": asked.rho}
+        return {**{k: v for k, v in budget.items() if v is not None}, "ratio": yardstick(self.card, asked).ratio}
+
+    def learn(self, release: Release) -> Learnt:
+        """See :class:`~pipeline.learners.learner.RunPlan`."""
+        return learn(self.card, self.terms.planner, release)
+
+    def unforeseen(self) -> str | None:
+        """See :class:`~pipeline.learners.learner.RunPlan`: any table can be simulated."""
+        return None
+
+    def log_size(self, episodes: int) -> int:
+        """See :class:`~pipeline.learners.learner.RunPlan`: that of its tables, however many episodes."""
+        return table_size(self.card)
+
+    def forecast(self, episodes: int, seeds: Sequence[int]) -> list[Drawn]:
+        """See :class:`~pipeline.learners.learner.RunPlan`; a counter's noise is that of its noisiest night."""
+        once = tuple(
+            m if m.running is None else replace(m, running=None, variance=math.ceil(m.standard_deviation**2))
+            for m in self.privatizer.mechanisms
         )
-    plan = apvi(counts, task, first, np.random.default_rng(p.seed), p.penalty)
-    bounds = model(private_counts(release, card, slack=slack_of(p.bounds), failure=p.failure), task, second, p.penalty)
-    start = declared_start(card)
-    value = policy_interval(bounds, plan.policy, start) | {"optimal_upper": best_upper(bounds, start)}
-    usual = practice(release)
-    baselines = _baselines(bounds, task, card.domain.action_labels, start, usual)
-    against = against_practice(bounds, plan.policy, usual)
-    return Learnt(counts, plan, first, second, value, baselines, against, proof)
+        return foresee_counts(self.card, self.terms, once, episodes, seeds)
+
+    def attacks(self, sampler: NoiseSource) -> list[Attack]:
+        """See :class:`~pipeline.learners.learner.RunPlan`: of a counter, one of few leaves."""
+        nightly = self.terms.nightly
+        if nightly is None:
+            return [counts_attack(self.card, _with_slack(self.card, self.privatizer, sampler))]
+        few = nightly.model_copy(update={"nights": min(nightly.nights, LEAVES)})
+        shipped = counts_privatizer(self.card, replace(self.terms, nightly=few))
+        return [night_attack(self.card, shipped.mechanisms, continual(few.counter, few.nights))]
+
+    def whole_plan(self) -> WholePlan | None:
+        """See :class:`~pipeline.learners.learner.RunPlan`."""
+        nightly, asked = self.terms.nightly, self.terms.ask().zcdp()
+        if nightly is None or nightly.nights <= LEAVES or asked is None:
+            return None
+        cost = total_rho(self.privatizer.mechanisms)
+        assert cost is not None
+        return WholePlan(f"A counter of {LEAVES} of {nightly.nights} nights", cost, fraction_of(asked))
 
 
-def policy_interval(m: Model, policy: Policy, start: Array | None) -> dict[str, float]:
-    """``lower``, ``upper``, ``estimate`` and ``upper_trivial`` of a fixed policy's value, in reward units."""
-    L = policy.probabilities.shape[1]
-    p = start_distribution(m.counts, start)
-    lower, upper = (V[0, :L] for V in policy_bounds(m, policy))
-    middle = model_value(m, policy)[0, :L]
-    least, most = m.task.value_range(0)
-    slip = (0.0, 0.0) if start is not None else tuple(start_width(m.counts, V, m.constants) for V in (lower, upper))
-    return {
-        "lower": max(least, float(p @ lower) - slip[0]),
-        "upper": min(most, float(p @ upper) + slip[1]),
-        "estimate": float(p @ middle),
-        "lower_trivial": least,
-        "upper_trivial": most,
-    }
-
-
-def best_upper(m: Model, start: Array | None) -> float:
-    """Upper value of the best allowed policy: minus the lower value it bounds what is missed."""
-    V = optimal_upper(m)[0, : m.task.allowed.shape[0]]
-    slip = 0.0 if start is not None else start_width(m.counts, V, m.constants)
-    return min(m.task.value_range(0)[1], float(start_distribution(m.counts, start) @ V) + slip)
-
-
-def _baselines(m: Model, task: Task, names: list[str], start: Array | None, usual: Array) -> dict[str, dict[str, Any]]:
-    """Noisy-model values of uniform choice, of the best constant action and of practice, where any of it is known."""
-    H, (L, A) = task.horizon, task.allowed.shape
-    even = task.allowed / task.allowed.sum(1, keepdims=True)
-    nowhere = np.zeros((H, L), dtype=bool)
-
-    def of(rows: Array) -> dict[str, Any]:
-        return policy_interval(m, Policy(np.broadcast_to(rows, (H, L, A)).copy(), nowhere), start)
-
-    # a constant action that is vetoed somewhere is no policy
-    each = {names[a]: of(np.tile(np.eye(A)[a], (L, 1))) for a in range(A) if task.allowed[:, a].all()}
-    found: dict[str, dict[str, Any]] = {"uniform": of(even)}
-    if each:
-        best = max(each, key=lambda a: each[a]["estimate"])
-        found["best constant"] = {"action": best, **each[best]}
-    if not np.isnan(usual).all():
-        found["practice"] = policy_interval(m, as_practised(usual, task.allowed, H), start)
-    return found
-
-
-def practice(release: Release) -> Array:
-    """Share of each action in the released visits ``(G, L, A)``; NaN where the visits drown in the noise.
-
-    An action whose visits are not told from the noise (two standard deviations) counts as not taken: the positive parts
-    of pure noise would else look like a practice of their own.
-    """
-    n_sas = release.tables["n_sas"].astype(np.float64)
-    noise = next(m for m in release.mechanisms if m.table == "n_sas").standard_deviation * np.sqrt(n_sas.shape[-1])
-    visits = np.maximum(n_sas.sum(-1), 0.0)
-    enough = visits.sum(-1, keepdims=True) > 4 * noise * np.sqrt(n_sas.shape[-2])
-    heard = np.where(visits > 2 * noise, visits, 0.0)
-    total = heard.sum(-1, keepdims=True)
-    return np.where(enough & (total > 0), heard / np.where(total > 0, total, 1.0), np.nan)
-
-
-def planner_facts(learnt: Learnt, p: Settings) -> dict[str, Any]:
-    """The ``constants`` of report.json."""
-
-    def shown(c: Constants) -> dict[str, Any]:
-        values = {"C1": c.C1, "C2": c.C2, "C": c.C, "iota": c.iota}
-        return {"preset": c.preset, "values": values, "source": c.source()}
-
-    return {
-        "policy": shown(learnt.policy_constants),
-        "bounds": shown(learnt.bound_constants),
-        "penalty": p.penalty,
-        "failure_probability": p.failure,
-        "slack": slack_of(p.constants),
-        "threshold": learnt.plan.threshold,
-        "seed_of_ties": p.seed,
-    }
+def _what_if(card: Card, ask: Ask) -> list[dict[str, float | None]]:
+    """Visits against noise for less and more budget, fewer and more people."""
+    rows: list[dict[str, float | None]] = []
+    for factor in BUDGETS:
+        asked = scaled(ask, factor)
+        for share in PEOPLE:
+            y = yardstick(card, asked, card.unit.users_public * share)
+            budget = {"rho": asked.rho, "epsilon": asked.epsilon}
+            rows.append({**budget, "people": y.people, "visits": y.visits, "noise": y.noise, "ratio": y.ratio})
+    return rows

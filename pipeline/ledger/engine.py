@@ -5,8 +5,7 @@ Both have one writer at a time and are durable when a transaction returns; a dat
 
 from __future__ import annotations
 
-import os
-import secrets
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -17,6 +16,7 @@ from sqlalchemy.exc import ArgumentError, DBAPIError, IntegrityError
 from sqlalchemy.pool import NullPool
 
 from pipeline.declaration.card import CardError
+from pipeline.files import whole_file
 from pipeline.ledger.chain import BudgetError, NoLedgerError
 from pipeline.ledger.tables import lay_out
 
@@ -94,18 +94,8 @@ def _check_pages(connection: sa.Connection, where: str) -> None:
 def _create_file(path: Path) -> None:
     """Lay out a ledger beside and link it into place: a ledger that is there is whole, and is never replaced."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    beside = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
-    os.close(os.open(beside, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
-    try:
-        _lay_out(_sqlite(beside), str(path), create=True)
-        os.link(beside, path)
-    except FileExistsError:
-        pass
-    finally:
-        beside.unlink()
-    folder = os.open(path.parent, os.O_RDONLY)
-    os.fsync(folder)
-    os.close(folder)
+    with suppress(FileExistsError), whole_file(path, private=True, over=False, alone=False) as fresh:
+        _lay_out(_sqlite(fresh), str(path), create=True)
 
 
 def _check_file(path: Path) -> None:

@@ -15,7 +15,8 @@ from typing import Any
 
 from pipeline.ledger.account import commit_of, registration
 from pipeline.ledger.chain import Entry, canonical
-from pipeline.privacy.continual import continual, squared_weights
+from pipeline.privacy.continual import continual
+from pipeline.privacy.factorisation import squared_weights
 from pipeline.privacy.release import Mechanism, total_rho
 from pipeline.privacy.release_file import mechanism_from
 

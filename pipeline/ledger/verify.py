@@ -16,8 +16,8 @@ from pipeline.ledger.chain import Entry, canonical
 from pipeline.ledger.verify_counter import counter_charged, counter_problem, same_number
 from pipeline.privacy.release import total_rho
 from pipeline.privacy.release_file import file_of, mechanism_from, sha256_file
-from pipeline.statistics.joint_loss import declared_map, features_digest, joint_loss
-from pipeline.statistics.lq_loss import lq_loss
+from pipeline.statistics.joint_loss import joint_loss, lq_loss
+from pipeline.statistics.linear_layout import declared_map, features_digest
 
 SCHEMA_FILE = Path(__file__).with_name("certificate.schema.json")
 

@@ -18,8 +18,8 @@ def counter_problem(proof: Mapping[str, Any]) -> str | None:
     if counter_key(proof["dataset"], proof["data"]["domain_hash"], told, proof["mechanisms"]) != told["key"]:
         return "its key is of another domain, of other dates, or of other variances"
     shape = continual(told["kind"], told["nights"])
-    if not 1 <= told["since"] <= told["night"] <= shape.leaves:
-        return f"night {told['night']} is none of its {shape.leaves}"
+    if not 1 <= told["since"] <= told["night"] <= shape.steps:
+        return f"night {told['night']} is none of its {shape.steps}"
     error = shape.error(told["night"])
     if told["cost"] != shape.cost or not same_number(error, told["error"]):
         return f"cost {shape.cost} and error {error:.6g} are not what it says"

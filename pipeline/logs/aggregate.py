@@ -1,6 +1,6 @@
 """The only door from rows to arrays: canonical rows -> exact int64 sums, one user's contribution bounded.
 
-What is summed here is what :mod:`pipeline.statistics.sensitivity` bounds; the enumeration test runs this code.
+What is summed here is what :mod:`pipeline.statistics.count_layout` bounds; the enumeration test runs this code.
 Everything looks at one user at a time, so replacing a user changes that user's contribution only (privacy.md §1.2).
 
 Every row is one place of one table ``(step, s, a, s' or unknown)``, found by polars and counted by numpy; all counts
@@ -32,8 +32,8 @@ from pipeline.logs.contribution_bounding import (
 )
 from pipeline.logs.store import Snapshot
 from pipeline.logs.summing import HERE, Resources, Seen, Sums, sum_snapshot
-from pipeline.statistics.calibration import reward_lattice
-from pipeline.statistics.counts import Counts
+from pipeline.statistics.count_layout import Person, reward_lattice
+from pipeline.statistics.layout import ExactSums
 
 Tables = dict[str, NDArray[np.int64]]
 
@@ -45,7 +45,7 @@ PARTS_PER_SCAN = 16
 _PIECE_ROWS = 1 << 15
 
 
-def aggregate(snapshot: Snapshot, card: Card, means: Resources = HERE, *, batch_rows: int = BATCH_ROWS) -> Counts:
+def aggregate(snapshot: Snapshot, card: Card, means: Resources = HERE, *, batch_rows: int = BATCH_ROWS) -> ExactSums:
     """Sum a snapshot, a batch of rows in memory at a time.
 
     Parameters
@@ -58,7 +58,7 @@ def aggregate(snapshot: Snapshot, card: Card, means: Resources = HERE, *, batch_
         Rows read at once; no table depends on it.
     """
     sums = sum_snapshot(CountSums(card, batch_rows), snapshot, means)
-    return Counts(card.name, snapshot.kind, card.domain.dynamics, _tables(card, sums))
+    return ExactSums(card.name, snapshot.kind, card.domain.dynamics, _tables(card, sums))
 
 
 def count_rows(rows: pl.DataFrame, card: Card) -> Tables:
@@ -229,8 +229,6 @@ def _rewards(card: Card, steps: NDArray[np.int64], n_sa: NDArray[np.int64]) -> N
     return at_0 * n_sa + (at_1 - at_0) * steps[:-1].reshape(_cells(card))
 
 
-# rows (state, action, reward, next state) of every step of every episode of one person
-Person = Sequence[Sequence[tuple[int, int, float, int]]]
 _INTEGERS = ("step", "state", "action", "next_state")
 
 

@@ -10,9 +10,9 @@ from pathlib import Path
 import polars as pl
 
 from pipeline.declaration.card import AnyCard, Card
-from pipeline.declaration.meds import Meds
 from pipeline.declaration.source import MADE
 from pipeline.declaration.toml import LogError
+from pipeline.declaration.windows import Meds
 from pipeline.logs.columns import vector_columns
 from pipeline.logs.readers.arrow import ipc_types, parquet_types, read_ipc, read_parquet
 from pipeline.logs.readers.batch import Asked, Batch

@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 
 from pipeline.declaration.card import AnyCard, Card, CardError
 from pipeline.declaration.toml import LogError
+from pipeline.files import open_private, private_folder, put_in_place, sync_all
 from pipeline.logs.rules import check_names, check_tolerance
 from pipeline.logs.screening import screen
 from pipeline.logs.sources import Sources, digest, examine
@@ -26,10 +27,7 @@ from pipeline.logs.store import (
     latest,
     next_number,
     note_number,
-    open_private,
     part_file,
-    private_folder,
-    settle,
     write_manifest,
 )
 from pipeline.logs.summing import DEFAULT_MEMORY
@@ -160,8 +158,7 @@ def _read(card: AnyCard, sources: Sources, work: Work, partitions: int | None, p
     spill(sources, card, work, progress)
     if stamp(sources, card, partitions) != work.stamp:
         raise LogError(f"{card.name}: a file changed while it was read; ingest again when the files are complete")
-    settle(work.folder)
-    settle(work.built)
+    sync_all(work.folder)
     work.save()
 
 
@@ -241,8 +238,9 @@ def _refuse_beyond_tolerance(card: AnyCard, snapshot: Snapshot, home: Path) -> N
         for part in snapshot.part_files:
             part.unlink()
         refused = home / "refused"
+        # no folder of raw rows is left under a name that `store purge` does not know
         shutil.rmtree(refused, ignore_errors=True)
-        snapshot.folder.rename(refused)
+        put_in_place(snapshot.folder, refused)
         raise LogError(f"{e}.  Nothing was published; the rows are in {refused}") from None
 
 
@@ -258,9 +256,7 @@ def _refuse_empty(card: AnyCard, snapshot: Snapshot) -> None:
 
 def _publish(snapshot: Snapshot, folder: Path) -> Snapshot:
     write_manifest(snapshot)
-    settle(snapshot.folder)
-    snapshot.folder.rename(folder)
-    settle(folder.parent)
+    put_in_place(snapshot.folder, folder)
     return replace(snapshot, folder=folder)
 
 

@@ -25,8 +25,9 @@ from pipeline.logs.columns import first_terminal
 from pipeline.logs.decode import keyed_hash
 from pipeline.logs.store import Snapshot
 from pipeline.logs.summing import HERE, Resources, Seen, Sums, sum_snapshot
-from pipeline.statistics.lq_moments import SummedRows, Transitions, batch_sums
-from pipeline.statistics.lq_plan import LqPlan
+from pipeline.statistics.lq_layout import LqPlan
+from pipeline.statistics.lq_moments import batch_sums
+from pipeline.statistics.lq_rows import SummedRows, Transitions
 from pipeline.statistics.rows import Side, Tallies
 
 

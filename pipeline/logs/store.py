@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 from pipeline.declaration.toml import LogError
+from pipeline.files import open_private, whole_file
 from pipeline.logs.columns import SCHEMA_VERSION
 
 MANIFEST = "manifest.json"
@@ -88,12 +88,8 @@ def next_number(store: Path, dataset: str) -> int:
 def note_number(store: Path, dataset: str, number: int) -> None:
     """Note that a number is given; the note lies beside the lineage's folder and outlives it."""
     note = _number_note(store, dataset)
-    fresh = note.with_name(f"{note.name}.new")
-    with open_private(fresh) as file:
-        file.write(f"{number}\n".encode())
-        file.flush()
-        os.fsync(file.fileno())
-    fresh.replace(note)
+    with whole_file(note, private=True) as fresh:
+        fresh.write_text(f"{number}\n", encoding="utf-8")
 
 
 def _number_note(store: Path, dataset: str) -> Path:
@@ -130,27 +126,3 @@ def write_manifest(snapshot: Snapshot) -> None:
     del content["folder"]
     with open_private(snapshot.folder / MANIFEST) as file:
         file.write(json.dumps(content, indent=1, sort_keys=True).encode() + b"\n")
-
-
-def private_folder(folder: Path) -> Path:
-    """Make a folder that only its owner may enter, missing parents alike."""
-    if not folder.parent.exists():
-        private_folder(folder.parent)
-    folder.mkdir(mode=0o700, exist_ok=True)
-    folder.chmod(0o700)
-    return folder
-
-
-def open_private(path: Path) -> BinaryIO:
-    """Open a new file for writing that only its owner may read."""
-    return os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb")
-
-
-def settle(folder: Path) -> None:
-    """Force a finished folder and its files to disk."""
-    for path in [*(p for p in folder.iterdir() if p.is_file()), folder]:
-        handle = os.open(path, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)

@@ -21,7 +21,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.declaration.code import code_digest
-from pipeline.logs.store import Snapshot, open_private
+from pipeline.files import whole_file
+from pipeline.logs.store import Snapshot
 
 _VERSION = 1
 
@@ -47,12 +48,11 @@ class KeptSums:
     def __init__(self, snapshot: Snapshot, of: Any) -> None:
         self._snapshot, self._of = snapshot, of
         self.path = snapshot.folder / ".sums"
-        self._fresh = snapshot.folder / ".sums.new"
 
     @property
     def paths(self) -> list[Path]:
         """The file, and what a run left that was killed while it wrote."""
-        return [self.path, self._fresh]
+        return [self.path, self.path.with_name(".sums.partial")]
 
     def load(self, zero: Mapping[str, NDArray[np.int64]]) -> Partial | None:
         """What is kept, if it is whole and of this very sum; ``zero`` has its names and shapes."""
@@ -81,12 +81,10 @@ class KeptSums:
         for table in partial.sums.values():
             whole.update(np.ascontiguousarray(table).data)
         head = {"key": self._named, "done": sorted(partial.done), "rows": partial.rows, "sha256": whole.hexdigest()}
-        with suppress(OSError):
-            with open_private(self._fresh) as file:
-                file.write(json.dumps(head).encode() + b"\n")
-                for table in partial.sums.values():
-                    file.write(np.ascontiguousarray(table).data)
-            self._fresh.replace(self.path)
+        with suppress(OSError), whole_file(self.path, private=True) as fresh, fresh.open("wb") as file:
+            file.write(json.dumps(head).encode() + b"\n")
+            for table in partial.sums.values():
+                file.write(np.ascontiguousarray(table).data)
 
     @cached_property
     def _named(self) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import resource
 import shutil
 from collections.abc import Callable
@@ -19,11 +18,12 @@ import pyarrow.parquet as pq
 
 from pipeline.declaration.card import AnyCard, Card, CardError
 from pipeline.declaration.toml import LogError
+from pipeline.files import open_private, private_folder, whole_file
 from pipeline.logs import rules
 from pipeline.logs.columns import SCHEMA_VERSION, quarantine_schema
 from pipeline.logs.decode import keyed_hash
 from pipeline.logs.sources import Sources, batches
-from pipeline.logs.store import open_private, part_file, private_folder
+from pipeline.logs.store import part_file
 
 _STATE = "state.json"
 _VERSION = 1
@@ -75,12 +75,8 @@ class Work:
         """Replace the state file at once; what it vouches for is on the disk already."""
         state = {**asdict(self), "version": _VERSION}
         del state["folder"]
-        fresh = self.folder / f"{_STATE}.new"
-        with open_private(fresh) as file:
-            file.write(json.dumps(state).encode())
-            file.flush()
-            os.fsync(file.fileno())
-        fresh.replace(self.folder / _STATE)
+        with whole_file(self.folder / _STATE, private=True) as fresh:
+            fresh.write_text(json.dumps(state), encoding="utf-8")
 
     @property
     def resumable(self) -> bool:

@@ -89,7 +89,7 @@ def dense(psi: Array) -> MixtureFeatures:
     return MixtureFeatures(psi, psi.shape[0], psi.shape[1], float(np.linalg.norm(psi.sum(2), axis=-1).max()))
 
 
-def written_out(states: int, actions: int) -> MixtureFeatures:
+def dense_one_hot(states: int, actions: int) -> MixtureFeatures:
     """The one-hot psi as one dense block of S^2 A coordinates: what papers 000 and 001 print, and much slower."""
     psi = np.eye(states * actions * states).reshape(states, actions, states, -1)
     return dense(psi)

@@ -1,7 +1,8 @@
-"""The protocol between an online agent and the world it plays in.
+"""The protocols between an online agent and the world it plays in: ``trajectory = yield Rollout(policy)``.
 
-An agent is a generator: ``trajectory = yield Rollout(policy)``.  It never holds the world, and the world never holds
-the agent; a sub-algorithm is ``yield from`` another generator.
+An agent is a generator.  It never holds the world, and the world never holds the agent; a sub-algorithm is
+``yield from`` another generator.  In a linear-quadratic world the question is ``yield LinearRollout(gains, episodes)``:
+an agent that keeps its gains for many episodes asks for them together, and the law is that of one after the other.
 """
 
 from __future__ import annotations
@@ -82,3 +83,40 @@ class Trajectory:
 
 # what an online agent is: asks for rollouts, gets trajectories, returns the policy it ends with
 Agent = Generator[Rollout, Trajectory, NDArray[Any]]
+
+
+@dataclass(frozen=True)
+class LinearRollout:
+    """Play ``episodes`` episodes by u = K_h x + xi, with ``gains (H, d, n)`` and xi uniform on the sphere of radius
+    ``explore``.
+    """
+
+    gains: Array
+    episodes: int
+    explore: float = 0.0
+
+
+@dataclass(frozen=True)
+class LqBatch:
+    """What the episodes of one rollout were.
+
+    Parameters
+    ----------
+    states, controls
+        ``(B, H+1, n)`` and ``(B, H, d)``.
+    episodes
+        How many episodes they stand for, at least B.
+    means
+        Where ``episodes`` is larger than B: exact means of one episode's sum of z z' ``(n+d, n+d)`` and of z x_next'
+        ``(n+d, n)``, with z = (x, u).  The sums over all episodes are then their multiple, plus the deviation of the
+        B episodes at sqrt(episodes / B) times its size: right in mean and covariance, and close to normal like the sum.
+    """
+
+    states: Array
+    controls: Array
+    episodes: int
+    means: tuple[Array, Array] | None = None
+
+
+# what an online agent is: asks for rollouts, gets batches, returns what it has to say at the end
+LqAgent = Generator[LinearRollout, LqBatch, Any]

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pipeline.declaration.card import Card
-from pipeline.operator.coverage import DROWNED, FEW
+from pipeline.operator.inspection import DROWNED, FEW
 
 # share of the usable cells that may drown in the noise at a quarter of the cap before a word is due
 THIN = 0.1
@@ -25,7 +25,7 @@ def advice(facts: Facts, card: Card) -> list[Said]:
     Parameters
     ----------
     facts
-        Of :func:`~pipeline.operator.inspect.look`, with those of
+        Of :func:`~pipeline.operator.inspection.inspect_tables`, with those of
         :func:`~pipeline.operator.hidden_state.hidden_state` under ``hidden_state``.
 
     Returns

@@ -9,7 +9,6 @@ their ids stay here: attribute ``user`` of an episode.
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,9 +19,10 @@ import polars as pl
 from numpy.typing import NDArray
 
 from pipeline.declaration.card import AnyCard, Card, CardError, LqCard
+from pipeline.files import open_private, private_folder, whole_folder
 from pipeline.logs.readers.hdf5 import library
 from pipeline.logs.regression_sums import list_matrix
-from pipeline.logs.store import Snapshot, open_private, private_folder
+from pipeline.logs.store import Snapshot
 
 # the version of Minari whose layout this is
 MINARI = "0.5.4"
@@ -57,9 +57,8 @@ def export_minari(snapshot: Snapshot, card: AnyCard, to: Path) -> Exported:
     partial = folder.with_name(f".{name}.partial")
     if partial.is_symlink():
         raise CardError(f"{partial}: a link, and raw rows would go where it leads; remove it")
-    shutil.rmtree(partial, ignore_errors=True)
-    try:
-        data = private_folder(partial / "data")
+    with whole_folder(folder, private=True) as inside:
+        data = private_folder(inside / "data")
         main, episodes, steps = data / "main_data.hdf5", 0, 0
         with h5py.File(main, "w", track_order=True) as file:
             main.chmod(0o600)
@@ -80,10 +79,6 @@ def export_minari(snapshot: Snapshot, card: AnyCard, to: Path) -> Exported:
         }
         with open_private(data / "metadata.json") as file:
             file.write(json.dumps(told, indent=1).encode() + b"\n")
-        partial.rename(folder)
-    except BaseException:
-        shutil.rmtree(partial, ignore_errors=True)
-        raise
     return Exported(name, folder, episodes, steps)
 
 

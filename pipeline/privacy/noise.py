@@ -96,6 +96,29 @@ def admit_release(noise: NoiseSource, name: str, kind: str, exact: bool) -> None
         raise RealDataError(f"{name} is registered as real: every table needs noise; ask for a finite budget")
 
 
+def symmetric_noise(noise: NoiseSource, copies: int, dimension: int, variance: int, data: DataHandle) -> Integers:
+    """Independent symmetric integer matrices ``(copies, d, d)``: isotropic in svec coordinates.
+
+    Parameters
+    ----------
+    noise
+        What draws: first what lies above the diagonals, then the diagonals.
+    copies, dimension
+        How many, and d.
+    variance
+        Even: on the diagonal; half of it off the diagonal.
+    data
+        Handle of what the noise protects.
+    """
+    out = np.zeros((copies, dimension, dimension), dtype=np.int64)
+    rows, columns = np.triu_indices(dimension, 1)
+    above = noise.gaussian(copies * len(rows), variance // 2, data).reshape(copies, -1)
+    out[:, rows, columns] = out[:, columns, rows] = above
+    diagonal = np.arange(dimension)
+    out[:, diagonal, diagonal] = noise.gaussian(copies * dimension, variance, data).reshape(copies, -1)
+    return out
+
+
 @cache
 def _opendp() -> Any:
     import opendp.prelude as dp
@@ -212,3 +235,56 @@ class SeededNoise:
         cdf = np.cumsum(weight / weight.sum())
         index = np.searchsorted(cdf, self._rng.random(size), side="right")
         return support[np.minimum(index, len(support) - 1)].astype(np.int64)
+
+
+@dataclass(frozen=True)
+class NoiseBlocks:
+    """Noise of one released vector: consecutive blocks of entries, one variance each.
+
+    Parameters
+    ----------
+    sizes, variances
+        Entries, and integer variance, of each block, in squared lattice steps; variance 0 draws nothing (simulation
+        only).
+    noise
+        What is drawn from.
+    data
+        Handle of what the noise protects.
+
+    Raises
+    ------
+    RealDataError
+        If the data is registered as real and a block has no noise, or the noise is not the operating system's.
+    """
+
+    sizes: tuple[int, ...]
+    variances: tuple[int, ...]
+    noise: NoiseSource
+    data: DataHandle
+
+    def __post_init__(self) -> None:
+        if 0 in self.variances and self.data.data_kind != "synthetic":
+            raise RealDataError("a counter without noise is for simulations; this dataset is registered as real")
+        self.noise.admit(self.data.data_kind)
+
+    @property
+    def length(self) -> int:
+        """Entries of the vector, n."""
+        return sum(self.sizes)
+
+    def draw(self, rows: int, times: int = 1) -> Integers:
+        """Fresh noise ``(rows, n)``, one call of the source a block.
+
+        Parameters
+        ----------
+        times
+            Each row is the sum of so many draws, in one (simulation only).  Sums of discrete Gaussians are nearly, not
+            exactly, discrete Gaussian: below 10^-15 at the scales drawn here.
+        """
+        if times > 1 and self.data.data_kind != "synthetic":
+            raise RealDataError("noise of several leaves in one draw is for simulations; this dataset is real")
+        drawn = [
+            self.noise.gaussian(rows * n, v * times, self.data) if v else np.zeros(rows * n, dtype=np.int64)
+            for n, v in zip(self.sizes, self.variances, strict=True)
+        ]
+        return np.concatenate([x.reshape(rows, n) for x, n in zip(drawn, self.sizes, strict=True)], axis=1)

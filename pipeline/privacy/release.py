@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from types import MappingProxyType
@@ -127,6 +127,26 @@ def with_sampler_slack(mechanisms: tuple[Mechanism, ...], noise: NoiseSource, ep
         m if m.variance is None else replace(m, delta_slack=factor * m.drawn * noise.tv_bound(m.variance))
         for m in mechanisms
     )
+
+
+def check_slack(mechanisms: Iterable[Mechanism], noise: NoiseSource) -> None:
+    """Refuse a sampler whose share of delta the mechanisms do not count.
+
+    Parameters
+    ----------
+    mechanisms
+        As they are listed.
+    noise
+        What will draw.
+
+    Raises
+    ------
+    ValueError
+        If a table's ``delta_slack`` is less than twice the total variation of its draws.
+    """
+    for m in mechanisms:
+        if m.variance is not None and m.delta_slack < 2 * m.drawn * noise.tv_bound(m.variance):
+            raise ValueError(f"table {m.table}: this sampler's share of delta is not counted; see with_sampler_slack")
 
 
 @dataclass(frozen=True)

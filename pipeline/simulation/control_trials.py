@@ -6,8 +6,8 @@ from functools import cache
 
 import numpy as np
 
-from pipeline.environments.registry import builds_horizon, load_world, shelf_folder
 from pipeline.environments.world import World
+from pipeline.environments.worlds import builds_horizon, catalog_folder, load_world
 from pipeline.mdp.model import TabularMDP
 from pipeline.mdp.planning import optimal_values, policy_value
 from pipeline.mdp.policy import Policy, constant
@@ -80,7 +80,7 @@ def named_world(name: str, params: tuple[tuple[str, object], ...]) -> TabularMDP
 def loaded_world(name: str, params: tuple[tuple[str, object], ...]) -> World:
     """The world itself, before it is cut at a horizon; a file it is made of is looked for on the shelves."""
     chosen = {k: v for k, v in params if k != "horizon" or builds_horizon(name)}
-    return load_world(name, shelf_folder(name), **chosen)
+    return load_world(name, catalog_folder(name), **chosen)
 
 
 def optimum(mdp: TabularMDP) -> float:

@@ -16,10 +16,10 @@ from pipeline.agents.linear_backup import LinearConstants, LinearResult, linear_
 from pipeline.agents.one_shot import one_shot
 from pipeline.agents.pevi import pevi
 from pipeline.agents.vapvi import vapvi
-from pipeline.environments.linear_003 import LinearWorld, in_halves
+from pipeline.environments.linear_003 import LinearWorld, split_halves
 from pipeline.mdp.planning import optimal_values, policy_value
 from pipeline.privacy.noise import SeededNoise
-from pipeline.statistics.interactive import RegressionDesk
+from pipeline.statistics.interactive import InteractiveRegression
 from pipeline.statistics.linear_calibration import true_rho
 from pipeline.statistics.linear_plan import LinearAsk, LinearDomain, LinearPlan
 from pipeline.statistics.one_shot import release_one_shot
@@ -72,7 +72,7 @@ def run_linear(
     domain = LinearDomain("simulated", "synthetic", world.mdp.horizon, episodes)
     plan = LinearPlan(domain, ask, world.features)
     both = world.counts(episodes, np.random.default_rng(log))
-    visits: dict[Side, Integers] = in_halves(both, np.random.default_rng(halves)) if ask.split else {"both": both}
+    visits: dict[Side, Integers] = split_halves(both, np.random.default_rng(halves)) if ask.split else {"both": both}
     rows, task, rng = (
         CountRows(world.features, visits, world.mdp.rewards),
         linear_task(plan),
@@ -81,7 +81,7 @@ def run_linear(
     if ask.variant == "one_shot":
         result = one_shot(release_one_shot(plan, rows, SeededNoise(noise)), task, constants, rng)
     else:
-        desk, centred = RegressionDesk(plan, rows, SeededNoise(noise)), ask.variant == "centred"
+        desk, centred = InteractiveRegression(plan, rows, SeededNoise(noise)), ask.variant == "centred"
         if agent == "pevi":
             multiplier = constants.C * math.sqrt(task.dimension) if beta is None else beta
             result = pevi(desk, task, constants, rng, multiplier, centred=centred)

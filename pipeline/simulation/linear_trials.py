@@ -30,7 +30,7 @@ from pipeline.mdp.policy import Policy, constant, uniform
 from pipeline.privacy.budget import epsilon_from_rho
 from pipeline.privacy.noise import SeededNoise
 from pipeline.simulation.trial import Row
-from pipeline.statistics.interactive import RegressionDesk
+from pipeline.statistics.interactive import InteractiveRegression
 from pipeline.statistics.linear_calibration import true_rho
 from pipeline.statistics.linear_plan import LinearAsk, LinearDomain, LinearPlan, Variant
 from pipeline.statistics.one_shot import release_one_shot
@@ -167,7 +167,7 @@ def _run(cell: Cell, x: Contender, w: LinearWorld, plan: LinearPlan, task: Linea
     c = LinearConstants(C=C, ridge=RIDGE, shift="edge" if x.ours else "paper", failure=FAILURE)
     if x.release == "one_shot":
         return one_shot(release_one_shot(plan, rows, noise), task, c, ties)
-    desk = RegressionDesk(plan, rows, noise)
+    desk = InteractiveRegression(plan, rows, noise)
     if x.beta is not None:
         return pevi(desk, task, c, ties, beta_of(x.beta, task), centred=plan.centred)
     return vapvi(desk, task, c, ties, centred=plan.centred)

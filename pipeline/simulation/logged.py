@@ -22,9 +22,10 @@ from pipeline.mdp.policy import Policy
 from pipeline.mdp.task import Task
 from pipeline.privacy.noise import SeededNoise
 from pipeline.privacy.release import Mechanism
-from pipeline.statistics.calibration import reward_lattice
-from pipeline.statistics.counts import Counts, Slack, private_counts
-from pipeline.statistics.privatizers import CentralCounts
+from pipeline.statistics.count_layout import CountLayout, reward_lattice
+from pipeline.statistics.counts import Slack, private_counts
+from pipeline.statistics.layout import ExactSums
+from pipeline.statistics.private_sum import PrivateSum
 
 Array = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -64,7 +65,7 @@ class Logged:
         below = np.clip(np.floor(at + 1e-9), 0, steps)
         return n_sas, n_sa * below.astype(np.int64) + rng.binomial(n_sa, np.clip(at - below, 0.0, 1.0))
 
-    def counts(self, episodes: int, rng: np.random.Generator) -> Counts:
+    def counts(self, episodes: int, rng: np.random.Generator) -> ExactSums:
         """Exact tables of a fresh log of ``episodes`` whole episodes."""
         n_sas, k = self.visits_and_rewards(episodes, rng)
         n_sa = n_sas.sum(-1)
@@ -72,11 +73,11 @@ class Logged:
         if self.card.reward.kind == "estimate":
             centred = reward_lattice(self.card).centred
             tables["r_sa"] = self._folded(2 * k - self.card.reward.steps * n_sa if centred else k)
-        return Counts(self.card.name, "synthetic", self.card.domain.dynamics, tables)
+        return ExactSums(self.card.name, "synthetic", self.card.domain.dynamics, tables)
 
-    def plan(self, counts: Counts, noise: SeededNoise, rng: np.random.Generator) -> Plan:
+    def plan(self, counts: ExactSums, noise: SeededNoise, rng: np.random.Generator) -> Plan:
         """Release the tables once and plan on what was released."""
-        release = CentralCounts(self.card, self.mechanisms, self.slack).draw(counts, noise)
+        release = PrivateSum(CountLayout(self.card), self.mechanisms).draw(counts, noise)
         seen = private_counts(release, self.card, slack=self.slack, failure=self.failure)
         return apvi(seen, self.task, self.constants, rng, self.penalty)
 

@@ -24,8 +24,9 @@ from pipeline.simulation.control_trials import logging_policy, optimum, world_of
 from pipeline.simulation.logged import Logged
 from pipeline.simulation.targets import TablesTarget
 from pipeline.simulation.trial import OnlineAgent, Outcome, Plain, Trial, as_control, staged_curve
-from pipeline.statistics.calibration import Ask, count_mechanisms
-from pipeline.statistics.privatizers import CentralCounts
+from pipeline.statistics.calibration import Ask, count_sum
+from pipeline.statistics.count_layout import CountLayout
+from pipeline.statistics.private_sum import PrivateSum
 
 _NOISE, _TIES = 1, 2
 DEFAULTS: dict[str, Plain] = {"behaviour": "uniform", "rewards": "known", "pooled": False, "constants": "practical"}
@@ -81,7 +82,7 @@ def targets_of(trial: Trial) -> list[TablesTarget]:
     if trial.epsilon is None or trial.delta is None:
         raise CardError(f"{trial.agent} needs epsilon and delta")
     setting = logged(trial)
-    return [TablesTarget(setting.card, CentralCounts(setting.card, setting.mechanisms, setting.slack))]
+    return [TablesTarget(setting.card, PrivateSum(CountLayout(setting.card), setting.mechanisms))]
 
 
 def logged(trial: Trial) -> Logged:
@@ -103,7 +104,7 @@ def logged(trial: Trial) -> Logged:
     rewards = None if not known else mdp.rewards[:1] if pooled else mdp.rewards
     task = Task(H, card.reward.range, np.ones((S, A), dtype=bool), rewards, can_end=False)
     try:
-        mechanisms = count_mechanisms(card, Ask(epsilon=trial.epsilon, delta=trial.delta))
+        mechanisms = count_sum(card, Ask(epsilon=trial.epsilon, delta=trial.delta)).mechanisms
     except ValueError as e:
         raise CardError(f"{trial.agent}: {e}") from None
     behaviour = logging_policy(trial, str(knobs["behaviour"])).probabilities

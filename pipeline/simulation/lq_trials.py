@@ -28,18 +28,20 @@ from pipeline.agents.lq_optimism import Search
 from pipeline.agents.ofu_rl import LqControl, OfuConstants, OptimisticPlan, batch_ends
 from pipeline.agents.ofu_rl import ofu_rl as optimistic_control
 from pipeline.declaration.toml import CardError
-from pipeline.environments.lq import LqSystem, norm
-from pipeline.mdp.lq_rollout import LqBatch
-from pipeline.mdp.riccati import riccati, within_norm
+from pipeline.environments.lq_systems import LqSystem, norm
+from pipeline.mdp.riccati import clip_norm, riccati
+from pipeline.mdp.rollout import LqBatch
 from pipeline.privacy.noise import SimulatedWorld
 from pipeline.simulation.lq_worlds import ask_of, lq_world, noise_of, spent
 from pipeline.simulation.online_lq import LqPlayed, play_lq
 from pipeline.simulation.targets import LqSumsTarget, ReleaseTarget
 from pipeline.simulation.trial import NOTHING_CONTROLLED, OnlineAgent, Outcome, Plain, Trial, Trust, staged_curve
+from pipeline.statistics.lq_layout import LqAsk, LqDomain, LqPlan
 from pipeline.statistics.lq_message import LqMessage
-from pipeline.statistics.lq_moments import Episodes, SimulatedRows, release_lq_moments
-from pipeline.statistics.lq_plan import LqAsk, LqDomain, LqMoments, LqPlan
+from pipeline.statistics.lq_moments import release_lq_moments
 from pipeline.statistics.lq_regularizers import CountedLqRegularizer, epochs, fixed, tree
+from pipeline.statistics.lq_rows import Episodes, SimulatedRows
+from pipeline.statistics.regression import LqMoments
 
 Array = NDArray[np.float64]
 
@@ -79,7 +81,7 @@ def fixed_gain(trial: Trial) -> Outcome:
     """Optimal gains of a model whose A and B are each 30 % off in norm, in a direction drawn for each run."""
     world, rng = lq_world(trial), trial.stream(_MODEL)
     off = [M + WRONG * norm(M) * E / norm(E) for M in (world.A, world.B) for E in [rng.normal(size=M.shape)]]
-    return _constant(trial, world, within_norm(riccati(off[0], off[1], world.cost)[0], world.gamma), "control")
+    return _constant(trial, world, clip_norm(riccati(off[0], off[1], world.cost)[0], world.gamma), "control")
 
 
 def commit(trial: Trial) -> Outcome:
@@ -93,7 +95,7 @@ def commit(trial: Trial) -> Outcome:
     played = play_lq(world, agent, trial.stream(0))
     words = f"K_0 = {exploration.episodes:,} exploring episodes, counted, on the sphere of {exploration.radius:g}"
     facts = {"trust": "joint", "variant": "extra: one release", "constants": f"{words}; {_cuts()}"}
-    return _outcome(trial, played, facts | spent(trial, plan.joint_rho) | {"left_zero_at": exploration.episodes + 1})
+    return _outcome(trial, played, facts | spent(trial, plan.summed.rho) | {"left_zero_at": exploration.episodes + 1})
 
 
 def release_of(trial: Trial) -> list[ReleaseTarget]:
@@ -143,7 +145,7 @@ def dp_lqr(trial: Trial) -> Outcome:
     gains = certainty_equivalence(_release(trial, plan, logs.result), task, LqConstants()).gains
     outcome = _constant(trial, world, gains, f"offline: {trial.episodes:,} exploring episodes were logged before")
     words = f"logs at no regret, controls on the sphere of {world.gamma:g}; {_cuts()}"
-    facts = {"trust": "central", "constants": words} | spent(trial, plan.joint_rho)
+    facts = {"trust": "central", "constants": words} | spent(trial, plan.summed.rho)
     return Outcome(outcome.marks, outcome.regret, {**outcome.facts, **facts})
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from pipeline.declaration.toml import CardError
-from pipeline.environments.lq import LqSystem, double_integrator, lq_instance
+from pipeline.environments.lq_systems import LqSystem, double_integrator, lq_instance
 from pipeline.privacy.accounting import gdp_epsilon
 from pipeline.privacy.budget import up
 from pipeline.privacy.losses import safe_epsilon

@@ -12,8 +12,9 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
 from pipeline.declaration.card import CardError
+from pipeline.privacy.continual import Mechanism
 from pipeline.simulation.trial import Plain, Trial, Trust
-from pipeline.statistics.regularizers import Leaf, Mechanism, Shift
+from pipeline.statistics.regularizers import Leaf, Shift
 
 Bonus = float | Literal["theory", "paper-experiment", "tuned"]
 

@@ -15,9 +15,9 @@ from pipeline.agents.linopt_vi import linopt_vi, planned
 from pipeline.agents.mixture_backup import LearntRewards, MixtureTask, Problem, Regression, geometric
 from pipeline.agents.optimism import Radii, ldp, ldp_theory, linopt, linopt_rewards, ucrl_vtr
 from pipeline.declaration.card import CardError
-from pipeline.environments.mixture import Mixture, load_mixture
-from pipeline.environments.registry import shelf_folder
-from pipeline.mdp.mixture import RewardFeatures, written_out
+from pipeline.environments.mixture_worlds import Mixture
+from pipeline.environments.worlds import catalog_folder, load_mixture
+from pipeline.mdp.mixture import RewardFeatures, dense_one_hot
 from pipeline.mdp.planning import policy_value
 from pipeline.mdp.rollout import Agent
 from pipeline.privacy.noise import SeededNoise, SimulatedWorld
@@ -106,7 +106,7 @@ def _deafened(regression: Regression) -> Regression:
 
 @cache
 def _world(name: str, params: tuple[tuple[str, Any], ...]) -> Mixture:
-    world = load_mixture(name, shelf_folder(name), **dict(params))
+    world = load_mixture(name, catalog_folder(name), **dict(params))
     if (world.mdp.rewards < 0).any():
         raise CardError(f"world {name}: has negative rewards; linear mixture agents need rewards of at least 0")
     return world
@@ -149,7 +149,7 @@ def _task(trial: Trial, s: Settings, world: Mixture) -> MixtureTask:
     _, S, A = world.mdp.shape  # noqa: N806
     features = world.features
     if s.features == "dense" and features.psi is None:
-        features = written_out(S, A)
+        features = dense_one_hot(S, A)
     rewards = world.mdp.rewards
     if s.rewards == "learnt":
         rewards = LearntRewards(RewardFeatures(None, S, A), world.mdp.rewards.max((1, 2)))

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.environments.lq import Controller, LqSystem, simulate
-from pipeline.mdp.lq_rollout import LinearRollout, LqAgent, LqBatch
+from pipeline.environments.lq_systems import Controller, LqSystem, simulate
 from pipeline.mdp.riccati import gain_matrices
+from pipeline.mdp.rollout import LinearRollout, LqAgent, LqBatch
 
 Array = NDArray[np.float64]
 

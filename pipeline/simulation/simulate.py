@@ -16,7 +16,7 @@ from pipeline.declaration.card import Card
 from pipeline.environments.world import Array, Ints, World, declared_actions, declared_states
 from pipeline.logs.aggregate import count_rows
 from pipeline.mdp.model import is_stationary
-from pipeline.statistics.counts import Counts
+from pipeline.statistics.layout import ExactSums
 
 # episodes simulated at once: bounds memory, and is part of what a seed means
 _CHUNK = 200_000
@@ -82,7 +82,9 @@ def sample_log(world: World, behaviour: str | Array, horizon: int, episodes: int
     return LogRows(*(np.concatenate([getattr(c, f.name) for c in chunks]) for f in fields(LogRows)))
 
 
-def sample_counts(card: Card, world: World, behaviour: str | Array, episodes: int, rng: np.random.Generator) -> Counts:
+def sample_counts(
+    card: Card, world: World, behaviour: str | Array, episodes: int, rng: np.random.Generator
+) -> ExactSums:
     """Count tables of a simulated log, without writing it: the rows of :func:`sample_log`, summed as a snapshot's are.
 
     Marked synthetic whatever the card says, for no person is behind them.
@@ -104,7 +106,7 @@ def sample_counts(card: Card, world: World, behaviour: str | Array, episodes: in
         )
         for name, table in count_rows(canonical, card).items():
             tables[name] = tables[name] + table if name in tables else table
-    return Counts(card.name, "synthetic", card.domain.dynamics, tables)
+    return ExactSums(card.name, "synthetic", card.domain.dynamics, tables)
 
 
 def simulate_chunks(

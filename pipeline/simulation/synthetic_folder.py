@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from pipeline.declaration.card import CardError
-from pipeline.environments.registry import WORLD_ARRAYS, WORLD_FILE, arrays_file
 from pipeline.environments.world import World
+from pipeline.environments.worlds import WORLD_ARRAYS, WORLD_FILE, arrays_file
 from pipeline.simulation.synthetic_log_files import stream_log
 from pipeline.simulation.synthetic_toml_text import toml_text
 from pipeline.simulation.synthetic_world_card import COMMENTS

@@ -18,8 +18,7 @@ from typing import Any
 import numpy as np
 
 from pipeline.agents.pessimism import reward_estimate, start_distribution, transition_estimate
-from pipeline.declaration.card import OTHER, Card, CardError
-from pipeline.declaration.task import declared_start, task_of
+from pipeline.declaration.card import OTHER, Card, CardError, declared_start, task_of
 from pipeline.environments.world import Array, World
 from pipeline.privacy.release import Release
 from pipeline.privacy.release_file import read_release, sha256_file

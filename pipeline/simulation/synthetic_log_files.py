@@ -9,9 +9,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pipeline.declaration.card import AnyCard, CardError, tabular
-from pipeline.environments.registry import load_world
+from pipeline.declaration.card import AnyCard, CardError, require_tabular
 from pipeline.environments.world import Array, Ints, World
+from pipeline.environments.worlds import load_world
 from pipeline.simulation.simulate import LogRows, sample_log, simulate_chunks
 from pipeline.simulation.synthetic_lq_files import LqLog, write_lq_log
 
@@ -99,7 +99,7 @@ def regenerate(card: AnyCard, folder: Path) -> list[Path]:
     if card.name in _SHIPPED_PLANTS:
         return write_lq_log(_SHIPPED_PLANTS[card.name], folder)
     made, world = _SHIPPED[card.name], load_world(card.name, card.folder)
-    rng, horizon = np.random.default_rng(made.seed), tabular(card).domain.horizon
+    rng, horizon = np.random.default_rng(made.seed), require_tabular(card).domain.horizon
     return write_log(world, sample_log(world, made.behaviour, horizon, made.episodes, rng), folder)
 
 

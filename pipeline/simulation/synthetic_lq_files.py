@@ -10,8 +10,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from pipeline.environments.lq import simulate
-from pipeline.environments.lq_worlds import explorer, load_lq_world
+from pipeline.environments.lq_catalog import explorer, load_lq_world
+from pipeline.environments.lq_systems import simulate
 
 Array = NDArray[np.float64]
 

@@ -13,7 +13,7 @@ from pydantic import ValidationError
 from pipeline.declaration.card import Card, CardError
 from pipeline.declaration.toml import explain
 from pipeline.environments.world import Array, World
-from pipeline.statistics.sensitivity import reward_sensitivity
+from pipeline.statistics.count_layout import reward_sensitivity
 
 ALL_STATES = "all"
 # finest lattice that is looked for; rewards off it are rounded down at ingest

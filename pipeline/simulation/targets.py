@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING, Literal
 if TYPE_CHECKING:
     # no agent runs, or is measured anew for, the mechanisms of another
     from pipeline.declaration.card import Card
+    from pipeline.privacy.continual import Mechanism
     from pipeline.statistics.batch_counts import Layout
     from pipeline.statistics.batch_privatizers import GaussianBatch
-    from pipeline.statistics.interactive_counts import Mechanism
+    from pipeline.statistics.interactive_counts import CountMechanism
+    from pipeline.statistics.lq_layout import LqPlan
     from pipeline.statistics.lq_message import LqMessage
-    from pipeline.statistics.lq_plan import LqPlan
     from pipeline.statistics.mixture_calibration import Ask
     from pipeline.statistics.mixture_message import Message
     from pipeline.statistics.online_counts import OnlineLayout
-    from pipeline.statistics.privatizers import CentralCounts
-    from pipeline.statistics.regularizers import Mechanism as Counter
+    from pipeline.statistics.private_sum import PrivateSum
     from pipeline.statistics.shuffle_counts import ShuffleBinary
 
 
@@ -40,7 +40,7 @@ class CountsTarget:
 
     layout: OnlineLayout
     ask: Ask
-    mechanism: Mechanism | None
+    mechanism: CountMechanism | None
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ class SumsTarget:
 
     message: Message
     ask: Ask
-    counter: Counter | None
+    counter: Mechanism | None
 
 
 @dataclass(frozen=True)
@@ -95,7 +95,7 @@ class TablesTarget:
     """The one release of count tables that ``privatizer`` makes for a dataset like ``card``."""
 
     card: Card
-    privatizer: CentralCounts
+    privatizer: PrivateSum
 
 
 @dataclass(frozen=True)

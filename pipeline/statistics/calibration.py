@@ -6,24 +6,18 @@ The list is what ``plan`` prints, what the ledger charges and what the privatize
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Literal
 
 from pipeline.declaration.card import Card
 from pipeline.privacy.budget import fraction_of, rho_from_epsilon
-from pipeline.privacy.continual import Continual
-from pipeline.privacy.lattice import RewardLattice
+from pipeline.privacy.factorisation import Factorisation
 from pipeline.privacy.noise import LARGEST_SCALE
 from pipeline.privacy.release import Mechanism, Running
-from pipeline.statistics.sensitivity import (
-    Sensitivity,
-    count_sensitivity,
-    leaf_sensitivity,
-    reward_sensitivity,
-    start_sensitivity,
-)
+from pipeline.statistics.count_layout import CountLayout, ReleasedTables, reward_lattice
+from pipeline.statistics.private_sum import PrivateSum
 
 # no table is starved: a smaller share than this makes one table the bottleneck whatever its sensitivity
 _LEAST_SHARE = 0.08
@@ -43,7 +37,7 @@ class Ask:
     tables
         ``one_table``: n[h,s,a,s'] alone, n[h,s,a] by summation; ``two_tables``: both, as the paper has it.
     calibration
-        ``tight``: scales from :mod:`~pipeline.statistics.sensitivity`; ``paper``: the scales paper 003 prints.
+        ``tight``: scales from :mod:`~pipeline.statistics.count_layout`; ``paper``: the scales paper 003 prints.
     split
         Share of the budget per table; the default depends on declared constants only.
     counter
@@ -53,10 +47,10 @@ class Ask:
     rho: float | None = None
     epsilon: float | None = None
     delta: float | None = None
-    tables: Literal["one_table", "two_tables"] = "one_table"
+    tables: ReleasedTables = "one_table"
     calibration: Literal["tight", "paper"] = "tight"
     split: Mapping[str, float] | None = None
-    counter: Continual | None = None
+    counter: Factorisation | None = None
 
     @property
     def pure(self) -> bool:
@@ -70,50 +64,29 @@ class Ask:
         return rho_from_epsilon(self.epsilon, self.delta) if self.epsilon is not None and self.delta else None
 
 
-def reward_lattice(card: Card) -> RewardLattice:
-    """Lattice on which rewards are summed: centred unless a ``total`` is declared (privacy.md §0.1-20)."""
-    r = card.reward
-    return RewardLattice(r.range[0], r.range[1], r.steps, centred=r.total is None)
-
-
-def released_tables(
-    card: Card, tables: str, *, leaf: bool = False
-) -> dict[str, tuple[tuple[int, ...], str, Sensitivity]]:
-    """Table -> (shape, unit of one integer, sensitivity), in the order of release; ``leaf``: of a nightly counter."""
-    d = card.domain
-
-    def moved(of: Callable[[Card], Sensitivity]) -> Sensitivity:
-        return leaf_sensitivity(of, card) if leaf else of(card)
-
-    cell = (d.table_steps, len(d.live_states), len(d.action_labels))
-    out: dict[str, tuple[tuple[int, ...], str, Sensitivity]] = {}
-    if d.start == "released" and d.dynamics == "stationary":
-        out["n_0"] = (cell[1],), "first states", moved(start_sensitivity)
-    if tables == "two_tables":
-        out["n_sa"] = cell, "visits", moved(count_sensitivity)
-    out["n_sas"] = (*cell, len(d.state_labels)), "transitions", moved(count_sensitivity)
-    if card.reward.kind == "estimate":
-        out["r_sa"] = cell, f"{reward_lattice(card).unit:g} reward", moved(reward_sensitivity)
-    return out
-
-
-def default_split(card: Card, ask: Ask) -> dict[str, float]:
+def default_split(layout: CountLayout, ask: Ask) -> dict[str, float]:
     """Shares proportional to each table's sensitivity in rewards, which minimises the summed noise variance."""
-    parts = released_tables(card, ask.tables, leaf=ask.counter is not None)
-    weights: dict[str, float] = {}
-    for name, (_, _, s) in parts.items():
-        reach = s.l1 if ask.pure else math.sqrt(s.l2_squared)
+    card, weights = layout.card, dict[str, float]()
+    for t in layout.tables:
+        reach = t.replace.l1 if ask.pure else math.sqrt(t.replace.l2_squared)
         width = card.reward.range[1] - card.reward.range[0]
-        weights[name] = reach * (reward_lattice(card).unit / width if name == "r_sa" else 1.0)
-    fixed = {"n_sa": _VISITS_SHARE} if "n_sa" in parts else {}
+        weights[t.name] = reach * (reward_lattice(card).unit / width if t.name == "r_sa" else 1.0)
+    fixed = {"n_sa": _VISITS_SHARE} if "n_sa" in weights else {}
     free = {name: w for name, w in weights.items() if name not in fixed}
     rest = 1 - sum(fixed.values())
     shares = {name: max(_LEAST_SHARE, w / sum(free.values())) for name, w in free.items()}
     return fixed | {name: rest * s / sum(shares.values()) for name, s in shares.items()}
 
 
-def count_mechanisms(card: Card, ask: Ask) -> tuple[Mechanism, ...]:
-    """The mechanisms of one release of counts, in order.
+def count_sum(card: Card, ask: Ask) -> PrivateSum:
+    """The private sum of a card's count tables that a recipe asks for: one release, or the rows of a counter.
+
+    Parameters
+    ----------
+    card
+        What is declared.
+    ask
+        Budget, tables and calibration; without a budget there is no noise (simulation only).
 
     Raises
     ------
@@ -121,65 +94,62 @@ def count_mechanisms(card: Card, ask: Ask) -> tuple[Mechanism, ...]:
         If the split names other tables than are released, the paper's calibration is asked where it prints none, or
         the budget is so small that the noise would leave the safe range of 64-bit integers.
     """
-    mechanisms = _calibrated(card, ask) if ask.counter is None else _counted(card, ask, ask.counter)
+    layout = CountLayout(card, ask.tables, leaf=ask.counter is not None)
+    mechanisms = _calibrated(layout, ask)
+    if ask.counter is not None:
+        if ask.zcdp() is None or ask.calibration == "paper":
+            raise ValueError(
+                "a nightly counter draws Gaussian noise: give 'rho', or 'epsilon' with 'delta', and 'tight'"
+            )
+        mechanisms = running(mechanisms, ask.counter)
     widest = max(max(m.standard_deviation, math.sqrt(m.variance or 0)) for m in mechanisms)
     if widest > LARGEST_SCALE:
         raise ValueError(
             f"so small a budget needs noise of scale {widest:.3g}, above {LARGEST_SCALE:.3g}: nothing would be left"
         )
-    return mechanisms
+    return PrivateSum(layout, mechanisms, ask.counter)
 
 
-def at_leaf(mechanisms: tuple[Mechanism, ...], counter: Continual, t: int) -> tuple[Mechanism, ...]:
-    """The mechanisms of a counter as they stand on night ``t``: the noise of that running sum."""
+def running(mechanisms: tuple[Mechanism, ...], time: Factorisation) -> tuple[Mechanism, ...]:
+    """Mechanisms of a counter's rows, with the noise of its noisiest sum.
+
+    Parameters
+    ----------
+    mechanisms
+        Of one row: sensitivities of one leaf, variance of one released number.
+    time
+        The counter.
+    """
+    worst = max(time.error(t) for t in range(1, time.steps + 1))
+    in_all = f"a leaf moves the counter's rows by at most {time.cost} times that in all (L2²)"
     return tuple(
-        m if m.running is None else replace(m, running=replace(m.running, error=counter.error(t))) for m in mechanisms
+        replace(m, rule=f"{m.rule}; {in_all}", running=Running(time.cost, time.draws, worst)) for m in mechanisms
     )
 
 
-def _counted(card: Card, ask: Ask, counter: Continual) -> tuple[Mechanism, ...]:
-    """Scales of a counter's rows, with the noise of its noisiest sum."""
-    if ask.zcdp() is None or ask.calibration == "paper":
-        raise ValueError("a nightly counter draws Gaussian noise: give 'rho', or 'epsilon' with 'delta', and 'tight'")
-    worst = max(counter.error(t) for t in range(1, counter.leaves + 1))
-    in_all = f"a leaf moves the counter's rows by at most {counter.cost} times that in all (L2²)"
-    return tuple(
-        replace(m, rule=f"{m.rule}; {in_all}", running=Running(counter.cost, counter.draws, worst))
-        for m in _calibrated(card, ask)
-    )
-
-
-def _calibrated(card: Card, ask: Ask) -> tuple[Mechanism, ...]:
-    parts = released_tables(card, ask.tables, leaf=ask.counter is not None)
+def _calibrated(layout: CountLayout, ask: Ask) -> tuple[Mechanism, ...]:
     if ask.rho is None and ask.epsilon is None:
-        return tuple(
-            Mechanism(name, shape, unit, s.l2_squared, s.l1, s.rule) for name, (shape, unit, s) in parts.items()
-        )
+        return tuple(t.mechanism() for t in layout.tables)
     if ask.calibration == "paper":
-        return _paper(card, ask, parts)
-    split = dict(ask.split) if ask.split else default_split(card, ask)
+        return _paper(layout, ask)
+    moved = {t.name: t.replace for t in layout.tables}
+    split = dict(ask.split) if ask.split else default_split(layout, ask)
     if (
-        set(split) != set(parts)
+        set(split) != set(moved)
         or min(split.values()) <= 0
         or sum(fraction_of(round(s, 12)) for s in split.values()) > 1 + Fraction(1, 10**9)
     ):
-        raise ValueError(f"split must give {sorted(parts)} positive shares that sum to at most 1; got {split}")
-    shares = {name: fraction_of(round(split[name], 12)) for name in parts}
+        raise ValueError(f"split must give {sorted(moved)} positive shares that sum to at most 1; got {split}")
+    shares = {name: fraction_of(round(split[name], 12)) for name in moved}
     # twelve digits may sum to a hair above one; the budget is never stretched
     shares = {name: share / max(1, sum(shares.values())) for name, share in shares.items()}
     if ask.pure:
-        scales = {name: parts[name][2].l1 / (shares[name] * fraction_of(ask.epsilon or 0.0)) for name in parts}
-        return tuple(
-            Mechanism(name, shape, unit, s.l2_squared, s.l1, s.rule, scale=scales[name])
-            for name, (shape, unit, s) in parts.items()
-        )
+        asked = fraction_of(ask.epsilon or 0.0)
+        return tuple(t.mechanism(scale=t.replace.l1 / (shares[t.name] * asked)) for t in layout.tables)
     cost = 1 if ask.counter is None else ask.counter.cost
-    squares = {name: cost * s.l2_squared for name, (_, _, s) in parts.items()}
+    squares = {name: cost * s.l2_squared for name, s in moved.items()}
     variances = integer_variances(squares, shares, fraction_of(ask.zcdp() or 0.0))
-    return tuple(
-        Mechanism(name, shape, unit, s.l2_squared, s.l1, s.rule, variance=variances[name])
-        for name, (shape, unit, s) in parts.items()
-    )
+    return tuple(t.mechanism(variance=variances[t.name]) for t in layout.tables)
 
 
 def integer_variances(squares: Mapping[str, int], shares: Mapping[str, Fraction], rho: Fraction) -> dict[str, int]:
@@ -204,9 +174,7 @@ def integer_variances(squares: Mapping[str, int], shares: Mapping[str, Fraction]
         left -= Fraction(square, 2 * variances[neediest]) - Fraction(square, 2 * old)
 
 
-def _paper(
-    card: Card, ask: Ask, parts: Mapping[str, tuple[tuple[int, ...], str, Sensitivity]]
-) -> tuple[Mechanism, ...]:
+def _paper(layout: CountLayout, ask: Ask) -> tuple[Mechanism, ...]:
     """Scales as printed: variance 2H/rho (003 eq. 2) or Laplace 4H/epsilon (003 end of §3) on every table.
 
     The paper takes rewards as known, one trajectory a person and one table a step; where the card differs the *same*
@@ -214,27 +182,13 @@ def _paper(
     """
     if ask.tables != "two_tables":
         raise ValueError("calibration = 'paper' needs release = 'two_tables'; the paper prints no other")
-    horizon, out = card.domain.horizon, []
-    for name, (shape, unit, s) in parts.items():
-        lattice = reward_lattice(card)
-        per_range = round((lattice.high - lattice.low) / lattice.unit) if name == "r_sa" else 1
+    horizon, lattice = layout.card.domain.horizon, reward_lattice(layout.card)
+    found: list[Mechanism] = []
+    for t in layout.tables:
+        per_range = round((lattice.high - lattice.low) / lattice.unit) if t.name == "r_sa" else 1
         if ask.pure:
-            scale = per_range * 4 * horizon / fraction_of(ask.epsilon or 0.0)
-            out.append(Mechanism(name, shape, unit, s.l2_squared, s.l1, s.rule, scale=scale))
+            found.append(t.mechanism(scale=per_range * 4 * horizon / fraction_of(ask.epsilon or 0.0)))
         else:
             variance = math.ceil(per_range**2 * 2 * horizon / fraction_of(ask.zcdp() or 0.0))
-            out.append(Mechanism(name, shape, unit, s.l2_squared, s.l1, s.rule, variance=variance))
-    return tuple(out)
-
-
-def noise_bound(sigma: float, cells: int, failure: float) -> float:
-    """Half of E: a bound on ``cells`` Gaussian draws, ``sigma sqrt(2 log(2 cells / failure))`` (003 Lemma C.2).
-
-    With ``cells = 2 H S^2 A`` and ``sigma^2 = 2H/rho``, twice this is E_rho = 4 sqrt(H log(4HS^2A/delta)/rho).
-    """
-    return sigma * math.sqrt(2 * math.log(2 * cells / failure))
-
-
-def laplace_bound(scale: Fraction, cells: int, failure: float) -> float:
-    """Half of E for ``cells`` Laplace draws together: ``scale log(cells / failure)``."""
-    return float(scale) * math.log(cells / failure)
+            found.append(t.mechanism(variance=variance))
+    return tuple(found)

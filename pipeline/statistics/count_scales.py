@@ -6,8 +6,7 @@ import math
 from dataclasses import dataclass
 from fractions import Fraction
 
-from pipeline.privacy.counters import Lanes
-from pipeline.privacy.noise import NoiseSource, RealDataError, SimulatedWorld
+from pipeline.privacy.noise import NoiseBlocks, NoiseSource, RealDataError, SimulatedWorld
 from pipeline.statistics.mixture_calibration import Ask
 from pipeline.statistics.online_counts import OnlineLayout
 
@@ -46,8 +45,8 @@ def silent(layout: OnlineLayout) -> Scales:
     return Scales((0,) * len(layout.sizes))
 
 
-def lanes_of(layout: OnlineLayout, scales: Scales, noise: NoiseSource, world: SimulatedWorld, users: int = 1) -> Lanes:
-    """Noise of one release, or the summed noise of ``users`` messages."""
+def blocks_of(layout: OnlineLayout, scales: Scales, noise: NoiseSource, world: SimulatedWorld) -> NoiseBlocks:
+    """Noise of one release."""
     if world.data_kind != "synthetic":
         raise RealDataError("online counts are of simulated worlds; this dataset is registered as real")
-    return Lanes(layout.sizes, tuple(users * v for v in scales.variances), noise, world)
+    return NoiseBlocks(layout.sizes, scales.variances, noise, world)

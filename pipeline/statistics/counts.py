@@ -1,36 +1,22 @@
-"""Counts as values: raw ones that stay behind the privacy wall, and private ones that planners may see."""
+"""Private counts: what a planner may see of people, made consistent; post-processing of a release."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Literal, Protocol
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.declaration.card import Card
-from pipeline.privacy.noise import NoiseSource
-from pipeline.privacy.release import Mechanism, Release
-from pipeline.statistics.calibration import laplace_bound, noise_bound, reward_lattice
+from pipeline.privacy.release import Release
 from pipeline.statistics.consistency import consistent_counts
+from pipeline.statistics.count_layout import reward_lattice
 
 Array = NDArray[np.float64]
 Slack = Literal["zero", "paper"]
-
-
-@dataclass(frozen=True)
-class Counts:
-    """Exact sums over a snapshot.  Only a privatizer may look inside; printing one shows no number.
-
-    ``tables``: ``n_0 (L,)``, ``n_sa (G, L, A)``, ``n_sas (G, L, A, S)``, ``r_sa (G, L, A)`` in lattice integers, all
-    int64, with G = H or 1, L live states, A actions and S = L + ends.
-    """
-
-    dataset: str
-    data_kind: str
-    dynamics: str
-    tables: Mapping[str, NDArray[np.int64]] = field(repr=False)
 
 
 @dataclass(frozen=True)
@@ -68,23 +54,6 @@ class PrivateCounts:
     release: Release
 
 
-class CountsPrivatizer(Protocol):
-    """The last place that sees exact counts."""
-
-    @property
-    def mechanisms(self) -> tuple[Mechanism, ...]:
-        """What will be drawn, known before any row is read."""
-        ...
-
-    def draw(self, counts: Counts, noise: NoiseSource) -> Release:
-        """Add noise to every table; refuses real data without operating-system noise."""
-        ...
-
-    def release(self, counts: Counts, noise: NoiseSource) -> PrivateCounts:
-        """:meth:`draw`, then :func:`private_counts`."""
-        ...
-
-
 def noisy_tables(release: Release) -> tuple[Array, Array]:
     """n'_sa ``(G, L, A)`` and n'_sas ``(G, L, A, S)``, clipped at 0: the data of the consistency programme (003 eq. 2).
 
@@ -112,6 +81,19 @@ def count_error(release: Release, failure: float) -> float:
         elif m.scale is not None:
             halves.append(laplace_bound(m.scale, cells, failure) * (ends if summed else 1))
     return 2 * max(halves, default=0.0)
+
+
+def noise_bound(sigma: float, cells: int, failure: float) -> float:
+    """Half of E: a bound on ``cells`` Gaussian draws, ``sigma sqrt(2 log(2 cells / failure))`` (003 Lemma C.2).
+
+    With ``cells = 2 H S^2 A`` and ``sigma^2 = 2H/rho``, twice this is E_rho = 4 sqrt(H log(4HS^2A/delta)/rho).
+    """
+    return sigma * math.sqrt(2 * math.log(2 * cells / failure))
+
+
+def laplace_bound(scale: Fraction, cells: int, failure: float) -> float:
+    """Half of E for ``cells`` Laplace draws together: ``scale log(cells / failure)``."""
+    return float(scale) * math.log(cells / failure)
 
 
 def private_counts(release: Release, card: Card, *, slack: Slack = "zero", failure: float = 0.1) -> PrivateCounts:

@@ -103,3 +103,12 @@ def counted_sums(
     w = visits if weights is None else visits * weights
     t = targets if weights is None else targets * weights
     return features.T @ (features * w[:, None]), t @ features
+
+
+def raise_eigenvalues(gram: Array, floor: float) -> tuple[Array, int]:
+    """The nearest symmetric matrix whose eigenvalues are at least ``floor``, and how many were below; exact if none."""
+    values, vectors = np.linalg.eigh(gram)
+    low = values < floor
+    if floor <= 0 or not low.any():
+        return gram, 0
+    return (vectors * np.maximum(values, floor)) @ vectors.T, int(low.sum())

@@ -12,54 +12,41 @@ is free to re-plan.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.privacy.noise import DataHandle, NoiseSource, RealDataError
+from pipeline.privacy.noise import NoiseSource, RealDataError
 from pipeline.privacy.release import Mechanism, Release
-from pipeline.statistics.joint_loss import joint_facts
-from pipeline.statistics.linear_calibration import Scales, Target, call_scales, targets_of, true_rho
+from pipeline.statistics.linear_calibration import call_sum, true_rho
+from pipeline.statistics.linear_layout import CallLayout, joint_facts
 from pipeline.statistics.linear_plan import Half, LinearPlan
-from pipeline.statistics.regression import DeskClosedError, PrivateRegression, Value, Weight, Window
+from pipeline.statistics.regression import MechanismClosedError, PrivateRegression, Value, Weight, Window
 from pipeline.statistics.rows import Quantiser, Rows, Side
 
 Integers = NDArray[np.int64]
 
 
-def symmetric_noise(noise: NoiseSource, dimension: int, variance: int, data: DataHandle) -> Integers:
-    """Symmetric integer noise ``(d, d)``: ``variance`` on the diagonal, half of it off the diagonal (svec)."""
-    return symmetric_noises(noise, 1, dimension, variance, data)[0]
-
-
-def symmetric_noises(noise: NoiseSource, copies: int, dimension: int, variance: int, data: DataHandle) -> Integers:
-    """Independent ones ``(copies, d, d)``."""
-    out = np.zeros((copies, dimension, dimension), dtype=np.int64)
-    rows, columns = np.triu_indices(dimension, 1)
-    above = noise.gaussian(copies * len(rows), variance // 2, data).reshape(copies, -1)
-    out[:, rows, columns] = out[:, columns, rows] = above
-    diagonal = np.arange(dimension)
-    out[:, diagonal, diagonal] = noise.gaussian(copies * dimension, variance, data).reshape(copies, -1)
-    return out
-
-
 @dataclass
-class RegressionDesk:
+class InteractiveRegression:
     """The one desk: exact (``rho`` None, simulation only), tight or with the paper's scales.
 
     Parameters
     ----------
     charge
         Called once with the plan, before the first row is read; raising there leaves everything unread.
+    epsilon
+        The epsilon that will be stated, where a sampler's share of delta has to be listed; None: it is exact.
     """
 
     plan: LinearPlan
     rows: Rows
     noise: NoiseSource
     charge: Callable[[LinearPlan], None] = lambda plan: None
+    epsilon: float | None = None
     spent: Fraction = field(default=Fraction(0), init=False)
     _charged: bool = field(default=False, init=False)
     _done: list[tuple[int, Half]] = field(default_factory=list, init=False)
@@ -87,7 +74,7 @@ class RegressionDesk:
     def variance(self, h: int, value: Value, window: Window) -> PrivateRegression:
         """See :class:`~pipeline.statistics.regression.Desk`."""
         if not self.plan.ask.variance or h == self.plan.domain.horizon - 1:
-            raise DeskClosedError(f"the plan has no variance call at step {h}")
+            raise MechanismClosedError(f"the plan has no variance call at step {h}")
         self._admit(h, "D'")
         return self._answer(h, "D'", value, window, None)
 
@@ -100,7 +87,9 @@ class RegressionDesk:
         last = self._done[-1] if self._done else (self.plan.domain.horizon, "D")
         follows = {(last[0] - 1, "D'"), (last[0] - 1, "D")} if last[1] == "D" else {(last[0], "D")}
         if (h, half) not in follows or h < 0:
-            raise DeskClosedError(f"step {h}, {half} was answered, skipped or is not next; a desk never answers twice")
+            raise MechanismClosedError(
+                f"step {h}, {half} was answered, skipped or is not next; a desk never answers twice"
+            )
         if not self._charged:
             self.charge(self.plan)
             self._charged = True
@@ -110,21 +99,18 @@ class RegressionDesk:
         plan, (quantiser, bound) = self.plan, call_window(self.plan, h, half, window)
         alone = half == "D" and (h, "D'") not in self._done
         side: Side = "both" if not plan.ask.split or alone else half
+        summed = call_sum(CallLayout(plan, h, half, bound), whole=alone)
+        if self.epsilon is not None:
+            summed = summed.with_slack(self.noise, self.epsilon)
         gram, sums = self.rows.sums(h, side, value, quantiser, weight, plan.extent())
-        W = plan.weight(half)
         if weight is None:
-            gram, sums = gram * W, sums * W
-        targets, scales = targets_of(plan, half, bound), None
-        if plan.ask.rho is not None:
-            scales = call_scales(plan, h, half, targets, whole=alone)
-            gram = gram + symmetric_noise(self.noise, plan.features.dimension, scales.gram, self.rows)
-            drawn = [self.noise.gaussian(plan.features.dimension, v, self.rows) for v in scales.targets]
-            sums = sums + np.stack(drawn)
-            self.spent += scales.rho
-        for m, table in zip(call_mechanisms(plan, h, half, targets, scales), (gram, *sums), strict=True):
-            self._mechanisms.append(m)
-            self._tables[m.table] = table
-        return answered(plan, half, quantiser.offset, bound, gram, sums, scales)
+            gram, sums = gram * plan.weight(half), sums * plan.weight(half)
+        exact = dict(zip((m.table for m in summed.mechanisms), (gram, *sums), strict=True))
+        tables = summed.perturb(exact, self.noise, self.rows)
+        self.spent += summed.rho or 0
+        self._mechanisms += summed.mechanisms
+        self._tables |= tables
+        return answer(summed.layout, quantiser.offset, summed.mechanisms, tables)
 
     def release(self) -> Release:
         """All that left the desk so far, at the joint cost of its calls; without noise it is marked so (simulation)."""
@@ -155,50 +141,61 @@ def call_window(plan: LinearPlan, h: int, half: Half, window: Window) -> tuple[Q
     return Quantiser(q, low, high, reward, offset, plan.ask.weight_steps), bound
 
 
-def call_tables(h: int, half: Half) -> tuple[str, ...]:
-    """Names of what one call releases: the Gram matrix, then its targets."""
-    names = ("gram", "target_squared", "target") if half == "D'" else ("gram", "target")
-    return tuple(f"{name}_{half}_{h}" for name in names)
-
-
-def call_mechanisms(
-    plan: LinearPlan, h: int, half: Half, targets: tuple[Target, ...], scales: Scales | None
-) -> list[Mechanism]:
-    """What one call releases, each table with the sensitivity it would have alone."""
-    moved, W, d = plan.largest_moves, plan.weight(half), plan.features.dimension
-    rule = "{}, joint with the other sums of the step: the step costs no more than their sum"
-    squares = [W**2 * moved[0], *((W * t.bound) ** 2 * moved[1 if t.signed else 2] for t in targets)]
-    variances = (None,) * len(squares) if scales is None else (scales.gram, *scales.targets)
-    shapes = [(d, d), *((d,) for _ in targets)]
-    rules = ["svec: half the variance off the diagonal", *("targets at their bound" for _ in targets)]
-    return [
-        Mechanism(
-            name,
-            shape,
-            "lattice steps",
-            square,
-            math.isqrt(square * math.prod(shape)) + 1,
-            rule.format(words),
-            variance=v,
-        )
-        for name, shape, square, words, v in zip(call_tables(h, half), shapes, squares, rules, variances, strict=True)
-    ]
-
-
-def answered(
-    plan: LinearPlan, half: Half, offset: int, bound: int, gram: Integers, sums: Integers, scales: Scales | None
+def answer(
+    layout: CallLayout, offset: int, mechanisms: Sequence[Mechanism], tables: Mapping[str, Integers]
 ) -> PrivateRegression:
-    """Noisy integers of one call in real units."""
-    W, q = plan.weight(half), plan.ask.value_steps
-    unit2, powers = float(plan.features.unit_squared), (2, 1) if half == "D'" else (1,)
+    """Noisy integers of one call in real units.
+
+    Parameters
+    ----------
+    layout
+        Of the call.
+    offset
+        What was subtracted from every target, lattice steps.
+    mechanisms
+        Of the call's tables, with the noise that was drawn.
+    tables
+        Noisy integers of each: ``(d, d)`` the Gram matrix, ``(d,)`` the targets.
+    """
+    plan, W, q = layout.plan, layout.plan.weight(layout.half), layout.plan.ask.value_steps
+    unit2, powers = float(plan.features.unit_squared), (2, 1) if layout.half == "D'" else (1,)
     steps = [plan.features.unit / (W * q**p) for p in powers]
+    gram, *targets = mechanisms
     return PrivateRegression(
-        gram=gram.astype(np.float64) * (unit2 / W),
-        targets=sums.astype(np.float64) * np.array(steps)[:, None],
+        gram=tables[gram.table].astype(np.float64) * (unit2 / W),
+        targets=np.stack([tables[m.table] for m in targets]).astype(np.float64) * np.array(steps)[:, None],
         offset=offset / q,
-        bound=bound / q,
-        gram_sd=math.sqrt(scales.gram / 2) * unit2 / W if scales else 0.0,
-        target_sd=tuple(math.sqrt(v) * s for v, s in zip(scales.targets, steps, strict=True))
-        if scales
-        else (0.0,) * len(powers),
+        bound=layout.bound / q,
+        gram_sd=math.sqrt((gram.variance or 0) / 2) * unit2 / W,
+        target_sd=tuple(math.sqrt(m.variance or 0) * s for m, s in zip(targets, steps, strict=True)),
     )
+
+
+@dataclass(frozen=True)
+class RecordedRegression:
+    """Answers the calls that a release recorded, and no other."""
+
+    plan: LinearPlan
+    release: Release
+
+    @property
+    def lattice(self) -> int:
+        """Lattice steps of one reward unit."""
+        return self.plan.ask.value_steps
+
+    def variance(self, h: int, value: Value, window: Window) -> PrivateRegression:
+        """See :class:`~pipeline.statistics.regression.Desk`."""
+        return self._answer(h, "D'", window)
+
+    def regression(self, h: int, value: Value, window: Window, weight: Weight | None = None) -> PrivateRegression:
+        """See :class:`~pipeline.statistics.regression.Desk`."""
+        return self._answer(h, "D", window)
+
+    def _answer(self, h: int, half: Half, window: Window) -> PrivateRegression:
+        quantiser, bound = call_window(self.plan, h, half, window)
+        layout, listed = CallLayout(self.plan, h, half, bound), {m.table: m for m in self.release.mechanisms}
+        if any(t.name not in listed for t in layout.tables):
+            raise ValueError(f"this release holds no answer at step {h}, {half}: it was made by another planner")
+        if any(listed[t.name].l2_squared != t.replace.l2_squared for t in layout.tables):
+            raise ValueError(f"step {h}, {half} was asked with other targets: another planner made this release")
+        return answer(layout, quantiser.offset, [listed[t.name] for t in layout.tables], self.release.tables)

@@ -26,10 +26,11 @@ from typing import Literal, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.privacy.counters import Counter, CounterFullError, Messages, TreeCounter, levels
+from pipeline.privacy.continual import continual
+from pipeline.privacy.factorisation import Once, Time
 from pipeline.privacy.noise import NoiseSource, SimulatedWorld
-from pipeline.privacy.square_root import SquareRoot, squared_column
-from pipeline.statistics.count_scales import Scales, lanes_of, silent, tight
+from pipeline.privacy.running import RunningSum
+from pipeline.statistics.count_scales import Scales, blocks_of, silent, tight
 from pipeline.statistics.mixture_calibration import Ask
 from pipeline.statistics.online_counts import OnlineCounts, OnlineLayout, Promise, Tally
 from pipeline.statistics.released_ridge import Guarantee
@@ -37,7 +38,7 @@ from pipeline.statistics.released_ridge import Guarantee
 Array = NDArray[np.float64]
 Integers = NDArray[np.int64]
 Leaves = Literal["batches", "episodes"]
-Mechanism = Literal["bottom-up", "plain", "square-root", "fresh"]
+CountMechanism = Literal["bottom-up", "plain", "square-root", "fresh"]
 
 
 class Sums(Protocol):
@@ -81,18 +82,21 @@ class CountedDesk:
 
 @dataclass
 class CounterSums:
-    """A continual counter; its leaves are batches, or (``leaves``) the users one by one."""
+    """A running sum whose steps are batches, the users one by one (``episodes``), or their own ``messages``.
 
-    counter: Counter
+    Noise of messages is drawn batch by batch: the sum of n discrete Gaussians and one of n times the variance differ by
+    far less than float arithmetic does.
+    """
+
+    counter: RunningSum
     scales: Scales
-    leaves: Leaves
+    leaves: Leaves | Literal["messages"]
     users: int = 0
 
     @property
     def variances(self) -> tuple[float, ...]:
         """See :class:`Sums`."""
-        error = self.counter.error(self.counter.seen)
-        return tuple(error * v for v in self.scales.variances)
+        return tuple(self.counter.error * v for v in self.scales.variances)
 
     def add(self, leaf: Integers, users: int) -> None:
         """See :class:`Sums`."""
@@ -100,7 +104,7 @@ class CounterSums:
             # sums are read after the last user only: which of them carries the counts changes nothing that is released
             for _ in range(users - 1):
                 self.counter.add(np.zeros_like(leaf))
-        self.counter.add(leaf)
+        self.counter.add(leaf, users if self.leaves == "messages" else 1)
         self.users += users
 
     def total(self) -> Array:
@@ -108,39 +112,8 @@ class CounterSums:
         return self.counter.total()
 
 
-class LocalSums:
-    """Local messages: the noise of a batch of n users is one draw of n times the variance.
-
-    The sum of n discrete Gaussians and one of n times the variance differ by far less than float arithmetic does.
-    """
-
-    def __init__(self, layout: OnlineLayout, scales: Scales, most: int, noise: NoiseSource, world: SimulatedWorld):
-        self.users, self._most = 0, most
-        self._draw: Callable[[int], Integers] = lambda n: lanes_of(layout, scales, noise, world, n).draw(1)[0]
-        self._scales, self._sum = scales, np.zeros(sum(layout.sizes), dtype=np.int64)
-
-    @property
-    def variances(self) -> tuple[float, ...]:
-        """See :class:`Sums`."""
-        return tuple(float(self.users * v) for v in self._scales.variances)
-
-    def add(self, leaf: Integers, users: int) -> None:
-        """See :class:`Sums`; refuses users beyond the declared number."""
-        if self.users + users > self._most:
-            raise CounterFullError(f"declared for {self._most} users; {self.users + users} came")
-        self._sum += leaf + self._draw(users)
-        self.users += users
-
-    def total(self) -> Array:
-        """See :class:`Sums`."""
-        return self._sum.astype(np.float64)
-
-
 class FreshSums:
-    """Fresh noise for every batch, all added up: a user is in one release, so it costs one.
-
-    Weights that let older batches fade lose less to noise, and are worse: what is known of actions that were given up
-    fades with them, until they are tried again for a whole batch.
+    """Fresh noise of its own kind for every batch, all added up: a user is in one release, so it costs one.
 
     Parameters
     ----------
@@ -169,9 +142,7 @@ class FreshSums:
 
 def exact(layout: OnlineLayout, batches: int, world: SimulatedWorld, noise: NoiseSource) -> CountedDesk:
     """The sums themselves: the baseline, without privacy; ``noise`` is never drawn from."""
-    scales = silent(layout)
-    counter = Messages(batches, lanes_of(layout, scales, noise, world))
-    return CountedDesk(layout, CounterSums(counter, scales, "batches"), Guarantee("none", None))
+    return _counted(layout, Once(batches), silent(layout), Guarantee("none", None), world, noise, "batches")
 
 
 def joint(
@@ -182,7 +153,7 @@ def joint(
     world: SimulatedWorld,
     noise: NoiseSource,
     *,
-    mechanism: Mechanism = "bottom-up",
+    mechanism: CountMechanism = "bottom-up",
     leaves: Leaves = "batches",
 ) -> CountedDesk:
     """Joint privacy: policies are a private function of all other users.
@@ -190,30 +161,35 @@ def joint(
     Parameters
     ----------
     mechanism
-        A tree, averaged from below or ``plain``; the ``square-root`` counter; or sums of batches with ``fresh`` noise
-        each, for a few batches that grow fast.
+        A tree, averaged from below or ``plain``; the ``square-root`` factorisation; or sums of batches with ``fresh``
+        noise each, for a few batches that grow fast.  Weights that let older batches fade lose less to noise, and are
+        worse: what is known of actions that were given up fades with them, until they are tried for a whole batch.
     leaves
         ``batches``, or ``episodes``: the textbook counter, with as many leaves as users.
     """
     if mechanism == "fresh":
-        scales = tight(layout, ask, 1)
-        lanes = lanes_of(layout, scales, noise, world)
-        sums = FreshSums(lambda leaf, users: (_floats(leaf + lanes.draw(1)[0]), scales.variances), lanes.length)
-        return CountedDesk(layout, sums, Guarantee("joint", scales.rho(layout, 1)))
-    T = batches if leaves == "batches" else episodes  # noqa: N806
-    cost = squared_column(T) if mechanism == "square-root" else levels(T)
-    scales = tight(layout, ask, cost)
-    lanes = lanes_of(layout, scales, noise, world)
-    counter = SquareRoot(T, lanes) if mechanism == "square-root" else TreeCounter(T, lanes, mechanism)
-    return CountedDesk(layout, CounterSums(counter, scales, leaves), Guarantee("joint", scales.rho(layout, cost)))
+        time, leaves = Once(batches), "batches"
+    else:
+        time = continual(mechanism, batches if leaves == "batches" else episodes)
+    scales = tight(layout, ask, time.cost)
+    guarantee = Guarantee("joint", scales.rho(layout, time.cost))
+    return _counted(layout, time, scales, guarantee, world, noise, leaves)
 
 
 def local(layout: OnlineLayout, episodes: int, ask: Ask, world: SimulatedWorld, noise: NoiseSource) -> CountedDesk:
     """Local privacy: each user's one-hot tables are noisy before they leave their user."""
     scales = tight(layout, ask, 1)
-    sums = LocalSums(layout, scales, episodes, noise, world)
-    return CountedDesk(layout, sums, Guarantee("local", scales.rho(layout, 1)))
+    return _counted(layout, Once(episodes), scales, Guarantee("local", scales.rho(layout, 1)), world, noise, "messages")
 
 
-def _floats(x: Integers) -> Array:
-    return x.astype(np.float64)
+def _counted(
+    layout: OnlineLayout,
+    time: Time,
+    scales: Scales,
+    guarantee: Guarantee,
+    world: SimulatedWorld,
+    noise: NoiseSource,
+    leaves: Leaves | Literal["messages"],
+) -> CountedDesk:
+    counter = RunningSum(time, blocks_of(layout, scales, noise, world))
+    return CountedDesk(layout, CounterSums(counter, scales, leaves), guarantee)

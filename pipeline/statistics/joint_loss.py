@@ -1,4 +1,4 @@
-"""The joint loss of a linear release, again: from its listed scales and its declared features, without plan or data.
+"""The joint loss of a linear or LQ release, again: from its listed scales and declarations, without plan or data.
 
 A step's Gram matrix and targets come from one row a person, so they are bounded together and the step costs no
 more than the sum of its tables.  This is what ``ledger verify`` computes; it knows nothing of how scales were chosen.
@@ -8,45 +8,16 @@ more than the sum of its tables.  This is what ``ledger verify`` computes; it kn
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from typing import Any
 
-import numpy as np
-
 from pipeline.mdp.features import FeatureMap
 from pipeline.privacy.release import Mechanism
-from pipeline.statistics.linear_plan import LinearPlan
-from pipeline.statistics.linear_sensitivity import Reach, largest, moves, table_moves
+from pipeline.statistics.gram_moves import BallMoves, Reach, largest, moves, table_moves
 
 _CALL = re.compile(r"(?P<kind>gram|target|target_squared)_(?P<half>D'?)_(?P<step>\d+)")
-
-
-def features_digest(features: FeatureMap) -> str:
-    """Sha256 of the integers of a map, row by row, with their shape and bound."""
-    head = f"{features.integers.shape} {features.square} ".encode()
-    return hashlib.sha256(head + features.integers.astype("<i8").tobytes()).hexdigest()
-
-
-def joint_facts(plan: LinearPlan) -> dict[str, Any]:
-    """What the bound rests on besides the mechanisms: plain values for ``release.json`` and the ledger."""
-    ask, f = plan.ask, plan.features
-    facts: dict[str, Any] = {
-        "rule": "supremum over two people's rows of all tables of a step together",
-        "variant": ask.variant,
-        "split": ask.split,
-        "horizon": plan.domain.horizon,
-        "episodes": plan.domain.episodes,
-        "square": f.square,
-        "weights": {"D": plan.weight("D"), "D'": plan.weight("D'")},
-        "features_sha256": features_digest(f) if isinstance(f, FeatureMap) else None,
-    }
-    if ask.variant == "one_shot":
-        tag, reward = plan.one_shot_steps
-        facts |= {"tag": tag, "reward": reward}
-    return facts
 
 
 def joint_loss(mechanisms: Sequence[Mechanism], facts: Mapping[str, Any], features: FeatureMap) -> Fraction:
@@ -55,7 +26,7 @@ def joint_loss(mechanisms: Sequence[Mechanism], facts: Mapping[str, Any], featur
     Parameters
     ----------
     facts
-        Of :func:`joint_facts`.
+        Of :func:`~pipeline.statistics.linear_layout.joint_facts`.
     features
         The declared map; its digest is in ``facts``.
 
@@ -119,7 +90,32 @@ def _calls(
     return max(total.values())
 
 
-def declared_map(told: Mapping[str, Any]) -> FeatureMap:
-    """The map that ``policy.json`` declares."""
-    integers = np.array(told["integers"], dtype=np.int64)
-    return FeatureMap(integers, int(told["square"]), Fraction(told["unit_squared"]))
+def lq_loss(mechanisms: Sequence[Mechanism], facts: Mapping[str, Any]) -> Fraction:
+    """Exact zCDP cost to one person of both tables together.
+
+    Parameters
+    ----------
+    facts
+        ``joint`` of the release: N = horizon x episodes rows of one person, q steps to the edge of a ball.
+
+    Raises
+    ------
+    ValueError
+        If a table has no noise, is none of an LQ release, or lists a sensitivity that the sizes contradict.
+    """
+    listed = {m.table: m for m in mechanisms}
+    if set(listed) != {"gram", "target"}:
+        raise ValueError(f"tables of no LQ release: {sorted(listed)}")
+    N, q = facts["horizon"] * facts["episodes"], facts["steps"]
+    square = 2 * q * q
+    if facts["square"] != square:
+        raise ValueError(f"a row of {q} steps has squared length up to {square}, stated is {facts['square']}")
+    alone = {"gram": 2 * (N * square) ** 2, "target": 4 * N * N * square * q * q}
+    rates: dict[str, Fraction] = {}
+    for table, m in listed.items():
+        if m.l2_squared != alone[table]:
+            raise ValueError(f"table {table}: squared sensitivity {m.l2_squared}, by the declared sizes {alone[table]}")
+        if m.variance is None:
+            raise ValueError("a table has no noise")
+        rates[table] = Fraction(1, 2 * m.variance)
+    return BallMoves(square, N).cost(rates["gram"], rates["target"] * q * q, Fraction(0))

@@ -1,75 +1,51 @@
-"""Scales of one call of a linear release: integer variances whose joint cost stays within what the plan allows."""
+"""The private sums of a linear release: what each call of a plan draws, and what all calls cost together."""
 
 # ruff: noqa: N806  (the letters of the paper)
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
-from pipeline.mdp.features import FeatureMap
+from pipeline.statistics.linear_layout import CallLayout, OneShotLayout
 from pipeline.statistics.linear_plan import Half, LinearPlan
-from pipeline.statistics.linear_sensitivity import table_moves
+from pipeline.statistics.private_sum import PrivateSum
 
 
-@dataclass(frozen=True)
-class Target:
-    """Range of one regression's integer targets after centring: ``|y| <= bound``, or ``0 <= y <= bound``."""
+def call_sum(layout: CallLayout, *, whole: bool = False) -> PrivateSum:
+    """The private sum of one call: integer variances whose joint cost stays within what the plan allows.
 
-    bound: int
-    signed: bool
+    The variance of a Gram matrix is that on its diagonal, twice that off the diagonal: isotropic in svec coordinates.
 
-
-@dataclass(frozen=True)
-class Scales:
-    """Noise of one call, in squared integers.
-
-    ``gram`` is the variance on the diagonal, twice that off the diagonal: isotropic in svec coordinates.  ``rho`` is
-    the exact joint cost of these very integers.
+    Parameters
+    ----------
+    layout
+        What is summed.  Without a budget nothing is drawn (simulation only).
+    whole
+        Whether the call may take the step's whole budget, because the other half of the people is not asked.
     """
-
-    gram: int
-    targets: tuple[int, ...]
-    rho: Fraction
-
-
-def call_scales(plan: LinearPlan, h: int, half: Half, targets: tuple[Target, ...], *, whole: bool = False) -> Scales:
-    """Variances of one call: the D' call has targets V^2 and V, the D call has r + V.
-
-    Raises
-    ------
-    ValueError
-        If the plan has no budget: an exact plan draws nothing.
-    """
-    rho = plan.call_rho(h, half, whole=whole)
+    plan, half = layout.plan, layout.half
+    rho = plan.call_rho(layout.h, half, whole=whole)
     if rho is None:
-        raise ValueError("this plan draws no noise")
-    weight = plan.weight(half)
+        return PrivateSum(layout, tuple(t.mechanism() for t in layout.tables))
+    weight, targets = plan.weight(half), layout.targets
     if plan.ask.calibration == "paper":
         gram, variances = _printed(plan, half, weight)
-        return Scales(gram, variances, _cost(plan, gram, variances, targets, weight))
-    F2, share = plan.features.square, plan.ask.gram_share
-    each = (1 - share) / len(targets)
-    # at these variances the cost does not depend on the bounds; then all are stretched to the price
-    base = plan.reach.cost(
-        share / (2 * F2 * F2),
-        sum((each / (2 * F2) for t in targets if t.signed), Fraction(0)),
-        sum((each / (2 * F2) for t in targets if not t.signed), Fraction(0)),
-    )
-    stretch = base / rho
-    gram = 2 * math.ceil(stretch * F2 * F2 * weight**2 / share / 2)
-    variances = tuple(math.ceil(stretch * F2 * weight**2 * t.bound**2 / each) for t in targets)
-    return Scales(gram, variances, _cost(plan, gram, variances, targets, weight))
-
-
-def _cost(
-    plan: LinearPlan, gram: int, variances: tuple[int, ...], targets: tuple[Target, ...], weight: int
-) -> Fraction:
-    rates = [Fraction(weight**2 * t.bound**2, 2 * v) for t, v in zip(targets, variances, strict=True)]
-    signed = sum((r for r, t in zip(rates, targets, strict=True) if t.signed), Fraction(0))
-    return plan.reach.cost(Fraction(weight**2, 2 * gram), signed, sum(rates, Fraction(0)) - signed)
+    else:
+        F2, share = plan.features.square, plan.ask.gram_share
+        each = (1 - share) / len(targets)
+        # at these variances the cost does not depend on the bounds; then all are stretched to the price
+        base = plan.reach.cost(
+            share / (2 * F2 * F2),
+            sum((each / (2 * F2) for t in targets if t.signed), Fraction(0)),
+            sum((each / (2 * F2) for t in targets if not t.signed), Fraction(0)),
+        )
+        stretch = base / rho
+        gram = 2 * math.ceil(stretch * F2 * F2 * weight**2 / share / 2)
+        variances = tuple(math.ceil(stretch * F2 * weight**2 * t.bound**2 / each) for t in targets)
+    drawn = zip(layout.tables, (gram, *variances), strict=True)
+    return PrivateSum(layout, tuple(t.mechanism(variance=v) for t, v in drawn))
 
 
 def _printed(plan: LinearPlan, half: Half, weight: int) -> tuple[int, tuple[int, ...]]:
@@ -80,13 +56,6 @@ def _printed(plan: LinearPlan, half: Half, weight: int) -> tuple[int, tuple[int,
     gram = 2 * math.ceil(weight**2 / (4 * rho_0) / unit2**2)
     powers = (4, 2) if half == "D'" else (2,)
     return gram, tuple(math.ceil(2 * Fraction(H * q) ** p * weight**2 / rho_0 / unit2) for p in powers)
-
-
-def targets_of(plan: LinearPlan, half: Half, bound: int) -> tuple[Target, ...]:
-    """Targets of a call whose centred or uncentred values reach ``bound``."""
-    if half == "D'":
-        return Target(bound**2, signed=False), Target(bound, signed=plan.centred)
-    return (Target(bound, signed=plan.centred),)
 
 
 def true_rho(plan: LinearPlan) -> Fraction | None:
@@ -127,7 +96,7 @@ def _rates(plan: LinearPlan, half: Half, bound: int) -> tuple[Fraction, Fraction
     """Costs of a unit move of the Gram matrix and of the (never negative) vectors at the printed scales."""
     weight = plan.weight(half)
     gram, variances = _printed(plan, half, weight)
-    targets = targets_of(plan, half, bound)
+    targets = CallLayout(plan, 0, half, bound).targets
     each = (Fraction(weight**2 * t.bound**2, 2 * v) for t, v in zip(targets, variances, strict=True))
     return Fraction(weight**2, 2 * gram), sum(each, Fraction(0))
 
@@ -153,16 +122,29 @@ def planned_calls(plan: LinearPlan) -> list[dict[str, Any]]:
     return rows
 
 
-def one_shot_scales(plan: LinearPlan, tag: int, reward: int) -> Scales:
-    """Variances of one step of the one-shot release: Gram, then every entry of the table."""
-    rho = plan.step_rho(0)
+def one_shot_sum(plan: LinearPlan) -> PrivateSum:
+    """The private sum of the one-shot release: nothing adapts, so its cost is known before a row is read.
+
+    Parameters
+    ----------
+    plan
+        What is declared; without a budget nothing is drawn (simulation only).
+
+    Raises
+    ------
+    ValueError
+        If the features are not a finite map.
+    """
+    layout, rho, (tag, reward) = OneShotLayout(plan), plan.step_rho(0), plan.one_shot_steps
     if rho is None:
-        raise ValueError("this plan draws no noise")
-    if not isinstance(plan.features, FeatureMap):
-        raise ValueError("a one-shot release needs a finite feature map: it has one column a successor")
-    reach = table_moves(plan.features, tag, reward, plan.domain.episodes)
+        return PrivateSum(layout, tuple(t.mechanism() for t in layout.tables))
     F2, share, N = plan.features.square, plan.ask.gram_share, tag**2 + reward**2
-    stretch = reach.cost(share / (2 * F2 * F2), (1 - share) / (2 * F2 * N), Fraction(0)) / rho
-    gram = 2 * math.ceil(stretch * F2 * F2 / share / 2)
-    table = math.ceil(stretch * F2 * N / (1 - share))
-    return Scales(gram, (table,), reach.cost(Fraction(1, 2 * gram), Fraction(1, 2 * table), Fraction(0)))
+    stretch = layout.reach.cost(share / (2 * F2 * F2), (1 - share) / (2 * F2 * N), Fraction(0)) / rho
+    gram, table = layout.tables
+    return PrivateSum(
+        layout,
+        (
+            gram.mechanism(variance=2 * math.ceil(stretch * F2 * F2 / share / 2)),
+            table.mechanism(variance=math.ceil(stretch * F2 * N / (1 - share))),
+        ),
+    )

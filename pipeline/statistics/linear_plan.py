@@ -1,7 +1,8 @@
 """The pre-declared plan of a linear release: what will be asked, in which order, and what each call may cost.
 
-Made from declared constants alone.  It is what ``plan`` prints, what the ledger is charged and what the desk is built
-from; the scales of later calls are adaptive (they follow earlier *noisy* answers), their costs are fixed here.
+Made from declared constants alone.  It is what ``plan`` prints, what the ledger is charged and what the interactive
+mechanism is built from; the scales of later calls are adaptive (they follow earlier *noisy* answers), their costs are
+fixed here.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import Literal
 
 from pipeline.mdp.features import FeatureMap, ObservationMap
 from pipeline.statistics.gram import Extent
-from pipeline.statistics.linear_sensitivity import BallMoves, Reach, largest, moves
+from pipeline.statistics.gram_moves import BallMoves, Reach, largest, moves
 
 Variant = Literal["paper", "centred", "one_shot"]
 Half = Literal["D", "D'"]
@@ -70,7 +71,7 @@ class LinearAsk:
         ``paper``: Algorithm 2's targets; ``centred``: targets less the mid-range of the private V~; ``one_shot``:
         non-adaptive tables, all planning afterwards free.
     calibration
-        ``tight``: scales from :mod:`~pipeline.statistics.linear_sensitivity`; ``paper``: as Algorithm 2 prints them,
+        ``tight``: scales from :mod:`~pipeline.statistics.gram_moves`; ``paper``: as Algorithm 2 prints them,
         with the true loss recomputed.
     split
         Whether D and D' are disjoint halves of the people.

@@ -11,7 +11,7 @@ sum                   declared                        replace-one, here         
 ====================  ==============================  =====================================  =====================
 
 The paper's are norms of one episode, not of a difference of two.  The two largest moves exclude each other:
-:class:`~pipeline.statistics.linear_sensitivity.BallMoves` bounds them together.
+:class:`~pipeline.statistics.gram_moves.BallMoves` bounds them together.
 """
 
 # ruff: noqa: N806  (the letters of the paper)
@@ -25,9 +25,9 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.mdp.lq_rollout import LqBatch
-from pipeline.statistics.linear_sensitivity import BallMoves
-from pipeline.statistics.lq_moments import cut
+from pipeline.mdp.rollout import LqBatch
+from pipeline.statistics.gram_moves import BallMoves
+from pipeline.statistics.lq_rows import cut
 
 Array = NDArray[np.float64]
 Integers = NDArray[np.int64]

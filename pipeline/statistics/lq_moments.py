@@ -1,113 +1,62 @@
 """Private moments of LQ episodes: rows cut to declared balls, truncated toward zero, summed exactly, released once.
 
-A row (x, u, x_next) that is too long in x or u is shortened *as a whole*, so that x_next = A x + B u + w still holds on
-what is left; then x_next alone is projected onto its ball.  Where the declared bounds hold, nothing is changed.  The
-guarantee rests on the cut alone, never on the plant: without it there is none (privacy.md §7).
+The guarantee rests on the cut of :mod:`~pipeline.statistics.lq_rows` alone, never on the plant: without it there is
+none (privacy.md §7).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
-from typing import Protocol
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.privacy.noise import NoiseSource, RealDataError
-from pipeline.privacy.release import Mechanism, Release
+from pipeline.privacy.noise import NoiseSource
+from pipeline.privacy.release import Release
 from pipeline.statistics.gram import exact_sums
-from pipeline.statistics.interactive import symmetric_noise
-from pipeline.statistics.lq_plan import LqMoments, LqPlan, moments_of
+from pipeline.statistics.layout import ExactSums
+from pipeline.statistics.lq_layout import LqPlan
+from pipeline.statistics.lq_rows import Episodes, LqRows, SummedRows, Transitions, cut
+from pipeline.statistics.regression import LqMoments
 
 Array = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
 
-@dataclass(frozen=True)
-class Episodes:
-    """Raw episodes behind the privacy wall; ``T`` is the longest.
+def moments_of(plan: LqPlan, gram: Integers, cross: Integers, release: Release | None) -> LqMoments:
+    """Integer sums in units of the bounds, with the noise that the plan puts on them."""
+    unit = 1.0 / plan.ask.steps**2
+    sds = (0.0, 0.0)
+    if plan.ask.rho is not None:
+        sds = math.sqrt(plan.variances[0] / 2) * unit, math.sqrt(plan.variances[1]) * unit
+    return LqMoments(gram.astype(np.float64) * unit, cross.astype(np.float64) * unit, *sds, plan.domain.bounds, release)
 
-    Parameters
-    ----------
-    states
-        ``(E, T+1, n)``: the state after the last control is needed.
-    controls
-        ``(E, T, d)``.
-    lengths
-        ``(E,)`` transitions of each episode; what lies behind them is never read.
+
+def released_moments(plan: LqPlan, release: Release) -> LqMoments:
+    """What a planner sees of a release that this plan priced.
 
     Raises
     ------
     ValueError
-        If shapes disagree.
+        If the release rests on other terms.
     """
-
-    states: Array
-    controls: Array
-    lengths: Integers
-
-    def __post_init__(self) -> None:
-        E, T, _ = self.controls.shape  # noqa: N806
-        if self.states.shape[:2] != (E, T + 1) or self.lengths.shape != (E,):
-            raise ValueError(
-                f"episodes need states (E, T+1, n), controls (E, T, d), lengths (E,); got {self.states.shape}, "
-                f"{self.controls.shape}, {self.lengths.shape}"
-            )
-
-
-@dataclass(frozen=True)
-class Transitions:
-    """Raw rows behind the privacy wall, each of its own: ``x (R, n)``, ``u (R, d)`` and where they led.
-
-    At most H rows an episode and m episodes a person: whoever makes them has to see to that.
-    """
-
-    x: Array
-    u: Array
-    following: Array
-
-
-class LqRows(Protocol):
-    """Raw rows that pass by once, a batch at a time; contributions are already capped at m a person."""
-
-    @property
-    def data_kind(self) -> str:
-        """Registered kind of the data: real | synthetic."""
-        ...
-
-    def batches(self) -> Iterator[Episodes | Transitions]:
-        """Every row in exactly one batch."""
-        ...
-
-
-@dataclass(frozen=True)
-class SimulatedRows:
-    """Episodes made up in this process: there is no way to say ``real`` with them."""
-
-    episodes: tuple[Episodes, ...]
-
-    @property
-    def data_kind(self) -> str:
-        """Always ``synthetic``."""
-        return "synthetic"
-
-    def batches(self) -> Iterator[Episodes]:
-        """See :class:`LqRows`."""
-        return iter(self.episodes)
-
-
-@dataclass(frozen=True)
-class SummedRows:
-    """Rows that were summed where they lie; ``sums`` is called once, when nothing stands against reading them."""
-
-    data_kind: str
-    sums: Callable[[], tuple[Integers, Integers]]
+    if release.joint is None or dict(release.joint) != plan.joint():
+        raise ValueError(f"{plan.domain.name}: the release was drawn on other terms than this plan's")
+    return moments_of(plan, release.tables["gram"], release.tables["target"], release)
 
 
 def release_lq_moments(plan: LqPlan, rows: LqRows, noise: NoiseSource) -> LqMoments:
     """Draw the one release, or the exact sums where the plan has no budget (simulation only).
+
+    Parameters
+    ----------
+    plan
+        What is declared, and the budget.
+    rows
+        Raw rows, at most as many episodes as declared.
+    noise
+        The operating system's where the data are real.
 
     Raises
     ------
@@ -116,61 +65,36 @@ def release_lq_moments(plan: LqPlan, rows: LqRows, noise: NoiseSource) -> LqMome
     ValueError
         If there are more episodes than declared, or they have other dimensions.
     """
-    release = drawn_lq(plan, rows, noise)
+    release = draw_lq(plan, rows, noise)
     seen = moments_of(plan, release.tables["gram"], release.tables["target"], release)
     # what nothing protects is no release to whoever asks for one
     return seen if plan.ask.rho is not None else replace(seen, release=None)
 
 
-def drawn_lq(plan: LqPlan, rows: LqRows | SummedRows, noise: NoiseSource) -> Release:
+def draw_lq(plan: LqPlan, rows: LqRows | SummedRows, noise: NoiseSource, *, epsilon: float | None = None) -> Release:
     """The release itself; without a budget its tables are exact and marked so (simulation only).
+
+    Parameters
+    ----------
+    plan
+        What is declared, and the budget.
+    rows
+        What is summed; not read before everything else is in order.
+    noise
+        The operating system's where the data are real.
+    epsilon
+        The epsilon that will be stated, where a sampler's share of delta has to be listed; None: it is exact.
 
     Raises
     ------
     RealDataError, ValueError
         As of :func:`release_lq_moments`.
     """
-    domain, exact = plan.domain, plan.ask.rho is None
-    noise.admit(domain.kind)
-    if domain.kind != rows.data_kind or (domain.kind == "real" and exact):
-        raise RealDataError(f"{domain.name}: rows are {rows.data_kind}, the plan {domain.kind}; nothing was released")
+    summed = plan.summed if epsilon is None else plan.summed.with_slack(noise, epsilon)
+    summed.admit(noise, rows.data_kind)
     gram, cross = rows.sums() if isinstance(rows, SummedRows) else lq_sums(plan, rows)
-    if not exact:
-        of_gram, of_cross = plan.variances
-        gram = gram + symmetric_noise(noise, domain.dimension, of_gram, rows)
-        cross = cross + noise.gaussian(cross.size, of_cross, rows).reshape(cross.shape)
-    return Release(
-        dataset=domain.name,
-        data_kind=domain.kind,
-        dynamics="linear_quadratic",
-        mechanisms=lq_mechanisms(plan),
-        tables={"gram": gram, "target": cross},
-        noise="none" if exact else noise.name,
-        sampler="none: exact sums, simulation, not private" if exact else noise.sampler,
-        joint_rho=plan.joint_rho,
-        joint=plan.joint(),
-    )
-
-
-def lq_mechanisms(plan: LqPlan) -> tuple[Mechanism, ...]:
-    """The two tables of a plan, without noise where it has no budget; reads no row."""
-    d, n, rule = plan.domain.dimension, plan.domain.state, "{}; both tables together cost less than their sum"
-    described = (
-        ("gram", (d, d), plan.gram_l2_squared, "svec: half the variance off the diagonal"),
-        ("target", (d, n), plan.cross_l2_squared, "rows cut to their balls"),
-    )
-    variances = (None, None) if plan.ask.rho is None else plan.variances
-    return tuple(
-        Mechanism(
-            name,
-            shape,
-            "lattice steps squared",
-            square,
-            math.isqrt(square * shape[0] * shape[1]) + 1,
-            rule.format(why),
-            variance=variance,
-        )
-        for (name, shape, square, why), variance in zip(described, variances, strict=True)
+    return summed.draw(
+        ExactSums(plan.domain.name, rows.data_kind, plan.dynamics, {"gram": gram, "target": cross}), noise
     )
 
 
@@ -222,15 +146,3 @@ def _rows_of(batch: Episodes | Transitions, horizon: int) -> tuple[tuple[Array, 
     each = batch.states[:, :H], batch.controls[:, :H], batch.states[:, 1 : H + 1]
     x, u, following = (v.reshape(len(read), v.shape[2]) for v in each)
     return (x, u, following), read
-
-
-def cut(x: Array, u: Array, following: Array) -> tuple[Array, Array, Array]:
-    """Rows whose vectors, in units of their bounds, are at most 1 long."""
-    factor = np.minimum(shortening(x), shortening(u))
-    following = following * factor
-    return x * factor, u * factor, following * shortening(following)
-
-
-def shortening(v: Array) -> Array:
-    """``(rows, 1)``: the factor that brings a vector onto the unit ball, 1 inside it."""
-    return 1.0 / np.maximum(np.linalg.norm(v, axis=1, keepdims=True), 1.0)

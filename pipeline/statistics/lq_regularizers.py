@@ -27,11 +27,11 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.mdp.lq_rollout import LqBatch
-from pipeline.privacy.counters import Counter, Lanes, Messages, levels
-from pipeline.privacy.lazy_tree import LazyTree
-from pipeline.privacy.noise import NoiseSource, SimulatedWorld
-from pipeline.statistics.eigenvalues import raise_eigenvalues
+from pipeline.mdp.rollout import LqBatch
+from pipeline.privacy.factorisation import Once
+from pipeline.privacy.noise import NoiseBlocks, NoiseSource, SimulatedWorld
+from pipeline.privacy.running import LazyTree, RunningSum
+from pipeline.statistics.gram import raise_eigenvalues
 from pipeline.statistics.lq_calibration import LqVariances, Tails, paper_004, paper_tails, tail_bounds, tight
 from pipeline.statistics.lq_message import LqMessage
 from pipeline.statistics.mixture_calibration import Ask
@@ -73,7 +73,7 @@ class CountedLqRegularizer:
     def __init__(
         self,
         message: LqMessage,
-        counter: Counter,
+        counter: RunningSum,
         variances: LqVariances,
         guarantee: Guarantee,
         lam: float,
@@ -97,7 +97,7 @@ class CountedLqRegularizer:
     def ridge(self) -> LqRidge:
         """See :class:`LqRegularizer`."""
         T, U = self.sums()
-        noise, cross = self._tails(*self._sds, self._counter.error(self._counter.seen))
+        noise, cross = self._tails(*self._sds, self._counter.error)
         least, most = noise + self._lam, 3 * noise + self._lam
         # without noise the least eigenvalue is lam up to a rounding, and V stays as it is
         V, raised = raise_eigenvalues(T + (2 * noise + self._lam) * np.eye(len(T)), least if noise > 0 else 0.0)
@@ -109,7 +109,7 @@ def fixed(
 ) -> CountedLqRegularizer:
     """V = exact sums + λ I: the baseline, without privacy; ``noise`` is never drawn from."""
     none = LqVariances(0, 0, 0)
-    counter = Messages(len(ends), _lanes(message, none, noise, world))
+    counter = RunningSum(Once(len(ends)), _blocks(message, none, noise, world))
     return CountedLqRegularizer(message, counter, none, Guarantee("none", None), lam, tail_bounds(message, 1, 0.05))
 
 
@@ -127,12 +127,12 @@ def tree(
     ``paper`` prints scales for two counters of half the budget each, and bounds; the guarantee is recomputed from the
     variances.  ``tight`` is one joint release of both, nodes averaged with their halves, bounds by Gaussian tails.
     """
-    paper, cost = ask.calibration == "paper", levels(ends[-1])
-    variances = paper_004(message, ask, ends[-1]) if paper else tight(message, ask, cost)
-    lanes = _lanes(message, variances, noise, world)
-    counter = LazyTree(ends, lanes, "plain" if paper else "bottom-up")
+    paper = ask.calibration == "paper"
+    time = LazyTree(tuple(ends), "plain" if paper else "bottom-up")
+    variances = paper_004(message, ask, ends[-1]) if paper else tight(message, ask, time.cost)
+    counter = RunningSum(time, _blocks(message, variances, noise, world))
     tails = paper_tails(message, ends[-1], failure) if paper else tail_bounds(message, len(ends), failure)
-    return CountedLqRegularizer(message, counter, variances, _joint(variances, message, cost), lam, tails)
+    return CountedLqRegularizer(message, counter, variances, _joint(variances, message, time.cost), lam, tails)
 
 
 def epochs(
@@ -148,7 +148,7 @@ def epochs(
     if ask.calibration == "paper":
         raise ValueError("paper 004 prints scales for its tree only; use calibration 'tight' with epochs")
     variances = tight(message, ask, 1)
-    counter = Messages(len(ends), _lanes(message, variances, noise, world))
+    counter = RunningSum(Once(len(ends)), _blocks(message, variances, noise, world))
     tails = tail_bounds(message, len(ends), failure)
     return CountedLqRegularizer(message, counter, variances, _joint(variances, message, 1), lam, tails)
 
@@ -157,5 +157,5 @@ def _joint(variances: LqVariances, message: LqMessage, cost: int) -> Guarantee:
     return Guarantee("joint", variances.rho(message, cost))
 
 
-def _lanes(message: LqMessage, variances: LqVariances, noise: NoiseSource, world: SimulatedWorld) -> Lanes:
-    return Lanes(message.sizes, (variances.diagonal, variances.above, variances.cross), noise, world)
+def _blocks(message: LqMessage, variances: LqVariances, noise: NoiseSource, world: SimulatedWorld) -> NoiseBlocks:
+    return NoiseBlocks(message.sizes, (variances.diagonal, variances.above, variances.cross), noise, world)

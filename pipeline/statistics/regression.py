@@ -25,7 +25,7 @@ Value = Callable[[Array], Array]
 Weight = Callable[[Array], Array]
 
 
-class DeskClosedError(RuntimeError):
+class MechanismClosedError(RuntimeError):
     """A call the plan does not hold: out of order, a second one, or of a step whose budget is spent."""
 
 
@@ -102,6 +102,35 @@ class OneShot:
     successor_sd: float
     reward_sd: float
     release: Release | None
+
+
+@dataclass(frozen=True)
+class LqMoments:
+    """What a planner sees: sums of vectors divided by their bounds.
+
+    Parameters
+    ----------
+    gram, cross
+        ``(n+d, n+d)`` symmetric and ``(n+d, n)``.
+    gram_sd, cross_sd
+        Noise of one entry off G's diagonal, and of one entry of X; 0 without noise.
+    bounds
+        Of state, control and successor: their units.
+    release
+        None where no noise was drawn.
+    """
+
+    gram: Array
+    cross: Array
+    gram_sd: float
+    cross_sd: float
+    bounds: tuple[float, float, float]
+    release: Release | None
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(n, d)."""
+        return self.cross.shape[1], len(self.cross) - self.cross.shape[1]
 
 
 class Desk(Protocol):

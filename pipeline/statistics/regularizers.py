@@ -25,9 +25,10 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.privacy.counters import Counter, Lanes, Messages, TreeCounter, levels
-from pipeline.privacy.noise import NoiseSource, RealDataError, SimulatedWorld
-from pipeline.privacy.square_root import SquareRoot, squared_column
+from pipeline.privacy.continual import Mechanism, continual
+from pipeline.privacy.factorisation import Once
+from pipeline.privacy.noise import NoiseBlocks, NoiseSource, RealDataError, SimulatedWorld
+from pipeline.privacy.running import RunningSum
 from pipeline.statistics.mixture_calibration import Ask, Variances, paper_000, paper_001, silent, tight
 from pipeline.statistics.mixture_message import LATTICE, Message, Visits
 from pipeline.statistics.released_ridge import Bounds, Guarantee, Ridge
@@ -35,7 +36,6 @@ from pipeline.statistics.released_ridge import Bounds, Guarantee, Ridge
 Array = NDArray[np.float64]
 Shift = Literal["edge", "paper", "floor"]
 Leaf = Literal["episode", "batch"]
-Mechanism = Literal["bottom-up", "plain", "square-root"]
 
 # of the noise's spectral edge: one block in some hundreds still needs more, and gets it
 _BEYOND_EDGE = 1.3
@@ -66,7 +66,7 @@ class CountedRegularizer:
     def __init__(
         self,
         message: Message,
-        counter: Counter,
+        counter: RunningSum,
         variances: Variances,
         guarantee: Guarantee,
         lam: float,
@@ -84,14 +84,14 @@ class CountedRegularizer:
         above = np.maximum(np.array(variances.above, float), np.array(variances.diagonal, float) / 2)
         self._gram_sd = np.sqrt(above) * unit[0]
         self._target_sd = np.sqrt(np.array(variances.target, float)) * unit[1]
-        self._log = math.log(4 * counter.leaves * message.steps * message.blocks / failure)
+        self._log = math.log(4 * counter.time.steps * message.steps * message.blocks / failure)
 
     @property
     def bounds(self) -> Bounds:
         """See :class:`Regularizer`."""
         norm, times = self._norm()
         least = self._lam + (times - 1) * norm
-        noise = math.sqrt(self._counter.error(self._counter.seen)) * self._target_sd
+        noise = math.sqrt(self._counter.error) * self._target_sd
         nu = noise * (math.sqrt(self.message.dimension) + math.sqrt(2 * self._log)) / np.sqrt(least)
         return Bounds(least, self._lam + (times + 1) * norm, nu)
 
@@ -124,7 +124,7 @@ class CountedRegularizer:
         A symmetric Gaussian matrix of standard deviation s above and at most sqrt(2) s on the diagonal has an expected
         largest eigenvalue of at most 2 s sqrt(d), and moves by sqrt(2) s times its standard normal draws.
         """
-        sd = math.sqrt(self._counter.error(self._counter.seen)) * self._gram_sd
+        sd = math.sqrt(self._counter.error) * self._gram_sd
         edge = 2 * sd * math.sqrt(self.message.dimension)
         if self._shift == "floor":
             return edge, _FLOOR + 1
@@ -134,7 +134,7 @@ class CountedRegularizer:
 def fixed(message: Message, episodes: int, lam: float, world: SimulatedWorld, noise: NoiseSource) -> CountedRegularizer:
     """Lambda = lam I plus the exact sums: the baseline, without privacy; ``noise`` is never drawn from."""
     variances = silent(message)
-    counter = Messages(episodes, _lanes(message, variances, noise, world))
+    counter = RunningSum(Once(episodes), _blocks(message, variances, noise, world))
     return CountedRegularizer(message, counter, variances, Guarantee("none", None), lam, "edge", 0.01)
 
 
@@ -166,11 +166,10 @@ def tree(
         raise ValueError(
             "paper 000 prints scales for a tree over episodes; use calibration 'tight' with other counters"
         )
-    cost = squared_column(leaves) if mechanism == "square-root" else levels(leaves)
-    variances = paper_000(message, ask, episodes) if paper else tight(message, ask, cost)
-    lanes = _lanes(message, variances, noise, world)
-    counter = SquareRoot(leaves, lanes) if mechanism == "square-root" else TreeCounter(leaves, lanes, mechanism)
-    guarantee = Guarantee("joint", variances.rho(message, cost))
+    time = continual(mechanism, leaves)
+    variances = paper_000(message, ask, episodes) if paper else tight(message, ask, time.cost)
+    counter = RunningSum(time, _blocks(message, variances, noise, world))
+    guarantee = Guarantee("joint", variances.rho(message, time.cost))
     leaf: Leaf = "batch" if batches else "episode"
     return CountedRegularizer(message, counter, variances, guarantee, lam, shift, failure, leaf, prior)
 
@@ -189,17 +188,17 @@ def local(
 ) -> CountedRegularizer:
     """Local privacy: each message is noisy before it leaves its person (paper 001)."""
     variances = paper_001(message, ask) if ask.calibration == "paper" else tight(message, ask, 1)
-    counter = Messages(episodes, _lanes(message, variances, noise, world))
+    counter = RunningSum(Once(episodes), _blocks(message, variances, noise, world))
     guarantee = Guarantee("local", variances.rho(message, 1))
     return CountedRegularizer(message, counter, variances, guarantee, lam, shift, failure, prior=prior)
 
 
-def _lanes(message: Message, variances: Variances, noise: NoiseSource, world: SimulatedWorld) -> Lanes:
+def _blocks(message: Message, variances: Variances, noise: NoiseSource, world: SimulatedWorld) -> NoiseBlocks:
     if world.data_kind != "synthetic":
         raise RealDataError("joint and local agents run in simulated worlds; this dataset is registered as real")
     every = (variances.diagonal, variances.above, variances.target)
     sizes = (n // message.steps for n in message.sizes for _ in range(message.steps))
     # neighbours of one variance are drawn in one call
-    runs = groupby(zip((v for lane in every for v in lane), sizes, strict=True), key=itemgetter(0))
+    runs = groupby(zip((v for part in every for v in part), sizes, strict=True), key=itemgetter(0))
     merged = [(variance, sum(n for _, n in run)) for variance, run in runs]
-    return Lanes(tuple(n for _, n in merged), tuple(v for v, _ in merged), noise, world)
+    return NoiseBlocks(tuple(n for _, n in merged), tuple(v for v, _ in merged), noise, world)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from pipeline.declaration.card import Card
 from pipeline.privacy.release import Mechanism
-from pipeline.statistics.calibration import Ask, count_mechanisms
+from pipeline.statistics.calibration import Ask, count_sum
 
 # a tenth of the budget or people, up to ten times as much
 BUDGETS = (0.1, 0.3, 1.0, 3.0, 10.0)
@@ -53,7 +53,7 @@ def visit_noise(card: Card, mechanisms: Sequence[Mechanism]) -> float:
 def yardstick(card: Card, ask: Ask, people: float | None = None) -> Yardstick:
     """Visits and noise at a budget, for ``people`` (default: as declared)."""
     n = float(card.unit.users_public) if people is None else people
-    return Yardstick(n, even_visits(card, n), visit_noise(card, count_mechanisms(card, ask)))
+    return Yardstick(n, even_visits(card, n), visit_noise(card, count_sum(card, ask).mechanisms))
 
 
 def scaled(ask: Ask, factor: float) -> Ask:

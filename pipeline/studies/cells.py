@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.declaration.code import closure_digest
+from pipeline.files import whole_file
 from pipeline.studies.study import Row, Study
 
 # a worker's linear algebra must not fight with the other workers for the cores
@@ -31,7 +32,7 @@ def measure_cells(
     Parameters
     ----------
     cells
-        The cells asked for; the same one may not be asked twice.
+        The cells asked for.
     kept
         A folder, where a row is found again while the code that it depends on stays the same.
     progress
@@ -45,9 +46,8 @@ def measure_cells(
     missing = [cell for cell in at if cell not in rows]
     for cell, row in _each(study, missing):
         rows[cell] = row
-        beside = at[cell].with_suffix(f".{os.getpid()}")
-        beside.write_text(json.dumps(row, allow_nan=False), encoding="utf-8")
-        beside.replace(at[cell])
+        with whole_file(at[cell], alone=False) as fresh:
+            fresh.write_text(json.dumps(row, allow_nan=False), encoding="utf-8")
         if progress is not None:
             progress(len(rows), len(at))
         if each is not None:

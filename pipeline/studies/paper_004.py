@@ -3,7 +3,7 @@
 The paper has theorems and no experiment.  Worlds: five systems of the sizes and norms of Assumption 1, and a damped
 double integrator; delta = 1e-5, alpha = 0.05, a new plan whenever the episodes have grown by 1.2.  Every agent of a
 (world, K, run) meets the same plant noise.  Up to K = 10^4 every episode is simulated; longer stretches of one plan are
-4 096 simulated episodes and exact means (:class:`~pipeline.mdp.lq_rollout.LqBatch`).
+4 096 simulated episodes and exact means (:class:`~pipeline.mdp.rollout.LqBatch`).
 
 Claims are judged at the K of the rows, on the printed noise; the same rule on our calibrations says whether less noise
 would change the answer.

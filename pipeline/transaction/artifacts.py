@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import shutil
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from pipeline.files import whole_folder
 from pipeline.ledger.chain import AttemptLostError, BudgetError
 from pipeline.privacy.release import Release
 from pipeline.privacy.release_file import write_release
@@ -58,40 +57,29 @@ def read_attempt(folder: Path) -> Attempt:
         raise BudgetError(f"{folder / 'attempt.json'} is damaged; restore the store. Nothing was read") from None
 
 
-def write_attempt(release: Release, folder: Path, attempt: Attempt) -> str:
-    """Write beside, sync, rename: a folder under its final name is whole.  Returns the sha256 of its numbers.
+def write_attempt(release: Release, folder: Path, attempt: Attempt) -> None:
+    """Write a release beside and rename it: a folder under its final name is whole.
+
+    Parameters
+    ----------
+    release
+        What was drawn.
+    folder
+        From :func:`folder_of`.
+    attempt
+        Which draw it is; kept beside the release, and in the name of the unfinished folder.
 
     Raises
     ------
     AttemptLostError
         If another attempt's release is there already: a release that is there is never replaced.
     """
-    partial = folder.with_name(f"{folder.name}.attempt-{attempt.attempt}")
-    shutil.rmtree(partial, ignore_errors=True)
-    folder.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    partial.mkdir(mode=0o700)
-    digest = write_release(release, partial)
-    (partial / "attempt.json").write_text(json.dumps(asdict(attempt)))
-    for path in [*partial.iterdir(), partial]:
-        path.chmod(0o700 if path.is_dir() else 0o600)
-        sync(path)
-    if folder.exists() and release.noise == "none":
-        shutil.rmtree(folder)
+    exact, beside = release.noise == "none", f"{folder.name}.attempt-{attempt.attempt}"
     try:
-        partial.rename(folder)
+        with whole_folder(folder, private=True, over=exact, beside=beside) as partial:
+            write_release(release, partial)
+            (partial / "attempt.json").write_text(json.dumps(asdict(attempt)))
     except OSError:
-        if not folder.exists():
+        if exact or not folder.exists():
             raise
-        shutil.rmtree(partial)
         raise AttemptLostError(f"{release.dataset}: another attempt drew this release first; its spend stays") from None
-    sync(folder.parent)
-    return digest
-
-
-def sync(path: Path) -> None:
-    """Force a file or a folder to disk."""
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

@@ -24,14 +24,12 @@ from pipeline.ledger.nights import Night, committed_nights, counter_intents, cou
 from pipeline.logs.aggregate import count_new
 from pipeline.logs.contribution_bounding import hash_width
 from pipeline.logs.store import Snapshot, snapshots
-from pipeline.privacy.continual import Continual, drawn_rows
-from pipeline.privacy.counters import Lanes
+from pipeline.privacy.factorisation import Factorisation
 from pipeline.privacy.noise import Integers, NoiseSource, RealDataError
 from pipeline.privacy.release import Mechanism, Release
 from pipeline.privacy.release_file import describe_mechanism
-from pipeline.statistics.calibration import at_leaf
-from pipeline.statistics.counts import Counts
-from pipeline.statistics.privatizers import CentralCounts, check_slack
+from pipeline.statistics.layout import ExactSums
+from pipeline.statistics.private_sum import PrivateSum
 from pipeline.transaction.kept_steps import KeptCounter, digest
 from pipeline.transaction.release_once import check_snapshot
 from pipeline.transaction.transaction import Curated, open_lineage, replay, transaction
@@ -54,14 +52,14 @@ class ContinualRelease:
     """
 
     card: Card
-    privatizer: CentralCounts
-    counter: Continual
+    privatizer: PrivateSum
+    counter: Factorisation
     first: date
 
     @cached_property
     def key(self) -> str:
         """See :func:`~pipeline.ledger.nights.counter_key`."""
-        shape = {"kind": self.counter.kind, "nights": self.counter.leaves, "first": self.first.isoformat()}
+        shape = {"kind": self.counter.kind, "nights": self.counter.steps, "first": self.first.isoformat()}
         described = [describe_mechanism(m) for m in self.privatizer.mechanisms]
         return counter_key(self.card.name, self.card.domain_hash(), shape, described)
 
@@ -82,9 +80,9 @@ class ContinualRelease:
         leaf, last = self.until(day), self.last
         if leaf < 1:
             raise CardError(f"{self.card.name}: {day} is before the counter's first night, {self.first}")
-        if leaf > self.counter.leaves:
+        if leaf > self.counter.steps:
             raise BudgetError(
-                f"{self.card.name}: the counter's {self.counter.leaves} nights ended on {last}; another counter is "
+                f"{self.card.name}: the counter's {self.counter.steps} nights ended on {last}; another counter is "
                 "another charge (change 'first' in [nightly]); the last night is replayed by its date. Nothing was read"
             )
         return leaf
@@ -96,11 +94,11 @@ class ContinualRelease:
     @property
     def last(self) -> date:
         """The last date."""
-        return self.first + timedelta(days=self.counter.leaves - 1)
+        return self.first + timedelta(days=self.counter.steps - 1)
 
     def mechanisms(self, leaf: int) -> tuple[Mechanism, ...]:
         """Mechanisms with the noise of the sum at this leaf."""
-        return at_leaf(self.privatizer.mechanisms, self.counter, leaf)
+        return self.privatizer.at(leaf)
 
     def describe(self, leaf: int, since: int) -> dict[str, Any]:
         """What the INTENT, the release and the certificate say of the counter at a step that covers ``since .. leaf``.
@@ -110,7 +108,7 @@ class ContinualRelease:
         return {
             "key": self.key,
             "kind": self.counter.kind,
-            "nights": self.counter.leaves,
+            "nights": self.counter.steps,
             "first": self.first.isoformat(),
             "night": leaf,
             "since": since,
@@ -225,17 +223,15 @@ def _draw(
     card, counter, told = declared.card, declared.counter, intent.body["counter"]
     leaf, since = told["night"], told["since"]
     sums, fresh = count_new(waiting, card, kept.seen(hash_width(card)), kept.key)
-    counts = Counts(card.name, card.kind, card.domain.dynamics, sums)
+    counts = ExactSums(card.name, card.kind, card.domain.dynamics, sums)
     mechanisms = declared.mechanisms(leaf)
     tonight = np.concatenate([sums[m.table].reshape(-1) for m in mechanisms])
-    check_slack(mechanisms, noise)
-    lanes = Lanes(tuple(m.cells for m in mechanisms), tuple(m.variance or 0 for m in mechanisms), noise, counts)
 
     def leaves(t: int) -> Integers | None:
         return tonight if t == leaf else kept.leaf(t)
 
     due = [row for t in range(since, leaf + 1) for row in counter.rows(t)]
-    rows = drawn_rows(due, leaves, lanes)
+    rows = declared.privatizer.draw_rows(due, leaves, noise, counts)
     kept.write(leaf, intent.body["attempt"], tonight, fresh, rows, waiting[-1].number if waiting else None)
     ends = np.cumsum([0, *(len(counter.rows(t)) for t in range(since, leaf + 1))])
 
@@ -263,4 +259,4 @@ def _idle(last: Night) -> str:
 
 def _told(declared: ContinualRelease, leaf: int, since: int, intent: Entry) -> str:
     empty = f", with {leaf - since} empty before it" if leaf > since else ""
-    return f"night {leaf} of {declared.counter.leaves}{empty}: charged ρ = {intent.body['rho']}"
+    return f"night {leaf} of {declared.counter.steps}{empty}: charged ρ = {intent.body['rho']}"

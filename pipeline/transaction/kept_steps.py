@@ -29,13 +29,12 @@ from typing import Any
 
 import numpy as np
 
+from pipeline.files import open_private, private_folder, sync
 from pipeline.ledger.chain import BudgetError
 from pipeline.ledger.nights import Night
 from pipeline.logs.contribution_bounding import Hashes
-from pipeline.logs.store import open_private, private_folder
-from pipeline.privacy.continual import Continual
+from pipeline.privacy.factorisation import Factorisation
 from pipeline.privacy.noise import Integers
-from pipeline.transaction.artifacts import sync
 
 _SUFFIXES = {"leaf": "npy", "seen": "npy", "rows": "npy", "note": "json"}
 
@@ -51,7 +50,7 @@ class KeptCounter:
     """
 
     folder: Path
-    counter: Continual
+    counter: Factorisation
     nights: Sequence[Night]
     size: int
 

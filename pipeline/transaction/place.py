@@ -13,10 +13,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from pipeline.files import whole_file
 from pipeline.ledger.chain import BudgetError, Entry
 from pipeline.ledger.head import Head, lacking
 from pipeline.ledger.ledger import Ledger
-from pipeline.transaction.artifacts import drawn_folders, read_attempt, sync, unfinished
+from pipeline.transaction.artifacts import drawn_folders, read_attempt, unfinished
 
 
 @contextmanager
@@ -62,12 +63,8 @@ def remember_head(folder: Path, entry: Entry) -> None:
     entry
         The entry that was just appended.
     """
-    partial = folder / ".ledger-head.partial"
-    partial.write_text(json.dumps({"seq": entry.seq, "hash": entry.hash}))
-    partial.chmod(0o600)
-    sync(partial)
-    partial.rename(folder / "ledger-head.json")
-    sync(folder)
+    with whole_file(folder / "ledger-head.json", private=True) as fresh:
+        fresh.write_text(json.dumps({"seq": entry.seq, "hash": entry.hash}))
 
 
 def known_to_ledger(lineage: str, ledger: Ledger, store: Path) -> None:

@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
 from typing import Any, Protocol
 
-from pipeline.declaration.card import AnyCard, Card, CardError
+from pipeline.declaration.card import AnyCard, CardError
 from pipeline.ledger.chain import canonical
 from pipeline.ledger.ledger import Ledger
-from pipeline.logs.aggregate import aggregate
 from pipeline.logs.store import Snapshot
 from pipeline.logs.summing import HERE, Resources, forget
 from pipeline.privacy.noise import NoiseSource, RealDataError
-from pipeline.privacy.release import Release, total_epsilon, total_rho
-from pipeline.privacy.release_file import describe_mechanism
-from pipeline.statistics.privatizers import CentralCounts
+from pipeline.privacy.release import Release
 from pipeline.transaction.artifacts import Attempt, folder_of, write_attempt
 from pipeline.transaction.transaction import Curated, OpenLineage, open_lineage, replay, transaction
 
@@ -45,42 +41,6 @@ class Drawing(Protocol):
     def draw(self, snapshot: Snapshot, noise: NoiseSource, means: Resources) -> Release:
         """Read the rows and draw; called once, after the charge is on disk."""
         ...
-
-
-@dataclass(frozen=True)
-class CountsDrawing:
-    """The count tables of a card."""
-
-    card: Card
-    privatizer: CentralCounts
-
-    @property
-    def exact(self) -> bool:
-        """See :class:`Drawing`."""
-        return self.privatizer.exact
-
-    def admit(self, noise: NoiseSource) -> None:
-        """See :class:`Drawing`."""
-        self.privatizer.admit(noise)
-
-    def spec(self) -> list[Any]:
-        """See :class:`Drawing`: the mechanisms alone, whatever the planner."""
-        # the sampler's share of delta follows the cap of the lineage: another cap is no other release
-        known = [{k: v for k, v in m.items() if k != "delta_slack"} for m in self._described()]
-        return known + (["table"] if any(m.delta_slack for m in self.privatizer.mechanisms) else [])
-
-    def _described(self) -> list[dict[str, Any]]:
-        return [describe_mechanism(m) for m in self.privatizer.mechanisms]
-
-    def charge(self) -> tuple[Fraction | None, dict[str, Any]]:
-        """See :class:`Drawing`."""
-        mechanisms = self.privatizer.mechanisms
-        pure = total_epsilon(mechanisms)
-        return total_rho(mechanisms), {"mechanisms": self._described(), "epsilon": None if pure is None else str(pure)}
-
-    def draw(self, snapshot: Snapshot, noise: NoiseSource, means: Resources) -> Release:
-        """See :class:`Drawing`."""
-        return self.privatizer.draw(aggregate(snapshot, self.card, means), noise)
 
 
 def key_of(card: AnyCard, snapshot: Snapshot, drawing: Drawing) -> str:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pipeline.declaration.numbers import number
-from reports.figures import Figure
+from reports.page import Figure
 from reports.svg import INK, inline
 
 # Paul Tol's "bright" scheme; with the dashes it is read without colour too

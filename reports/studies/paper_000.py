@@ -5,8 +5,7 @@ from __future__ import annotations
 from pipeline.declaration.numbers import number
 from pipeline.studies.paper_000 import PO, VARIANTS, VI, Evidence, claims
 from pipeline.studies.rows import Rows, only, spread
-from reports.figures import Figure
-from reports.page import Section, table
+from reports.page import Figure, Section, table
 from reports.studies.curves import Line, draw_curves, line_of
 from reports.studies.study_page import PaperStudy
 from reports.studies.tables import privacy, setting, ties, totals

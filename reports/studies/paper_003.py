@@ -9,9 +9,8 @@ from pipeline.declaration.numbers import number
 from pipeline.studies.paper_003 import SLIGHT, Evidence, claims
 from pipeline.studies.pooled import Curve, Key
 from pipeline.studies.rows import Rows
-from reports.figures import Figure
 from reports.format import percent
-from reports.page import Section, Table, table
+from reports.page import Figure, Section, Table, table
 from reports.studies.curves import Line, draw_curves
 from reports.studies.study_page import PaperStudy
 

@@ -8,8 +8,7 @@ from typing import Any
 from pipeline.declaration.numbers import number
 from pipeline.studies.paper_004 import VARIANTS, Evidence, claims, kind_of
 from pipeline.studies.rows import Rows
-from reports.figures import Figure
-from reports.page import Section, Table, table
+from reports.page import Figure, Section, Table, table
 from reports.studies.curves import Line, draw_curves, line_of
 from reports.studies.study_page import PaperStudy
 

@@ -9,8 +9,7 @@ from pipeline.simulation.registry import AGENTS
 from pipeline.studies.price import Family
 from pipeline.studies.price_claims import Priced, claims
 from pipeline.studies.rows import Found, Rows
-from reports.figures import Figure
-from reports.page import Part, Section, Table, table
+from reports.page import Figure, Part, Section, Table, table
 from reports.studies.curves import Line, draw_curves
 from reports.studies.simulation import SEES
 from reports.studies.study_page import INVENTED, Page, claims_section, verdict

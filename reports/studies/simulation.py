@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pipeline.declaration.numbers import number
-from reports.figures import Figure
-from reports.page import Part, Section, table
+from reports.page import Figure, Part, Section, table
 from reports.studies.curves import draw_curves, line_of
 from reports.studies.study_page import INVENTED, Page
 

@@ -8,9 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pipeline.declaration.numbers import number
-from reports.figures import Figure
-from reports.page import Part, Section, table
-from reports.policy_report import templates
+from reports.page import Figure, Part, Section, table, templates
 from reports.svg import standalone
 
 BANNER = "simulation, not private: every row comes from seeded noise in a world made for the purpose."

@@ -8,7 +8,7 @@ from pipeline.agents.linear_backup import LinearConstants, LinearResult, linear_
 from pipeline.agents.vapvi import vapvi
 from pipeline.environments.linear_003 import LinearWorld
 from pipeline.privacy.noise import SeededNoise
-from pipeline.statistics.interactive import RegressionDesk
+from pipeline.statistics.interactive import InteractiveRegression
 from pipeline.statistics.linear_plan import LinearAsk, LinearDomain, LinearPlan
 from pipeline.statistics.rows import CountRows
 
@@ -23,5 +23,5 @@ def setting(ask: LinearAsk, w: LinearWorld, seed: int = 0) -> tuple[LinearPlan, 
 
 def planned(ask: LinearAsk, w: LinearWorld, c: LinearConstants = C, seed: int = 0) -> LinearResult:
     plan, rows = setting(ask, w, seed)
-    desk = RegressionDesk(plan, rows, SeededNoise(seed))
+    desk = InteractiveRegression(plan, rows, SeededNoise(seed))
     return vapvi(desk, linear_task(plan), c, np.random.default_rng(0), centred=ask.variant != "paper")

@@ -10,10 +10,11 @@ import pytest
 from pipeline.agents.against_behaviour import against_practice, as_practised
 from pipeline.agents.apvi import apvi, model, policy_bounds
 from pipeline.agents.pessimism import constants
-from pipeline.declaration.task import task_of
+from pipeline.declaration.card import task_of
 from pipeline.mdp.policy import Policy
 from pipeline.privacy.noise import SeededNoise
-from pipeline.statistics.privatizers import exact_counts
+from pipeline.statistics.calibration import Ask, count_sum
+from pipeline.statistics.counts import private_counts
 from tests.agents.test_apvi import sample, world
 
 
@@ -21,7 +22,7 @@ def released(n: int, seed: int = 0):
     """Model and policy of an exact log of ``n`` episodes, and what its practice (uniform choice) looks like."""
     mdp, card = world(seed)
     counts = sample(mdp, card, n, np.random.default_rng(seed))
-    found, task = exact_counts(card).release(counts, SeededNoise(seed)), task_of(card)
+    found, task = private_counts(count_sum(card, Ask()).draw(counts, SeededNoise(seed)), card), task_of(card)
     chosen = constants("practical", 36)
     plan = apvi(found, task, chosen, np.random.default_rng(0))
     return model(found, task, chosen), plan.policy

@@ -9,15 +9,16 @@ import pytest
 
 from pipeline.agents.apvi import apvi, best_actions, model, optimal_upper, policy_bounds
 from pipeline.agents.pessimism import constants
-from pipeline.declaration.card import Card
-from pipeline.declaration.task import task_of
+from pipeline.declaration.card import Card, task_of
 from pipeline.mdp.model import TabularMDP
 from pipeline.mdp.planning import policy_values
 from pipeline.mdp.task import Task
 from pipeline.privacy.noise import OsNoise, SeededNoise
-from pipeline.statistics.calibration import Ask
-from pipeline.statistics.counts import Counts, private_counts
-from pipeline.statistics.privatizers import CentralCounts, central_gaussian, exact_counts, privatizer
+from pipeline.statistics.calibration import Ask, count_sum
+from pipeline.statistics.count_layout import CountLayout
+from pipeline.statistics.counts import private_counts
+from pipeline.statistics.layout import ExactSums
+from pipeline.statistics.private_sum import PrivateSum
 from tests.conftest import card_dict
 
 
@@ -41,7 +42,12 @@ def world(seed: int, H=4, L=3, A=3, ends=1):
     return TabularMDP(P, r, start), card
 
 
-def sample(mdp: TabularMDP, card: Card, n: int, rng: np.random.Generator) -> Counts:
+def private_release(card: Card, ask: Ask):
+    """From exact sums and noise to consistent noisy counts."""
+    return lambda counts, noise: private_counts(count_sum(card, ask).draw(counts, noise), card)
+
+
+def sample(mdp: TabularMDP, card: Card, n: int, rng: np.random.Generator) -> ExactSums:
     """Per-step counts of ``n`` uniformly logged episodes with Bernoulli rewards."""
     H, S, A = mdp.shape
     L = len(card.domain.live_states)
@@ -57,7 +63,7 @@ def sample(mdp: TabularMDP, card: Card, n: int, rng: np.random.Generator) -> Cou
         occupied = arriving
     n_sa = n_sas.sum(-1)
     tables = {"n_0": n_sa[0].sum(-1), "n_sa": n_sa, "n_sas": n_sas, "r_sa": 2 * r_sum - n_sa}
-    return Counts(card.name, card.kind, "per_step", tables)
+    return ExactSums(card.name, card.kind, "per_step", tables)
 
 
 def naive(counts, task, c, penalty):
@@ -117,7 +123,7 @@ def test_the_agent_equals_a_naive_reference_in_loops(seed):
     penalty = "hoeffding" if seed % 5 == 0 else "bernstein"
     ask = Ask(rho=2.0, tables="two_tables" if seed % 4 else "one_table")
     rng = np.random.default_rng(seed)
-    release = central_gaussian(card, ask).draw(sample(mdp, card, 40_000, rng), SeededNoise(seed))
+    release = count_sum(card, ask).draw(sample(mdp, card, 40_000, rng), SeededNoise(seed))
     counts = private_counts(release, card, slack="paper" if preset == "paper" else "zero")
     task = task_of(card)
     if seed % 7 == 0:
@@ -141,9 +147,9 @@ def test_dp_apvi_with_zero_noise_is_apvi_to_the_bit(tables):
 
     mdp, card = world(3)
     counts = sample(mdp, card, 5_000, np.random.default_rng(3))
-    exact = exact_counts(card, tables).release(counts, OsNoise())
-    released = central_gaussian(card, Ask(rho=1.0, tables=tables)).draw(counts, Zero(0))
-    silent = CentralCounts(card, exact.release.mechanisms).draw(counts, OsNoise())
+    exact = private_release(card, Ask(tables=tables))(counts, OsNoise())
+    released = count_sum(card, Ask(rho=1.0, tables=tables)).draw(counts, Zero(0))
+    silent = PrivateSum(CountLayout(card), exact.release.mechanisms).draw(counts, OsNoise())
     for name in silent.tables:
         np.testing.assert_array_equal(released.tables[name], silent.tables[name])
     assert exact.error == 0 and exact.sd_sas == 0
@@ -158,7 +164,7 @@ def test_exact_counts_plan_like_the_empirical_model_when_there_is_much_data():
     from pipeline.mdp.planning import optimal_values
 
     mdp, card = world(8)
-    counts = exact_counts(card).release(sample(mdp, card, 4_000_000, np.random.default_rng(8)), OsNoise())
+    counts = private_release(card, Ask())(sample(mdp, card, 4_000_000, np.random.default_rng(8)), OsNoise())
     plan = apvi(counts, task_of(card), constants("practical", 36), np.random.default_rng(0))
     L = len(card.domain.live_states)
     lifted = np.full((4, 4, 3), 1 / 3)
@@ -174,7 +180,7 @@ def test_bounds_hold_the_true_value_of_the_policy_over_draws(preset):
     for seed in range(20):
         mdp, card = world(seed)
         rng = np.random.default_rng(100 + seed)
-        counts = central_gaussian(card, Ask(rho=1.0, tables="two_tables")).release(
+        counts = private_release(card, Ask(rho=1.0, tables="two_tables"))(
             sample(mdp, card, 20_000, rng), SeededNoise(seed)
         )
         task = task_of(card)
@@ -193,17 +199,13 @@ def test_bounds_hold_the_true_value_of_the_policy_over_draws(preset):
 
 def test_vetoed_actions_are_never_recommended_and_unseen_states_abstain():
     mdp, card = world(4)
-    counts = central_gaussian(card, Ask(rho=1.0)).release(
-        sample(mdp, card, 20_000, np.random.default_rng(4)), SeededNoise(4)
-    )
+    counts = private_release(card, Ask(rho=1.0))(sample(mdp, card, 20_000, np.random.default_rng(4)), SeededNoise(4))
     task = task_of(card)
     allowed = task.allowed.copy()
     allowed[0, 1] = allowed[1, 0] = False
     plan = apvi(counts, Task(task.horizon, task.bounds, allowed), constants("practical", 36), np.random.default_rng(0))
     assert (plan.policy.probabilities[:, ~allowed] == 0).all()
-    nobody = central_gaussian(card, Ask(rho=1.0)).release(
-        sample(mdp, card, 0, np.random.default_rng(4)), SeededNoise(4)
-    )
+    nobody = private_release(card, Ask(rho=1.0))(sample(mdp, card, 0, np.random.default_rng(4)), SeededNoise(4))
     empty = apvi(nobody, task, constants("tail", 36), np.random.default_rng(0))
     assert empty.policy.abstains.all() and (empty.V == 0).all()
 
@@ -224,8 +226,8 @@ def test_the_printed_error_of_the_paper_is_reproduced():
             reward={"kind": "table", "range": [0, 1], "table": [[0.0, 0.0]] * 6},
         )
     )
-    zero = {m.table: np.zeros(m.shape, np.int64) for m in exact_counts(card, "two_tables").mechanisms}
-    counts = Counts(card.name, card.kind, "per_step", zero)
-    released = privatizer(card, Ask(rho=1.0, tables="two_tables", calibration="paper")).release(counts, SeededNoise(0))
+    zero = {m.table: np.zeros(m.shape, np.int64) for m in count_sum(card, Ask(tables="two_tables")).mechanisms}
+    counts = ExactSums(card.name, card.kind, "per_step", zero)
+    released = private_release(card, Ask(rho=1.0, tables="two_tables", calibration="paper"))(counts, SeededNoise(0))
     assert released.error == pytest.approx(59.2, abs=0.05)
     assert released.error == pytest.approx(4 * math.sqrt(20 * math.log(4 * 20 * 36 * 2 / 0.1) / 1.0))

@@ -9,13 +9,14 @@ import numpy as np
 import pytest
 
 from pipeline.agents.dp_lqr import LqConstants, LqTask, certainty_equivalence
-from pipeline.environments.lq import Controller, LqSystem, double_integrator, lq_instance, simulate
+from pipeline.environments.lq_systems import Controller, LqSystem, double_integrator, lq_instance, simulate
 from pipeline.mdp.riccati import riccati
 from pipeline.privacy.budget import rho_from_epsilon
 from pipeline.privacy.noise import SeededNoise
-from pipeline.statistics.eigenvalues import raise_eigenvalues
-from pipeline.statistics.lq_moments import Episodes, SimulatedRows, release_lq_moments
-from pipeline.statistics.lq_plan import LqAsk, LqDomain, LqPlan
+from pipeline.statistics.gram import raise_eigenvalues
+from pipeline.statistics.lq_layout import LqAsk, LqDomain, LqPlan
+from pipeline.statistics.lq_moments import release_lq_moments
+from pipeline.statistics.lq_rows import Episodes, SimulatedRows
 
 ONE = LqConstants()
 

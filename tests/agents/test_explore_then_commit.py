@@ -9,12 +9,13 @@ import pytest
 
 from pipeline.agents.dp_lqr import LqConstants, LqTask
 from pipeline.agents.explore_then_commit import Exploration, explore_then_commit
-from pipeline.environments.lq import lq_instance
-from pipeline.mdp.lq_rollout import LinearRollout
+from pipeline.environments.lq_systems import lq_instance
+from pipeline.mdp.rollout import LinearRollout
 from pipeline.privacy.noise import SeededNoise
 from pipeline.simulation.online_lq import play_lq, rollout_cost
-from pipeline.statistics.lq_moments import Episodes, SimulatedRows, release_lq_moments
-from pipeline.statistics.lq_plan import LqAsk, LqDomain, LqPlan
+from pipeline.statistics.lq_layout import LqAsk, LqDomain, LqPlan
+from pipeline.statistics.lq_moments import release_lq_moments
+from pipeline.statistics.lq_rows import Episodes, SimulatedRows
 
 
 def test_explore_then_commit_counts_its_exploration_and_releases_once():

@@ -10,9 +10,9 @@ import pytest
 from pipeline.agents.linopt_vi import linopt_vi, planned
 from pipeline.agents.mixture_backup import MixtureTask, Problem, Regression, Rows, batches, geometric
 from pipeline.agents.optimism import ldp, linopt, ucrl_vtr
-from pipeline.environments.mixture import random_mixture, tabular_mixture
+from pipeline.environments.mixture_worlds import random_mixture, tabular_mixture
 from pipeline.environments.riverswim import riverswim_homogeneous
-from pipeline.mdp.mixture import written_out
+from pipeline.mdp.mixture import dense_one_hot
 from pipeline.mdp.planning import optimal_values
 from pipeline.mdp.rollout import Trajectory
 from pipeline.privacy.noise import SeededNoise, SimulatedWorld
@@ -60,7 +60,7 @@ def test_a_private_agent_without_noise_is_its_baseline_to_the_last_bit():
 def test_statistics_and_plan_agree_with_the_page_in_loops(world, unit):
     task, c, lam = task_of(world, 12, unit), 0.05, 0.1
     H, S, A = world.mdp.shape
-    psi = written_out(S, A).psi if world.features.psi is None else world.features.psi
+    psi = dense_one_hot(S, A).psi if world.features.psi is None else world.features.psi
     d = psi.shape[-1]
     regularizer, rng = baseline(task, lam), np.random.default_rng(0)
     Lambda, u = np.stack([lam * np.eye(d)] * H), np.zeros((H, d))
@@ -96,7 +96,7 @@ def test_statistics_and_plan_agree_with_the_page_in_loops(world, unit):
 
 
 def test_blocks_are_the_dense_form_without_its_zeros():
-    one, dense = task_of(RIVER, 60), task_of(RIVER, 60, features=written_out(3, 2))
+    one, dense = task_of(RIVER, 60), task_of(RIVER, 60, features=dense_one_hot(3, 2))
     assert one.features.unknowns == dense.features.unknowns == 18
     results = [run(RIVER, t, baseline(t), ucrl_vtr(0.1)) for t in (one, dense)]
     np.testing.assert_allclose(results[0].regret, results[1].regret, atol=1e-12)

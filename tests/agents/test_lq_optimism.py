@@ -7,8 +7,8 @@ import pytest
 from scipy.optimize import differential_evolution, minimize
 
 from pipeline.agents.lq_optimism import ConfidenceSet, Search, least
-from pipeline.environments.lq import Controller, lq_instance, simulate
-from pipeline.mdp.riccati_gradient import optimal_costs
+from pipeline.environments.lq_systems import Controller, lq_instance, simulate
+from pipeline.mdp.riccati import optimal_costs
 from tests.mdp.test_riccati import problem
 
 

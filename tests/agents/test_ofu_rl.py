@@ -9,9 +9,9 @@ import pytest
 
 from pipeline.agents.lq_optimism import Search
 from pipeline.agents.ofu_rl import LqControl, OfuConstants, batch_ends, ofu_rl, planned, radius
-from pipeline.environments.lq import LqSystem, double_integrator, lq_instance
-from pipeline.mdp.lq_rollout import LqBatch
-from pipeline.mdp.riccati import riccati, within_norm
+from pipeline.environments.lq_systems import LqSystem, double_integrator, lq_instance
+from pipeline.mdp.riccati import clip_norm, riccati
+from pipeline.mdp.rollout import LqBatch
 from pipeline.privacy.noise import SeededNoise, SimulatedWorld
 from pipeline.simulation.online_lq import LqPlayed, play_lq
 from pipeline.statistics.lq_message import LqMessage
@@ -85,7 +85,7 @@ def test_sums_estimate_and_radius_agree_with_the_page_in_loops(number):
     assert np.linalg.norm(theta) < 1
     np.testing.assert_allclose(plan.theta, theta, atol=1e-10)
     best = riccati(theta[:n].T, theta[n:].T, world.cost)[0]
-    np.testing.assert_allclose(plan.gains, within_norm(best, world.gamma), atol=1e-10)
+    np.testing.assert_allclose(plan.gains, clip_norm(best, world.gamma), atol=1e-10)
 
 
 def test_the_radius_of_a_noisy_moment_is_the_page_s():

@@ -11,7 +11,7 @@ from pipeline.agents.linear_backup import linear_task
 from pipeline.agents.pevi import pevi, theory_beta
 from pipeline.environments.linear_003 import linear_003
 from pipeline.privacy.noise import SeededNoise
-from pipeline.statistics.interactive import RegressionDesk
+from pipeline.statistics.interactive import InteractiveRegression
 from pipeline.statistics.linear_plan import LinearAsk
 from tests.agents.linear_bench import C, planned, setting
 
@@ -23,7 +23,7 @@ def test_with_weights_of_one_vapvi_is_pevi(rho):
     one = planned(LinearAsk(rho), w)
     plan, rows = setting(LinearAsk(rho), w)
     task = linear_task(plan)
-    two = pevi(RegressionDesk(plan, rows, SeededNoise(0)), task, C, np.random.default_rng(0), C.C * 10**0.5)
+    two = pevi(InteractiveRegression(plan, rows, SeededNoise(0)), task, C, np.random.default_rng(0), C.C * 10**0.5)
     np.testing.assert_array_equal(one.V, two.V)
     assert not one.weighted.any()
 
@@ -31,7 +31,9 @@ def test_with_weights_of_one_vapvi_is_pevi(rho):
 def test_the_theorys_beta_pushes_every_value_to_zero():
     plan, rows = setting(LinearAsk(None), linear_003(0))
     task = linear_task(plan)
-    result = pevi(RegressionDesk(plan, rows, SeededNoise(0)), task, C, np.random.default_rng(0), theory_beta(task, 0.1))
+    result = pevi(
+        InteractiveRegression(plan, rows, SeededNoise(0)), task, C, np.random.default_rng(0), theory_beta(task, 0.1)
+    )
     assert result.V.max() == 0 and result.tied.all()
     # ties go to the unclipped Q: not to action 0 by default, nor to chance
     assert (result.policy.probabilities.max(axis=2) == 1).all()

@@ -15,9 +15,9 @@ from pipeline.mdp.features import FeatureMap
 from pipeline.mdp.model import TabularMDP
 from pipeline.mdp.planning import optimal_values, policy_value
 from pipeline.privacy.noise import SeededNoise
-from pipeline.statistics.interactive import RegressionDesk
-from pipeline.statistics.linear_calibration import Scales
+from pipeline.statistics.interactive import InteractiveRegression
 from pipeline.statistics.linear_plan import LinearAsk, LinearDomain, LinearPlan
+from pipeline.statistics.private_sum import PrivateSum
 from pipeline.statistics.regression import PrivateRegression
 from pipeline.statistics.rows import CountRows
 from tests.agents.linear_bench import C, K, Q, planned, setting
@@ -80,9 +80,10 @@ def test_dp_vapvi_with_zero_noise_is_vapvi_to_the_bit(variant, monkeypatch):
             return np.zeros(size, dtype=np.int64)
 
     exact = planned(LinearAsk(None, variant), wide_world())
-    monkeypatch.setattr(desk_module, "call_scales", lambda *a, **k: Scales(0, (0,) * len(a[3]), Fraction(0)))
+    silent = lambda layout, whole: PrivateSum(layout, tuple(t.mechanism(0) for t in layout.tables))  # noqa: E731
+    monkeypatch.setattr(desk_module, "call_sum", silent)
     plan, rows = setting(LinearAsk(Fraction(1), variant), wide_world())
-    desk = RegressionDesk(plan, rows, Zeros(0))
+    desk = InteractiveRegression(plan, rows, Zeros(0))
     noisy = vapvi(desk, linear_task(plan), C, np.random.default_rng(0), centred=variant != "paper")
     np.testing.assert_array_equal(exact.V, noisy.V)
     np.testing.assert_array_equal(exact.policy.probabilities, noisy.policy.probabilities)
@@ -117,7 +118,7 @@ def test_private_learning_on_appendix_f_beats_uniform_by_far():
     w = linear_003(0, "balanced")
     plan = LinearPlan(LinearDomain("003", "synthetic", 20, 1000), LinearAsk(Fraction(25)), w.features)
     rows = CountRows(w.features, {"both": w.counts(1000, np.random.default_rng(5))}, w.mdp.rewards)
-    desk = RegressionDesk(plan, rows, SeededNoise(5))
+    desk = InteractiveRegression(plan, rows, SeededNoise(5))
     result = vapvi(desk, linear_task(plan), LinearConstants(), np.random.default_rng(0))
     assert w.mdp.start @ optimal_values(w.mdp)[1][0] - policy_value(w.mdp, result.policy) < 0.3
 

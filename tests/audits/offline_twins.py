@@ -10,7 +10,7 @@ from fractions import Fraction
 import numpy as np
 
 import pipeline.statistics.lq_moments as lq_moments
-import pipeline.statistics.one_shot as one_shot
+import pipeline.statistics.private_sum as private_sum
 from pipeline.audits.attack import Attack
 from pipeline.audits.counts import counts_attack
 from pipeline.audits.linear import Person, desk_of, linear_attack, one_shot_of
@@ -18,16 +18,18 @@ from pipeline.audits.lq import lq_attack
 from pipeline.audits.nights import night_attack
 from pipeline.declaration.card import Card
 from pipeline.mdp.features import FeatureMap
-from pipeline.privacy.continual import continual, drawn_rows
+from pipeline.privacy.continual import continual
+from pipeline.privacy.factorisation import draw_rows
 from pipeline.privacy.fast_noise import FastOsNoise
 from pipeline.privacy.noise import NoiseSource
 from pipeline.privacy.release import Mechanism, Release, with_sampler_slack
-from pipeline.statistics import interactive as desk_module
-from pipeline.statistics.calibration import Ask
+from pipeline.statistics.calibration import Ask, count_sum
+from pipeline.statistics.count_layout import CountLayout
 from pipeline.statistics.linear_plan import LinearAsk, LinearDomain, LinearPlan
-from pipeline.statistics.lq_moments import Episodes, SimulatedRows, drawn_lq
-from pipeline.statistics.lq_plan import LqAsk, LqDomain, LqPlan
-from pipeline.statistics.privatizers import CentralCounts, privatizer
+from pipeline.statistics.lq_layout import LqAsk, LqDomain, LqPlan
+from pipeline.statistics.lq_moments import draw_lq
+from pipeline.statistics.lq_rows import Episodes, SimulatedRows
+from pipeline.statistics.private_sum import PrivateSum
 from tests.audits.broken import Make, Repeating, Thinner, Twin
 from tests.conftest import card_dict
 
@@ -42,12 +44,14 @@ def card(m: int = 1, recurs: str = "never") -> Card:
 
 
 def counts(ask: Ask, broken: Callable[[Mechanism], Mechanism] | None = None, m: int = 1) -> Attack:
-    shipped = privatizer(card(m), ask)
+    shipped = count_sum(card(m), ask)
     # the fast sampler's share of delta, which it must be listed with
     shipped = replace(shipped, mechanisms=with_sampler_slack(shipped.mechanisms, FastOsNoise(), 20.0))
     if broken is None:
         return counts_attack(card(m), shipped)
-    return counts_attack(card(m), shipped, CentralCounts(card(m), tuple(broken(x) for x in shipped.mechanisms)))
+    return counts_attack(
+        card(m), shipped, PrivateSum(CountLayout(card(m)), tuple(broken(x) for x in shipped.mechanisms))
+    )
 
 
 def halved(m: Mechanism) -> Mechanism:
@@ -87,16 +91,16 @@ def thin() -> Thinner:
 MOSTLY_GRAM = {"gram_share": Fraction(3, 4)}
 
 
-def add_remove(release, module):
+def add_remove(release):
     """Gram matrices with the noise that hides adding a person: half of what hides replacing one."""
 
     def drawn(plan, person, noise) -> Release:
-        right = module.symmetric_noise
-        module.symmetric_noise = lambda source, *rest: right(Thinner(source, 0.5), *rest)
+        right = private_sum.symmetric_noise
+        private_sum.symmetric_noise = lambda source, *rest: right(Thinner(source, 0.5), *rest)
         try:
             return release(plan, person, noise)
         finally:
-            module.symmetric_noise = right
+            private_sum.symmetric_noise = right
 
     return drawn
 
@@ -110,7 +114,7 @@ def long_features(plan: LinearPlan, person: Person, noise: NoiseSource) -> Relea
 
 
 def shipped_lq(plan: LqPlan, person: Episodes, noise: NoiseSource) -> Release:
-    return drawn_lq(plan, SimulatedRows((person,)), noise)
+    return draw_lq(plan, SimulatedRows((person,)), noise)
 
 
 def unclipped_lq(plan: LqPlan, person: Episodes, noise: NoiseSource) -> Release:
@@ -131,15 +135,15 @@ def _whole_rows(plan: LqPlan, batch: Episodes):
 
 def nights(kind: str, share: float = 1.0, m: int = 1, **broken) -> Attack:
     counter, chosen = continual(kind, NIGHTS), card(m, "never" if m == 1 else "capped")
-    listed = privatizer(chosen, Ask(rho=1.0, counter=counter)).mechanisms
+    listed = count_sum(chosen, Ask(rho=1.0, counter=counter)).mechanisms
     if share < 1:
         broken["variances"] = [math.ceil(x.variance * share) for x in listed]
     return night_attack(chosen, listed, counter, **broken)
 
 
-def redrawn(rows, leaf, lanes) -> np.ndarray:
+def redrawn(rows, step, blocks) -> np.ndarray:
     """Whoever looks three times sees three draws."""
-    return np.rint(np.mean([drawn_rows(rows, leaf, lanes) for _ in range(3)], axis=0)).astype(np.int64)
+    return np.rint(np.mean([draw_rows(rows, step, blocks) for _ in range(3)], axis=0)).astype(np.int64)
 
 
 OFFLINE: dict[str, tuple[Make, dict[str, Twin]]] = {
@@ -167,7 +171,7 @@ OFFLINE: dict[str, tuple[Make, dict[str, Twin]]] = {
         linear,
         {
             "half the variance": Twin(linear, noise=thin),
-            "add/remove Gram": Twin(lambda: linear(add_remove(desk_of, desk_module), **MOSTLY_GRAM)),
+            "add/remove Gram": Twin(lambda: linear(add_remove(desk_of), **MOSTLY_GRAM)),
             "features not clipped": Twin(lambda: linear(long_features)),
         },
     ),
@@ -183,16 +187,14 @@ OFFLINE: dict[str, tuple[Make, dict[str, Twin]]] = {
         lambda: linear(variant="one_shot"),
         {
             "half the variance": Twin(lambda: linear(variant="one_shot"), noise=thin),
-            "add/remove Gram": Twin(
-                lambda: linear(add_remove(one_shot_of, one_shot), variant="one_shot", **MOSTLY_GRAM)
-            ),
+            "add/remove Gram": Twin(lambda: linear(add_remove(one_shot_of), variant="one_shot", **MOSTLY_GRAM)),
         },
     ),
     "lq moments": (
         lambda: lq_attack(LQ),
         {
             "half the variance": Twin(lambda: lq_attack(LQ), noise=thin),
-            "add/remove Gram": Twin(lambda: lq_attack(EVEN_LQ, add_remove(shipped_lq, lq_moments))),
+            "add/remove Gram": Twin(lambda: lq_attack(EVEN_LQ, add_remove(shipped_lq))),
             "states not clipped": Twin(lambda: lq_attack(LQ, unclipped_lq)),
             "seeded noise": Twin(lambda: lq_attack(LQ), noise=Repeating),
         },
@@ -202,7 +204,7 @@ OFFLINE: dict[str, tuple[Make, dict[str, Twin]]] = {
         {
             "half the variance": Twin(lambda: nights("tree", 0.5)),
             "a level too few": Twin(lambda: nights("tree", 0.75), 20_000),
-            "redrawn row noise": Twin(lambda: nights("tree", drawn=redrawn)),
+            "redrawn row noise": Twin(lambda: nights("tree", draw=redrawn)),
             "seeded noise": Twin(lambda: nights("tree"), noise=Repeating),
         },
     ),
@@ -210,7 +212,7 @@ OFFLINE: dict[str, tuple[Make, dict[str, Twin]]] = {
         lambda: nights("toeplitz"),
         {
             "half the variance": Twin(lambda: nights("toeplitz", 0.5)),
-            "redrawn row noise": Twin(lambda: nights("toeplitz", drawn=redrawn)),
+            "redrawn row noise": Twin(lambda: nights("toeplitz", draw=redrawn)),
         },
     ),
     "nightly tree, three episodes a person": (

@@ -13,15 +13,14 @@ from pipeline.audits.counters import counter_attack
 from pipeline.audits.interactive import desk_attack
 from pipeline.audits.lq_counters import lq_counter_attack
 from pipeline.audits.shuffled import batch_attack, messages_attack, shuffled_attack
-from pipeline.audits.streams import WORLD, cost, ends
-from pipeline.privacy.counters import TreeCounter, levels
-from pipeline.privacy.lazy_tree import LazyTree
+from pipeline.audits.streams import WORLD, time_of
+from pipeline.privacy.continual import Tree, levels
+from pipeline.privacy.running import RunningSum
 from pipeline.privacy.shuffle import Messages, NoiseBits
 from pipeline.privacy.shuffle_calibration import smallest_total
-from pipeline.privacy.square_root import SquareRoot
 from pipeline.statistics.batch_counts import Layout
 from pipeline.statistics.batch_privatizers import GaussianBatch
-from pipeline.statistics.count_scales import Scales, lanes_of
+from pipeline.statistics.count_scales import blocks_of
 from pipeline.statistics.count_scales import tight as tight_scales
 from pipeline.statistics.interactive_counts import CountedDesk, CounterSums, joint, local
 from pipeline.statistics.lq_calibration import LqVariances
@@ -51,37 +50,22 @@ def counter(kind, ask: Ask = ASK, **broken) -> Attack:
 
 
 def scaled(kind, gram: float, target: float, ask: Ask = ASK) -> Variances:
-    v = tight(MESSAGE, ask, cost(kind, 1 if kind == "once" else LEAVES))
-    lanes = zip((v.diagonal, v.above, v.target), (gram, gram, target), strict=True)
-    return Variances(*(tuple(math.ceil(x * share) for x in lane) for lane, share in lanes))
+    v = tight(MESSAGE, ask, time_of(kind, 1 if kind == "once" else LEAVES).cost)
+    parts = zip((v.diagonal, v.above, v.target), (gram, gram, target), strict=True)
+    return Variances(*(tuple(math.ceil(x * share) for x in part) for part, share in parts))
 
 
 EVEN = replace(ASK, gram_share=Fraction(1, 2))
 
 
-class Redrawn(TreeCounter):
-    """Node noise drawn anew whenever somebody looks."""
+class Redrawn(RunningSum):
+    """All noise drawn anew whenever somebody looks."""
 
     def total(self) -> np.ndarray:
-        exact = self._sums[[j for j in range(len(self._nodes)) if self.seen >> j & 1]]
-        return (exact + self.lanes.draw(len(exact))).sum(0).astype(float)
-
-
-class RedrawnSquareRoot(SquareRoot):
-    """The same of a square-root counter."""
-
-    def total(self) -> np.ndarray:
-        return self._sum + self._p[: self.seen][::-1] @ self.lanes.draw(self.seen)
-
-
-class RedrawnLazy(LazyTree):
-    """The same of the tree that draws what is read."""
-
-    def total(self) -> np.ndarray:
-        self._nodes.clear()
-        people = self.ends[self.seen - 1]
-        nodes = [(j, people >> (j + 1) << (j + 1)) for j in range(people.bit_length()) if people >> j & 1]
-        return self._sum + np.sum([self._read(*node) for node in nodes], axis=0)
+        again = RunningSum(self.time, self.blocks)
+        for _ in range(self.seen):
+            again.add(np.zeros_like(self._sum))
+        return self._sum + again.total()
 
 
 def uncut(visits: Visits) -> np.ndarray:
@@ -124,13 +108,13 @@ def thin(how):
     return made
 
 
-def counted(charged: int, build=TreeCounter, steps: OnlineLayout | None = None):
+def counted(charged: int, build=RunningSum, steps: OnlineLayout | None = None):
     """A desk over a tree of LEAVES leaves, with scales as if a leaf cost ``charged``, or were of other ``steps``."""
 
     def made(wide, noise):
         scales = tight_scales(steps or wide, ASK, charged)
-        lanes = lanes_of(wide, Scales(scales.variances), noise, WORLD)
-        sums = CounterSums(build(LEAVES, lanes, "plain"), scales, "batches")
+        counter = build(Tree(LEAVES, "plain"), blocks_of(wide, scales, noise, WORLD))
+        sums = CounterSums(counter, scales, "batches")
         return CountedDesk(wide, sums, Guarantee("joint", None))
 
     return made
@@ -166,7 +150,7 @@ ONLINE: dict[str, tuple[Make, dict[str, Twin]]] = {
             "half the variance": Twin(lambda: counter("plain", variances=scaled("plain", 0.5, 0.5))),
             "natural-log levels": Twin(lambda: counter("plain", variances=scaled("plain", 0.75, 0.75)), 20_000),
             "add/remove Gram": Twin(lambda: counter("plain", EVEN, variances=scaled("plain", 0.5, 1, EVEN)), 20_000),
-            "redrawn node noise": Twin(lambda: counter("plain", build=lambda n, lanes: Redrawn(n, lanes, "plain"))),
+            "redrawn node noise": Twin(lambda: counter("plain", build=Redrawn)),
             "messages not clipped": Twin(lambda: counter("plain", integers=uncut)),
             "seeded noise": Twin(lambda: counter("plain"), noise=Repeating),
         },
@@ -176,10 +160,10 @@ ONLINE: dict[str, tuple[Make, dict[str, Twin]]] = {
         {"half the variance": Twin(lambda: counter("bottom-up", variances=scaled("bottom-up", 0.5, 0.5)), 20_000)},
     ),
     "mixture, square-root counter": (
-        lambda: counter("toeplitz"),
+        lambda: counter("square-root"),
         {
-            "half the variance": Twin(lambda: counter("toeplitz", variances=scaled("toeplitz", 0.5, 0.5))),
-            "redrawn noise": Twin(lambda: counter("toeplitz", build=RedrawnSquareRoot)),
+            "half the variance": Twin(lambda: counter("square-root", variances=scaled("square-root", 0.5, 0.5))),
+            "redrawn noise": Twin(lambda: counter("square-root", build=Redrawn)),
         },
     ),
     "mixture, local messages": (
@@ -249,9 +233,7 @@ ONLINE: dict[str, tuple[Make, dict[str, Twin]]] = {
         lq,
         {
             "half the variance": Twin(lambda: lq(variances=lq_scaled("tree", 0.5, 0.5)), 20_000),
-            "redrawn node noise": Twin(
-                lambda: lq(build=lambda n, lanes: RedrawnLazy(ends("bottom-up", n), lanes, "bottom-up"))
-            ),
+            "redrawn node noise": Twin(lambda: lq(build=Redrawn)),
             "states not clipped": Twin(lambda: lq(sums=whole_rows)),
             "seeded noise": Twin(lq, noise=Repeating),
         },

@@ -14,9 +14,8 @@ from scipy import stats
 from typer.testing import CliRunner
 
 import pipeline.statistics.interactive as desk_module
-import pipeline.statistics.lq_moments as lq_moments
 import pipeline.statistics.lq_regularizers as lq_regularizers
-import pipeline.statistics.one_shot as one_shot
+import pipeline.statistics.private_sum as private_sum
 from flows.cli import app
 from flows.config.setting import setting
 from flows.config.shelf import Home
@@ -40,7 +39,7 @@ from pipeline.privacy.fast_noise import FastOsNoise
 from pipeline.privacy.noise import OsNoise
 from pipeline.privacy.release import Release
 from pipeline.statistics.linear_plan import LinearAsk, LinearDomain, LinearPlan
-from pipeline.statistics.privatizers import CentralCounts
+from pipeline.statistics.private_sum import PrivateSum
 from reports.audit import audit_markdown
 from tests.audits.broken import Thinner
 from tests.audits.mutants import MECHANISMS
@@ -98,7 +97,7 @@ def test_noise_for_many_copies_is_that_of_whole_releases(name):
 
 
 def _no_gram_noise(right):
-    return lambda source, dimension, *rest: np.zeros((dimension, dimension), dtype=np.int64)
+    return lambda source, copies, dimension, *rest: np.zeros((copies, dimension, dimension), dtype=np.int64)
 
 
 def _half_gram_noise(right):
@@ -106,12 +105,10 @@ def _half_gram_noise(right):
 
 
 @pytest.mark.parametrize("broken", [_no_gram_noise, _half_gram_noise])
-@pytest.mark.parametrize(
-    ("name", "module"), [("desk, centred", desk_module), ("one-shot", one_shot), ("lq moments", lq_moments)]
-)
-def test_noise_that_the_shipped_code_leaves_out_is_flagged_without_being_told(monkeypatch, name, module, broken):
+@pytest.mark.parametrize("name", ["desk, centred", "one-shot", "lq moments"])
+def test_noise_that_the_shipped_code_leaves_out_is_flagged_without_being_told(monkeypatch, name, broken):
     """The audit of a recipe draws the listed noise; what is published has less, though the worst pair may not show."""
-    monkeypatch.setattr(module, "symmetric_noise", broken(module.symmetric_noise))
+    monkeypatch.setattr(private_sum, "symmetric_noise", broken(private_sum.symmetric_noise))
     v = attacked(MECHANISMS[name][0](), FastOsNoise(), 200)
     assert v.less_noise and v.violates
 
@@ -120,7 +117,7 @@ def test_a_desk_that_halves_all_of_its_noise_is_flagged_and_proved_to_lose_more(
     def halve(desk):
         desk.noise = Thinner(desk.noise, 0.5)
 
-    monkeypatch.setattr(desk_module.RegressionDesk, "__post_init__", halve)
+    monkeypatch.setattr(desk_module.InteractiveRegression, "__post_init__", halve)
     v = attacked(MECHANISMS["desk, centred"][0](), FastOsNoise(), 1500)
     assert v.less_noise and v.lower_bound_rho > v.claimed_rho
 
@@ -128,7 +125,7 @@ def test_a_desk_that_halves_all_of_its_noise_is_flagged_and_proved_to_lose_more(
 def test_gram_sums_without_noise_are_flagged_by_the_verb_and_proved_by_whole_releases(tmp_path, monkeypatch):
     recipe = tmp_path / "tiny.toml"
     recipe.write_text(WORLD.format(agent="explore-then-commit", calibration="tight", world=LQ_WORLD, knobs=""))
-    monkeypatch.setattr(lq_moments, "symmetric_noise", _no_gram_noise(lq_moments.symmetric_noise))
+    monkeypatch.setattr(private_sum, "symmetric_noise", _no_gram_noise(private_sum.symmetric_noise))
     done = CliRunner().invoke(app, ["--home", str(tmp_path), "audit", str(recipe), "--draws", "2000", "--json"])
     assert done.exit_code == 0, done.output
     found = json.loads(done.stdout)
@@ -137,7 +134,7 @@ def test_gram_sums_without_noise_are_flagged_by_the_verb_and_proved_by_whole_rel
 
 
 def test_whole_releases_are_attacked_where_they_differ_from_what_they_list(monkeypatch):
-    monkeypatch.setattr(lq_moments, "symmetric_noise", _no_gram_noise(lq_moments.symmetric_noise))
+    monkeypatch.setattr(private_sum, "symmetric_noise", _no_gram_noise(private_sum.symmetric_noise))
     v = attacked(lq_attack(EVEN_LQ), FastOsNoise(), 2000)
     assert v.lower_bound_rho > v.claimed_rho
 
@@ -381,7 +378,7 @@ def test_canaries_find_raw_counts_in_a_release_and_pass_what_is_shipped(tmp_path
     s = setting("demo", Home(tmp_path))
     right = one_run(s, 2000)
     assert not right["violates"] and right["lower_bound_epsilon"] > 0.3
-    monkeypatch.setattr(CentralCounts, "draw", raw_counts)
+    monkeypatch.setattr(PrivateSum, "draw", raw_counts)
     broken = one_run(s, 2000)
     assert broken["violates"] and broken["right"] == broken["guesses"]
 

@@ -7,16 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.audits.contract_noise_sources import NOISE_CHECKS
-from pipeline.audits.contract_online_agents import AGENT_CHECKS, Player
-from pipeline.audits.contract_privatizers import PRIVATIZER_CHECKS
-from pipeline.audits.contract_worlds import WORLD_CHECKS
-from pipeline.environments.registry import WORLDS, load_world
+from pipeline.audits.contracts import AGENT, NOISE, PRIVATIZER, WORLD, Player
+from pipeline.environments.worlds import WORLDS, load_world
 from pipeline.privacy.fast_noise import FastOsNoise
 from pipeline.privacy.noise import OsNoise, SeededNoise
 from pipeline.simulation.registry import AGENTS
-from pipeline.statistics.calibration import Ask
-from pipeline.statistics.privatizers import central_gaussian, central_laplace
+from pipeline.statistics.calibration import Ask, count_sum
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 
@@ -44,13 +40,13 @@ PLAYERS = [
 ]
 
 
-@pytest.mark.parametrize("check", WORLD_CHECKS, ids=named)
+@pytest.mark.parametrize("check", WORLD.checks, ids=named)
 @pytest.mark.parametrize("name", WORLDS)
 def test_worlds(name, check):
     check(world(name))
 
 
-@pytest.mark.parametrize("check", AGENT_CHECKS, ids=named)
+@pytest.mark.parametrize("check", AGENT.checks, ids=named)
 @pytest.mark.parametrize("player", PLAYERS, ids=lambda p: p.agent)
 def test_tabular_agents(player, check):
     check(player)
@@ -60,13 +56,13 @@ def test_every_agent_is_put_to_it_or_controls_a_plant():
     assert {p.agent for p in PLAYERS} | set(PLANTS) == set(AGENTS)
 
 
-@pytest.mark.parametrize("check", PRIVATIZER_CHECKS, ids=named)
+@pytest.mark.parametrize("check", PRIVATIZER.checks, ids=named)
 @pytest.mark.parametrize(
     "make",
     [
-        lambda card: central_gaussian(card, Ask(rho=0.5)),
-        lambda card: central_gaussian(card, Ask(rho=0.5, tables="two_tables")),
-        lambda card: central_laplace(card, Ask(epsilon=1.0)),
+        lambda card: count_sum(card, Ask(rho=0.5)),
+        lambda card: count_sum(card, Ask(rho=0.5, tables="two_tables")),
+        lambda card: count_sum(card, Ask(epsilon=1.0)),
     ],
     ids=["gaussian", "two tables", "laplace"],
 )
@@ -74,7 +70,7 @@ def test_privatizers(make, check):
     check(make)
 
 
-@pytest.mark.parametrize("check", NOISE_CHECKS, ids=named)
+@pytest.mark.parametrize("check", NOISE.checks, ids=named)
 @pytest.mark.parametrize("make", [OsNoise, FastOsNoise, lambda: SeededNoise(7)], ids=["os", "table", "seeded"])
 def test_noise_sources(make, check):
     check(make)

@@ -8,19 +8,15 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from pipeline.audits import contract_noise_sources as noise_sources
-from pipeline.audits import contract_online_agents as online_agents
-from pipeline.audits import contract_privatizers as privatizers
-from pipeline.audits import contract_worlds as worlds
-from pipeline.audits.contract_broken import BrokenContractError
-from pipeline.audits.contract_online_agents import Player
+from pipeline.audits.contracts import CONTRACTS, BrokenContractError, Player, drawing, playing
 from pipeline.environments.riverswim import riverswim_homogeneous
 from pipeline.privacy.noise import OsNoise, SeededNoise
 from pipeline.simulation import control_trials, tabular_trials
 from pipeline.simulation.trial import Outcome, Trial
-from pipeline.statistics.calibration import Ask
-from pipeline.statistics.counts import Counts
-from pipeline.statistics.privatizers import CentralCounts, central_gaussian
+from pipeline.statistics.calibration import Ask, count_sum
+from pipeline.statistics.count_layout import CountLayout
+from pipeline.statistics.layout import ExactSums
+from pipeline.statistics.private_sum import PrivateSum
 
 RIVER = riverswim_homogeneous(states=3)
 
@@ -56,7 +52,7 @@ WORLDS = {
 @pytest.mark.parametrize("name", WORLDS)
 def test_broken_worlds(name):
     with pytest.raises(BrokenContractError):
-        getattr(worlds, name)(WORLDS[name]())
+        getattr(playing, name)(WORLDS[name]())
 
 
 def falling(trial: Trial) -> Outcome:
@@ -121,32 +117,32 @@ AGENTS = {
 @pytest.mark.parametrize("name", AGENTS)
 def test_broken_agents(name):
     with pytest.raises(BrokenContractError):
-        getattr(online_agents, name)(Player(f"{__name__}:{AGENTS[name].__name__}"))
+        getattr(playing, name)(Player(f"{__name__}:{AGENTS[name].__name__}"))
 
 
 def test_an_agent_that_spends_more_than_it_is_given():
     with pytest.raises(BrokenContractError, match="the noise costs"):
-        online_agents.facts_say_what_it_is(Player(f"{__name__}:generous"))
+        playing.facts_say_what_it_is(Player(f"{__name__}:generous"))
 
 
-def shipped(card) -> CentralCounts:
-    return central_gaussian(card, Ask(rho=0.5))
+def shipped(card) -> PrivateSum:
+    return count_sum(card, Ask(rho=0.5))
 
 
 def claiming(change):
     """The shipped privatizer with other claims; it draws as it claims."""
-    return lambda card: CentralCounts(card, tuple(change(m) for m in shipped(card).mechanisms))
+    return lambda card: PrivateSum(CountLayout(card), tuple(change(m) for m in shipped(card).mechanisms))
 
 
-class Quiet(CentralCounts):
+class Quiet(PrivateSum):
     """Draws half the variance it names."""
 
     def draw(self, counts, noise):
-        half = CentralCounts(self.card, tuple(replace(m, variance=m.variance // 2) for m in self.mechanisms))
+        half = PrivateSum(self.layout, tuple(replace(m, variance=m.variance // 2) for m in self.mechanisms))
         return replace(half.draw(counts, noise), mechanisms=self.mechanisms)
 
 
-class Shy(CentralCounts):
+class Shy(PrivateSum):
     """Leaves never-visited cells as they are."""
 
     def draw(self, counts, noise):
@@ -154,23 +150,23 @@ class Shy(CentralCounts):
         return replace(out, tables={k: np.where(counts.tables[k] == 0, 0, t) for k, t in out.tables.items()})
 
 
-class Blunt(CentralCounts):
+class Blunt(PrivateSum):
     """Passes a simulation off as private."""
 
     def draw(self, counts, noise):
         return replace(super().draw(counts, noise), noise="os")
 
 
-class Reckless(CentralCounts):
+class Reckless(PrivateSum):
     """Treats people as a simulation."""
 
     def draw(self, counts, noise):
-        free = CentralCounts(self.card.model_copy(update={"kind": "synthetic"}), self.mechanisms)
-        return free.draw(Counts(counts.dataset, "synthetic", counts.dynamics, counts.tables), noise)
+        free = PrivateSum(CountLayout(self.layout.card.model_copy(update={"kind": "synthetic"})), self.mechanisms)
+        return free.draw(ExactSums(counts.dataset, "synthetic", counts.dynamics, counts.tables), noise)
 
 
 def of(kind):
-    return lambda card: kind(card, shipped(card).mechanisms)
+    return lambda card: kind(CountLayout(card), shipped(card).mechanisms)
 
 
 PRIVATIZERS = [
@@ -190,7 +186,7 @@ PRIVATIZERS = [
 @pytest.mark.parametrize(("name", "make"), PRIVATIZERS, ids=[f"{n}-{i}" for i, (n, _) in enumerate(PRIVATIZERS)])
 def test_broken_privatizers(name, make):
     with pytest.raises(BrokenContractError):
-        getattr(privatizers, name)(make)
+        getattr(drawing, name)(make)
 
 
 class Narrow(SeededNoise):
@@ -240,11 +236,14 @@ NOISES = {
 @pytest.mark.parametrize("name", NOISES)
 def test_broken_noise(name):
     with pytest.raises(BrokenContractError):
-        getattr(noise_sources, name)(NOISES[name])
+        getattr(drawing, name)(NOISES[name])
 
 
 def test_every_check_has_a_twin():
-    listed = [*worlds.WORLD_CHECKS, *online_agents.AGENT_CHECKS, *privatizers.PRIVATIZER_CHECKS]
-    listed += noise_sources.NOISE_CHECKS
-    twins = {*WORLDS, *AGENTS, *(n for n, _ in PRIVATIZERS), *NOISES}
-    assert {c.__name__ for c in listed} == twins
+    twins = {
+        "world": set(WORLDS),
+        "online agent": set(AGENTS),
+        "privatizer": {name for name, _ in PRIVATIZERS},
+        "noise source": set(NOISES),
+    }
+    assert {c.kind: {check.__name__ for check in c.checks} for c in CONTRACTS} == twins

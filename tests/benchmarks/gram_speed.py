@@ -20,7 +20,7 @@ import numpy as np
 from pipeline.mdp.features import ObservationMap
 from pipeline.privacy.noise import SeededNoise
 from pipeline.statistics.gram import Extent, counted_sums, exact_sums
-from pipeline.statistics.interactive import RegressionDesk
+from pipeline.statistics.interactive import InteractiveRegression
 from pipeline.statistics.linear_plan import LinearAsk, LinearDomain, LinearPlan
 from pipeline.statistics.regression import Window
 from pipeline.statistics.rows import Batch, StreamRows
@@ -97,7 +97,7 @@ def one_call(rows: int, d: int) -> None:
     plan = LinearPlan(
         LinearDomain("bench", "synthetic", 2, rows), LinearAsk(Fraction(1), variance=False, value_steps=256), fmap
     )
-    desk = RegressionDesk(plan, StreamRows(batches, d, "synthetic"), SeededNoise(0))
+    desk = InteractiveRegression(plan, StreamRows(batches, d, "synthetic"), SeededNoise(0))
     before = peak_kilobytes()
     took = seconds(desk.regression, 1, lambda f: f.sum(-1).max(-1) / STEPS, Window(0, 1))
     peak = peak_kilobytes()

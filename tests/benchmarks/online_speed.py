@@ -14,7 +14,7 @@ from statistics import median
 import numpy as np
 
 from pipeline.agents.linopt_vi import linopt_vi
-from pipeline.environments.mixture import tabular_mixture
+from pipeline.environments.mixture_worlds import tabular_mixture
 from pipeline.environments.riverswim import riverswim_homogeneous
 from pipeline.simulation.mixture_settings import settings_of
 from pipeline.simulation.mixture_trials import problem_of

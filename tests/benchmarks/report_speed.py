@@ -11,12 +11,11 @@ import tempfile
 import time
 from pathlib import Path
 
-from flows.jobs.decisions import policy_view
-from flows.jobs.lq_folder import gains_view
-from reports.lq_view import is_lq
-from reports.policy_report import render_html, render_markdown
+from flows.jobs.decisions import read_view
+from reports.facts.report import read_report
+from reports.run.run_page import render_html, render_markdown
 from tests.reports.pages import reports
-from tests.reports.sample import sample_facts, sample_view
+from tests.reports.sample import sample_report, sample_view
 
 _ROUNDS = 7
 
@@ -27,12 +26,12 @@ def main() -> None:
     print(f"{'page':30}{head}   CPU seconds, median of {_ROUNDS}")
     with tempfile.TemporaryDirectory() as folder:
         for name, page in reports(Path(folder)).items():
-            facts = json.loads((page.parent / "report.json").read_text(encoding="utf-8"))
-            view = gains_view(page.parent) if is_lq(facts) else policy_view(facts, page.parent)
+            facts = read_report(page.parent)
+            view = read_view(facts, page.parent)
             _row(name, facts, view)
     for states, actions, steps in ((4, 25, 20), (40, 25, 50), (716, 25, 20), (716, 25, 100)):
         labels, choices = [f"state {i}" for i in range(states)], [f"action {i}" for i in range(actions)]
-        facts = sample_facts(dataset={"live_states": labels, "actions": choices, "horizon": steps})
+        facts = sample_report(dataset={"live_states": labels, "actions": choices, "horizon": steps})
         _row(f"{states} states × {actions} × {steps}", facts, sample_view(steps, labels, choices, scattered=True))
 
 

@@ -17,8 +17,10 @@ from pipeline.mdp.task import Task
 from pipeline.privacy.noise import SeededNoise
 from pipeline.privacy.release import Release
 from pipeline.statistics.calibration import Ask
-from pipeline.statistics.counts import Counts, PrivateCounts, Slack, private_counts
-from pipeline.statistics.privatizers import CentralCounts
+from pipeline.statistics.count_layout import CountLayout
+from pipeline.statistics.counts import PrivateCounts, Slack, private_counts
+from pipeline.statistics.layout import ExactSums
+from pipeline.statistics.private_sum import PrivateSum
 from tests.campaigns.constants_refinements import (
     clear_entries,
     pooled_steps,
@@ -108,13 +110,13 @@ class Draw:
         self.release = cache(self._release)
         self._counts = cache(self._log)
 
-    def _log(self, part: int) -> Counts:
+    def _log(self, part: int) -> ExactSums:
         people = self.episodes if part == 2 else self.episodes // 2
         return self.setting.counts(people, np.random.default_rng(self._seeds[part]))
 
     def _release(self, ask: str, part: int = 2) -> Release:
         # every ask of one part meets the same log and the same noise seed
-        privatizer = CentralCounts(self.setting.card, self.setting.mechanisms(ASKS[ask]))
+        privatizer = PrivateSum(CountLayout(self.setting.card), self.setting.mechanisms(ASKS[ask]))
         return privatizer.draw(self._counts(part), SeededNoise(self._seeds[3 + part]))
 
 

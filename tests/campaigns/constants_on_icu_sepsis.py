@@ -13,14 +13,13 @@ import numpy as np
 
 from pipeline.agents.apvi import apvi
 from pipeline.agents.pessimism import constants
-from pipeline.declaration.task import task_of
+from pipeline.declaration.card import task_of
 from pipeline.evaluation.exact import lift
 from pipeline.mdp.planning import policy_value
 from pipeline.privacy.noise import SeededNoise
 from pipeline.simulation.simulate import sample_counts
-from pipeline.statistics.calibration import Ask
+from pipeline.statistics.calibration import Ask, count_sum
 from pipeline.statistics.counts import private_counts
-from pipeline.statistics.privatizers import privatizer
 from tests.campaigns.constants_refinements import shared_steps
 from tests.campaigns.draws import shelf_card, world_of
 
@@ -44,9 +43,7 @@ def main(count: int) -> None:
                 for i in range(count):
                     rng = np.random.default_rng([SEED, episodes, i])
                     counts = sample_counts(card, world, "uniform", episodes, rng)
-                    release = privatizer(card, Ask(rho=rho)).draw(
-                        counts, SeededNoise(np.random.SeedSequence([SEED, i]))
-                    )
+                    release = count_sum(card, Ask(rho=rho)).draw(counts, SeededNoise(np.random.SeedSequence([SEED, i])))
                     private = private_counts(release, card)
                     private = refine(private, task.bounds) if refine else private
                     plans = [

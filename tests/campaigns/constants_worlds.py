@@ -14,8 +14,9 @@ from pipeline.mdp.model import TabularMDP, stationary_mdp
 from pipeline.mdp.planning import optimal_values, policy_value
 from pipeline.mdp.task import Task
 from pipeline.privacy.release import Mechanism
-from pipeline.statistics.calibration import Ask, count_mechanisms, reward_lattice
-from pipeline.statistics.counts import Counts
+from pipeline.statistics.calibration import Ask, count_sum
+from pipeline.statistics.count_layout import reward_lattice
+from pipeline.statistics.layout import ExactSums
 
 Array = NDArray[np.float64]
 _MECHANISMS: dict[tuple[str, str, str], tuple[Mechanism, ...]] = {}
@@ -49,10 +50,10 @@ class Setting:
         """What a release of these tables draws; computed once for all draws of a kind of world."""
         key = (self.name, self.card.reward.kind, repr(ask))
         if key not in _MECHANISMS:
-            _MECHANISMS[key] = count_mechanisms(self.card, ask)
+            _MECHANISMS[key] = count_sum(self.card, ask).mechanisms
         return _MECHANISMS[key]
 
-    def counts(self, episodes: int, rng: np.random.Generator) -> Counts:
+    def counts(self, episodes: int, rng: np.random.Generator) -> ExactSums:
         """Exact tables of a fresh log; reward sums on the card's lattice where rewards are estimated."""
         t = sample_count_tables(self.mdp, self.behaviour, episodes, rng)
         tables = {"n_sa": t.n_sa, "n_sas": t.n_sas}
@@ -63,7 +64,7 @@ class Setting:
                 tables["r_sa"] = ones * lattice.integer(np.array(1)) + (t.n_sa - ones) * lattice.integer(np.array(0))
             else:
                 tables["r_sa"] = t.n_sa * lattice.integer(lattice.index(self.mdp.rewards))
-        return Counts(self.card.name, "synthetic", "per_step", tables)
+        return ExactSums(self.card.name, "synthetic", "per_step", tables)
 
 
 def setting(world: str, seed: int, *, rewards: str = "table") -> Setting:

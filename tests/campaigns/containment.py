@@ -27,13 +27,12 @@ def main(count: int) -> None:
         card = shelf_card(recipe.recipe.card)
         assert recipe.evaluate is not None
         world, behaviour = world_of(card, recipe.evaluate.world), recipe.evaluate.behaviour
-        asks = {"asked": recipe.ask()}
+        asks = {"asked": recipe.terms.ask()}
         found = [
-            d["asked"]
-            for d in draws(card, world, behaviour, card.unit.users_public, asks, recipe.settings(), count, SEED)
+            d["asked"] for d in draws(card, world, behaviour, card.unit.users_public, asks, recipe.planner, count, SEED)
         ]
         inside = sum(d.inside for d in found)
-        row = setting_key(card, recipe) | {"draws": str(count), "inside": str(inside)}
+        row = setting_key(card, recipe.terms) | {"draws": str(count), "inside": str(inside)}
         print(name, row, flush=True)
         tables.setdefault(SHELF / recipe.recipe.card / "containment.csv", []).append(row)
     for path, rows in tables.items():

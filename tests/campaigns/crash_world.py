@@ -11,15 +11,15 @@ from pathlib import Path
 from typing import Any
 
 import flows.jobs.publish
-import flows.jobs.run
+import pipeline.learners.tabular
 from flows.config.setting import setting
 from flows.config.shelf import Home
 from flows.jobs.run import ingest_job, register_job, run_job
-from pipeline.learners.tabular import learn
+from pipeline.learners.tabular_learning import learn
 from pipeline.ledger.ledger import Ledger, open_ledger
 from pipeline.privacy.release import total_rho
 from pipeline.privacy.release_file import read_release
-from pipeline.statistics.privatizers import CentralCounts
+from pipeline.statistics.private_sum import PrivateSum
 from tests.campaigns.kill_points import arm
 from tests.flows.shop import lay_out
 from tests.ledger.postgres import Server
@@ -41,7 +41,7 @@ class World:
         assert self.child(self._prepare) == 0
         found = setting(str(self.folder / "spare" / "people" / "private.toml"), Home(self.folder / "spare" / "home"))
         release = read_release(next((found.home.store / "shop" / "releases").iterdir()))
-        self.learnt = learn(found.card, found.recipe.settings(), release)
+        self.learnt = learn(found.card, found.recipe.planner, release)
         self.keep("registered")
 
     def _prepare(self) -> None:
@@ -93,16 +93,16 @@ class World:
         return self.child(lambda: self._run(at))
 
     def _run(self, at: int | None) -> None:
-        flows.jobs.run.learn = lambda *_: self.learnt
+        pipeline.learners.tabular.learn = lambda *_: self.learnt
         flows.jobs.publish.render = lambda *_: None
-        draw = CentralCounts.draw
+        draw = PrivateSum.draw
 
-        def witnessed(self_: CentralCounts, *args: Any) -> Any:
+        def witnessed(self_: PrivateSum, *args: Any) -> Any:
             with self.witness.open("a") as file:
                 file.write(f"{total_rho(self_.mechanisms)}\n")
             return draw(self_, *args)
 
-        CentralCounts.draw = witnessed
+        PrivateSum.draw = witnessed
         steps = (self.now / "steps").open("w")
         arm(at, lambda n, label: print(n, label, file=steps, flush=True))
         run_job(str(self.now / "people" / "private.toml"), self.home)

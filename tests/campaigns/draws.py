@@ -9,14 +9,14 @@ from pathlib import Path
 import numpy as np
 
 from pipeline.declaration.card import Card, load_card
-from pipeline.environments.registry import load_world
 from pipeline.environments.world import World
+from pipeline.environments.worlds import load_world
 from pipeline.evaluation.exact import truth
-from pipeline.learners.tabular import Settings, learn
+from pipeline.learners.tabular_learning import learn
+from pipeline.learners.terms import Planner
 from pipeline.privacy.noise import SeededNoise
 from pipeline.simulation.simulate import sample_counts
-from pipeline.statistics.calibration import Ask
-from pipeline.statistics.privatizers import privatizer
+from pipeline.statistics.calibration import Ask, count_sum
 
 SHELF = Path(__file__).resolve().parents[2] / "datasets"
 
@@ -54,7 +54,7 @@ def draws(
     behaviour: str,
     episodes: int,
     asks: dict[str, Ask],
-    settings: Settings,
+    settings: Planner,
     count: int,
     seed: int,
 ) -> Iterator[dict[str, Draw]]:
@@ -65,7 +65,7 @@ def draws(
         counts = sample_counts(card, world, behaviour, episodes, np.random.default_rng(of_log))
         found = {}
         for name, ask in asks.items():
-            release = privatizer(card, ask).draw(counts, SeededNoise(of_noise))
+            release = count_sum(card, ask).draw(counts, SeededNoise(of_noise))
             learnt = learn(card, settings, release)
             true = truth(card, world, behaviour, learnt.plan.policy)
             found[name] = Draw(

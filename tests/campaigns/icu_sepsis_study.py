@@ -12,7 +12,7 @@ import time
 import numpy as np
 
 from pipeline.evaluation.exact import best_bin_policy_value, truth
-from pipeline.learners.tabular import Settings
+from pipeline.learners.terms import Planner
 from pipeline.mdp.policy import uniform
 from pipeline.statistics.calibration import Ask
 from tests.campaigns.draws import draws, shelf_card, world_of
@@ -42,7 +42,7 @@ def main(count: int) -> None:
     for dynamics in ("per_step", "stationary"):
         for episodes in (20_000, 100_000, 320_000):
             chosen = shelf_card("icu_sepsis", dynamics, episodes)
-            found = list(draws(chosen, world, "uniform", episodes, ASKS, Settings(), count, SEED + episodes))
+            found = list(draws(chosen, world, "uniform", episodes, ASKS, Planner(), count, SEED + episodes))
             for name in ASKS:
                 of = [d[name] for d in found]
                 v = np.array([d.v_policy for d in of])

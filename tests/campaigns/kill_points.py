@@ -12,18 +12,19 @@ from typing import Any
 
 from sqlalchemy.engine.default import DefaultDialect
 
-import flows.jobs.publish
 import flows.jobs.run
+import pipeline.files
+import pipeline.learners.tabular
 import pipeline.ledger.lease
 import pipeline.ledger.tables
-import pipeline.transaction.release_once
 from pipeline.ledger.ledger import Ledger
-from pipeline.statistics.privatizers import CentralCounts
+from pipeline.statistics.private_sum import PrivateSum
 
 STEPS: tuple[tuple[Any, str], ...] = (
     (os, "fsync"),
     (os, "link"),
     (Path, "rename"),
+    (Path, "replace"),
     (Path, "mkdir"),
     (Path, "write_text"),
     (Path, "chmod"),
@@ -35,10 +36,10 @@ STEPS: tuple[tuple[Any, str], ...] = (
     (pipeline.ledger.tables, "insert"),
     (pipeline.ledger.lease, "grant"),
     (pipeline.ledger.lease, "end"),
-    (pipeline.transaction.release_once, "aggregate"),
-    (CentralCounts, "draw"),
+    (pipeline.learners.tabular, "aggregate"),
+    (PrivateSum, "draw"),
     (flows.jobs.run, "publish_run"),
-    (flows.jobs.publish, "publish"),
+    (pipeline.files, "put_in_place"),
 )
 
 

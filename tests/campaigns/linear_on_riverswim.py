@@ -14,17 +14,17 @@ import numpy as np
 
 from pipeline.agents.linear_backup import LinearConstants
 from pipeline.declaration.card import load_card
-from pipeline.environments.registry import load_world
+from pipeline.environments.worlds import load_world
 from pipeline.evaluation.exact import truth
 from pipeline.learners.linear_learning import drawn, learn_linear
 from pipeline.learners.linear_request import linear_request
-from pipeline.learners.tabular import Settings, learn
+from pipeline.learners.tabular_learning import learn
+from pipeline.learners.terms import Planner
 from pipeline.logs.aggregate import aggregate
 from pipeline.logs.ingest import ingest
 from pipeline.logs.regression_sums import tally
 from pipeline.privacy.noise import SeededNoise
-from pipeline.statistics.calibration import Ask
-from pipeline.statistics.privatizers import privatizer
+from pipeline.statistics.calibration import Ask, count_sum
 from pipeline.statistics.rows import TalliedRows
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -43,11 +43,15 @@ def main(draws: int) -> None:
             lost, lower, silent = [], [], []
             for seed in range(draws):
                 if agent == "dp-apvi":
-                    asked = privatizer(card, Ask(rho, tables="two_tables"))
-                    learnt = learn(card, Settings("tail", "tail"), asked.draw(counts, SeededNoise(seed)))
+                    asked, planner = (
+                        count_sum(card, Ask(rho, tables="two_tables")),
+                        Planner(constants="tail", bounds="tail"),
+                    )
+                    learnt = learn(card, planner, asked.draw(counts, SeededNoise(seed)))
                     policy = learnt.plan.policy
                 else:
-                    request = linear_request(card, agent, Fraction(str(rho)), LinearConstants(), 0)
+                    method = "one-shot" if agent == "dp-one-shot" else "vapvi"
+                    request = linear_request(card, agent, Fraction(str(rho)), LinearConstants(), 0, method=method)
                     rows = TalliedRows(request.features, lambda: sums, card.kind)
                     learnt = learn_linear(request, drawn(request, rows, SeededNoise(seed)))
                     policy = learnt.policy

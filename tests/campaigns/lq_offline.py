@@ -19,16 +19,18 @@ import numpy as np
 
 from flows.config.shelf import find_card
 from pipeline.agents.dp_lqr import LqConstants, LqTask, certainty_equivalence
-from pipeline.declaration.card import linear_quadratic, load_any_card
-from pipeline.environments.lq import Controller, LqSystem, double_integrator, lq_instance, norm, simulate
+from pipeline.declaration.card import load_any_card, require_linear_quadratic
+from pipeline.environments.lq_systems import Controller, LqSystem, double_integrator, lq_instance, norm, simulate
 from pipeline.learners.lq_learning import learn_lq
 from pipeline.learners.lq_request import LqCut, lq_request
 from pipeline.logs.ingest import ingest
-from pipeline.mdp.riccati import riccati, within_norm
+from pipeline.mdp.riccati import clip_norm, riccati
 from pipeline.privacy.budget import rho_from_epsilon
 from pipeline.privacy.noise import SeededNoise
-from pipeline.statistics.lq_moments import Episodes, SimulatedRows, drawn_lq, release_lq_moments
-from pipeline.statistics.lq_plan import LqAsk, LqDomain, LqMoments, LqPlan
+from pipeline.statistics.lq_layout import LqAsk, LqDomain, LqPlan
+from pipeline.statistics.lq_moments import draw_lq, release_lq_moments
+from pipeline.statistics.lq_rows import Episodes, SimulatedRows
+from pipeline.statistics.regression import LqMoments
 from tests.logs.snapshot_rows import SnapshotRows
 
 DELTA, WRONG = 1e-5, 0.3
@@ -71,7 +73,7 @@ def wrong_models(world: LqSystem, draws: int) -> Iterator[np.ndarray]:
     r = np.random.default_rng(7)
     for _ in range(draws):
         A, B = (M + WRONG * norm(M) * E / norm(E) for M in (world.A, world.B) for E in [r.normal(size=M.shape)])
-        yield within_norm(riccati(A, B, world.cost)[0], world.gamma)
+        yield clip_norm(riccati(A, B, world.cost)[0], world.gamma)
 
 
 def gaps(
@@ -148,7 +150,7 @@ def tune() -> None:
 
 def shipped() -> None:
     """The shipped log through ingest and the very functions of `run`, with seeded noise: a row a setting."""
-    card = linear_quadratic(load_any_card(find_card("double_integrator")))
+    card = require_linear_quadratic(load_any_card(find_card("double_integrator")))
     world, noises = double_integrator(), [SeededNoise(np.random.SeedSequence((2004, j))) for j in range(50)]
     zero = gap(world, world.zero_gains())
     fixed = np.array([gap(world, K) for K in wrong_models(world, 200)]) / zero
@@ -159,7 +161,7 @@ def shipped() -> None:
         rows = SnapshotRows(snapshot, card)
         for epsilon, cut in product((0.25, 0.5, 1.0, 4.0), (CUT, (1.0, 1.0))):
             request = lq_request(card, "dp-lqr", budget(epsilon), LqCut(*cut), CONSTANTS)
-            gains = [learn_lq(request, drawn_lq(request.plan, rows, noise)).result.gains for noise in noises]
+            gains = [learn_lq(request, draw_lq(request.plan, rows, noise)).result.gains for noise in noises]
             found = np.array([gap(world, K) for K in gains]) / zero
             print(
                 f"dp-lqr, eps {epsilon}, cut to {cut[0]} and {cut[1]}: {shown(found)}, {(found > 1).mean():.0%}",

@@ -26,8 +26,9 @@ import pytest
 from flows.config.setting import setting
 from flows.jobs.nights import nightly_counter
 from pipeline.ledger.nights import committed_nights, mispriced
-from pipeline.privacy.continual import continual, squared_weights
-from pipeline.privacy.counters import Lanes
+from pipeline.privacy.continual import continual
+from pipeline.privacy.factorisation import squared_weights
+from pipeline.privacy.noise import NoiseBlocks
 from pipeline.privacy.release_file import read_release
 from pipeline.transaction.artifacts import folder_of
 from pipeline.transaction.kept_steps import KeptCounter
@@ -79,14 +80,14 @@ class World:
         return child(lambda: self._night(at))
 
     def _night(self, at: int | None) -> None:
-        draw = Lanes.draw
+        draw = NoiseBlocks.draw
 
-        def witnessed(lanes: Lanes, rows: int) -> Any:
+        def witnessed(blocks: NoiseBlocks, rows: int) -> Any:
             with (self.folder / "now" / "witness").open("a") as file:
                 file.write("drawn\n")
-            return draw(lanes, rows)
+            return draw(blocks, rows)
 
-        Lanes.draw = witnessed  # pyright: ignore[reportAttributeAccessIssue]
+        NoiseBlocks.draw = witnessed  # pyright: ignore[reportAttributeAccessIssue]
         steps = (self.folder / "now" / "steps").open("w")
         arm(at, lambda n, label: print(n, label, file=steps, flush=True))
         self.shop.append(3)

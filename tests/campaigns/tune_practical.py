@@ -12,14 +12,13 @@ import numpy as np
 
 from pipeline.agents.apvi import apvi
 from pipeline.agents.pessimism import constants
-from pipeline.declaration.task import task_of
+from pipeline.declaration.card import task_of
 from pipeline.evaluation.exact import lift
 from pipeline.mdp.planning import policy_value
 from pipeline.privacy.noise import SeededNoise
 from pipeline.simulation.simulate import sample_counts
-from pipeline.statistics.calibration import Ask
+from pipeline.statistics.calibration import Ask, count_sum
 from pipeline.statistics.counts import private_counts
-from pipeline.statistics.privatizers import privatizer
 from tests.campaigns.draws import shelf_card, world_of
 
 SEED, MULTIPLES = 5000, ((0.4, 0.33), (0.6, 0.6), (1.0, 1.0), (1.0, 2.0), (1.6, 1.6))
@@ -37,7 +36,7 @@ def main(count: int) -> None:
             for i in range(count):
                 counts = sample_counts(card, world, "uniform", episodes, np.random.default_rng(SEED + i))
                 for rho in (0.1, 1.0):
-                    release = privatizer(card, Ask(rho=rho)).draw(counts, SeededNoise(i))
+                    release = count_sum(card, Ask(rho=rho)).draw(counts, SeededNoise(i))
                     private = private_counts(release, card)
                     for a, b in MULTIPLES:
                         c = replace(base, C1=base.C1 * a, C2=base.C2 * b)

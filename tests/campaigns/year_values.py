@@ -21,16 +21,17 @@ import numpy as np
 
 from pipeline.agents.apvi import apvi
 from pipeline.agents.pessimism import constants
-from pipeline.declaration.card import Card, load_card
-from pipeline.declaration.task import task_of
+from pipeline.declaration.card import Card, load_card, task_of
 from pipeline.environments.riverswim import riverswim
 from pipeline.evaluation.exact import truth
-from pipeline.privacy.continual import continual, exact_rows
+from pipeline.privacy.continual import continual
+from pipeline.privacy.factorisation import exact_rows
 from pipeline.privacy.noise import SeededNoise
 from pipeline.privacy.release import Mechanism, Release, Running
 from pipeline.simulation.simulate import sample_counts
-from pipeline.statistics.calibration import Ask, at_leaf, count_mechanisms
-from pipeline.statistics.counts import Counts, private_counts
+from pipeline.statistics.calibration import Ask, count_sum
+from pipeline.statistics.counts import private_counts
+from pipeline.statistics.layout import ExactSums
 
 CARD = Path(__file__).resolve().parents[2] / "datasets" / "riverswim" / "card.toml"
 BEHAVIOUR = "right-0.8"
@@ -61,12 +62,13 @@ class Study:
 
 def _releases(card: Card, s: Study, method: str, leaves: list) -> Callable[[int], Release]:
     """Night -> what the method has released of all data so far."""
-    handle = Counts(card.name, "synthetic", card.domain.dynamics, {})
+    handle = ExactSums(card.name, "synthetic", card.domain.dynamics, {})
     noise = SeededNoise(np.random.SeedSequence([s.seed, 1 + METHODS.index(method)]))
     counter = continual(method, s.nights) if method in ("tree", "toeplitz") else None
     budget = s.rho / s.nights if method.startswith("re-release") else s.rho
     ask = Ask() if method == "no privacy" else Ask(budget, counter=counter)
-    mechanisms = count_mechanisms(card, ask)
+    summed = count_sum(card, ask)
+    mechanisms = summed.mechanisms
     flat = [np.concatenate([x[m.table].reshape(-1) for m in mechanisms]) for x in leaves]
     sums = np.cumsum(flat, axis=0)
 
@@ -83,9 +85,7 @@ def _releases(card: Card, s: Study, method: str, leaves: list) -> Callable[[int]
         size = flat[0].size
         noisy = [exact_rows(counter.rows(t), lambda k: flat[k - 1], size) for t in range(1, s.nights + 1)]
         noisy = [rows + drawn(len(rows)) for rows in noisy]
-        return lambda t: _release(
-            card, at_leaf(mechanisms, counter, t), counter.total(t, lambda k: noisy[k - 1]), noise.name
-        )
+        return lambda t: _release(card, summed.at(t), counter.total(t, lambda k: noisy[k - 1]), noise.name)
     each = sums + drawn(s.nights)
     if method != "re-release, averaged":
         return lambda t: _release(card, mechanisms, each[t - 1], noise.name)

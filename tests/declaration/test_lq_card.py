@@ -7,7 +7,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pipeline.declaration.card import Card, CardError, LqCard, linear_quadratic, load_any_card, load_card, tabular
+from pipeline.declaration.card import (
+    Card,
+    CardError,
+    LqCard,
+    load_any_card,
+    load_card,
+    require_linear_quadratic,
+    require_tabular,
+)
 from tests.learners.lq_shop import CARD
 
 SHELF = Path(__file__).resolve().parents[2] / "datasets"
@@ -16,7 +24,7 @@ GOOD = CARD.format(kind="synthetic", ledger="home", cap=9.0, m=1, people=300)
 
 def load(folder: Path, text: str = GOOD) -> LqCard:
     (folder / "card.toml").write_text(text)
-    return linear_quadratic(load_any_card(folder / "card.toml"))
+    return require_linear_quadratic(load_any_card(folder / "card.toml"))
 
 
 def test_a_card_of_vectors_says_sizes_names_and_scales(tmp_path):
@@ -70,11 +78,11 @@ def test_a_wrong_card_says_which_key_and_what_is_allowed(tmp_path, old, new, say
 
 def test_each_kind_of_agent_asks_for_its_kind_of_card(tmp_path):
     with pytest.raises(CardError, match="states are vectors; use agent dp-lqr"):
-        tabular(load(tmp_path))
+        require_tabular(load(tmp_path))
     with pytest.raises(CardError, match="states are vectors"):
         load_card(tmp_path / "card.toml")
     with pytest.raises(CardError, match=r"need a card with dynamics = 'linear_quadratic' and a \[cost\]"):
-        linear_quadratic(load_any_card(SHELF / "riverswim" / "card.toml"))
+        require_linear_quadratic(load_any_card(SHELF / "riverswim" / "card.toml"))
 
 
 HASHES = {
@@ -110,9 +118,9 @@ def test_the_hash_covers_unit_and_domain_and_not_the_cost(tmp_path, old, new, sa
 
 
 def test_the_shipped_card_is_the_world_it_is_said_to_come_from():
-    from pipeline.environments.lq_worlds import check_world, load_lq_world
+    from pipeline.environments.lq_catalog import check_world, load_lq_world
 
-    card = linear_quadratic(load_any_card(SHELF / "double_integrator" / "card.toml"))
+    card = require_linear_quadratic(load_any_card(SHELF / "double_integrator" / "card.toml"))
     check_world(load_lq_world("double-integrator"), card)
     with pytest.raises(CardError, match="is not that of the world lq-1"):
         check_world(load_lq_world("lq-1"), card)

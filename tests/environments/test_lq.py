@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from pipeline.environments.lq import (
+from pipeline.environments.lq_systems import (
     BoundedNoise,
     Controller,
     LqSystem,

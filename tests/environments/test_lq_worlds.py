@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from pipeline.declaration.card import CardError
-from pipeline.environments.lq import simulate
-from pipeline.environments.lq_worlds import LQ_WORLDS, explorer, explorer_value, load_lq_world, wrong_models
+from pipeline.environments.lq_catalog import LQ_WORLDS, explorer, explorer_value, load_lq_world, wrong_models
+from pipeline.environments.lq_systems import simulate
 
 
 @pytest.mark.parametrize("name", ["double-integrator", "lq-4"])

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from pipeline.declaration.card import CardError
-from pipeline.environments.mixture import load_mixture, random_mixture, tabular_mixture
-from pipeline.environments.registry import load_world
+from pipeline.environments.mixture_worlds import random_mixture, tabular_mixture
 from pipeline.environments.riverswim import riverswim, riverswim_homogeneous, riverswim_inhomogeneous
-from pipeline.mdp.mixture import dense, one_hot, written_out
+from pipeline.environments.worlds import load_mixture, load_world
+from pipeline.mdp.mixture import dense, dense_one_hot, one_hot
 from pipeline.mdp.planning import policy_value
 
 WORLDS = [
@@ -56,7 +56,7 @@ def test_v_star_is_the_best_deterministic_policy_by_enumeration():
 
 
 @pytest.mark.parametrize(
-    "features", [one_hot(3, 2), written_out(3, 2), WORLDS[0].features], ids=["blocks", "dense", "d"]
+    "features", [one_hot(3, 2), dense_one_hot(3, 2), WORLDS[0].features], ids=["blocks", "dense", "d"]
 )
 def test_the_stretch_bounds_every_phi_and_is_attained(features):
     rng = np.random.default_rng(1)
@@ -68,7 +68,7 @@ def test_the_stretch_bounds_every_phi_and_is_attained(features):
 
 def test_place_finds_the_row_of_each_cell_in_both_forms():
     V, state, action = np.array([0.3, 0.1, 0.2]), np.array([0, 2, 1]), np.array([1, 0, 1])
-    for features in (one_hot(3, 2), written_out(3, 2)):
+    for features in (one_hot(3, 2), dense_one_hot(3, 2)):
         block, row = features.place(2 * state + action)
         phi = features.phi(V)[block, row]
         np.testing.assert_allclose(phi @ phi.T, (V @ V) * (np.eye(3) if features.psi is not None else np.ones((3, 3))))

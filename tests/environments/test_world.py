@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from pipeline.declaration.card import Card, CardError, load_card
-from pipeline.environments.registry import WORLDS, load_world
 from pipeline.environments.riverswim import riverswim
 from pipeline.environments.world import declared_actions, declared_states
+from pipeline.environments.worlds import WORLDS, load_world
 from pipeline.mdp.planning import optimal_values, policy_value
 
 SHELF = Path(__file__).resolve().parents[2] / "datasets"

@@ -13,9 +13,9 @@ from scipy.optimize import linprog
 
 from pipeline.declaration.card import Card, load_card
 from pipeline.environments.random_tabular import random_tabular
-from pipeline.environments.registry import load_world
 from pipeline.environments.riverswim import riverswim
 from pipeline.environments.world import World
+from pipeline.environments.worlds import load_world
 from pipeline.evaluation.exact import (
     best_bin_policy,
     best_bin_policy_value,

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from flows.config.shelf import Home
-from flows.jobs.inspect import inspect_job
 from flows.jobs.ledger_checks import verify_run_job
 from flows.jobs.run import ingest_job, register_job, run_job
+from flows.jobs.snapshots import inspect_job
 from pipeline.declaration.card import load_card
 from pipeline.declaration.toml import LogError
 from pipeline.ledger.chain import BudgetError

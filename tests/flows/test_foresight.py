@@ -14,10 +14,11 @@ from flows.cli import app
 from flows.config.shelf import Home
 from flows.jobs import forecast as foresight
 from flows.jobs.forecast import foresee_job
-from pipeline.declaration.card import Card, load_card
-from pipeline.declaration.task import task_of
+from pipeline.declaration.card import Card, load_card, task_of
+from pipeline.learners import tabular
 from pipeline.mdp.planning import optimal_values
 from pipeline.simulation.surrogate import best_allowed, made_up
+from pipeline.statistics.calibration import Ask, count_sum
 from tests.flows.shop import RECIPE, lay_out
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -70,9 +71,8 @@ def test_noise_does_not_beat_its_absence_and_no_noise_is_the_same_run(tmp_path):
 def test_a_twin_that_forgets_the_noise_is_seen(tmp_path, monkeypatch):
     home, more = Home(tmp_path / "home"), f"[privacy]\nrho = 0.01\n{WORLD}"
     honest = foresee_job(recipe(tmp_path, "loud", more=more), home)
-    monkeypatch.setattr(
-        foresight, "counts_privatizer", lambda s: foresight.exact_counts(s.tabular, s.recipe.ask().tables)
-    )
+    silenced = lambda card, terms: count_sum(card, Ask(tables=terms.ask().tables))  # noqa: E731
+    monkeypatch.setattr(tabular, "counts_privatizer", silenced)
     silent = foresee_job(recipe(tmp_path, "loud", more=more), Home(tmp_path / "other"))
     assert silent["suboptimality"] == silent["without_noise"] != honest["suboptimality"]
 

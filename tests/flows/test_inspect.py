@@ -9,10 +9,10 @@ import shutil
 import pytest
 
 from flows.config.shelf import Home
-from flows.jobs.inspect import inspect_job
 from flows.jobs.run import ingest_job, register_job, run_job
+from flows.jobs.snapshots import inspect_job
+from flows.terminal.inspection_page import inspection_page as page
 from flows.terminal.terminal import plain
-from flows.verbs.inspect import page
 from pipeline.declaration.card import CardError
 from pipeline.ledger.chain import BudgetError
 from pipeline.ledger.ledger import open_ledger

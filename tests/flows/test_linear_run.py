@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-import pipeline.learners.linear_drawing as drawing_module
+import pipeline.learners.linear as drawing_module
 from flows.config.shelf import Home
 from flows.jobs.folder import read_policy
 from flows.jobs.plan import plan_job

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-import pipeline.learners.lq_drawing as drawing_module
+import pipeline.learners.lq as drawing_module
 from flows.config.shelf import Home
 from flows.jobs.lq_folder import read_gains
 from flows.jobs.plan import plan_job
@@ -21,7 +21,7 @@ from pipeline.ledger.chain import BudgetError
 from pipeline.ledger.ledger import open_ledger
 from pipeline.ledger.verify import verify_run
 from pipeline.logs.regression_sums import LqSums
-from pipeline.mdp.riccati import QuadraticCost, riccati, within_norm
+from pipeline.mdp.riccati import QuadraticCost, clip_norm, riccati
 from pipeline.privacy.noise import OsNoise, RealDataError, SeededNoise
 from pipeline.privacy.release_file import read_release
 from tests.flows.test_side_outputs import Clock, published, readable, reticent
@@ -107,7 +107,7 @@ def test_the_files_hold_sums_and_gains_that_anybody_can_recompute(ran):
     theta = np.linalg.solve(G + np.eye(3), X).T * np.array([1.4, 1.4, 1.4])
     cost = QuadraticCost(np.eye(2), 0.1 * np.eye(1), 4)
     # |u| <= 1 wherever |x| <= 2
-    wanted = within_norm(riccati(theta[:, :2], theta[:, 2:], cost)[0], 0.5)
+    wanted = clip_norm(riccati(theta[:, :2], theta[:, 2:], cost)[0], 0.5)
     np.testing.assert_allclose(gains, wanted, rtol=1e-9, atol=1e-12)
 
 
@@ -304,7 +304,7 @@ def test_every_published_byte_is_the_same_for_neighbours(tmp_path, monkeypatch, 
 
     monkeypatch.setattr(ledger_module, "datetime", Clock)
     pages, said, first = [], [], None
-    original = drawing_module.drawn_lq
+    original = drawing_module.draw_lq
     for name, record_rows in (("a", []), ("b", RECORDS[record])):
         root = tmp_path / name
         shop = lay_out_plant(root / "shop", kind="real", ledger="ledger.db", log=[*rows(40), *record_rows])
@@ -315,7 +315,7 @@ def test_every_published_byte_is_the_same_for_neighbours(tmp_path, monkeypatch, 
             release = original(plan, found, noise)
             return release if wanted is None else wanted
 
-        monkeypatch.setattr(drawing_module, "drawn_lq", settled)
+        monkeypatch.setattr(drawing_module, "draw_lq", settled)
         assert reticent(root, "run", shop / "private.toml") == 0
         out = capfd.readouterr()
         said.append((out.out + out.err).replace(str(root), "ROOT"))

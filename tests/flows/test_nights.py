@@ -13,8 +13,8 @@ import pytest
 from flows.config.setting import setting
 from flows.jobs.ledger_checks import verify_job, verify_run_job
 from flows.jobs.nights import nightly_counter
-from flows.jobs.retention import purge_job
 from flows.jobs.run import run_job
+from flows.jobs.snapshots import purge_job
 from pipeline.declaration.card import CardError, load_card
 from pipeline.ledger.chain import BudgetError
 from pipeline.ledger.nights import committed_nights

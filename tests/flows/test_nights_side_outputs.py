@@ -16,7 +16,7 @@ from flows.jobs.ledger_checks import verify_job
 from flows.jobs.run import ingest_card
 from pipeline.ledger import ledger
 from pipeline.logs.store import latest
-from pipeline.privacy.counters import Lanes
+from pipeline.privacy.noise import NoiseBlocks
 from reports.night import night_page
 from tests.flows.nights import FIRST, Shop, customers
 from tests.flows.test_side_outputs import LABEL, RECORDS, REWARD, USER, readable
@@ -34,7 +34,7 @@ def year(root, monkeypatch, records, draw):
         return found
 
     with monkeypatch.context() as hooked:
-        hooked.setattr(Lanes, "draw", noted)
+        hooked.setattr(NoiseBlocks, "draw", noted)
         for night, record in zip(NIGHTS, records, strict=True):
             shop.night(night, [*customers(100 * night, 60), *record], say=said.append)
     runs = shop.home.runs
@@ -49,7 +49,7 @@ def exact_rows(root, monkeypatch, records):
     """The rows of both nights before noise."""
     shop = Shop(root, monkeypatch, nights=4)
     with monkeypatch.context() as hooked:
-        hooked.setattr(Lanes, "draw", lambda self, n: np.zeros((n, self.length), dtype=np.int64))
+        hooked.setattr(NoiseBlocks, "draw", lambda self, n: np.zeros((n, self.length), dtype=np.int64))
         for night, record in zip(NIGHTS, records, strict=True):
             shop.append(night, [*customers(100 * night, 60), *record])
     return [np.load(p) for p in sorted(shop.kept.glob("rows-*"))]
@@ -107,7 +107,7 @@ def two_nights(root, monkeypatch, delivered, draw):
         return done
 
     with monkeypatch.context() as hooked:
-        hooked.setattr(Lanes, "draw", noted)
+        hooked.setattr(NoiseBlocks, "draw", noted)
         for night, log in ((1, BASE), (2, delivered)):
             if log is None:
                 (shop.folder / "log.csv").write_bytes(b"")

@@ -9,10 +9,11 @@ import pytest
 
 from flows.jobs.folder import write_json, write_policy
 from pipeline.mdp.policy import Policy
-from reports.facts import dataset_facts
+from reports.facts.dataset import declared
 from tests.flows.shop import lay_out
 from tests.flows.test_cli import reticent
 from tests.flows.test_policy_verbs import card
+from tests.reports.sample import sample_facts
 
 
 def publish(runs, name: str, action: int, lower: float):
@@ -24,18 +25,9 @@ def publish(runs, name: str, action: int, lower: float):
     folder = runs / name
     folder.mkdir(parents=True)
     write_policy(folder, made, Policy(p, np.zeros(p.shape[:2], dtype=bool)))
-    facts = {
-        "schema_version": 1,
-        "run": name,
-        "agent": "dp-apvi",
-        "dataset": dataset_facts(made, 1),
-        "guarantee": {"sentence": "Nobody.", "rho": 1.0, "epsilon": 7.8, "delta": 1e-6},
-        "constants": {},
-        "ledger": None,
-        "value": {"lower": lower, "upper": 2.0, "status": "estimate"},
-        "policy": {"tied": [], "abstain_share": 0.0},
-    }
-    write_json(folder / "report.json", facts)
+    facts = sample_facts(value={"lower": lower, "upper": 2.0}, policy={"tied": []})
+    told = {"run": name, "dataset": declared(made, 1).model_dump(), "ledger": None}
+    write_json(folder / "report.json", facts | told)
     return folder
 
 

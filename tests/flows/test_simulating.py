@@ -12,7 +12,7 @@ from flows.config.shelf import Home
 from flows.jobs.run import ingest_job, run_job
 from flows.jobs.simulated_logs import Asked, parsed, simulate_logs, world_table
 from pipeline.declaration.card import CardError, load_card
-from pipeline.environments.registry import WORLDS
+from pipeline.environments.worlds import WORLDS
 from tests.flows.test_cli import reticent
 
 SHELF = Path(__file__).resolve().parents[2] / "datasets"

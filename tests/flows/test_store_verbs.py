@@ -8,9 +8,8 @@ from threading import Thread
 import pytest
 
 from flows.config.shelf import Home
-from flows.jobs.exporting import export_job
-from flows.jobs.retention import purge_job
 from flows.jobs.run import ingest_job, run_job
+from flows.jobs.snapshots import export_job, purge_job
 from pipeline.declaration.card import CardError
 from pipeline.ledger.ledger import open_ledger
 from tests.flows.shop import lay_out, rows

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from flows.config.shelf import Home
-from flows.jobs.inspect import inspect_job
 from flows.jobs.run import ingest_job, run_job
+from flows.jobs.snapshots import inspect_job
 from pipeline.ledger.ledger import open_ledger
 from pipeline.ledger.verify import schema, verify_run
 from pipeline.privacy.losses import safe_epsilon

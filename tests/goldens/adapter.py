@@ -17,7 +17,6 @@ from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
-import flows.jobs.run
 import pipeline.ledger.ledger
 from flows.cli import main
 from flows.config.setting import setting
@@ -65,7 +64,7 @@ def key_of_release(recipe: str, home: Path, shelf: Path | None, snapshot: int) -
     """Hex key of what a recipe without nights would release of a snapshot."""
     s = setting(recipe, Home(home, shelf))
     numbered: Any = SimpleNamespace(number=snapshot)
-    return key_of(s.card, numbered, flows.jobs.run._work(s).drawing)  # pyright: ignore[reportPrivateUsage]
+    return key_of(s.card, numbered, s.plan)
 
 
 def key_of_counter(recipe: str, home: Path, shelf: Path | None) -> tuple[str, list[str]]:

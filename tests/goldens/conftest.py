@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 
 import pytest
 
 
-@pytest.fixture(autouse=True)
-def alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in [n for n in os.environ if n.startswith(("RETICENT_", "PREFECT_API"))]:
-        monkeypatch.delenv(name)
-    monkeypatch.setattr("os.sched_getaffinity", lambda pid: {0})
+@pytest.fixture(scope="module", autouse=True)
+def alone() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        for name in [n for n in os.environ if n.startswith(("RETICENT_", "PREFECT_API"))]:
+            patch.delenv(name)
+        patch.setattr("os.sched_getaffinity", lambda pid: {0})
+        yield

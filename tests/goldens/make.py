@@ -6,6 +6,7 @@ those of (b), ``answers`` those of (c); README.md says which of them may ever be
 
 from __future__ import annotations
 
+import os
 import sqlite3
 import sys
 from collections.abc import Callable
@@ -13,7 +14,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from tests.goldens import keys, numbers, shelf
+from tests.goldens import answers, keys, numbers, shelf
 from tests.goldens.adapter import clock, reticent
 from tests.goldens.places import HOME, write_expected
 
@@ -80,8 +81,28 @@ def make_numbers() -> None:
         write_expected("online", online | {"riverswim_joint": numbers.joint(at / "joint")})
 
 
-MAKERS: dict[str, Callable[[], None]] = {"home": make_home, "keys": make_keys, "numbers": make_numbers}
+def make_answers() -> None:
+    """(c)."""
+    with TemporaryDirectory() as place:
+        write_expected("answers", answers.all_answers(Path(place)))
+
+
+def make_slow() -> None:
+    """(c), what takes longer."""
+    with TemporaryDirectory() as place:
+        write_expected("slow", answers.slow_answers(Path(place)))
+
+
+MAKERS: dict[str, Callable[[], None]] = {
+    "home": make_home,
+    "keys": make_keys,
+    "numbers": make_numbers,
+    "answers": make_answers,
+    "slow": make_slow,
+}
 
 if __name__ == "__main__":
+    # as in the tests: what is played is played in this process
+    os.sched_getaffinity = lambda _: {0}
     for word in sys.argv[1:]:
         MAKERS[word]()

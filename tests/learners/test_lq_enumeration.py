@@ -12,14 +12,15 @@ import pytest
 import pipeline.logs.screening as screen_module
 import pipeline.logs.vectors as vectors_module
 import pipeline.statistics.lq_moments as lq_module
+import pipeline.statistics.private_sum as private_sum
 from pipeline.agents.dp_lqr import LqConstants
 from pipeline.declaration.card import LqCard, load_any_card
 from pipeline.learners.lq_request import LqCut, lq_request
 from pipeline.logs.ingest import ingest
-from pipeline.statistics.linear_sensitivity import BallMoves
-from pipeline.statistics.lq_loss import lq_loss
-from pipeline.statistics.lq_moments import drawn_lq, lq_mechanisms, lq_sums
-from pipeline.statistics.lq_plan import LqPlan
+from pipeline.statistics.gram_moves import BallMoves
+from pipeline.statistics.joint_loss import lq_loss
+from pipeline.statistics.lq_layout import LqPlan
+from pipeline.statistics.lq_moments import draw_lq, lq_sums
 from tests.learners.lq_shop import CARD
 from tests.logs.snapshot_rows import SnapshotRows
 
@@ -110,6 +111,9 @@ class Recorder:
         self.asked.append((size, variance))
         return np.zeros(size, dtype=np.int64)
 
+    def tv_bound(self, variance: int) -> Fraction:
+        return Fraction(0)
+
 
 class Nobody:
     data_kind = "synthetic"
@@ -121,7 +125,7 @@ class Nobody:
 def emitted_loss(plan: LqPlan, found: np.ndarray) -> float:
     """Largest loss of the people at the noise that the release really draws."""
     noise = Recorder()
-    drawn_lq(plan, Nobody(), noise)
+    draw_lq(plan, Nobody(), noise)
     sizes = dict(noise.asked)
     assert sum(n for n, _ in noise.asked) == 3 + 2, noise.asked
     gram, cross = moves(found)
@@ -141,19 +145,19 @@ def counted(tmp_path_factory):
 def test_each_table_moves_as_far_as_claimed_and_no_further(counted, tmp_path, m):
     plan = plan_of(tmp_path, m)
     gram, cross = moves(counted[m])
-    assert gram.max() == pytest.approx(plan.gram_l2_squared, rel=1e-9)
-    assert cross.max() == pytest.approx(plan.cross_l2_squared, rel=1e-9)
-    assert emitted_loss(plan, counted[m]) <= plan.joint_rho * (1 + 1e-9) <= 1 + 1e-9
+    assert gram.max() == pytest.approx(plan.tables[0].replace.l2_squared, rel=1e-9)
+    assert cross.max() == pytest.approx(plan.tables[1].replace.l2_squared, rel=1e-9)
+    assert emitted_loss(plan, counted[m]) <= plan.summed.rho * (1 + 1e-9) <= 1 + 1e-9
 
 
 def test_the_certificate_recomputes_the_same_loss_from_scales_alone(tmp_path):
     plan = plan_of(tmp_path, 3)
-    assert lq_loss(lq_mechanisms(plan), plan.joint()) == plan.joint_rho
+    assert lq_loss(plan.summed.mechanisms, plan.joint()) == plan.summed.rho
     for change in ({"episodes": 2}, {"steps": 32}, {"square": 1}):
         with pytest.raises(ValueError, match=r"sensitivity|squared length"):
-            lq_loss(lq_mechanisms(plan), plan.joint() | change)
+            lq_loss(plan.summed.mechanisms, plan.joint() | change)
     with pytest.raises(ValueError, match="no LQ release"):
-        lq_loss(lq_mechanisms(plan)[:1], plan.joint())
+        lq_loss(plan.summed.mechanisms[:1], plan.joint())
 
 
 def unclipped(plan, batch):
@@ -163,20 +167,20 @@ def unclipped(plan, batch):
 def test_a_twin_that_does_not_cut_is_caught(monkeypatch, tmp_path):
     monkeypatch.setattr(lq_module, "lattice_rows", unclipped)
     plan = plan_of(tmp_path)
-    assert emitted_loss(plan, points(tmp_path / "p", 1)) > 100 * plan.joint_rho
+    assert emitted_loss(plan, points(tmp_path / "p", 1)) > 100 * plan.summed.rho
 
 
 def test_a_twin_with_half_the_noise_is_caught(monkeypatch, tmp_path, counted):
-    whole = lq_module.symmetric_noise
-    monkeypatch.setattr(lq_module, "symmetric_noise", lambda n, d, v, r: whole(n, d, v // 4 * 2, r))
+    whole = private_sum.symmetric_noise
+    monkeypatch.setattr(private_sum, "symmetric_noise", lambda n, c, d, v, r: whole(n, c, d, v // 4 * 2, r))
     assert emitted_loss(plan_of(tmp_path), counted[1]) > 1.05
 
 
 def test_a_twin_that_forgets_a_table_is_caught(monkeypatch, tmp_path, counted):
-    def gram_only(self, gram, cross):
-        return BallMoves(self.square, self.rows_each).cost(gram, Fraction(0), Fraction(0))
+    def gram_only(self, rates, relation="replace"):
+        return BallMoves(self.square, self.rows_each).cost(rates["gram"], Fraction(0), Fraction(0))
 
-    monkeypatch.setattr(LqPlan, "_joint", gram_only)
+    monkeypatch.setattr(LqPlan, "cost", gram_only)
     assert emitted_loss(plan_of(tmp_path), counted[1]) > 1.05
 
 

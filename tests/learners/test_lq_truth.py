@@ -10,19 +10,20 @@ import numpy as np
 import pytest
 
 from pipeline.agents.dp_lqr import LqConstants
-from pipeline.declaration.card import CardError, linear_quadratic, load_any_card
-from pipeline.environments.lq import Controller, double_integrator, simulate
+from pipeline.declaration.card import CardError, load_any_card, require_linear_quadratic
+from pipeline.environments.lq_systems import Controller, double_integrator, simulate
 from pipeline.learners.lq_learning import learn_lq, least_value
 from pipeline.learners.lq_request import LqCut, LqRequest, lq_request
 from pipeline.learners.lq_truth import lq_truth
 from pipeline.privacy.noise import RealDataError, SeededNoise
-from pipeline.statistics.lq_moments import Episodes, SimulatedRows, drawn_lq
+from pipeline.statistics.lq_moments import draw_lq
+from pipeline.statistics.lq_rows import Episodes, SimulatedRows
 
 SHELF = Path(__file__).resolve().parent.parent.parent / "datasets"
 
 
 def request_of(rho: Fraction | None = None) -> LqRequest:
-    card = linear_quadratic(load_any_card(SHELF / "double_integrator" / "card.toml"))
+    card = require_linear_quadratic(load_any_card(SHELF / "double_integrator" / "card.toml"))
     return lq_request(card, "dp-lqr", rho, LqCut(), LqConstants())
 
 
@@ -30,7 +31,7 @@ def learnt(request: LqRequest, episodes: int = 2000):
     world = double_integrator()
     x, u = simulate(world, Controller(world.zero_gains(), 1.0), episodes, np.random.default_rng(1))
     rows = SimulatedRows((Episodes(x, u, np.full(episodes, 20)),))
-    return learn_lq(request, drawn_lq(request.plan, rows, SeededNoise(0)))
+    return learn_lq(request, draw_lq(request.plan, rows, SeededNoise(0)))
 
 
 def test_true_values_are_in_the_order_that_they_must_have():
@@ -62,7 +63,7 @@ def test_a_release_on_other_terms_is_refused():
     request = request_of(Fraction(1))
     world = double_integrator()
     x, u = simulate(world, Controller(world.zero_gains(), 1.0), 10, np.random.default_rng(1))
-    release = drawn_lq(request.plan, SimulatedRows((Episodes(x, u, np.full(10, 20)),)), SeededNoise(0))
+    release = draw_lq(request.plan, SimulatedRows((Episodes(x, u, np.full(10, 20)),)), SeededNoise(0))
     other = lq_request(request.card, "dp-lqr", Fraction(1), LqCut(1.0, 1.0), LqConstants())
     with pytest.raises(ValueError, match="on other terms"):
         learn_lq(other, release)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pipeline.declaration.card import LqCard
 from pipeline.logs.regression_sums import read_transitions
 from pipeline.logs.store import Snapshot
-from pipeline.statistics.lq_moments import Transitions
+from pipeline.statistics.lq_rows import Transitions
 
 
 @dataclass(frozen=True)

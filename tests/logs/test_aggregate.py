@@ -23,7 +23,7 @@ from pipeline.logs.contribution_bounding import group_users
 from pipeline.logs.ingest import write_rows
 from pipeline.logs.store import Snapshot, part_file
 from pipeline.logs.summing import Resources
-from pipeline.statistics.calibration import reward_lattice
+from pipeline.statistics.count_layout import reward_lattice
 
 from .conftest import make_card
 

@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 
 from pipeline.declaration.card import Card, load_card
-from pipeline.environments.registry import load_world
+from pipeline.environments.worlds import load_world
 from pipeline.logs.ingest import ingest
 from pipeline.operator import hidden_state as hidden
 from pipeline.operator.advice import advice
 from pipeline.operator.hidden_state import hidden_state
-from pipeline.operator.inspect import look
+from pipeline.operator.inspection import inspect_tables
 from pipeline.simulation.simulate import sample_log
 from pipeline.simulation.synthetic_log_files import write_log
 
@@ -35,7 +35,7 @@ def facts_of(folder: Path, rows: list[tuple[Any, ...]], **card: Any) -> tuple[di
     (folder / "log.csv").write_text("\n".join(lines) + "\n", encoding="utf-8")
     made = make_card(folder, ["log.csv"], **card)
     snapshot = ingest(made, folder / "store", partitions=2)
-    return look(snapshot, made) | {"hidden_state": hidden_state(snapshot, made)}, made
+    return inspect_tables(snapshot, made) | {"hidden_state": hidden_state(snapshot, made)}, made
 
 
 def codes(facts: dict[str, Any], card: Card) -> set[str]:
@@ -117,7 +117,7 @@ def test_what_the_cap_dropped_is_counted_in_episodes_and_people(tmp_path: Path) 
     assert (f["people"]["episodes_dropped_by_cap"], f["people"]["above_cap"]) == (4 + 1, 2)
     for file in (tmp_path / "store").rglob("quarantine-*.parquet"):
         file.unlink()
-    purged = look(ingest(card, tmp_path / "store"), card)
+    purged = inspect_tables(ingest(card, tmp_path / "store"), card)
     assert purged["people"]["episodes_dropped_by_cap"] is None
 
 
@@ -128,7 +128,7 @@ def icu() -> Card:
 
 def test_the_shipped_uniform_log_hides_nothing_and_is_not_warned_of(tmp_path: Path, icu: Card) -> None:
     snapshot = ingest(icu, tmp_path)
-    f = look(snapshot, icu) | {"hidden_state": hidden_state(snapshot, icu)}
+    f = inspect_tables(snapshot, icu) | {"hidden_state": hidden_state(snapshot, icu)}
     assert f["hidden_state"]["checked"] and len(f["hidden_state"]["tests"]) == 8
     assert not any(t["speaks"] for t in f["hidden_state"]["tests"])
     assert codes(f, icu) == set()
@@ -141,7 +141,7 @@ def test_clinicians_who_saw_more_than_the_bins_are_noticed(tmp_path: Path, icu: 
     write_log(world, rows, tmp_path)
     card = icu.model_copy(deep=True).placed(tmp_path)
     snapshot = ingest(card, tmp_path / "store")
-    f = look(snapshot, card) | {"hidden_state": hidden_state(snapshot, card)}
+    f = inspect_tables(snapshot, card) | {"hidden_state": hidden_state(snapshot, card)}
     assert {t["state"] for t in f["hidden_state"]["tests"] if t["speaks"]} == set(card.domain.live_states)
     assert "hidden_state" in codes(f, card)
 

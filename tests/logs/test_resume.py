@@ -16,10 +16,11 @@ from typing import Any
 import pytest
 
 from pipeline.declaration.toml import LogError
+from pipeline.files import open_private
 from pipeline.logs import ingest as room
 from pipeline.logs import sources, work
 from pipeline.logs.ingest import ingest
-from pipeline.logs.store import Snapshot, open_private, snapshots
+from pipeline.logs.store import Snapshot, snapshots
 
 from .conftest import make_card
 

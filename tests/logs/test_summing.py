@@ -54,7 +54,7 @@ if where == "writing":
     def save(self, partial):
         calls.append(1)
         if len(calls) == nth:
-            self._fresh.write_bytes(b"half")
+            self.paths[1].write_bytes(b"half")
             os.kill(os.getpid(), signal.SIGKILL)
         inner(self, partial)
     summing.KeptSums.save = save
@@ -205,11 +205,11 @@ def test_a_short_sum_keeps_nothing_and_a_full_disk_stops_none(folder: Path, monk
     tally(opened(folder), make_card(Path(), ["log.csv"]), 64, (0, 64), split=False)
     assert not list(folder.glob(".sums*"))
 
-    def full(_: Path) -> Any:
+    def full(_: Path, **_more: Any) -> Any:
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(summing, "KEEP_AFTER", 0.0)
-    monkeypatch.setattr(summing, "open_private", full)
+    monkeypatch.setattr(summing, "whole_file", full)
     assert sums("counts", opened(folder))["visits"].sum() == 90
 
 
@@ -221,7 +221,7 @@ def test_kept_sums_are_the_owners_alone_say_nothing_of_people_and_go_when_the_re
     raw = (folder / ".sums").read_bytes()
     assert stat.S_IMODE((folder / ".sums").stat().st_mode) == 0o600 and b"schwalbe" not in raw
     assert sorted(json.loads(raw.split(b"\n")[0])) == ["done", "key", "rows", "sha256"]
-    (folder / ".sums.new").write_bytes(b"")
+    (folder / ".sums.partial").write_bytes(b"")
     forget(opened(folder))
     assert not list(folder.glob(".sums*"))
 

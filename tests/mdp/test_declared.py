@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from pydantic import ValidationError
 
-from pipeline.declaration.features import Features
+from pipeline.declaration.declared_features import Features
 from tests.conftest import card_dict
 
 

@@ -7,8 +7,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from pipeline.mdp.balance import balanced, balanced_basis
-from pipeline.mdp.features import FeatureMap, ObservationMap, finite_map, quantise
+from pipeline.mdp.features import FeatureMap, ObservationMap, balance, balance_rows, finite_map, quantise
 
 
 @pytest.mark.parametrize("steps", [1, 7, 256, 4096])
@@ -51,7 +50,7 @@ def test_observations_are_lifted_row_by_row():
 def test_a_skewed_map_becomes_even_and_keeps_its_span():
     rng = np.random.default_rng(1)
     rows = rng.random((60, 5)) * [1, 1, 0.01, 1, 0] + [1, 0, 0, 0, 0]
-    even = balanced_basis(rows)
+    even = balance_rows(rows)
     assert even.shape == (60, 4) and np.linalg.norm(even, axis=1).max() == pytest.approx(1)
     back = even @ np.linalg.lstsq(even, rows, rcond=None)[0]
     np.testing.assert_allclose(back, rows, atol=1e-9)
@@ -62,7 +61,7 @@ def test_a_skewed_map_becomes_even_and_keeps_its_span():
 
 def test_bits_become_plus_and_minus_one():
     bits = np.array([[b >> 1 & 1, b & 1, 1] for b in range(4)], dtype=np.int64)[None]
-    even = balanced(FeatureMap(bits, 3, Fraction(1, 3))).integers[0]
+    even = balance(FeatureMap(bits, 3, Fraction(1, 3))).integers[0]
     norms = (even * even).sum(-1)
     assert norms.min() > 0.99 * norms.max()
     cosines = even @ even.T / norms.max()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from pipeline.mdp.riccati import QuadraticCost, expected_cost, gain_matrices, riccati, within_norm
+from pipeline.mdp.riccati import QuadraticCost, clip_norm, expected_cost, gain_matrices, riccati
 
 SIZES = [(2, 1, 5), (3, 2, 7), (1, 1, 1), (4, 4, 3)]
 
@@ -80,10 +80,10 @@ def test_controls_of_a_noiseless_problem_solve_the_stacked_least_squares():
 
 def test_gains_are_cut_to_a_norm_and_small_ones_are_left_alone():
     K = np.random.default_rng(0).normal(size=(4, 2, 3))
-    cut = within_norm(K, 0.7)
+    cut = clip_norm(K, 0.7)
     assert np.linalg.norm(cut, 2, axis=(1, 2)).max() <= 0.7 + 1e-12
-    np.testing.assert_allclose(within_norm(K, 100.0), K, atol=1e-12)
-    assert (within_norm(np.zeros((1, 1, 2)), 0.0) == 0).all()
+    np.testing.assert_allclose(clip_norm(K, 100.0), K, atol=1e-12)
+    assert (clip_norm(np.zeros((1, 1, 2)), 0.0) == 0).all()
 
 
 @pytest.mark.parametrize(

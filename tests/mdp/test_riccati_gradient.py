@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from pipeline.mdp.riccati import expected_cost, riccati
-from pipeline.mdp.riccati_gradient import optimal_costs
+from pipeline.mdp.riccati import expected_cost, optimal_costs, riccati
 from tests.mdp.test_riccati import SIZES, problem
 
 

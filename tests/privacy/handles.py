@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pipeline.statistics.counts import Counts
+from pipeline.statistics.layout import ExactSums
 
-REAL = Counts("shelf", "real", "per_step", {})
-SYNTHETIC = Counts("shelf", "synthetic", "per_step", {})
+REAL = ExactSums("shelf", "real", "per_step", {})
+SYNTHETIC = ExactSums("shelf", "synthetic", "per_step", {})

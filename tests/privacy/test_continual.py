@@ -1,4 +1,4 @@
-"""Counters that outlive their process: who moves which row, what a sum's noise is, and twins that get either wrong."""
+"""Factorisations of continual releases: who moves which row, what a sum's noise is, twins that get either wrong."""
 
 from __future__ import annotations
 
@@ -10,17 +10,21 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from pipeline.privacy.continual import Row, Toeplitz, Tree, continual, exact_rows, squared_weights
-from pipeline.privacy.counters import TreeCounter
-from pipeline.privacy.noise import SimulatedWorld
-from pipeline.privacy.square_root import coefficients
+from pipeline.privacy.continual import SquareRoot, Tree, coefficients, continual, levels, node_variance
+from pipeline.privacy.factorisation import Once, Row, exact_rows, squared_weights
 
-KINDS = ("tree", "toeplitz")
+ALL = {
+    "once": Once,
+    "plain": lambda T: Tree(T, "plain"),
+    "bottom-up": Tree,
+    "square-root": SquareRoot,
+}
+NAMES = pytest.mark.parametrize("name", ALL)
 
 
 def matrix(counter, until=None):
     """Weights (rows, leaves) of all rows that are ever released, and the leaf at which each is."""
-    T = counter.leaves
+    T = counter.steps
     rows = [(t, r) for t in range(1, (until or T) + 1) for r in counter.rows(t)]
     M = np.zeros((len(rows), T), dtype=object)
     for i, (_, r) in enumerate(rows):
@@ -36,10 +40,10 @@ def readings(counter, t):
     return counter.total(t, lambda k: unit[ends[k - 1] - sizes[k - 1] : ends[k - 1]])
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@NAMES
 @pytest.mark.parametrize("leaves", [1, 2, 7, 8, 13, 32])
-def test_the_cost_is_the_largest_squared_column_and_the_draws_are_the_rows(kind, leaves):
-    counter = continual(kind, leaves)
+def test_the_cost_is_the_largest_squared_column_and_the_draws_are_the_rows(name, leaves):
+    counter = ALL[name](leaves)
     M, _ = matrix(counter)
     assert counter.cost == (M**2).sum(0).max() and counter.draws == len(M)
     assert squared_weights([r for t in range(1, leaves + 1) for r in counter.rows(t)]) == counter.cost
@@ -49,17 +53,15 @@ def test_the_cost_is_the_largest_squared_column_and_the_draws_are_the_rows(kind,
 class NaturalLogarithm(Tree):
     """A broken twin: levels counted with the natural logarithm."""
 
-    @property
-    def cost(self) -> int:
-        return math.floor(math.log(self.leaves)) + 1
+    def cost_of(self, steps: int) -> int:
+        return math.floor(math.log(self.steps)) + 1
 
 
 @dataclass(frozen=True)
-class OneColumn(Toeplitz):
+class OneColumn(SquareRoot):
     """A broken twin: each row charged for the leaf that is new in it."""
 
-    @property
-    def cost(self) -> int:
+    def cost_of(self, steps: int) -> int:
         return int(coefficients(1)[0]) ** 2
 
 
@@ -68,10 +70,10 @@ def test_a_counter_that_charges_too_little_is_caught(twin):
     assert twin.cost < (matrix(twin)[0] ** 2).sum(0).max()
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_person_whose_record_moves_to_another_leaf_moves_the_rows_no_more_than_in_place(kind):
+@pytest.mark.parametrize("name", ["bottom-up", "square-root"])
+def test_a_person_whose_record_moves_to_another_leaf_moves_the_rows_no_more_than_in_place(name):
     """Every pair of leaves and of count vectors: one episode of two cells, or none (privacy.md §0.1-19)."""
-    counter = continual(kind, 8)
+    counter = ALL[name](8)
     M = matrix(counter)[0].astype(np.int64)
     records = [np.array(v) for v in ((0, 0, 0), (1, 1, 0), (0, 1, 1), (2, 0, 0))]
     in_place = max(((x - y) ** 2).sum() for x, y in itertools.product(records, repeat=2))
@@ -82,10 +84,10 @@ def test_a_person_whose_record_moves_to_another_leaf_moves_the_rows_no_more_than
     assert worst == counter.cost * in_place
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@NAMES
 @pytest.mark.parametrize("leaves", [1, 5, 8, 21])
-def test_the_reading_is_unbiased_for_every_stream_and_its_error_is_the_sum_of_squares(kind, leaves):
-    counter = continual(kind, leaves)
+def test_the_reading_is_unbiased_for_every_stream_and_its_error_is_the_sum_of_squares(name, leaves):
+    counter = ALL[name](leaves)
     for t in range(1, leaves + 1):
         M, released = matrix(counter, t)
         w = readings(counter, t)
@@ -96,30 +98,9 @@ def test_the_reading_is_unbiased_for_every_stream_and_its_error_is_the_sum_of_sq
         assert (w**2).sum() == pytest.approx(counter.error(t), rel=1e-9)
 
 
-def test_the_tree_reads_what_the_counter_in_memory_reads():
-    """The same draws, once kept as noisy nodes alone, once in the counter of the online agents."""
-    rng = np.random.default_rng(0)
-    leaves, n = 21, 4
-
-    class Recorded:
-        data, length, drawn = SimulatedWorld("tests"), n, []
-
-        def draw(self, rows):
-            self.drawn.append(rng.integers(-50, 50, (rows, n)))
-            return self.drawn[-1]
-
-    lanes = Recorded()
-    memory, tree = TreeCounter(leaves, lanes), Tree(leaves)
-    stream = rng.integers(0, 100, (leaves, n))
-    for t in range(1, leaves + 1):
-        memory.add(stream[t - 1])
-        noisy = [exact_rows(tree.rows(k), lambda i: stream[i - 1], n) + lanes.drawn[k - 1] for k in range(1, t + 1)]
-        np.testing.assert_allclose(tree.total(t, lambda k, y=noisy: y[k - 1]), memory.total(), rtol=1e-12)
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_without_noise_sums_are_exact_and_an_empty_leaf_adds_nothing(kind):
-    counter, n = continual(kind, 23), 3
+@NAMES
+def test_without_noise_sums_are_exact_and_an_empty_leaf_adds_nothing(name):
+    counter, n = ALL[name](23), 3
     stream = {k: np.random.default_rng(k).integers(0, 10**6, n) for k in range(1, 24) if k % 5}
     rows = {t: exact_rows(counter.rows(t), stream.get, n) for t in range(1, 24)}
     for t in range(1, 24):
@@ -127,9 +108,9 @@ def test_without_noise_sums_are_exact_and_an_empty_leaf_adds_nothing(kind):
         assert np.array_equal(np.rint(counter.total(t, rows.__getitem__)), exact)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_the_leaf_after_the_last_is_refused(kind):
-    counter = continual(kind, 4)
+@NAMES
+def test_the_leaf_after_the_last_is_refused(name):
+    counter = ALL[name](4)
     for t in (0, 5):
         with pytest.raises(ValueError, match="not among the 4"):
             counter.rows(t)
@@ -138,6 +119,7 @@ def test_the_leaf_after_the_last_is_refused(kind):
 @pytest.mark.parametrize(("kind", "leaves", "worst"), [("tree", 365, 43.3), ("toeplitz", 365, 8.7)])
 def test_a_year_costs_the_tabled_variance_beside_one_release(kind, leaves, worst):
     counter = continual(kind, leaves)
+    assert counter.kind == kind
     ratio = counter.cost * max(counter.error(t) for t in range(1, leaves + 1))
     assert ratio == pytest.approx(worst, abs=0.1)
 
@@ -147,5 +129,96 @@ def test_what_a_second_draw_of_some_rows_costs_is_their_own_squared_column():
     assert [squared_weights(tree.rows(t)) for t in range(1, 9)] == [1, 2, 1, 3, 1, 2, 1, 4]
     assert squared_weights([*tree.rows(3), *tree.rows(4)]) == 3 and squared_weights([]) == 0
     g = coefficients(3)
-    assert squared_weights(Toeplitz(8).rows(3)) == int(g[0]) ** 2 and Fraction(int(g[1]), int(g[0])) == Fraction(1, 2)
+    assert squared_weights(SquareRoot(8).rows(3)) == int(g[0]) ** 2 and Fraction(int(g[1]), int(g[0])) == Fraction(1, 2)
     assert squared_weights([Row(2, (3, 1)), Row(3, (2,))]) == 9
+
+
+@NAMES
+def test_a_person_in_several_steps_costs_the_worst_set_of_them(name):
+    """Every set of up to all steps of up to 9: moves in one direction add up, and the first steps are the worst."""
+    for T in range(1, 10):
+        M = matrix(ALL[name](T))[0].astype(np.int64)
+        for m in range(1, T + 1):
+            worst = max((M[:, list(chosen)].sum(1) ** 2).sum() for chosen in itertools.combinations(range(T), m))
+            assert ALL[name](T).cost_of(m) == worst
+
+
+def test_what_is_kept_for_every_counter_cannot_be_overwritten():
+    """Overwritten, the weights would give all later counters of as many steps a wrong error and wrong sums."""
+    root = SquareRoot(8)
+    before = root.error(8), root.cost
+    for kept in (root.weights(8), coefficients(8)):
+        with pytest.raises(ValueError, match="read-only"):
+            kept[:] = 0
+    assert (root.error(8), root.cost) == before
+
+
+@pytest.mark.parametrize("unkept", [Once(8), Tree(8, "plain")])
+def test_only_two_have_a_name_in_recipes(unkept):
+    assert [continual(name, 8).kind for name in ("tree", "bottom-up", "toeplitz", "square-root")] == [
+        "tree",
+        "tree",
+        "toeplitz",
+        "toeplitz",
+    ]
+    with pytest.raises(ValueError, match="keep nights"):
+        _ = unkept.kind
+    with pytest.raises(ValueError, match="at least 1"):
+        continual("tree", 0)
+
+
+def nodes(leaves):
+    """Leaves (first, last) of every complete dyadic node of [1, T], in the order in which they complete."""
+    return [(t - 2**j + 1, t) for t in range(1, leaves + 1) for j in range(t.bit_length()) if t % 2**j == 0]
+
+
+def most_nodes(leaves):
+    return max(sum(a <= k <= b for a, b in nodes(leaves)) for k in range(1, leaves + 1))
+
+
+def test_a_leaf_lies_in_floor_log2_plus_one_nodes_and_other_logarithms_are_short():
+    assert [levels(T) for T in range(1, 130)] == [most_nodes(T) for T in range(1, 130)]
+    assert any(math.floor(math.log(T)) + 1 < most_nodes(T) for T in range(1, 130))
+    short = [T for T in range(1, 130) if math.ceil(math.log2(T)) < most_nodes(T)]
+    assert short == [1, 2, 4, 8, 16, 32, 64, 128]
+    assert [math.ceil(math.log2(T)) for T in range(2, 130)] == [levels(T - 1) for T in range(2, 130)]
+
+
+@pytest.mark.parametrize("leaves", [1, 8, 37])
+def test_the_plain_tree_covers_every_prefix_once_with_at_most_levels_nodes(leaves):
+    for t in range(1, leaves + 1):
+        w = readings(Tree(leaves, "plain"), t)
+        assert len(w) == len(nodes(t)) and set(w) <= {0.0, 1.0}
+        covered = [k for (a, b), on in zip(nodes(t), w, strict=True) if on for k in range(a, b + 1)]
+        assert sorted(covered) == list(range(1, t + 1))
+        assert w.sum() == t.bit_count() <= levels(leaves)
+
+
+def test_node_variances_solve_their_recurrence_exactly():
+    v = Fraction(1)
+    for level in range(20):
+        assert Fraction(2**level, 2 ** (level + 1) - 1) == v
+        assert node_variance(level, "bottom-up") == float(v)
+        v = 1 / (1 + 1 / (2 * v))
+
+
+@pytest.mark.parametrize("t", [1, 6, 7, 8, 23, 32])
+def test_bottom_up_is_the_best_linear_unbiased_estimate_of_the_completed_nodes(t):
+    M = np.array([[a <= k <= b for k in range(1, t + 1)] for a, b in nodes(t)], dtype=float)
+    best = np.ones(t) @ np.linalg.solve(M.T @ M, np.ones(t))
+    assert Tree(t).error(t) == pytest.approx(best, rel=1e-12)
+
+
+def test_the_square_root_squares_to_running_sums_and_its_decoder_is_exact():
+    f = [Fraction(math.comb(2 * k, k), 4**k) for k in range(40)]
+    assert [sum(f[i] * f[k - i] for i in range(k + 1)) for k in range(40)] == [1] * 40
+    g = coefficients(300)
+    assert np.array_equal(g[:40], [round(2**14 * x) for x in f])
+    np.testing.assert_allclose(np.convolve(SquareRoot(300).weights(300)[::-1], g)[:300], 1, atol=1e-9)
+
+
+@pytest.mark.parametrize(("leaves", "plain", "bottom_up", "root"), [(64, 42, 26.6, 5.7), (1023, 100, 58.0, 10.7)])
+def test_largest_error_at_equal_cost_is_the_tabled_one(leaves, plain, bottom_up, root):
+    for name, tabled in (("plain", plain), ("bottom-up", bottom_up), ("square-root", root)):
+        counter = continual(name, leaves)
+        assert counter.cost * max(counter.error(t) for t in range(1, leaves + 1)) == pytest.approx(tabled, abs=0.06)

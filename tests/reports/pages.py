@@ -8,12 +8,12 @@ from pathlib import Path
 from flows.config.shelf import Home
 from flows.jobs.audit import audit_job
 from flows.jobs.run import ingest_job, run_job
-from reports.policy_report import render_html
+from reports.run.run_page import render_html
 from reports.studies.paper_003 import study_003
 from tests.flows.shop import lay_out
 from tests.learners.linear_shop import lay_out_linear
 from tests.learners.lq_shop import lay_out_plant
-from tests.reports.sample import sample_facts, sample_view
+from tests.reports.sample import sample_report, sample_view
 from tests.reports.test_reproduction import GOOD, study_rows
 
 SCRIPT = "<script>document.title='owned'</script><img src=x onerror=document.title='owned'>"
@@ -39,7 +39,7 @@ def pages(root: Path) -> dict[str, Path]:
     """A page of every kind by name."""
     found = reports(root)
     states = [f"state {i}" for i in range(716)]
-    big = render_html(sample_facts(dataset={"live_states": states}), sample_view(20, states, scattered=True))
+    big = render_html(sample_report(dataset={"live_states": states}), sample_view(20, states, scattered=True))
     made = {"big": big, "study": study_003("003-figure-1b", study_rows(GOOD)).page.html, "audit": _audit(root)}
     for name, html in made.items():
         found[name] = root / f"{name}.html"

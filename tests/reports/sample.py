@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from reports.policy_view import PolicyView
+from reports.facts.policy import Decisions
+from reports.facts.report import Report
 
 _CONSTANTS = {
     "preset": "practical",
@@ -30,10 +31,12 @@ _FACTS: dict[str, Any] = {
         "live_states": ["sofa 0–4", "sofa 5–7", "sofa 8–10", "sofa 11+", "other"],
         "ends": ["died", "survived", "end"],
         "actions": [str(a) for a in range(25)],
+        "vetoes": [],
         "dynamics": "stationary",
         "markov": "aggregated",
         "start": "released",
         "cell_cap": 4,
+        "reward_kind": "estimate",
         "reward_range": [0.0, 1.0],
         "reward_unit": 1.0,
         "reward_total": 1.0,
@@ -64,12 +67,16 @@ _FACTS: dict[str, Any] = {
         "failure_probability": 0.1,
         "slack": "zero",
         "threshold": 25.76,
+        "seed_of_ties": 0,
     },
     "value": {
         "lower": 0.66123,
         "upper": 0.75987,
+        "estimate": 0.7102,
+        "lower_trivial": 0.0,
         "upper_trivial": 1.0,
         "gap": 0.09864,
+        "optimal_upper": 0.8013,
         "status": "estimate",
         "assumes": ["the dynamics do not depend on the step", "the binned process only"],
         "start": "released",
@@ -84,13 +91,16 @@ _FACTS: dict[str, Any] = {
             "table": "n_sas",
             "shape": [1, 5, 25, 8],
             "cells": 1000,
-            "l2_squared": "160",
-            "l1": "40",
+            "l2_squared": 160,
+            "l1": 40,
+            "sensitivity": 12.649110640673518,
             "sensitivity_rule": "replace, stationary: 2 κ N with κ = 4 and N = 20",
             "scale": 12.884098726725126,
-            "variance": "166",
+            "variance": 166,
+            "laplace_scale": None,
             "unit": "counts",
             "rho": 0.48192771084337349,
+            "rho_exact": "40/83",
             "epsilon": None,
         },
         {
@@ -98,13 +108,16 @@ _FACTS: dict[str, Any] = {
             "table": "n_0",
             "shape": [5],
             "cells": 5,
-            "l2_squared": "2",
-            "l1": "2",
+            "l2_squared": 2,
+            "l1": 2,
+            "sensitivity": 1.4142135623730951,
             "sensitivity_rule": "replace: one start a person",
             "scale": 4.5825756949558398,
-            "variance": "21",
+            "variance": 21,
+            "laplace_scale": None,
             "unit": "counts",
             "rho": 0.04761904761904762,
+            "rho_exact": "1/21",
             "epsilon": None,
         },
     ],
@@ -117,6 +130,7 @@ _FACTS: dict[str, Any] = {
         "epsilon_spent": 7.6758,
         "entry": 3,
         "hash": "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08",
+        "at": "2026-01-01T00:00:00+00:00",
     },
     "consistency": {
         "solver": "cvxpy/CLARABEL",
@@ -130,7 +144,7 @@ _FACTS: dict[str, Any] = {
         "largest_relative_difference": 3.1e-10,
         "tolerance": 1e-7,
     },
-    "policy": {"tie_share": 0.02, "abstain_share": 0.2},
+    "policy": {"tie_share": 0.02, "abstain_share": 0.2, "tied": [[3, 1]]},
     "truth": {
         "v_star": 0.7922,
         "v_policy": 0.738,
@@ -163,9 +177,14 @@ def sample_facts(**changes: dict[str, Any] | None) -> dict[str, Any]:
     return facts
 
 
+def sample_report(**changes: dict[str, Any] | None) -> Report:
+    """The same as the model that pages are drawn from."""
+    return Report.model_validate(sample_facts(**changes))
+
+
 def sample_view(
     horizon: int = 20, states: list[str] | None = None, actions: list[str] | None = None, scattered: bool = False
-) -> PolicyView:
+) -> Decisions:
     """A policy that changes slowly over the steps (or, scattered, at each), abstaining in the last state."""
     labels: list[str] = states or _FACTS["dataset"]["live_states"]
     choices: list[str] = actions or _FACTS["dataset"]["actions"]
@@ -176,7 +195,7 @@ def sample_view(
     evidence[:, -1] = 9.0
     practice = np.asarray(evidence / evidence.sum(-1, keepdims=True), dtype=np.float64)
     practice[:, -1] = np.nan
-    return PolicyView(
+    return Decisions(
         state_labels=labels,
         action_labels=choices,
         action=action,

@@ -2,8 +2,9 @@ from __future__ import annotations
 
 from xml.etree import ElementTree
 
-from reports.figures import policy_figure, value_figure
-from tests.reports.sample import sample_facts, sample_view
+from reports.figures.policy_figure import policy_figure
+from reports.figures.value_figure import value_figure
+from tests.reports.sample import sample_report, sample_view
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -22,7 +23,7 @@ def test_each_cell_says_its_action_and_the_silent_ones_a_dash() -> None:
 
 
 def test_a_picture_has_a_title_and_says_in_words_what_it_shows() -> None:
-    for figure in (policy_figure(sample_view()), value_figure(sample_facts())):
+    for figure in (policy_figure(sample_view()), value_figure(sample_report())):
         root = ElementTree.fromstring(figure.svg)
         assert root.get("role") == "img"
         assert root.findtext(f"{SVG}title")
@@ -63,11 +64,11 @@ def test_labels_in_pictures_are_text() -> None:
 
 
 def test_true_values_are_marked_only_where_the_world_is_known() -> None:
-    assert any("truth" in text for text in words(value_figure(sample_facts()).svg))
-    for facts in (sample_facts(truth=None), sample_facts(dataset={"kind": "real"})):
+    assert any("truth" in text for text in words(value_figure(sample_report()).svg))
+    for facts in (sample_report(truth=None), sample_report(dataset={"kind": "real"})):
         assert not any("truth" in text for text in words(value_figure(facts).svg))
 
 
 def test_an_open_interval_is_drawn_to_the_trivial_bound() -> None:
-    figure = value_figure(sample_facts(value={"upper": None, "gap": None}))
+    figure = value_figure(sample_report(value={"upper": None, "gap": None}))
     assert "0.6612 or more" in words(figure.svg)

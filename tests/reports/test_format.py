@@ -31,7 +31,7 @@ def test_a_promise_is_never_rounded_in_its_own_favour() -> None:
     assert number(7.76622, toward="up") == "7.767"
     assert number(0.661239, toward="down") == "0.6612"
     assert number(-0.661239, toward="down") == "−0.6613"
-    assert interval({"lower": 0.66129, "upper": 0.75981}) == "0.6612 to 0.7599"
+    assert interval(0.66129, 0.75981) == "0.6612 to 0.7599"
 
 
 def test_binary_dust_is_not_rounded_up() -> None:
@@ -40,10 +40,10 @@ def test_binary_dust_is_not_rounded_up() -> None:
 
 
 def test_the_loss_names_what_it_is() -> None:
-    assert loss({"rho": 0.5, "epsilon": 5.222, "delta": 1e-6}) == "ρ = 0.5 (ε = 5.222 at δ = 1e-6)"
-    assert loss({"rho": 0.5, "epsilon": 1.0, "delta": 0.0, "pure": True}) == "ε = 1 (pure)"
-    assert loss({"rho": None, "epsilon": 1.0, "delta": 1e-6}) == "ε = 1 at δ = 1e-6"
-    assert loss({"rho": None, "epsilon": None, "delta": None}) == "not bounded"
+    assert loss(0.5, 5.222, 1e-6) == "ρ = 0.5 (ε = 5.222 at δ = 1e-6)"
+    assert loss(0.5, 1.0, 0.0, pure=True) == "ε = 1 (pure)"
+    assert loss(None, 1.0, 1e-6) == "ε = 1 at δ = 1e-6"
+    assert loss(None, None, None) == "not bounded"
 
 
 def test_shares_and_counts_read_as_words() -> None:

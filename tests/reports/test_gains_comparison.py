@@ -7,8 +7,8 @@ import pytest
 
 from pipeline.mdp.policy import Policy
 from reports.comparison import Side, compare_runs, sentences
+from reports.facts.policy import Gains
 from reports.gains_comparison import GainsSide
-from reports.lq_view import GainsView
 
 FACTS = {
     "run": "old-1",
@@ -25,7 +25,7 @@ FACTS = {
 
 
 def side(gains, **changes):
-    view = GainsView(["place", "pace"], ["push"], np.array(gains, dtype=float).reshape(2, 1, 2))
+    view = Gains(["place", "pace"], ["push"], np.array(gains, dtype=float).reshape(2, 1, 2))
     return GainsSide({**FACTS, **changes}, view)
 
 

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pytest
 
-from reports.lq_figures import MOST_LINES, gains_figure
-from reports.lq_view import GainsView
-from reports.policy_report import render_html, render_markdown
+from reports.facts.policy import Gains
+from reports.facts.report import Report
+from reports.figures.gains_figure import MOST_LINES, gains_figure
+from reports.run.run_page import render_html, render_markdown
 
 NASTY = ["<script>alert(1)</script>", "a | b", "place"]
 
 
-def facts(names: list[str], *, kind: str = "real", left_zero: bool = True) -> dict[str, Any]:
+def report(names: list[str], *, kind: str = "real", left_zero: bool = True) -> Report:
     n = len(names)
     vector = {"names": names, "scale": [1.0] * n, "radius": 1.0}
     promise = {
@@ -22,7 +21,7 @@ def facts(names: list[str], *, kind: str = "real", left_zero: bool = True) -> di
         "epsilon": 5.0, "delta": 1e-6, "pure": False, "asked": {"rho": 1.0}, "calibration": "tight", "sampler": "s",
         "data_kind": kind, "noise": "os", "claim": "c",
     }  # fmt: skip
-    return {
+    told = {
         "schema_version": 1,
         "run": "r",
         "recipe": "r",
@@ -30,17 +29,19 @@ def facts(names: list[str], *, kind: str = "real", left_zero: bool = True) -> di
         "dataset": {
             "name": "plant", "kind": kind, "user": "who", "episodes_per_user": 1, "users_public": 100,
             "recurs": "never", "horizon": 3, "dynamics": "linear_quadratic", "markov": "declared",
-            "observation": vector, "action": vector, "start": "declared", "start_declared": {"mean": [0.0] * n},
+            "observation": vector, "action": vector, "start": "declared",
+            "start_declared": {"mean": [0.0] * n, "second_moment": np.eye(n).tolist()},
             "noise_covariance": np.eye(n).tolist(), "parameter_norm": None, "snapshot": 1,
             "cost": {"Q": np.eye(n).tolist(), "R": np.ones((n, n)).tolist()},
         },
         "guarantee": promise,
         "constants": {
             "policy": {"preset": "p", "values": {"ridge": 1.0}, "source": {"ridge": "ours"}},
-            "gamma": 1.0, "directions": [3.0, -1.0], "floor": 2.0, "raised": 1,
+            "bounds": None, "gamma": 1.0, "parameter_norm": None, "directions": [3.0, -1.0], "floor": 2.0, "raised": 1,
         },
         "value": {
             "lower": -9.0, "upper": None, "estimate": -1.5, "lower_trivial": -9.0, "upper_trivial": 0.0,
+            "gap": None, "optimal_upper": None,
             "status": "estimate", "assumes": ["much"], "start": "declared",
         },
         "model_baselines": {"zero": {"estimate": -2.0}},
@@ -52,44 +53,45 @@ def facts(names: list[str], *, kind: str = "real", left_zero: bool = True) -> di
         "assumptions": ["one"],
         "not_covered": ["another"],
         "verify": ["reticent ledger verify r"],
-        "truth": dict.fromkeys(("v_star", "v_policy", "v_zero", "v_certainty", "v_fixed_gain"), -1.0)
+        "truth": dict.fromkeys(("v_star", "v_policy", "v_policy_model", "v_zero", "v_certainty", "v_fixed_gain"), -1.0)
         | {"v_behavior": -9.0, "v_uniform": -9.0, "suboptimality": 0.0},
     }  # fmt: skip
+    return Report.model_validate(told)
 
 
-def view(names: list[str], gain: float = 0.5) -> GainsView:
+def view(names: list[str], gain: float = 0.5) -> Gains:
     n = len(names)
-    return GainsView(names, names, np.full((3, n, n), gain))
+    return Gains(names, names, np.full((3, n, n), gain))
 
 
 def test_names_are_text_whatever_they_hold():
-    html, page = (render(facts(NASTY), view(NASTY)) for render in (render_html, render_markdown))
+    html, page = (render(report(NASTY), view(NASTY)) for render in (render_html, render_markdown))
     assert "<script>alert" not in html and "&lt;script&gt;" in html and "<script>" not in page
     head = next(line for line in page.splitlines() if line.startswith("| Control"))
     assert head.count("|") - head.count("\\|") == 6
 
 
 def test_truth_is_shown_for_synthetic_plants_only():
-    assert "In the true plant" not in render_markdown(facts(["x"]), view(["x"]))
-    assert "In the true plant" in render_markdown(facts(["x"], kind="synthetic"), view(["x"]))
+    assert "In the true plant" not in render_markdown(report(["x"]), view(["x"]))
+    assert "In the true plant" in render_markdown(report(["x"], kind="synthetic"), view(["x"]))
 
 
 def test_a_controller_that_does_nothing_is_called_so():
-    page = render_markdown(facts(["x"], left_zero=False), view(["x"], 0.0))
+    page = render_markdown(report(["x"], left_zero=False), view(["x"], 0.0))
     assert "All its gains are zero" in page and "does nothing" in page
-    assert "its gains are not zero" in render_markdown(facts(["x"]), view(["x"])).lower()
+    assert "its gains are not zero" in render_markdown(report(["x"]), view(["x"])).lower()
 
 
 def test_directions_in_the_noise_are_told():
-    page = render_markdown(facts(["x"]), view(["x"]))
+    page = render_markdown(report(["x"]), view(["x"]))
     assert "1 of 2 directions lie below the noise floor" in page and "both tables come from the same rows" in page
 
 
 def test_the_figure_shows_the_largest_gains_and_says_what_it_leaves_out():
     names = [f"x{i}" for i in range(4)]
     gains = np.arange(16.0).reshape(1, 4, 4) * np.ones((3, 1, 1))
-    found = gains_figure(GainsView(names, names, gains))
+    found = gains_figure(Gains(names, names, gains))
     assert f"the {MOST_LINES} largest gains, of 16" in found.note and "4.4 x3 for x3" in found.text
-    assert gains_figure(view(["x"])).note == "" and found.svg == gains_figure(GainsView(names, names, gains)).svg
+    assert gains_figure(view(["x"])).note == "" and found.svg == gains_figure(Gains(names, names, gains)).svg
     with pytest.raises(ValueError, match=r"gains must be \(H, 1, 1\)"):
-        GainsView(["x"], ["u"], np.zeros((3, 2, 1)))
+        Gains(["x"], ["u"], np.zeros((3, 2, 1)))

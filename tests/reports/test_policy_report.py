@@ -9,10 +9,12 @@ from typing import Any
 
 import pytest
 
+from reports.facts.policy import Decisions
+from reports.facts.report import Report
 from reports.format import number
-from reports.policy_report import render_html, render_markdown
-from reports.policy_view import PolicyView, runs
-from tests.reports.sample import sample_facts, sample_view
+from reports.run.policy_table import runs
+from reports.run.run_page import render_html, render_markdown
+from tests.reports.sample import sample_facts, sample_report, sample_view
 
 HOSTILE = '<script>alert("1")</script>\'|`[x](http://evil.example)'
 
@@ -44,9 +46,10 @@ class Page(HTMLParser):
         self.text.append(data)
 
 
-def both(facts: dict[str, Any], view: PolicyView | None = None) -> tuple[str, str]:
+def both(facts: dict[str, Any], view: Decisions | None = None) -> tuple[str, str]:
     view = view or sample_view()
-    return render_html(facts, view), render_markdown(facts, view)
+    report = Report.model_validate(facts)
+    return render_html(report, view), render_markdown(report, view)
 
 
 def test_the_guarantee_stands_in_the_first_section() -> None:
@@ -59,13 +62,13 @@ def test_the_guarantee_stands_in_the_first_section() -> None:
 
 
 def test_the_page_loads_nothing() -> None:
-    page = Page(render_html(sample_facts(), sample_view()))
+    page = Page(render_html(sample_report(), sample_view()))
     assert all(address.startswith("#") for address in page.addresses)
     assert not {"script", "link", "img", "iframe", "object"} & set(page.tags)
 
 
 def test_every_link_leads_somewhere() -> None:
-    html = render_html(sample_facts(), sample_view())
+    html = render_html(sample_report(), sample_view())
     assert all(f'id="{address[1:]}"' in html for address in Page(html).addresses)
 
 
@@ -179,16 +182,16 @@ def test_a_policy_too_large_to_print_is_cut_and_says_so() -> None:
 def test_evidence_and_practice_by_step_are_read_at_their_steps() -> None:
     view = sample_view(2, ["a"], ["x", "y"])
     evidence = [[[10.0, 1.0]], [[30.0, 1.0]]]
-    by_step = PolicyView(
+    by_step = Decisions(
         ["a"], ["x", "y"], view.action * 0, view.abstains & False, view.share, view.tie,
         evidence=view.evidence.repeat(2, axis=0) * 0 + evidence, practice=view.practice.repeat(2, axis=0),
     )  # fmt: skip
-    assert "10 to 30" in render_markdown(sample_facts(), by_step)
+    assert "10 to 30" in render_markdown(sample_report(), by_step)
 
 
 def test_equal_steps_are_joined_and_abstaining_steps_ignore_their_stand_in() -> None:
     view = sample_view(4, ["a"], ["x", "y"], scattered=True)
-    silent = PolicyView(
+    silent = Decisions(
         view.state_labels, view.action_labels, view.action, view.abstains | True, view.share, view.tie,
         view.evidence, view.practice,
     )  # fmt: skip
@@ -198,7 +201,7 @@ def test_equal_steps_are_joined_and_abstaining_steps_ignore_their_stand_in() -> 
 def test_a_view_of_wrong_shape_is_refused() -> None:
     view = sample_view()
     with pytest.raises(ValueError, match="evidence must be"):
-        PolicyView(
+        Decisions(
             view.state_labels, view.action_labels, view.action, view.abstains, view.share, view.tie,
             view.evidence[:, :2], view.practice,
         )  # fmt: skip
@@ -207,9 +210,9 @@ def test_a_view_of_wrong_shape_is_refused() -> None:
 @pytest.mark.slow
 def test_two_processes_write_the_same_bytes() -> None:
     program = (
-        "import sys; from tests.reports.sample import *; from reports.policy_report import *;"
-        "sys.stdout.buffer.write((render_html(sample_facts(), sample_view())"
-        " + render_markdown(sample_facts(), sample_view())).encode())"
+        "import sys; from tests.reports.sample import *; from reports.run.run_page import *;"
+        "sys.stdout.buffer.write((render_html(sample_report(), sample_view())"
+        " + render_markdown(sample_report(), sample_view())).encode())"
     )
     path = os.pathsep.join(item for item in sys.path if item)
     written = [

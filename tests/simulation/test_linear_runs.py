@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from pipeline.agents.linear_backup import LinearConstants
-from pipeline.environments.linear_003 import in_halves, linear_003
+from pipeline.environments.linear_003 import linear_003, split_halves
 from pipeline.simulation.linear_runs import run_linear
 from pipeline.statistics.linear_plan import LinearAsk
 
@@ -46,6 +46,6 @@ def test_the_papers_noise_reports_what_it_truly_costs():
 
 def test_halves_hold_each_person_once():
     both = WORLD.counts(1000, np.random.default_rng(0))
-    parts = in_halves(both, np.random.default_rng(1))
+    parts = split_halves(both, np.random.default_rng(1))
     np.testing.assert_array_equal(parts["D"] + parts["D'"], both)
     assert abs(int(parts["D"][0].sum()) - 500) < 100

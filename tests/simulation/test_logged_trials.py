@@ -12,8 +12,7 @@ from pipeline.simulation import logged, logged_trials
 from pipeline.simulation.control_trials import world_of
 from pipeline.simulation.registry import run
 from pipeline.simulation.trial import Trial
-from pipeline.statistics.calibration import Ask, count_mechanisms
-from pipeline.statistics.privatizers import exact_counts
+from pipeline.statistics.calibration import Ask, count_sum
 
 RIVER = Trial("dp-apvi", "riverswim_homogeneous", (("states", 3),), 1000, 1.0, 1e-6, "tight")
 LEARNT = RIVER.told(rewards="learnt")
@@ -30,18 +29,19 @@ def test_the_noise_is_worth_what_was_asked_and_the_run_repeats_itself():
 
 def test_a_twin_without_noise_is_caught_by_its_facts(monkeypatch):
     def silent(card, ask):
-        return exact_counts(card).mechanisms
+        return count_sum(card, Ask())
 
-    monkeypatch.setattr(logged_trials, "count_mechanisms", silent)
+    monkeypatch.setattr(logged_trials, "count_sum", silent)
     facts = run(LEARNT).facts
     assert facts["true_rho"] is None and facts["true_epsilon"] is None
 
 
 def test_a_twin_with_half_the_noise_is_caught_by_its_facts(monkeypatch):
     def half(card, ask):
-        return tuple(replace(m, variance=-(-m.variance // 2)) for m in count_mechanisms(card, ask))
+        shipped = count_sum(card, ask)
+        return replace(shipped, mechanisms=tuple(replace(m, variance=-(-m.variance // 2)) for m in shipped.mechanisms))
 
-    monkeypatch.setattr(logged_trials, "count_mechanisms", half)
+    monkeypatch.setattr(logged_trials, "count_sum", half)
     assert run(LEARNT).facts["true_epsilon"] > 1.3
 
 
@@ -65,7 +65,7 @@ def test_tables_have_the_expectation_of_the_world(pooled: bool):
 def test_rewards_on_a_finer_lattice_keep_their_mean():
     setting = logged_trials.logged(LEARNT)
     fine = setting.card.model_copy(update={"reward": setting.card.reward.model_copy(update={"steps": 7})})
-    finer = replace(setting, card=fine, mechanisms=count_mechanisms(fine, Ask(rho=1.0)))
+    finer = replace(setting, card=fine, mechanisms=count_sum(fine, Ask(rho=1.0)).mechanisms)
     tables = finer.counts(1_000_000, np.random.default_rng(2)).tables
     n_sa, r_sa = tables["n_sa"], tables["r_sa"]
     mean = (7 + r_sa / np.maximum(n_sa, 1)) / 14 / 6

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from pipeline.environments.mixture import random_mixture, tabular_mixture
+from pipeline.environments.mixture_worlds import random_mixture, tabular_mixture
 from pipeline.environments.riverswim import riverswim_homogeneous
 from pipeline.mdp.planning import greedy, occupancies, optimal_values, policy_value
 from pipeline.mdp.rollout import Rollout

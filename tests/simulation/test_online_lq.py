@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from pipeline.environments.lq import Controller, lq_instance, simulate
-from pipeline.mdp.lq_rollout import LinearRollout
+from pipeline.environments.lq_systems import Controller, lq_instance, simulate
+from pipeline.mdp.rollout import LinearRollout
 from pipeline.simulation.online_lq import SIMULATED, moments, rolled_out, rollout_cost
 
 MANY = 40_000

@@ -14,7 +14,7 @@ import numpy as np
 
 from pipeline.mdp.features import FeatureMap
 from pipeline.privacy.noise import DataHandle
-from pipeline.statistics.interactive import RegressionDesk
+from pipeline.statistics.interactive import InteractiveRegression
 from pipeline.statistics.linear_plan import LinearAsk, LinearDomain, LinearPlan
 from pipeline.statistics.regression import Window
 from pipeline.statistics.rows import Batch, Side, StreamRows
@@ -37,6 +37,9 @@ class Silent:
 
     def laplace(self, size: int, scale: Fraction, data: DataHandle) -> np.ndarray:
         raise AssertionError
+
+    def tv_bound(self, variance: int) -> Fraction:
+        return Fraction(0)
 
 
 def people(states: int, actions: int, can_end: bool) -> list[Person]:
@@ -62,7 +65,7 @@ def rows_of(person: Person, features: FeatureMap, side_of: Callable[[Side], bool
     return StreamRows(batches, features.dimension, "synthetic")
 
 
-def script(desk: RegressionDesk, low: float, high: float, weigh: bool, reach: float = 3.0) -> None:
+def script(desk: InteractiveRegression, low: float, high: float, weigh: bool, reach: float = 3.0) -> None:
     """A planner that asks without looking: V is ``low`` at state 0 and ``high`` elsewhere, spanning its window.
 
     ``reach`` overdraws V at state 0's rival, so that clipping inside the desk matters.
@@ -84,11 +87,11 @@ def plan_of(features: FeatureMap, ask: LinearAsk, can_end: bool = True, horizon:
     return LinearPlan(LinearDomain("tiny", "synthetic", horizon, 100, can_end=can_end), ask, features)
 
 
-def points(plan: LinearPlan, everyone: list[Person], play: Callable[[RegressionDesk], None]) -> np.ndarray:
+def points(plan: LinearPlan, everyone: list[Person], play: Callable[[InteractiveRegression], None]) -> np.ndarray:
     """One whitened row a person: what the desk publishes over what it would have added."""
     out = []
     for person in everyone:
-        desk = RegressionDesk(plan, rows_of(person, plan.features, lambda side: side in ("D", "both")), Silent())
+        desk = InteractiveRegression(plan, rows_of(person, plan.features, lambda side: side in ("D", "both")), Silent())
         if not plan.ask.split:
             desk.rows = rows_of(person, plan.features, lambda side: True)
         play(desk)

@@ -7,8 +7,8 @@ from itertools import product
 
 import numpy as np
 
-from pipeline.statistics.lq_moments import Episodes
-from pipeline.statistics.lq_plan import LqAsk, LqDomain, LqPlan
+from pipeline.statistics.lq_layout import LqAsk, LqDomain, LqPlan
+from pipeline.statistics.lq_rows import Episodes
 
 ONE = Fraction(1)
 

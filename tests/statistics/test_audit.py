@@ -10,15 +10,16 @@ from scipy import stats
 
 from pipeline.declaration.card import Card
 from pipeline.privacy.noise import OsNoise
-from pipeline.statistics.calibration import Ask
-from pipeline.statistics.counts import Counts
-from pipeline.statistics.privatizers import CentralCounts, privatizer
+from pipeline.statistics.calibration import Ask, count_sum
+from pipeline.statistics.count_layout import CountLayout
+from pipeline.statistics.layout import ExactSums
+from pipeline.statistics.private_sum import PrivateSum
 from tests.conftest import card_dict
 
 RUNS, LEVEL = 3000, 1e-4
 
 
-def worst_pair(card: Card) -> tuple[Counts, Counts]:
+def worst_pair(card: Card) -> tuple[ExactSums, ExactSums]:
     """A person in one cell at every step with the largest reward, or in another with the largest too."""
     H, L, A, S = card.domain.horizon, 2, 2, 3
     shapes = {"n_0": (L,), "n_sa": (H, L, A), "n_sas": (H, L, A, S), "r_sa": (H, L, A)}
@@ -30,17 +31,17 @@ def worst_pair(card: Card) -> tuple[Counts, Counts]:
         t["n_sa"][:, state, a] = 1
         t["n_sas"][:, state, a, 0] = 1
         t["r_sa"][:, 0, 0] = sign
-        sides.append(Counts(card.name, card.kind, "per_step", t))
+        sides.append(ExactSums(card.name, card.kind, "per_step", t))
     return sides[0], sides[1]
 
 
-def lower_bound(shipped: CentralCounts, calibrated: CentralCounts, pair: tuple[Counts, Counts]) -> float:
+def lower_bound(shipped: PrivateSum, calibrated: PrivateSum, pair: tuple[ExactSums, ExactSums]) -> float:
     """Lower bound on rho at confidence 1 - 2 LEVEL: Clopper-Pearson on both error rates, Gaussian shape."""
     sigma = {m.table: m.standard_deviation for m in calibrated.mechanisms}
     shift = {t: (pair[0].tables[t] - pair[1].tables[t]) / s**2 for t, s in sigma.items()}
     middle = sum(float((shift[t] * (pair[0].tables[t] + pair[1].tables[t])).sum()) / 2 for t in sigma)
 
-    def positives(counts: Counts) -> int:
+    def positives(counts: ExactSums) -> int:
         drawn = (shipped.draw(counts, OsNoise()).tables for _ in range(RUNS))
         return sum(sum(float((shift[t] * d[t]).sum()) for t in sigma) > middle for d in drawn)
 
@@ -50,9 +51,9 @@ def lower_bound(shipped: CentralCounts, calibrated: CentralCounts, pair: tuple[C
     return max(0.0, float(stats.norm.ppf(tpr) - stats.norm.ppf(fpr))) ** 2 / 2
 
 
-def setting(tables: str) -> tuple[CentralCounts, tuple[Counts, Counts]]:
+def setting(tables: str) -> tuple[PrivateSum, tuple[ExactSums, ExactSums]]:
     card = Card.model_validate(card_dict())
-    return privatizer(card, Ask(rho=1.0, tables=tables)), worst_pair(card)
+    return count_sum(card, Ask(rho=1.0, tables=tables)), worst_pair(card)
 
 
 @pytest.mark.slow
@@ -74,5 +75,5 @@ MUTANTS = {
 @pytest.mark.parametrize("mutant", MUTANTS)
 def test_a_release_with_too_little_noise_is_caught(mutant):
     right, pair = setting("one_table")
-    broken = CentralCounts(right.card, tuple(MUTANTS[mutant](m) for m in right.mechanisms))
+    broken = PrivateSum(CountLayout(right.card), tuple(MUTANTS[mutant](m) for m in right.mechanisms))
     assert lower_bound(broken, broken, pair) > float(sum(m.rho for m in right.mechanisms))

@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from pipeline.privacy.counters import CounterFullError, TreeCounter, levels
+from pipeline.privacy.continual import SquareRoot, Tree, levels
 from pipeline.privacy.noise import RealDataError, SeededNoise, SimulatedWorld
-from pipeline.privacy.square_root import squared_column
-from pipeline.statistics.count_scales import lanes_of, tight
+from pipeline.privacy.running import CounterFullError, RunningSum
+from pipeline.statistics.count_scales import blocks_of, tight
 from pipeline.statistics.interactive_counts import CountedDesk, CounterSums, FreshSums, exact, joint, local
 from pipeline.statistics.interactive_shuffled import shuffled
 from pipeline.statistics.mixture_calibration import Ask
@@ -91,7 +91,7 @@ def test_joint_noise_is_charged_for_every_release_a_user_is_in(mechanism):
     desk = joint(LAYOUT, T, 10**4, ask, WORLD, SeededNoise(0), mechanism=mechanism)
     assert ask.rho() * Fraction(99, 100) < desk.guarantee.rho <= ask.rho()
     assert desk.guarantee.epsilon(1e-5) <= 1.0
-    cost = {"square-root": squared_column(T), "fresh": 1}.get(mechanism, levels(T))
+    cost = {"square-root": SquareRoot(T).cost, "fresh": 1}.get(mechanism, levels(T))
     v = tight(LAYOUT, ask, cost).variances[0]
     assert Fraction(cost * LAYOUT.moves[0], 2 * v) == desk.guarantee.rho
 
@@ -136,12 +136,12 @@ class Redrawing(CounterSums):
     """A broken twin: the sums get new noise when they are read."""
 
     def total(self):
-        return super().total() + self.counter.lanes.draw(1)[0]
+        return super().total() + self.counter.blocks.draw(1)[0]
 
 
 def test_noise_drawn_on_reading_is_caught():
     ask, scales = Ask(1.0, 1e-5), tight(LAYOUT, Ask(1.0, 1e-5), levels(4))
-    counter = TreeCounter(4, lanes_of(LAYOUT, scales, SeededNoise(0), WORLD))
+    counter = RunningSum(Tree(4), blocks_of(LAYOUT, scales, SeededNoise(0), WORLD))
     desk = CountedDesk(LAYOUT, Redrawing(counter, scales, "batches"), None)
     desk.add(Tally(1, np.zeros((H, S, A, S), dtype=np.int64)))
     assert not np.array_equal(desk.counts().n_sas, desk.counts().n_sas)
@@ -212,5 +212,5 @@ def test_what_cannot_be_done_is_refused():
     with pytest.raises(RealDataError):
         exact(LAYOUT, 3, REAL, SeededNoise(0))
     desk = local(LAYOUT, 10, QUIET, WORLD, SeededNoise(0))
-    with pytest.raises(CounterFullError, match="declared for 10 users"):
+    with pytest.raises(CounterFullError, match="declared for 10 "):
         desk.add(Tally(11, np.zeros((H, S, A, S), dtype=np.int64)))

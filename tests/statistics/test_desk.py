@@ -10,11 +10,11 @@ import pytest
 
 from pipeline.environments.linear_003 import linear_003
 from pipeline.privacy.noise import OsNoise, RealDataError, SeededNoise
-from pipeline.statistics.interactive import RegressionDesk
+from pipeline.statistics.interactive import InteractiveRegression
 from pipeline.statistics.linear_calibration import planned_calls, true_rho
 from pipeline.statistics.linear_plan import LinearAsk, LinearDomain, LinearPlan
 from pipeline.statistics.one_shot import release_one_shot
-from pipeline.statistics.regression import DeskClosedError, Window
+from pipeline.statistics.regression import MechanismClosedError, Window
 from pipeline.statistics.rows import CountRows
 from tests.statistics.linear_people import random_map
 
@@ -40,33 +40,33 @@ class Untouchable(CountRows):
 
 
 def test_each_call_is_answered_once_and_in_order():
-    desk = RegressionDesk(plan(), rows(), SeededNoise(0))
+    desk = InteractiveRegression(plan(), rows(), SeededNoise(0))
     desk.regression(2, zero, NONE)
     for call in (lambda: desk.regression(2, zero, NONE), lambda: desk.regression(0, zero, NONE)):
-        with pytest.raises(DeskClosedError, match="never answers twice"):
+        with pytest.raises(MechanismClosedError, match="never answers twice"):
             call()
     desk.variance(1, zero, NONE)
-    with pytest.raises(DeskClosedError):
+    with pytest.raises(MechanismClosedError):
         desk.variance(1, zero, NONE)
     desk.regression(1, zero, NONE)
-    with pytest.raises(DeskClosedError):
+    with pytest.raises(MechanismClosedError):
         desk.variance(1, zero, NONE)
     desk.regression(0, zero, NONE)
-    with pytest.raises(DeskClosedError):
+    with pytest.raises(MechanismClosedError):
         desk.regression(0, zero, NONE)
     assert desk.spent <= 1 and desk.release().rho == 1
 
 
 def test_nothing_is_asked_of_the_variance_half_at_the_last_step_or_without_a_plan_for_it():
-    with pytest.raises(DeskClosedError, match="no variance call"):
-        RegressionDesk(plan(), rows(), SeededNoise(0)).variance(2, zero, NONE)
-    with pytest.raises(DeskClosedError, match="no variance call"):
-        RegressionDesk(plan(variance=False), rows(), SeededNoise(0)).variance(1, zero, NONE)
+    with pytest.raises(MechanismClosedError, match="no variance call"):
+        InteractiveRegression(plan(), rows(), SeededNoise(0)).variance(2, zero, NONE)
+    with pytest.raises(MechanismClosedError, match="no variance call"):
+        InteractiveRegression(plan(variance=False), rows(), SeededNoise(0)).variance(1, zero, NONE)
 
 
 def test_the_budget_is_charged_once_and_before_a_row_is_read():
     charged: list[LinearPlan] = []
-    desk = RegressionDesk(plan(), rows(), SeededNoise(0), charged.append)
+    desk = InteractiveRegression(plan(), rows(), SeededNoise(0), charged.append)
     assert charged == []
     desk.regression(2, zero, NONE)
     desk.regression(1, zero, NONE)
@@ -75,7 +75,7 @@ def test_the_budget_is_charged_once_and_before_a_row_is_read():
     def refuse(_: LinearPlan) -> None:
         raise RuntimeError("cap")
 
-    closed = RegressionDesk(plan(), Untouchable(random_map(0), {}, np.zeros((3, 3, 2))), SeededNoise(0), refuse)
+    closed = InteractiveRegression(plan(), Untouchable(random_map(0), {}, np.zeros((3, 3, 2))), SeededNoise(0), refuse)
     with pytest.raises(RuntimeError, match="cap"):
         closed.regression(2, zero, NONE)
 
@@ -83,18 +83,18 @@ def test_the_budget_is_charged_once_and_before_a_row_is_read():
 def test_real_rows_refuse_every_desk_that_is_not_private():
     real = rows("real")
     with pytest.raises(RealDataError):
-        RegressionDesk(plan(kind="real"), real, SeededNoise(0))
+        InteractiveRegression(plan(kind="real"), real, SeededNoise(0))
     with pytest.raises(RealDataError):
-        RegressionDesk(plan(None, "real"), real, OsNoise())
+        InteractiveRegression(plan(None, "real"), real, OsNoise())
     with pytest.raises(RealDataError):
-        RegressionDesk(plan(), real, OsNoise())
+        InteractiveRegression(plan(), real, OsNoise())
     long = replace(random_map(0), unit_squared=Fraction(1))
     unfit = LinearPlan(LinearDomain("t", "real", 3, 100), LinearAsk(ONE, "paper", "paper"), long)
     with pytest.raises(RealDataError, match="does not give"):
-        RegressionDesk(unfit, real, OsNoise())
+        InteractiveRegression(unfit, real, OsNoise())
     with pytest.raises(RealDataError):
         release_one_shot(plan(None, "real", variant="one_shot"), real, OsNoise())
-    RegressionDesk(plan(kind="real"), real, OsNoise()).regression(2, zero, NONE)
+    InteractiveRegression(plan(kind="real"), real, OsNoise()).regression(2, zero, NONE)
 
 
 @pytest.mark.parametrize(

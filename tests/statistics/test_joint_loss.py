@@ -10,11 +10,12 @@ import pytest
 
 from pipeline.agents.linear_backup import LinearConstants, linear_task
 from pipeline.agents.vapvi import vapvi
-from pipeline.environments.linear_003 import in_halves, linear_003
+from pipeline.environments.linear_003 import linear_003, split_halves
 from pipeline.privacy.noise import SeededNoise
-from pipeline.statistics.interactive import RegressionDesk
-from pipeline.statistics.joint_loss import declared_map, features_digest, joint_loss
+from pipeline.statistics.interactive import InteractiveRegression
+from pipeline.statistics.joint_loss import joint_loss
 from pipeline.statistics.linear_calibration import true_rho
+from pipeline.statistics.linear_layout import declared_map, features_digest
 from pipeline.statistics.linear_plan import LinearAsk, LinearDomain, LinearPlan
 from pipeline.statistics.one_shot import release_one_shot
 from pipeline.statistics.rows import CountRows
@@ -34,11 +35,11 @@ def released(ask: LinearAsk, episodes: int = 1):
     w = linear_003(0)
     plan = LinearPlan(LinearDomain("003", "synthetic", 20, 400, episodes=episodes), ask, w.features)
     both = w.counts(400, np.random.default_rng(0))
-    visits = in_halves(both, np.random.default_rng(1)) if ask.split else {"both": both}
+    visits = split_halves(both, np.random.default_rng(1)) if ask.split else {"both": both}
     rows = CountRows(w.features, visits, w.mdp.rewards)
     if ask.variant == "one_shot":
         return plan, release_one_shot(plan, rows, SeededNoise(0)).release
-    desk = RegressionDesk(plan, rows, SeededNoise(0))
+    desk = InteractiveRegression(plan, rows, SeededNoise(0))
     c, rng = LinearConstants(), np.random.default_rng(0)
     vapvi(desk, linear_task(plan), c, rng, centred=plan.centred)
     return plan, desk.release()

@@ -11,8 +11,8 @@ import pytest
 from pipeline.declaration.card import Card
 from pipeline.privacy.continual import continual
 from pipeline.privacy.release import total_rho
-from pipeline.statistics.calibration import Ask, at_leaf, count_mechanisms, released_tables
-from pipeline.statistics.sensitivity import leaf_sensitivity, start_sensitivity
+from pipeline.statistics.calibration import Ask, count_sum
+from pipeline.statistics.count_layout import CountLayout, leaf_sensitivity, start_sensitivity
 from tests.privacy.test_continual import matrix
 from tests.statistics.test_sensitivity import episodes, largest, tiny, vectors
 
@@ -40,7 +40,7 @@ def people(card: Card, rewards: list[float]) -> list[dict[int, tuple[list[tuple]
 def moved(card: Card, rewards: list[float], kind: str) -> dict[str, int]:
     """Largest squared move of all rows of each table, by enumeration."""
     M = matrix(continual(kind, NIGHTS))[0].astype(np.int64)
-    tables = list(released_tables(card, "two_tables", leaf=True))
+    tables = [t.name for t in CountLayout(card, "two_tables", leaf=True).tables]
     everybody = people(card, rewards)
     groups = list({repr(g): g for person in everybody for g in person.values()}.values())
     counted = vectors(card, groups, tables)
@@ -72,7 +72,7 @@ CASES = {
 def test_nobody_moves_the_rows_by_more_than_the_claim(case, kind):
     card, rewards, attained = CASES[case]
     cost = continual(kind, NIGHTS).cost
-    claims = {t: cost * s.l2_squared for t, (_, _, s) in released_tables(card, "two_tables", leaf=True).items()}
+    claims = {t.name: cost * t.replace.l2_squared for t in CountLayout(card, "two_tables", leaf=True).tables}
     found = moved(card, rewards, kind)
     if len(rewards) == 1:
         del claims["r_sa"]
@@ -95,12 +95,13 @@ def test_all_nights_together_cost_what_was_asked(kind, tables):
     for recurs, m in (("never", 1), ("never", 2), ("capped", 3)):
         card = recurring(recurs, "stationary", m=m)
         counter = continual(kind, 13)
-        mechanisms = count_mechanisms(card, Ask(0.5, tables=tables, counter=counter))
-        assert [x.table for x in mechanisms] == list(released_tables(card, tables, leaf=True))
+        summed = count_sum(card, Ask(0.5, tables=tables, counter=counter))
+        mechanisms = summed.mechanisms
+        assert [x.table for x in mechanisms] == [t.name for t in CountLayout(card, tables, leaf=True).tables]
         column = int((matrix(counter)[0] ** 2).sum(0).max())
         spent = sum(Fraction(column * x.l2_squared, 2 * x.variance) for x in mechanisms)
         assert spent == total_rho(mechanisms) <= Fraction(1, 2) and spent > Fraction(49, 100)
-        tonight = at_leaf(mechanisms, counter, 6)
+        tonight = summed.at(6)
         assert total_rho(tonight) == spent
         for x in tonight:
             assert x.standard_deviation == pytest.approx((x.variance * counter.error(6)) ** 0.5)

@@ -13,11 +13,11 @@ import pipeline.statistics.interactive as desk_module
 import pipeline.statistics.linear_plan as plan_module
 from pipeline.environments.linear_003 import feature_map
 from pipeline.mdp.features import FeatureMap, ObservationMap
-from pipeline.privacy.noise import SeededNoise, SimulatedWorld
-from pipeline.statistics.interactive import RegressionDesk, symmetric_noise
+from pipeline.privacy.noise import SeededNoise, SimulatedWorld, symmetric_noise
+from pipeline.statistics.gram_moves import BallMoves, Moves, moves, table_moves
+from pipeline.statistics.interactive import InteractiveRegression
 from pipeline.statistics.linear_calibration import true_rho
 from pipeline.statistics.linear_plan import LinearAsk, LinearDomain, LinearPlan
-from pipeline.statistics.linear_sensitivity import BallMoves, Moves, moves, table_moves
 from pipeline.statistics.regression import Window
 from pipeline.statistics.rows import Batch, Quantiser, StreamRows
 from tests.statistics.linear_people import Silent, loss, people, plan_of, points, random_map, rows_of, script
@@ -121,7 +121,7 @@ def _add_remove(features: FeatureMap, episodes: int = 1) -> Moves:
     )
 
 
-def _twice(self: RegressionDesk, h: int, half: str) -> None:
+def _twice(self: InteractiveRegression, h: int, half: str) -> None:
     self._done.append((h, half))
 
 
@@ -132,21 +132,23 @@ def test_a_gram_scaled_for_add_or_remove_is_caught(monkeypatch):
 
 
 def test_half_the_variance_is_caught(monkeypatch):
-    shipped = desk_module.call_scales
+    shipped = desk_module.call_sum
 
     def half(*args, **kwargs):
         s = shipped(*args, **kwargs)
-        return replace(s, gram=s.gram // 4 * 2, targets=tuple(v // 2 for v in s.targets))
+        gram, *targets = s.mechanisms
+        halved = (replace(m, variance=m.variance // 2) for m in targets)
+        return replace(s, mechanisms=(replace(gram, variance=gram.variance // 4 * 2), *halved))
 
-    monkeypatch.setattr(desk_module, "call_scales", half)
+    monkeypatch.setattr(desk_module, "call_sum", half)
     assert measured(random_map(3), LinearAsk(ONE, variance=False, **SMALL), False)[0] > 1.9
 
 
 def test_two_calls_at_one_step_are_caught(monkeypatch):
-    monkeypatch.setattr(RegressionDesk, "_admit", _twice)
+    monkeypatch.setattr(InteractiveRegression, "_admit", _twice)
     plan = plan_of(random_map(3), LinearAsk(ONE, variance=False, **SMALL))
 
-    def greedy(desk: RegressionDesk) -> None:
+    def greedy(desk: InteractiveRegression) -> None:
         script(desk, 0, 1, False)
         first = dict(desk._tables)
         desk._tables.clear()
@@ -176,7 +178,7 @@ def _lifted(clip: bool, monkeypatch) -> float:
         yield Batch(fmap.chosen(far, np.array([1])), np.array([0.5]), fmap.every(far), np.array([False]))
 
     plan = LinearPlan(LinearDomain("t", "synthetic", 1, 10), LinearAsk(ONE, variance=False), fmap)
-    desk = RegressionDesk(plan, StreamRows(batches, 2, "synthetic"), Silent())
+    desk = InteractiveRegression(plan, StreamRows(batches, 2, "synthetic"), Silent())
     desk.regression(0, lambda f: np.zeros(f.shape[:-2]), Window(0, 0))
     return float(np.linalg.norm(desk._tables["gram_D_0"].astype(float)) / fmap.square)
 
@@ -240,7 +242,7 @@ def test_a_gram_at_the_papers_noise_costs_two_rho_0_under_replace():
     off = int(1 / (4 * rho_0) * 10**12)  # Z_ij ~ N(0, 1/(4 rho_0)), as Algorithm 2 prints it, in lattice steps
     assert moves(features).cost(Fraction(1, 2 * 2 * off), Fraction(0), Fraction(0)) == 2 * rho_0
     drawn = np.stack(
-        [symmetric_noise(SeededNoise(i), 2, 2 * off, SimulatedWorld("made up")) for i in range(20_000)]
+        [symmetric_noise(SeededNoise(i), 1, 2, 2 * off, SimulatedWorld("made up"))[0] for i in range(20_000)]
     ).astype(float)
     assert drawn[:, 0, 0].var() == pytest.approx(2 * off, rel=0.05)
     assert drawn[:, 0, 1].var() == pytest.approx(off, rel=0.05)

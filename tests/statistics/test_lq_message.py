@@ -12,7 +12,7 @@ import pytest
 from scipy import stats
 
 import pipeline.statistics.lq_message as lq_module
-from pipeline.mdp.lq_rollout import LqBatch
+from pipeline.mdp.rollout import LqBatch
 from pipeline.privacy.noise import SeededNoise, SimulatedWorld
 from pipeline.statistics import lq_regularizers
 from pipeline.statistics.lq_calibration import LqVariances, paper_004, tight

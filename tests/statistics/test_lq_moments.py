@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from pipeline.privacy.noise import OsNoise, RealDataError, SeededNoise
-from pipeline.statistics.lq_moments import Episodes, SimulatedRows, lattice_rows, lq_sums, release_lq_moments
+from pipeline.statistics.lq_moments import lattice_rows, lq_sums, release_lq_moments
+from pipeline.statistics.lq_rows import Episodes, SimulatedRows
 from tests.statistics.lq_people import everybody, person, plan_of
 
 
@@ -106,7 +107,7 @@ def test_a_release_says_what_it_cost_and_planners_see_bounds_as_units():
     plan = plan_of(2, 1, steps=16)
     one = SimulatedRows((person([[0.5, 0.1], [0.2, 0.3]], [[0.4]]),))
     seen = release_lq_moments(plan, one, SeededNoise(0))
-    assert seen.release.rho == plan.joint_rho <= 1 and seen.shape == (2, 1)
+    assert seen.release.rho == plan.summed.rho <= 1 and seen.shape == (2, 1)
     np.testing.assert_array_equal(seen.gram * 256, seen.release.tables["gram"])
     assert seen.gram_sd**2 * 256**2 == pytest.approx(plan.variances[0] / 2)
     exact = release_lq_moments(plan_of(2, 1, steps=16, rho=None), one, SeededNoise(0))

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from pipeline.agents.ofu_rl import batch_ends
-from pipeline.mdp.lq_rollout import LqBatch
+from pipeline.mdp.rollout import LqBatch
 from pipeline.privacy.accounting import gdp_epsilon
-from pipeline.privacy.counters import levels
+from pipeline.privacy.continual import levels
 from pipeline.privacy.noise import SeededNoise, SimulatedWorld
 from pipeline.statistics.lq_calibration import paper_004, tight
 from pipeline.statistics.lq_message import LqMessage

@@ -11,8 +11,9 @@ import pytest
 
 import pipeline.statistics.lq_moments as lq_module
 from pipeline.privacy.release import total_rho
-from pipeline.statistics.lq_moments import Episodes, SimulatedRows, lattice_rows, lq_mechanisms, lq_sums
-from pipeline.statistics.lq_plan import LqPlan
+from pipeline.statistics.lq_layout import LqPlan
+from pipeline.statistics.lq_moments import lattice_rows, lq_sums
+from pipeline.statistics.lq_rows import Episodes, SimulatedRows
 from tests.statistics.lq_people import everybody, person, plan_of
 
 Point = np.ndarray
@@ -53,9 +54,9 @@ def test_no_two_people_are_further_apart_than_claimed_and_each_table_alone_is_me
     plan = plan_of()
     people = everybody()
     gram, cross = squares(plan, people)
-    assert gram.max() == pytest.approx(plan.gram_l2_squared, rel=1e-9)
-    assert cross.max() == pytest.approx(plan.cross_l2_squared, rel=1e-9)
-    assert loss(plan, people) <= plan.joint_rho * (1 + 1e-9) <= 1 + 1e-9
+    assert gram.max() == pytest.approx(plan.tables[0].replace.l2_squared, rel=1e-9)
+    assert cross.max() == pytest.approx(plan.tables[1].replace.l2_squared, rel=1e-9)
+    assert loss(plan, people) <= plan.summed.rho * (1 + 1e-9) <= 1 + 1e-9
 
 
 @pytest.mark.parametrize("share", [Fraction(1, 10), Fraction(3, 10), Fraction(2, 3)])
@@ -64,13 +65,14 @@ def test_the_joint_claim_is_met_by_two_real_episodes(share):
     plan = plan_of(d=2, horizon=4, steps=4096)
     plan = replace(plan, ask=replace(plan.ask, gram_share=share))
     worst = max(loss(plan, opposed(t, 4)) for t in np.linspace(0, np.pi, 181))
-    assert 0.999 < worst <= plan.joint_rho * (1 + 1e-9)
-    assert total_rho(lq_mechanisms(plan)) > plan.joint_rho
+    assert 0.999 < worst <= plan.summed.rho * (1 + 1e-9)
+    assert total_rho(plan.summed.mechanisms) > plan.summed.rho
 
 
 def test_several_episodes_of_one_person_cost_their_square():
     one, three = plan_of(), plan_of(episodes_each=3)
-    assert three.gram_l2_squared == 9 * one.gram_l2_squared and three.cross_l2_squared == 9 * one.cross_l2_squared
+    for many, alone in zip(three.tables, one.tables, strict=True):
+        assert many.replace.l2_squared == 9 * alone.replace.l2_squared
     assert three.variances[0] == pytest.approx(9 * one.variances[0], rel=1e-6)
 
 
@@ -96,7 +98,7 @@ def clipped_each_alone_in_a_box(plan, batch):
 @pytest.mark.parametrize("twin", [unclipped, any_length])
 def test_twins_that_do_not_cut_break_the_claim(monkeypatch, twin):
     monkeypatch.setattr(lq_module, "lattice_rows", twin)
-    assert loss(plan_of(), everybody()) > plan_of().joint_rho * (1 + 1e-9)
+    assert loss(plan_of(), everybody()) > plan_of().summed.rho * (1 + 1e-9)
 
 
 def test_a_box_is_no_ball(monkeypatch):

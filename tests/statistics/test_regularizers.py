@@ -11,9 +11,9 @@ from itertools import product
 import numpy as np
 import pytest
 
-from pipeline.privacy.counters import CounterFullError, levels
+from pipeline.privacy.continual import SquareRoot, levels
 from pipeline.privacy.noise import OsNoise, RealDataError, SeededNoise, SimulatedWorld
-from pipeline.privacy.square_root import squared_column
+from pipeline.privacy.running import CounterFullError
 from pipeline.statistics.mixture_calibration import Ask, paper_000, paper_001, tight
 from pipeline.statistics.mixture_message import LATTICE, MOVE, Message, Visits
 from pipeline.statistics.regularizers import fixed, local, tree
@@ -147,7 +147,7 @@ def test_a_batch_moves_by_one_message_when_one_of_its_people_changes():
 
 
 @pytest.mark.parametrize("epsilon", [0.1, 1.0, 10.0])
-@pytest.mark.parametrize("cost", [1, levels(1024), squared_column(50)])
+@pytest.mark.parametrize("cost", [1, levels(1024), SquareRoot(50).cost])
 @pytest.mark.parametrize("share", [Fraction(1, 2), Fraction(9, 10)])
 def test_tight_noise_costs_what_was_asked_on_the_worst_pair_and_a_lost_level_costs_more(epsilon, cost, share):
     m, ask = message(unit=True), Ask(epsilon, 1e-5, "tight", share)
@@ -236,7 +236,7 @@ def test_drawn_noise_has_the_standard_deviation_that_the_calibration_says(mechan
         for _ in range(n // batch):
             r.observe(nothing(batch))
         draws.append(r.ridge().U)
-    cost = {"square-root": squared_column(n), "local": 1}.get(mechanism, levels(n))
+    cost = {"square-root": SquareRoot(n).cost, "local": 1}.get(mechanism, levels(n))
     sd = np.sqrt(tight(m, Ask(5.0, 1e-5), cost).target[0] * r._counter.error(n)) / LATTICE
     ratio = np.std(draws) / sd
     # 1600 draws, a standard error of 1.8 per cent

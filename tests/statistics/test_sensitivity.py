@@ -11,7 +11,8 @@ import pytest
 
 from pipeline.declaration.card import Card
 from pipeline.logs.aggregate import count_rows
-from pipeline.statistics.calibration import Ask, count_mechanisms, released_tables
+from pipeline.statistics.calibration import Ask, count_sum
+from pipeline.statistics.count_layout import CountLayout
 from tests.conftest import card_dict
 
 SCHEMA = {
@@ -87,8 +88,8 @@ def check(card: Card, tables: str, rewards: list[float], claimed: dict[str, tupl
 
 
 def claims(card: Card, tables: str = "two_tables", only: tuple[str, ...] | None = None) -> dict[str, tuple[int, int]]:
-    parts = released_tables(card, tables)
-    return {t: (s.l2_squared, s.l1) for t, (_, _, s) in parts.items() if only is None or t in only}
+    parts = {t.name: t.replace for t in CountLayout(card, tables).tables}
+    return {t: (s.l2_squared, s.l1) for t, s in parts.items() if only is None or t in only}
 
 
 def test_two_count_tables_move_by_4h_in_both_norms():
@@ -180,7 +181,7 @@ def test_counting_that_ignores_the_cap_is_caught(monkeypatch):
 def test_emitted_scales_cost_at_most_what_was_asked(case, rho, tables):
     from fractions import Fraction
 
-    mechanisms = count_mechanisms(CASES[case][0], Ask(rho=rho, tables=tables))
+    mechanisms = count_sum(CASES[case][0], Ask(rho=rho, tables=tables)).mechanisms
     spent = sum((Fraction(m.l2_squared, 2 * m.variance) for m in mechanisms), Fraction(0))
     assert spent <= Fraction(str(rho))
     assert spent >= Fraction(str(rho)) * Fraction(1, 2)  # integer rounding may waste, not dominate
@@ -190,10 +191,10 @@ def test_the_paper_scales_cost_exactly_rho_where_its_assumptions_hold():
     domain = card_dict()["domain"] | {"horizon": 20}
     table = [[0.0, 0.0], [0.0, 0.0]]
     card = Card.model_validate(card_dict(domain=domain, reward={"kind": "table", "range": [0, 1], "table": table}))
-    mechanisms = count_mechanisms(card, Ask(rho=1.0, tables="two_tables", calibration="paper"))
+    mechanisms = count_sum(card, Ask(rho=1.0, tables="two_tables", calibration="paper")).mechanisms
     assert [m.variance for m in mechanisms] == [40, 40]
     assert sum(m.rho for m in mechanisms) == 1
-    laplace = count_mechanisms(card, Ask(epsilon=1.0, tables="two_tables", calibration="paper"))
+    laplace = count_sum(card, Ask(epsilon=1.0, tables="two_tables", calibration="paper")).mechanisms
     assert [m.scale for m in laplace] == [80, 80] and sum(m.epsilon for m in laplace) == 1
 
 
@@ -202,5 +203,5 @@ def test_the_paper_scales_are_recomputed_where_they_do_not_hold():
         unit={"user": "user_id", "episodes_per_user": 2, "users_public": 100},
         reward={"kind": "table", "range": [0, 1], "table": [[0.0, 0.0], [0.0, 0.0]]},
     )
-    mechanisms = count_mechanisms(Card.model_validate(two), Ask(rho=1.0, tables="two_tables", calibration="paper"))
+    mechanisms = count_sum(Card.model_validate(two), Ask(rho=1.0, tables="two_tables", calibration="paper")).mechanisms
     assert sum(m.rho for m in mechanisms) == 4  # m episodes cost m squared

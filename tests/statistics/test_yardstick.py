@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from pipeline.statistics.calibration import Ask, count_mechanisms
+from pipeline.statistics.calibration import Ask, count_sum
 from pipeline.statistics.signal_to_noise import even_visits, people_needed, scaled, visit_noise, yardstick
 from tests.conftest import card_dict
 
@@ -16,7 +16,7 @@ from tests.conftest import card_dict
 @pytest.mark.parametrize("dynamics", ["per_step", "stationary"])
 def test_the_noise_on_a_visit_count_is_that_of_the_drawn_tables(make_card, tables, dynamics):
     card = make_card(domain=card_dict()["domain"] | {"dynamics": dynamics})
-    mechanisms = count_mechanisms(card, Ask(rho=0.5, tables=tables))
+    mechanisms = count_sum(card, Ask(rho=0.5, tables=tables)).mechanisms
     table = {m.table: m for m in mechanisms}
     rng = np.random.default_rng(0)
     if tables == "two_tables":

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import pipeline.ledger.nights
-import pipeline.privacy.continual
+import pipeline.privacy.factorisation
 import pipeline.transaction.continual_step
 import pipeline.transaction.transaction
 from flows.config.setting import setting
@@ -16,8 +16,9 @@ from flows.jobs.nights import nightly_counter
 from pipeline.ledger.chain import BudgetError, Entry
 from pipeline.ledger.ledger import Ledger
 from pipeline.ledger.nights import committed_nights, mispriced, night_price, overtaken
-from pipeline.privacy.continual import continual, squared_weights
-from pipeline.privacy.counters import Lanes
+from pipeline.privacy.continual import continual
+from pipeline.privacy.factorisation import squared_weights
+from pipeline.privacy.noise import NoiseBlocks
 from pipeline.privacy.release import Mechanism
 from pipeline.privacy.release_file import describe_mechanism, read_release
 from pipeline.transaction.kept_steps import KeptCounter, digest
@@ -58,7 +59,7 @@ def truly_spent(shop, drawn, kind):
 @pytest.fixture
 def draws(monkeypatch):
     """Leaves (since, night) of every call that drew noise."""
-    found, draw, exact_rows = [], Lanes.draw, pipeline.privacy.continual.exact_rows
+    found, draw, exact_rows = [], NoiseBlocks.draw, pipeline.privacy.factorisation.exact_rows
     due = []
 
     def noted(rows, leaf, size):
@@ -70,8 +71,8 @@ def draws(monkeypatch):
         found.append((ends[0], ends[-1]))
         return draw(self, rows)
 
-    monkeypatch.setattr(pipeline.privacy.continual, "exact_rows", noted)
-    monkeypatch.setattr(Lanes, "draw", drawn)
+    monkeypatch.setattr(pipeline.privacy.factorisation, "exact_rows", noted)
+    monkeypatch.setattr(NoiseBlocks, "draw", drawn)
     return found
 
 
@@ -91,7 +92,7 @@ def test_a_night_that_died_is_recovered_or_pays_for_what_it_draws_again(tmp_path
     again = shop.append(3)
     assert len(draws) == (2 if survives else 2 + drew)
     assert again.curated.replayed == survives and bool(again.curated.recovered.committed) == survives
-    # nodes that end at leaf 2 or 3, or Toeplitz rows 2 and 3, once more
+    # nodes that end at leaf 2 or 3, or square-root rows 2 and 3, once more
     rows = [row for t in (2, 3) for row in continual(kind, 8).rows(t)]
     part = Fraction(squared_weights(rows), continual(kind, 8).cost)
     assert charged(shop) == whole * (1 + (0 if survives else part))

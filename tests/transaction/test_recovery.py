@@ -8,18 +8,18 @@ import threading
 
 import pytest
 
-from flows.config.setting import counts_privatizer, ledger_for, newest_snapshot, setting
+from flows.config.setting import ledger_for, newest_snapshot, setting
 from flows.config.shelf import Home
 from flows.jobs.run import ingest_job, register_job, run_job
+from pipeline.learners import tabular
 from pipeline.ledger.chain import AttemptLostError, BudgetError
 from pipeline.ledger.ledger import Ledger
 from pipeline.privacy.noise import OsNoise
 from pipeline.privacy.release import total_rho
-from pipeline.transaction import release_once
 from pipeline.transaction.artifacts import drawn_folders
 from pipeline.transaction.place import known_to_ledger, one_at_a_time
 from pipeline.transaction.recovery import recover
-from pipeline.transaction.release_once import CountsDrawing, release_drawn
+from pipeline.transaction.release_once import release_drawn
 from tests.flows.shop import lay_out
 
 
@@ -41,8 +41,7 @@ def release(people, name="private", home=None):
     s = setting(str(folder / f"{name}.toml"), home or own)
     ledger = ledger_for(s.card, s.home)
     snapshot = newest_snapshot(s.card, s.home)
-    drawing = CountsDrawing(s.tabular, counts_privatizer(s))
-    return release_drawn(s.card, snapshot, drawing, ledger, s.home.store, OsNoise())
+    return release_drawn(s.card, snapshot, s.plan, ledger, s.home.store, OsNoise())
 
 
 def ledger_of(people):
@@ -90,7 +89,9 @@ def test_an_unfinished_draw_is_deleted_and_its_cost_stays(people, monkeypatch):
         raise Died
 
     with monkeypatch.context() as m:
-        m.setattr("pipeline.transaction.artifacts.sync", die)
+        m.setattr("pipeline.files.sync", die)
+        # the dead clean nothing up
+        m.setattr("shutil.rmtree", lambda *_, **_more: None)
         m.setattr("pipeline.transaction.transaction.remember_head", lambda *_: None)
         with pytest.raises(Died):
             release(people)
@@ -118,7 +119,7 @@ def test_two_stores_with_one_ledger_draw_a_release_once(people, tmp_path, monkey
     folder, _ = people
     other = Home(tmp_path / "other")
     ingest_job(str(folder), other)
-    aggregate, told = release_once.aggregate, []
+    aggregate, told = tabular.aggregate, []
 
     def meanwhile(*args):
         if not told:
@@ -128,7 +129,7 @@ def test_two_stores_with_one_ledger_draw_a_release_once(people, tmp_path, monkey
             told.append(str(refused.value))
         return aggregate(*args)
 
-    monkeypatch.setattr(release_once, "aggregate", meanwhile)
+    monkeypatch.setattr(tabular, "aggregate", meanwhile)
     first = release(people)
     assert len(told) == 2
     with pytest.raises(BudgetError, match=f"Copy its folder {first.run_key[:24]} here"):
@@ -143,7 +144,7 @@ def test_a_beaten_attempts_file_is_deleted_and_its_cost_stays(people, tmp_path, 
     folder, home = people
     other = Home(tmp_path / "other")
     ingest_job(str(folder), other)
-    aggregate, slept = release_once.aggregate, []
+    aggregate, slept = tabular.aggregate, []
 
     def asleep(*args):
         if not slept:
@@ -152,7 +153,7 @@ def test_a_beaten_attempts_file_is_deleted_and_its_cost_stays(people, tmp_path, 
             slept.append(release(people, home=other))
         return aggregate(*args)
 
-    monkeypatch.setattr(release_once, "aggregate", asleep)
+    monkeypatch.setattr(tabular, "aggregate", asleep)
     with pytest.raises(AttemptLostError, match="its spend stays"):
         release(people)
     assert not drawn_folders(home.store, "shop")

@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 
 from flows.config.recipe import load_recipe
-from flows.config.setting import counts_privatizer, ledger_for, newest_snapshot, setting
+from flows.config.setting import ledger_for, newest_snapshot, setting
 from flows.config.shelf import Home
 from flows.jobs.containment import setting_hash
 from flows.jobs.plan import plan_job
-from flows.jobs.retention import purge_job
 from flows.jobs.run import ingest_job, register_job, run_job
+from flows.jobs.snapshots import purge_job
 from pipeline.declaration.card import CardError, load_card
 from pipeline.ledger.chain import BudgetError
 from pipeline.ledger.ledger import open_ledger
@@ -25,7 +25,7 @@ from pipeline.logs import summing, work
 from pipeline.logs.aggregate import CountSums
 from pipeline.logs.summing import Resources
 from pipeline.privacy.noise import OsNoise
-from pipeline.transaction.release_once import CountsDrawing, release_drawn
+from pipeline.transaction.release_once import release_drawn
 from tests.flows.shop import lay_out
 
 
@@ -94,7 +94,7 @@ def test_only_a_snapshot_that_is_there_and_of_this_very_card_is_charged(people):
     snapshot, ledger = newest_snapshot(s.card, home), ledger_for(s.card, home)
 
     def release(given):
-        release_drawn(s.card, given, CountsDrawing(s.tabular, counts_privatizer(s)), ledger, home.store, OsNoise())
+        release_drawn(s.card, given, s.plan, ledger, home.store, OsNoise())
 
     for other in ({"domain_hash": "0" * 64}, {"dataset": "another"}):
         with pytest.raises(CardError, match="another card"):
@@ -189,7 +189,7 @@ def test_a_bound_is_claimed_for_the_measured_setting_only():
     demo = load_recipe(root / "flows" / "recipes" / "demo.toml")
     card = load_card(root / "datasets" / "icu_sepsis" / "card.toml")
     measured = (card.folder / "containment.csv").read_text()
-    assert setting_hash(card, demo) in measured
+    assert setting_hash(card, demo.terms) in measured
     values = demo.dump()
     for table, key, value in (
         ("planner", "failure", 0.9),
@@ -199,9 +199,9 @@ def test_a_bound_is_claimed_for_the_measured_setting_only():
         ("evaluate", "behaviour", "clinician"),
     ):
         other = type(demo).model_validate(values | {table: values[table] | {key: value}})
-        assert setting_hash(card, other) not in measured, key
+        assert setting_hash(card, other.terms) not in measured, key
     seed = type(demo).model_validate(values | {"planner": values["planner"] | {"seed": 7}})
-    assert setting_hash(card, seed) in measured
+    assert setting_hash(card, seed.terms) in measured
 
 
 def test_a_run_that_died_in_its_sum_pays_again_but_reads_only_the_rest(tmp_path, monkeypatch):

@@ -1,0 +1,114 @@
+"""Jobs on raw rows: ``inspect``, ``store purge``, ``store export``.  Never recorded flows; they write no run folder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from flows.config.setting import ledger_for, newest_snapshot
+from flows.config.shelf import Home, find_card
+from pipeline.declaration.card import AnyCard, CardError, LqCard, load_any_card
+from pipeline.files import private_folder
+from pipeline.ledger.chain import Entry
+from pipeline.logs.ingest import lock_lineage
+from pipeline.logs.rules import check_names
+from pipeline.logs.store import Snapshot
+from pipeline.operator.advice import advice
+from pipeline.operator.hidden_state import hidden_state
+from pipeline.operator.inspection import inspect_tables
+from pipeline.operator.minari_export import export_minari
+from pipeline.operator.retention import COUNTERS_STAY, NOT_UNDONE, carry_out, plan_purge
+from pipeline.operator.vector_inspection import inspect_vectors, vector_advice
+from pipeline.transaction.place import known_to_ledger, one_at_a_time, remember_head
+
+
+def inspect_job(card_name: str, home: Home) -> dict[str, Any]:
+    """Enter the look in the ledger, then read the snapshot and the source files.
+
+    Raises
+    ------
+    BudgetError
+        If a real card is not registered: a look that no ledger knows of cannot be told in a certificate.
+    CardError
+        If the card differs from its registration, or there is no snapshot of it.
+    """
+    card = load_any_card(find_card(card_name, home.shelf))
+    check_names(card)
+    snapshot, entry = enter_inspection(card, home)
+    if isinstance(card, LqCard):
+        seen = inspect_vectors(snapshot, card)
+        return seen | {"warnings": vector_advice(seen, card), "ledger_entry": entry.seq}
+    facts = inspect_tables(snapshot, card) | {"hidden_state": hidden_state(snapshot, card)}
+    return facts | {"warnings": advice(facts, card), "ledger_entry": entry.seq}
+
+
+def enter_inspection(card: AnyCard, home: Home) -> tuple[Snapshot, Entry]:
+    """The newest snapshot, and the ledger's entry of a look at it: on disk before a row is read, whatever comes after.
+
+    Raises
+    ------
+    BudgetError
+        If a real card is not registered.
+    CardError
+        If the card differs from its registration, or there is no snapshot of it.
+    """
+    ledger = ledger_for(card, home)
+    ledger.require(card)
+    snapshot = newest_snapshot(card, home)
+    with one_at_a_time(home.store / card.name):
+        known_to_ledger(card.name, ledger, home.store)
+        entry = ledger.inspected(card, snapshot.number)
+        remember_head(home.store / card.name, entry)
+    return snapshot, entry
+
+
+def purge_job(card_name: str, home: Home, *, keep: int = 0, quarantine_only: bool = False, yes: bool) -> dict[str, Any]:
+    """Remove old snapshots (and what ingest set aside); without ``yes`` only say what would go."""
+    card = load_any_card(find_card(card_name, home.shelf))
+    ledger = ledger_for(card, home)
+    ledger.require(card)
+    lineage = home.store / card.name
+    # the ingest's lock first: who waits for a long ingest must not keep runs waiting
+    with lock_lineage(private_folder(lineage)), one_at_a_time(lineage):
+        known_to_ledger(card.name, ledger, home.store)
+        purge = plan_purge(lineage, keep=keep, quarantine_only=quarantine_only)
+        if yes and purge.paths:
+            # noted first: a purge that died half-way is known, and done again at no harm
+            entry = ledger.purged(card.name, {"snapshots": purge.snapshots, "quarantine_only": quarantine_only})
+            remember_head(lineage, entry)
+            carry_out(purge, lineage)
+    return {
+        "dataset": card.name,
+        "purged": yes and bool(purge.paths),
+        "snapshots": purge.snapshots,
+        "paths": purge.paths,
+        "bytes": purge.size,
+        "not_undone": [*NOT_UNDONE, *([COUNTERS_STAY] if (lineage / "counters").is_dir() else [])],
+    }
+
+
+def export_job(card_name: str, home: Home, to: Path) -> dict[str, Any]:
+    """Enter the look in the ledger, then write the newest snapshot as a Minari data set below ``to``.
+
+    Raises
+    ------
+    BudgetError
+        If a real card is not registered.
+    CardError
+        If the folder is below ``runs/``, the data set is there already, or h5py is not installed.
+    """
+    card = load_any_card(find_card(card_name, home.shelf))
+    if to.resolve().is_relative_to(home.runs.resolve()):
+        raise CardError(f"--to {to}: below runs/, whose folders may be published; raw rows never go there")
+    # who holds the rows can look at them
+    snapshot, entry = enter_inspection(card, home)
+    written = export_minari(snapshot, card, to.resolve())
+    return {
+        "dataset": card.name,
+        "snapshot": snapshot.number,
+        "minari": written.name,
+        "folder": str(written.folder),
+        "episodes": written.episodes,
+        "steps": written.steps,
+        "ledger_entry": entry.seq,
+    }

@@ -1,0 +1,197 @@
+"""An inspection of a log, as a person reads it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from flows.terminal.terminal import Block, Grid
+
+Facts = Mapping[str, Any]
+# a matrix of more steps than this is no longer a glance
+_STEPS = 24
+
+
+def inspection_page(facts: Facts) -> list[Block]:
+    """Blocks of the page.
+
+    Parameters
+    ----------
+    facts
+        What ``inspect --json`` prints (``docs/inspect.md``); those of a log of vectors have the key ``vectors``.
+    """
+    return _vector_page(facts) if "vectors" in facts else _table_page(facts)
+
+
+def _head(f: Facts) -> list[str]:
+    return [
+        f"{f['dataset']} snapshot {f['snapshot']} ({f['kind']}): {f['rows']:,} rows, {f['users']:,} users, "
+        f"{f['episodes']:,} episodes; users_public declares {f['people']['declared']:,}",
+        f"OPERATOR ONLY: raw facts, not for publication.  This look is entry {f['ledger_entry']} of the ledger.",
+    ]
+
+
+def _warnings(f: Facts) -> list[str]:
+    lines: list[str] = []
+    for w in f["warnings"]:
+        lines += ["", f"WARNING {w['code']}: {w['what']}.", f"  means: {w['means']}.", f"  do: {w['do']}."]
+    return lines if f["warnings"] else [*lines, "", "No warnings.  That is no proof that the log is good."]
+
+
+def _table_page(facts: Facts) -> list[Block]:
+    """Of a log of declared states and actions."""
+    blocks: list[Block] = [_opening(facts)]
+    for table in (_rules(facts), _states(facts), _matrix(facts), _noise(facts), _hidden(facts)):
+        if table is not None:
+            blocks += ["", table]
+    return [*blocks, *_closing(facts)]
+
+
+def _opening(f: Facts) -> str:
+    steps, reward = f["steps"], f["reward"]
+    lines = [
+        *_head(f),
+        f"episodes: {steps['mean']:.3g} steps on average, median {steps['median']}, 90 % within {steps['p90']}, "
+        f"{steps['whole_horizon_share']:.1%} last all {steps['horizon']}",
+        "transitions into ends: " + (", ".join(f"{k} {v:.2%}" for k, v in f["shares"]["ends"].items()) or "no ends"),
+        "rows: " + ", ".join(_shares(f["shares"])),
+    ]
+    if reward is not None:
+        lines.append(
+            f"rewards: {reward['lowest']:g} to {reward['highest']:g}, mean {reward['mean']:.4g}; "
+            f"clipped {reward['clipped_share']:.2%}, floored {reward['floored_share']:.2%}"
+        )
+    return "\n".join(lines)
+
+
+def _shares(shares: Facts) -> list[str]:
+    words = {
+        "unknown_next_state": "next state unknown",
+        "other_state": "state OTHER",
+        "other_action": "action OTHER",
+        "beyond_cell_cap": "beyond the cell cap",
+    }
+    return [f"{words[k]} {shares[k]:.2%}" for k in words if shares[k] is not None]
+
+
+def _table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], *, plain: int = 1) -> Grid | None:
+    """A table with right-aligned columns after the first ``plain``; None without rows."""
+    return Grid(columns, rows, title, left=plain) if rows else None
+
+
+def _rules(f: Facts) -> Grid | None:
+    rows = [
+        (
+            r["rule"],
+            r["effect"],
+            f"{r['rows']:,}",
+            f"{r['share']:.3%}",
+            "any" if r["tolerance"] is None else f"{r['tolerance']:.3%}",
+        )
+        for r in f["rules"]
+    ]
+    return _table("Rules broken", ("rule", "effect", "rows", "share", "accepted"), rows, plain=2)
+
+
+def _states(f: Facts) -> Grid | None:
+    by_state: dict[str, list[int]] = {}
+    for r in f["coverage"]["table"]:
+        sums = by_state.setdefault(r["state"], [0, 0, 0])
+        for i, key in enumerate(("visits", "never_seen", "seen_fewer_than_few")):
+            sums[i] += r[key]
+    rows = [
+        (
+            b["state"],
+            f"{by_state[b['state']][0]:,}",
+            f"{by_state[b['state']][1]:,}",
+            f"{by_state[b['state']][2]:,}",
+            "–" if b["top_action"] is None else f"{b['top_action']} ({b['top_share']:.1%})",
+        )
+        for b in f["behaviour"]
+    ]
+    c = f["coverage"]
+    pooled = "all steps pooled" if c["pooled"] else "over all steps"
+    title = (
+        f"Coverage of (step, state, action), {pooled}: {c['cells']:,} usable cells, {c['never_seen']:,} never seen, "
+        f"{c['seen_fewer_than_few']:,} seen fewer than {c['few']} times"
+    )
+    return _table(title, ("state", "visits", "never seen", f"< {c['few']} times", "top action (share)"), rows)
+
+
+def _matrix(f: Facts) -> Grid | None:
+    """A row a state, a column a step: how many actions were never or hardly seen."""
+    c, horizon = f["coverage"], f["steps"]["horizon"]
+    if c["pooled"] or not 1 < horizon <= _STEPS:
+        return None
+    rows: dict[str, list[str]] = {}
+    for r in c["table"]:
+        thin = r["never_seen"] + r["seen_fewer_than_few"]
+        rows.setdefault(r["state"], [r["state"]]).append("·" if not thin else str(thin))
+    title = f"Actions seen fewer than {c['few']} times, by state and step (· none)"
+    return _table(title, ("state", *map(str, range(horizon))), list(rows.values()))
+
+
+def _noise(f: Facts) -> Grid | None:
+    rows = [
+        (
+            n["budget"],
+            f"{n['rho']:g}",
+            f"{n['deviation_of_visits']:.4g}",
+            f"{n['cells_drowned']:,}",
+            f"{n['share_of_cells']:.1%}",
+            f"{n['share_of_visits']:.2%}",
+        )
+        for n in f["noise"]
+    ]
+    columns = ("budget", "ρ", "noise of a cell's visits (sd)", "cells drowned", "of cells", "of visits")
+    return _table("Visits against the noise (drowned: fewer than 2 sd)", columns, rows)
+
+
+def _hidden(f: Facts) -> Grid | None:
+    rows = [
+        (
+            t["state"],
+            t["column"],
+            f"{t['people']:,}",
+            f"{t['p_value']:.2g}",
+            f"{t['difference']:.1%}",
+            t["at"],
+            "YES" if t["speaks"] else "no",
+        )
+        for t in f["hidden_state"]["tests"]
+    ]
+    columns = ("state", "raw column", "people", "p", "difference", "at", "action depends on it")
+    return _table("Does the logged action depend on what the states hide?", columns, rows, plain=2)
+
+
+def _closing(f: Facts) -> list[str]:
+    hidden = f["hidden_state"]
+    lines = (
+        ["A 'no' is absence of evidence, not a proof; columns that the card does not name were not looked at."]
+        if hidden["checked"]
+        else [f"Hidden state not checked: {hidden['why_not']}"]
+    )
+    return [*lines, *_warnings(f)]
+
+
+def _vector_page(f: Facts) -> list[Block]:
+    """Of a log of vectors."""
+    steps, shares = f["steps"], f["shares"]
+    lines: list[Block] = [
+        *_head(f),
+        f"episodes: {steps['mean']:.3g} steps on average, median {steps['median']}, "
+        f"{steps['whole_horizon_share']:.1%} last all {steps['horizon']}",
+        f"rows: next observation unknown {shares['unknown_next_observation']:.2%}, "
+        f"longer than a declared radius {shares['shortened']:.2%}",
+        "",
+        _rules(f) or "No rule was broken.",
+    ]
+    for role, v in f["vectors"].items():
+        longer = ", ".join(f"{part} {share:.1%}" for part, share in v["longer_than"].items())
+        lines += ["", f"{role.replace('_', ' ')}: radius {v['radius']:g}; share longer than a part of it: {longer}"]
+        rows = [
+            (c["name"], *(f"{c[key]:.4g}" for key in ("lowest", "highest", "mean", "deviation")))
+            for c in v["coordinates"]
+        ]
+        lines.append(Grid(("coordinate", "lowest", "highest", "mean", "sd"), rows, most=len(rows)))
+    return [*lines, *_warnings(f)]

@@ -1,0 +1,89 @@
+"""Verbs on raw logs, for the operator only: ``ingest``, ``inspect``, ``store purge``, ``store export``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from flows.terminal.progress import progress_line, working
+from flows.terminal.screen import Context, Json, say, show
+
+# above this share an accepted rule is worth a warning
+_LOUD = 0.05
+
+
+def ingest(context: typer.Context, card: str, as_json: Json = False) -> None:
+    """Validate, bound contributions, partition; operator-only facts on stdout."""
+    from flows.jobs.run import ingest_job
+    from flows.server.engine import carry_out
+
+    options: Context = context.obj
+    with progress_line("ingest") as bar:
+        r = carry_out("ingest", lambda step: ingest_job(card, options.home_folder(), step, bar, say))
+    for rule, count in r["quarantined"].items():
+        # the cap is the card's wish, and a closing row is a way to write an episode: neither is a fault of the log
+        if rule not in ("over_cap", "closing_row") and count > _LOUD * max(1, r["rows"]):
+            say(f"warning: {rule} touched {count:,} rows; look into the quarantine under {r['folder']}")
+    lines = [
+        f"{r['dataset']} snapshot {r['snapshot']}: {r['rows']:,} rows, {r['users']:,} users, "
+        f"{r['episodes']:,} episodes, {r['partitions']} partitions   (operator only: not for publication)",
+        *(f"  {rule}: {count:,} rows" for rule, count in r["quarantined"].items() if count),
+    ]
+    show(r, as_json, lambda: lines)
+
+
+app = typer.Typer(help="The operator's store of raw rows.", no_args_is_help=True)
+
+
+@app.command("purge")
+def purge(
+    context: typer.Context,
+    card: str,
+    keep: Annotated[int, typer.Option(min=0, help="Newest snapshots that stay.")] = 0,
+    quarantine_only: Annotated[bool, typer.Option(help="Only rows that ingest set aside; snapshots stay.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Do it; without it only what would go is shown.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Remove raw rows; the ledger and the releases stay, and so does what they gave away."""
+    from flows.jobs.snapshots import purge_job
+
+    options: Context = context.obj
+    r = purge_job(card, options.home_folder(), keep=keep, quarantine_only=quarantine_only, yes=yes)
+    doing = "removed" if r["purged"] else "would remove"
+    lines = [f"{doing} {path}" for path in r["paths"]] or ["nothing to remove"]
+    if r["paths"]:
+        lines.append(f"{r['bytes']:,} bytes of {r['dataset']}" + ("" if r["purged"] else "; say --yes to do it"))
+        lines += [f"not undone: {what}" for what in r["not_undone"]]
+    show(r, as_json, lambda: lines)
+
+
+@app.command("export")
+def export(
+    context: typer.Context,
+    card: str,
+    to: Annotated[Path, typer.Option(help="Folder to write into; what MINARI_DATASETS_PATH names.")],
+    as_json: Json = False,
+) -> None:
+    """The newest snapshot as a Minari data set: raw rows, for the operator only; the ledger notes the look."""
+    from flows.jobs.snapshots import export_job
+
+    options: Context = context.obj
+    r = export_job(card, options.home_folder(), to)
+    lines = [
+        f"{r['minari']}: {r['episodes']:,} episodes, {r['steps']:,} steps in {r['folder']}",
+        f"OPERATOR ONLY: raw rows, not for publication.  This look is entry {r['ledger_entry']} of the ledger.",
+    ]
+    show(r, as_json, lambda: lines)
+
+
+def inspect(context: typer.Context, card: str, as_json: Json = False) -> None:
+    """Rows, rules broken, coverage and warnings of a snapshot; for the operator only, nothing may be published."""
+    from flows.jobs.snapshots import inspect_job
+    from flows.terminal.inspection_page import inspection_page
+
+    options: Context = context.obj
+    with working("looking at the snapshot"):
+        facts = inspect_job(card, options.home_folder())
+    show(facts, as_json, lambda: inspection_page(facts))

@@ -1,0 +1,124 @@
+"""Linear mixture MDPs: worlds whose kernel is a mixture of known ones, P_h = sum_i theta_{h,i} psi_i.
+
+Definition of ``random_mixture``.  d kernels psi_i over S states and A actions are drawn, each row supported on a few
+successors with flat Dirichlet weights, and at each step (or for all, ``stationary``) a flat Dirichlet mixture theta_h.
+Rewards are drawn from {0, 0.01, .., 1} / H, so that an episode pays at most 1, and everybody starts in state 0.  An
+agent knows the psi_i and the rewards, not theta: d unknowns a step instead of S^2 A.  V* is exact.
+
+:func:`tabular_mixture` writes any tabular world as a mixture of S^2 A one-hot psi = e_(s,a,s'): the degenerate case
+that papers 000 and 001 simulate.
+
+What is not exactly right: kernels drawn at random have no geometry, and a mixture of many of them is nearly uniform
+over the states (keep ``dimension`` and ``successors`` small).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from pipeline.environments.world import Array, World
+from pipeline.mdp.mixture import MixtureFeatures, dense, one_hot
+from pipeline.mdp.model import TabularMDP
+from pipeline.mdp.planning import optimal_values
+
+
+def random_mixture_world(
+    states: int = 8,
+    actions: int = 3,
+    dimension: int = 3,
+    horizon: int = 6,
+    seed: int = 0,
+    successors: int = 2,
+    stationary: bool = False,
+) -> World:
+    """Draw a world; one seed is one world.  Its behaviour is ``uniform``.
+
+    Raises
+    ------
+    ValueError
+        If a size is below 1, or ``successors`` is above ``states``.
+    """
+    kernels, theta, rewards = draw_mixture(states, actions, dimension, horizon, seed, successors, stationary)
+    return World(
+        name="random_mixture",
+        transition=np.einsum("hi,isat->hsat", theta, kernels),
+        visit_reward=rewards,
+        entry_reward=np.zeros(states),
+        start=np.eye(states)[0],
+        raw_labels=[str(s) for s in range(states)],
+        bin_values={},
+        ends={},
+        policies={"uniform": np.full((states, actions), 1 / actions)},
+        horizon=horizon,
+    )
+
+
+def draw_mixture(
+    states: int, actions: int, dimension: int, horizon: int, seed: int, successors: int, stationary: bool
+) -> tuple[Array, Array, Array]:
+    """Kernels ``(d, S, A, S)``, weights ``(H, d)`` and rewards ``(H, S, A)``; see :func:`random_mixture_world`."""
+    if min(states, actions, dimension, horizon) < 1 or not 1 <= successors <= states:
+        raise ValueError("sizes must be at least 1, and successors from 1 to states")
+    rng = np.random.default_rng(seed)
+    rows = (dimension, states, actions)
+    reached = rng.random((*rows, states)).argpartition(successors - 1, axis=-1)[..., :successors]
+    kernels = np.zeros((*rows, states))
+    np.put_along_axis(kernels, reached, rng.dirichlet(np.ones(successors), size=rows), axis=-1)
+    weights = rng.dirichlet(np.ones(dimension), size=1 if stationary else horizon)
+    theta = np.broadcast_to(weights, (horizon, dimension))
+    rewards = rng.integers(0, 101, size=(horizon, states, actions)) / 100 / horizon
+    return kernels, theta, rewards
+
+
+@dataclass(frozen=True)
+class Mixture:
+    """A world, what an agent knows of it, and what it has to learn.
+
+    Parameters
+    ----------
+    mdp
+        The world, cut at its horizon.
+    features
+        Known psi.
+    theta
+        ``(H, d_1)`` weights that reproduce the world's transitions; hidden from agents.
+    """
+
+    name: str
+    mdp: TabularMDP
+    features: MixtureFeatures
+    theta: Array
+
+    @property
+    def optimum(self) -> float:
+        """v*: expected summed reward of the best policy, from the start distribution."""
+        return float(self.mdp.start @ optimal_values(self.mdp)[1][0])
+
+
+def tabular_mixture(world: World, horizon: int | None = None) -> Mixture:
+    """Any tabular world with one-hot features; ``theta`` are its transition probabilities.
+
+    Raises
+    ------
+    CardError
+        If the world is defined for another horizon.
+    """
+    mdp = world.mdp(world.steps(horizon))
+    return Mixture(world.name, mdp, one_hot(*world.shape), mdp.transitions.reshape(mdp.horizon, -1))
+
+
+def random_mixture(
+    states: int = 8,
+    actions: int = 3,
+    dimension: int = 3,
+    horizon: int = 6,
+    seed: int = 0,
+    successors: int = 2,
+    stationary: bool = False,
+) -> Mixture:
+    """The mixture behind the world of that name; one seed is one world."""
+    kernels, theta, rewards = draw_mixture(states, actions, dimension, horizon, seed, successors, stationary)
+    mdp = TabularMDP(np.einsum("hi,isat->hsat", theta, kernels), rewards, np.eye(states)[0])
+    return Mixture("random_mixture", mdp, dense(np.moveaxis(kernels, 0, -1)), theta)

@@ -1,0 +1,189 @@
+"""What quality to expect of a run before anything is spent: a log, a release and a plan, simulated; no row is read.
+
+The world is the one that a synthetic recipe declares in [evaluate], else a surrogate made up from the card.  Any world
+is linear in one-hot features; in others a surrogate would be nobody's, so there the world must be declared.  A card
+declares no A and B, so that without a declared plant there is none to simulate.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline.agents.dp_lqr import certainty_equivalence
+from pipeline.agents.pessimism import constants
+from pipeline.declaration.card import Card, task_of
+from pipeline.environments.lq_catalog import check_world, explorer, load_lq_world
+from pipeline.environments.lq_systems import simulate
+from pipeline.environments.worlds import load_world
+from pipeline.evaluation.exact import binned_behaviour, binned_process
+from pipeline.learners.linear_learning import drawn, learn_linear
+from pipeline.learners.linear_request import LinearRequest
+from pipeline.learners.lq_request import LqRequest
+from pipeline.learners.tabular_learning import slack_of
+from pipeline.learners.terms import Evaluate, Terms
+from pipeline.mdp.model import TabularMDP
+from pipeline.mdp.policy import Policy
+from pipeline.privacy.noise import SeededNoise
+from pipeline.privacy.release import Mechanism
+from pipeline.simulation.logged import Integers, Logged
+from pipeline.simulation.surrogate import Drawn, best_allowed, evenly, foreseen, made_up
+from pipeline.statistics.calibration import Ask, count_sum
+from pipeline.statistics.count_layout import reward_lattice
+from pipeline.statistics.lq_moments import release_lq_moments
+from pipeline.statistics.lq_rows import Episodes, SimulatedRows
+from pipeline.statistics.rows import Side, TalliedRows, Tallies
+
+Array = NDArray[np.float64]
+
+
+def table_size(card: Card) -> int:
+    """Numbers of one simulated log of count tables.
+
+    Parameters
+    ----------
+    card
+        Declares horizon, states and actions.
+    """
+    d = card.domain
+    return d.horizon * len(d.state_labels) ** 2 * len(d.action_labels)
+
+
+def foresee_counts(
+    card: Card, terms: Terms, mechanisms: tuple[Mechanism, ...], episodes: int, seeds: Sequence[int]
+) -> list[Drawn]:
+    """Simulate a run of a tabular agent for each seed, beside the same without noise on the same log.
+
+    Parameters
+    ----------
+    card
+        Synthetic, or the noise is refused.
+    terms
+        Planner and known world.
+    mechanisms
+        What one release draws.
+    episodes
+        Episodes of each log.
+    seeds
+        One simulated run each.
+    """
+    logged, silent = _logs(card, terms), count_sum(card, Ask(tables=terms.ask().tables)).mechanisms
+
+    def both(rng: np.random.Generator) -> tuple[Logged, Logged]:
+        one = logged(mechanisms, rng)
+        return one, replace(one, mechanisms=silent)
+
+    return foreseen(both, episodes, seeds)
+
+
+def _logs(card: Card, terms: Terms) -> Callable[[tuple[Mechanism, ...], np.random.Generator], Logged]:
+    return partial(_logged, card, terms, None if terms.evaluate is None else _known(card, terms.evaluate))
+
+
+def _known(card: Card, declared: Evaluate) -> tuple[TabularMDP, Array]:
+    """The declared world as the card's tables see it, and its logging policy."""
+    world = load_world(declared.world, card.folder)
+    return binned_process(card, world, declared.behaviour), binned_behaviour(card, world, declared.behaviour)
+
+
+def _logged(
+    card: Card,
+    terms: Terms,
+    known: tuple[TabularMDP, Array] | None,
+    mechanisms: tuple[Mechanism, ...],
+    rng: np.random.Generator,
+) -> Logged:
+    p, task = terms.planner, task_of(card)
+    mdp = made_up(card, rng) if known is None else known[0]
+    behaviour = np.full(mdp.shape, 1 / mdp.shape[2]) if known is None else known[1]
+    c = constants(p.constants, task.horizon * task.allowed.size, p.failure, pooled=card.domain.dynamics == "stationary")
+    return Logged(card, task, mdp, behaviour, mechanisms, c, p.penalty, slack_of(p.constants), p.failure)
+
+
+def foresee_linear(request: LinearRequest, terms: Terms, episodes: int, seeds: Sequence[int]) -> list[Drawn]:
+    """Simulate a run of a linear agent for each seed, beside the same without noise on the same log.
+
+    Parameters
+    ----------
+    request
+        The run; its card must be synthetic.
+    terms
+        Known world.
+    episodes
+        Episodes of each log.
+    seeds
+        One simulated run each.
+    """
+    silent = replace(request, plan=replace(request.plan, ask=replace(request.plan.ask, rho=None)), start_rho=None)
+    logs, mechanisms = _logs(request.card, terms), count_sum(request.card, Ask()).mechanisms
+    found: list[Drawn] = []
+    for seed in seeds:
+        of_world, of_log, of_noise = np.random.SeedSequence((seed,)).spawn(3)
+        logged = logs(mechanisms, np.random.default_rng(of_world))
+        visits, paid = logged.visits_and_rewards(episodes, np.random.default_rng(of_log))
+        tallies: dict[Side, Tallies] = {"both": _tallies(request, visits, paid)}
+        policies = [_linear_policy(r, tallies, SeededNoise(of_noise)) for r in (request, silent)]
+        best = best_allowed(logged.mdp, logged.task)
+        losses = [best - logged.value(p) for p in policies]
+        even = best - logged.value(evenly(logged.task))
+        found.append(Drawn(losses[0], losses[1], even, best, float(policies[0].abstains.mean())))
+    return found
+
+
+def _linear_policy(request: LinearRequest, tallies: Mapping[Side, Tallies], noise: SeededNoise) -> Policy:
+    rows = TalliedRows(request.features, lambda: tallies, "synthetic")
+    return learn_linear(request, drawn(request, rows, noise)).policy
+
+
+def _tallies(request: LinearRequest, visits: Integers, paid: Integers) -> Tallies:
+    """Sums on the recipe's lattice: ``paid`` lattice steps of the card above the least reward."""
+    lattice, steps = reward_lattice(request.card), request.plan.ask.value_steps
+    n = visits.sum(-1)
+    least = request.plan.reward_steps[0]
+    rewards = np.floor(paid * (steps / lattice.steps)).astype(np.int64) + least * n
+    ends = bool(request.card.domain.states.ends)
+    L = visits.shape[1]
+    onto = np.concatenate([visits[..., :L], visits[..., L:].sum(-1, keepdims=True)], axis=-1) if ends else visits
+    return Tallies(onto, rewards, n[0].sum(-1))
+
+
+def foresee_lq(request: LqRequest, declared: Evaluate, episodes: int, seeds: Sequence[int]) -> list[Drawn]:
+    """Simulate an LQ run for each seed: what its gains cost above the optimum, beside those without noise.
+
+    Parameters
+    ----------
+    request
+        The run.
+    declared
+        The plant, and the controller that logs.
+    episodes
+        Episodes of each log.
+    seeds
+        One simulated run each.
+
+    Raises
+    ------
+    CardError
+        If there is no such world or behaviour, or the card declares another plant.
+    """
+    system = load_lq_world(declared.world)
+    check_world(system, request.card)
+    best, zero = (system.expected_cost(K) for K in (system.optimal_gains(), system.zero_gains()))
+    asked = replace(request.plan, domain=replace(request.plan.domain, kind="synthetic"))
+    exact = replace(asked, ask=replace(asked.ask, rho=None))
+    found: list[Drawn] = []
+    for seed in seeds:
+        of_log, of_noise = np.random.SeedSequence((seed,)).spawn(2)
+        x, u = simulate(system, explorer(system, declared.behaviour), episodes, np.random.default_rng(of_log))
+        rows = SimulatedRows((Episodes(x, u, np.full(episodes, system.horizon)),))
+        losses: list[float] = []
+        for plan in (asked, exact):
+            moments = release_lq_moments(plan, rows, SeededNoise(of_noise))
+            gains = certainty_equivalence(moments, request.task, request.constants).gains
+            losses.append(system.expected_cost(gains) - best)
+        found.append(Drawn(losses[0], losses[1], zero - best, -best, 0.0))
+    return found

@@ -1,0 +1,224 @@
+"""What a learner is: from a card and the terms of a recipe to a priced plan, a release, and what it teaches.
+
+An agent is one entry of :mod:`pipeline.learners.registry`: a learner, and whether it adds noise.  Nothing else in the
+house knows agents by name or by kind.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from decimal import ROUND_FLOOR, Decimal, localcontext
+from fractions import Fraction
+from typing import Any, Protocol
+
+from pipeline.audits.attack import Attack
+from pipeline.audits.plans import WholePlan
+from pipeline.declaration.card import AnyCard
+from pipeline.learners.terms import Terms
+from pipeline.ledger.certificate import spent_budget
+from pipeline.privacy.noise import NoiseSource
+from pipeline.privacy.release import Release
+from pipeline.simulation.surrogate import Drawn
+from pipeline.transaction.release_once import Drawing
+
+
+@dataclass(frozen=True)
+class Quote:
+    """What a run would release and cost, from declarations alone.
+
+    Parameters
+    ----------
+    mechanisms
+        One plain object a table, or a planned call of an adaptive planner.
+    rho
+        Exact cost in zCDP; None where nothing is private.
+    spent
+        ``rho``, ``epsilon`` and ``delta``, rounded up, as the page says them; nulls where nothing is private.
+    joint
+        What a joint bound of the tables rests on; None where each table is priced alone.
+    outlook
+        What else the plan tells: visits against noise, what other budgets would buy.
+    """
+
+    mechanisms: Sequence[Mapping[str, Any]]
+    rho: Fraction | None
+    spent: Mapping[str, Any]
+    joint: Mapping[str, Any] | None = None
+    outlook: Mapping[str, Any] = field(default_factory=lambda: {"what_if": [], "people_needed": {}})
+
+
+def joint_cost(rho: Fraction | None, delta: float) -> Mapping[str, Any]:
+    """``rho``, ``epsilon`` and ``delta`` of tables that are bounded together.
+
+    Parameters
+    ----------
+    rho
+        What they cost together in zCDP; None without noise.
+    delta
+        Of the card's budget, at which epsilon is given.
+    """
+    return {"rho": None, "epsilon": None, "delta": None} if rho is None else spent_budget((), delta, rho)
+
+
+def typeable(value: float) -> float:
+    """Six digits, rounded down: a budget that a person can type.
+
+    Parameters
+    ----------
+    value
+        A rho or an epsilon.
+    """
+    with localcontext(prec=6, rounding=ROUND_FLOOR):
+        return float(+Decimal(repr(value)))
+
+
+def fitting_rho(left: Fraction) -> Mapping[str, float]:
+    """All that is left, as a budget in rho.
+
+    Parameters
+    ----------
+    left
+        What the lineage may still spend, in zCDP.
+    """
+    return {"rho": typeable(float(left))}
+
+
+class RunPlan(Drawing, Protocol):
+    """One run, planned and priced on declarations; as a :class:`Drawing` it is what the transaction draws."""
+
+    @property
+    def what(self) -> str:
+        """What is released, in words: ``counts``."""
+        ...
+
+    @property
+    def reference(self) -> str:
+        """The policy that learns nothing, with which a forecast compares."""
+        ...
+
+    def quote(self) -> Quote:
+        """What would be released and what it costs."""
+        ...
+
+    def fitting(self, left: Fraction) -> Mapping[str, float] | None:
+        """The largest budget of the same kind that is still allowed; None where nothing is.
+
+        Parameters
+        ----------
+        left
+            What the lineage may still spend, in zCDP.
+        """
+        ...
+
+    def learn(self, release: Release) -> Any:
+        """Make a policy of a committed release: post-processing, reads no rows.
+
+        Raises
+        ------
+        ValueError
+            If the release was drawn on other terms.
+        """
+        ...
+
+    def unforeseen(self) -> str | None:
+        """Why no run of this plan is simulated, in words; None where one is."""
+        ...
+
+    def log_size(self, episodes: int) -> int:
+        """Numbers of one simulated log.
+
+        Parameters
+        ----------
+        episodes
+            Episodes of the log.
+        """
+        ...
+
+    def forecast(self, episodes: int, seeds: Sequence[int]) -> list[Drawn]:
+        """Simulate a run for each seed, in the world that the terms declare or in a surrogate; reads no rows.
+
+        Parameters
+        ----------
+        episodes
+            Episodes of each simulated log.
+        seeds
+            One simulated world, log and release each.  The card must be synthetic: the noise is seeded.
+        """
+        ...
+
+    def attacks(self, sampler: NoiseSource) -> list[Attack]:
+        """One attack for each mechanism that would be released, on a plan that is small enough for it.
+
+        Parameters
+        ----------
+        sampler
+            Draws the releases under attack: what it adds to delta has to be listed, or nothing is drawn.
+        """
+        ...
+
+    def whole_plan(self) -> WholePlan | None:
+        """What this plan costs where :meth:`attacks` attacks a smaller one; None where it attacks the plan itself."""
+        ...
+
+
+class Learner(Protocol):
+    """One way from a card to a policy, shared by its agents with and without noise."""
+
+    @property
+    def continual(self) -> bool:
+        """Whether its private sums can be kept as a counter over nights."""
+        ...
+
+    @property
+    def section(self) -> str | None:
+        """The recipe's table that only this learner's agents take."""
+        ...
+
+    def check(self, terms: Terms) -> None:
+        """Refuse settings that this learner does not have.
+
+        Raises
+        ------
+        ValueError
+            In words: which key, and to whom it belongs.
+        """
+        ...
+
+    def plan(self, card: AnyCard, terms: Terms) -> RunPlan:
+        """Plan and price a run; reads no rows.
+
+        Parameters
+        ----------
+        card
+            What the data set declares.
+        terms
+            What the recipe asks.
+
+        Raises
+        ------
+        CardError
+            If card and recipe do not fit each other.
+        RealDataError
+            If the data is real and no budget is given.
+        """
+        ...
+
+
+@dataclass(frozen=True)
+class Agent:
+    """One offline agent, all that the house knows of it.
+
+    Parameters
+    ----------
+    learner
+        How it plans, draws and learns.
+    private
+        Whether it adds noise: then a recipe must give a budget, else it must not.
+    twin
+        Its counterpart with or without noise, for a message; None where there is none.
+    """
+
+    learner: Learner
+    private: bool
+    twin: str | None = None

@@ -1,0 +1,205 @@
+"""Linear agents: regressions on declared features, asked one by one by an adaptive planner, or all at once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from typing import Any
+
+from pipeline.agents.linear_backup import LinearConstants
+from pipeline.audits.attack import Attack
+from pipeline.audits.linear import linear_attack
+from pipeline.audits.plans import WholePlan, linear_cost
+from pipeline.declaration.card import AnyCard, require_tabular
+from pipeline.learners.forecast import foresee_linear, table_size
+from pipeline.learners.learner import Quote, fitting_rho, joint_cost
+from pipeline.learners.linear_learning import LinearLearnt, drawn, learn_linear
+from pipeline.learners.linear_request import LinearMethod, LinearRequest, linear_request
+from pipeline.learners.terms import Linear, Privacy, Terms
+from pipeline.logs.regression_sums import tally
+from pipeline.logs.store import Snapshot
+from pipeline.logs.summing import Resources
+from pipeline.privacy.budget import fraction_of
+from pipeline.privacy.noise import NoiseSource, admit_release
+from pipeline.privacy.release import Release
+from pipeline.privacy.release_file import describe_mechanism
+from pipeline.simulation.surrogate import Drawn
+from pipeline.statistics.linear_calibration import true_rho
+from pipeline.statistics.rows import Side, TalliedRows, Tallies
+
+# of a plan under attack
+_STEPS = 2
+
+
+@dataclass(frozen=True)
+class LinearLearner:
+    """See :class:`~pipeline.learners.learner.Learner`.
+
+    Parameters
+    ----------
+    method
+        The planner, which decides what is asked.
+    """
+
+    method: LinearMethod
+    continual: bool = False
+    section: str | None = "linear"
+
+    def check(self, terms: Terms) -> None:
+        """See :class:`~pipeline.learners.learner.Learner`."""
+        agent, p, chosen = terms.agent, terms.privacy, terms.linear or Linear()
+        check_gaussian(agent, p)
+        if p is not None and p.calibration == "paper" and chosen.targets != "paper":
+            raise ValueError("[privacy]: calibration = 'paper' needs [linear] targets = 'paper'")
+        if chosen.beta is not None and self.method != "pevi":
+            raise ValueError(f"[linear]: 'beta' belongs to pevi; {agent} has C")
+        if self.method == "one-shot" and (chosen.targets, chosen.halves) != ("centred", False):
+            raise ValueError(
+                f"[linear]: 'targets' and 'halves' belong to dp-vapvi; {agent} asks once, whatever the targets"
+            )
+
+    def plan(self, card: AnyCard, terms: Terms) -> LinearRun:
+        """See :class:`~pipeline.learners.learner.Learner`."""
+        ask, chosen = terms.ask_for(card), terms.linear or Linear()
+        rho = ask.zcdp()
+        request = linear_request(
+            require_tabular(card),
+            terms.agent,
+            None if rho is None else fraction_of(rho),
+            LinearConstants(chosen.C, chosen.D, chosen.ridge, chosen.shift, terms.planner.failure),
+            terms.planner.seed,
+            method=self.method,
+            variant=chosen.targets,
+            calibration=ask.calibration,
+            split=chosen.halves,
+            value_steps=chosen.steps,
+            beta=chosen.beta,
+        )
+        return LinearRun(request, terms)
+
+
+def check_gaussian(agent: str, p: Privacy | None) -> None:
+    """Refuse settings that only count tables have.
+
+    Parameters
+    ----------
+    agent
+        Its name, for the message.
+    p
+        The budget; None of an agent without noise.
+
+    Raises
+    ------
+    ValueError
+        If the budget is pure, or splits or samples as only count tables do.
+    """
+    if p is not None and p.rho is None and not p.delta:
+        raise ValueError(f"[privacy]: {agent} draws Gaussian noise: give 'rho', or 'epsilon' with 'delta'")
+    if p is not None and (p.split, p.sampler) != (None, "opendp"):
+        raise ValueError("[privacy]: 'split' and sampler = 'table' belong to count tables")
+
+
+@dataclass(frozen=True)
+class LinearRun:
+    """See :class:`~pipeline.learners.learner.RunPlan`: the calls of a planner, bounded together."""
+
+    request: LinearRequest
+    terms: Terms
+    what = "sums"
+    reference = "uniform choice"
+
+    @property
+    def exact(self) -> bool:
+        """See :class:`~pipeline.transaction.release_once.Drawing`."""
+        return self.request.plan.ask.rho is None
+
+    def admit(self, noise: NoiseSource) -> None:
+        """See :class:`~pipeline.transaction.release_once.Drawing`."""
+        admit_release(noise, self.request.card.name, self.request.card.kind, self.exact)
+
+    def spec(self) -> list[Any]:
+        """The release's own terms where re-planning is free; the whole planner where it is not (privacy.md §0.1-4)."""
+        r = self.request
+        if (listed := r.mechanisms()) is not None:
+            return [r.joint(), [describe_mechanism(m) for m in listed]]
+        return [r.joint(), r.calls(), r.planner_facts()]
+
+    def charge(self) -> tuple[Fraction | None, dict[str, Any]]:
+        """See :class:`~pipeline.transaction.release_once.Drawing`: planned calls, or mechanisms where known."""
+        r = self.request
+        told: dict[str, Any] = {"joint": r.joint(), "epsilon": None}
+        if (listed := r.mechanisms()) is not None:
+            return r.rho, told | {"mechanisms": [describe_mechanism(m) for m in listed]}
+        return r.rho, told | {"planned_calls": r.calls(), "planner": r.planner_facts()}
+
+    def draw(self, snapshot: Snapshot, noise: NoiseSource, means: Resources) -> Release:
+        """See :class:`~pipeline.transaction.release_once.Drawing`."""
+        r, ask = self.request, self.request.plan.ask
+        split = ask.split and r.adaptive
+
+        def sums() -> dict[Side, Tallies]:
+            steps = r.plan.reward_steps
+            return tally(snapshot, r.card, ask.value_steps, steps, split=split, means=means)
+
+        return drawn(r, TalliedRows(r.features, sums, snapshot.kind), noise)
+
+    def quote(self) -> Quote:
+        """See :class:`~pipeline.learners.learner.RunPlan`: one row a call, or a table where nothing adapts."""
+        r = self.request
+        return Quote(_planned(r), r.rho, joint_cost(r.rho, r.card.budget.delta), r.joint())
+
+    def fitting(self, left: Fraction) -> Mapping[str, float] | None:
+        """See :class:`~pipeline.learners.learner.RunPlan`."""
+        return fitting_rho(left)
+
+    def learn(self, release: Release) -> LinearLearnt:
+        """See :class:`~pipeline.learners.learner.RunPlan`."""
+        return learn_linear(self.request, release)
+
+    def unforeseen(self) -> str | None:
+        """See :class:`~pipeline.learners.learner.RunPlan`."""
+        features = self.request.card.features
+        if features is None or (features.kind != "one_hot" and self.terms.evaluate is None):
+            return "a made-up world is not linear in these features; declare one in [evaluate], or one_hot features"
+        if self.terms.linear is not None and self.terms.linear.halves:
+            return "halves = true: a log is simulated as sums, which cannot be split by person"
+        return None
+
+    def log_size(self, episodes: int) -> int:
+        """See :class:`~pipeline.learners.learner.RunPlan`: that of its tables, however many episodes."""
+        return table_size(self.request.card)
+
+    def forecast(self, episodes: int, seeds: Sequence[int]) -> list[Drawn]:
+        """See :class:`~pipeline.learners.learner.RunPlan`."""
+        return foresee_linear(self.request, self.terms, episodes, seeds)
+
+    def attacks(self, sampler: NoiseSource) -> list[Attack]:
+        """See :class:`~pipeline.learners.learner.RunPlan`: every step is released alike, and by the same code."""
+        plan = self.request.plan
+        # a plan of two steps has each kind of call
+        return [linear_attack(replace(plan, domain=replace(plan.domain, horizon=min(plan.domain.horizon, _STEPS))))]
+
+    def whole_plan(self) -> WholePlan | None:
+        """See :class:`~pipeline.learners.learner.RunPlan`."""
+        plan = self.request.plan
+        claimed = true_rho(plan)
+        if claimed is None or plan.domain.horizon <= _STEPS:
+            return None
+        return WholePlan(f"A plan of {_STEPS} of {plan.domain.horizon} steps", linear_cost(plan), claimed)
+
+
+def _planned(request: LinearRequest) -> list[dict[str, Any]]:
+    listed = request.mechanisms()
+    if listed is not None:
+        return [describe_mechanism(m) for m in listed]
+    rows: list[dict[str, Any]] = []
+    for call in request.calls():
+        rho = None if call["rho"] in (None, "None") else Fraction(call["rho"])
+        scale = {"adaptive": True} if call["adaptive"] else {"adaptive": False}
+        rows.append(
+            {"name": call["name"], "sensitivity": call["sensitivity"], "tables": call["tables"]}
+            | scale
+            | {"rho": None if rho is None else float(rho), "rho_exact": None if rho is None else str(rho)}
+        )
+    return rows

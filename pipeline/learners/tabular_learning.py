@@ -1,0 +1,148 @@
+"""From a committed release to a policy, its bounds and its facts: post-processing, free, reads no rows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline.agents.against_behaviour import AgainstPractice, against_practice, as_practised
+from pipeline.agents.apvi import Model, Plan, apvi, model, model_value, optimal_upper, policy_bounds
+from pipeline.agents.pessimism import Constants, constants, start_distribution, start_width
+from pipeline.declaration.card import Card, declared_start, task_of
+from pipeline.learners.terms import Planner
+from pipeline.mdp.policy import Policy
+from pipeline.mdp.task import Task
+from pipeline.privacy.release import Release
+from pipeline.statistics.consistency import ConsistencyCertificate, certify
+from pipeline.statistics.counts import PrivateCounts, Slack, noisy_tables, private_counts
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Learnt:
+    """A plan, the interval of its policy's value, and what else the release says for free."""
+
+    counts: PrivateCounts
+    plan: Plan
+    policy_constants: Constants
+    bound_constants: Constants
+    value: Mapping[str, float]
+    baselines: Mapping[str, Mapping[str, Any]]
+    against: AgainstPractice
+    consistency: ConsistencyCertificate
+
+
+def slack_of(preset: str) -> Slack:
+    """The paper's theorem needs the slack E/2 of (3); every other preset makes the sum exact."""
+    return "paper" if preset == "paper" else "zero"
+
+
+def learn(card: Card, p: Planner, release: Release) -> Learnt:
+    """Plan on a release, bound the emitted policy, certify the consistency programme.
+
+    Raises
+    ------
+    RuntimeError
+        If cvxpy and the closed form disagree on a certified cell: nothing is published then.
+    """
+    task = task_of(card)
+    cells = task.horizon * task.allowed.size
+    pooled = card.domain.dynamics == "stationary"
+    first, second = (constants(preset, cells, p.failure, pooled=pooled) for preset in (p.constants, p.bounds))
+    counts = private_counts(release, card, slack=slack_of(p.constants), failure=p.failure)
+    proof = certify(*noisy_tables(release), counts.slack, counts.n_sas)
+    if not proof.holds:
+        raise RuntimeError(
+            f"the closed form of the consistency programme and cvxpy differ by {proof.largest_relative_difference:.3g} "
+            f"(allowed {proof.tolerance:g}); nothing is published"
+        )
+    plan = apvi(counts, task, first, np.random.default_rng(p.seed), p.penalty)
+    bounds = model(private_counts(release, card, slack=slack_of(p.bounds), failure=p.failure), task, second, p.penalty)
+    start = declared_start(card)
+    value = policy_interval(bounds, plan.policy, start) | {"optimal_upper": best_upper(bounds, start)}
+    usual = practice(release)
+    baselines = _baselines(bounds, task, card.domain.action_labels, start, usual)
+    against = against_practice(bounds, plan.policy, usual)
+    return Learnt(counts, plan, first, second, value, baselines, against, proof)
+
+
+def policy_interval(m: Model, policy: Policy, start: Array | None) -> dict[str, float]:
+    """``lower``, ``upper``, ``estimate`` and ``upper_trivial`` of a fixed policy's value, in reward units."""
+    L = policy.probabilities.shape[1]
+    p = start_distribution(m.counts, start)
+    lower, upper = (V[0, :L] for V in policy_bounds(m, policy))
+    middle = model_value(m, policy)[0, :L]
+    least, most = m.task.value_range(0)
+    slip = (0.0, 0.0) if start is not None else tuple(start_width(m.counts, V, m.constants) for V in (lower, upper))
+    return {
+        "lower": max(least, float(p @ lower) - slip[0]),
+        "upper": min(most, float(p @ upper) + slip[1]),
+        "estimate": float(p @ middle),
+        "lower_trivial": least,
+        "upper_trivial": most,
+    }
+
+
+def best_upper(m: Model, start: Array | None) -> float:
+    """Upper value of the best allowed policy: minus the lower value it bounds what is missed."""
+    V = optimal_upper(m)[0, : m.task.allowed.shape[0]]
+    slip = 0.0 if start is not None else start_width(m.counts, V, m.constants)
+    return min(m.task.value_range(0)[1], float(start_distribution(m.counts, start) @ V) + slip)
+
+
+def _baselines(m: Model, task: Task, names: list[str], start: Array | None, usual: Array) -> dict[str, dict[str, Any]]:
+    """Noisy-model values of uniform choice, of the best constant action and of practice, where any of it is known."""
+    H, (L, A) = task.horizon, task.allowed.shape
+    even = task.allowed / task.allowed.sum(1, keepdims=True)
+    nowhere = np.zeros((H, L), dtype=bool)
+
+    def of(rows: Array) -> dict[str, Any]:
+        return policy_interval(m, Policy(np.broadcast_to(rows, (H, L, A)).copy(), nowhere), start)
+
+    # a constant action that is vetoed somewhere is no policy
+    each = {names[a]: of(np.tile(np.eye(A)[a], (L, 1))) for a in range(A) if task.allowed[:, a].all()}
+    found: dict[str, dict[str, Any]] = {"uniform": of(even)}
+    if each:
+        best = max(each, key=lambda a: each[a]["estimate"])
+        found["best constant"] = {"action": best, **each[best]}
+    if not np.isnan(usual).all():
+        found["practice"] = policy_interval(m, as_practised(usual, task.allowed, H), start)
+    return found
+
+
+def practice(release: Release) -> Array:
+    """Share of each action in the released visits ``(G, L, A)``; NaN where the visits drown in the noise.
+
+    An action whose visits are not told from the noise (two standard deviations) counts as not taken: the positive parts
+    of pure noise would else look like a practice of their own.
+    """
+    n_sas = release.tables["n_sas"].astype(np.float64)
+    noise = next(m for m in release.mechanisms if m.table == "n_sas").standard_deviation * np.sqrt(n_sas.shape[-1])
+    visits = np.maximum(n_sas.sum(-1), 0.0)
+    enough = visits.sum(-1, keepdims=True) > 4 * noise * np.sqrt(n_sas.shape[-2])
+    heard = np.where(visits > 2 * noise, visits, 0.0)
+    total = heard.sum(-1, keepdims=True)
+    return np.where(enough & (total > 0), heard / np.where(total > 0, total, 1.0), np.nan)
+
+
+def planner_facts(learnt: Learnt, p: Planner) -> dict[str, Any]:
+    """The ``constants`` of report.json."""
+
+    def shown(c: Constants) -> dict[str, Any]:
+        values = {"C1": c.C1, "C2": c.C2, "C": c.C, "iota": c.iota}
+        return {"preset": c.preset, "values": values, "source": c.source()}
+
+    return {
+        "policy": shown(learnt.policy_constants),
+        "bounds": shown(learnt.bound_constants),
+        "penalty": p.penalty,
+        "failure_probability": p.failure,
+        "slack": slack_of(p.constants),
+        "threshold": learnt.plan.threshold,
+        "seed_of_ties": p.seed,
+    }

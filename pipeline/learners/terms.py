@@ -1,0 +1,151 @@
+"""What an offline recipe asks of a learner: budget, planner and the section of its own, checked by pydantic."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import date
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, model_validator
+
+from pipeline.declaration.card import AnyCard
+from pipeline.declaration.toml import CardError, Strict
+from pipeline.privacy.continual import continual
+from pipeline.privacy.fast_noise import FastOsNoise
+from pipeline.privacy.noise import NoiseSource, OsNoise
+from pipeline.statistics.calibration import Ask
+
+Preset = Literal["paper", "tail", "practical"]
+Part = Annotated[float, Field(gt=0, le=1)]
+
+
+class Privacy(Strict):
+    """Budget of one run: ``rho``, or ``epsilon`` with ``delta``, or ``epsilon`` alone (pure, Laplace)."""
+
+    rho: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
+    epsilon: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
+    delta: Annotated[float, Field(ge=0, lt=1)] | None = None
+    calibration: Literal["tight", "paper"] = "tight"
+    release: Literal["one_table", "two_tables"] = "one_table"
+    sampler: Literal["opendp", "table"] = "opendp"
+    split: dict[Literal["n_0", "n_sa", "n_sas", "r_sa"], Annotated[float, Field(gt=0, le=1)]] | None = None
+
+    @model_validator(mode="after")
+    def _one_budget(self) -> Self:
+        if (self.rho is None) == (self.epsilon is None):
+            raise ValueError("give exactly one of 'rho' and 'epsilon'")
+        if self.rho is not None and self.delta is not None:
+            raise ValueError("'delta' goes with 'epsilon'; a zCDP budget 'rho' has none")
+        return self
+
+
+class Planner(Strict):
+    """Which constants make the policy, which its value bounds, and the seed that breaks ties."""
+
+    constants: Preset = "practical"
+    bounds: Preset = "tail"
+    penalty: Literal["bernstein", "hoeffding"] = "bernstein"
+    failure: Annotated[float, Field(gt=0, lt=1)] = 0.1
+    seed: int = 0
+
+
+class Linear(Strict):
+    """How a linear agent asks and plans; with an adaptive one all of it is part of the release (privacy.md §0.1-4)."""
+
+    C: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.1
+    D: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0
+    ridge: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 0.01
+    shift: Literal["paper", "edge"] = "edge"
+    targets: Literal["centred", "paper"] = "centred"
+    halves: bool = False
+    steps: Annotated[int, Field(ge=1, le=2**20)] = 1024
+    beta: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = None
+
+
+class Lq(Strict):
+    """How an LQ agent asks and plans: cut, gram_share and steps are part of the release, ridge and floor are free."""
+
+    cut: tuple[Part, Part] = (0.5, 0.7)
+    gram_share: Annotated[float, Field(gt=0, lt=1)] = 0.3
+    steps: Annotated[int, Field(ge=1, le=2**20)] = 4096
+    ridge: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 1.0
+    floor: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 3.0
+
+
+class Evaluate(Strict):
+    """For synthetic data whose world is known: the world and the policy that logged."""
+
+    world: str
+    behaviour: str = "uniform"
+
+
+class Nightly(Strict):
+    """Every night is a leaf of one counter, and the budget is that of all its nights together."""
+
+    nights: Annotated[int, Field(ge=1, le=10_000)] = 365
+    first: date
+    counter: Literal["tree", "toeplitz"] = "tree"
+
+
+@dataclass(frozen=True)
+class Terms:
+    """The part of a recipe that decides what is drawn and learnt; which card it is for comes separately.
+
+    Parameters
+    ----------
+    where
+        Name of the recipe's file, for messages.
+    agent
+        The agent's name as the recipe writes it; it is part of an adaptive release's key.
+    privacy
+        The budget; None for an agent without noise.
+    linear, lq
+        The section of such an agent; None where the recipe leaves it out, which means its defaults.
+    evaluate
+        The known world of a synthetic log.
+    nightly
+        The counter of which each run is a leaf; None for a release of its own.
+    """
+
+    where: str
+    agent: str
+    privacy: Privacy | None = None
+    planner: Planner = field(default_factory=Planner)
+    linear: Linear | None = None
+    lq: Lq | None = None
+    evaluate: Evaluate | None = None
+    nightly: Nightly | None = None
+
+    def ask(self) -> Ask:
+        """The budget as the calibration understands it; none at all for an agent without noise."""
+        p = self.privacy
+        if p is None:
+            return Ask()
+        split = None if p.split is None else {str(table): share for table, share in p.split.items()}
+        counter = None if self.nightly is None else continual(self.nightly.counter, self.nightly.nights)
+        return Ask(p.rho, p.epsilon, p.delta, p.release, p.calibration, split, counter)
+
+    def ask_for(self, card: AnyCard) -> Ask:
+        """The same budget, refused where its delta means nothing for so few people.
+
+        Parameters
+        ----------
+        card
+            Declares how many people there are, and whether they are real.
+
+        Raises
+        ------
+        CardError
+            If the people are real and delta exceeds 1 / (10 people).
+        """
+        ask, people = self.ask(), card.unit.users_public
+        if card.kind == "real" and ask.delta and ask.delta > 1 / (10 * people):
+            raise CardError(
+                f"{self.where}: privacy.delta = {ask.delta:g} is too large for {people} people; "
+                f"at most {1 / (10 * people):g} means anything"
+            )
+        return ask
+
+    def noise(self) -> NoiseSource:
+        """The operating-system noise that the recipe names: OpenDP's, or the fast table's."""
+        return FastOsNoise() if self.privacy is not None and self.privacy.sampler == "table" else OsNoise()

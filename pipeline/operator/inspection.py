@@ -1,0 +1,266 @@
+"""What the operator may look at: facts of one snapshot, its coverage, and which visits the noise would drown.
+
+Facts are raw and never published.  Counts are those of :func:`~pipeline.logs.aggregate.count_rows`, so that coverage is
+judged by the very tables a run releases, pooled over steps where the card says stationary.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from pipeline.declaration.card import AnyCard, Card
+from pipeline.logs.aggregate import count_rows
+from pipeline.logs.rules import BY_NAME
+from pipeline.logs.store import Snapshot
+from pipeline.statistics.calibration import Ask, count_sum
+
+# a cell visited less often than this says next to nothing, noise or not
+FEW = 20
+# a cell whose visits are below this many standard deviations of the noise cannot be told from an empty one
+DROWNED = 2.0
+# budgets at which the noise is shown, as shares of the card's lifetime cap
+BUDGETS = {"the whole cap": 1.0, "a quarter of the cap": 0.25}
+
+Ints = NDArray[np.int64]
+
+
+def coverage(card: Card, n: Ints, allowed: NDArray[np.bool_]) -> dict[str, Any]:
+    """Visits ``n (G, L, A)`` of the cells that a policy may use, as the card's tables have them."""
+    unseen, rare = (allowed & (n == 0)).sum(-1), (allowed & (n > 0) & (n < FEW)).sum(-1)
+    pooled = card.domain.dynamics == "stationary"
+    states, actions = card.domain.live_states, card.domain.action_labels
+    best, visits = n.argmax(-1), n.sum(-1)
+    return {
+        "pooled": pooled,
+        "few": FEW,
+        "cells": int(allowed.sum()) * len(n),
+        "never_seen": int(unseen.sum()),
+        "seen_fewer_than_few": int(rare.sum()),
+        "table": [
+            {
+                "step": None if pooled else g,
+                "state": states[s],
+                "visits": int(visits[g, s]),
+                "actions_allowed": int(allowed[s].sum()),
+                "never_seen": int(unseen[g, s]),
+                "seen_fewer_than_few": int(rare[g, s]),
+                "top_action": actions[best[g, s]] if visits[g, s] else None,
+                "top_share": float(n[g, s].max() / visits[g, s]) if visits[g, s] else None,
+            }
+            for g, s in np.ndindex(visits.shape)
+        ],
+    }
+
+
+def behaviour(card: Card, visits: Ints) -> list[dict[str, Any]]:
+    """The logging policy, all steps together, from rows before any cap of cells ``(L, A)``."""
+    return [
+        {
+            "state": state,
+            "visits": int(row.sum()),
+            "actions_seen": int((row > 0).sum()),
+            "top_action": card.domain.action_labels[int(row.argmax())] if row.any() else None,
+            "top_share": float(row.max() / row.sum()) if row.any() else None,
+        }
+        for state, row in zip(card.domain.live_states, visits, strict=True)
+    ]
+
+
+def noise(card: Card, n_sa: Ints, allowed: NDArray[np.bool_], budget: str, share: float) -> dict[str, Any]:
+    """Visits against the noise of n[h,s,a] (n[h,s,a,s'] summed, the default release), where the state occurs."""
+    rho = share * card.budget.rho
+    table = next(m for m in count_sum(card, Ask(rho=rho)).mechanisms if m.table == "n_sas")
+    deviation = table.standard_deviation * float(np.sqrt(table.shape[-1]))
+    # where a state never occurs at a step no advice is missed
+    usable = allowed & (n_sa.sum(-1, keepdims=True) > 0)
+    drowned = usable & (n_sa < DROWNED * deviation)
+    return {
+        "budget": budget,
+        "rho": rho,
+        "deviation_of_visits": deviation,
+        "cells_drowned": int(drowned.sum()),
+        "share_of_cells": float(drowned.sum() / max(1, usable.sum())),
+        "share_of_visits": float(n_sa[drowned].sum() / max(1, n_sa.sum())),
+    }
+
+
+_READ = ["user_id", "episode_id", "step", "state", "action", "reward", "next_state", "terminated"]
+
+
+@dataclass
+class _Sums:
+    """Running sums over the partitions of a snapshot; ``visits (H, L, A)`` knows no cap of cells."""
+
+    n_sa: Ints
+    visits: Ints
+    successors: Ints
+    lengths: Ints
+    episodes: Counter[int] = field(default_factory=Counter[int])
+    unknown: int = 0
+    reward_sum: float = 0.0
+    lowest: float | None = None
+    highest: float | None = None
+
+
+def inspect_tables(snapshot: Snapshot, card: Card) -> dict[str, Any]:
+    """Facts of a snapshot, one partition in memory at a time.
+
+    Returns
+    -------
+    Plain values under the keys that ``docs/inspect.md`` lists; shares are of the rows they name.
+    """
+    sums = _sums(snapshot, card)
+    allowed = card.domain.allowed
+    rows = max(1, snapshot.rows)
+    return {
+        **snapshot_facts(snapshot, card),
+        "people": people_facts(snapshot, card, sums.episodes),
+        "steps": step_facts(sums.lengths, sums.visits.sum((1, 2))),
+        "coverage": coverage(card, sums.n_sa, allowed),
+        "behaviour": behaviour(card, sums.visits.sum(0)),
+        "shares": {
+            "ends": _ends(card, sums),
+            "unknown_next_state": sums.unknown / rows,
+            "other_state": _other(sums.visits.sum((0, 2)), card.domain.states.other),
+            "other_action": _other(sums.visits.sum((0, 1)), card.domain.actions.other),
+            "beyond_cell_cap": 1 - (int(sums.n_sa.sum()) + sums.unknown) / rows,
+        },
+        "reward": _reward(snapshot, sums),
+        "noise": [noise(card, sums.n_sa, allowed, name, share) for name, share in BUDGETS.items()],
+    }
+
+
+def _sums(snapshot: Snapshot, card: Card) -> _Sums:
+    d = card.domain
+    shape = d.horizon, len(d.live_states), len(d.action_labels)
+    sums = _Sums(
+        np.zeros((d.table_steps, *shape[1:]), dtype=np.int64),
+        np.zeros(shape, dtype=np.int64),
+        np.zeros(len(d.state_labels), dtype=np.int64),
+        np.zeros(d.horizon + 1, dtype=np.int64),
+    )
+    for part in snapshot.part_files:
+        _add(sums, pl.read_parquet(part, columns=_READ), card)
+    return sums
+
+
+def _add(sums: _Sums, rows: pl.DataFrame, card: Card) -> None:
+    """Add the rows of whole users."""
+    if rows.is_empty():
+        return
+    tables = count_rows(rows, card)
+    sums.n_sa += tables["n_sa"]
+    cell = tuple(rows[c].to_numpy() for c in ("step", "state", "action"))
+    flat = np.ravel_multi_index(cell, sums.visits.shape)
+    sums.visits += np.bincount(flat, minlength=sums.visits.size).reshape(sums.visits.shape)
+    sums.successors += tables["n_sas"].sum((0, 1, 2))
+    sums.unknown += rows["next_state"].null_count()
+    episodes = rows.group_by("user_id", "episode_id").agg(pl.len().alias("length"))
+    sums.lengths += np.bincount(episodes["length"].to_numpy(), minlength=len(sums.lengths))
+    several = episodes.group_by("user_id").len("episodes").group_by("episodes").len("people")
+    sums.episodes.update(dict(several.iter_rows()))
+    reward = rows["reward"].drop_nulls().to_numpy()
+    if len(reward):
+        sums.reward_sum += float(reward.sum())
+        sums.lowest = min(x for x in (sums.lowest, float(reward.min())) if x is not None)
+        sums.highest = max(x for x in (sums.highest, float(reward.max())) if x is not None)
+
+
+def snapshot_facts(snapshot: Snapshot, card: AnyCard) -> dict[str, Any]:
+    """Which snapshot, its sizes, and the rules that rows broke or that the card has a tolerance for."""
+    named = [name for name in BY_NAME if name in snapshot.quarantined or name in card.tolerance]
+    rules = [
+        {
+            "rule": name,
+            "effect": BY_NAME[name].effect,
+            "rows": snapshot.quarantined.get(name, 0),
+            "share": snapshot.quarantined.get(name, 0) / max(1, snapshot.source_rows),
+            "tolerance": card.tolerance.get(name),
+        }
+        for name in named
+    ]
+    return {
+        "dataset": card.name,
+        "kind": card.kind,
+        "snapshot": snapshot.number,
+        "source_rows": snapshot.source_rows,
+        "rows": snapshot.rows,
+        "users": snapshot.users,
+        "episodes": snapshot.episodes,
+        "rules": rules,
+    }
+
+
+def people_facts(snapshot: Snapshot, card: AnyCard, episodes: Counter[int]) -> dict[str, Any]:
+    """People declared and counted; ``episodes``: how many people have how many."""
+    return {
+        "declared": card.unit.users_public,
+        "counted": snapshot.users,
+        "counted_over_declared": snapshot.users / card.unit.users_public,
+        "cap_of_episodes": card.unit.episodes_per_user,
+        "most_episodes_kept": max(episodes, default=0),
+        "with_several_episodes": sum(people for several, people in episodes.items() if several > 1),
+        **_over_cap(snapshot, card),
+    }
+
+
+def _over_cap(snapshot: Snapshot, card: AnyCard) -> dict[str, Any]:
+    """People above the cap and their dropped episodes, from the quarantine; null where it was purged."""
+    files = sorted(snapshot.folder.glob("quarantine-*.parquet"))
+    if not files:
+        return {"above_cap": None, "episodes_dropped_by_cap": None}
+    columns = card.source.columns
+    dropped = pl.scan_parquet(files).filter(pl.col("rule") == "over_cap")
+    user = pl.col("source").struct.field(columns.user_id).alias("user")
+    # without an episode column each row is an episode
+    episode = pl.col("line") if columns.episode_id is None else pl.col("source").struct.field(columns.episode_id)
+    which = dropped.select(user, "file" if columns.episode_id is None else pl.lit(""), episode.alias("episode"))
+    distinct = which.unique().collect()
+    return {"above_cap": distinct["user"].n_unique(), "episodes_dropped_by_cap": len(distinct)}
+
+
+def step_facts(by_length: Ints, rows_by_step: Ints) -> dict[str, Any]:
+    """How long episodes are, ``by_length (H+1,)``, and how many rows each step has, ``(H,)``."""
+    episodes = max(1, int(by_length.sum()))
+    ranks = np.cumsum(by_length) / episodes
+    lengths = np.arange(len(by_length))
+    return {
+        "horizon": len(lengths) - 1,
+        "mean": float(lengths @ by_length / episodes),
+        "median": int(np.searchsorted(ranks, 0.5)),
+        "p90": int(np.searchsorted(ranks, 0.9)),
+        "whole_horizon_share": float(by_length[-1] / episodes),
+        "episodes_by_length": by_length[1:].tolist(),
+        "rows_by_step": rows_by_step.tolist(),
+    }
+
+
+def _ends(card: Card, sums: _Sums) -> dict[str, float]:
+    """Share of counted transitions into each end."""
+    total = max(1, int(sums.successors.sum()))
+    first = len(card.domain.live_states)
+    return {end: int(sums.successors[first + i]) / total for i, end in enumerate(card.domain.states.ends)}
+
+
+def _other(visits: Ints, declared: bool) -> float | None:
+    return float(visits[-1] / max(1, visits.sum())) if declared else None
+
+
+def _reward(snapshot: Snapshot, sums: _Sums) -> dict[str, Any] | None:
+    """Rewards as they are summed, clipped and floored; None where the card declares a table."""
+    if sums.lowest is None:
+        return None
+    rows = max(1, snapshot.rows)
+    return {
+        "lowest": sums.lowest,
+        "highest": sums.highest,
+        "mean": sums.reward_sum / rows,
+        "clipped_share": snapshot.quarantined.get("reward_range", 0) / rows,
+        "floored_share": snapshot.quarantined.get("reward_off_lattice", 0) / rows,
+    }

@@ -1,0 +1,136 @@
+"""What the operator may look at of a log of vectors.  It is raw: nothing here may be published."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from pipeline.declaration.card import LqCard
+from pipeline.logs.regression_sums import list_matrix
+from pipeline.logs.store import Snapshot
+from pipeline.operator.inspection import people_facts, snapshot_facts, step_facts
+
+Array = NDArray[np.float64]
+
+# parts of the declared radius at which lengths are told: what a recipe's `cut` would shorten
+PARTS = (0.25, 0.5, 0.7, 1.0)
+ROLES = ("observation", "action", "next_observation")
+# a share of shortened rows, and a difference between people counted and declared, that are worth a word
+_MANY, _FAR = 0.2, 0.1
+
+
+@dataclass
+class _Sums:
+    """Running sums over the partitions of a snapshot."""
+
+    lengths: NDArray[np.int64]
+    by_step: NDArray[np.int64]
+    episodes: Counter[int] = field(default_factory=Counter[int])
+    longer: dict[str, Array] = field(default_factory=lambda: {role: np.zeros(len(PARTS)) for role in ROLES})
+    counted: dict[str, int] = field(default_factory=lambda: dict.fromkeys(ROLES, 0))
+    moments: dict[str, list[Array]] = field(default_factory=dict[str, list[Array]])
+    shortened: int = 0
+
+
+def inspect_vectors(snapshot: Snapshot, card: LqCard) -> dict[str, Any]:
+    """Facts of a snapshot, one partition in memory at a time; keys as ``docs/inspect.md`` lists them."""
+    H = card.domain.horizon  # noqa: N806
+    sums = _Sums(np.zeros(H + 1, dtype=np.int64), np.zeros(H, dtype=np.int64))
+    for part in snapshot.part_files:
+        _add(sums, pl.read_parquet(part, columns=["user_id", "episode_id", "step", *ROLES]), card)
+    rows = max(1, snapshot.rows)
+    return {
+        **snapshot_facts(snapshot, card),
+        "people": people_facts(snapshot, card, sums.episodes),
+        "steps": step_facts(sums.lengths, sums.by_step),
+        "shares": {
+            "unknown_next_observation": 1 - sums.counted["next_observation"] / rows,
+            "shortened": sums.shortened / rows,
+        },
+        "vectors": {role: _told(role, card, sums) for role in ROLES},
+    }
+
+
+def _add(sums: _Sums, rows: pl.DataFrame, card: LqCard) -> None:
+    """Add the rows of whole users."""
+    if rows.is_empty():
+        return
+    sums.by_step += np.bincount(rows["step"].to_numpy(), minlength=len(sums.by_step))
+    episodes = rows.group_by("user_id", "episode_id").agg(pl.len().alias("length"))
+    sums.lengths += np.bincount(episodes["length"].to_numpy(), minlength=len(sums.lengths))
+    several = episodes.group_by("user_id").len("episodes").group_by("episodes").len("people")
+    sums.episodes.update(dict(several.iter_rows()))
+    far = np.zeros(len(rows), dtype=bool)
+    for role in ROLES:
+        declared = card.domain.action if role == "action" else card.domain.observation
+        known = rows[role].is_not_null().to_numpy()
+        found = list_matrix(rows[role].to_arrow(), declared.size)[known]
+        part = np.linalg.norm(found, axis=1) / declared.radius
+        sums.longer[role] += (part[:, None] > np.array(PARTS) * (1 + 1e-5)).sum(0)
+        sums.counted[role] += int(known.sum())
+        far[known] |= part > 1 + 1e-5
+        least, most, total, square = sums.moments.get(role, [np.inf, -np.inf, 0.0, 0.0])
+        if len(found):
+            sums.moments[role] = [
+                np.minimum(least, found.min(0)),
+                np.maximum(most, found.max(0)),
+                total + found.sum(0),
+                square + (found * found).sum(0),
+            ]
+    sums.shortened += int(far.sum())
+
+
+def _told(role: str, card: LqCard, sums: _Sums) -> dict[str, Any]:
+    declared = card.domain.action if role == "action" else card.domain.observation
+    count = max(1, sums.counted[role])
+    coordinates: list[dict[str, Any]] = []
+    if role in sums.moments:
+        least, most, total, square = sums.moments[role]
+        mean = total / count
+        deviation = np.sqrt(np.maximum(square / count - mean**2, 0.0))
+        columns = zip(declared.labels, least, most, mean, deviation, strict=True)
+        keys = ("name", "lowest", "highest", "mean", "deviation")
+        coordinates = [dict(zip(keys, (c[0], *map(float, c[1:])), strict=True)) for c in columns]
+    longer = {f"{part:g}": float(share) for part, share in zip(PARTS, sums.longer[role] / count, strict=True)}
+    return {"radius": declared.radius, "longer_than": longer, "coordinates": coordinates}
+
+
+def vector_advice(facts: Mapping[str, Any], card: LqCard) -> list[dict[str, str]]:
+    """Warnings that matter, gravest first: ``code`` (stable), ``what``, ``means``, ``do``."""
+    found: list[dict[str, str]] = []
+    actions = facts["vectors"]["action"]["coordinates"]
+    if still := [c["name"] for c in actions if c["deviation"] == 0.0]:
+        found.append(
+            {
+                "code": "control_never_varies",
+                "what": f"{', '.join(still)} has the same value on every row",
+                "means": "nothing in this log tells what it does",
+                "do": "log some exploration: a little random control on top of the usual one",
+            }
+        )
+    if facts["shares"]["shortened"] > _MANY:
+        found.append(
+            {
+                "code": "many_rows_shortened",
+                "what": f"{facts['shares']['shortened']:.1%} of the rows are longer than the declared radius",
+                "means": "they count for less than they could, and next observations on the edge bias the estimate",
+                "do": "compare the radius and the scale with what the plant does; amend the card if it was wrong",
+            }
+        )
+    people = facts["people"]
+    if abs(people["counted_over_declared"] - 1) > _FAR:
+        found.append(
+            {
+                "code": "people_declared_and_counted",
+                "what": f"{people['counted']:,} people were counted, {card.unit.users_public:,} are declared",
+                "means": "formulas use the declared number; a wrong one makes plans and advice wrong",
+                "do": "correct unit.users_public before the first budget is spent",
+            }
+        )
+    return found

@@ -1,0 +1,193 @@
+"""Count tables of a card: visits, transitions, first states and summed rewards, and how far one person moves each.
+
+Each number is proved by enumeration in ``tests/statistics/test_sensitivity.py``.  Derivations: privacy.md §2,
+§0.1-6, -10 and -20.  ``m`` episodes a person, ``H`` steps, ``N = m H`` steps a person at most.  A person who comes or
+goes moves half of the squared length that a replaced one does, and half of the L1 length.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Literal
+
+from pipeline.declaration.card import Card
+from pipeline.privacy.lattice import RewardLattice
+from pipeline.statistics.layout import Rates, Relation, Sensitivity, Table, added_cost
+
+ReleasedTables = Literal["one_table", "two_tables"]
+# rows (state, action, reward, next state) of every step of every episode of one person
+Person = Sequence[Sequence[tuple[int, int, float, int]]]
+
+
+@dataclass(frozen=True)
+class CountLayout:
+    """See :class:`~pipeline.statistics.layout.Layout`: each table is priced alone, because one row enters them all.
+
+    Parameters
+    ----------
+    card
+        What is declared.
+    released
+        ``one_table``: n[h,s,a,s'] alone, n[h,s,a] by summation; ``two_tables``: both, as paper 003 has it.
+    leaf
+        Whether the tables are leaves of a continual counter, in several of which one person may be.
+    """
+
+    card: Card
+    released: ReleasedTables = "one_table"
+    leaf: bool = False
+
+    @property
+    def dataset(self) -> str:
+        """Name of the lineage."""
+        return self.card.name
+
+    @property
+    def data_kind(self) -> str:
+        """``real`` or ``synthetic``, as registered."""
+        return self.card.kind
+
+    @property
+    def dynamics(self) -> str:
+        """``per_step``, or ``stationary``: one table for all steps."""
+        return self.card.domain.dynamics
+
+    @cached_property
+    def tables(self) -> tuple[Table, ...]:
+        """n_0, n_sa, n_sas and r_sa, each where it is released."""
+        d = self.card.domain
+        cell = (d.table_steps, len(d.live_states), len(d.action_labels))
+        found: list[Table] = []
+
+        def release(name: str, shape: tuple[int, ...], unit: str, of: Callable[[Card], Sensitivity]) -> None:
+            moved = leaf_sensitivity(of, self.card) if self.leaf else of(self.card)
+            alone = Sensitivity(moved.l2_squared // 2, moved.l1 // 2, f"half of {moved.rule}")
+            if name == "r_sa" and self.card.reward.total is None:
+                # centred: replaced from end to end of the range, a person moves by twice what they add
+                alone = Sensitivity(moved.l2_squared // 4, moved.l1 // 2, f"a quarter (L2²), half (L1) of {moved.rule}")
+            found.append(Table(name, shape, unit, moved, alone))
+
+        if d.start == "released" and d.dynamics == "stationary":
+            release("n_0", (cell[1],), "first states", start_sensitivity)
+        if self.released == "two_tables":
+            release("n_sa", cell, "visits", count_sensitivity)
+        release("n_sas", (*cell, len(d.state_labels)), "transitions", count_sensitivity)
+        if self.card.reward.kind == "estimate":
+            release("r_sa", cell, f"{reward_lattice(self.card).unit:g} reward", reward_sensitivity)
+        return tuple(found)
+
+    def cost(self, rates: Rates, relation: Relation = "replace") -> Any:
+        """See :class:`~pipeline.statistics.layout.Layout`: one row enters every table, so the costs add up."""
+        return added_cost(self, rates, relation)
+
+    def joint(self) -> None:
+        """See :class:`~pipeline.statistics.layout.Layout`."""
+        return
+
+    def extremes(self) -> Iterator[Person]:
+        """People of extreme rows: for each of a few cells, reward end and successor, every step of every episode there.
+
+        Where a cell takes no more of one person than its cap, or the episode would leave it, the person walks on
+        through disjoint cells.
+        """
+        d = self.card.domain
+        live, actions, ends = len(d.live_states), len(d.action_labels), len(d.state_labels)
+        m, H = self.card.unit.episodes_per_user, d.horizon  # noqa: N806
+        cells = list(itertools.product(range(live), range(actions)))
+        stay = H * m if d.cell_cap is None else d.cell_cap
+        walk = d.dynamics == "stationary" and d.cell_cap is not None
+        for start, reward, successor in itertools.product(
+            {0, len(cells) // 2}, self.card.reward.range, {0, min(1, ends - 1), ends - 1}
+        ):
+            place = [cells[(start + (i // stay if walk else 0)) % len(cells)] for i in range(H * m)]
+            rows = [(s, a, reward, successor) for s, a in place]
+            yield [rows[e * H : (e + 1) * H] for e in range(m)]
+
+
+@dataclass(frozen=True)
+class StartLayout(CountLayout):
+    """First states alone, beside the sums of a linear regression."""
+
+    @cached_property
+    def tables(self) -> tuple[Table, ...]:
+        """n_0 alone."""
+        moved, live = start_sensitivity(self.card), len(self.card.domain.live_states)
+        alone = Sensitivity(moved.l2_squared // 2, moved.l1 // 2, f"half of {moved.rule}")
+        return (Table("n_0", (live,), "first states", moved, alone),)
+
+
+def reward_lattice(card: Card) -> RewardLattice:
+    """Lattice on which rewards are summed: centred unless a ``total`` is declared (privacy.md §0.1-20).
+
+    Parameters
+    ----------
+    card
+        Whose ``[reward]`` gives range, steps and total.
+    """
+    r = card.reward
+    return RewardLattice(r.range[0], r.range[1], r.steps, centred=r.total is None)
+
+
+def _largest_square(steps: int, cap: int | None, cells: int) -> int:
+    """Largest sum of squares of ``steps`` steps over ``cells`` cells of at most ``cap`` each."""
+    cap = steps if cap is None else min(cap, steps)
+    full, rest = divmod(steps, cap)
+    return cap * cap * cells if full >= cells else cap * cap * full + rest * rest
+
+
+def count_sensitivity(card: Card) -> Sensitivity:
+    """Of n[h,s,a] or n[h,s,a,s'], each alone.
+
+    Per step: at each of H steps a replaced person takes m from one cell and adds m to another: L2^2 = 2 H m^2,
+    L1 = 2 H m.  Stationary: all N steps may meet in few cells: L2^2 = 2 sum n_c^2 with n_c at most the cell cap.
+    """
+    d, m = card.domain, card.unit.episodes_per_user
+    steps = m * d.horizon
+    if d.dynamics == "per_step":
+        return Sensitivity(2 * d.horizon * m * m, 2 * steps, "2 H m² (L2²), 2 H m (L1): m moves at each step")
+    square = _largest_square(steps, d.cell_cap, len(d.live_states) * len(d.action_labels))
+    cap = "no cell cap" if d.cell_cap is None else f"cell cap κ = {d.cell_cap}"
+    return Sensitivity(2 * square, 2 * steps, f"2 max Σ n_c² (L2²), 2 m H (L1): all steps in one table, {cap}")
+
+
+def start_sensitivity(card: Card) -> Sensitivity:
+    """Of the first-state table n_0[s]: m first states a person."""
+    m = card.unit.episodes_per_user
+    return Sensitivity(2 * m * m, 2 * m, "2 m² (L2²), 2 m (L1): m first states a person")
+
+
+def reward_sensitivity(card: Card) -> Sensitivity:
+    """Of the summed reward on its lattice, in the integers of :class:`~pipeline.privacy.lattice.RewardLattice`.
+
+    With a declared ``total`` (T steps of the lattice a person, not centred): L2^2 = 2 T^2, L1 = 2 T.  Otherwise
+    centred in half steps, the worst pair sits in the same cells at opposite ends of the range.
+    """
+    d, m, r = card.domain, card.unit.episodes_per_user, card.reward
+    steps = m * d.horizon
+    if r.total_steps is not None:
+        total = min(r.total_steps, steps * r.steps)
+        return Sensitivity(2 * total * total, 2 * total, "2 T² (L2²), 2 T (L1): declared total T a person")
+    if d.dynamics == "per_step":
+        square = d.horizon * m * m
+        rule = "H m² R² (L2²), H m R (L1) in lattice steps: centred, opposite ends of the range"
+    else:
+        square = _largest_square(steps, d.cell_cap, len(d.live_states) * len(d.action_labels))
+        rule = "R² max Σ n_c² (L2²), m H R (L1) in lattice steps: centred, all steps in one table"
+    return Sensitivity(4 * r.steps**2 * square, 2 * steps * r.steps, rule)
+
+
+def leaf_sensitivity(of: Callable[[Card], Sensitivity], card: Card) -> Sensitivity:
+    """Of a table that is a leaf of a nightly counter, whichever leaves one person is in.
+
+    ``never``: everything of a person lies in one leaf.  Replaced, it may lie in another: that moves no more than
+    swapping it in place, since ``|x|^2 + |x'|^2`` is at most the replace sensitivity.  ``capped``: m episodes may lie
+    in m leaves, each within the caps of one night; their moves add in length, so m episodes cost m^2 of one.
+    """
+    m = card.unit.episodes_per_user
+    if card.unit.recurs == "never":
+        return of(card)
+    one = of(card.model_copy(update={"unit": card.unit.model_copy(update={"episodes_per_user": 1})}))
+    return Sensitivity(m * m * one.l2_squared, m * one.l1, f"m² = {m * m} times one episode's {one.rule}")

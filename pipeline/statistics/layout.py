@@ -1,0 +1,148 @@
+"""What is summed over people, and how far one person can move it: tables of integers, and the sums themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import Any, Literal, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline.privacy.release import Mechanism
+
+Integers = NDArray[np.int64]
+Tables = Mapping[str, Integers]
+Rates = Mapping[str, Fraction]
+Relation = Literal["replace", "add_remove"]
+
+
+@dataclass(frozen=True)
+class Sensitivity:
+    """How far one person can move one table, all others as they are.
+
+    Parameters
+    ----------
+    l2_squared, l1
+        Squared Euclidean and L1 length of the largest move, in the table's integers.
+    rule
+        How it was found, in words; it stands in the certificate and enters the key of a release.
+    """
+
+    l2_squared: int
+    l1: int
+    rule: str
+
+
+@dataclass(frozen=True)
+class Table:
+    """One table of integers that is summed over people.
+
+    Parameters
+    ----------
+    name, shape
+        As in ``release.parquet``.
+    unit
+        What one integer stands for.
+    replace, add_remove
+        Largest move when one person is replaced by another, and when one comes or goes.
+    symmetric
+        The last two axes hold symmetric matrices: noise is drawn on and above the diagonal, with half the variance
+        above it, which is isotropic in svec coordinates.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    unit: str
+    replace: Sensitivity
+    add_remove: Sensitivity
+    symmetric: bool = False
+
+    def mechanism(self, variance: int | None = None, scale: Fraction | None = None) -> Mechanism:
+        """The table with its noise: Gaussian of ``variance``, Laplace of ``scale``, or none (simulation only)."""
+        s = self.replace
+        return Mechanism(self.name, self.shape, self.unit, s.l2_squared, s.l1, s.rule, variance=variance, scale=scale)
+
+
+class Layout(Protocol):
+    """What is summed, and how far one person can move it."""
+
+    @property
+    def dataset(self) -> str:
+        """Name of the lineage."""
+        ...
+
+    @property
+    def data_kind(self) -> str:
+        """``real`` or ``synthetic``, as registered."""
+        ...
+
+    @property
+    def dynamics(self) -> str:
+        """What the tables hold: ``per_step``, ``stationary`` or ``linear_quadratic``."""
+        ...
+
+    @property
+    def tables(self) -> tuple[Table, ...]:
+        """In the order in which they are drawn and listed."""
+        ...
+
+    def cost(self, rates: Rates, relation: Relation = "replace") -> Fraction:
+        """Exact upper bound on the sum over tables of ``rate * |move|^2``, over all moves of one person.
+
+        Parameters
+        ----------
+        rates
+            Table -> weight of its squared move; ``1 / (2 variance)`` makes this a zCDP cost.
+        relation
+            ``replace`` one person by another, or ``add_remove`` one.
+        """
+        ...
+
+    def joint(self) -> dict[str, Any] | None:
+        """What a bound on all tables together rests on, as plain values; None where the tables' costs just add up."""
+        ...
+
+    def extremes(self) -> Iterable[Any]:
+        """Made-up people of extreme rows, in whatever form the code that sums takes; the worst pair is among them."""
+        ...
+
+
+def added_cost(layout: Layout, rates: Rates, relation: Relation) -> Fraction:
+    """:meth:`Layout.cost` where one person may move every table at its worst: the costs add up.
+
+    Parameters
+    ----------
+    layout, rates, relation
+        See :class:`Layout`.
+
+    Raises
+    ------
+    ValueError
+        If a rate is of no table of the layout.
+    """
+    moves = {t.name: t.replace if relation == "replace" else t.add_remove for t in layout.tables}
+    if unknown := set(rates) - set(moves):
+        raise ValueError(f"this layout has tables {sorted(moves)}; got {sorted(unknown)}")
+    return sum((rate * moves[name].l2_squared for name, rate in rates.items()), Fraction(0))
+
+
+@dataclass(frozen=True)
+class ExactSums:
+    """Exact sums over people.  Only a private sum may look inside; printing them shows no number.
+
+    Parameters
+    ----------
+    dataset, data_kind
+        Name of the lineage, and ``real`` or ``synthetic`` as registered.
+    dynamics
+        See :class:`Layout`.
+    tables
+        Table -> int64 array of its shape, in the table's integers.
+    """
+
+    dataset: str
+    data_kind: str
+    dynamics: str
+    tables: Tables = field(repr=False)

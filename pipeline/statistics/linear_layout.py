@@ -1,0 +1,277 @@
+"""Layouts of linear regressions: the Gram matrix and targets of one call, and the one-shot tables of all steps.
+
+A step's Gram matrix and targets come from one row a person and episode, so they are bounded together
+(:mod:`~pipeline.statistics.gram_moves`): a step costs no more than the sum of its tables.
+"""
+
+# ruff: noqa: N806  (the letters of the paper)
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from pipeline.mdp.features import FeatureMap
+from pipeline.statistics.gram_moves import Reach, largest, table_moves
+from pipeline.statistics.layout import Rates, Relation, Sensitivity, Table
+from pipeline.statistics.linear_plan import Half, LinearPlan
+
+# feature vectors that an audit tries: the longest, and those most opposed to them
+_FEATURES = 24
+
+
+@dataclass(frozen=True)
+class Row:
+    """A made-up person's row of one step: state, action, reward and successor; END comes after the last state."""
+
+    state: int
+    action: int
+    reward: float
+    successor: int
+
+
+@dataclass(frozen=True)
+class Target:
+    """Range of one regression's integer targets after centring: ``|y| <= bound``, or ``0 <= y <= bound``."""
+
+    bound: int
+    signed: bool
+
+
+@dataclass(frozen=True)
+class CallLayout:
+    """What one call of the interactive mechanism sums; see :class:`~pipeline.statistics.layout.Layout`.
+
+    Parameters
+    ----------
+    plan
+        What is declared.
+    h
+        Step, from 0.
+    half
+        D' asks for variances (squared targets, then targets), D for the regression.
+    bound
+        Largest centred or uncentred value, in lattice steps.
+    """
+
+    plan: LinearPlan
+    h: int
+    half: Half
+    bound: int
+
+    @property
+    def dataset(self) -> str:
+        """Name of the lineage."""
+        return self.plan.domain.name
+
+    @property
+    def data_kind(self) -> str:
+        """``real`` or ``synthetic``, as registered."""
+        return self.plan.domain.kind
+
+    @property
+    def dynamics(self) -> str:
+        """A table a step."""
+        return "per_step"
+
+    @property
+    def targets(self) -> tuple[Target, ...]:
+        """The D' call has targets V^2 and V, the D call has r + V."""
+        if self.half == "D'":
+            return Target(self.bound**2, signed=False), Target(self.bound, signed=self.plan.centred)
+        return (Target(self.bound, signed=self.plan.centred),)
+
+    @cached_property
+    def tables(self) -> tuple[Table, ...]:
+        """The Gram matrix, then the targets; each with the moves it would have alone."""
+        W, d, targets = self.plan.weight(self.half), self.plan.features.dimension, self.targets
+        rule = "{}, joint with the other sums of the step: the step costs no more than their sum"
+        words = ["svec: half the variance off the diagonal", *("targets at their bound" for _ in targets)]
+        factors = [W**2, *((W * t.bound) ** 2 for t in targets)]
+        which = [0, *(1 if t.signed else 2 for t in targets)]
+        shapes = [(d, d), *((d,) for _ in targets)]
+
+        def table(i: int, name: str) -> Table:
+            shape, alone = shapes[i], largest(self.plan.reach, which[i], "add_remove")
+            moved = [factors[i] * m for m in (self.plan.largest_moves[which[i]], alone)]
+            each = [Sensitivity(x, math.isqrt(x * math.prod(shape)) + 1, rule.format(words[i])) for x in moved]
+            return Table(name, shape, "lattice steps", *each, symmetric=i == 0)
+
+        return tuple(table(i, name) for i, name in enumerate(call_tables(self.h, self.half)))
+
+    def cost(self, rates: Rates, relation: Relation = "replace") -> Fraction:
+        """See :class:`~pipeline.statistics.layout.Layout`."""
+        W, (gram, *names) = self.plan.weight(self.half), call_tables(self.h, self.half)
+        moved = {True: Fraction(0), False: Fraction(0)}
+        for name, t in zip(names, self.targets, strict=True):
+            moved[t.signed] += rates.get(name, 0) * (W * t.bound) ** 2
+        return self.plan.reach.cost(rates.get(gram, Fraction(0)) * W**2, moved[True], moved[False], relation)
+
+    def joint(self) -> dict[str, Any]:
+        """See :func:`joint_facts`."""
+        return joint_facts(self.plan)
+
+    def extremes(self) -> Iterator[Row]:
+        """See :func:`extreme_rows`."""
+        return extreme_rows(self.plan)
+
+
+@dataclass(frozen=True)
+class OneShotLayout:
+    """What the one-shot release sums; see :class:`~pipeline.statistics.layout.Layout`.
+
+    Parameters
+    ----------
+    plan
+        What is declared, with a finite feature map.
+    """
+
+    plan: LinearPlan
+
+    @property
+    def dataset(self) -> str:
+        """Name of the lineage."""
+        return self.plan.domain.name
+
+    @property
+    def data_kind(self) -> str:
+        """``real`` or ``synthetic``, as registered."""
+        return self.plan.domain.kind
+
+    @property
+    def dynamics(self) -> str:
+        """A table a step."""
+        return "per_step"
+
+    @property
+    def columns(self) -> int:
+        """Successors, END included where episodes end, and one for the reward."""
+        if not isinstance(self.plan.features, FeatureMap):
+            raise ValueError("a one-shot release needs a finite feature map")
+        return self.plan.features.integers.shape[0] + self.plan.domain.can_end + 1
+
+    @cached_property
+    def reach(self) -> Reach:
+        """Moves of one person at one step."""
+        if not isinstance(self.plan.features, FeatureMap):
+            raise ValueError("a one-shot release needs a finite feature map")
+        return table_moves(self.plan.features, *self.plan.one_shot_steps, self.plan.domain.episodes)
+
+    @cached_property
+    def tables(self) -> tuple[Table, ...]:
+        """Gram matrices ``(H, d, d)`` and tables ``(H, columns, d)``: the worst pair may meet at every step."""
+        H, d = self.plan.domain.horizon, self.plan.features.dimension
+        rule = "every step at its worst pair, joint with the other table"
+
+        def table(i: int, name: str, shape: tuple[int, ...]) -> Table:
+            moved = (H * largest(self.reach, i), H * largest(self.reach, i, "add_remove"))
+            each = [Sensitivity(x, math.isqrt(x * math.prod(shape)) + 1, rule) for x in moved]
+            return Table(name, shape, "lattice steps", *each, symmetric=i == 0)
+
+        return table(0, "gram", (H, d, d)), table(1, "target", (H, self.columns, d))
+
+    def cost(self, rates: Rates, relation: Relation = "replace") -> Fraction:
+        """See :class:`~pipeline.statistics.layout.Layout`."""
+        gram, target = (rates.get(name, Fraction(0)) for name in ("gram", "target"))
+        return self.plan.domain.horizon * self.reach.cost(gram, target, Fraction(0), relation)
+
+    def joint(self) -> dict[str, Any]:
+        """See :func:`joint_facts`."""
+        return joint_facts(self.plan)
+
+    def extremes(self) -> Iterator[Row]:
+        """See :func:`extreme_rows`."""
+        return extreme_rows(self.plan)
+
+
+def call_tables(h: int, half: Half) -> tuple[str, ...]:
+    """Names of what one call releases: the Gram matrix, then its targets.
+
+    Parameters
+    ----------
+    h
+        Step, from 0.
+    half
+        Whose rows are summed.
+    """
+    names = ("gram", "target_squared", "target") if half == "D'" else ("gram", "target")
+    return tuple(f"{name}_{half}_{h}" for name in names)
+
+
+def features_digest(features: FeatureMap) -> str:
+    """Sha256 of the integers of a map, row by row, with their shape and bound.
+
+    Parameters
+    ----------
+    features
+        The declared map.
+    """
+    head = f"{features.integers.shape} {features.square} ".encode()
+    return hashlib.sha256(head + features.integers.astype("<i8").tobytes()).hexdigest()
+
+
+def declared_map(told: Mapping[str, Any]) -> FeatureMap:
+    """The map that ``policy.json`` declares.
+
+    Parameters
+    ----------
+    told
+        Its ``features``: ``integers (S, A, d)``, ``square`` and ``unit_squared``.
+    """
+    integers = np.array(told["integers"], dtype=np.int64)
+    return FeatureMap(integers, int(told["square"]), Fraction(told["unit_squared"]))
+
+
+def joint_facts(plan: LinearPlan) -> dict[str, Any]:
+    """What the bound rests on besides the mechanisms: plain values for ``release.json`` and the ledger.
+
+    Parameters
+    ----------
+    plan
+        What is declared.
+    """
+    ask, f = plan.ask, plan.features
+    facts: dict[str, Any] = {
+        "rule": "supremum over two people's rows of all tables of a step together",
+        "variant": ask.variant,
+        "split": ask.split,
+        "horizon": plan.domain.horizon,
+        "episodes": plan.domain.episodes,
+        "square": f.square,
+        "weights": {"D": plan.weight("D"), "D'": plan.weight("D'")},
+        "features_sha256": features_digest(f) if isinstance(f, FeatureMap) else None,
+    }
+    if ask.variant == "one_shot":
+        tag, reward = plan.one_shot_steps
+        facts |= {"tag": tag, "reward": reward}
+    return facts
+
+
+def extreme_rows(plan: LinearPlan) -> Iterator[Row]:
+    """Rows of extreme features, rewards and successors: the worst pair of one step is among them.
+
+    Parameters
+    ----------
+    plan
+        With a finite feature map; a map of observations declares no rows, and gives none.
+    """
+    if not isinstance(plan.features, FeatureMap):
+        return
+    S, A, d = plan.features.integers.shape
+    f = plan.features.integers.reshape(-1, d)
+    order = np.argsort(-(f * f).sum(1), kind="stable")
+    _, first = np.unique(f[order], axis=0, return_index=True)
+    longest = order[np.sort(first)][: _FEATURES // 2]
+    inner = f @ f[longest].T
+    most = {*longest.tolist(), *inner.argmin(0).tolist(), *np.abs(inner).argmin(0).tolist()}
+    ends = {0, S - 1, S} if plan.domain.can_end else {0, S - 1}
+    for cell, reward, s2 in itertools.product(sorted(most), plan.domain.bounds, ends):
+        yield Row(cell // A, cell % A, reward, s2)

@@ -1,0 +1,296 @@
+"""A private sum: whatever is added up over people and made noisy is one thing, *layout × trust × time*.
+
+==========  ===================================================================================================
+part        says
+==========  ===================================================================================================
+layout      which tables of integers, how far one person moves them (alone and together), whom an audit attacks
+trust       who adds the noise, and to what: a curator to the sums, or everybody to what they send
+time        released once, or again and again as a running sum (:mod:`pipeline.privacy.continual`)
+==========  ===================================================================================================
+
+:class:`PrivateSum` puts the three together.  It prices itself, draws itself, knows its variance, lists its mechanisms
+for the certificate, and names the two people whom it hides least.  It is the only place where noise meets the sums of
+a log, so whatever must hold for every release (whose noise, which data, the sampler's share of delta) is checked here.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from fractions import Fraction
+from typing import TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline.privacy.factorisation import Factorisation, Row, draw_rows
+from pipeline.privacy.losses import ZCDP, ApproximateZCDP, Loss, Pure
+from pipeline.privacy.noise import DataHandle, NoiseBlocks, NoiseSource, RealDataError, admit_release, symmetric_noise
+from pipeline.privacy.release import (
+    Mechanism,
+    Release,
+    check_slack,
+    total_delta_slack,
+    total_epsilon,
+    total_rho,
+    with_sampler_slack,
+)
+from pipeline.statistics.layout import ExactSums, Integers, Layout, Tables
+
+Array = NDArray[np.float64]
+Person = TypeVar("Person")
+
+
+class Trust(StrEnum):
+    """Who adds the noise, and who sees what: the trust model of a release.
+
+    ``CENTRAL``: a curator adds it to the sums.  ``JOINT``: so does a curator, and every user gets what is computed for
+    them from the sums of all others.  ``LOCAL``: everybody adds it to their own message.  ``SHUFFLE``: so they do,
+    and a shuffler hides whose message is whose.  On logs the trust model is always central (privacy.md §0.1-3).
+    """
+
+    CENTRAL = "central"
+    JOINT = "joint"
+    LOCAL = "local"
+    SHUFFLE = "shuffle"
+
+
+@dataclass(frozen=True)
+class PrivateSum:
+    """Sums over people, seen through noise.
+
+    Parameters
+    ----------
+    layout
+        What is summed.
+    mechanisms
+        The noise of each table, in order; fixed before any row is read.  With a continual ``time`` these are the
+        mechanisms of one released row, and their cost is that of all rows.
+    time, trust
+        A continual counter, or None: once.  Who adds the noise.
+    """
+
+    layout: Layout
+    mechanisms: tuple[Mechanism, ...]
+    time: Factorisation | None = None
+    trust: Trust = Trust.CENTRAL
+
+    @property
+    def exact(self) -> bool:
+        """Whether there is no noise at all: a baseline, simulation only."""
+        return all(m.variance is None and m.scale is None for m in self.mechanisms)
+
+    @property
+    def rho(self) -> Fraction | None:
+        """Exact zCDP cost of all that is ever released, tables bounded together; None where a table has no noise."""
+        if any(m.variance is None for m in self.mechanisms):
+            return total_rho(self.mechanisms)
+        rates = {m.table: Fraction(1, 2 * (m.variance or 1)) for m in self.mechanisms}
+        return self.layout.cost(rates) * (1 if self.time is None else self.time.cost)
+
+    def price(self) -> Loss | None:
+        """What one person loses by all that is ever released, under *replace one*.
+
+        Returns
+        -------
+        Pure where every table is Laplace, else zCDP, with the sampler's share of delta where there is one; None where
+        a table has no noise.
+        """
+        pure, rho, slack = total_epsilon(self.mechanisms), self.rho, total_delta_slack(self.mechanisms)
+        if rho is None:
+            return None
+        if pure is not None:
+            return Pure(pure)
+        return ApproximateZCDP(rho, slack) if slack else ZCDP(rho)
+
+    def at(self, t: int) -> tuple[Mechanism, ...]:
+        """The mechanisms with the noise of the ``t``-th running sum, ``t`` from 1; as they are where nothing runs."""
+        if self.time is None:
+            return self.mechanisms
+        error = self.time.error(t)
+        return tuple(
+            m if m.running is None else replace(m, running=replace(m.running, error=error)) for m in self.mechanisms
+        )
+
+    def variance(self, table: str, t: int = 1) -> float:
+        """Variance of one published integer; on the diagonal where the table is symmetric (half of it elsewhere).
+
+        Parameters
+        ----------
+        table
+            Name of a table.
+        t
+            Which running sum, from 1.
+
+        Returns
+        -------
+        In squared integers of the table; 0 without noise.
+        """
+        found = next(m for m in self.at(t) if m.table == table)
+        return found.standard_deviation**2
+
+    def with_slack(self, noise: NoiseSource, epsilon: float) -> PrivateSum:
+        """The same with the sampler's share of delta listed; see :func:`~pipeline.privacy.release.with_sampler_slack`.
+
+        Parameters
+        ----------
+        noise
+            What will draw.
+        epsilon
+            The epsilon that will be stated, or any larger one.
+        """
+        return replace(self, mechanisms=with_sampler_slack(self.mechanisms, noise, epsilon))
+
+    def admit(self, noise: NoiseSource, data_kind: str | None = None) -> None:
+        """Refuse, before any row is read, what would not be private on real data (privacy.md §0.1-2).
+
+        Parameters
+        ----------
+        noise
+            What will draw.
+        data_kind
+            Kind that the data say of themselves; None: not asked yet.
+
+        Raises
+        ------
+        RealDataError
+            If the data are real and the noise is not the operating system's, a table has none, the trust model is not
+            central; or if the data are of another kind than declared.
+        """
+        layout, silent = self.layout, any(m.variance is None and m.scale is None for m in self.mechanisms)
+        admit_release(noise, layout.dataset, layout.data_kind, silent)
+        if layout.data_kind == "real" and self.trust != Trust.CENTRAL:
+            raise RealDataError(f"{layout.dataset} is registered as real: whoever holds a log is a central curator")
+        if data_kind is not None and data_kind != layout.data_kind:
+            noise.admit(data_kind)
+            raise RealDataError(
+                f"{layout.dataset}: the data say {data_kind!r}, declared is {layout.data_kind!r}; nothing was drawn"
+            )
+
+    def perturb(self, sums: Tables, noise: NoiseSource, data: DataHandle) -> dict[str, Integers]:
+        """Noisy tables, each with noise of its own drawn once, in the order of the mechanisms.
+
+        Parameters
+        ----------
+        sums
+            Exact tables.
+        data
+            Handle of what the noise protects.
+
+        Raises
+        ------
+        RealDataError
+            See :meth:`admit`.
+        ValueError
+            If the mechanisms are those of a counter's rows, the sampler's share of delta is not listed, or a table has
+            another shape.
+        """
+        self.admit(noise, data.data_kind)
+        if any(m.running is not None for m in self.mechanisms):
+            raise ValueError("these are scales of a counter's rows: its nights are drawn one by one, never at once")
+        check_slack(self.mechanisms, noise)
+        symmetric = {t.name for t in self.layout.tables if t.symmetric}
+        tables: dict[str, Integers] = {}
+        for m in self.mechanisms:
+            if sums[m.table].shape != m.shape:
+                raise ValueError(f"table {m.table} must be {m.shape}; got {sums[m.table].shape}")
+            tables[m.table] = sums[m.table] + _noise(m, m.table in symmetric, noise, data)
+        return tables
+
+    def draw(self, sums: ExactSums, noise: NoiseSource) -> Release:
+        """Add noise to every table; never-visited cells get noise like all others.
+
+        Parameters
+        ----------
+        sums
+            Exact sums, of the layout's kind of data.
+        noise
+            The operating system's where the data are real.
+
+        Raises
+        ------
+        RealDataError, ValueError
+            See :meth:`perturb`.
+        """
+        tables, joint = self.perturb(sums.tables, noise, sums), self.layout.joint()
+        what = "counts" if joint is None else "sums"
+        return Release(
+            dataset=sums.dataset,
+            data_kind=sums.data_kind,
+            dynamics=sums.dynamics,
+            mechanisms=self.mechanisms,
+            tables=tables,
+            noise="none" if self.exact else noise.name,
+            sampler=f"none: exact {what}, simulation, not private" if self.exact else noise.sampler,
+            trust_model=self.trust.value,
+            joint_rho=None if joint is None else self.rho,
+            joint=joint,
+        )
+
+    def draw_rows(
+        self, rows: Sequence[Row], leaf: Callable[[int], Integers | None], noise: NoiseSource, data: DataHandle
+    ) -> Integers:
+        """Rows of a counter as they are released: each with noise of its own, drawn here and once.
+
+        Parameters
+        ----------
+        rows
+            What is due, of the counter's ``rows``.
+        leaf
+            Number of a leaf, from 1 -> its tables, flat and one after the other ``(n,)``; None where it is empty.
+        data
+            Handle of what the noise protects.
+
+        Returns
+        -------
+        ``(len(rows), n)``.
+
+        Raises
+        ------
+        RealDataError
+            See :meth:`admit`.
+        ValueError
+            If the sampler's share of delta is not listed.
+        """
+        self.admit(noise, data.data_kind)
+        check_slack(self.mechanisms, noise)
+        sizes, variances = tuple(m.cells for m in self.mechanisms), tuple(m.variance or 0 for m in self.mechanisms)
+        return draw_rows(rows, leaf, NoiseBlocks(sizes, variances, noise, data))
+
+    def worst_pair(self, sum_of: Callable[[Person], Tables]) -> tuple[Person, Person]:
+        """The two of the layout's extreme people whom this noise hides least: whom an audit attacks.
+
+        Parameters
+        ----------
+        sum_of
+            The shipped code that sums, on one person alone: a person of the layout's ``extremes`` -> exact tables.
+        """
+        people: list[Person] = list(self.layout.extremes())
+        points = np.array([self._whiten(sum_of(person)) for person in people])
+        pure, worst, pair = total_epsilon(self.mechanisms) is not None, -1.0, (0, 0)
+        for i in range(len(points) - 1):
+            moves = np.abs(points[i + 1 :] - points[i])
+            losses = moves.sum(1) if pure else (moves**2).sum(1)
+            if (most := float(losses.max())) > worst:
+                worst, pair = most, (i, i + 1 + int(losses.argmax()))
+        return people[pair[0]], people[pair[1]]
+
+    def _whiten(self, sums: Tables) -> Array:
+        """All entries in units of their noise: a mirrored pair, drawn once at half the variance, counts as two."""
+        units = (math.sqrt(2 * m.variance) if m.variance else float(m.scale or 1) for m in self.mechanisms)
+        return np.concatenate([sums[m.table].ravel() / u for m, u in zip(self.mechanisms, units, strict=True)])
+
+
+def _noise(m: Mechanism, symmetric: bool, noise: NoiseSource, data: DataHandle) -> Integers:
+    """Noise of one table, of its shape."""
+    if m.variance is not None and symmetric:
+        each = [symmetric_noise(noise, 1, m.shape[-1], m.variance, data) for _ in range(math.prod(m.shape[:-2]))]
+        return np.concatenate(each).reshape(m.shape)
+    drawn = np.zeros(m.cells, dtype=np.int64)
+    if m.variance is not None:
+        drawn = noise.gaussian(m.cells, m.variance, data)
+    elif m.scale is not None:
+        drawn = noise.laplace(m.cells, m.scale, data)
+    return drawn.reshape(m.shape)

@@ -1,0 +1,218 @@
+"""The ``dataset`` of report.json: what the card declares about the data; nothing in it was counted."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pipeline.declaration.card import AnyCard, Card, LqCard
+from pipeline.declaration.linear_quadratic import Vector
+from reports.facts.part import Matrix, Number, Part
+
+
+class Declared(Part):
+    """What is declared about the people of any dataset.
+
+    Parameters
+    ----------
+    name
+        The lineage in the ledger.
+    kind
+        Whether somebody real is in the log.
+    user
+        Column that names a person, or the record that is protected where files name none.
+    episodes_per_user
+        At most so many episodes of a person count.
+    users_public
+        Number of people; public.
+    recurs
+        Whether a person may return in a later batch.
+    horizon
+        Steps of an episode.
+    snapshot
+        Number of the ingested snapshot; None for a night of a counter, whose number would tell when the log changed.
+    """
+
+    name: str
+    kind: Literal["synthetic", "real"]
+    user: str
+    episodes_per_user: int
+    users_public: int
+    recurs: str
+    horizon: int
+    snapshot: int | None
+
+
+class DeclaredTables(Declared):
+    """States and actions by label, and rewards on a lattice.
+
+    Parameters
+    ----------
+    live_states, ends, actions
+        The L live states, the ends of an episode, the A actions.
+    vetoes
+        Pairs of state and action that no policy may take.
+    dynamics
+        Whether each step has tables of its own.
+    markov
+        ``aggregated`` where the declared states hide part of what was logged.
+    start
+        Whether the distribution of first states is released or declared.
+    cell_cap
+        With stationary dynamics: how often one person counts in one cell at most.
+    reward_kind
+        ``table`` where the card declares the mean rewards.
+    reward_range, reward_unit, reward_total
+        Least and greatest reward, a step of the lattice, and the most that one person's rewards sum to.
+    start_declared
+        Probability of each first state.
+    reward_table
+        ``(L, A)`` declared mean rewards.
+    """
+
+    live_states: list[str]
+    ends: list[str]
+    actions: list[str]
+    vetoes: list[tuple[str, str]]
+    dynamics: Literal["per_step", "stationary"]
+    markov: Literal["declared", "aggregated"]
+    start: Literal["released", "declared"]
+    cell_cap: int | None
+    reward_kind: str
+    reward_range: tuple[Number, Number]
+    reward_unit: Number
+    reward_total: Number | None
+    start_declared: dict[str, Number] | None = None
+    reward_table: Matrix | None = None
+
+
+class DeclaredVector(Part):
+    """Observation or control of a plant.
+
+    Parameters
+    ----------
+    names
+        Of its coordinates.
+    scale
+        A logged number is divided by its coordinate's scale.
+    radius
+        Length beyond which a scaled vector is shortened.
+    """
+
+    names: list[str]
+    scale: list[Number]
+    radius: Number
+
+
+class FirstState(Part):
+    """Declared ``mean (n,)`` and ``second_moment (n, n)`` of the first observation, scaled."""
+
+    mean: list[Number]
+    second_moment: Matrix
+
+
+class Cost(Part):
+    """What a step costs: x'Qx + u'Ru, ``Q (n, n)`` and ``R (d, d)``."""
+
+    Q: Matrix
+    R: Matrix
+
+
+class DeclaredPlant(Declared):
+    """A linear plant with quadratic costs, next x = A x + B u + noise; A and B are not declared.
+
+    Parameters
+    ----------
+    dynamics
+        Tells a plant from tables.
+    markov, start
+        Always declared.
+    observation, action
+        The vectors x and u.
+    start_declared
+        Moments of the first x.
+    noise_covariance
+        ``(n, n)``.
+    parameter_norm
+        Largest norm of [A, B]; None where not declared.
+    cost
+        Q and R.
+    """
+
+    dynamics: Literal["linear_quadratic"]
+    markov: Literal["declared"]
+    observation: DeclaredVector
+    action: DeclaredVector
+    start: Literal["declared"]
+    start_declared: FirstState
+    noise_covariance: Matrix
+    parameter_norm: Number | None
+    cost: Cost
+
+
+def declared(card: AnyCard, snapshot: int | None) -> DeclaredTables | DeclaredPlant:
+    """What a card declares, as the page says it.
+
+    Parameters
+    ----------
+    card
+        Of either kind.
+    snapshot
+        Its number; None for a night of a counter.
+    """
+    return _plant(card, snapshot) if isinstance(card, LqCard) else _tables(card, snapshot)
+
+
+def _plant(card: LqCard, snapshot: int | None) -> DeclaredPlant:
+    d, u, cost = card.domain, card.unit, card.quadratic
+    return DeclaredPlant(
+        name=card.name,
+        kind=card.kind,
+        user=u.user,
+        episodes_per_user=u.episodes_per_user,
+        users_public=u.users_public,
+        recurs=u.recurs,
+        horizon=d.horizon,
+        dynamics=d.dynamics,
+        markov="declared",
+        observation=_vector(d.observation),
+        action=_vector(d.action),
+        start="declared",
+        start_declared=FirstState(mean=d.start.mean, second_moment=d.first_moment().tolist()),
+        noise_covariance=d.noise().tolist(),
+        parameter_norm=d.parameter_norm,
+        cost=Cost(Q=cost.Q.tolist(), R=cost.R.tolist()),
+        snapshot=snapshot,
+    )
+
+
+def _vector(v: Vector) -> DeclaredVector:
+    return DeclaredVector(names=v.labels, scale=v.scales, radius=v.radius)
+
+
+def _tables(card: Card, snapshot: int | None) -> DeclaredTables:
+    d, r, u = card.domain, card.reward, card.unit
+    more: dict[str, Any] = {} if d.start == "released" else {"start_declared": dict(d.start)}
+    more |= {} if r.table is None else {"reward_table": r.table}
+    return DeclaredTables(
+        name=card.name,
+        kind=card.kind,
+        user=u.user,
+        episodes_per_user=u.episodes_per_user,
+        users_public=u.users_public,
+        recurs=u.recurs,
+        horizon=d.horizon,
+        live_states=d.live_states,
+        ends=list(d.states.ends),
+        actions=d.action_labels,
+        vetoes=[(str(s), str(a)) for s, a in d.vetoes],
+        dynamics=d.dynamics,
+        markov=d.markov,
+        start="released" if d.start == "released" else "declared",
+        cell_cap=d.cell_cap,
+        reward_kind=r.kind,
+        reward_range=r.range,
+        reward_unit=r.unit,
+        reward_total=r.total,
+        **more,
+        snapshot=snapshot,
+    )

@@ -1,0 +1,45 @@
+"""What all parts of ``report.json`` have in common: closed, frozen, and dumped as they were given."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Self
+
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    ModelWrapValidatorHandler,
+    PrivateAttr,
+    SerializerFunctionWrapHandler,
+    WithJsonSchema,
+    model_serializer,
+    model_validator,
+)
+
+# an integer stays one: 40 is not written as 40.0
+Number = Annotated[int | float, WithJsonSchema({"type": "number"})]
+Matrix = list[list[Number]]
+
+
+class Part(BaseModel):
+    """An object of ``report.json``.
+
+    A key that was not given is absent from the dump, which is something else than null; keys stay in the order in which
+    they were given.  So what was read is written again byte for byte.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    _given: tuple[str, ...] = PrivateAttr(())
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _remember(cls, data: Any, handler: ModelWrapValidatorHandler[Self]) -> Self:
+        made = handler(data)
+        if isinstance(data, dict):
+            made._given = tuple(data)
+        return made
+
+    @model_serializer(mode="wrap")
+    def _as_given(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        told = handler(self)
+        return {key: told[key] for key in self._given}

@@ -1,0 +1,207 @@
+"""What a run promises and what it cost: ``guarantee``, ``mechanisms``, ``joint``, ``counter`` and ``ledger``."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from reports.facts.part import Number, Part
+
+
+class Guarantee(Part):
+    """The promise of one release; losses are rounded up, None where there is no noise.
+
+    Parameters
+    ----------
+    sentence
+        All of it in plain words.
+    relation, unit, trust_model
+        Which two logs look alike, whose rows differ between them, and who sees the raw rows.
+    rho, epsilon, delta
+        zCDP, and what follows from it at ``delta``; of a pure guarantee ``delta`` is 0.
+    pure
+        Whether ``epsilon`` holds with no ``delta``.
+    asked
+        The recipe's ``rho``, ``epsilon`` and ``delta``, as far as it names them.
+    calibration
+        ``tight``, or ``paper``: noise as printed there.
+    sampler
+        Program that drew the noise.
+    data_kind
+        Of the card.
+    noise
+        ``os``, ``seeded`` (a simulation, protects nobody) or ``none``.
+    claim
+        To whom the promise is made.
+    protected
+        The record that is protected where files name no people.
+    """
+
+    sentence: str
+    relation: str
+    unit: str
+    trust_model: str
+    rho: Number | None
+    epsilon: Number | None
+    delta: Number | None
+    pure: bool
+    asked: dict[str, Number]
+    calibration: str
+    sampler: str
+    data_kind: Literal["synthetic", "real"]
+    noise: Literal["os", "seeded", "none"]
+    claim: str
+    protected: str | None = None
+
+
+class Running(Part):
+    """What makes a table a running sum of a counter; see :class:`pipeline.privacy.release.Running`.
+
+    Parameters
+    ----------
+    cost
+        Sum of squared weights of one night in all that is ever released.
+    draws
+        Noisy integers a cell over the counter's life.
+    error
+        Variance of one published integer in units of a row's variance.
+    """
+
+    cost: int
+    draws: int
+    error: Number
+
+
+class MechanismFacts(Part):
+    """One noisy table as the release describes it; exact fractions as text.
+
+    Parameters
+    ----------
+    name
+        Of the noise.
+    table, shape, cells, unit
+        What was released, and what one integer of it stands for.
+    l2_squared, l1
+        What one person may move; exact.
+    sensitivity
+        The one of the two that the noise is scaled to.
+    sensitivity_rule
+        Why that is so.
+    variance, laplace_scale
+        Parameter of the discrete Gaussian, or of the discrete Laplace.
+    scale
+        The same as a float: standard deviation, or the Laplace scale.
+    rho, rho_exact, epsilon
+        Loss; ``epsilon`` of a pure mechanism only.
+    delta_slack
+        What the sampler adds to delta, where that is not 0.
+    running
+        Where the table is a running sum over nights.
+    """
+
+    name: str
+    table: str
+    shape: list[int]
+    cells: int
+    unit: str
+    l2_squared: int
+    l1: int
+    sensitivity: Number
+    sensitivity_rule: str
+    variance: int | None
+    laplace_scale: str | None
+    scale: Number
+    rho: Number | None
+    rho_exact: str | None
+    epsilon: Number | None
+    delta_slack: str | None = None
+    running: Running | None = None
+
+
+class Joint(Part):
+    """What tables cost together where they were bounded jointly, and what that bound rests on.
+
+    Parameters
+    ----------
+    rho_exact
+        Exact rational; None where nothing is private.
+    rule, variant
+        How the bound was found, and for which kind of release.
+    split, horizon, episodes, square, features_sha256, weights, tag, reward, steps, bounds
+        The numbers it is computed from; see :mod:`pipeline.statistics.joint_loss` and
+        :mod:`pipeline.statistics.joint_loss`.
+    """
+
+    rho_exact: str | None
+    rule: str | None = None
+    variant: str | None = None
+    split: bool | None = None
+    horizon: int | None = None
+    episodes: int | None = None
+    square: int | None = None
+    features_sha256: str | None = None
+    weights: dict[str, int] | None = None
+    tag: int | None = None
+    reward: int | None = None
+    steps: int | None = None
+    bounds: list[Number] | None = None
+
+
+class CounterFacts(Part):
+    """Which counter, which night of it, and how noisy the sums of that night are.
+
+    Parameters
+    ----------
+    kind
+        Of the factorisation.
+    key
+        The counter's key in the ledger.
+    night, nights, date, first, since
+        Which night it is, of how many, its date, that of the first, and the first night that this draw covers.
+    cost, error
+        See :class:`Running`.
+    drawn_sha256
+        Digest of the rows that were drawn.
+    standard_deviation
+        Of this night's sums, by table.
+    times_one_release
+        Their variance beside one release of the same sums at the same budget.
+    """
+
+    kind: str
+    key: str
+    night: int
+    nights: int
+    date: str
+    first: str
+    since: int
+    cost: int
+    error: Number
+    drawn_sha256: str
+    standard_deviation: dict[str, Number]
+    times_one_release: Number
+
+
+class LedgerFacts(Part):
+    """Where the lineage stood when the release was committed.
+
+    Parameters
+    ----------
+    dataset
+        The lineage.
+    cap_rho, spent_rho, remaining_rho
+        Its cap, all that was spent so far (rounded up), and what was left (rounded down).
+    delta, epsilon_spent
+        The card's delta, and what ``spent_rho`` means at it.
+    entry, hash, at
+        The COMMIT: number, hash, time.
+    """
+
+    dataset: str
+    cap_rho: Number
+    spent_rho: Number
+    remaining_rho: Number
+    delta: Number
+    epsilon_spent: Number
+    entry: int
+    hash: str
+    at: str

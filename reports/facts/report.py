@@ -1,0 +1,149 @@
+"""``report.json`` as a value: released values and declared constants only (privacy.md §10).
+
+What is not in here is in no rendering either.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from functools import cache
+from inspect import getdoc
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import ValidationError
+
+from reports.facts.dataset import DeclaredPlant, DeclaredTables
+from reports.facts.learnt import (
+    Baseline,
+    ConsistencyFacts,
+    Constants,
+    FeatureFacts,
+    PlantConstants,
+    PlantModel,
+    PolicyFacts,
+    Practice,
+    Truth,
+    ValueFacts,
+)
+from reports.facts.part import Part
+from reports.facts.promise import CounterFacts, Guarantee, Joint, LedgerFacts, MechanismFacts
+
+SCHEMA_FILE = Path(__file__).with_name("report.schema.json")
+
+
+class Report(Part):
+    """All that a run says.  A part that a run does not have is absent, and is drawn on no page.
+
+    Parameters
+    ----------
+    schema_version
+        Of this form.
+    run, recipe, agent
+        Names.
+    dataset
+        What the card declares.
+    guarantee, mechanisms, joint, counter, ledger
+        The promise, what was released, what it cost; ``ledger`` is None where nothing was charged.
+    constants, value, model_baselines
+        How the policy was chosen, what it is worth, and simple policies in the same model.
+    practice
+        The policy beside current practice, where counts were released.
+    consistency
+        Where released counts were made consistent.
+    features, model
+        The declared feature map of a linear policy, and the estimated plant of a controller.
+    policy
+        The policy in a few numbers; ``policy.parquet`` is the policy.
+    assumptions, not_covered
+        What the promise rests on and what it leaves out, in sentences.
+    verify
+        Commands that check all this.
+    truth
+        True values, of a synthetic world.
+    """
+
+    schema_version: Literal[1]
+    run: str
+    recipe: str
+    agent: str
+    dataset: DeclaredTables | DeclaredPlant
+    guarantee: Guarantee
+    constants: Constants | PlantConstants
+    value: ValueFacts
+    model_baselines: dict[str, Baseline]
+    practice: Practice | None = None
+    mechanisms: list[MechanismFacts]
+    counter: CounterFacts | None = None
+    ledger: LedgerFacts | None
+    joint: Joint | None = None
+    consistency: ConsistencyFacts | None = None
+    features: FeatureFacts | None = None
+    model: PlantModel | None = None
+    policy: PolicyFacts
+    assumptions: list[str]
+    not_covered: list[str]
+    verify: list[str]
+    truth: Truth | None = None
+
+
+def read_report(folder: Path) -> Report:
+    """The report of a run's folder.
+
+    Parameters
+    ----------
+    folder
+        With ``report.json``.
+
+    Raises
+    ------
+    OSError
+        If there is no such file.
+    ValueError
+        If it is no report, naming the first part that is wrong.
+    """
+    text = (folder / "report.json").read_text(encoding="utf-8")
+    try:
+        return Report.model_validate(json.loads(text))
+    except ValidationError as e:
+        first = e.errors(include_url=False, include_input=False)[0]
+        where = ".".join(map(str, first["loc"]))
+        raise ValueError(f"{folder.name}/report.json is no report: {where}: {first['msg']}") from None
+
+
+def report_schema() -> dict[str, Any]:
+    """The JSON Schema of ``report.json``, described by the parts' own documentation."""
+    found = Report.model_json_schema(mode="validation")
+    parts = {c.__name__: c for c in _parts(Part)}
+    for name, told in [("Report", found), *found["$defs"].items()]:
+        told["description"] = (getdoc(parts[name]) or "").split("\n\nParameters\n")[0].replace("\n", " ")
+        # what a part inherits is described where it is declared
+        for text in (getdoc(part) or "" for part in reversed(parts[name].mro()) if issubclass(part, Part)):
+            for keys, words in _described(text):
+                for key in keys & told["properties"].keys():
+                    told["properties"][key]["description"] = words
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **found, "title": "Report of a Reticent run"}
+
+
+def _parts(of: type[Part]) -> Iterator[type[Part]]:
+    for part in of.__subclasses__():
+        yield part
+        yield from _parts(part)
+
+
+def _described(text: str) -> Iterator[tuple[set[str], str]]:
+    """Names and description of each entry of a numpy docstring."""
+    for names, words in re.findall(r"^(\w+(?:, \w+)*)\n((?:    .+\n?)+)", text, re.MULTILINE):
+        yield set(names.split(", ")), " ".join(words.split())
+
+
+@cache
+def shipped_schema() -> dict[str, Any]:
+    """The JSON Schema that travels with the program."""
+    return json.loads(SCHEMA_FILE.read_text(encoding="utf-8"))
+
+
+if __name__ == "__main__":
+    SCHEMA_FILE.write_text(json.dumps(report_schema(), indent=1, ensure_ascii=False) + "\n", encoding="utf-8")

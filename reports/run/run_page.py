@@ -1,0 +1,109 @@
+"""A run's report: one page of HTML that loads nothing, and its Markdown twin."""
+
+from __future__ import annotations
+
+from reports.facts.dataset import DeclaredPlant, DeclaredTables
+from reports.facts.learnt import Constants, PlantConstants
+from reports.facts.policy import Decisions, Gains, PolicyView
+from reports.facts.report import Report
+from reports.format import clean
+from reports.page import Opening, Part, Section, templates
+from reports.run.check_sections import consistency_section, constants_section, data_section, verify_section
+from reports.run.controller_sections import evidence_section, gains_section, plant_section
+from reports.run.glossary import CONTROLLER, glossary_section, policy_words
+from reports.run.opening import controller_opening, policy_opening, to_approve, to_check, to_decide
+from reports.run.policy_sections import abstention_section, policy_section, shares_section, weights_section
+from reports.run.practice_section import practice_section
+from reports.run.promise_sections import ledger_section, limits_sections, mechanisms_section, promise_section
+from reports.run.value_sections import controller_truth_section, controller_value_section, truth_section, value_section
+
+
+def render_html(report: Report, policy: PolicyView) -> str:
+    """The report as one HTML file: no script, no address that a browser would load.
+
+    Parameters
+    ----------
+    report
+        The content of ``report.json``.
+    policy
+        The policy beside its released evidence, or the gains of a controller.
+
+    Raises
+    ------
+    ValueError
+        If the report is of another kind of policy.
+    """
+    return _render("report.html.j2", report, policy)
+
+
+def render_markdown(report: Report, policy: PolicyView) -> str:
+    """The same words and tables as Markdown; pictures are replaced by what they show.
+
+    Parameters
+    ----------
+    report, policy
+        As for :func:`render_html`.
+    """
+    return _render("report.md.j2", report, policy)
+
+
+def _render(template: str, report: Report, policy: PolicyView) -> str:
+    run = {"run": report.run, "agent": report.agent, "recipe": report.recipe, "schema_version": report.schema_version}
+    opening, parts = page(report, policy)
+    told = {key: clean(value) for key, value in run.items()}
+    return templates().get_template(template).render(opening=opening, parts=parts, run=told)
+
+
+def page(report: Report, policy: PolicyView) -> tuple[Opening, list[Part]]:
+    """The first screen, and all sections after it by reader: who decides, who approves, who checks.
+
+    Parameters
+    ----------
+    report, policy
+        As for :func:`render_html`.
+    """
+    match report.dataset, report.constants, policy:
+        case DeclaredTables() as data, Constants() as constants, Decisions() as view:
+            opening, answer, words = policy_opening(report, data), to_decide(report), policy_words(report)
+            decide = (
+                value_section(report, data),
+                truth_section(report),
+                policy_section(report, view),
+                shares_section(view),
+                weights_section(view),
+                abstention_section(report, constants, view),
+                practice_section(report, view),
+            )
+            check = (
+                data_section(data, report.features),
+                constants_section(report, constants),
+                consistency_section(report.consistency),
+            )
+        case DeclaredPlant() as data, PlantConstants() as constants, Gains() as view:
+            opening, words = controller_opening(report, data), CONTROLLER
+            answer = (
+                "The gains and what they are worth in the released model; how practice steers is not told by this page."
+            )
+            decide = (
+                controller_value_section(report),
+                controller_truth_section(report),
+                gains_section(report, data, constants, view),
+            )
+            check = plant_section(data), evidence_section(constants, report.model)
+        case _:
+            raise ValueError(f"{report.run}: the policy is of another kind than the report")
+    approve = (
+        promise_section(report.guarantee),
+        mechanisms_section(report),
+        ledger_section(report),
+        *limits_sections(report),
+    )
+    return opening, [
+        _part("To decide", answer, *decide),
+        _part("To approve", to_approve(report), *approve),
+        _part("To check", to_check(report), *check, verify_section(report), glossary_section(words)),
+    ]
+
+
+def _part(title: str, answer: str, *sections: Section | None) -> Part:
+    return Part(title, tuple(section for section in sections if section is not None), answer)

@@ -1,0 +1,35 @@
+"""(c) The ``--json`` object of every verb: structure and values."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.goldens import answers
+from tests.goldens.content import differences
+from tests.goldens.places import expected
+
+
+@pytest.fixture(scope="module")
+def found(alone: None, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    return answers.all_answers(tmp_path_factory.mktemp("answers"))
+
+
+@pytest.mark.parametrize("question", expected("answers"))
+def test_the_same_answer(found, question):
+    same(expected("answers")[question], found[question])
+
+
+def test_nothing_else_was_asked(found):
+    assert list(found) == list(expected("answers"))
+
+
+@pytest.mark.slow
+def test_answers_that_take_longer(tmp_path):
+    same(expected("slow"), answers.slow_answers(tmp_path))
+
+
+def same(wanted: Any, found: Any) -> None:
+    wrong = list(differences(wanted, found))
+    assert not wrong, f"{len(wrong)} differ, among them:\n" + "\n".join(wrong[:20])

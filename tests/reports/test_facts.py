@@ -1,0 +1,74 @@
+"""The typed report: what was written is read and written again byte for byte, and its shipped schema is its own."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from jsonschema import Draft202012Validator
+from pydantic import ValidationError
+
+from reports.facts.report import Report, read_report, report_schema, shipped_schema
+from tests.goldens.places import HOME
+from tests.reports.sample import sample_facts
+
+# every kind of agent and of counter, as version 0.1 wrote them
+OLD = sorted((HOME / "runs").glob("*/report.json"))
+
+
+def dump(report: Report) -> str:
+    return json.dumps(report.model_dump(), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+@pytest.mark.parametrize("file", OLD, ids=lambda f: f.parent.name)
+def test_a_report_of_version_0_1_is_read_and_written_again_byte_for_byte(file: Path):
+    assert dump(read_report(file.parent)) == file.read_text(encoding="utf-8")
+    assert not list(Draft202012Validator(shipped_schema()).iter_errors(json.loads(file.read_text(encoding="utf-8"))))
+
+
+def test_a_part_that_a_run_does_not_have_is_absent_and_one_that_it_denies_is_null():
+    told = sample_facts(truth=None)
+    assert "truth" not in json.loads(dump(Report.model_validate(told)))
+    baseline = Report.model_validate({**told, "ledger": None})
+    assert baseline.ledger is None and '"ledger": null' in dump(baseline)
+
+
+def unknown(told: dict[str, Any]) -> None:
+    told["dataset"]["rows"] = 7
+
+
+def untold(told: dict[str, Any]) -> None:
+    del told["guarantee"]["noise"]
+
+
+def of_another_form(told: dict[str, Any]) -> None:
+    told["schema_version"] = 2
+
+
+@pytest.mark.parametrize("broken", [unknown, untold, of_another_form])
+def test_model_and_schema_refuse_the_same(broken, tmp_path):
+    told = sample_facts()
+    broken(told)
+    with pytest.raises(ValidationError):
+        Report.model_validate(told)
+    assert list(Draft202012Validator(shipped_schema()).iter_errors(told))
+    (tmp_path / "report.json").write_text(json.dumps(told))
+    with pytest.raises(ValueError, match=r"report\.json is no report"):
+        read_report(tmp_path)
+
+
+def test_the_shipped_schema_is_that_of_the_model():
+    assert shipped_schema() == report_schema(), "write it anew: make schema"
+
+
+def test_every_key_of_the_schema_is_described():
+    schema = shipped_schema()
+    silent = [
+        f"{name}.{key}"
+        for name, part in [("Report", schema), *schema["$defs"].items()]
+        for key, told in part["properties"].items()
+        if not told.get("description") and f"``{key}" not in part["description"]
+    ]
+    assert not silent

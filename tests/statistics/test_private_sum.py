@@ -1,0 +1,121 @@
+"""Every release of sums goes through one door: whose noise, which data, and the sampler's share of delta."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+from pipeline.privacy.fast_noise import FastOsNoise
+from pipeline.privacy.losses import ZCDP, ApproximateZCDP, Pure
+from pipeline.privacy.noise import OsNoise, RealDataError, SeededNoise
+from pipeline.statistics.calibration import Ask, count_sum
+from pipeline.statistics.count_layout import StartLayout
+from pipeline.statistics.interactive import InteractiveRegression
+from pipeline.statistics.layout import ExactSums
+from pipeline.statistics.linear_plan import LinearAsk
+from pipeline.statistics.lq_moments import draw_lq
+from pipeline.statistics.lq_rows import SimulatedRows
+from pipeline.statistics.one_shot import release_one_shot
+from pipeline.statistics.private_sum import PrivateSum, Trust
+from pipeline.statistics.rows import CountRows
+from tests.statistics import lq_people
+from tests.statistics.linear_people import plan_of, random_map, rows_of, script
+from tests.statistics.test_sensitivity import tiny
+
+FAST = FastOsNoise()
+
+
+def counts(noise, epsilon):
+    summed = count_sum(tiny(), Ask(rho=1.0))
+    summed = summed if epsilon is None else summed.with_slack(noise, epsilon)
+    zero = {m.table: np.zeros(m.shape, np.int64) for m in summed.mechanisms}
+    return summed.draw(ExactSums("tiny", "synthetic", "per_step", zero), noise)
+
+
+def first_states(noise, epsilon):
+    layout = StartLayout(tiny())
+    summed = PrivateSum(layout, tuple(t.mechanism(9) for t in layout.tables))
+    summed = summed if epsilon is None else summed.with_slack(noise, epsilon)
+    return summed.draw(ExactSums("tiny", "synthetic", "per_step", {"n_0": np.zeros(2, np.int64)}), noise)
+
+
+def interactive(noise, epsilon):
+    features = random_map(0)
+    plan = plan_of(features, LinearAsk(Fraction(1), value_steps=64, weight_steps=16))
+    mechanism = InteractiveRegression(plan, rows_of((), features, lambda side: True), noise, epsilon=epsilon)
+    script(mechanism, 0, 1, True)
+    return mechanism.release()
+
+
+def one_shot(noise, epsilon):
+    features = random_map(0)
+    plan = plan_of(features, LinearAsk(Fraction(1), "one_shot"))
+    rows = CountRows(features, {"both": np.zeros((2, 3, 2, 4), np.int64)}, np.zeros((2, 3, 2)))
+    return release_one_shot(plan, rows, noise, epsilon=epsilon).release
+
+
+def moments(noise, epsilon):
+    return draw_lq(lq_people.plan_of(), SimulatedRows((lq_people.everybody()[0],)), noise, epsilon=epsilon)
+
+
+PATHS = [counts, first_states, interactive, one_shot, moments]
+
+
+@pytest.mark.parametrize("draw", PATHS)
+def test_a_sampler_whose_share_of_delta_is_not_listed_draws_nothing(draw):
+    with pytest.raises(ValueError, match="share of delta is not counted"):
+        draw(FAST, None)
+
+
+@pytest.mark.parametrize("draw", PATHS)
+def test_listed_it_draws_and_the_release_says_so(draw):
+    assert 0 < draw(FAST, 20.0).delta_slack < Fraction(1, 10**20)
+    assert draw(OsNoise(), None).delta_slack == draw(OsNoise(), 20.0).delta_slack == 0
+
+
+@pytest.mark.parametrize("draw", PATHS)
+def test_the_tables_come_in_the_order_of_the_mechanisms_and_the_joint_cost_is_within_their_sum(draw):
+    release = draw(SeededNoise(0), None)
+    assert [m.table for m in release.mechanisms] == list(release.tables)
+    assert release.rho <= sum(m.rho for m in release.mechanisms)
+
+
+def test_a_sum_prices_itself():
+    gaussian, laplace = (count_sum(tiny(), ask) for ask in (Ask(rho=1.0), Ask(epsilon=1.0)))
+    assert gaussian.price() == ZCDP(gaussian.rho) and laplace.price() == Pure(Fraction(1))
+    assert isinstance(gaussian.with_slack(FAST, 5.0).price(), ApproximateZCDP)
+    assert count_sum(tiny(), Ask()).price() is None
+    moments = lq_people.plan_of().summed
+    assert moments.price() == ZCDP(moments.rho) and moments.rho < sum(m.rho for m in moments.mechanisms)
+
+
+def test_a_sum_knows_the_variance_of_what_it_publishes():
+    summed = count_sum(tiny(), Ask(rho=1.0))
+    zero = {m.table: np.zeros(m.shape, np.int64) for m in summed.mechanisms}
+    drawn = [summed.perturb(zero, SeededNoise(i), ExactSums("tiny", "synthetic", "per_step", zero)) for i in range(400)]
+    for m in summed.mechanisms:
+        assert np.var([d[m.table] for d in drawn]) == pytest.approx(summed.variance(m.table), rel=0.1)
+
+
+def test_whoever_holds_a_log_is_a_central_curator():
+    real = tiny().model_copy(update={"kind": "real"})
+    summed = count_sum(real, Ask(rho=1.0))
+    summed.admit(OsNoise())
+    for trust in (Trust.JOINT, Trust.LOCAL, Trust.SHUFFLE):
+        with pytest.raises(RealDataError, match="central curator"):
+            replace(summed, trust=trust).admit(OsNoise())
+
+
+def test_sums_of_another_kind_than_declared_are_refused():
+    summed = count_sum(tiny(), Ask(rho=1.0))
+    zero = {m.table: np.zeros(m.shape, np.int64) for m in summed.mechanisms}
+    with pytest.raises(RealDataError, match="nothing was drawn"):
+        summed.draw(ExactSums("tiny", "real", "per_step", zero), OsNoise())
+
+
+def test_a_rate_of_an_unknown_table_is_no_gift():
+    with pytest.raises(ValueError, match="n_xy"):
+        count_sum(tiny(), Ask(rho=1.0)).layout.cost({"n_xy": Fraction(1)})

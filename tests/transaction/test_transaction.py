@@ -1,0 +1,357 @@
+"""The one state machine: at every crash point of both callers, one recovery; nothing is drawn that is not paid for."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import pipeline.files
+import pipeline.transaction.transaction as machine
+from flows.config.setting import ledger_for, newest_snapshot, setting
+from flows.config.shelf import Home
+from flows.jobs.run import ingest_job, register_job
+from pipeline.ledger import lease
+from pipeline.ledger.chain import BudgetError
+from pipeline.ledger.ledger import Ledger
+from pipeline.privacy.continual import continual
+from pipeline.privacy.factorisation import squared_weights
+from pipeline.privacy.noise import NoiseBlocks, OsNoise
+from pipeline.privacy.release_file import read_release
+from pipeline.statistics.private_sum import PrivateSum
+from pipeline.transaction.artifacts import drawn_folders
+from pipeline.transaction.kept_steps import KeptCounter
+from pipeline.transaction.place import one_at_a_time
+from pipeline.transaction.recovery import recover
+from pipeline.transaction.release_once import release_drawn
+from pipeline.transaction.transaction import State, Transaction, open_lineage, transaction
+from tests.flows.nights import Shop, customers
+from tests.flows.shop import lay_out
+
+# every transition of the machine, and every write on the way
+TRANSITIONS = (
+    (Ledger, "intent"),
+    (machine, "remember_head"),
+    (Transaction, "stage"),
+    (KeptCounter, "write"),
+    (machine, "write_attempt"),
+    (pipeline.files, "sync"),
+    (Path, "rename"),
+    (Path, "replace"),
+    (Ledger, "commit"),
+    (lease, "end"),
+)
+
+
+# what a process that is killed does not come to
+CLEAN_UPS = ((lease, "end"), (shutil, "rmtree"), (Path, "unlink"))
+
+
+class DiedError(BaseException):
+    """The process is gone: nobody catches it."""
+
+
+@dataclass
+class Caller:
+    """One way into the machine: its store, how it is called once more, what it costs, and what drew noise.
+
+    ``whole`` pays for the first draws, ``again`` for each further one; ``before`` counts releases committed earlier.
+    """
+
+    home: Home
+    ledger: Callable[[], Ledger]
+    call: Callable[[], Any]
+    whole: Fraction
+    again: Fraction
+    before: int = 0
+    draws: list[int] = field(default_factory=list[int])
+
+    def entries(self) -> list[Any]:
+        return self.ledger().entries("shop")
+
+    def charged(self) -> Fraction:
+        return sum((Fraction(e.body["rho"]) for e in self.entries() if e.kind == "INTENT"), Fraction(0))
+
+    def paid_for(self) -> int:
+        """How many draws the charges cover; the first charge of a counter covers its first draw of every step."""
+        more = (self.charged() - self.whole) / self.again
+        return 0 if more < 0 else self.before + 1 + int(more)
+
+
+def one_off(folder: Path, patch: pytest.MonkeyPatch) -> Caller:
+    shop = lay_out(folder / "people", kind="real", ledger="ledger.db", cap=100.0)
+    home = Home(folder / "home")
+    register_job(str(shop), home)
+    ingest_job(str(shop), home)
+    s = setting(str(shop / "private.toml"), home)
+    rho = s.plan.charge()[0]
+    assert rho is not None
+
+    def call() -> Any:
+        ledger, snapshot = ledger_for(s.card, home), newest_snapshot(s.card, home)
+        return release_drawn(s.card, snapshot, s.plan, ledger, home.store, OsNoise())
+
+    found = Caller(home, lambda: ledger_for(s.card, home), call, rho, rho)
+    watch(patch, PrivateSum, found.draws)
+    return found
+
+
+def step(folder: Path, patch: pytest.MonkeyPatch) -> Caller:
+    shop = Shop(folder, patch, cap=100.0)
+    shop.append(1, customers(0, 40))
+    shop.on(3)
+    shop.deliver(customers(40, 40))
+    whole = sum((Fraction(e.body["rho"]) for e in shop.ledger.entries() if e.kind == "INTENT"), Fraction(0))
+    counter = continual("tree", 8)
+    due = squared_weights([row for t in (2, 3) for row in counter.rows(t)])
+    found = Caller(
+        shop.home, lambda: shop.ledger, lambda: shop.append(3).curated, whole, whole * Fraction(due, counter.cost), 1
+    )
+    watch(patch, NoiseBlocks, found.draws)
+    return found
+
+
+CALLERS = {"a one-off release": one_off, "a step of a continual release": step}
+
+
+def watch(patch: pytest.MonkeyPatch, owner: Any, draws: list[int]) -> None:
+    draw = owner.draw
+
+    def witnessed(*args: Any) -> Any:
+        draws.append(1)
+        return draw(*args)
+
+    patch.setattr(owner, "draw", witnessed)
+
+
+@contextmanager
+def dying(at: int | None, *, killed: bool) -> Iterator[list[str]]:
+    """Raise at the ``at``-th beginning or end of a transition; ``killed``: nothing is cleaned up."""
+    said: list[str] = []
+
+    def reached(label: str) -> None:
+        if at is not None and len(said) > at:
+            # dead: what runs now are clean-ups of a process that was not killed
+            return
+        said.append(label)
+        if len(said) - 1 == at:
+            if killed:
+                for owner, name in CLEAN_UPS:
+                    patch.setattr(owner, name, lambda *_, **_more: None)
+            raise DiedError
+
+    def armed(work: Callable[..., Any], name: str) -> Callable[..., Any]:
+        def run(*args: Any, **kwargs: Any) -> Any:
+            reached(f"before {name}")
+            result = work(*args, **kwargs)
+            reached(f"after {name}")
+            return result
+
+        return run
+
+    with pytest.MonkeyPatch.context() as patch:
+        for owner, name in TRANSITIONS:
+            patch.setattr(owner, name, armed(getattr(owner, name), name))
+        yield said
+
+
+def broken(caller: Caller) -> list[str]:
+    """Every promise of the machine that does not hold after a death and one more call, in words."""
+    left = [read_release(p) for p in drawn_folders(caller.home.store, "shop")]
+    whole = len(left) > caller.before
+    found, wrong = caller.call(), []
+    entries, drawn = caller.entries(), caller.before + len(caller.draws)
+    if caller.ledger().problem():
+        wrong.append("the chain is broken")
+    keys = [e.body["run_key"] for e in entries if e.kind == "COMMIT"]
+    if sorted(keys) != sorted(set(keys)) or found.run_key not in keys:
+        wrong.append("a release has no COMMIT, or two")
+    attempts = [e for e in entries if e.kind == "INTENT" and e.body["run_key"] == found.run_key]
+    if caller.before + len(attempts) < drawn or caller.paid_for() < drawn:
+        wrong.append("more was drawn than charged")
+    if whole and (not found.replayed or not any(same(found.release, r) for r in left)):
+        wrong.append("a finished release was lost")
+    if list((caller.home.store / "shop" / "releases").glob("*.attempt-*")):
+        wrong.append("an unfinished draw is still there")
+    spent, drawn = caller.charged(), len(caller.draws)
+    again = caller.call()
+    if not again.replayed or caller.charged() != spent or len(caller.draws) != drawn:
+        wrong.append("a committed release was charged or drawn again")
+    return wrong
+
+
+def same(one: Any, other: Any) -> bool:
+    return one.tables.keys() == other.tables.keys() and all(
+        np.array_equal(table, other.tables[name]) for name, table in one.tables.items()
+    )
+
+
+@pytest.mark.parametrize("killed", [False, True], ids=["raised", "killed"])
+@pytest.mark.parametrize("name", CALLERS)
+def test_every_crash_point_has_one_recovery(tmp_path, monkeypatch, name, killed):
+    for at in range(walk(tmp_path, monkeypatch, name)):
+        with monkeypatch.context() as patch:
+            caller = CALLERS[name](tmp_path / str(at), patch)
+            with dying(at, killed=killed) as said, pytest.raises(DiedError):
+                caller.call()
+            charges = sum(e.kind == "INTENT" for e in caller.entries()) - caller.before
+            whole = len(drawn_folders(caller.home.store, "shop")) > caller.before
+            assert not broken(caller), said
+            # spend as documented: again where the first died after its charge and before its rename, and only there
+            paid = sum(e.kind == "INTENT" for e in caller.entries()) - caller.before
+            assert paid == charges + (not whole), said
+        shutil.rmtree(tmp_path / str(at))
+
+
+def walk(folder: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> int:
+    """How many crash points there are; every transition of the machine is among them, in order."""
+    with monkeypatch.context() as patch:
+        caller = CALLERS[name](folder / "alive", patch)
+        with dying(None, killed=False) as said:
+            caller.call()
+    order = ["intent", "remember_head", "stage", "write_attempt", "commit", "end", "remember_head"]
+    seen = iter(said)
+    assert all(f"after {transition}" in seen for transition in order), said
+    return len(said)
+
+
+class Late(Transaction):
+    """A broken twin: it draws first, and charges when it has something to write."""
+
+    @contextmanager
+    def charge(self, rho, told):
+        self.state, self._terms = State.LEASED, (rho, told)
+        yield
+
+    def commit(self, release, data_digest):
+        rho, told = self._terms
+        self._intent = self.lineage.ledger.intent(self.lineage.name, self.run_key, rho, told)
+        return super().commit(release, data_digest)
+
+
+def test_a_twin_that_draws_before_its_charge_is_caught(tmp_path, monkeypatch):
+    caller = one_off(tmp_path, monkeypatch)
+    with monkeypatch.context() as twin:
+        twin.setattr(machine, "Transaction", Late)
+        twin.setattr(Late, "stage", dies_after(Late.stage))
+        with pytest.raises(DiedError):
+            caller.call()
+    assert broken(caller) == ["more was drawn than charged"]
+
+
+def dies_after(work: Callable[..., Any]) -> Callable[..., Any]:
+    def run(*args: Any) -> Any:
+        work(*args)
+        raise DiedError
+
+    return run
+
+
+class Unleased(Transaction):
+    """A broken twin: nobody is told that it draws."""
+
+    @contextmanager
+    def charge(self, rho, told):
+        self._intent = self.lineage.ledger.intent(self.lineage.name, self.run_key, rho, told)
+        self.state = State.LEASED
+        yield
+
+
+@pytest.mark.parametrize("twin", [None, Unleased])
+def test_while_one_draws_nobody_else_does_and_a_twin_without_a_lease_is_caught(tmp_path, monkeypatch, twin):
+    caller = one_off(tmp_path, monkeypatch)
+    found: list[str] = []
+
+    def meanwhile(ledger: Ledger) -> None:
+        intent = caller.entries()[-1]
+        with pytest.MonkeyPatch.context() as patch:
+            # as another store would ask: what lives here is alive to it
+            patch.setattr(machine, "one_at_a_time", lambda folder: one_at_a_time(tmp_path / "other" / folder.name))
+            try:
+                with open_lineage("shop", ledger, tmp_path / "other") as there:
+                    terms = Fraction(1), {"mechanisms": intent.body["mechanisms"]}
+                    with transaction(there, intent.body["run_key"], *terms, ["release"]):
+                        found.append("two draw at once")
+            except BudgetError as e:
+                found.append(str(e))
+            except RuntimeError:
+                pass
+
+    draw = PrivateSum.draw
+
+    def watched(*args: Any) -> Any:
+        meanwhile(caller.ledger())
+        return draw(*args)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(PrivateSum, "draw", watched)
+        if twin is not None:
+            patch.setattr(machine, "Transaction", twin)
+        caller.call()
+    assert len(found) == 1
+    assert (found == ["two draw at once"]) if twin else ("being drawn elsewhere" in found[0])
+
+
+@pytest.fixture
+def lineage(tmp_path, monkeypatch):
+    caller = one_off(tmp_path, monkeypatch)
+    with open_lineage("shop", caller.ledger(), caller.home.store) as opened:
+        yield opened
+
+
+TERMS = (Fraction(1, 2), {"mechanisms": []})
+
+
+def test_a_later_stage_rests_on_an_earlier_answer_and_one_charge_covers_both(lineage):
+    with pytest.raises(DiedError), transaction(lineage, "a" * 64, *TERMS, ["where", "how many"]) as t:
+        assert t.state is State.LEASED and t.intent.body["rho"] == "1/2"
+        where = t.stage("where", lambda: 3)
+        assert t.state is State.LEASED
+        assert t.stage("how many", lambda: 10 * where) == 30
+        assert t.state is State.DRAWN
+        raise DiedError
+    spent = lineage.ledger.account("shop").spent
+    assert spent == Fraction(1, 2)
+
+
+def test_what_is_not_declared_is_not_drawn_and_what_is_left_out_is_not_committed(lineage):
+    drawn: list[int] = []
+    for wrong in ("how many", "never declared"):
+        with (
+            pytest.raises(RuntimeError, match="is not what comes next"),
+            transaction(lineage, wrong, *TERMS, ["where", "how many"]) as t,
+        ):
+            t.stage(wrong, lambda: drawn.append(1))
+    with (
+        pytest.raises(RuntimeError, match="leased, not drawn"),
+        transaction(lineage, "half", *TERMS, ["where", "how many"]) as t,
+    ):
+        t.stage("where", lambda: 1)
+        t.commit(None, "")
+    with (
+        pytest.raises(RuntimeError, match="drawn, not leased"),
+        transaction(lineage, "twice", *TERMS, ["where"]) as t,
+    ):
+        t.stage("where", lambda: 1)
+        t.stage("where", lambda: drawn.append(1))
+    with pytest.raises(RuntimeError, match="without a COMMIT"), transaction(lineage, "forgotten", *TERMS, ["where"]):
+        pass
+    assert not drawn
+
+
+def test_nothing_is_drawn_by_what_is_not_charged(lineage):
+    t = Transaction(lineage, "b" * 64, ("where",))
+    with pytest.raises(RuntimeError, match="idle, not leased"):
+        t.stage("where", lambda: pytest.fail("drawn before INTENT"))
+    with pytest.raises(RuntimeError, match="not charged yet"):
+        assert t.intent
+    assert lineage.ledger.account("shop").spent == 0 and not str(
+        recover("shop", lineage.ledger, lineage.store, lineage.place)
+    )
