@@ -12,6 +12,11 @@ ROOT = Path(__file__).resolve().parent.parent
 _BLOCK = re.compile(r"<!-- (?:file: (\S+)|run) -->\n```\w+\n(.*?)```", re.DOTALL)
 
 
+def blocks(page: str) -> list[tuple[str, str]]:
+    """Name (empty of a command) and text of each block of ``docs/page``."""
+    return _BLOCK.findall((ROOT / "docs" / page).read_text(encoding="utf-8"))
+
+
 def rehearse(page: str, folder: Path) -> list[str]:
     """Write and run the blocks of ``docs/page`` in order, in ``folder``; what each command block printed.
 
@@ -25,7 +30,7 @@ def rehearse(page: str, folder: Path) -> list[str]:
         (shims / name).chmod(0o755)
     env = {**kept, "PATH": f"{shims}:{kept['PATH']}", "PYTHONPATH": f"{ROOT}:{folder}"}
     printed: list[str] = []
-    for name, text in _BLOCK.findall((ROOT / "docs" / page).read_text(encoding="utf-8")):
+    for name, text in blocks(page):
         if name:
             (folder / name).write_text(text, encoding="utf-8")
             continue

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pipeline.declaration.card import AnyCard, CardError, load_any_card
-from pipeline.declaration.catalog import catalogs
+from pipeline.declaration.lineage import catalogs
 from pipeline.logs.summing import HERE, Resources
 
 

@@ -9,11 +9,10 @@ from typing import Any
 
 from flows.config.recipe import Promote
 from flows.jobs.alias import Pointer
-from flows.jobs.decisions import read_view, tied_cells
-from flows.jobs.folder import read_policy
 from pipeline.declaration.card import CardError
+from pipeline.learners.registry import read_stored, read_view
+from pipeline.learners.stored_decisions import StoredDecisions
 from reports.comparison import Side, compare_runs
-from reports.facts.dataset import DeclaredTables
 from reports.facts.policy import Gains
 from reports.facts.report import read_report
 from reports.format import number, percent
@@ -27,9 +26,9 @@ def facts_of(folder: Path) -> dict[str, Any]:
 
 def side_of(folder: Path) -> Side | GainsSide:
     """A run's folder as one side of a comparison."""
-    report = read_report(folder)
-    if isinstance(report.dataset, DeclaredTables):
-        return Side(report.model_dump(), read_policy(folder), tied_cells(report, report.dataset))
+    report, stored = read_report(folder), read_stored(folder)
+    if isinstance(stored, StoredDecisions):
+        return Side(report.model_dump(), stored.policy, stored.tied)
     view = read_view(report, folder)
     assert isinstance(view, Gains)
     return GainsSide(report.model_dump(), view)

@@ -8,13 +8,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from flows.config.recipe import Recipe
 from flows.config.shelf import Home
 from flows.jobs.folder import write_json
 from pipeline.declaration.card import AnyCard
 from pipeline.files import whole_folder
+from pipeline.learners.learner import Learnt
 from pipeline.ledger.certificate import NOT_COVERED, assumptions, certificate, guarantee
 from pipeline.ledger.chain import BudgetError, Entry, canonical
 from pipeline.ledger.counter_facts import counter_facts
@@ -24,7 +25,6 @@ from pipeline.privacy.release_file import describe_mechanism, file_of, sha256_fi
 from pipeline.transaction.place import one_at_a_time
 from pipeline.transaction.transaction import Curated
 from reports.facts.dataset import declared
-from reports.facts.learnt import LearntFacts, Truth
 from reports.facts.policy import PolicyView
 from reports.facts.promise import CounterFacts, Guarantee, LedgerFacts, MechanismFacts
 from reports.facts.report import Report
@@ -48,26 +48,6 @@ class Published:
     report: Report
 
 
-class Pages(Protocol):
-    """What one kind of agent writes about what it learnt; released values and declarations only."""
-
-    def write(self, folder: Path) -> tuple[str, ...]:
-        """Write the policy's files; the kinds whose ``.parquet`` the certificate digests."""
-        ...
-
-    def facts(self) -> LearntFacts:
-        """What it adds to report.json."""
-        ...
-
-    def view(self) -> PolicyView:
-        """The policy as the page draws it."""
-        ...
-
-    def truth(self, world: str, behaviour: str) -> Truth:
-        """True values in a known world, of which ``behaviour`` made the log."""
-        ...
-
-
 def run_name(recipe: Recipe, run_key: str) -> str:
     """Recipe name and a hash of release key and recipe: one release and one recipe make one folder."""
     digest = hashlib.sha256(canonical([run_key, recipe.dump()]).encode()).hexdigest()[:10]
@@ -80,7 +60,7 @@ def publish_run(
     home: Home,
     snapshot: int | None,
     curated: Curated,
-    pages: Pages,
+    learnt: Learnt,
     looks: Sequence[Entry],
 ) -> Published:
     """Write release, policy, certificate and report; byte-identical for one release, one recipe and ``looks``.
@@ -94,7 +74,7 @@ def publish_run(
         If the stored release is not the committed one, or another release of that name is published already.
     """
     with one_at_a_time(home.store / card.name):
-        return _publish_run(card, recipe, home, snapshot, curated, pages, looks)
+        return _publish_run(card, recipe, home, snapshot, curated, learnt, looks)
 
 
 def _publish_run(
@@ -103,7 +83,7 @@ def _publish_run(
     home: Home,
     snapshot: int | None,
     curated: Curated,
-    pages: Pages,
+    learnt: Learnt,
     looks: Sequence[Entry],
 ) -> Published:
     private = curated.release.noise == "os"
@@ -115,18 +95,18 @@ def _publish_run(
         if curated.commit is not None and copied != curated.commit.body["release_sha256"]:
             raise BudgetError(f"{card.name}: the stored release is not the committed one; nothing is published")
         _same_release(home.runs / name, copied, curated)
-        written = pages.write(partial)
+        written = learnt.files().write(partial)
         shutil.copyfile(recipe.path, partial / "recipe.toml")
         tables = {kind: sha256_file(partial / f"{kind}.parquet") for kind in written}
         # labels, scales and bounds decide what the policy's numbers mean
         digests = {"release": copied, **tables, "labels": sha256_file(partial / file_of("labels"))}
-        report = run_facts(card, recipe, name, snapshot, curated, pages, digests, looks)
+        report = run_facts(card, recipe, name, snapshot, curated, learnt, digests, looks)
         told = report.model_dump()
         write_json(partial / "report.json", told)
         promise, listed = told["guarantee"], told["mechanisms"]
         proof = certificate(card, curated.release, promise, listed, curated.commit, digests, looks)
         write_json(partial / "certificate.json", proof)
-        render(partial, report, pages.view())
+        render(partial, report, learnt.view())
     return Published(name, home.runs / name, report)
 
 
@@ -161,24 +141,24 @@ def run_facts(
     name: str,
     snapshot: int | None,
     curated: Curated,
-    pages: Pages,
+    learnt: Learnt,
     digests: Mapping[str, str],
     looks: Sequence[Entry],
 ) -> Report:
     """All of ``report.json``."""
-    ask, release, learnt = recipe.terms.ask(), curated.release, pages.facts()
+    ask, release, told = recipe.terms.ask(), curated.release, learnt.facts()
     # a real dataset's ledger is not home's
     of_card = " --card CARD" if card.kind == "real" else ""
     asked = {k: v for k, v in (("rho", ask.rho), ("epsilon", ask.epsilon), ("delta", ask.delta)) if v is not None}
     parts = {
-        "practice": learnt.practice,
+        "practice": told.practice,
         "mechanisms": [MechanismFacts.model_validate(describe_mechanism(m)) for m in release.mechanisms],
         "counter": None if release.counter is None else CounterFacts.model_validate(counter_facts(release)),
     }
-    checks = {part: getattr(learnt, part) for part in ("joint", "consistency", "features", "model")}
+    checks = {part: getattr(told, part) for part in ("joint", "consistency", "features", "model")}
     truth = None
     if card.kind == "synthetic" and recipe.evaluate is not None:
-        truth = pages.truth(recipe.evaluate.world, recipe.evaluate.behaviour)
+        truth = learnt.truth(recipe.evaluate.world, recipe.evaluate.behaviour)
     return Report(
         schema_version=1,
         run=name,
@@ -186,13 +166,13 @@ def run_facts(
         agent=recipe.recipe.agent,
         dataset=declared(card, snapshot),
         guarantee=Guarantee.model_validate(guarantee(card, release, ask.calibration, asked)),
-        constants=learnt.constants,
-        value=learnt.value,
-        model_baselines=learnt.model_baselines,
+        constants=told.constants,
+        value=told.value,
+        model_baselines=told.model_baselines,
         **_there(parts),
         ledger=_ledger_facts(card, curated),
         **_there(checks),
-        policy=learnt.policy,
+        policy=told.policy,
         assumptions=assumptions(card, looks, nightly=release.counter is not None),
         not_covered=list(NOT_COVERED),
         verify=[

@@ -10,7 +10,6 @@ from datetime import date
 from typing import Any
 
 from flows.config.setting import (
-    Setting,
     Step,
     ledger_for,
     newest_snapshot,
@@ -19,20 +18,14 @@ from flows.config.setting import (
 )
 from flows.config.shelf import Home, find_card
 from flows.jobs.ledger_checks import known_to_runs
-from flows.jobs.linear_pages import LinearPages
-from flows.jobs.lq_pages import LqPages
 from flows.jobs.nights import night_of, nightly_counter
-from flows.jobs.pages import CountsPages
-from flows.jobs.publish import Pages, Published, publish_run
+from flows.jobs.publish import Published, publish_run
 from pipeline.declaration.card import AnyCard, Card, CardError, load_any_card
-from pipeline.learners.learner import RunPlan
-from pipeline.learners.linear import LinearRun
-from pipeline.learners.lq import LqRun
+from pipeline.learners.learner import Learnt
 from pipeline.ledger.ledger import open_ledger
 from pipeline.logs.ingest import ingest
 from pipeline.logs.rules import check_names
 from pipeline.privacy.noise import NoiseSource
-from pipeline.privacy.release import Release
 from pipeline.transaction.continual_step import append_step
 from pipeline.transaction.place import known_to_ledger, not_lost
 from pipeline.transaction.release_once import release_drawn
@@ -144,11 +137,11 @@ def run_job(
     if curated.stale:
         say("warning: the snapshot's bytes have changed since this release was drawn; the committed release stands")
     say("planning on the release")
-    learnt = step("plan", lambda: plan.learn(curated.release))
+    learnt: Learnt = step("plan", lambda: plan.learn(curated.release))
     looks = ledger.inspections(s.card.name)
     published: Published = step(
         "report",
-        lambda: publish_run(s.card, s.recipe, home, number, curated, _pages(s, plan, learnt, curated.release), looks),
+        lambda: publish_run(s.card, s.recipe, home, number, curated, learnt, looks),
     )
     account, told = ledger.account(s.card.name), published.report
     out: dict[str, Any] = {
@@ -165,14 +158,6 @@ def run_job(
     if told.truth is not None:
         out["truth"] = told.truth.model_dump()
     return out
-
-
-def _pages(s: Setting, plan: RunPlan, learnt: Any, release: Release) -> Pages:
-    if isinstance(plan, LqRun):
-        return LqPages(plan.request, learnt)
-    if isinstance(plan, LinearRun):
-        return LinearPages(s.tabular, plan.request, learnt)
-    return CountsPages(s.tabular, s.recipe.terms, learnt, release)
 
 
 def demo_job(

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from flows.config.shelf import Home, find_card
 from pipeline.declaration.card import AnyCard, CardError, load_any_card, load_card
-from pipeline.declaration.catalog import catalogs
+from pipeline.declaration.lineage import catalogs
 from pipeline.environments.worlds import WORLDS, arrays_file, load_world
 from pipeline.files import whole_folder
 from pipeline.ledger.chain import canonical

@@ -18,7 +18,7 @@ from flows.config.setting import Step, plain_step
 from flows.config.shelf import Home
 from flows.config.world_recipe import WorldRecipe, load_world_recipe
 from flows.jobs.folder import json_text
-from pipeline.declaration.catalog import VARIABLE
+from pipeline.declaration.lineage import CATALOG_VARIABLE
 from pipeline.files import write_folder
 from pipeline.simulation.trial import Trial
 from pipeline.studies.cells import kept_of, measure_cells
@@ -161,16 +161,16 @@ def _tell_parts(say: Say, progress: Progress | None) -> Progress:
 @contextmanager
 def _on_shelf(shelf: Path | None) -> Generator[None]:
     """Where worlds' files are looked for, in this process and in those it starts."""
-    before = os.environ.get(VARIABLE)
+    before = os.environ.get(CATALOG_VARIABLE)
     if shelf is not None:
-        os.environ[VARIABLE] = str(shelf.resolve())
+        os.environ[CATALOG_VARIABLE] = str(shelf.resolve())
     try:
         yield
     finally:
         if before is None:
-            os.environ.pop(VARIABLE, None)
+            os.environ.pop(CATALOG_VARIABLE, None)
         else:
-            os.environ[VARIABLE] = before
+            os.environ[CATALOG_VARIABLE] = before
 
 
 def _compared(recipe: PriceRecipe, full: bool, priced: Priced, root: Path) -> Row:

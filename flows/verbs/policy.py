@@ -11,8 +11,9 @@ import typer
 from flows.terminal.screen import Context, Json, show
 
 if TYPE_CHECKING:
-    from flows.jobs.lq_policy import GainsFile
-    from flows.jobs.policy_file import PolicyFile
+    from pipeline.learners.gains import StoredGains
+    from pipeline.learners.policy_files import StoredPolicy
+    from pipeline.learners.stored_decisions import StoredDecisions
 
 app = typer.Typer(help="The policy of a run, with labels.", no_args_is_help=True)
 
@@ -24,47 +25,20 @@ class Format(StrEnum):
     json = "json"
 
 
-def _read(context: typer.Context, run: str) -> PolicyFile | GainsFile:
-    from flows.jobs.lq_policy import is_lq_run, read_gains_file
-    from flows.jobs.policy_file import read_policy_file
+def _read(context: typer.Context, run: str) -> StoredPolicy:
     from flows.verbs.report import run_folder
+    from pipeline.learners.registry import read_stored
 
     options: Context = context.obj
-    folder = run_folder(options, run)
-    return read_gains_file(folder) if is_lq_run(folder) else read_policy_file(folder)
+    return read_stored(run_folder(options, run))
 
 
 @app.command("show")
 def show_policy(context: typer.Context, run: str, as_json: Json = False) -> None:
     """What to do in each state at each step, where the policy abstains, and where it was a tie; or the gains."""
-    from flows.jobs.lq_policy import GainsFile, gain_rows
-
     file = _read(context, run)
-    if isinstance(file, GainsFile):
-        gains = gain_rows(file)
-        told = [f"{r['step']:>4}  {r['control']:20} {r['observed']:20} {r['gain']:.6g}" for r in gains]
-        head = "step  control              observed             gain"
-        show({"run": file.run, "rows": gains}, as_json, lambda: [head, *told])
-        return
-    policy, labels = file.policy, file.labels
-    rows = [
-        {
-            "step": h,
-            "state": state,
-            "abstains": bool(policy.abstains[h, s]),
-            "action": None if policy.abstains[h, s] else labels["actions"][int(policy.probabilities[h, s].argmax())],
-            "probability": None if policy.abstains[h, s] else float(policy.probabilities[h, s].max()),
-            "tie": bool(file.tied[h, s]),
-        }
-        for h in range(labels["horizon"])
-        for s, state in enumerate(labels["states"])
-    ]
-    lines = [
-        f"{r['step']:>4}  {r['state']:24} {r['action'] or '– keep current practice (not enough evidence)'}"
-        + ("   (tie: others are as good)" if r["tie"] else "")
-        for r in rows
-    ]
-    show({"run": file.run, "rows": rows}, as_json, lambda: ["step  state                    action", *lines])
+    rows, lines = file.shown()
+    show({"run": file.of.run, "rows": rows}, as_json, lambda: lines)
 
 
 @app.command("export")
@@ -77,13 +51,12 @@ def export(
     as_json: Json = False,
 ) -> None:
     """Write the policy with labels as CSV that no spreadsheet evaluates, or as JSON with the exact labels."""
-    from flows.jobs import lq_policy, policy_file
+    from flows.jobs.folder import write_whole
 
     file = _read(context, run)
     chosen = form or (Format.json if to.suffix.lower() == ".json" else Format.csv)
-    forms = lq_policy.FORMATS if isinstance(file, lq_policy.GainsFile) else policy_file.FORMATS
-    policy_file.write_whole(to, forms[chosen.value](file), force=force)
-    result = {"run": file.run, "file": str(to.resolve()), "format": chosen.value, "policy_sha256": file.sha256}
+    write_whole(to, file.as_json() if chosen is Format.json else file.as_csv(), force=force)
+    result = {"run": file.of.run, "file": str(to.resolve()), "format": chosen.value, "policy_sha256": file.of.sha256}
     show(result, as_json, lambda: [result["file"]])
 
 
@@ -105,25 +78,34 @@ def act(
     as_json: Json = False,
 ) -> None:
     """What the policy says in a state (or at an observation) at a step, or for each record of a file."""
-    from flows.jobs.lq_policy import GainsFile
     from pipeline.declaration.card import CardError
+    from pipeline.learners.gains import StoredGains
+    from pipeline.learners.stored_decisions import StoredDecisions
 
     file = _read(context, run)
-    if isinstance(file, GainsFile):
+    if isinstance(file, StoredGains):
         if state is not None or raw or sample:
             raise CardError("policy act: a linear controller takes --observation; it has no states and draws nothing")
         _control(file, observation, step, batch, as_json)
         return
     if observation is not None:
         raise CardError("policy act: this policy has declared states: give --state; --observation is of controllers")
+    assert isinstance(file, StoredDecisions)
     _decide(file, state, step, batch, raw=raw, sample=sample, as_json=as_json)
 
 
 def _decide(
-    file: PolicyFile, state: str | None, step: int | None, batch: str | None, *, raw: bool, sample: bool, as_json: bool
+    file: StoredDecisions,
+    state: str | None,
+    step: int | None,
+    batch: str | None,
+    *,
+    raw: bool,
+    sample: bool,
+    as_json: bool,
 ) -> None:
-    from flows.jobs.deciding import check_steps, decide, state_indices
     from pipeline.declaration.card import CardError
+    from pipeline.learners.stored_decisions import check_steps, decide, state_indices
 
     if (batch is None) == (state is None or step is None) or (batch is not None and (state, step) != (None, None)):
         raise CardError("policy act: give --state with --step, or --batch alone")
@@ -131,16 +113,16 @@ def _decide(
     check_steps(file, steps)
     decisions, which = decide(file, state_indices(file, values, raw=raw), steps, sample=sample)
     if batch is not None:
-        _print_batch(file.run, decisions, which, as_json)
+        _print_batch(file.of.run, decisions, which, as_json)
     else:
-        show({"run": file.run, **decisions[0]}, as_json, lambda: _sentences(decisions[0]))
+        show({"run": file.of.run, **decisions[0]}, as_json, lambda: _sentences(decisions[0]))
 
 
-def _control(file: GainsFile, observation: str | None, step: int | None, batch: str | None, as_json: bool) -> None:
+def _control(file: StoredGains, observation: str | None, step: int | None, batch: str | None, as_json: bool) -> None:
     import numpy as np
 
-    from flows.jobs.lq_policy import control, parsed_observation
     from pipeline.declaration.card import CardError
+    from pipeline.learners.gains import control, parsed_observation
     from pipeline.logs.queries import read_observations
 
     single = observation is not None and step is not None
@@ -150,13 +132,13 @@ def _control(file: GainsFile, observation: str | None, step: int | None, batch: 
     if batch is not None:
         x, steps = read_observations(*_content(batch), names)
         found = control(file, x, steps)
-        _print_batch(file.run, found, np.arange(len(found)), as_json)
+        _print_batch(file.of.run, found, np.arange(len(found)), as_json)
         return
     [found] = control(file, parsed_observation(str(observation), names), np.array([step], dtype=np.int64))
     lines = [f"step {found['step']}: {found['advice']}"]
     lines += ["  shortened to the declared radius of the control"] if found["cut"] else []
     lines += ["  the observation is longer than declared: nothing like it was learnt from"] if found["outside"] else []
-    show({"run": file.run, **found}, as_json, lambda: lines)
+    show({"run": file.of.run, **found}, as_json, lambda: lines)
 
 
 def _content(batch: str) -> tuple[bytes, str]:

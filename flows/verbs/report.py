@@ -12,9 +12,9 @@ from flows.terminal.screen import Context, Json, show
 
 def report(context: typer.Context, run: str, as_json: Json = False) -> None:
     """Render report.html and report.md again; reads nothing but the run's folder."""
-    from flows.jobs.decisions import read_view
     from flows.jobs.publish import render
     from pipeline.declaration.card import CardError
+    from pipeline.learners.registry import read_view
     from reports.facts.report import read_report
 
     options: Context = context.obj

@@ -94,7 +94,13 @@ class Listed:
 
 @dataclass(frozen=True)
 class Constrained:
-    """All policies whose occupancy under ``P (H, S, A, S)`` earns at least ``floor`` of ``bonus (H, S, A)``."""
+    """All policies whose occupancy under ``P (H, S, A, S)`` earns at least ``floor`` of ``bonus (H, S, A)``.
+
+    Parameters
+    ----------
+    start
+        ``(S,)`` first-state distribution.
+    """
 
     P: Array
     start: Array

@@ -59,7 +59,17 @@ def against_practice(m: Model, policy: Policy, usual: Array) -> AgainstPractice:
 
 
 def as_practised(usual: Array, allowed: NDArray[np.bool_], horizon: int) -> Policy:
-    """Current practice as a policy: released shares, a uniform choice among allowed actions where they do not tell."""
+    """Current practice as a policy: released shares, a uniform choice among allowed actions where they do not tell.
+
+    Parameters
+    ----------
+    usual
+        ``(G, L, A)`` shares of the actions in the released visits; a row of NaN where they do not tell.
+    allowed
+        ``(L, A)`` bool, False where an action is vetoed.
+    horizon
+        H, the steps of the policy.
+    """
     even = allowed / allowed.sum(1, keepdims=True)
     rows = np.where(np.isnan(usual), even, usual)
     shape = (horizon, *allowed.shape)

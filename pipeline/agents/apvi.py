@@ -49,6 +49,13 @@ class Plan:
     """A policy and what its making said.
 
     ``V (H+1, S)`` is the pessimistic value; ``tied (H, L)`` marks states in which clipping left several best actions.
+
+    Parameters
+    ----------
+    policy
+        The emitted policy, ``(H, L, A)`` probabilities, with the states in which it abstains.
+    threshold
+        Visits at or below which a cell says nothing (003 eq. 5).
     """
 
     policy: Policy
@@ -59,7 +66,19 @@ class Plan:
 
 @dataclass(frozen=True)
 class Model:
-    """Estimates of one release under one preset: P~ ``(G, L, A, S)`` and r~ ``(G, L, A)``, with their width Γ."""
+    """Estimates of one release under one preset: P~ ``(G, L, A, S)`` and r~ ``(G, L, A)``, with their width Γ.
+
+    Parameters
+    ----------
+    counts
+        The consistent private counts that it was made from.
+    task
+        The declared process.
+    constants, penalty
+        The preset of its width Γ, and whether Γ is of Bernstein's or Hoeffding's kind.
+    P, r
+        ``(G, L, A, S)`` transition estimate and ``(G, L, A)`` reward a step, in reward units.
+    """
 
     counts: PrivateCounts
     task: Task
@@ -92,7 +111,17 @@ class Model:
 
 
 def model(counts: PrivateCounts, task: Task, constants: Constants, penalty: Penalty = "bernstein") -> Model:
-    """Transition and reward estimates of a release (003 eq. 5)."""
+    """Transition and reward estimates of a release (003 eq. 5).
+
+    Parameters
+    ----------
+    counts
+        Consistent private counts.
+    task
+        Declared rewards and reward range; rewards are estimated from the release where it declares none.
+    constants, penalty
+        Of the width that its backups subtract or add.
+    """
     threshold = evidence_threshold(counts, constants)
     P = transition_estimate(counts, threshold)
     if task.rewards is not None:
@@ -121,6 +150,8 @@ def apvi(
         A preset of :func:`pipeline.agents.pessimism.constants`.
     rng
         Breaks the ties that remain after the unclipped Q̂.
+    penalty
+        Kind of the width Γ: ``bernstein`` (Algorithm 1) or ``hoeffding``.
 
     Returns
     -------
@@ -154,7 +185,15 @@ def best_actions(
 
 
 def policy_bounds(m: Model, policy: Policy) -> tuple[Array, Array]:
-    """Lower and upper value ``(H+1, S)`` each of a *fixed* policy as written: free after the release."""
+    """Lower and upper value ``(H+1, S)`` each of a *fixed* policy as written: free after the release.
+
+    Parameters
+    ----------
+    m
+        The released model with its width.
+    policy
+        Fixed beforehand; where it abstains, its uniform stand-in is valued.
+    """
     H, S, L = m.task.horizon, m.counts.n_sas.shape[-1], policy.probabilities.shape[1]
     lower, upper = np.zeros((H + 1, S)), np.zeros((H + 1, S))
     for h in reversed(range(H)):
@@ -165,7 +204,13 @@ def policy_bounds(m: Model, policy: Policy) -> tuple[Array, Array]:
 
 
 def optimal_upper(m: Model) -> Array:
-    """Upper value ``(H+1, S)`` of the *best* allowed policy: the same recursion with + Γ and a maximum."""
+    """Upper value ``(H+1, S)`` of the *best* allowed policy: the same recursion with + Γ and a maximum.
+
+    Parameters
+    ----------
+    m
+        The released model with its width.
+    """
     H, S, (L, _) = m.task.horizon, m.counts.n_sas.shape[-1], m.task.allowed.shape
     V = np.zeros((H + 1, S))
     for h in reversed(range(H)):
@@ -174,7 +219,15 @@ def optimal_upper(m: Model) -> Array:
 
 
 def model_value(m: Model, policy: Policy) -> Array:
-    """Value ``(H+1, S)`` of a policy in the released model, without any width: a noisy-model figure, not a bound."""
+    """Value ``(H+1, S)`` of a policy in the released model, without any width: a noisy-model figure, not a bound.
+
+    Parameters
+    ----------
+    m
+        The released model.
+    policy
+        ``(H, L, A)`` probabilities.
+    """
     H, S, L = m.task.horizon, m.counts.n_sas.shape[-1], policy.probabilities.shape[1]
     V = np.zeros((H + 1, S))
     for h in reversed(range(H)):

@@ -23,6 +23,12 @@ class Pace:
         Declared largest number of batches.
     visits
         Infinite: batches end where ``growth`` says, whatever is released.
+    episodes
+        K, episodes in all.
+    growth
+        How many times the episodes so far are played by the end of the next batch; at least 1.
+    first
+        Episodes of the first batch.
     """
 
     episodes: int
@@ -47,6 +53,15 @@ class Pace:
 
 def batch_ends(episodes: int, growth: float, first: int = 1) -> list[int]:
     """Last episodes ``first = e_1 < e_2 < .. = episodes``, each the first at least ``growth`` times the one before.
+
+    Parameters
+    ----------
+    episodes
+        K, episodes in all, at least 1.
+    growth
+        At least 1; 1 means a batch an episode.
+    first
+        Episodes of the first batch, at least 1.
 
     >>> batch_ends(20, 2.0)
     [1, 2, 4, 8, 16, 20]

@@ -51,6 +51,11 @@ def practical(episodes: int) -> Constants:
     A good action that looked bad by more than the bonus covers is lost for good.  That costs in proportion to K, and
     the bonus itself does not: it grows with K, slowly.  For the noise c_noise = sqrt(3 ln(1 + K / 110 000)), half a
     deviation at K = 10^4, 3.7 at 10^7 and 5.2 at 10^9; for the sampling ι = log10(K) / 2.
+
+    Parameters
+    ----------
+    episodes
+        K, declared.
     """
     noise = math.sqrt(3 * math.log1p(episodes / 110_000))
     return Constants(noise=noise, iota=max(1.0, math.log10(episodes) / 2))
@@ -62,7 +67,13 @@ def cautious(k: Constants) -> Constants:
 
 
 def theory(cells: int, episodes: int, failure: float = 0.1) -> Constants:
-    """Constants for which values are optimistic with probability 1 - ``failure``, noise included; H S A ``cells``."""
+    """Constants for which values are optimistic with probability 1 - ``failure``, noise included; H S A ``cells``.
+
+    Parameters
+    ----------
+    episodes
+        K, declared.
+    """
     iota = math.log(2 * cells * episodes / failure)
     return Constants(1.0, math.sqrt(2 * iota), math.sqrt(2 * iota), iota)
 

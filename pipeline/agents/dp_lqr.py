@@ -34,7 +34,17 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class LqTask:
-    """Declared: the cost, the bound gamma on ``||K_h||``, and the largest ``||[A, B]||_F`` (Assumption 1(a): 1)."""
+    """Declared: the cost, the bound gamma on ``||K_h||``, and the largest ``||[A, B]||_F`` (Assumption 1(a): 1).
+
+    Parameters
+    ----------
+    cost
+        The declared quadratic cost x'Qx + u'Ru of a step.
+    gamma
+        Largest ``||K_h||`` that is played, in units of control per unit of state.
+    theta_norm
+        Largest ``||[A, B]||_F``; an estimate beyond it is shrunk to it.
+    """
 
     cost: QuadraticCost
     gamma: float
@@ -59,7 +69,17 @@ class LqConstants:
 
 @dataclass(frozen=True)
 class LqResult:
-    """Gains ``(H, d, n)``, the estimate they are optimal for, and how many directions were too noisy to be used."""
+    """Gains ``(H, d, n)``, the estimate they are optimal for, and how many directions were too noisy to be used.
+
+    Parameters
+    ----------
+    gains
+        ``(H, d, n)``, u = K_h x.
+    A, B
+        ``(n, n)`` and ``(n, d)``, the estimated plant in real units.
+    raised
+        Eigenvalues of the Gram matrix that were raised to the floor.
+    """
 
     gains: Array
     A: Array

@@ -31,6 +31,19 @@ class LinearTask:
 
     ``reference (M, A, d)`` are integer features of all states of a finite map, or of a public sample of observations;
     ``unit`` is the length of one integer step; ``allowed (M, A)`` may veto actions in a finite map.
+
+    Parameters
+    ----------
+    horizon
+        H, steps of an episode.
+    bounds
+        Least and largest reward of a step, reward units.
+    episodes
+        Public number of episodes.
+    lattice
+        Steps of one unit of value; values are floored to it.
+    can_end
+        Whether an episode may end before H, worth 0 from then on.
     """
 
     horizon: int
@@ -56,7 +69,13 @@ class LinearTask:
 
 
 def linear_task(plan: LinearPlan, reference: Array | None = None) -> LinearTask:
-    """The task a plan declares; ``reference (M, A, d)`` is needed where states cannot be listed."""
+    """The task a plan declares; ``reference (M, A, d)`` is needed where states cannot be listed.
+
+    Parameters
+    ----------
+    plan
+        What is asked of which features; reads no rows.
+    """
     d, f = plan.domain, plan.features
     if reference is None:
         if not isinstance(f, FeatureMap):
@@ -90,7 +109,19 @@ class LinearConstants:
 
 
 def shift_of(gram_sd: float, d: int, horizon: int, c: LinearConstants) -> float:
-    """What is added to every eigenvalue so that noise off the diagonal of ``gram_sd`` leaves the matrix positive."""
+    """What is added to every eigenvalue so that noise off the diagonal of ``gram_sd`` leaves the matrix positive.
+
+    Parameters
+    ----------
+    gram_sd
+        Standard deviation of the noise in one entry off the diagonal.
+    d
+        Number of features.
+    horizon
+        H.
+    c
+        ``shift`` says which formula, ``failure`` its probability.
+    """
     if c.shift == "edge":
         return 2 * math.sqrt(d) * gram_sd
     # E/2 = sqrt(d / (2 rho_0)) (2 + ...), and the noise has variance 1 / (4 rho_0)
@@ -181,6 +212,8 @@ class LinearResult:
         ``(H, M)``: where clipping left several best actions.
     weighted
         ``(H,)``: whether the variance step was taken; it is skipped where σ² is provably 1.
+    backups
+        One a step: Q̂ and V̂ as functions of integer features.
     """
 
     policy: Policy

@@ -32,7 +32,15 @@ _TUNED = 10.0
 
 
 def step_size(task: MixtureTask, preset: Step = "tuned") -> float:
-    """Return eta = sqrt(2 ln A / K) / V_max, the ``paper``'s; the ``tuned`` one is 10 times as long."""
+    """Return eta = sqrt(2 ln A / K) / V_max, the ``paper``'s; the ``tuned`` one is 10 times as long.
+
+    Parameters
+    ----------
+    task
+        Gives A, K and the largest value V_max.
+    preset
+        ``paper``: the printed step; ``tuned``: ten times as long, chosen by us.
+    """
     paper = math.sqrt(2 * math.log(task.shape[2]) / task.episodes) / float(task.tops[0])
     return paper if preset == "paper" else _TUNED * paper
 
@@ -46,6 +54,8 @@ def linopt_po(problem: Problem, growth: float, eta: float) -> Agent:
         Of the episodes at which Q is computed anew; see :func:`~pipeline.agents.mixture_backup.geometric`.
     eta
         Step of mirror descent an episode; see :func:`step_size`.
+    problem
+        The task, and the regressions through which it is seen.
     """
     H, S, A = problem.task.shape
     climb, policy = np.zeros((H, S, A)), np.full((H, S, A), 1 / A)

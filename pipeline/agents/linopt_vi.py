@@ -64,6 +64,8 @@ def linopt_vi(problem: Problem, growth: float, rng: np.random.Generator) -> Agen
         :func:`~pipeline.agents.mixture_backup.geometric`.
     rng
         Breaks the ties that remain after the unclipped Q.
+    problem
+        The task, and the regressions through which it is seen.
     """
     for episodes in batches(problem.task.episodes, growth):
         plan = planned(problem, rng)
@@ -73,7 +75,15 @@ def linopt_vi(problem: Problem, growth: float, rng: np.random.Generator) -> Agen
 
 
 def planned(problem: Problem, rng: np.random.Generator) -> OptimisticPlan:
-    """Greedy in the optimistic values of the statistics released so far."""
+    """Greedy in the optimistic values of the statistics released so far.
+
+    Parameters
+    ----------
+    problem
+        The task, and what was released about it so far.
+    rng
+        Breaks ties.
+    """
     found = optimistic(problem, lambda _, Q: Q.max(-1))
     policy, tied = _greedy(found.Q, found.free, rng)
     return OptimisticPlan(policy, found.V, tied)

@@ -26,7 +26,13 @@ _LEAST = 2**-30
 
 @dataclass(frozen=True)
 class LearntRewards:
-    """Rewards to be learnt: r_h(s, a) = <phi_r(s, a), theta_{h,r}> in ``[0, most_h]``, ``most (H,)`` declared."""
+    """Rewards to be learnt: r_h(s, a) = <phi_r(s, a), theta_{h,r}> in ``[0, most_h]``, ``most (H,)`` declared.
+
+    Parameters
+    ----------
+    features
+        φ_r of every (step, state, action).
+    """
 
     features: RewardFeatures
     most: Array
@@ -40,6 +46,12 @@ class MixtureTask:
     ----------
     rewards
         Known ``(H, S, A)``, at least 0, reward units per step; or learnt.
+    features
+        φ of every (state, action, next state), S and A with them.
+    episodes
+        K, declared.
+    unit
+        Whether every regression row is scaled to length 1 (no theorem; less noise).
     """
 
     rewards: Array | LearntRewards
@@ -85,7 +97,15 @@ class MixtureTask:
 
 @dataclass(frozen=True)
 class Regression:
-    """Released statistics and the radii of their bonus."""
+    """Released statistics and the radii of their bonus.
+
+    Parameters
+    ----------
+    regularizer
+        The growing least-squares problem, seen through its noise.
+    radii
+        Radius of the bonus at each step, a function of released and declared values.
+    """
 
     regularizer: Regularizer
     radii: Radii
@@ -99,6 +119,10 @@ class Problem:
     ----------
     rewards
         Where the task's rewards are learnt.
+    task
+        What is declared.
+    transitions
+        The regression of next values.
     """
 
     task: MixtureTask

@@ -37,7 +37,7 @@ from numpy.typing import NDArray
 from pipeline.agents.lq_optimism import ConfidenceSet, Search, least
 from pipeline.mdp.riccati import QuadraticCost, clip_norm, optimal_costs, riccati
 from pipeline.mdp.rollout import LinearRollout, LqAgent
-from pipeline.statistics.lq_regularizers import LqRegularizer, LqRidge
+from pipeline.statistics.released_ridge import LqRegularizer, LqRidge
 
 Array = NDArray[np.float64]
 
@@ -54,6 +54,8 @@ class LqControl:
         ``(n,)`` fixed first state.
     covariance
         ``(n, n)`` of the noise.
+    cost
+        The declared quadratic cost of a step.
     """
 
     cost: QuadraticCost
@@ -69,6 +71,13 @@ class OfuConstants:
 
     Only ``width`` 1 has the theorem; 0 is certainty equivalence: the model of S nearest to the estimate.  ``volume``:
     see :func:`radius`; both have it.
+
+    Parameters
+    ----------
+    alpha
+        Failure probability of the confidence set.
+    search
+        Starts and steps of the gradient descent that looks for the optimistic model.
     """
 
     alpha: float = 0.05
@@ -95,6 +104,8 @@ class OptimisticPlan:
         Whether C_k and S did not meet.
     cut
         Whether gains were cut to gamma.
+    beta
+        Radius of the confidence set, times ``width``.
     """
 
     episode: int
@@ -118,6 +129,12 @@ def ofu_rl(
         Last episode of each plan, increasing, fixed in advance; see :func:`batch_ends`.
     rng
         Draws the random starts of the search.
+    task
+        What is declared.
+    regularizer
+        The growing least-squares problem, seen through its noise.
+    c
+        Confidence level and search.
     """
     plans = list[OptimisticPlan]()
     theta, first = np.zeros((len(task.start) + len(task.cost.R), len(task.start))), 1

@@ -55,6 +55,17 @@ def one_shot(released: OneShot, task: LinearTask, c: LinearConstants, rng: np.ra
 def policy_bound(released: OneShot, task: LinearTask, c: LinearConstants, policy: Policy, sign: int) -> Array:
     """Value ``(H+1, S)`` of a fixed policy with the width subtracted (``sign`` -1) or added (+1): free, a bound only
     where the width holds.
+
+    Parameters
+    ----------
+    released
+        Statistics of all steps.
+    task
+        Declared constants and the finite map's features.
+    c
+        Constants of the width.
+    policy
+        ``(H, S, A)`` probabilities, fixed beforehand.
     """
     V = np.zeros((task.horizon + 1, task.reference.shape[0]))
     for h in reversed(range(task.horizon)):
@@ -63,7 +74,17 @@ def policy_bound(released: OneShot, task: LinearTask, c: LinearConstants, policy
 
 
 def optimal_upper(released: OneShot, task: LinearTask, c: LinearConstants) -> Array:
-    """Upper value ``(H+1, S)`` of the best policy: the recursion with + Γ and a maximum."""
+    """Upper value ``(H+1, S)`` of the best policy: the recursion with + Γ and a maximum.
+
+    Parameters
+    ----------
+    released
+        Statistics of all steps.
+    task
+        Declared constants and the finite map's features.
+    c
+        Constants of the width.
+    """
     V = np.zeros((task.horizon + 1, task.reference.shape[0]))
     for h in reversed(range(task.horizon)):
         Q = _clipped(released, task, c, h, V[h + 1], +1)

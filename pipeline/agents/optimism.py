@@ -48,6 +48,11 @@ def ucrl_vtr(c: float, failure: float = 0.01, *, printed: bool = False) -> Radii
 
     ``c`` multiplies both terms; ``printed``: the first alone, as on the page, where the second one explores for all of
     10^4 episodes.  The printed ln(1/K) is negative and not used.
+
+    Parameters
+    ----------
+    failure
+        alpha, failure probability of the confidence set.
     """
 
     def radii(m: Moment) -> Array:
@@ -60,7 +65,15 @@ def ucrl_vtr(c: float, failure: float = 0.01, *, printed: bool = False) -> Radii
 
 
 def linopt(c: float, failure: float = 0.01) -> Radii:
-    """beta_p of paper 000, Lemma 3.1: (H/2) sqrt(2 ln(H/alpha) + d_1 ln(1 + K H^2/l_min)) + sqrt(d_1 l_max) + nu."""
+    """beta_p of paper 000, Lemma 3.1: (H/2) sqrt(2 ln(H/alpha) + d_1 ln(1 + K H^2/l_min)) + sqrt(d_1 l_max) + nu.
+
+    Parameters
+    ----------
+    c
+        Multiplies the radius; 1 is the lemma's.
+    failure
+        alpha, failure probability of the confidence set.
+    """
 
     def radii(m: Moment) -> Array:
         b, steps = m.bounds, len(m.tops) + 1
@@ -71,7 +84,15 @@ def linopt(c: float, failure: float = 0.01) -> Radii:
 
 
 def linopt_rewards(c: float, failure: float = 0.01) -> Radii:
-    """beta_r of paper 000, Lemma 3.1, with r in reward units: the first two terms times its largest value."""
+    """beta_r of paper 000, Lemma 3.1, with r in reward units: the first two terms times its largest value.
+
+    Parameters
+    ----------
+    c
+        Multiplies the radius; 1 is the lemma's.
+    failure
+        alpha, failure probability of the confidence set.
+    """
 
     def radii(m: Moment) -> Array:
         b, steps = m.bounds, len(m.tops)
@@ -82,7 +103,13 @@ def linopt_rewards(c: float, failure: float = 0.01) -> Radii:
 
 
 def ldp(c: float) -> Radii:
-    """C d_1^(3/4) (H-h+1)^(3/2) k^(1/4): the form that paper 001 tunes in its section 6."""
+    """C d_1^(3/4) (H-h+1)^(3/2) k^(1/4): the form that paper 001 tunes in its section 6.
+
+    Parameters
+    ----------
+    c
+        The paper's C, tuned.
+    """
 
     def radii(m: Moment) -> Array:
         return c * m.unknowns**0.75 * m.tops**1.5 * m.episode**0.25
@@ -94,6 +121,15 @@ def ldp_theory(epsilon: float, delta: float, failure: float = 0.01, c: float = 1
     """Paper 001's theorem: :func:`ldp` times ln(d T / alpha) (ln((H-h+1)/delta))^(1/4) / sqrt(eps).
 
     T = K H; the last logarithm counts steps, not rewards.
+
+    Parameters
+    ----------
+    epsilon, delta
+        Of one person's message.
+    failure
+        alpha, failure probability of the confidence set.
+    c
+        Multiplies the radius; 1 is the theorem's.
     """
 
     def radii(m: Moment) -> Array:

@@ -36,6 +36,8 @@ class Constants:
         and a cell speaks from two standard deviations of its noise on; no theorem.
     delta
         Failure probability of the widths.
+    iota
+        ι = log(HSA/δ) of the sampling term (Algorithm 1, line 2); 1 for ``practical``.
     """
 
     preset: Preset
@@ -66,6 +68,10 @@ def constants(preset: Preset, cells: int, delta: float = 0.1, *, pooled: bool = 
     pooled
         Whether one table serves all steps: its errors then repeat at every step and add up in line, not in square
         root, so that ``practical`` is wider.
+    preset
+        Which of the three.
+    delta
+        Failure probability of the widths.
     """
     iota = math.log(cells / delta)
     if preset == "paper":
@@ -82,7 +88,15 @@ def evidence_threshold(counts: PrivateCounts, c: Constants) -> float:
 
 
 def transition_estimate(counts: PrivateCounts, threshold: float) -> Array:
-    """P~ ``(G, L, A, S)``: n~_sas / n~_sa where n~_sa > threshold, else uniform (003 eq. 5)."""
+    """P~ ``(G, L, A, S)``: n~_sas / n~_sa where n~_sa > threshold, else uniform (003 eq. 5).
+
+    Parameters
+    ----------
+    counts
+        Consistent private counts.
+    threshold
+        Visits at or below which a cell says nothing.
+    """
     S = counts.n_sas.shape[-1]
     seen = counts.n_sa > threshold
     safe = np.where(seen, counts.n_sa, 1.0)
@@ -90,7 +104,17 @@ def transition_estimate(counts: PrivateCounts, threshold: float) -> Array:
 
 
 def reward_estimate(counts: PrivateCounts, threshold: float, low: float, high: float) -> Array:
-    """r~ ``(G, L, A)``: offset + r~_sa / n~_sa, clipped to the declared range; mid-range where nothing was seen."""
+    """r~ ``(G, L, A)``: offset + r~_sa / n~_sa, clipped to the declared range; mid-range where nothing was seen.
+
+    Parameters
+    ----------
+    counts
+        Private counts with a reward table.
+    threshold
+        Visits at or below which a cell says nothing.
+    low, high
+        Declared reward range of a step.
+    """
     if counts.r_sa is None:
         raise ValueError("this release has no reward table: pass the declared rewards")
     seen = counts.n_sa > threshold
@@ -167,7 +191,15 @@ def width(
 
 
 def start_distribution(counts: PrivateCounts, declared: Array | None) -> Array:
-    """First-state distribution ``(L,)``: declared, or the released counts normalised (uniform where all are 0)."""
+    """First-state distribution ``(L,)``: declared, or the released counts normalised (uniform where all are 0).
+
+    Parameters
+    ----------
+    counts
+        Private counts; ``n_0 (L,)`` is read where nothing is declared.
+    declared
+        ``(L,)`` probabilities, or None.
+    """
     if declared is not None:
         return declared
     total = counts.n_0.sum()
@@ -178,6 +210,13 @@ def start_width(counts: PrivateCounts, V: Array, c: Constants) -> float:
     """Width of ``sum_s p~(s) V(s)`` for a *released* start: sampling term plus the Gaussian tail of n_0's noise.
 
     No preset of the paper covers it, because the paper never estimates the start; ``V (L,)`` in reward units.
+
+    Parameters
+    ----------
+    counts
+        Private counts with first states ``n_0``.
+    c
+        ``C1`` and ``iota`` of the sampling term.
     """
     p, total = start_distribution(counts, None), float(counts.n_0.sum())
     if total <= 2 * counts.sd_0:

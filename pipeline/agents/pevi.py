@@ -19,7 +19,17 @@ from pipeline.statistics.regression import Desk
 
 
 def theory_beta(task: LinearTask, c: float, failure: float = 0.1) -> float:
-    """β = c d H sqrt(log(2 d H K / δ))."""
+    """β = c d H sqrt(log(2 d H K / δ)).
+
+    Parameters
+    ----------
+    task
+        Gives d, H and K.
+    c
+        The theorem's absolute constant, which the paper leaves open.
+    failure
+        δ.
+    """
     d, H = task.dimension, task.horizon
     return c * d * H * math.sqrt(math.log(2 * d * H * task.episodes / failure))
 
@@ -33,5 +43,13 @@ def pevi(
     *,
     centred: bool = True,
 ) -> LinearResult:
-    """Plan by unweighted regressions; parameters as :func:`pipeline.agents.vapvi.vapvi`, and ``beta``."""
+    """Plan by unweighted regressions; parameters as :func:`pipeline.agents.vapvi.vapvi`, and ``beta``.
+
+    Parameters
+    ----------
+    desk, task, c, rng, centred
+        As :func:`pipeline.agents.vapvi.vapvi` has them.
+    beta
+        β, the multiplier of the width; see the module.
+    """
     return backward(desk, task, c, rng, beta, centred=centred, weigh=False)

@@ -1,7 +1,6 @@
 """UCBVI: optimistic value iteration on counts, played in batches (Azar et al. 2017; DP-UCBVI, Qiao and Wang 2023).
 
-One function; who counts says which algorithm it is (:mod:`pipeline.statistics.interactive_counts`,
-:mod:`pipeline.statistics.interactive_shuffled`):
+One function; who counts says which algorithm it is (:mod:`pipeline.statistics.interactive_counts`):
 
 ===================  ==================================================  ========
 algorithm            counts                                              trust
@@ -106,7 +105,17 @@ BatchAgent = Generator[Batch, OnlineCounts, Learnt]
 
 
 def ucbvi(task: CountTask, pace: Pace, constants: Constants) -> BatchAgent:
-    """Play batches until ``pace.episodes`` are played, and return the policy learnt."""
+    """Play batches until ``pace.episodes`` are played, and return the policy learnt.
+
+    Parameters
+    ----------
+    task
+        What is declared, and the layout of the counts.
+    constants
+        Of the bonus.
+    pace
+        When a batch ends.
+    """
     counts, ties, played = nothing_seen(task.layout), list[float](), 0
     while played < pace.episodes:
         plan = planned(task, counts, constants)

@@ -63,6 +63,8 @@ def vapvi(
         Breaks the ties that remain after the unclipped Q̂.
     centred
         As the desk's plan says; False asks as Algorithm 2 prints it.
+    c
+        Constants of the run: part of the mechanism where the answers are adaptive.
     """
     return backward(desk, task, c, rng, c.C * math.sqrt(task.dimension), centred=centred, weigh=True)
 

@@ -7,19 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import numpy as np
-
-from pipeline.audits.attack import Array, Attack, Trust
+from pipeline.audits.attack import Attack, Trust
 from pipeline.audits.laws import Gaussian
 from pipeline.audits.pooled import Silence
 from pipeline.audits.streams import LEAVES, Built, CounterPath, Kind, factors, time_of
 from pipeline.declaration.card import CardError
 from pipeline.privacy.noise import Integers
 from pipeline.privacy.running import RunningSum
-from pipeline.statistics.mixture_calibration import Ask, Variances, paper_000, paper_001, tight
 from pipeline.statistics.mixture_message import Message, Visits
+from pipeline.statistics.online_sum import Ask, Variances, cost_of, entry_variances, tight
+from pipeline.statistics.regularizers import paper_000, paper_001
 
-_TOO_LONG = 3.0
 _WORDS: dict[Kind, str] = {
     "plain": "plain tree",
     "bottom-up": "bottom-up tree",
@@ -53,14 +51,15 @@ def counter_attack(
     leaves = 1 if kind == "once" else leaves
     time = time_of(kind, leaves)
     claimed_noise = _calibrated(message, ask, kind, leaves)
-    claimed = claimed_noise.rho(message, time.cost)
-    if claimed is None:
+    claimed = cost_of(message, claimed_noise, time.cost)
+    if claimed_noise is None or claimed is None:
         raise CardError("an audit needs noise: epsilon is infinite")
-    sides = tuple((integers or message.integers)(_episode(message, i)) for i in (0, 1))
-    honest = tuple(message.integers(_episode(message, i)) for i in (0, 1))
+    pair = [*message.extremes()]
+    sides = tuple((integers or message.integers)(episode) for episode in pair)
+    honest = tuple(message.integers(episode) for episode in pair)
     where = sides[0] != sides[1]
-    entries = _entries(message, claimed_noise)[where]
-    drawn = _entries(message, variances or claimed_noise)[where]
+    entries = entry_variances(message, claimed_noise)[where]
+    drawn = entry_variances(message, variances or claimed_noise)[where]
     path = CounterPath(kind, leaves, time, (sides[0][where], sides[1][where]), drawn, build)
     model = CounterPath(kind, leaves, time, (honest[0][where], honest[1][where]), entries)
     trust: Trust = "local" if kind == "once" else "joint"
@@ -75,23 +74,7 @@ def counter_attack(
     )
 
 
-def _calibrated(message: Message, ask: Ask, kind: Kind, leaves: int) -> Variances:
+def _calibrated(message: Message, ask: Ask, kind: Kind, leaves: int) -> Variances | None:
     if ask.calibration == "tight":
         return tight(message, ask, time_of(kind, leaves).cost)
     return paper_001(message, ask) if kind == "once" else paper_000(message, ask, leaves)
-
-
-def _episode(message: Message, which: int) -> Visits:
-    """An episode whose rows lie in a block, or on a coordinate, of its own; longer than the bounds allow."""
-    d, blocks, steps = message.dimension, message.blocks, np.arange(message.steps)
-    block, row = (which, 0) if blocks > 1 else (0, which % d)
-    length = np.sqrt(message.gram_bound * _TOO_LONG)
-    phi = np.eye(d)[row] * length[:, None]
-    response = message.target_bound * _TOO_LONG / length
-    return Visits(steps, np.full_like(steps, block), phi, response, np.ones_like(steps), 1)
-
-
-def _entries(message: Message, variances: Variances) -> Array:
-    """Variance of every integer of a message."""
-    parts = zip((variances.diagonal, variances.above, variances.target), message.sizes, strict=True)
-    return np.concatenate([np.repeat(np.array(v, dtype=float), n // message.steps) for v, n in parts])

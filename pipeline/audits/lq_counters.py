@@ -5,11 +5,8 @@ The tree is the shipped one that draws what is read; the attacker reads it after
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable
 from typing import Literal
-
-import numpy as np
 
 from pipeline.audits.attack import Array, Attack
 from pipeline.audits.laws import Gaussian
@@ -18,11 +15,9 @@ from pipeline.audits.streams import LEAVES, Built, CounterPath, Kind, ends, fact
 from pipeline.declaration.card import CardError
 from pipeline.privacy.noise import Integers
 from pipeline.privacy.running import LazyTree, RunningSum
-from pipeline.statistics.lq_calibration import LqVariances, paper_004, tight
-from pipeline.statistics.lq_layout import ANGLES
 from pipeline.statistics.lq_message import LqMessage
-from pipeline.statistics.lq_rows import stretched
-from pipeline.statistics.mixture_calibration import Ask
+from pipeline.statistics.lq_regularizers import paper_004
+from pipeline.statistics.online_sum import Ask, Variances, cost_of, entry_variances, tight
 
 Sums = Callable[[Array, Array], Integers]
 
@@ -33,7 +28,7 @@ def lq_counter_attack(
     counter: Literal["tree", "epochs"],
     *,
     leaves: int = LEAVES,
-    variances: LqVariances | None = None,
+    variances: Variances | None = None,
     build: Built = RunningSum,
     sums: Sums | None = None,
 ) -> Attack:
@@ -55,15 +50,15 @@ def lq_counter_attack(
     leaves = 1 if kind == "once" else leaves
     time = time_of(kind, leaves) if kind == "once" else LazyTree(ends(kind, leaves), tree)
     noise = paper_004(message, ask, leaves) if paper else tight(message, ask, time.cost)
-    claimed = noise.rho(message, time.cost)
-    if claimed is None:
+    claimed = cost_of(message, noise, time.cost)
+    if noise is None or claimed is None:
         raise CardError("an audit needs noise: epsilon is infinite")
-    entries = _entries(message, noise)
-    turns = itertools.product(np.linspace(0, np.pi, ANGLES), repeat=2)
-    rows = max((_pair(message, turn) for turn in turns), key=lambda p: _apart(message, p, entries))
-    honest, sent = ([(of or message.sums)(*person) for person in rows] for of in (None, sums))
+    entries = entry_variances(message, noise)
+    still, *turned = message.extremes()
+    rows = still, max(turned, key=lambda person: _apart(message, (still, person), entries))
+    honest, sent = ([(of or message.integers)(*person) for person in rows] for of in (None, sums))
     where = sent[0] != sent[1]
-    drawn = _entries(message, variances or noise)[where]
+    drawn = entry_variances(message, variances or noise)[where]
     path = CounterPath(kind, leaves, time, (sent[0][where], sent[1][where]), drawn, build)
     model = CounterPath(kind, leaves, time, (honest[0][where], honest[1][where]), drawn)
     words = "one release of a batch" if kind == "once" else f"{kind} tree"
@@ -77,18 +72,6 @@ def lq_counter_attack(
     )
 
 
-def _pair(message: LqMessage, turn: tuple[float, float]) -> tuple[tuple[Array, Array], ...]:
-    """One person stands still, the other flips its sign at every step, turned by two angles."""
-    sizes, bounds = (message.state, message.control), (1.0, message.gamma)
-    rows = (stretched(message.horizon, sizes, bounds, *how) for how in (((0.0, 0.0), 1.0), (turn, -1.0)))
-    return tuple((states[None], controls[None]) for states, controls in rows)
-
-
 def _apart(message: LqMessage, pair: tuple[tuple[Array, Array], ...], entries: Array) -> float:
-    one, other = (message.sums(*person) for person in pair)
+    one, other = (message.integers(*person) for person in pair)
     return float(((one - other) ** 2 / entries).sum())
-
-
-def _entries(message: LqMessage, variances: LqVariances) -> Array:
-    """Variance of every integer of a message."""
-    return np.repeat(np.array([variances.diagonal, variances.above, variances.cross], float), message.sizes)

@@ -12,7 +12,7 @@ from dataclasses import replace
 from pipeline.audits.attack import Attack
 from pipeline.audits.counters import counter_attack
 from pipeline.audits.counts import counts_attack
-from pipeline.audits.interactive import desk_attack
+from pipeline.audits.interactive import interactive_attack
 from pipeline.audits.lq import lq_attack
 from pipeline.audits.lq_counters import lq_counter_attack
 from pipeline.audits.plans import WholePlan
@@ -84,7 +84,7 @@ def whole_plan(trial: Trial) -> WholePlan | None:
 def _attack(trial: Trial, target: Target, say: Say) -> Attack:
     match target:
         case CountsTarget(layout, ask, mechanism):
-            return desk_attack(layout, ask, mechanism)
+            return interactive_attack(layout, ask, mechanism)
         case ShuffledTarget(layout, ask, users, honest):
             return shuffled_attack(layout, ask.epsilon, ask.delta, users, honest)
         case BatchTarget(layout, users, privatizer):

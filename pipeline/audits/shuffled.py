@@ -23,13 +23,13 @@ from pipeline.privacy.shuffle import Messages, NoiseBits, randomize, shuffle
 from pipeline.privacy.shuffle_calibration import delivered_epsilon, paper_bits, smallest_total, tight_bits
 from pipeline.statistics.batch_counts import BatchTables, Layout
 from pipeline.statistics.batch_privatizers import GaussianBatch
-from pipeline.statistics.interactive_shuffled import ShufflePromise, shuffled
-from pipeline.statistics.online_counts import CountDesk, OnlineLayout, Tally
+from pipeline.statistics.interactive_counts import ShuffledSums, shuffled
+from pipeline.statistics.online_counts import InteractiveCounts, OnlineLayout, Tally
 from pipeline.statistics.shuffle_counts import ShuffleBinary
 
 Send = Callable[[Array, NoiseBits, Coins, DataHandle], Messages]
 Fresh = Callable[[], SeededNoise]
-Desk = Callable[[OnlineLayout, SeededNoise], CountDesk]
+Made = Callable[[OnlineLayout, SeededNoise], InteractiveCounts]
 # counters of one user that differ, where messages are attacked: a visit is there, or in the other cell
 _CHANGES = 2
 _CROWD = 16
@@ -44,27 +44,27 @@ def shuffled_attack(
     users: int,
     honest: float = 1.0,
     *,
-    desk: Desk | None = None,
+    made: Made | None = None,
     noise: Fresh = fresh,
 ) -> Attack:
-    """The worst pair of users of one batch against the desk of counts-shuffle.
+    """The worst pair of users of one batch against the counts of counts-shuffle.
 
     Parameters
     ----------
-    desk, noise
+    made, noise
         What really adds up and draws, where a test breaks it.
     """
     layout = replace(layout, states=2, actions=1)
 
-    def shipped(wide: OnlineLayout, source: SeededNoise) -> CountDesk:
+    def shipped(wide: OnlineLayout, source: SeededNoise) -> InteractiveCounts:
         return shuffled(wide, epsilon, delta, WORLD, source, honest)
 
-    made = shipped(layout, fresh())
-    made.add(_batch(layout, 0, users))
-    promise = made.guarantee
-    assert isinstance(promise, ShufflePromise)
+    honestly = shipped(layout, fresh())
+    honestly.add(_batch(layout, 0, users))
+    promise = honestly.guarantee
+    assert isinstance(promise, ShuffledSums)
     law = _law(promise.bits[0], sum(layout.bits), delta)
-    path = _DeskTotals(layout, users, desk or shipped, noise, promise.bits[0].mean)
+    path = _CountTotals(layout, users, made or shipped, noise, promise.bits[0].mean)
     return Attack(
         mechanism=f"shuffled counts, binomial, {users:,} users" + (", rewards learnt" if layout.rewards else ""),
         trust="shuffle",
@@ -172,18 +172,18 @@ def _of_cells(table: Array) -> Array:
 
 
 @dataclass(frozen=True)
-class _DeskTotals:
+class _CountTotals:
     layout: OnlineLayout
     users: int
-    desk: Desk
+    made: Made
     noise: Fresh
     mean: float
 
     def __call__(self, side: Side, noise: NoiseSource, copies: int) -> list[Array]:
         wide = replace(self.layout, actions=copies)
-        desk = self.desk(wide, self.noise())
-        desk.add(_batch(wide, side, self.users))
-        seen = desk.counts()
+        counts = self.made(wide, self.noise())
+        counts.add(_batch(wide, side, self.users))
+        seen = counts.counts()
         parts = [_diagonal(seen.n_sas)]
         if seen.r_sa is not None:
             # of each visit's -1 or +1 the bit that was sent

@@ -7,6 +7,7 @@ what is allowed.
 
 from __future__ import annotations
 
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
 
@@ -14,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import ValidationError, model_validator
 
+from pipeline.declaration.columns import LogColumns, table_columns, vector_columns
 from pipeline.declaration.declared_features import Features
 from pipeline.declaration.domain import END, OTHER, Domain, Reward
 from pipeline.declaration.lineage import Budget, Declaration, Unit, files_of, named_root, sha256_of
@@ -80,6 +82,11 @@ class Card(Declaration):
         if d.horizon == 1 and not d.states.ends:
             raise ValueError("domain.states.ends needs a label where the only step leads; e.g. ends = ['end']")
         return self
+
+    @cached_property
+    def log(self) -> LogColumns:
+        """Which columns of the log are read, and in which role."""
+        return table_columns(self.source, self.domain, self.reward)
 
     def step_keys(self) -> dict[str, StepColumn]:
         """Columns that differ from step to step in a wide source, by their key in the card."""
@@ -165,6 +172,11 @@ class LqCard(Declaration):
         d.observation.check_alike("source.columns.next_observation", cols.next_observation)
         self.cost.quadratic(d.observation.size, d.action.size, d.horizon)
         return self
+
+    @cached_property
+    def log(self) -> LogColumns:
+        """Which columns of the log are read, and in which role."""
+        return vector_columns(self.source, self.domain)
 
     @property
     def quadratic(self) -> QuadraticCost:

@@ -98,6 +98,24 @@ class States(Strict):
         own = self.bins.labels() if self.bins else list(_label_map(self.labels or 1))
         return own + ([OTHER] if self.other else [])
 
+    @property
+    def first_terminal(self) -> int:
+        """Index of the first end among the state labels: every state from here on is terminal."""
+        return len(self.live())
+
+    @property
+    def default_terminal(self) -> int | None:
+        """Index of the end meant when none is logged: the one named ``END`` (any case), else the last; None if none."""
+        if not self.ends:
+            return None
+        named = [i for i, end in enumerate(self.ends) if end.upper() == END]
+        return self.first_terminal + (named[0] if named else len(self.ends) - 1)
+
+    @property
+    def other_index(self) -> int | None:
+        """Index of the state OTHER, or None where it is not declared."""
+        return len(self.live()) - 1 if self.other else None
+
     def raw_labels(self) -> dict[str, int]:
         """Raw value (text) -> index among :meth:`live`; empty for bins."""
         if self.labels is None:
@@ -120,6 +138,11 @@ class Actions(Strict):
     def names(self) -> list[str]:
         """Labels in index order, OTHER last where declared."""
         return list(_label_map(self.labels)) + ([OTHER] if self.other else [])
+
+    @property
+    def other_index(self) -> int | None:
+        """Index of the action OTHER, or None where it is not declared."""
+        return len(self.names()) - 1 if self.other else None
 
     def raw_labels(self) -> dict[str, int]:
         """Raw value (text) -> action index."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
@@ -12,6 +13,9 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field, PrivateAttr, model_validator
 
 from pipeline.declaration.toml import CardError, Strict
+
+# names the catalogue of datasets in the environment
+CATALOG_VARIABLE = "RETICENT_SHELF"
 
 
 class Unit(Strict):
@@ -65,6 +69,12 @@ class Declaration(Strict):
     def folder(self) -> Path:
         """The folder the card was read from."""
         return self._folder
+
+    def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
+        """As pydantic's; what was resolved from the old values is resolved anew."""
+        copy = super().model_copy(update=update, deep=deep)
+        copy.__dict__.pop("log", None)
+        return copy
 
     def placed(self, folder: Path) -> Self:
         """The same card as if read from ``folder``."""
@@ -124,3 +134,17 @@ def named_root(name: str) -> Path:
             f"root {name!r} is not set; RETICENT_ROOTS names: {known}. Set RETICENT_ROOTS={name}=/its/folder"
         )
     return Path(pairs[name])
+
+
+def catalogs(asked: Path | None = None) -> list[Path]:
+    """Folders of datasets, in order: ``--shelf`` / ``RETICENT_SHELF``, ``./datasets``, the checkout's, the installed.
+
+    Parameters
+    ----------
+    asked
+        What ``--shelf`` names; it takes the place of the environment's.
+    """
+    env = os.environ.get(CATALOG_VARIABLE)
+    named = [asked] if asked else ([Path(env)] if env else [])
+    checkout = Path(__file__).resolve().parents[2] / "datasets"
+    return [*named, Path("datasets"), checkout, Path(sys.prefix) / "share" / "reticent" / "datasets"]

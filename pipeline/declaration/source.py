@@ -8,7 +8,9 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, SerializerFunctionWrapHandler, model_serializer
+from pydantic_core import PydanticCustomError
 
+from pipeline.declaration.plugins import is_plugin
 from pipeline.declaration.toml import Strict
 from pipeline.declaration.windows import Meds
 
@@ -44,7 +46,18 @@ def check_below(files: list[str]) -> list[str]:
 
 Files = Annotated[list[str], Field(min_length=1), AfterValidator(check_below)]
 
-FormatName = Literal["table", "minari", "d4rl", "rlds", "lerobot", "obp", "meds", "transitions"]
+FORMATS = ("table", "minari", "d4rl", "rlds", "lerobot", "obp", "meds", "transitions")
+
+
+def _known_format(name: str) -> str:
+    """One of ours, or a reader of your own by ``module:function``, which is looked for when files are read."""
+    if name not in FORMATS and not is_plugin(name):
+        ours = ", ".join(map(repr, FORMATS))
+        raise PydanticCustomError("unknown_format", "Input should be {known} or 'module:function'", {"known": ours})
+    return name
+
+
+FormatName = Annotated[str, AfterValidator(_known_format)]
 
 MADE: dict[str, str] = {
     "minari": "episode",

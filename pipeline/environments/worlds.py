@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.declaration.card import CardError
-from pipeline.declaration.catalog import catalogs
+from pipeline.declaration.lineage import catalogs
 from pipeline.declaration.plugins import is_plugin, plugin
 from pipeline.declaration.toml import read_toml
 from pipeline.environments.from_gymnasium import from_gymnasium

@@ -15,12 +15,15 @@ from typing import Any, Protocol
 from pipeline.audits.attack import Attack
 from pipeline.audits.plans import WholePlan
 from pipeline.declaration.card import AnyCard
+from pipeline.learners.policy_files import PolicyFiles
 from pipeline.learners.terms import Terms
 from pipeline.ledger.certificate import spent_budget
 from pipeline.privacy.noise import NoiseSource
 from pipeline.privacy.release import Release
 from pipeline.simulation.surrogate import Drawn
 from pipeline.transaction.release_once import Drawing
+from reports.facts.learnt import LearntFacts, Truth
+from reports.facts.policy import PolicyView
 
 
 @dataclass(frozen=True)
@@ -84,6 +87,37 @@ def fitting_rho(left: Fraction) -> Mapping[str, float]:
     return {"rho": typeable(float(left))}
 
 
+class Learnt(Protocol):
+    """A policy and what the release says of it: released values and declarations only."""
+
+    def files(self) -> PolicyFiles:
+        """What is written of the policy, once."""
+        ...
+
+    def facts(self) -> LearntFacts:
+        """What it adds to report.json."""
+        ...
+
+    def view(self) -> PolicyView:
+        """The policy as a page draws it."""
+        ...
+
+    def truth(self, world: str, behaviour: str) -> Truth:
+        """True values in a known world.
+
+        Parameters
+        ----------
+        world, behaviour
+            Names of the world and of its policy that made the log.
+
+        Raises
+        ------
+        CardError
+            If there is no such world or behaviour, or the card declares another process.
+        """
+        ...
+
+
 class RunPlan(Drawing, Protocol):
     """One run, planned and priced on declarations; as a :class:`Drawing` it is what the transaction draws."""
 
@@ -111,7 +145,7 @@ class RunPlan(Drawing, Protocol):
         """
         ...
 
-    def learn(self, release: Release) -> Any:
+    def learn(self, release: Release) -> Learnt:
         """Make a policy of a committed release: post-processing, reads no rows.
 
         Raises

@@ -1,13 +1,23 @@
-"""The offline agents by name: the one table that says what each is."""
+"""The offline agents and the policies they write, by name: the one table that says what each is."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
+from pathlib import Path
 
+from pipeline.declaration.card import CardError
+from pipeline.learners.decisions import read_counts_view, read_linear_view
+from pipeline.learners.gains import KIND, read_gains_view, stored_gains
 from pipeline.learners.learner import Agent
 from pipeline.learners.linear import LinearLearner
 from pipeline.learners.lq import LqLearner
+from pipeline.learners.policy_files import Codec, Exported, StoredPolicy, read_policy_files
+from pipeline.learners.stored_decisions import stored_decisions
 from pipeline.learners.tabular import Tabular
+from pipeline.privacy.release_file import read_release, sha256_file
+from reports.facts.policy import PolicyView
+from reports.facts.report import Report
 
 AGENTS: Mapping[str, Agent] = {
     "dp-apvi": Agent(Tabular(), private=True, twin="apvi"),
@@ -20,3 +30,54 @@ AGENTS: Mapping[str, Agent] = {
     "dp-lqr": Agent(LqLearner(), private=True, twin="lqr"),
     "lqr": Agent(LqLearner(), private=False, twin="dp-lqr"),
 }
+
+# by the ``kind`` of policy.json, which a table of decisions does not have
+_CODECS: Mapping[str | None, Codec] = {
+    None: Codec(("policy",), read_counts_view, stored_decisions),
+    "linear": Codec(("policy", "decisions"), read_linear_view, stored_decisions),
+    KIND: Codec(("policy",), read_gains_view, stored_gains),
+}
+
+
+def read_view(report: Report, folder: Path) -> PolicyView:
+    """The policy of a run's folder as the page draws it: what the run itself had at hand.
+
+    Parameters
+    ----------
+    report
+        Of the folder.
+    folder
+        With the policy's files and the release.
+
+    Raises
+    ------
+    OSError, ValueError, KeyError
+        If a file is missing or damaged.
+    """
+    files, codec = read_policy_files(folder, _CODECS)
+    return codec.view(files, report, lambda: read_release(folder))
+
+
+def read_stored(folder: Path) -> StoredPolicy:
+    """The policy of a run's folder with labels, and what was promised.
+
+    Parameters
+    ----------
+    folder
+        Of the run.
+
+    Raises
+    ------
+    CardError
+        If a file of the folder is missing or damaged.
+    """
+    try:
+        files, codec = read_policy_files(folder, _CODECS)
+        report = json.loads((folder / "report.json").read_text(encoding="utf-8"))
+        of = Exported(folder.name, report["guarantee"]["sentence"], sha256_file(folder / "policy.parquet"))
+        return codec.stored(files, report, of)
+    except (OSError, ValueError, KeyError, TypeError, IndexError, AttributeError) as e:
+        raise CardError(
+            f"{folder.name}: the run's policy cannot be read ({type(e).__name__}); `reticent run` its recipe again: "
+            "a committed release is replayed at no cost"
+        ) from None

@@ -16,7 +16,8 @@ from pipeline.audits.streams import LEAVES
 from pipeline.declaration.card import AnyCard, Card, CardError, require_tabular
 from pipeline.learners.forecast import foresee_counts, table_size
 from pipeline.learners.learner import Quote, typeable
-from pipeline.learners.tabular_learning import Learnt, learn
+from pipeline.learners.tabular_facts import LearntCounts
+from pipeline.learners.tabular_learning import learn
 from pipeline.learners.terms import Terms
 from pipeline.ledger.certificate import spent_budget
 from pipeline.logs.aggregate import aggregate
@@ -47,9 +48,9 @@ class Tabular:
         if p is not None and p.calibration == "paper" and p.release != "two_tables":
             raise ValueError("calibration = 'paper' needs release = 'two_tables'; the paper prints no other")
 
-    def plan(self, card: AnyCard, terms: Terms) -> TabularPlan:
+    def plan(self, card: AnyCard, terms: Terms) -> TabularRun:
         """See :class:`~pipeline.learners.learner.Learner`."""
-        return TabularPlan(require_tabular(card), terms, counts_privatizer(require_tabular(card), terms))
+        return TabularRun(require_tabular(card), terms, counts_privatizer(require_tabular(card), terms))
 
 
 def counts_privatizer(card: Card, terms: Terms) -> PrivateSum:
@@ -84,7 +85,7 @@ def _with_slack(card: Card, chosen: PrivateSum, sampler: NoiseSource) -> Private
 
 
 @dataclass(frozen=True)
-class TabularPlan:
+class TabularRun:
     """See :class:`~pipeline.learners.learner.RunPlan`: count tables, priced one by one."""
 
     card: Card
@@ -153,9 +154,9 @@ class TabularPlan:
         budget = {"epsilon": asked.epsilon} if asked.pure else {"rho": asked.rho}
         return {**{k: v for k, v in budget.items() if v is not None}, "ratio": yardstick(self.card, asked).ratio}
 
-    def learn(self, release: Release) -> Learnt:
+    def learn(self, release: Release) -> LearntCounts:
         """See :class:`~pipeline.learners.learner.RunPlan`."""
-        return learn(self.card, self.terms.planner, release)
+        return LearntCounts(self.card, self.terms, learn(self.card, self.terms.planner, release), release)
 
     def unforeseen(self) -> str | None:
         """See :class:`~pipeline.learners.learner.RunPlan`: any table can be simulated."""

@@ -12,6 +12,7 @@ from fractions import Fraction
 from typing import Any
 
 from pipeline.declaration.card import AnyCard, LqCard
+from pipeline.declaration.plugins import is_plugin
 from pipeline.declaration.source import MADE, only_flags_part
 from pipeline.ledger.chain import Entry
 from pipeline.ledger.counter_facts import COUNTER_COMPOSITION, counted_once, counter_facts
@@ -130,6 +131,11 @@ def assumptions(card: AnyCard, looks: Sequence[Entry], *, nightly: bool = False)
         f"the domain ({declared}) was declared without looking at this log, unless a line below says otherwise",
         "the curator's machine, its operators and its source of randomness are trusted",
     ]
+    if is_plugin(card.source.format):
+        found.append(
+            f"the log was read by {card.source.format}, which is not code of Reticent: that it makes the rows of one "
+            "person from this person's rows alone is the word of its author"
+        )
     if isinstance(card, LqCard):
         found.append(
             "every row was shortened to its declared balls before it was summed: the loss rests on this cut alone, "

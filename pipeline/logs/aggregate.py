@@ -19,7 +19,6 @@ import polars as pl
 from numpy.typing import NDArray
 
 from pipeline.declaration.card import Card
-from pipeline.logs.columns import CANONICAL, default_terminal, first_terminal
 from pipeline.logs.contribution_bounding import (
     Hashes,
     cap_cells,
@@ -30,7 +29,7 @@ from pipeline.logs.contribution_bounding import (
     pick_new,
     total_steps,
 )
-from pipeline.logs.store import Snapshot
+from pipeline.logs.store import CANONICAL, Snapshot
 from pipeline.logs.summing import HERE, Resources, Seen, Sums, sum_snapshot
 from pipeline.statistics.count_layout import Person, reward_lattice
 from pipeline.statistics.layout import ExactSums
@@ -117,7 +116,7 @@ def _batches(rows: pl.LazyFrame, size: int) -> Iterator[pl.DataFrame]:
 def needed(card: Card) -> list[str]:
     """Columns that counting whole people reads."""
     columns = ["user_id", "episode_id", "step", "state", "action", "next_state"]
-    ends = ["terminated"] if default_terminal(card) is not None else []
+    ends = ["terminated"] if card.domain.states.default_terminal is not None else []
     return columns + ends + (["reward"] if card.reward.kind == "estimate" else [])
 
 
@@ -158,10 +157,10 @@ def _places(card: Card) -> list[pl.Expr]:
 
 def successor(card: Card) -> pl.Expr:
     """A terminated row counts as a transition to an end, whatever live state was logged behind it (design §5.2)."""
-    logged, end = pl.col("next_state"), default_terminal(card)
+    logged, end = pl.col("next_state"), card.domain.states.default_terminal
     if end is None:
         return logged
-    over = pl.col("terminated") & (logged < first_terminal(card))
+    over = pl.col("terminated") & (logged < card.domain.states.first_terminal)
     return pl.when(over).then(pl.lit(end, dtype=pl.Int32)).otherwise(logged)
 
 

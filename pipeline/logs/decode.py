@@ -9,7 +9,7 @@ import numpy as np
 import polars as pl
 
 from pipeline.declaration.card import Card
-from pipeline.logs.columns import first_terminal, other_action, other_state
+from pipeline.declaration.domain import States
 
 NUMBERS = pl.List(pl.Float64)
 _BOOLEANS = {"true": "1.0", "false": "0.0"}
@@ -75,13 +75,13 @@ def decode(raw: pl.DataFrame, card: Card) -> pl.DataFrame:
     (one with), ``not_a_reward``, ``clipped``, ``floored``, ``has_next``.
     """
     dtypes: Dtypes = {name.removeprefix("raw_"): dtype for name, dtype in raw.schema.items()}
-    state, odd_state, bad_bin = _state("state", "bin", dtypes, card)
-    logged, odd_next, bad_next_bin = _state("next_state", "next_bin", dtypes, card)
-    has_next = _has_next(dtypes, card)
+    state, odd_state, bad_bin = state_index("state", "bin", dtypes, card.domain.states)
+    logged, odd_next, bad_next_bin = state_index("next_state", "next_bin", dtypes, card.domain.states)
+    has_next = _has_next(dtypes, card.domain.states)
     actions = card.domain.actions.raw_labels()
     action = _index(_text("action", dtypes), actions)
-    lost_state = other_state(card) is None
-    lost_action = other_action(card) is None
+    other_state, other_action = card.domain.states.other_index, card.domain.actions.other_index
+    lost_state, lost_action = other_state is None, other_action is None
     odd_action = action.is_null()
     odd_next = has_next & odd_next
     homeless = pl.any_horizontal(odd_state & lost_state, odd_next & lost_state, odd_action & lost_action)
@@ -98,10 +98,10 @@ def decode(raw: pl.DataFrame, card: Card) -> pl.DataFrame:
             pl.col("raw_user").alias("user_id"),
             episode.alias("episode_id"),
             step.alias("step"),
-            pl.coalesce(state, other_state(card)).cast(pl.Int32).alias("state"),
-            pl.coalesce(action, other_action(card)).cast(pl.Int32).alias("action"),
+            pl.coalesce(state, other_state).cast(pl.Int32).alias("state"),
+            pl.coalesce(action, other_action).cast(pl.Int32).alias("action"),
             *_reward(dtypes, card),
-            pl.when(has_next).then(pl.coalesce(logged, other_state(card))).cast(pl.Int32).alias("logged"),
+            pl.when(has_next).then(pl.coalesce(logged, other_state)).cast(pl.Int32).alias("logged"),
             has_next.alias("has_next"),
             terminated.alias("terminated"),
             truncated.alias("truncated"),
@@ -134,12 +134,27 @@ def _index(text: pl.Expr, table: dict[str, int]) -> pl.Expr:
     return text.replace_strict(floats | table, default=None, return_dtype=pl.Int32)
 
 
-def _state(label: str, number: str, dtypes: Dtypes, card: Card) -> tuple[pl.Expr, pl.Expr, pl.Expr]:
-    """State index (null if undeclared), the mark of an undeclared one, and the mark of an unreadable bin number."""
-    states, never = card.domain.states, pl.lit(value=False)
+def state_index(label: str, number: str, dtypes: Dtypes, states: States) -> tuple[pl.Expr, pl.Expr, pl.Expr]:
+    """Which declared state a row stands in, as expressions over its raw cells.
+
+    Parameters
+    ----------
+    label, number
+        Roles of the label and of the number that is binned: ``state`` and ``bin``, or ``next_state`` and ``next_bin``.
+    dtypes
+        Role -> type of its cells; a role that is not there is not read.
+    states
+        As declared.
+
+    Returns
+    -------
+    Index among live states and ends (null if undeclared), the mark of an undeclared one, and the mark of a bin number
+    that cannot be read.
+    """
+    never = pl.lit(value=False)
     if label not in dtypes and number not in dtypes:
         return pl.lit(None, dtype=pl.Int32), never, never
-    ends = {end: first_terminal(card) + i for i, end in enumerate(states.ends)}
+    ends = {end: states.first_terminal + i for i, end in enumerate(states.ends)}
     if states.bins is None:
         index = _index(_text(label, dtypes), states.raw_labels() | ends)
         return index, index.is_null(), never
@@ -155,14 +170,14 @@ def _state(label: str, number: str, dtypes: Dtypes, card: Card) -> tuple[pl.Expr
     return index, index.is_null() & ~unread, unread
 
 
-def _has_next(dtypes: Dtypes, card: Card) -> pl.Expr:
+def _has_next(dtypes: Dtypes, states: States) -> pl.Expr:
     """Whether the row itself says where it leads."""
     if "next_state" not in dtypes:
         return pl.lit(value=False)
     text = _text("next_state", dtypes)
-    if card.domain.states.bins is not None and "next_bin" not in dtypes:
+    if states.bins is not None and "next_bin" not in dtypes:
         # without the number only an end can be told
-        return _state("next_state", "next_bin", dtypes, card)[0].is_not_null()
+        return state_index("next_state", "next_bin", dtypes, states)[0].is_not_null()
     return text.is_not_null()
 
 

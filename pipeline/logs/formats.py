@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 import polars as pl
 
-from pipeline.declaration.card import AnyCard, Card
-from pipeline.declaration.source import MADE
-from pipeline.declaration.toml import LogError
+from pipeline.declaration.card import AnyCard
+from pipeline.declaration.plugins import is_plugin, plugin
+from pipeline.declaration.toml import CardError, LogError
 from pipeline.declaration.windows import Meds
-from pipeline.logs.columns import vector_columns
 from pipeline.logs.readers.arrow import ipc_types, parquet_types, read_ipc, read_parquet
 from pipeline.logs.readers.batch import Asked, Batch
 from pipeline.logs.readers.csv import csv_types, obp_types, read_csv, read_obp
@@ -23,9 +23,11 @@ from pipeline.logs.readers.minari import minari_arrow_types, minari_hdf5_types, 
 from pipeline.logs.readers.ndjson import read_ndjson
 from pipeline.logs.readers.rlds_lerobot import lerobot_root, lerobot_types, read_lerobot, read_rlds, rlds_types
 
+T = TypeVar("T")
+
 
 @dataclass(frozen=True)
-class Format:
+class Reader:
     """How files of one suffix are read.
 
     Parameters
@@ -33,13 +35,16 @@ class Format:
     types
         Columns of a file and their types; None where any key may occur and every cell is text.
     read
-        Its batches.
+        Its batches, in the order of the file.  What becomes of one person's rows depends on that person's rows alone:
+        the guarantee rests on it (privacy.md §1.2).
     row_bytes
-        Bytes of a short row, to guess the number of rows; None where the file tells it.
+        Bytes of a short row, to guess the number of rows; None where the file is Parquet, which tells it.
     lines
         Whether its first line holds the column names.
     root
         What a reader's record numbers belong to: the file, or the folder of a data set.
+    suffixes
+        Of a reader of your own (docs/extend.md): the suffixes of its files, dots included.
     """
 
     types: Callable[[Path, Asked], dict[str, pl.DataType]] | None
@@ -47,15 +52,16 @@ class Format:
     row_bytes: int | None = None
     lines: bool = False
     root: Callable[[Path], Path] = lambda path: path
+    suffixes: tuple[str, ...] = ()
 
 
-_CSV = Format(lambda path, _: csv_types(path), lambda path, asked: read_csv(path, asked.columns), 20, lines=True)
-_PARQUET = Format(lambda path, _: parquet_types(path), lambda path, asked: read_parquet(path, asked.columns))
-_IPC = Format(lambda path, _: ipc_types(path), lambda path, asked: read_ipc(path, asked.columns), 20)
-_NDJSON = Format(None, lambda path, asked: read_ndjson(path, asked.columns, asked.lists), 60)
+_CSV = Reader(lambda path, _: csv_types(path), lambda path, asked: read_csv(path, asked.columns), 20, lines=True)
+_PARQUET = Reader(lambda path, _: parquet_types(path), lambda path, asked: read_parquet(path, asked.columns))
+_IPC = Reader(lambda path, _: ipc_types(path), lambda path, asked: read_ipc(path, asked.columns), 20)
+_NDJSON = Reader(None, lambda path, asked: read_ndjson(path, asked.columns, asked.lists), 60)
 _ARROW = (".arrow", ".arrows", ".feather", ".ipc")
 _LINES = (".ndjson", ".jsonl")
-TABLES: dict[str, Format] = {
+TABLES: dict[str, Reader] = {
     ".csv": _CSV, ".parquet": _PARQUET, **dict.fromkeys(_ARROW, _IPC), **dict.fromkeys(_LINES, _NDJSON),
 }  # fmt: skip
 _HDF5 = (".hdf5", ".h5")
@@ -68,20 +74,26 @@ _TELLING: dict[str, list[set[str]]] = {
 }
 
 
-def format_of(card: AnyCard, path: Path, name: str) -> Format:
+def choose_reader(readers: Mapping[str, Reader], card: AnyCard, path: Path, name: str) -> Reader:
     """The reader of a file.
+
+    Parameters
+    ----------
+    readers
+        Suffix -> reader, of :func:`readers_of` the card.
+    name
+        What messages call the file.
 
     Raises
     ------
     LogError
         For a suffix that the format does not come in; says which other format the file looks like.
     """
-    known = _formats(card)
-    if (form := known.get(path.suffix)) is None:
+    if (found := readers.get(path.suffix)) is None:
         hint = "; an HDF5 file is read with source.format = 'minari' or 'd4rl'" if path.suffix in _HDF5 else ""
         which = "a supported format" if card.source.format == "table" else f"of format {card.source.format!r}"
-        raise LogError(f"{name}: {path.suffix or 'no suffix'}: not {which}; give files of {', '.join(known)}{hint}")
-    return form
+        raise LogError(f"{name}: {path.suffix or 'no suffix'}: not {which}; give files of {', '.join(readers)}{hint}")
+    return found
 
 
 def likely(names: Collection[str]) -> str:
@@ -90,64 +102,92 @@ def likely(names: Collection[str]) -> str:
     return f"; it looks like source.format = {found[0]!r} (docs/formats.md)" if found else ""
 
 
-def _formats(card: AnyCard) -> dict[str, Format]:
-    """Suffix -> reader, for what the card calls its format."""
+def readers_of(card: AnyCard) -> dict[str, Reader]:
+    """Suffix -> reader, for what the card calls its format.
+
+    Raises
+    ------
+    CardError
+        If a reader of your own cannot be found, or is none.
+    """
     source = card.source
     match source.format:
         case "minari":
-            folder = Format(minari_arrow_types, read_minari_arrow, 20, root=lerobot_root)
-            one = Format(minari_hdf5_types, read_minari_hdf5, 20)
+            folder = Reader(minari_arrow_types, read_minari_arrow, 20, root=lerobot_root)
+            one = Reader(minari_hdf5_types, read_minari_hdf5, 20)
             return dict.fromkeys(_HDF5, one) | {".arrow": folder, ".parquet": folder}
         case "d4rl":
-            cut = cut_of(card)
+            cut = _cut_of(card)
             types = partial(d4rl_types, cut=cut)
-            return dict.fromkeys(_HDF5, Format(types, partial(read_d4rl, cut=cut), 20))
+            return dict.fromkeys(_HDF5, Reader(types, partial(read_d4rl, cut=cut), 20))
         case "rlds":
-            steps = partial(read_rlds, user=user_of(card), real=card.kind == "real")
-            return {".parquet": Format(rlds_types, steps, 20)}
+            steps = partial(read_rlds, user=card.log.user, real=card.kind == "real")
+            return {".parquet": Reader(rlds_types, steps, 20)}
         case "lerobot":
-            return {".parquet": Format(lerobot_types, read_lerobot, root=lerobot_root)}
+            return {".parquet": Reader(lerobot_types, read_lerobot, root=lerobot_root)}
         case "obp":
-            return {".csv": Format(lambda path, _: obp_types(path), read_obp, 20, lines=True)}
+            return {".csv": Reader(lambda path, _: obp_types(path), read_obp, 20, lines=True)}
         case "meds":
             return {".parquet": _windows(source.meds, card.domain.horizon)} if source.meds else {}
         case "transitions":
-            return {suffix: _flat(inner, cut_of(card)) for suffix, inner in TABLES.items()}
-        case _:
+            return {suffix: _flat(inner, _cut_of(card)) for suffix, inner in TABLES.items()}
+        case "table":
             return TABLES
+        case own:
+            return _own(own)
 
 
-def _windows(declared: Meds, horizon: int) -> Format:
-    return Format(lambda path, _: meds_types(path, declared), partial(read_meds, meds=declared, horizon=horizon), 20)
+def _windows(declared: Meds, horizon: int) -> Reader:
+    return Reader(lambda path, _: meds_types(path, declared), partial(read_meds, meds=declared, horizon=horizon), 20)
 
 
-def _flat(inner: Format, cut: Cut) -> Format:
+def _flat(inner: Reader, cut: Cut) -> Reader:
     types = None if inner.types is None else partial(transition_types, inner=inner.types)
     return replace(inner, types=types, read=partial(read_transitions, inner=inner.read, cut=cut))
 
 
-def cut_of(card: AnyCard) -> Cut:
+def _cut_of(card: AnyCard) -> Cut:
     """What the card maps that tells where an episode ends."""
-    cols = card.source.columns
-    flags = [str(flag) for flag in (cols.terminated, cols.truncated) if flag is not None]
-    return Cut(user_of(card), tuple(flags), tuple(_chain(card)))
+    return Cut(card.log.user, card.log.flags, card.log.chain)
 
 
-def user_of(card: AnyCard) -> str | None:
-    """The column of people's ids; None where a record that the reader makes stands for a person."""
-    named = card.source.columns.user_id
-    return None if named == MADE.get(card.source.format) else named
+def _own(name: str) -> dict[str, Reader]:
+    """The reader that ``module:function`` returns, watched."""
+    found = plugin(name)() if is_plugin(name) else None
+    if not isinstance(found, Reader):
+        raise CardError(f"source.format {name}: returns a {type(found).__name__}, not a Reader (docs/extend.md)")
+    if not found.suffixes or found.types is None:
+        raise CardError(f"source.format {name}: a Reader of your own names its suffixes and the types of its columns")
+    types = found.types
+    guarded = replace(
+        found,
+        types=lambda path, asked: _told(name, path, lambda: types(path, asked)),
+        read=lambda path, asked: _watched(name, path, asked, found.read),
+        # only of Parquet are the rows known beforehand
+        row_bytes=found.row_bytes or 1,
+    )
+    return dict.fromkeys(found.suffixes, guarded)
 
 
-def _chain(card: AnyCard) -> list[tuple[str, str]]:
-    if isinstance(card, Card):
-        states, cols = card.domain.states, card.source.columns
-        if states.bins is None:
-            return [] if cols.next_state is None else [(str(cols.next_state), str(states.column))]
-        return [] if cols.next_bin is None else [(str(cols.next_bin), str(states.bins.by))]
-    vectors = vector_columns(card)
-    here, there = vectors["observation"], vectors.get("next_observation")
-    if there is None:
-        return []
-    pairs = [(there, here)] if isinstance(there, str) else list(zip(there, here, strict=True))
-    return [(str(leads), str(stands)) for leads, stands in pairs]
+def _watched(name: str, path: Path, asked: Asked, read: Callable[[Path, Asked], Iterator[Batch]]) -> Iterator[Batch]:
+    """Batches of a reader of your own, each looked at."""
+    batches = _told(name, path, lambda: iter(read(path, asked)))
+    while (batch := _told(name, path, lambda: next(batches, None))) is not None:
+        if not isinstance(batch, Batch):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise LogError(f"{path.name}: reader {name} yields a {type(batch).__name__}, not a Batch")
+        if batch.frame.columns != asked.columns or len(batch.frame) != len(batch.lines):
+            raise LogError(
+                f"{path.name}: reader {name} yields the columns {batch.frame.columns} with {len(batch.lines)} line "
+                f"numbers for {len(batch.frame)} rows; asked was {asked.columns} and a number a row"
+            )
+        yield batch
+
+
+def _told(name: str, path: Path, ask: Callable[[], T]) -> T:
+    """What a reader of your own answers; its errors may quote rows, so that only their kind is told."""
+    try:
+        return ask()
+    except (LogError, CardError):
+        raise
+    except Exception as e:
+        raise LogError(f"{path.name}: reader {name} failed ({type(e).__name__}); try it by hand to see more") from None

@@ -1,4 +1,8 @@
-"""States to decide in, many at once: CSV or NDJSON with ``state`` and ``step``; other columns are ignored."""
+"""States and observations to decide in, many at once, from outside of a log.
+
+CSV or NDJSON with a ``step`` and a ``state``, or the coordinates of an observation (NDJSON: one list); other columns
+are ignored.  Raw values become declared states by the very rules that ``ingest`` decodes a log with.
+"""
 
 from __future__ import annotations
 
@@ -11,10 +15,9 @@ import pyarrow as pa
 import pyarrow.csv as pc
 from numpy.typing import NDArray
 
-from pipeline.declaration.card import Card, CardError
+from pipeline.declaration.card import CardError
 from pipeline.declaration.domain import States
-from pipeline.logs.columns import roles
-from pipeline.logs.decode import decode
+from pipeline.logs.decode import state_index
 
 _COLUMNS = {"state": pl.String, "step": pl.Int64}
 
@@ -120,32 +123,11 @@ def index_states(values: Sequence[str | None], states: States) -> NDArray[np.int
     ``(N,)``; ``UNREADABLE`` for a word where a number belongs, ``UNDECLARED`` for a value that ``ingest`` would drop
     because no OTHER takes it in.
     """
-    card = _card(states)
-    cells = {"user": "0", "episode": "0", "step": "0", "action": "0", "reward": "0"}
-    known = {role: pl.Series([text], dtype=pl.String).new_from_index(0, len(values)) for role, text in cells.items()}
+    roles = (["state"] if states.bins is None or states.ends else []) + (["bin"] if states.bins else [])
     text = pl.Series(values, dtype=pl.String)
-    raw = pl.DataFrame([known.get(role, text).alias(f"raw_{role}") for role in roles(card)])
-    rows = decode(raw, card)
-    index = pl.when("unreadable").then(UNREADABLE).otherwise(pl.col("state").fill_null(UNDECLARED))
-    return rows.select(index.cast(pl.Int64).alias("state"))["state"].to_numpy()
-
-
-def _card(states: States) -> Card:
-    """The least card with these states: ``decode`` reads nothing else of it here."""
-    columns = {"user_id": "user", "episode_id": "episode", "step": "step", "reward": "reward"}
-    return Card.model_validate(
-        {
-            "schema_version": 1,
-            "name": "states",
-            "kind": "synthetic",
-            "unit": {"user": "user", "users_public": 1},
-            "domain": {
-                "horizon": 2,
-                "states": states.model_dump(mode="json"),
-                "actions": {"column": "action", "labels": 1},
-            },
-            "reward": {"range": [0.0, 1.0]},
-            "source": {"files": ["none"], "columns": columns},
-            "budget": {"rho": 1.0},
-        }
-    )
+    raw = pl.DataFrame([text.alias(f"raw_{role}") for role in roles])
+    index, _, unread = state_index("state", "bin", dict.fromkeys(roles, pl.String()), states)
+    found = pl.coalesce(index, states.other_index).fill_null(UNDECLARED)
+    return raw.select(pl.when(unread).then(UNREADABLE).otherwise(found).cast(pl.Int64).alias("state"))[
+        "state"
+    ].to_numpy()

@@ -21,7 +21,6 @@ from numpy.typing import NDArray
 
 from pipeline.declaration.card import Card, LqCard
 from pipeline.logs.aggregate import BATCH_ROWS, PARTS_PER_SCAN, successor
-from pipeline.logs.columns import first_terminal
 from pipeline.logs.decode import keyed_hash
 from pipeline.logs.store import Snapshot
 from pipeline.logs.summing import HERE, Resources, Seen, Sums, sum_snapshot
@@ -70,7 +69,7 @@ def _batches(rows: pl.LazyFrame, card: Card, *, split: bool) -> Iterator[pl.Data
     """Cells, successors (an end is one state, unknown ones come last) and rewards of the rows."""
     live, actions = len(card.domain.live_states), len(card.domain.action_labels)
     step, state = pl.col("step").cast(pl.Int64), pl.col("state").cast(pl.Int64)
-    ends = first_terminal(card) if card.domain.states.ends else live - 1
+    ends = card.domain.states.first_terminal if card.domain.states.ends else live - 1
     found = successor(card).cast(pl.Int64).clip(upper_bound=ends).fill_null(ends + 1)
     columns = [((step * live + state) * actions + pl.col("action")).alias("cell"), found.alias("successor")]
     columns += [pl.col("reward")] if card.reward.table is None else []

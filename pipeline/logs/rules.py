@@ -16,7 +16,6 @@ import polars as pl
 
 from pipeline.declaration.card import AnyCard, Card, CardError
 from pipeline.declaration.toml import LogError
-from pipeline.logs.columns import first_terminal
 
 Effect = Literal["coerce", "drop_step", "drop_episode", "over_cap", "refuse"]
 
@@ -91,7 +90,7 @@ def beyond_horizon(card: AnyCard) -> pl.Expr:
 
 def terminates(card: Card) -> pl.Expr:
     """The episode is over at this row, as far as the row itself says."""
-    end = first_terminal(card)
+    end = card.domain.states.first_terminal
     return (
         pl.col("terminated")
         | (pl.col("state") >= end).fill_null(value=False)
@@ -101,7 +100,7 @@ def terminates(card: Card) -> pl.Expr:
 
 def after_end(card: Card) -> pl.Expr:
     """In an end state, or later than ``ended``: the episode's first step at which :func:`terminates` holds."""
-    in_end = (pl.col("state") >= first_terminal(card)).fill_null(value=False)
+    in_end = (pl.col("state") >= card.domain.states.first_terminal).fill_null(value=False)
     return in_end | after_last(pl.col("ended"))
 
 

@@ -6,8 +6,8 @@ import polars as pl
 
 from pipeline.declaration.card import AnyCard, Card
 from pipeline.logs import rules
-from pipeline.logs.columns import CANONICAL, default_terminal, first_terminal, quarantine_schema, roles
 from pipeline.logs.decode import decode, keyed_hash, list_text
+from pipeline.logs.store import CANONICAL, quarantine_schema
 from pipeline.logs.wide import empty_rows, unfold
 
 _DROPPED = {rule.name: "drop_episode" if rule.effect == "coerce" else rule.effect for rule in rules.RULES}
@@ -67,11 +67,11 @@ def _next_state(card: Card) -> pl.Expr:
     Where the dynamics are stationary and no successor is logged, the one of step H - 1 stays unknown even if the
     episode terminated there: counting only the last steps that terminate would bias the shared table.
     """
-    d, end = card.domain, default_terminal(card)
+    d, end = card.domain, card.domain.states.default_terminal
     last = pl.col("step") == d.horizon - 1
     follows = (pl.col("episode") == pl.col("episode").shift(-1)) & (pl.col("step") + 1 == pl.col("step").shift(-1))
     follower = pl.when(follows).then(pl.col("state").shift(-1))
-    in_end = pl.when(follower >= first_terminal(card)).then(follower)
+    in_end = pl.when(follower >= card.domain.states.first_terminal).then(follower)
     over = pl.col("terminated") | last if d.dynamics == "per_step" else pl.col("terminated")
     unlogged = (
         pl.when("terminated").then(pl.coalesce(in_end, pl.lit(end, dtype=pl.Int32)))
@@ -122,7 +122,7 @@ def _spread(rows: pl.DataFrame, episodes: pl.DataFrame, columns: list[str]) -> p
 
 
 def _canonical(kept: pl.DataFrame, card: Card) -> pl.DataFrame:
-    end = first_terminal(card)
+    end = card.domain.states.first_terminal
     unknown = pl.col("next_state").is_null()
     return kept.with_columns(
         (pl.col("terminated") | (pl.col("next_state") >= end).fill_null(value=False)).alias("terminated"),
@@ -162,7 +162,7 @@ def _by_source_row(entries: pl.DataFrame, raw: pl.DataFrame, steps: pl.DataFrame
 
 def quarantine_rows(raw: pl.DataFrame, entries: pl.DataFrame, card: AnyCard, names: tuple[str, ...]) -> pl.DataFrame:
     """The quarantine's rows: what each entry did, where, and the raw cells as text."""
-    source = {column: f"raw_{role}" for role, column in reversed(roles(card).items())}
+    source = {column: f"raw_{role}" for role, column in reversed(card.log.roles.items())}
     cells = [_as_text(role, raw.schema[role]).alias(column) for column, role in source.items()]
     return (
         pl.concat([entries, raw[entries["row"]]], how="horizontal")

@@ -13,9 +13,8 @@ import polars as pl
 
 from pipeline.declaration.card import AnyCard
 from pipeline.declaration.toml import LogError
-from pipeline.logs.columns import list_roles, roles
 from pipeline.logs.decode import NUMBERS, holds_numbers, list_text
-from pipeline.logs.formats import Format, format_of, likely
+from pipeline.logs.formats import Reader, choose_reader, likely, readers_of
 from pipeline.logs.readers.arrow import row_count
 from pipeline.logs.readers.batch import Asked, Batch
 
@@ -24,13 +23,35 @@ _FIRST, _LAST, _A_DAY = -62_135_596_800, 253_402_300_799, 86_400
 
 
 @dataclass(frozen=True)
-class Sources:
-    """The files of one log, sorted by path.
+class LogFile:
+    """One file of a log, and how it is read.
 
     Parameters
     ----------
-    paths, names
-        Files, and what messages and the quarantine call them.
+    path, name
+        Where it lies, and what messages and the quarantine call it.
+    reader
+        Of its format and suffix.
+    asked
+        What is wanted of it: source columns, and the mark of its record numbers.
+    """
+
+    path: Path
+    name: str
+    reader: Reader
+    asked: Asked
+
+
+@dataclass(frozen=True)
+class Sources:
+    """The files of one log, sorted by path; what the card declares of them is settled here, once.
+
+    Parameters
+    ----------
+    files
+        Each with its reader.
+    roles
+        Role -> source column, of all that is read.
     dtypes
         Role -> type in every batch: the type the files agree on, text where they do not.
     rows
@@ -39,11 +60,21 @@ class Sources:
         The same, estimated from the sizes of the other files.
     """
 
-    paths: tuple[Path, ...]
-    names: tuple[str, ...]
+    files: tuple[LogFile, ...]
+    roles: Mapping[str, str]
     dtypes: dict[str, pl.DataType]
     rows: int | None
     likely_rows: int
+
+    @property
+    def paths(self) -> tuple[Path, ...]:
+        """Where the files lie."""
+        return tuple(file.path for file in self.files)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """What messages and the quarantine call them."""
+        return tuple(file.name for file in self.files)
 
 
 def examine(card: AnyCard, *, lenient: bool = False) -> Sources:
@@ -51,6 +82,8 @@ def examine(card: AnyCard, *, lenient: bool = False) -> Sources:
 
     Parameters
     ----------
+    card
+        Names the files, their format and columns.
     lenient
         A file of no bytes is a delivery without rows, whatever its suffix; else it is an error of its format.
 
@@ -58,32 +91,49 @@ def examine(card: AnyCard, *, lenient: bool = False) -> Sources:
     ------
     LogError
         For a suffix that no reader takes, a missing column (rule ``missing_column``), or a type that is no cell.
+    CardError
+        If a file that the card names is not there, or a reader of your own is none.
     """
     # two patterns may match one file: read twice, its every step would repeat
     paths = tuple(p for p in sorted(set(card.source_files())) if not lenient or p.stat().st_size)
-    names = tuple(_name(path, card) for path in paths)
-    dtypes: dict[str, pl.DataType] = {} if paths else dict.fromkeys(roles(card), pl.String())
-    exact, likely = True, 0
-    for path, name in zip(paths, names, strict=True):
+    dtypes: dict[str, pl.DataType] = {} if paths else dict.fromkeys(card.log.roles, pl.String())
+    files, readers, exact, likely = list[LogFile](), readers_of(card), True, 0
+    for path in paths:
+        name = _name(path, card)
         if not os.access(path, os.R_OK):
             raise LogError(f"{name}: not allowed to read it; give yourself the right to")
-        for role, dtype in _dtypes(path, name, card).items():
+        reader = choose_reader(readers, card, path, name)
+        file = LogFile(path, name, reader, _asked(card, path, reader))
+        for role, dtype in _dtypes(file, card).items():
             dtypes[role] = dtype if dtypes.get(role, dtype) == dtype else pl.String()
-        row_bytes = format_of(card, path, name).row_bytes
-        if row_bytes is None:
+        if reader.row_bytes is None:
             likely += row_count(path)
         else:
-            exact, likely = False, likely + path.stat().st_size // row_bytes
-    return Sources(paths, names, dtypes, likely if exact else None, likely)
+            exact, likely = False, likely + path.stat().st_size // reader.row_bytes
+        files.append(file)
+    return Sources(tuple(files), card.log.roles, dtypes, likely if exact else None, likely)
 
 
-def batches(sources: Sources, index: int, card: AnyCard) -> Iterator[tuple[Batch, pl.DataFrame]]:
-    """Batches of one file, each with its rows under the names of their roles (``raw_user``, …) in common types."""
-    path, wanted = sources.paths[index], roles(card)
-    for batch in format_of(card, path, sources.names[index]).read(path, _asked(card, path)):
+def read_batches(sources: Sources, index: int) -> Iterator[tuple[Batch, pl.DataFrame]]:
+    """Batches of one file, each with its rows under the names of their roles (``raw_user``, …) in common types.
+
+    Parameters
+    ----------
+    sources
+        Of :func:`examine`.
+    index
+        Of the file among ``sources.files``.
+
+    Raises
+    ------
+    LogError
+        If the file cannot be read to its end.
+    """
+    file = sources.files[index]
+    for batch in file.reader.read(file.path, file.asked):
         cells = [
             _cell(_showable(batch.frame[column]), sources.dtypes[role]).alias(f"raw_{role}")
-            for role, column in wanted.items()
+            for role, column in sources.roles.items()
         ]
         yield batch, pl.DataFrame(cells)
 
@@ -97,11 +147,11 @@ def digest(sources: Sources) -> str:
     return whole.hexdigest()
 
 
-def _dtypes(path: Path, name: str, card: AnyCard) -> dict[str, pl.DataType]:
-    form, wanted = format_of(card, path, name), roles(card)
+def _dtypes(file: LogFile, card: AnyCard) -> dict[str, pl.DataType]:
+    form, name, wanted = file.reader, file.name, card.log.roles
     if form.types is None:
         return dict.fromkeys(wanted, pl.String())
-    types = form.types(path, _asked(card, path))
+    types = form.types(file.path, file.asked)
     if missing := sorted({column for column in wanted.values() if column not in types}):
         where = "line 1: " if form.lines else ""
         raise LogError(
@@ -109,7 +159,7 @@ def _dtypes(path: Path, name: str, card: AnyCard) -> dict[str, pl.DataType]:
             f"mend the file, or the card's [source] or [domain]{_there(missing, types, form)}"
             + (likely(types) if card.source.format == "table" else "")
         )
-    lists = list_roles(card)
+    lists = card.log.lists
     dtypes = {role: _common(types[column], lists=role in lists) for role, column in wanted.items()}
     for role, dtype in dtypes.items():
         if dtype is None or (role == "user" and not (dtype.is_integer() or dtype.base_type() is pl.String)):
@@ -119,7 +169,7 @@ def _dtypes(path: Path, name: str, card: AnyCard) -> dict[str, pl.DataType]:
     return {role: dtype for role, dtype in dtypes.items() if dtype is not None}
 
 
-def _there(missing: list[str], types: Mapping[str, pl.DataType], form: Format) -> str:
+def _there(missing: list[str], types: Mapping[str, pl.DataType], form: Reader) -> str:
     """Which columns the file has; of text only those near a missing one: its first line may be a person's row."""
     near = {name for column in missing for name in get_close_matches(column, types, n=1, cutoff=0.75)}
     if form.lines:
@@ -128,12 +178,11 @@ def _there(missing: list[str], types: Mapping[str, pl.DataType], form: Format) -
     return f" (the file has: {', '.join(names)})"
 
 
-def _asked(card: AnyCard, path: Path) -> Asked:
-    wanted = roles(card)
-    root = format_of(card, path, path.name).root(path)
+def _asked(card: AnyCard, path: Path, reader: Reader) -> Asked:
+    wanted, root = card.log.roles, reader.root(path)
     # two files may hold an episode 0: what a reader numbers is told apart by where it stands
     mark = "" if root == card.folder else f"{_name(root, card) if root.is_relative_to(card.folder) else root}#"
-    lists = frozenset(wanted[role] for role in list_roles(card))
+    lists = frozenset(wanted[role] for role in card.log.lists)
     return Asked(list(dict.fromkeys(wanted.values())), lists, mark)
 
 

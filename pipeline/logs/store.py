@@ -1,4 +1,4 @@
-"""The operator's store: numbered snapshots of a lineage, folders 0700 and files 0600."""
+"""The operator's store: numbered snapshots of a lineage and the columns of their rows; folders 0700, files 0600."""
 
 from __future__ import annotations
 
@@ -8,9 +8,49 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import polars as pl
+
+from pipeline.declaration.card import AnyCard
 from pipeline.declaration.toml import LogError
 from pipeline.files import open_private, whole_file
-from pipeline.logs.columns import SCHEMA_VERSION
+
+SCHEMA_VERSION = 1
+
+# user_id is String or Int64, as the files say; null next_state: unknown, the row counts in no table.
+CANONICAL: dict[str, type[pl.DataType]] = {
+    "user_id": pl.String,
+    "episode_id": pl.Int64,
+    "step": pl.Int32,
+    "state": pl.Int32,
+    "action": pl.Int32,
+    "reward": pl.Float64,
+    "next_state": pl.Int32,
+    "terminated": pl.Boolean,
+    "truncated": pl.Boolean,
+    "behavior_prob": pl.Float64,
+}
+
+# of a log of vectors: in units of the declared scales; a null next_observation counts nowhere
+VECTORS: dict[str, pl.DataType | type[pl.DataType]] = {
+    "user_id": pl.String,
+    "episode_id": pl.Int64,
+    "step": pl.Int32,
+    "observation": pl.List(pl.Float32),
+    "action": pl.List(pl.Float32),
+    "reward": pl.Float64,
+    "next_observation": pl.List(pl.Float32),
+    "terminated": pl.Boolean,
+    "truncated": pl.Boolean,
+    "behavior_prob": pl.Float64,
+}
+
+QUARANTINE_HEAD: dict[str, type[pl.DataType]] = {
+    "rule": pl.String,
+    "effect": pl.String,
+    "file": pl.String,
+    "line": pl.Int64,
+    "text": pl.String,
+}
 
 MANIFEST = "manifest.json"
 _FIELDS: dict[str, type] = {
@@ -56,6 +96,12 @@ class Snapshot:
 def part_file(folder: Path, partition: int) -> Path:
     """Canonical rows of one partition."""
     return folder / f"part-{partition:04d}.parquet"
+
+
+def quarantine_schema(card: AnyCard) -> dict[str, pl.DataType | type[pl.DataType]]:
+    """Columns of a quarantine file: the rule and the place, then the raw source values as text."""
+    source = pl.Struct({column: pl.String() for column in card.log.roles.values()})
+    return {**QUARANTINE_HEAD, "source": source}
 
 
 def snapshots(store: Path, dataset: str) -> list[Snapshot]:

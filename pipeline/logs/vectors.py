@@ -9,11 +9,12 @@ from __future__ import annotations
 import polars as pl
 
 from pipeline.declaration.card import LqCard
+from pipeline.declaration.columns import step_role
 from pipeline.declaration.linear_quadratic import Vector
 from pipeline.logs import rules
-from pipeline.logs.columns import VECTORS, step_role, vector_columns
 from pipeline.logs.decode import NUMBERS, Dtypes, episode_number, flag, number_of, probability, step_number
 from pipeline.logs.screening import file_entries, mark_episodes, quarantine_rows, sort_episodes
+from pipeline.logs.store import VECTORS
 
 # a vector on its ball may pass it by the rounding of 32-bit numbers
 _ROUNDING = 1e-5
@@ -51,7 +52,7 @@ def decode_vectors(raw: pl.DataFrame, card: LqCard) -> pl.DataFrame:
     truncated, bad_truncated = flag("truncated", dtypes)
     prob, bad_prob = probability(dtypes)
     unreadable = [episode.is_null(), step.is_null(), bad_terminated, bad_truncated, bad_prob]
-    found = {role: _Cells(role, columns, card, dtypes) for role, columns in vector_columns(card).items()}
+    found = {role: _Cells(role, columns, card, dtypes) for role, columns in card.log.vectors.items()}
     values = [cells.values(vector).alias(role) for role, cells in found.items() for vector in [_declared(role, card)]]
     rows = raw.select(
         pl.int_range(pl.len(), dtype=pl.Int64).alias("row"),

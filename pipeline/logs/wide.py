@@ -5,8 +5,8 @@ from __future__ import annotations
 import polars as pl
 
 from pipeline.declaration.card import Card
+from pipeline.declaration.columns import step_role
 from pipeline.declaration.source import constant
-from pipeline.logs.columns import step_role, step_roles
 
 _NO_LABEL = "\x1f"
 
@@ -25,7 +25,7 @@ def unfold(raw: pl.DataFrame, card: Card) -> pl.DataFrame:
     The same columns as a long source has, ``raw_step`` 0-based, ``origin`` (position in ``raw``), by row and step.
     A step whose state and action cells are all empty is not there; constants are no sign of a step.
     """
-    roles = step_roles(card)
+    roles = card.log.steps
     if "raw_episode" not in raw.columns:
         # every row is an episode: the n-th of its user
         raw = raw.with_columns(pl.int_range(pl.len(), dtype=pl.Int64).over("raw_user").alias("raw_episode"))
@@ -107,7 +107,7 @@ def _qualified(role: str, card: Card) -> dict[str, dict[str, str]]:
     domain = card.domain
     labels = domain.actions.raw_labels() if role == "action" else domain.states.raw_labels()
     kinds = ("action",) if role == "action" else ("state", "next_state")
-    columns = {cell for kind in kinds for cell in step_roles(card).get(kind, []) if constant(cell) is None}
+    columns = {cell for kind in kinds for cell in card.log.steps.get(kind, []) if constant(cell) is None}
     found: dict[str, dict[str, str]] = {}
     for label in labels:
         column, equals, value = label.partition("=")

@@ -17,13 +17,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pipeline.declaration.card import AnyCard, Card, CardError
+from pipeline.declaration.plugins import is_plugin, plugin_digest
 from pipeline.declaration.toml import LogError
 from pipeline.files import open_private, private_folder, whole_file
 from pipeline.logs import rules
-from pipeline.logs.columns import SCHEMA_VERSION, quarantine_schema
 from pipeline.logs.decode import keyed_hash
-from pipeline.logs.sources import Sources, batches
-from pipeline.logs.store import part_file
+from pipeline.logs.sources import Sources, read_batches
+from pipeline.logs.store import SCHEMA_VERSION, part_file, quarantine_schema
 
 _STATE = "state.json"
 _VERSION = 1
@@ -97,7 +97,8 @@ def meaning(card: AnyCard) -> dict[str, Any]:
     told = card.model_dump(mode="json", include={"source", "domain", "unit", "reward"})
     if isinstance(card, Card) and card.source.layout == "long":
         del told["source"]["first_step"]
-    return {"schema_version": SCHEMA_VERSION, **told}
+    own = {"reader": plugin_digest(card.source.format)} if is_plugin(card.source.format) else {}
+    return {"schema_version": SCHEMA_VERSION, **told, **own}
 
 
 def begin(folder: Path, work_stamp: str, source_digest: str, number: int, partitions: int) -> Work:
@@ -202,7 +203,7 @@ def spill(sources: Sources, card: AnyCard, work: Work, progress: Progress | None
         writers: dict[int, Any] = {}
         filed: Any = None
         for index, name in enumerate(sources.names):
-            for batch, frame in batches(sources, index, card):
+            for batch, frame in read_batches(sources, index):
                 _refuse_null_users(frame, batch.lines.tolist, name, card)
                 frame = frame.with_columns(
                     pl.lit(index, dtype=pl.Int32).alias("file"), pl.Series("line", batch.lines, dtype=pl.Int64)

@@ -23,9 +23,8 @@ from scipy.stats import chi2
 from pipeline.declaration.card import Card, CardError
 from pipeline.declaration.source import StepColumn, constant
 from pipeline.declaration.toml import LogError
-from pipeline.logs.columns import roles, step_roles
 from pipeline.logs.decode import decode, keyed_hash
-from pipeline.logs.sources import Sources, batches, examine
+from pipeline.logs.sources import Sources, examine, read_batches
 from pipeline.logs.store import Snapshot
 from pipeline.logs.wide import unfold
 
@@ -62,7 +61,7 @@ def hidden_state(snapshot: Snapshot, card: Card) -> dict[str, Any]:
         sources = examine(card)
     except (CardError, LogError) as e:
         return facts | {"why_not": str(e)}
-    read = step_roles(card) if card.source.layout == "wide" else roles(card)
+    read = card.log.steps if card.source.layout == "wide" else card.log.roles
     columns = [role for role in ("bin", "state") if role in read]
     rows = _first_visits(sources, card, columns, PEOPLE / max(1, snapshot.users))
     tables = [
@@ -87,8 +86,8 @@ def hidden_state(snapshot: Snapshot, card: Card) -> dict[str, Any]:
 def _first_visits(sources: Sources, card: Card, read: list[str], share: float) -> pl.DataFrame:
     """``step``, ``state``, ``action`` and ``raw_<role>`` of each person's first visit to each state."""
     live, kept = len(card.domain.live_states), pl.DataFrame()
-    for index in range(len(sources.paths)):
-        for _, frame in batches(sources, index, card):
+    for index in range(len(sources.files)):
+        for _, frame in read_batches(sources, index):
             some = _some_people(frame, card.name, share)
             if card.source.layout == "wide":
                 # the place in the file is asked for and not used

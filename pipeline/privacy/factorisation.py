@@ -60,6 +60,11 @@ class Time(Protocol):
         """Squared length of all that a step of length 1 moves."""
         ...
 
+    @property
+    def draws(self) -> int:
+        """Most rows in all."""
+        ...
+
     def error(self, t: int) -> float:
         """Variance of the sum of the first ``t`` steps, in units of a row's noise."""
         ...

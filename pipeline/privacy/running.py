@@ -59,6 +59,11 @@ class LazyTree:
         """Squared length of all that one person of length 1 moves: the nodes that hold them."""
         return levels(self.ends[-1])
 
+    @property
+    def draws(self) -> int:
+        """Nodes of the whole tree, most of them never drawn."""
+        return 2 * self.ends[-1] - self.ends[-1].bit_count()
+
     def error(self, t: int) -> float:
         """Variance of the sum of ``t`` batches, in units of a node's noise."""
         return sum(node_variance(j, self.estimate) for j in digits(self.ends[t - 1] if t else 0))

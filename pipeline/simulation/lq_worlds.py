@@ -19,7 +19,7 @@ from pipeline.privacy.budget import up
 from pipeline.privacy.losses import safe_epsilon
 from pipeline.privacy.noise import SeededNoise
 from pipeline.simulation.trial import Trial
-from pipeline.statistics.mixture_calibration import Ask
+from pipeline.statistics.online_sum import Ask
 
 _NOISE = 1
 

@@ -20,15 +20,15 @@ from pipeline.environments.worlds import catalog_folder, load_mixture
 from pipeline.mdp.mixture import RewardFeatures, dense_one_hot
 from pipeline.mdp.planning import policy_value
 from pipeline.mdp.rollout import Agent
+from pipeline.privacy.guarantee import Guarantee
 from pipeline.privacy.noise import SeededNoise, SimulatedWorld
 from pipeline.simulation.mixture_settings import KINDS, Settings, constants_of, defaults_of, settings_of, variant_of
 from pipeline.simulation.online import play
 from pipeline.simulation.targets import SumsTarget
 from pipeline.simulation.trial import OnlineAgent, Outcome, Trial, as_control, curve
-from pipeline.statistics.mixture_calibration import Ask
 from pipeline.statistics.mixture_message import Message, Visits
+from pipeline.statistics.online_sum import Ask
 from pipeline.statistics.regularizers import CountedRegularizer, fixed, local, tree
-from pipeline.statistics.released_ridge import Guarantee
 
 # purposes of a trial's streams
 _WORLD, _NOISE, _TIES = 0, 1, 2
@@ -79,7 +79,7 @@ def _run(trial: Trial, deaf: bool = False) -> Outcome:
     at, regret = curve(played.regret)
     delta = trial.delta or 0.0
     facts = {
-        "trust": guarantee.trust,
+        "trust": guarantee.trust.value,
         "variant": variant_of(trial, s),
         "constants": constants_of(trial, s, c),
         "true_rho": None if guarantee.rho is None else float(guarantee.rho),

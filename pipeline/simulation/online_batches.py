@@ -1,7 +1,8 @@
 """Agents that play by released counts in simulated worlds: the runner, count tables instead of episodes, exact regret.
 
 What an agent asks for is public (how many users follow which policy), what it gets are released counts, and the tables
-in between are seen by the desk alone.  Within a batch the policy is fixed, so counts are drawn at once, never episodes.
+in between are seen by the interactive mechanism alone.  Within a batch the policy is fixed, so counts are drawn at
+once, never episodes.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from pipeline.environments.count_tables import sample_count_tables
 from pipeline.mdp.model import TabularMDP
 from pipeline.mdp.planning import optimal_values, policy_value
 from pipeline.mdp.rollout import Batch
-from pipeline.statistics.online_counts import CountDesk, OnlineCounts, Tally
+from pipeline.statistics.online_counts import InteractiveCounts, OnlineCounts, Tally
 
 Array = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -34,7 +35,7 @@ class PlayedBatches(Generic[Answer]):
 
 
 def play_batches(
-    mdp: TabularMDP, agent: Generator[Batch, OnlineCounts, Answer], desk: CountDesk, rng: np.random.Generator
+    mdp: TabularMDP, agent: Generator[Batch, OnlineCounts, Answer], counts: InteractiveCounts, rng: np.random.Generator
 ) -> PlayedBatches[Answer]:
     """Run an agent until it returns; ``rng`` belongs to the world alone, so that agents can share worlds."""
     best = float(mdp.start @ optimal_values(mdp)[1][0])
@@ -45,10 +46,10 @@ def play_batches(
         losses.append(best - policy_value(mdp, ask.policy))
         ends.append(ask.episodes + (ends[-1] if ends else 0))
         n_sas = sample_count_tables(mdp, ask.policy, ask.episodes, rng).n_sas
-        bits = rounded_rewards(n_sas.sum(-1), mdp.rewards, highest, rng) if desk.layout.rewards else None
-        desk.add(Tally(ask.episodes, n_sas, bits))
+        bits = rounded_rewards(n_sas.sum(-1), mdp.rewards, highest, rng) if counts.layout.rewards else None
+        counts.add(Tally(ask.episodes, n_sas, bits))
         try:
-            ask = agent.send(desk.counts())
+            ask = agent.send(counts.counts())
         except StopIteration as end:
             return PlayedBatches(ends, losses, end.value)
 

@@ -27,10 +27,9 @@ from pipeline.simulation.control_trials import optimum, world_of
 from pipeline.simulation.online_batches import play_batches
 from pipeline.simulation.targets import CountsTarget, ShuffledTarget
 from pipeline.simulation.trial import OnlineAgent, Outcome, Plain, Trial, Trust, as_control, staged_curve
-from pipeline.statistics.interactive_counts import exact, joint, local
-from pipeline.statistics.interactive_shuffled import shuffled
-from pipeline.statistics.mixture_calibration import Ask
-from pipeline.statistics.online_counts import CountDesk, OnlineCounts, OnlineLayout, Tally
+from pipeline.statistics.interactive_counts import exact, joint, local, shuffled
+from pipeline.statistics.online_counts import InteractiveCounts, OnlineCounts, OnlineLayout, Tally
+from pipeline.statistics.online_sum import Ask
 
 DEFAULTS: dict[str, Plain] = {
     "c": None,
@@ -51,7 +50,7 @@ DEFAULTS: dict[str, Plain] = {
 _CROWD = 64
 _NOISE, _TIES = 1, 2
 
-Desk = Callable[[Trial, OnlineLayout, int, SeededNoise], CountDesk]
+Make = Callable[[Trial, OnlineLayout, int, SeededNoise], InteractiveCounts]
 
 
 def plain_ucbvi(trial: Trial) -> Outcome:
@@ -83,9 +82,9 @@ def no_data(trial: Trial) -> Outcome:
 
 
 class _Deaf:
-    """A desk to which users come without their counts."""
+    """An interactive mechanism to which users come without their counts."""
 
-    def __init__(self, inner: CountDesk) -> None:
+    def __init__(self, inner: InteractiveCounts) -> None:
         self._inner, self.layout, self.guarantee = inner, inner.layout, inner.guarantee
 
     def add(self, tally: Tally) -> None:
@@ -98,41 +97,41 @@ class _Deaf:
         return self._inner.counts()
 
 
-def _shuffled(t: Trial, layout: OnlineLayout, most: int, noise: SeededNoise) -> CountDesk:
+def _shuffled(t: Trial, layout: OnlineLayout, most: int, noise: SeededNoise) -> InteractiveCounts:
     ask = ask_of(t)
     if layout.pooled:
         raise CardError(f"{t.agent}: in the shuffle model every step needs counters of its own; leave out pooled")
     return shuffled(layout, ask.epsilon, ask.delta, _world(t), noise, float(t.knobs.get("honest", 1.0)))
 
 
-def _local(t: Trial, layout: OnlineLayout, most: int, noise: SeededNoise) -> CountDesk:
+def _local(t: Trial, layout: OnlineLayout, most: int, noise: SeededNoise) -> InteractiveCounts:
     return local(layout, t.episodes, ask_of(t), _world(t), noise)
 
 
-def _joint(t: Trial, layout: OnlineLayout, most: int, noise: SeededNoise) -> CountDesk:
+def _joint(t: Trial, layout: OnlineLayout, most: int, noise: SeededNoise) -> InteractiveCounts:
     how: dict[str, Any] = {key: t.knobs[key] for key in ("mechanism", "leaves") if key in t.knobs}
     return joint(layout, most, t.episodes, ask_of(t), _world(t), noise, **how)
 
 
-_PRIVATE: Mapping[str, Desk] = {"dp-ucbvi-jdp": _joint, "dp-ucbvi-ldp": _local, "counts-shuffle": _shuffled}
+_PRIVATE: Mapping[str, Make] = {"dp-ucbvi-jdp": _joint, "dp-ucbvi-ldp": _local, "counts-shuffle": _shuffled}
 
 
-def _played(trial: Trial, desk_of: Desk) -> Outcome:
+def _played(trial: Trial, make: Make) -> Outcome:
     mdp = world_of(trial)
     trial.over(DEFAULTS)
     layout = layout_of(trial, mdp)
     task = _task(mdp, layout)
     pace = pace_of(trial, layout)
     noise = SeededNoise(np.random.SeedSequence((_NOISE, trial.seed, trial.episodes)))
-    desk = desk_of(trial, layout, pace.most, noise)
+    counts = make(trial, layout, pace.most, noise)
     constants = constants_of(trial, mdp)
-    played = play_batches(mdp, ucbvi(task, pace, constants), desk, trial.stream(0))
+    played = play_batches(mdp, ucbvi(task, pace, constants), counts, trial.stream(0))
     learnt = played.answer.policy
     best = optimum(mdp)
     at, summed = staged_curve(played.ends, played.losses)
-    promise = desk.guarantee
+    promise = counts.guarantee
     facts = {
-        "trust": promise.trust,
+        "trust": promise.trust.value,
         "variant": _variant(trial, layout),
         "constants": f"{constants}; batches × {pace.growth:g}, visits × {1 + pace.visits:g}",
         "true_rho": None if promise.rho is None else float(promise.rho),
@@ -140,7 +139,7 @@ def _played(trial: Trial, desk_of: Desk) -> Outcome:
         "tie_share": played.answer.tie_share,
         "shape": [*mdp.shape[1:], mdp.horizon],
         "batches": len(played.ends),
-        "noise_sd": desk.counts().sd_sas,
+        "noise_sd": counts.counts().sd_sas,
         "final_loss": best - policy_value(mdp, learnt),
         "last_batch_loss": played.losses[-1],
         "optimum": best,
@@ -162,8 +161,8 @@ def cost_of(trial: Trial) -> tuple[Fraction | None, Fraction]:
     """What the trial's counts cost one user, exactly (None where no rho is claimed), and what is claimed."""
     layout = layout_of(trial, world_of(trial))
     noise = SeededNoise(np.random.SeedSequence((_NOISE, trial.seed, trial.episodes)))
-    desk = _PRIVATE[trial.agent](trial, layout, pace_of(trial, layout).most, noise)
-    return desk.guarantee.rho, ask_of(trial).rho()
+    counts = _PRIVATE[trial.agent](trial, layout, pace_of(trial, layout).most, noise)
+    return counts.guarantee.rho, ask_of(trial).rho()
 
 
 def _task(mdp: TabularMDP, layout: OnlineLayout) -> CountTask:

@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from pipeline.statistics.interactive_counts import CountMechanism
     from pipeline.statistics.lq_layout import LqPlan
     from pipeline.statistics.lq_message import LqMessage
-    from pipeline.statistics.mixture_calibration import Ask
     from pipeline.statistics.mixture_message import Message
     from pipeline.statistics.online_counts import OnlineLayout
+    from pipeline.statistics.online_sum import Ask
     from pipeline.statistics.private_sum import PrivateSum
     from pipeline.statistics.shuffle_counts import ShuffleBinary
 

@@ -18,23 +18,32 @@ The paper's are norms of one episode, not of a difference of two.  The two large
 
 from __future__ import annotations
 
+import itertools
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.mdp.rollout import LqBatch
 from pipeline.statistics.gram_moves import BallMoves
-from pipeline.statistics.lq_rows import cut
+from pipeline.statistics.layout import Rates, Relation, Table
+from pipeline.statistics.lq_layout import ANGLES
+from pipeline.statistics.lq_rows import cut, stretched
+from pipeline.statistics.online_sum import Ask, Groups, Simulated, lattice_table
 
 Array = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
+# of the two shares the one that makes sqrt(lambda_max) + nu least is between .6 and .8 for n + d = 3 .. 6
+GRAM_SHARE = Fraction(2, 3)
+
 
 @dataclass(frozen=True)
-class LqMessage:
+class LqMessage(Simulated):
     """Shape and bounds of one episode's sums, all declared.
 
     Parameters
@@ -71,15 +80,46 @@ class LqMessage:
         """Largest squared lengths of x (and x_next) and of u, in lattice steps squared."""
         return self.steps**2, math.floor((Fraction(self.gamma) * self.steps) ** 2)
 
-    def cost(self, gram: Fraction, cross: Fraction) -> Fraction:
-        """Largest ``gram |move of gram|^2 + cross |move of cross|^2`` of a replaced episode, lattice steps to the 4th.
+    @property
+    def tables(self) -> tuple[Table, ...]:
+        """See :class:`~pipeline.statistics.layout.Layout`: the Gram matrix's diagonal, what is above it, cross sums."""
+        rule, one = "rows cut to balls", Fraction(1)
+        squares = (self.cost({"diagonal": one}), self.cost({"above": one}), self.cost({"cross": one}))
+        found = zip(("diagonal", "above", "cross"), self.sizes, squares, strict=True)
+        return tuple(lattice_table(name, size, math.ceil(square), rule) for name, size, square in found)
 
-        ``gram`` is per unit of the squared Frobenius norm.
+    def cost(self, rates: Rates, relation: Relation = "replace") -> Fraction:
+        """Largest summed ``rate |move|^2`` of a replaced episode, lattice steps to the 4th, all tables together.
+
+        A Gram matrix has squared Frobenius norm diagonal^2 + 2 above^2, so it counts with the larger of the diagonal's
+        rate and half of the rate above it: attained by isotropic variances, an upper bound for the paper's equal ones.
+        Who comes or goes moves no more than who is replaced.
         """
+        diagonal, above, cross = (rates.get(name, Fraction(0)) for name in ("diagonal", "above", "cross"))
         of_state, of_control = self._squares
-        return BallMoves(of_state + of_control, self.horizon).cost(gram, cross * of_state, Fraction(0))
+        reach = BallMoves(of_state + of_control, self.horizon)
+        return reach.cost(max(diagonal, above / 2), cross * of_state, Fraction(0))
 
-    def sums(self, states: Array, controls: Array) -> Integers:
+    def joint(self) -> dict[str, Any]:
+        """See :class:`~pipeline.statistics.layout.Layout`."""
+        return {"rule": "both sums together, rows cut to balls", "steps": self.steps, "horizon": self.horizon}
+
+    def groups(self, ask: Ask) -> Groups:
+        """See :class:`~pipeline.statistics.online_sum.GroupedLayout`: isotropic in svec coordinates."""
+        return [({"diagonal": 2, "above": 1}, GRAM_SHARE), ({"cross": 1}, 1 - GRAM_SHARE)]
+
+    def extremes(self) -> Iterator[tuple[Array, Array]]:
+        """Episodes ``(states (1, H+1, n), controls (1, H, d))`` that keep one long row, turned by two angles.
+
+        The first stands still; every other flips its sign at each step.
+        """
+        sizes, bounds = (self.state, self.control), (1.0, self.gamma)
+        turns = itertools.product(np.linspace(0, np.pi, ANGLES), repeat=2)
+        for how in (((0.0, 0.0), 1.0), *((turn, -1.0) for turn in turns)):
+            states, controls = stretched(self.horizon, sizes, bounds, *how)
+            yield states[None], controls[None]
+
+    def integers(self, states: Array, controls: Array) -> Integers:
         """The message of several episodes together ``(L,)``, in lattice steps squared: the sum of theirs.
 
         Parameters
@@ -111,7 +151,7 @@ class LqMessage:
 
     def batch(self, batch: LqBatch) -> Integers:
         """The message of all episodes that a batch stands for."""
-        found = self.sums(batch.states, batch.controls)
+        found = self.integers(batch.states, batch.controls)
         if batch.means is None:
             return found
         mean = self._flat(*batch.means) * self.steps**2
@@ -120,8 +160,8 @@ class LqMessage:
             np.int64
         )
 
-    def tables(self, total: Array) -> tuple[Array, Array]:
-        """The inverse of :meth:`sums` on noisy sums: ``(D, D)`` symmetric and ``(D, n)``, in units."""
+    def sums(self, total: Array) -> tuple[Array, Array]:
+        """The inverse of :meth:`integers` on noisy sums: ``(D, D)`` symmetric and ``(D, n)``, in units."""
         D, n = self.dimension, self.state
         diagonal, above, cross = np.split(total / self.steps**2, np.cumsum(self.sizes)[:2])
         gram = np.zeros((D, D))

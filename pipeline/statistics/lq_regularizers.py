@@ -9,7 +9,8 @@ made by           trust    where the noise enters                               
                            other
 ================  =======  ======================================================  ====================
 
-They differ in counter and variances only, so a private one without noise is the fixed one, to the last bit.
+They differ in when and with what noise their sums are released only, so a private one without noise is the fixed one,
+to the last bit.
 
 V = T_1 + (2 Λ + λ) I with Λ a bound on the noise's operator norm.  The paper has η = 2Λ; λ is what is left without
 noise.  So ``lambda_min = Λ + λ`` and ``lambda_max = 3Λ + λ`` wherever the bound holds.
@@ -20,51 +21,25 @@ noise.  So ``lambda_min = Λ + λ`` and ``lambda_max = 3Λ + λ`` wherever the b
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Protocol
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.mdp.rollout import LqBatch
-from pipeline.privacy.factorisation import Once
-from pipeline.privacy.noise import NoiseBlocks, NoiseSource, SimulatedWorld
+from pipeline.privacy.factorisation import Once, Time
+from pipeline.privacy.guarantee import Trust
+from pipeline.privacy.noise import NoiseSource, SimulatedWorld
 from pipeline.privacy.running import LazyTree, RunningSum
 from pipeline.statistics.gram import raise_eigenvalues
-from pipeline.statistics.lq_calibration import LqVariances, Tails, paper_004, paper_tails, tail_bounds, tight
 from pipeline.statistics.lq_message import LqMessage
-from pipeline.statistics.mixture_calibration import Ask
-from pipeline.statistics.released_ridge import Guarantee
+from pipeline.statistics.online_sum import Ask, Variances, gaussian_sum, start, tight
+from pipeline.statistics.private_sum import PrivateSum
+from pipeline.statistics.released_ridge import LqRidge
 
 Array = NDArray[np.float64]
-
-
-@dataclass(frozen=True)
-class LqRidge:
-    """What may be looked at: ``V (D, D)`` positive definite, ``U (D, n)``, and Assumption 2's numbers at this moment.
-
-    ``raised`` counts eigenvalues of V that the noise pushed below ``lambda_min`` and that were raised to it.
-    """
-
-    V: Array
-    U: Array
-    lambda_min: float
-    lambda_max: float
-    nu: float
-    raised: int
-
-
-class LqRegularizer(Protocol):
-    """Takes a batch of episodes at a time, shows noisy sums."""
-
-    def observe(self, batch: LqBatch) -> None:
-        """Add the next batch; its vectors are cut to their balls here."""
-        ...
-
-    def ridge(self) -> LqRidge:
-        """The released sums, regularized."""
-        ...
+# (sd above the Gram matrix's diagonal, sd of a cross entry, error of the sum) -> bounds on both norms
+Tails = Callable[[float, float, float], tuple[float, float]]
 
 
 class CountedLqRegularizer:
@@ -73,29 +48,29 @@ class CountedLqRegularizer:
     def __init__(
         self,
         message: LqMessage,
+        private: PrivateSum,
         counter: RunningSum,
-        variances: LqVariances,
-        guarantee: Guarantee,
         lam: float,
         tails: Tails,
     ) -> None:
         if not lam > 0:
             raise ValueError(f"lam must be positive; got {lam}")
-        self.message, self.guarantee = message, guarantee
+        self.message, self.guarantee = message, private.guarantee
         self._counter, self._lam, self._tails = counter, lam, tails
         unit = message.steps**2
-        self._sds = math.sqrt(max(variances.above, variances.diagonal / 2)) / unit, math.sqrt(variances.cross) / unit
+        diagonal, above, cross = (m.variance or 0 for m in private.mechanisms)
+        self._sds = math.sqrt(max(above, diagonal / 2)) / unit, math.sqrt(cross) / unit
 
     def observe(self, batch: LqBatch) -> None:
-        """See :class:`LqRegularizer`."""
+        """See :class:`~pipeline.statistics.released_ridge.LqRegularizer`."""
         self._counter.add(self.message.batch(batch))
 
     def sums(self) -> tuple[Array, Array]:
         """T_1 ``(D, D)`` and T_2 ``(D, n)`` as released, before they are regularized."""
-        return self.message.tables(self._counter.total())
+        return self.message.sums(self._counter.total())
 
     def ridge(self) -> LqRidge:
-        """See :class:`LqRegularizer`."""
+        """See :class:`~pipeline.statistics.released_ridge.LqRegularizer`."""
         T, U = self.sums()
         noise, cross = self._tails(*self._sds, self._counter.error)
         least, most = noise + self._lam, 3 * noise + self._lam
@@ -108,9 +83,8 @@ def fixed(
     message: LqMessage, ends: Sequence[int], lam: float, world: SimulatedWorld, noise: NoiseSource
 ) -> CountedLqRegularizer:
     """V = exact sums + λ I: the baseline, without privacy; ``noise`` is never drawn from."""
-    none = LqVariances(0, 0, 0)
-    counter = RunningSum(Once(len(ends)), _blocks(message, none, noise, world))
-    return CountedLqRegularizer(message, counter, none, Guarantee("none", None), lam, tail_bounds(message, 1, 0.05))
+    tails = tail_bounds(message, 1, 0.05)
+    return _regularizer(message, None, Once(len(ends)), Trust.NONE, math.inf, lam, world, noise, tails)
 
 
 def tree(
@@ -122,17 +96,29 @@ def tree(
     noise: NoiseSource,
     failure: float = 0.05,
 ) -> CountedLqRegularizer:
-    """The binary tree over episodes, read at ``ends`` (declared); the last is K.
+    """The binary tree over episodes, read after each batch of them.
 
     ``paper`` prints scales for two counters of half the budget each, and bounds; the guarantee is recomputed from the
     variances.  ``tight`` is one joint release of both, nodes averaged with their halves, bounds by Gaussian tails.
+
+    Parameters
+    ----------
+    message
+        What an episode adds.
+    ends
+        Episodes seen after each batch, declared; the last is K.
+    ask
+        The budget.
+    lam
+        λ, in units squared.
+    failure
+        Probability with which the bounds may fail.
     """
     paper = ask.calibration == "paper"
     time = LazyTree(tuple(ends), "plain" if paper else "bottom-up")
     variances = paper_004(message, ask, ends[-1]) if paper else tight(message, ask, time.cost)
-    counter = RunningSum(time, _blocks(message, variances, noise, world))
     tails = paper_tails(message, ends[-1], failure) if paper else tail_bounds(message, len(ends), failure)
-    return CountedLqRegularizer(message, counter, variances, _joint(variances, message, time.cost), lam, tails)
+    return _regularizer(message, variances, time, Trust.JOINT, ask.epsilon, lam, world, noise, tails)
 
 
 def epochs(
@@ -144,18 +130,79 @@ def epochs(
     noise: NoiseSource,
     failure: float = 0.05,
 ) -> CountedLqRegularizer:
-    """One release of every batch: each person is in one, so no budget is divided; the noise of all batches adds up."""
+    """One release of every batch: each person is in one, so no budget is divided; the noise of all batches adds up.
+
+    Parameters are those of :func:`tree`.
+
+    Raises
+    ------
+    ValueError
+        If ``paper`` scales are asked: there are none.
+    """
     if ask.calibration == "paper":
         raise ValueError("paper 004 prints scales for its tree only; use calibration 'tight' with epochs")
-    variances = tight(message, ask, 1)
-    counter = RunningSum(Once(len(ends)), _blocks(message, variances, noise, world))
-    tails = tail_bounds(message, len(ends), failure)
-    return CountedLqRegularizer(message, counter, variances, _joint(variances, message, 1), lam, tails)
+    tails, time = tail_bounds(message, len(ends), failure), Once(len(ends))
+    return _regularizer(message, tight(message, ask, 1), time, Trust.JOINT, ask.epsilon, lam, world, noise, tails)
 
 
-def _joint(variances: LqVariances, message: LqMessage, cost: int) -> Guarantee:
-    return Guarantee("joint", variances.rho(message, cost))
+def _regularizer(
+    message: LqMessage,
+    variances: Variances | None,
+    time: Time,
+    trust: Trust,
+    epsilon: float,
+    lam: float,
+    world: SimulatedWorld,
+    noise: NoiseSource,
+    tails: Tails,
+) -> CountedLqRegularizer:
+    private = gaussian_sum(message, variances, time, trust, noise, epsilon)
+    return CountedLqRegularizer(message, private, start(private, noise, world), lam, tails)
 
 
-def _blocks(message: LqMessage, variances: LqVariances, noise: NoiseSource, world: SimulatedWorld) -> NoiseBlocks:
-    return NoiseBlocks(message.sizes, (variances.diagonal, variances.above, variances.cross), noise, world)
+def paper_004(message: LqMessage, ask: Ask, episodes: int) -> Variances | None:
+    """The printed scales: ``sigma_i^2 = 8 m Delta_i^2 ln(2/delta) / epsilon^2`` with m = ceil(log2 K).
+
+    Delta_1 = H (1 + gamma)^2 and Delta_2 = H (1 + gamma), a counter each at half the budget; the Gram matrix has the
+    same scale on and above its diagonal.
+    """
+    if math.isinf(ask.epsilon):
+        return None
+    H, gamma = message.horizon, message.gamma
+    factor = 8 * _printed_levels(episodes) * math.log(2 / ask.delta) / ask.epsilon**2 * message.steps**4
+    gram, cross = (math.ceil(factor * (H * (1 + gamma) ** power) ** 2) for power in (2, 1))
+    return {"diagonal": gram, "above": gram, "cross": cross}
+
+
+def paper_tails(message: LqMessage, episodes: int, failure: float) -> Tails:
+    """Λ and the bound on L_k of the proof of Theorem 3: the worst sum's noise at every episode."""
+    D, n, m = message.dimension, message.state, _printed_levels(episodes)
+    of_gram = 4 * math.sqrt(D) + math.sqrt(8 * math.log(4 * episodes / failure))
+    of_cross = math.sqrt(2 * n * D) + math.sqrt(4 * math.log(2 * episodes / failure))
+
+    def tails(above: float, cross: float, _: float) -> tuple[float, float]:
+        # equal variances: the one handed over is that above the diagonal, which is the printed one
+        return above * math.sqrt(m) * of_gram, cross * math.sqrt(m) * of_cross
+
+    return tails
+
+
+def tail_bounds(message: LqMessage, reads: int, failure: float) -> Tails:
+    """Bounds that hold at all ``reads`` at once but for a probability of ``failure / 2``, at the error of each read.
+
+    A symmetric Gaussian matrix of standard deviation s above and at most sqrt(2) s on the diagonal has an expected
+    largest eigenvalue of at most 2 s sqrt(D), and moves by sqrt(2) s times its standard normal draws; a Gaussian D x n
+    matrix has an expected Frobenius norm of at most s sqrt(n D), and moves by s times them.
+    """
+    D, n = message.dimension, message.state
+    of_gram = 2 * math.sqrt(D) + 2 * math.sqrt(math.log(8 * reads / failure))
+    of_cross = math.sqrt(n * D) + math.sqrt(2 * math.log(4 * reads / failure))
+
+    def tails(above: float, cross: float, error: float) -> tuple[float, float]:
+        return math.sqrt(error) * above * of_gram, math.sqrt(error) * cross * of_cross
+
+    return tails
+
+
+def _printed_levels(episodes: int) -> int:
+    return max(1, (episodes - 1).bit_length())

@@ -21,11 +21,16 @@ Entries are cut to their bounds and floored to 2^-26 of them *before* noise, so 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Literal
+from fractions import Fraction
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
+
+from pipeline.statistics.layout import Rates, Relation, Table
+from pipeline.statistics.online_sum import Ask, Groups, Simulated, lattice_table
 
 Array = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -34,7 +39,10 @@ Integers = NDArray[np.int64]
 LATTICE = 2**26
 # largest squared move of one step's Gram matrix, and of its target, in lattice points
 MOVE = 2 * LATTICE**2
+PARTS = ("diagonal", "above", "target")
 _INSIDE = 1 - 2**-40
+# an extreme episode beside the declared bound, squared
+_TOO_LONG = 3.0
 
 
 @dataclass(frozen=True)
@@ -62,7 +70,7 @@ class Visits:
 
 
 @dataclass(frozen=True)
-class Message:
+class Message(Simulated):
     """Shape and bounds of one episode's statistics, all declared.
 
     Parameters
@@ -100,6 +108,50 @@ class Message:
         rows = self.steps * self.blocks
         above = self.dimension * (self.dimension - 1) // 2
         return rows * self.dimension, rows * above, rows * self.dimension
+
+    @property
+    def tables(self) -> tuple[Table, ...]:
+        """See :class:`~pipeline.statistics.layout.Layout`: diagonals of all steps, entries above them, targets."""
+        psd, unit = "both Gram matrices are psd", self.steps
+        parts = [("diagonal", MOVE, psd), ("above", MOVE // 2, psd), ("target", MOVE, "both targets are at least 0")]
+        return tuple(
+            lattice_table(f"{name}_{h}", size // unit, move, rule)
+            for (name, move, rule), size in zip(parts, self.sizes, strict=True)
+            for h in range(self.steps)
+        )
+
+    def cost(self, rates: Rates, relation: Relation = "replace") -> Fraction:
+        """See :class:`~pipeline.statistics.layout.Layout`: the worst pair meets every step at its worst.
+
+        A Gram matrix has squared length diagonal^2 + 2 above^2, so its part costs MOVE times the larger of the
+        diagonal's rate and half of the rate above it: attained by variances that are isotropic in svec coordinates and
+        by unit rows, an upper bound for the papers' equal variances.
+        """
+        total = Fraction(0)
+        for h in range(self.steps):
+            diagonal, above, target = (rates.get(f"{name}_{h}", Fraction(0)) for name in PARTS)
+            total += max(diagonal, above / 2) + target
+        return total * (MOVE if relation == "replace" else MOVE // 2)
+
+    def joint(self) -> dict[str, Any]:
+        """See :class:`~pipeline.statistics.layout.Layout`."""
+        return {"rule": "every step at its worst; a Gram matrix by its Frobenius norm", "steps": self.steps}
+
+    def groups(self, ask: Ask) -> Groups:
+        """See :class:`~pipeline.statistics.online_sum.GroupedLayout`: equal shares a step, isotropic Gram matrices."""
+        share = Fraction(1, self.steps)
+        grams = [({f"diagonal_{h}": 2, f"above_{h}": 1}, share * ask.gram_share) for h in range(self.steps)]
+        return [*grams, *(({f"target_{h}": 1}, share * (1 - ask.gram_share)) for h in range(self.steps))]
+
+    def extremes(self) -> Iterator[Visits]:
+        """Two episodes whose rows lie in a block, or on a coordinate, of their own; longer than the bounds allow."""
+        d, steps = self.dimension, np.arange(self.steps)
+        for which in (0, 1):
+            block, row = (which, 0) if self.blocks > 1 else (0, which % d)
+            length = np.sqrt(self.gram_bound * _TOO_LONG)
+            phi = np.eye(d)[row] * length[:, None]
+            response = self.target_bound * _TOO_LONG / length
+            yield Visits(steps, np.full_like(steps, block), phi, response, np.ones_like(steps), 1)
 
     @property
     def horizon(self) -> int:

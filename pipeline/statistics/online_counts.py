@@ -7,6 +7,7 @@ An episode is a user, and a batch is a run of episodes with one policy.  What ma
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Protocol
@@ -14,14 +15,17 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from pipeline.privacy.guarantee import Promise
 from pipeline.statistics.consistency import consistent_counts
+from pipeline.statistics.layout import Rates, Relation, Table, added_cost
+from pipeline.statistics.online_sum import Ask, Groups, Simulated, lattice_table
 
 Array = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
-class OnlineLayout:
+class OnlineLayout(Simulated):
     """Which counts are kept, and how far one replaced user moves them.
 
     Parameters
@@ -56,20 +60,47 @@ class OnlineLayout:
         return (1 if self.pooled else self.steps), self.states, self.actions
 
     @property
-    def sizes(self) -> tuple[int, ...]:
-        """Integers in each table: n[g,s,a,s'], then r[g,s,a] where rewards are learnt."""
-        visits = math.prod(self.cells)
-        return (visits * self.states, *((visits,) if self.rewards else ()))
-
-    @property
-    def moves(self) -> tuple[int, ...]:
-        """Largest squared length by which a replaced user moves each table (enumerated in the tests).
+    def tables(self) -> tuple[Table, ...]:
+        """Transitions n[g,s,a,s'], flat, then rewards r[g,s,a] where they are learnt (enumerated in the tests).
 
         At each step one transition leaves its cell and another enters: 2 a step; a reward turns from one end of the
         range to the other in the same cell: 2^2 a step.  Pooled, all steps may meet in the same cells: the square.
         """
-        n = self.steps**2 if self.pooled else self.steps
-        return (2 * n, *((4 * n,) if self.rewards else ()))
+        n, visits = self.steps**2 if self.pooled else self.steps, math.prod(self.cells)
+        moved = lattice_table("n_sas", visits * self.states, 2 * n, "a transition a step leaves its cell, one enters")
+        turned = lattice_table("r_sa", visits, 4 * n, "a reward a step turns from end to end of its range")
+        return (moved, turned) if self.rewards else (moved,)
+
+    def groups(self, ask: Ask) -> Groups:
+        """See :class:`~pipeline.statistics.online_sum.GroupedLayout`: equal shares a table.
+
+        Raises
+        ------
+        ValueError
+            If another calibration than ``tight`` is asked: no paper prints scales for these counts.
+        """
+        if ask.calibration != "tight":
+            raise ValueError("no paper prints scales for these counts; use calibration 'tight'")
+        return [({t.name: 1}, Fraction(1, len(self.tables))) for t in self.tables]
+
+    def cost(self, rates: Rates, relation: Relation = "replace") -> Fraction:
+        """See :class:`~pipeline.statistics.layout.Layout`: tables are priced alone."""
+        return added_cost(self, rates, relation)
+
+    def joint(self) -> None:
+        """See :class:`~pipeline.statistics.layout.Layout`: costs just add up."""
+
+    def extremes(self) -> Iterator[Tally]:
+        """Two users, copied to every action: they go from the first state to the first, or to the second.
+
+        With rewards one is always rounded up and the other down.
+        """
+        H, S, A = self.horizon, self.states, self.actions  # noqa: N806
+        for side in (0, 1):
+            moved, rewards = np.zeros((H, S, A, S), dtype=np.int64), np.zeros((H, S, A), dtype=np.int64)
+            moved[:, 0, :, side] = 1
+            rewards[:, 0] = 1 - 2 * side
+            yield Tally(1, moved, rewards if self.rewards else None)
 
     @property
     def bits(self) -> tuple[int, ...]:
@@ -77,22 +108,22 @@ class OnlineLayout:
 
         At each step a transition leaves its counter and another enters; a reward bit likewise, at worst.
         """
-        return (2 * self.steps,) * len(self.sizes)
+        return (2 * self.steps,) * len(self.tables)
 
-    def leaf(self, tally: Tally) -> Integers:
-        """The integers ``(n,)`` that a batch adds."""
+    def integers(self, tally: Tally) -> Integers:
+        """The integers ``(n,)`` that a batch adds, table after table."""
         tables = [tally.transitions[: self.steps], *((tally.rewards,) if tally.rewards is not None else ())]
         return np.concatenate([(t.sum(0) if self.pooled else t).ravel() for t in tables])
 
-    def tables(self, total: Array) -> tuple[Array, Array | None]:
+    def sums(self, total: Array) -> tuple[Array, Array | None]:
         """The inverse on sums: ``n (G, S, A, S)``, and ``r (G, S, A)`` where rewards are learnt."""
-        n, r = total[: self.sizes[0]], total[self.sizes[0] :]
+        n, r = np.split(total, [self.tables[0].shape[0]])
         return n.reshape(*self.cells, self.states), r.reshape(self.cells) if self.rewards else None
 
 
 @dataclass(frozen=True)
 class Tally:
-    """Raw sums of one batch; only a desk may look inside.
+    """Raw sums of one batch; only an interactive mechanism may look inside.
 
     Parameters
     ----------
@@ -152,26 +183,8 @@ def never_under(counts: OnlineCounts, z: float) -> tuple[Array, Array]:
     return x.sum(-1) + shift, x + shift / x.shape[-1]
 
 
-class Promise(Protocol):
-    """What the noise that is drawn gives one user, replace-one."""
-
-    @property
-    def trust(self) -> str:
-        """``none``, ``joint``, ``local`` or ``shuffle``."""
-        ...
-
-    @property
-    def rho(self) -> Fraction | None:
-        """zCDP; None without noise, and where the noise is not Gaussian."""
-        ...
-
-    def epsilon(self, delta: float) -> float | None:
-        """Epsilon at ``delta``; None without noise."""
-        ...
-
-
-class CountDesk(Protocol):
-    """Takes one batch at a time, shows noisy sums."""
+class InteractiveCounts(Protocol):
+    """An interactive mechanism: takes one batch at a time, of a policy that rests on its answers; shows noisy sums."""
 
     @property
     def layout(self) -> OnlineLayout:

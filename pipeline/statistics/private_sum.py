@@ -18,14 +18,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from enum import StrEnum
 from fractions import Fraction
 from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.privacy.factorisation import Factorisation, Row, draw_rows
+from pipeline.privacy.factorisation import Row, Time, draw_rows
+from pipeline.privacy.guarantee import Guarantee, Trust
 from pipeline.privacy.losses import ZCDP, ApproximateZCDP, Loss, Pure
 from pipeline.privacy.noise import DataHandle, NoiseBlocks, NoiseSource, RealDataError, admit_release, symmetric_noise
 from pipeline.privacy.release import (
@@ -43,20 +43,6 @@ Array = NDArray[np.float64]
 Person = TypeVar("Person")
 
 
-class Trust(StrEnum):
-    """Who adds the noise, and who sees what: the trust model of a release.
-
-    ``CENTRAL``: a curator adds it to the sums.  ``JOINT``: so does a curator, and every user gets what is computed for
-    them from the sums of all others.  ``LOCAL``: everybody adds it to their own message.  ``SHUFFLE``: so they do,
-    and a shuffler hides whose message is whose.  On logs the trust model is always central (privacy.md §0.1-3).
-    """
-
-    CENTRAL = "central"
-    JOINT = "joint"
-    LOCAL = "local"
-    SHUFFLE = "shuffle"
-
-
 @dataclass(frozen=True)
 class PrivateSum:
     """Sums over people, seen through noise.
@@ -69,12 +55,12 @@ class PrivateSum:
         The noise of each table, in order; fixed before any row is read.  With a continual ``time`` these are the
         mechanisms of one released row, and their cost is that of all rows.
     time, trust
-        A continual counter, or None: once.  Who adds the noise.
+        When sums are released, None: once.  Who adds the noise.
     """
 
     layout: Layout
     mechanisms: tuple[Mechanism, ...]
-    time: Factorisation | None = None
+    time: Time | None = None
     trust: Trust = Trust.CENTRAL
 
     @property
@@ -89,6 +75,11 @@ class PrivateSum:
             return total_rho(self.mechanisms)
         rates = {m.table: Fraction(1, 2 * (m.variance or 1)) for m in self.mechanisms}
         return self.layout.cost(rates) * (1 if self.time is None else self.time.cost)
+
+    @property
+    def guarantee(self) -> Guarantee:
+        """What the noise gives one user, under *replace one*."""
+        return Guarantee(self.trust, self.rho)
 
     def price(self) -> Loss | None:
         """What one person loses by all that is ever released, under *replace one*.

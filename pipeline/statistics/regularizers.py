@@ -10,28 +10,28 @@ made by           trust    where the noise enters                          agent
 :func:`local`     local    every episode's own message, before it is kept  LDP-UCRL-VTR
 ================  =======  ==============================================  ==========================
 
-They differ in their counter and its variances only, so a private one without noise is the fixed one, to the last bit.
-An episode is a person.  All three are protocols of a simulation: data registered as real is refused, because whoever
-holds logs is a central curator, whatever is computed from them (privacy.md §0.1-3).
+They differ in when and with what noise their sum is released only, so a private one without noise is the fixed one, to
+the last bit.  An episode is a person.  All three are protocols of a simulation: data registered as real is refused,
+because whoever holds logs is a central curator, whatever is computed from them (privacy.md §0.1-3).
 """
 
 from __future__ import annotations
 
 import math
-from itertools import groupby
-from operator import itemgetter
 from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.privacy.continual import Mechanism, continual
-from pipeline.privacy.factorisation import Once
-from pipeline.privacy.noise import NoiseBlocks, NoiseSource, RealDataError, SimulatedWorld
+from pipeline.privacy.factorisation import Once, Time
+from pipeline.privacy.guarantee import Trust
+from pipeline.privacy.noise import NoiseSource, SimulatedWorld
 from pipeline.privacy.running import RunningSum
-from pipeline.statistics.mixture_calibration import Ask, Variances, paper_000, paper_001, silent, tight
-from pipeline.statistics.mixture_message import LATTICE, Message, Visits
-from pipeline.statistics.released_ridge import Bounds, Guarantee, Ridge
+from pipeline.statistics.mixture_message import LATTICE, PARTS, Message, Visits
+from pipeline.statistics.online_sum import Ask, Variances, gaussian_sum, start, tight
+from pipeline.statistics.private_sum import PrivateSum
+from pipeline.statistics.released_ridge import Bounds, Ridge
 
 Array = NDArray[np.float64]
 Shift = Literal["edge", "paper", "floor"]
@@ -48,6 +48,10 @@ class CountedRegularizer:
 
     Parameters
     ----------
+    message
+        What an episode adds.
+    private, counter
+        What is released of the sums, and the sums so far.
     lam
         lambda, what is added to every Gram matrix beyond the noise's shift, squared reward units (``unit``: none).
     shift
@@ -55,6 +59,8 @@ class CountedRegularizer:
         bound that holds at every sum, step and block with probability 1 - ``failure`` / 2.  ``floor``: nothing is
         added, eigenvalues below twice the edge are raised to it, so that well observed directions are not shrunk; no
         theorem.
+    failure
+        Probability with which the bounds may fail.
     leaf
         ``episode``: each is a leaf of its own.  ``batch``: all episodes of one policy are one leaf, in which a person
         still moves one message.
@@ -66,9 +72,8 @@ class CountedRegularizer:
     def __init__(
         self,
         message: Message,
+        private: PrivateSum,
         counter: RunningSum,
-        variances: Variances,
-        guarantee: Guarantee,
         lam: float,
         shift: Shift,
         failure: float,
@@ -77,13 +82,14 @@ class CountedRegularizer:
     ) -> None:
         if not lam > 0:
             raise ValueError(f"lam must be positive; got {lam}")
-        self.message, self.guarantee = message, guarantee
+        self.message, self.guarantee = message, private.guarantee
         self._counter, self._lam, self._shift, self._leaf = counter, lam, shift, leaf
         self.seen, self._prior = 0, prior / message.dimension
         unit = np.array([message.gram_bound, message.target_bound]) / LATTICE
-        above = np.maximum(np.array(variances.above, float), np.array(variances.diagonal, float) / 2)
-        self._gram_sd = np.sqrt(above) * unit[0]
-        self._target_sd = np.sqrt(np.array(variances.target, float)) * unit[1]
+        drawn = np.array([m.variance or 0 for m in private.mechanisms], float)
+        diagonal, above, target = drawn.reshape(3, message.steps)
+        self._gram_sd = np.sqrt(np.maximum(above, diagonal / 2)) * unit[0]
+        self._target_sd = np.sqrt(target) * unit[1]
         self._log = math.log(4 * counter.time.steps * message.steps * message.blocks / failure)
 
     @property
@@ -133,9 +139,7 @@ class CountedRegularizer:
 
 def fixed(message: Message, episodes: int, lam: float, world: SimulatedWorld, noise: NoiseSource) -> CountedRegularizer:
     """Lambda = lam I plus the exact sums: the baseline, without privacy; ``noise`` is never drawn from."""
-    variances = silent(message)
-    counter = RunningSum(Once(episodes), _blocks(message, variances, noise, world))
-    return CountedRegularizer(message, counter, variances, Guarantee("none", None), lam, "edge", 0.01)
+    return _regularizer(message, None, Once(episodes), Trust.NONE, math.inf, lam, world, noise, "edge", 0.01)
 
 
 def tree(
@@ -158,20 +162,35 @@ def tree(
 
     Parameters
     ----------
+    message
+        What an episode adds.
+    episodes
+        K, declared.
+    ask
+        The budget.
+    lam, shift, failure, prior
+        See :class:`CountedRegularizer`.
+    mechanism
+        The factorisation of the continual release.
     batches
-        Leaves of the counter where each holds a batch of episodes of one policy; None: a leaf an episode.
+        Its steps where each holds a batch of episodes of one policy; None: a step an episode.
+
+    Raises
+    ------
+    ValueError
+        If ``paper`` scales are asked for something else than a tree over episodes.
     """
-    paper, leaves = ask.calibration == "paper", batches or episodes
+    paper = ask.calibration == "paper"
     if paper and (mechanism == "square-root" or batches):
         raise ValueError(
             "paper 000 prints scales for a tree over episodes; use calibration 'tight' with other counters"
         )
-    time = continual(mechanism, leaves)
+    time = continual(mechanism, batches or episodes)
     variances = paper_000(message, ask, episodes) if paper else tight(message, ask, time.cost)
-    counter = RunningSum(time, _blocks(message, variances, noise, world))
-    guarantee = Guarantee("joint", variances.rho(message, time.cost))
     leaf: Leaf = "batch" if batches else "episode"
-    return CountedRegularizer(message, counter, variances, guarantee, lam, shift, failure, leaf, prior)
+    return _regularizer(
+        message, variances, time, Trust.JOINT, ask.epsilon, lam, world, noise, shift, failure, leaf, prior
+    )
 
 
 def local(
@@ -186,19 +205,66 @@ def local(
     failure: float = 0.01,
     prior: float = 0.0,
 ) -> CountedRegularizer:
-    """Local privacy: each message is noisy before it leaves its person (paper 001)."""
+    """Local privacy: each message is noisy before it leaves its person (paper 001); parameters as of :func:`tree`."""
     variances = paper_001(message, ask) if ask.calibration == "paper" else tight(message, ask, 1)
-    counter = RunningSum(Once(episodes), _blocks(message, variances, noise, world))
-    guarantee = Guarantee("local", variances.rho(message, 1))
-    return CountedRegularizer(message, counter, variances, guarantee, lam, shift, failure, prior=prior)
+    return _regularizer(
+        message, variances, Once(episodes), Trust.LOCAL, ask.epsilon, lam, world, noise, shift, failure, prior=prior
+    )
 
 
-def _blocks(message: Message, variances: Variances, noise: NoiseSource, world: SimulatedWorld) -> NoiseBlocks:
-    if world.data_kind != "synthetic":
-        raise RealDataError("joint and local agents run in simulated worlds; this dataset is registered as real")
-    every = (variances.diagonal, variances.above, variances.target)
-    sizes = (n // message.steps for n in message.sizes for _ in range(message.steps))
-    # neighbours of one variance are drawn in one call
-    runs = groupby(zip((v for part in every for v in part), sizes, strict=True), key=itemgetter(0))
-    merged = [(variance, sum(n for _, n in run)) for variance, run in runs]
-    return NoiseBlocks(tuple(n for _, n in merged), tuple(v for v, _ in merged), noise, world)
+def _regularizer(
+    message: Message,
+    variances: Variances | None,
+    time: Time,
+    trust: Trust,
+    epsilon: float,
+    lam: float,
+    world: SimulatedWorld,
+    noise: NoiseSource,
+    shift: Shift,
+    failure: float,
+    leaf: Leaf = "episode",
+    prior: float = 0.0,
+) -> CountedRegularizer:
+    private = gaussian_sum(message, variances, time, trust, noise, epsilon)
+    return CountedRegularizer(message, private, start(private, noise, world), lam, shift, failure, leaf, prior)
+
+
+def paper_000(message: Message, ask: Ask, episodes: int) -> Variances:
+    """Scales of paper 000: (epsilon / H, delta / H) for four counters a step, ceil(log2 K) levels, H as ``value``."""
+    H = message.horizon  # noqa: N806
+    levels = max(1, (episodes - 1).bit_length())
+    sd = math.sqrt(32 * levels * math.log(4 * H / ask.delta)) * H / ask.epsilon
+    row = message.stretch * message.value if message.of == "transitions" else 1.0
+    return _printed(message, sd * row**2, sd * row * message.value)
+
+
+def paper_001(message: Message, ask: Ask) -> Variances:
+    """Scale of paper 001, section 6: 4 H^3 sqrt(2 ln(2.5 H / delta)) / epsilon, with H^2 read as ``value^2``.
+
+    Raises
+    ------
+    ValueError
+        For rewards: the paper knows them.
+    """
+    if message.of == "rewards":
+        raise ValueError("paper 001 knows the rewards and prints no scale for them; use calibration 'tight'")
+    H = message.horizon  # noqa: N806
+    sd = 4 * H * message.value**2 * math.sqrt(2 * math.log(2.5 * H / ask.delta)) / ask.epsilon
+    return _printed(message, sd, sd)
+
+
+def _printed(message: Message, gram_sd: float, target_sd: float) -> Variances:
+    """The same standard deviation at every step, on and above the diagonal, in squared reward units: as papers print.
+
+    Raises
+    ------
+    ValueError
+        If rows are ``unit``: no paper has printed a scale for them.
+    """
+    if message.unit:
+        raise ValueError("the papers' scales are for rows as printed; use calibration 'tight' with unit features")
+    gram = [math.ceil((gram_sd * LATTICE / b) ** 2) for b in message.gram_bound]
+    target = [math.ceil((target_sd * LATTICE / b) ** 2) for b in message.target_bound]
+    parts = zip(PARTS, (gram, gram, target), strict=True)
+    return {f"{name}_{h}": v for name, each in parts for h, v in enumerate(each)}

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from fractions import Fraction
-from typing import Literal, Protocol
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.privacy.budget import up
-from pipeline.privacy.losses import safe_epsilon
+from pipeline.mdp.rollout import LqBatch
 from pipeline.statistics.mixture_message import Visits
 
 Array = NDArray[np.float64]
@@ -58,17 +56,27 @@ class Regularizer(Protocol):
 
 
 @dataclass(frozen=True)
-class Guarantee:
-    """What the drawn noise gives, replace-one episode; ``rho`` is None without noise."""
+class LqRidge:
+    """What may be looked at: ``V (D, D)`` positive definite, ``U (D, n)``, and Assumption 2's numbers at this moment.
 
-    trust: Literal["none", "joint", "local"]
-    rho: Fraction | None
+    ``raised`` counts eigenvalues of V that the noise pushed below ``lambda_min`` and that were raised to it.
+    """
 
-    def epsilon(self, delta: float) -> float | None:
-        """Epsilon at ``delta``: recomputed from the variances, whatever was asked."""
-        return None if self.rho is None else safe_epsilon(up(self.rho), delta)
+    V: Array
+    U: Array
+    lambda_min: float
+    lambda_max: float
+    nu: float
+    raised: int
 
-    def beside(self, other: Guarantee) -> Guarantee:
-        """Both released from the same episodes: costs add up."""
-        both = None if self.rho is None or other.rho is None else self.rho + other.rho
-        return Guarantee(self.trust, both)
+
+class LqRegularizer(Protocol):
+    """Takes a batch of episodes at a time, shows noisy sums."""
+
+    def observe(self, batch: LqBatch) -> None:
+        """Add the next batch; its vectors are cut to their balls here."""
+        ...
+
+    def ridge(self) -> LqRidge:
+        """The released sums, regularized."""
+        ...

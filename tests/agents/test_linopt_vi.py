@@ -17,7 +17,7 @@ from pipeline.mdp.planning import optimal_values
 from pipeline.mdp.rollout import Trajectory
 from pipeline.privacy.noise import SeededNoise, SimulatedWorld
 from pipeline.simulation.online import play
-from pipeline.statistics.mixture_calibration import Ask
+from pipeline.statistics.online_sum import Ask
 from pipeline.statistics.regularizers import fixed, local, tree
 
 WORLD = SimulatedWorld("tests")

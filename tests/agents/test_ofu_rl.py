@@ -15,8 +15,9 @@ from pipeline.mdp.rollout import LqBatch
 from pipeline.privacy.noise import SeededNoise, SimulatedWorld
 from pipeline.simulation.online_lq import LqPlayed, play_lq
 from pipeline.statistics.lq_message import LqMessage
-from pipeline.statistics.lq_regularizers import LqRidge, epochs, fixed, tree
-from pipeline.statistics.mixture_calibration import Ask
+from pipeline.statistics.lq_regularizers import epochs, fixed, tree
+from pipeline.statistics.online_sum import Ask
+from pipeline.statistics.released_ridge import LqRidge
 
 WORLD, ONE = SimulatedWorld("tests"), OfuConstants()
 

@@ -19,8 +19,8 @@ from pipeline.privacy.noise import SeededNoise, SimulatedWorld
 from pipeline.simulation.online import play
 from pipeline.simulation.online_batches import play_batches
 from pipeline.statistics.interactive_counts import exact, joint, local
-from pipeline.statistics.mixture_calibration import Ask
 from pipeline.statistics.online_counts import OnlineCounts, OnlineLayout, nothing_seen
+from pipeline.statistics.online_sum import Ask
 
 WORLD = SimulatedWorld("tests")
 RIVER = riverswim_homogeneous(3).mdp(6)

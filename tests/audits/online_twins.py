@@ -10,26 +10,22 @@ import numpy as np
 
 from pipeline.audits.attack import Attack
 from pipeline.audits.counters import counter_attack
-from pipeline.audits.interactive import desk_attack
+from pipeline.audits.interactive import interactive_attack
 from pipeline.audits.lq_counters import lq_counter_attack
 from pipeline.audits.shuffled import batch_attack, messages_attack, shuffled_attack
 from pipeline.audits.streams import WORLD, time_of
 from pipeline.privacy.continual import Tree, levels
+from pipeline.privacy.guarantee import Trust
 from pipeline.privacy.running import RunningSum
 from pipeline.privacy.shuffle import Messages, NoiseBits
 from pipeline.privacy.shuffle_calibration import smallest_total
 from pipeline.statistics.batch_counts import Layout
 from pipeline.statistics.batch_privatizers import GaussianBatch
-from pipeline.statistics.count_scales import blocks_of
-from pipeline.statistics.count_scales import tight as tight_scales
-from pipeline.statistics.interactive_counts import CountedDesk, CounterSums, joint, local
-from pipeline.statistics.lq_calibration import LqVariances
-from pipeline.statistics.lq_calibration import tight as tight_lq
+from pipeline.statistics.interactive_counts import GaussianSums, gaussian_counts, joint, local
 from pipeline.statistics.lq_message import LqMessage
-from pipeline.statistics.mixture_calibration import Ask, Variances, tight
 from pipeline.statistics.mixture_message import LATTICE, Message, Visits
 from pipeline.statistics.online_counts import OnlineLayout
-from pipeline.statistics.released_ridge import Guarantee
+from pipeline.statistics.online_sum import Ask, Variances, tight
 from pipeline.statistics.shuffle_counts import ShuffleBinary
 from tests.audits.broken import FewCoins, Make, Repeating, RepeatingCoins, Thinner, Twin
 
@@ -51,8 +47,7 @@ def counter(kind, ask: Ask = ASK, **broken) -> Attack:
 
 def scaled(kind, gram: float, target: float, ask: Ask = ASK) -> Variances:
     v = tight(MESSAGE, ask, time_of(kind, 1 if kind == "once" else LEAVES).cost)
-    parts = zip((v.diagonal, v.above, v.target), (gram, gram, target), strict=True)
-    return Variances(*(tuple(math.ceil(x * share) for x in part) for part, share in parts))
+    return {name: math.ceil(x * (target if name.startswith("target") else gram)) for name, x in v.items()}
 
 
 EVEN = replace(ASK, gram_share=Fraction(1, 2))
@@ -81,9 +76,9 @@ def lq(how="tree", **broken) -> Attack:
     return lq_counter_attack(LQ, ASK, how, leaves=LEAVES, **broken)
 
 
-def lq_scaled(how: str, gram: float, cross: float) -> LqVariances:
-    v = tight_lq(LQ, ASK, 1 if how == "epochs" else levels(LEAVES))
-    return LqVariances(*(math.ceil(x * share) for x, share in ((v.diagonal, gram), (v.above, gram), (v.cross, cross))))
+def lq_scaled(how: str, gram: float, cross: float) -> Variances:
+    v = tight(LQ, ASK, 1 if how == "epochs" else levels(LEAVES))
+    return {name: math.ceil(x * (cross if name == "cross" else gram)) for name, x in v.items()}
 
 
 def whole_rows(states: np.ndarray, controls: np.ndarray) -> np.ndarray:
@@ -94,8 +89,8 @@ def whole_rows(states: np.ndarray, controls: np.ndarray) -> np.ndarray:
     return np.concatenate([gram.diagonal(), gram[np.triu_indices(len(gram), 1)], cross.ravel()]).astype(np.int64)
 
 
-def desk(how, layout: OnlineLayout = TABLE, made=None) -> Attack:
-    return desk_attack(layout, ASK, how, leaves=LEAVES, desk=made)
+def online(how, layout: OnlineLayout = TABLE, made=None) -> Attack:
+    return interactive_attack(layout, ASK, how, leaves=LEAVES, made=made)
 
 
 def thin(how):
@@ -109,13 +104,13 @@ def thin(how):
 
 
 def counted(charged: int, build=RunningSum, steps: OnlineLayout | None = None):
-    """A desk over a tree of LEAVES leaves, with scales as if a leaf cost ``charged``, or were of other ``steps``."""
+    """Counts over a tree of LEAVES leaves, with scales as if a leaf cost ``charged``, or were of other ``steps``."""
 
     def made(wide, noise):
-        scales = tight_scales(steps or wide, ASK, charged)
-        counter = build(Tree(LEAVES, "plain"), blocks_of(wide, scales, noise, WORLD))
-        sums = CounterSums(counter, scales, "batches")
-        return CountedDesk(wide, sums, Guarantee("joint", None))
+        scales = tight(steps or wide, ASK, charged)
+        counts = gaussian_counts(wide, scales, Tree(LEAVES, "plain"), Trust.JOINT, ASK.epsilon, WORLD, noise)
+        sums = counts.running.sums
+        return replace(counts, running=GaussianSums(build(sums.time, sums.blocks), counts.running.drawn, "batches"))
 
     return made
 
@@ -175,33 +170,33 @@ ONLINE: dict[str, tuple[Make, dict[str, Twin]]] = {
         },
     ),
     "online counts, plain tree": (
-        lambda: desk("plain"),
+        lambda: online("plain"),
         {
-            "half the variance": Twin(lambda: desk("plain", made=thin("plain"))),
-            "a level too few": Twin(lambda: desk("plain", made=counted(levels(LEAVES) - 1)), 20_000),
-            "redrawn node noise": Twin(lambda: desk("plain", made=counted(levels(LEAVES), Redrawn))),
-            "seeded noise": Twin(lambda: desk("plain", VISITS), noise=Repeating),
+            "half the variance": Twin(lambda: online("plain", made=thin("plain"))),
+            "a level too few": Twin(lambda: online("plain", made=counted(levels(LEAVES) - 1)), 20_000),
+            "redrawn node noise": Twin(lambda: online("plain", made=counted(levels(LEAVES), Redrawn))),
+            "seeded noise": Twin(lambda: online("plain", VISITS), noise=Repeating),
         },
     ),
     "online counts, bottom-up tree": (
-        lambda: desk("bottom-up"),
-        {"half the variance": Twin(lambda: desk("bottom-up", made=thin("bottom-up")), 20_000)},
+        lambda: online("bottom-up"),
+        {"half the variance": Twin(lambda: online("bottom-up", made=thin("bottom-up")), 20_000)},
     ),
     "online counts, square-root counter": (
-        lambda: desk("square-root"),
-        {"half the variance": Twin(lambda: desk("square-root", made=thin("square-root")))},
+        lambda: online("square-root"),
+        {"half the variance": Twin(lambda: online("square-root", made=thin("square-root")))},
     ),
     "online counts, pooled steps": (
-        lambda: desk("plain", POOLED),
+        lambda: online("plain", POOLED),
         {
             "N instead of N²": Twin(
-                lambda: desk("plain", POOLED, counted(levels(LEAVES), steps=replace(POOLED, pooled=False)))
+                lambda: online("plain", POOLED, counted(levels(LEAVES), steps=replace(POOLED, pooled=False)))
             )
         },
     ),
     "online counts, local messages": (
-        lambda: desk(None),
-        {"half the variance": Twin(lambda: desk(None, made=thin(None)))},
+        lambda: online(None),
+        {"half the variance": Twin(lambda: online(None, made=thin(None)))},
     ),
     "batch counts, Gaussian": (
         lambda: batch_attack(BATCH, 64, GaussianBatch(7.0, DELTA, "local")),

@@ -24,9 +24,8 @@ import numpy as np
 import polars as pl
 
 from pipeline.declaration.card import Card
-from pipeline.logs.columns import CANONICAL
 from pipeline.logs.ingest import write_rows
-from pipeline.logs.store import Snapshot, part_file
+from pipeline.logs.store import CANONICAL, Snapshot, part_file
 from pipeline.logs.work import ROWS_PER_PARTITION
 
 H, S, A, STEPS = 20, 100, 10, 10

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from pipeline.logs.ingest import ingest
-from pipeline.logs.sources import batches, examine
+from pipeline.logs.sources import examine, read_batches
 from tests.logs.layouts import card_of, cards
 
 STEPS = 20
@@ -84,7 +84,7 @@ def main() -> None:
 
             def read() -> int:
                 sources = examine(card)  # noqa: B023
-                return sum(len(f) for i in range(len(sources.paths)) for _, f in batches(sources, i, card))  # noqa: B023
+                return sum(len(f) for i in range(len(sources.paths)) for _, f in read_batches(sources, i))
 
             def whole() -> None:
                 with tempfile.TemporaryDirectory() as store:

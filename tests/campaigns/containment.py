@@ -12,7 +12,7 @@ from pathlib import Path
 
 from flows.config.recipe import load_recipe
 from flows.config.shelf import find_recipe
-from flows.jobs.containment import setting_key
+from pipeline.learners.tabular_facts import setting_key
 from tests.campaigns.draws import SHELF, draws, shelf_card, world_of
 
 RECIPES = ("demo", "riverswim")

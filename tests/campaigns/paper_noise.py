@@ -23,8 +23,8 @@ from pipeline.privacy.budget import rho_from_epsilon
 from pipeline.statistics.batch_counts import Layout
 from pipeline.statistics.linear_plan import LinearAsk, LinearDomain, LinearPlan
 from pipeline.statistics.lq_message import LqMessage
-from pipeline.statistics.mixture_calibration import Ask
 from pipeline.statistics.mixture_message import Message
+from pipeline.statistics.online_sum import Ask
 from pipeline.statistics.shuffle_counts import ShuffleBinary
 
 DELTA = 1e-5

@@ -12,10 +12,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from flows.config.shelf import Home
-from flows.jobs.folder import read_policy
 from flows.jobs.plan import plan_job
 from flows.jobs.run import ingest_job, register_job, run_job
 from pipeline.declaration.card import CardError
+from pipeline.learners.registry import read_stored
 from pipeline.ledger.chain import BudgetError
 from pipeline.ledger.ledger import open_ledger
 from pipeline.ledger.verify import verify_run
@@ -126,7 +126,7 @@ def test_plan_reads_no_rows_and_agrees_with_the_run(tmp_path, shop):
 
 def test_vetoes_hold_in_the_written_policy(shop, home):
     r = run_job(str(shop / "private.toml"), home)
-    assert (read_policy(home.runs / r["run"]).probabilities[:, 0, 2] == 0).all()
+    assert (read_stored(home.runs / r["run"]).policy.probabilities[:, 0, 2] == 0).all()
 
 
 def test_the_baseline_on_exact_counts_is_marked_and_free(shop, home):

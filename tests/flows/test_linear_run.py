@@ -13,10 +13,10 @@ import pytest
 
 import pipeline.learners.linear as drawing_module
 from flows.config.shelf import Home
-from flows.jobs.folder import read_policy
 from flows.jobs.plan import plan_job
 from flows.jobs.run import ingest_job, register_job, run_job
 from pipeline.declaration.card import CardError
+from pipeline.learners.registry import read_stored
 from pipeline.ledger.chain import BudgetError
 from pipeline.ledger.ledger import open_ledger
 from pipeline.ledger.verify import verify_run
@@ -95,7 +95,7 @@ def test_the_files_hold_weights_sums_and_decisions(ran):
     phi = np.array(told["features"]["integers"]) * told["unit"]
     inverse, upper = np.zeros((H, d, d)), np.triu_indices(d)
     inverse[:, upper[0], upper[1]] = inverse[:, upper[1], upper[0]] = w[:, d:]
-    found = read_policy(folder).probabilities
+    found = read_stored(folder).policy.probabilities
     for h in range(H):
         width = told["multiplier"][h] * np.sqrt(((phi @ inverse[h]) * phi).sum(-1)) + told["constant"][h]
         Q = np.clip(phi @ w[h, :d] + told["offset"][h] - width, *told["clip"][h])
@@ -267,6 +267,6 @@ def test_zero_noise_is_vapvi(ran, monkeypatch):
     monkeypatch.setattr(OsNoise, "gaussian", lambda self, size, variance, data: np.zeros(size, dtype=np.int64))
     monkeypatch.setattr("pipeline.agents.linear_backup.shift_of", lambda *a: 0.0)
     found = {n: run_job(str(shop / f"{n}.toml"), home) for n in ("zero", "base")}
-    same = [read_policy(Path(r["folder"])).probabilities for r in found.values()]
+    same = [read_stored(Path(r["folder"])).policy.probabilities for r in found.values()]
     np.testing.assert_array_equal(*same)
     assert found["zero"]["value"]["lower"] == found["base"]["value"]["lower"]

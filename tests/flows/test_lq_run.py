@@ -13,10 +13,10 @@ import pytest
 
 import pipeline.learners.lq as drawing_module
 from flows.config.shelf import Home
-from flows.jobs.lq_folder import read_gains
 from flows.jobs.plan import plan_job
 from flows.jobs.run import ingest_job, register_job, run_job
 from pipeline.declaration.card import CardError
+from pipeline.learners.registry import read_stored
 from pipeline.ledger.chain import BudgetError
 from pipeline.ledger.ledger import open_ledger
 from pipeline.ledger.verify import verify_run
@@ -100,7 +100,8 @@ def test_the_files_hold_sums_and_gains_that_anybody_can_recompute(ran):
     G, X = np.zeros((3, 3)), np.zeros((3, 2))
     for r in release.to_pylist():
         (G if r["table"] == "gram" else X)[r["row"], r["col"]] = r["value"] / 4096**2
-    told, gains = read_gains(folder)
+    stored = read_stored(folder)
+    told, gains = stored.told, stored.gains
     assert told["bounds"] == [1.0, 1.0, 1.4] and told["observation"]["names"] == ["place", "pace"]
     # a strong signal: no eigenvalue is raised, so this is plain ridge regression
     assert facts(runs["private"])["constants"]["raised"] == 0
@@ -133,7 +134,7 @@ def test_the_report_says_what_was_learnt_and_what_its_value_is_worth(ran):
 def test_the_verbs_of_a_run_read_its_gains(ran, tmp_path, capfd):
     _, home, _, runs = ran
     root, run = home.root.parent, runs["private"]["run"]
-    gains = read_gains(Path(runs["private"]["folder"]))[1]
+    gains = read_stored(Path(runs["private"]["folder"])).gains
     for verb in (("policy", "show", run), ("policy", "export", run, "--to", tmp_path / "gains.csv")):
         assert reticent(root, *verb) == 0, capfd.readouterr()
     lines = (tmp_path / "gains.csv").read_text().splitlines()
@@ -360,7 +361,7 @@ def test_zero_noise_is_lqr(ran, monkeypatch, tmp_path):
         (shop / f"{name}.toml").write_text(text)
     monkeypatch.setattr(OsNoise, "gaussian", lambda self, size, variance, data: np.zeros(size, dtype=np.int64))
     found = [run_job(str(shop / f"{n}.toml"), home) for n in ("zero", "base")]
-    np.testing.assert_array_equal(*(read_gains(Path(r["folder"]))[1] for r in found))
+    np.testing.assert_array_equal(*(read_stored(Path(r["folder"])).gains for r in found))
     assert found[0]["value"]["estimate"] == found[1]["value"]["estimate"]
 
 

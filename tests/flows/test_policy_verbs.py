@@ -14,20 +14,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flows.jobs.deciding import OVER, check_steps, decide, state_indices
-from flows.jobs.folder import read_policy, write_json, write_policy
-from flows.jobs.policy_file import (
-    COLUMNS,
-    KEEP,
-    NEVER,
-    as_csv,
-    as_json,
-    escape,
-    read_policy_file,
-    unescape,
-    write_whole,
-)
+from flows.jobs.folder import write_json, write_whole
 from pipeline.declaration.card import Card, CardError
+from pipeline.learners.decisions import decision_files
+from pipeline.learners.policy_files import escape, unescape
+from pipeline.learners.registry import read_stored
+from pipeline.learners.stored_decisions import COLUMNS, KEEP, NEVER, OVER, check_steps, decide, state_indices
 from pipeline.mdp.policy import Policy
 from tests.conftest import card_dict
 from tests.flows.test_cli import reticent
@@ -56,7 +48,7 @@ def lay_out(folder, made: Card):
     abstains[0, 0] = True
     p[0, 0] = [1 / 3, 1 / 3, 0, 1 / 3]
     folder.mkdir(parents=True)
-    write_policy(folder, made, Policy(p, abstains))
+    decision_files(made, Policy(p, abstains)).write(folder)
     write_json(
         folder / "report.json",
         {"schema_version": 1, "policy": {"tied": [[1, 0]]}, "guarantee": {"sentence": "Nobody, “truly”; =2"}},
@@ -74,8 +66,8 @@ def read_csv(text: str) -> list[dict[str, str]]:
 
 
 def test_json_has_the_exact_labels_and_csv_gives_them_back(run):
-    file = read_policy_file(run)
-    exact, cells = json.loads(as_json(file)), read_csv(as_csv(file))
+    file = read_stored(run)
+    exact, cells = json.loads(file.as_json()), read_csv(file.as_csv())
     assert list(exact["rows"][0]) == list(COLUMNS) and len(cells) == len(exact["rows"])
     for row, cell in zip(exact["rows"], cells, strict=True):
         assert unescape(cell["state"]) == row["state"] and unescape(cell["action"]) == (row["action"] or "")
@@ -89,7 +81,7 @@ def test_json_has_the_exact_labels_and_csv_gives_them_back(run):
 
 
 def test_rows_are_the_policy_its_abstentions_and_its_vetoes_in_order(run):
-    rows = json.loads(as_json(read_policy_file(run)))["rows"]
+    rows = json.loads(read_stored(run).as_json())["rows"]
     assert [(r["step"], r["state"], r["action"], r["probability"]) for r in rows] == [
         (0, STATES[0], None, None),
         (0, STATES[0], "plain", 0.0),
@@ -104,14 +96,14 @@ def test_rows_are_the_policy_its_abstentions_and_its_vetoes_in_order(run):
     assert (rows[0]["advice"], rows[0]["abstains"]) == (KEEP, True)
     assert (rows[1]["advice"], rows[1]["vetoed"]) == (NEVER, True)
     assert [r["tie"] for r in rows] == [False] * 4 + [True] * 2 + [False] * 3
-    assert (read_policy(run).probabilities[0, 0] > 0).sum() == 3
+    assert (read_stored(run).policy.probabilities[0, 0] > 0).sum() == 3
 
 
 def test_the_csv_is_rfc_4180_and_nothing_in_it_is_a_formula(run):
-    text = as_csv(read_policy_file(run))
+    text = read_stored(run).as_csv()
     assert text.endswith("\r\n") and text.splitlines()[0].startswith('"step","state"')
     assert '"two\r\nlines"' in text and '"a ""quote"", a comma"' in text
-    assert as_csv(read_policy_file(run)) == text
+    assert read_stored(run).as_csv() == text
     for cell in (c for row in csv.reader(io.StringIO(text, newline="")) for c in row):
         assert not evaluated(cell), cell
 
@@ -175,7 +167,7 @@ def test_a_file_is_written_whole_and_never_over_another_unasked(tmp_path, monkey
 
 
 def test_a_decision_is_the_policys_a_wish_to_keep_or_the_end(run):
-    file = read_policy_file(run)
+    file = read_stored(run)
     index = state_indices(file, [STATES[0], STATES[0], STATES[2], "over", STATES[0]], raw=False)
     found, which = decide(file, index, np.array([0, 1, 1, 1, 0]), sample=False)
     abstains, tie, mixed, over, again = (found[i] for i in which)
@@ -187,7 +179,7 @@ def test_a_decision_is_the_policys_a_wish_to_keep_or_the_end(run):
 
 
 def test_a_sample_follows_the_probabilities_and_never_leaves_them(run):
-    file = read_policy_file(run)
+    file = read_stored(run)
     n = 30_000
     found, which = decide(file, np.full(n, 2), np.ones(n, dtype=np.int64), sample=True)
     drawn = np.array([d["action"] for d in found])[which]
@@ -220,12 +212,12 @@ def test_raw_values_are_read_as_ingest_reads_them(tmp_path, states, raw, expecte
             }
         )
     )
-    file = read_policy_file(lay_out(tmp_path / "r", made))
+    file = read_stored(lay_out(tmp_path / "r", made))
     assert state_indices(file, raw, raw=True).tolist() == expected
 
 
 def test_an_unknown_state_or_step_is_refused_with_what_is_known_and_no_value(run):
-    file = read_policy_file(run)
+    file = read_stored(run)
     for raw in (False, True):
         with pytest.raises(CardError, match="record 2, 4: no declared state; states of some-run: '=1") as e:
             state_indices(file, ["over", "secret", STATES[1], "secret"], raw=raw)
@@ -240,7 +232,7 @@ def test_an_unknown_state_or_step_is_refused_with_what_is_known_and_no_value(run
 def test_a_damaged_folder_is_a_line_and_not_a_traceback(run):
     (run / "policy.json").write_text("{")
     with pytest.raises(CardError, match="cannot be read"):
-        read_policy_file(run)
+        read_stored(run)
 
 
 @pytest.mark.slow

@@ -7,7 +7,8 @@ import json
 import numpy as np
 import pytest
 
-from flows.jobs.folder import write_json, write_policy
+from flows.jobs.folder import write_json
+from pipeline.learners.decisions import decision_files
 from pipeline.mdp.policy import Policy
 from reports.facts.dataset import declared
 from tests.flows.shop import lay_out
@@ -24,7 +25,7 @@ def publish(runs, name: str, action: int, lower: float):
     p[1, 0] = np.eye(4)[action]
     folder = runs / name
     folder.mkdir(parents=True)
-    write_policy(folder, made, Policy(p, np.zeros(p.shape[:2], dtype=bool)))
+    decision_files(made, Policy(p, np.zeros(p.shape[:2], dtype=bool))).write(folder)
     facts = sample_facts(value={"lower": lower, "upper": 2.0}, policy={"tied": []})
     told = {"run": name, "dataset": declared(made, 1).model_dump(), "ledger": None}
     write_json(folder / "report.json", facts | told)

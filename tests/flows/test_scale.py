@@ -126,7 +126,7 @@ def test_a_context_gives_jobs_what_was_asked(tmp_path: Path) -> None:
 
 def likely(rows: int, memory: int) -> int:
     card = make_card(Path(), ["log.csv"])
-    return work.likely_partitions(card, Sources((), (), {}, None, rows), memory)
+    return work.likely_partitions(card, Sources((), {}, {}, None, rows), memory)
 
 
 def test_less_memory_makes_more_partitions_and_too_little_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -50,7 +50,9 @@ AGENTS_MAY_NOT = (
     "pipeline.statistics.shuffle_counts",
     "pipeline.statistics.batch_privatizers",
     "pipeline.statistics.interactive_counts",
-    "pipeline.statistics.interactive_shuffled",
+    "pipeline.statistics.online_sum",
+    "pipeline.statistics.regularizers",
+    "pipeline.statistics.lq_regularizers",
 )
 # no pseudo-random generator: what is released rests on the operating system's randomness alone
 RELEASE_PATH = (

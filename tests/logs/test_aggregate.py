@@ -18,10 +18,9 @@ import pipeline.logs.aggregate as aggregating
 from pipeline.declaration.card import Card
 from pipeline.declaration.toml import LogError
 from pipeline.logs.aggregate import aggregate, count_rows
-from pipeline.logs.columns import CANONICAL, default_terminal
 from pipeline.logs.contribution_bounding import group_users
 from pipeline.logs.ingest import write_rows
-from pipeline.logs.store import Snapshot, part_file
+from pipeline.logs.store import CANONICAL, Snapshot, part_file
 from pipeline.logs.summing import Resources
 from pipeline.statistics.count_layout import reward_lattice
 
@@ -30,7 +29,7 @@ from .conftest import make_card
 
 def by_hand(rows: pl.DataFrame, card: Card) -> dict[str, np.ndarray]:
     """What a snapshot's tables are, one row at a time."""
-    d, lattice, end = card.domain, reward_lattice(card), default_terminal(card)
+    d, lattice, end = card.domain, reward_lattice(card), card.domain.states.default_terminal
     live, cell = len(d.live_states), (d.table_steps, len(d.live_states), len(d.action_labels))
     out = {"n_0": np.zeros(live, np.int64), "n_sa": np.zeros(cell, np.int64), "r_sa": np.zeros(cell, np.int64)}
     out["n_sas"] = np.zeros((*cell, len(d.state_labels)), np.int64)

@@ -11,7 +11,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipeline.declaration.card import Card
-from pipeline.logs.columns import roles
 from pipeline.logs.screening import screen
 
 from .conftest import make_card
@@ -113,7 +112,7 @@ def test_a_long_log_is_read_as_the_reference_reads_it(
     kind: str, data: Any, ends: int, other: Any, dynamics: str, optional: list[str]
 ) -> None:
     card = card_of((kind, ends, other), dynamics, optional, "long")
-    used = roles(card)
+    used = card.log.roles
     rows: list[Cells] = [
         {"user": user, "episode": episode, "step": step, **cells} for user, episode, step, cells in data.draw(LONG)
     ] + [
@@ -138,18 +137,18 @@ def test_a_wide_log_gives_the_rows_of_the_same_log_in_long_form(
     kind: str, data: Any, ends: int, other: Any, dynamics: str, optional: list[str]
 ) -> None:
     wide, long = (card_of((kind, ends, other), dynamics, optional, layout) for layout in ("wide", "long"))
-    used = roles(long)
+    used = long.log.roles
     rows: list[Cells] = []
     spilt: list[dict[str, str | None]] = []
     for i, (user, steps) in enumerate(data.draw(WIDE)):
         cells = [same_column({**EMPTY, **(step or {})}, used) for step in steps]
         spilt.append({"raw_user": user, "raw_episode": str(i)})
         for h, step in enumerate(cells):
-            spilt[-1] |= {f"raw_{role}@{h}": step[role] for role in used if f"{role}@{h}" in roles(wide)}
+            spilt[-1] |= {f"raw_{role}@{h}": step[role] for role in used if f"{role}@{h}" in wide.log.roles}
             bin_ = step["bin"] if "bin" in used and str(step["bin"]).lower() != "nan" else None
             if any(x is not None for x in (step["state"] if "state" in used else None, bin_, step["action"])):
                 rows.append({"user": user, "episode": str(i), "step": str(h), **step})
-    frame = pl.DataFrame(spilt, schema={f"raw_{role}": pl.String for role in roles(wide)})
+    frame = pl.DataFrame(spilt, schema={f"raw_{role}": pl.String for role in wide.log.roles})
     found = screened(frame, wide)
     assert found == screened(frame_of(rows, used), long)
     assert found == reference(rows, long, set(used))
@@ -161,5 +160,5 @@ def test_a_reference_without_other_would_be_told_from_ours() -> None:
         {**EMPTY, "user": "u", "episode": "1", "step": "0", "state": "?", "action": "0", "reward": "0"}
     ]
     strict = card_of(("list", 1, (False, True)), "per_step", [], "long")
-    assert screened(frame_of(rows, roles(card)), card) == reference(rows, card, set(roles(card))) != []
-    assert reference(rows, strict, set(roles(strict))) == []
+    assert screened(frame_of(rows, card.log.roles), card) == reference(rows, card, set(card.log.roles)) != []
+    assert reference(rows, strict, set(strict.log.roles)) == []

@@ -81,7 +81,7 @@ def count_calls(monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
 
         return call
 
-    monkeypatch.setattr(work, "batches", counted("batches", sources.batches))
+    monkeypatch.setattr(work, "read_batches", counted("batches", sources.read_batches))
     monkeypatch.setattr(room, "screen", counted("screen", room.screen))
     monkeypatch.setattr(room, "digest", counted("digest", sources.digest))
     return calls

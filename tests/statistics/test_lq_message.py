@@ -15,10 +15,9 @@ import pipeline.statistics.lq_message as lq_module
 from pipeline.mdp.rollout import LqBatch
 from pipeline.privacy.noise import SeededNoise, SimulatedWorld
 from pipeline.statistics import lq_regularizers
-from pipeline.statistics.lq_calibration import LqVariances, paper_004, tight
 from pipeline.statistics.lq_message import LqMessage
-from pipeline.statistics.lq_regularizers import CountedLqRegularizer, epochs, tree
-from pipeline.statistics.mixture_calibration import Ask
+from pipeline.statistics.lq_regularizers import CountedLqRegularizer, epochs, paper_004, tree
+from pipeline.statistics.online_sum import Ask, Variances, cost_of, tight
 
 WORLD = SimulatedWorld("tests")
 TINY = LqMessage(1, 1, 2, 1.0, 64)
@@ -49,7 +48,7 @@ def opposed(angle: float, horizon: int, gamma: float = 1.0) -> list[Episode]:
 
 def squares(message: LqMessage, people: list[Episode]) -> tuple[np.ndarray, np.ndarray]:
     """Squared moves of the Gram matrix (Frobenius) and of the cross sums between every two people."""
-    p = np.array([message.sums(*one) for one in people], dtype=float)
+    p = np.array([message.integers(*one) for one in people], dtype=float)
     D, above, _ = message.sizes
     p[:, D : D + above] *= math.sqrt(2)
     moved = []
@@ -59,11 +58,11 @@ def squares(message: LqMessage, people: list[Episode]) -> tuple[np.ndarray, np.n
     return moved[0], moved[1]
 
 
-def loss(message: LqMessage, variances: LqVariances, people: list[Episode], cost: int = 1) -> float:
+def loss(message: LqMessage, variances: Variances, people: list[Episode], cost: int = 1) -> float:
     """Largest rho of a pair: the Gram part with its worst lane's variance."""
     gram, cross = squares(message, people)
-    of_gram = min(variances.diagonal, 2 * variances.above)
-    return cost * float((gram / (2 * of_gram) + cross / (2 * variances.cross)).max())
+    of_gram = min(variances["diagonal"], 2 * variances["above"])
+    return cost * float((gram / (2 * of_gram) + cross / (2 * variances["cross"])).max())
 
 
 def unclipped(self, states, controls):
@@ -90,8 +89,8 @@ def test_each_sum_alone_is_moved_exactly_as_far_as_declared(gamma):
     moved = [squares(message, opposed(t, 4, gamma)) for t in np.linspace(0, np.pi, 181)]
     H, q = 4, 4096**2
     declared = 2 * (H * (1 + gamma**2) * q) ** 2, (2 * H * math.sqrt(1 + gamma**2) * q) ** 2
-    assert message.cost(Fraction(1), Fraction(0)) == declared[0]
-    assert message.cost(Fraction(0), Fraction(1)) == pytest.approx(declared[1])
+    assert message.cost({"diagonal": Fraction(1)}) == declared[0]
+    assert message.cost({"cross": Fraction(1)}) == pytest.approx(declared[1])
     # x and its opposite, u at an angle: right angles between two z need gamma >= 1
     assert max(g.max() for g, _ in moved) == pytest.approx(declared[0], rel=1e-3) or gamma < 1
     assert max(c.max() for _, c in moved) == pytest.approx(declared[1], rel=1e-3)
@@ -100,10 +99,10 @@ def test_each_sum_alone_is_moved_exactly_as_far_as_declared(gamma):
 def test_no_two_people_are_further_apart_than_claimed():
     people = everybody()
     gram, cross = squares(TINY, people)
-    assert gram.max() == pytest.approx(float(TINY.cost(Fraction(1), Fraction(0))), rel=1e-9)
-    assert cross.max() == pytest.approx(float(TINY.cost(Fraction(0), Fraction(1))), rel=1e-9)
+    assert gram.max() == pytest.approx(float(TINY.cost({"diagonal": Fraction(1)})), rel=1e-9)
+    assert cross.max() == pytest.approx(float(TINY.cost({"cross": Fraction(1)})), rel=1e-9)
     for variances in (tight(TINY, Ask(1.0, 1e-5), 7), paper_004(TINY, Ask(1.0, 1e-5), 100)):
-        claimed = variances.rho(TINY, 7)
+        claimed = cost_of(TINY, variances, 7)
         assert loss(TINY, variances, people, 7) <= claimed * (1 + 1e-9)
 
 
@@ -112,7 +111,7 @@ def test_the_joint_claim_is_met_by_two_real_episodes():
     message, ask = LqMessage(1, 2, 4, 1.0), Ask(1.0, 1e-5)
     variances = tight(message, ask, 3)
     worst = max(loss(message, variances, opposed(t, 4), 3) for t in np.linspace(0, np.pi, 181))
-    claimed = variances.rho(message, 3)
+    claimed = cost_of(message, variances, 3)
     assert 0.999 * claimed < worst <= claimed <= ask.rho()
 
 
@@ -121,7 +120,7 @@ def test_the_printed_sensitivities_are_not_those_of_a_replacement():
     q = 4096**2
     for gamma, enough in ((0.1, False), (1.0, True), (4.0, True), (5.0, False)):
         message = LqMessage(1, 1, 10, gamma)
-        gram, cross = message.cost(Fraction(1), Fraction(0)), message.cost(Fraction(0), Fraction(1))
+        gram, cross = message.cost({"diagonal": Fraction(1)}), message.cost({"cross": Fraction(1)})
         assert (gram <= (10 * (1 + gamma) ** 2 * q) ** 2) is enough
         assert cross > (10 * (1 + gamma) * q) ** 2
 
@@ -130,16 +129,16 @@ def test_the_printed_sensitivities_are_not_those_of_a_replacement():
 def test_twins_that_do_not_cut_break_the_claim(monkeypatch, twin):
     variances = tight(TINY, Ask(1.0, 1e-5), 1)
     monkeypatch.setattr(lq_module.LqMessage, "rows", twin)
-    assert loss(TINY, variances, everybody()) > variances.rho(TINY, 1) * (1 + 1e-9)
+    assert loss(TINY, variances, everybody()) > cost_of(TINY, variances, 1) * (1 + 1e-9)
 
 
 def test_a_box_is_no_ball(monkeypatch):
     message = LqMessage(2, 1, 2, 1.0, 64)
     variances = tight(message, Ask(1.0, 1e-5), 1)
     corners = [episode([[a, b]] * 3, [[1.0]] * 2) for a, b in product((-1.0, 1.0), repeat=2)]
-    assert loss(message, variances, corners) <= variances.rho(message, 1)
+    assert loss(message, variances, corners) <= cost_of(message, variances, 1)
     monkeypatch.setattr(lq_module.LqMessage, "rows", in_a_box)
-    assert loss(message, variances, corners) > 1.1 * variances.rho(message, 1)
+    assert loss(message, variances, corners) > 1.1 * cost_of(message, variances, 1)
 
 
 def test_sums_on_the_lattice_are_those_of_the_loops():
@@ -153,7 +152,7 @@ def test_sums_on_the_lattice_are_those_of_the_loops():
         z = np.concatenate([x[e, h], u[e, h]])
         gram += np.outer(z, z)
         cross += np.outer(z, x[e, h + 1])
-    found = message.tables(message.sums(x, u).astype(float))
+    found = message.sums(message.integers(x, u).astype(float))
     np.testing.assert_allclose(found[0], gram, atol=1e-10)
     np.testing.assert_allclose(found[1], cross, atol=1e-10)
 
@@ -161,16 +160,16 @@ def test_sums_on_the_lattice_are_those_of_the_loops():
 def test_rows_that_are_no_numbers_count_as_absent():
     x, u = episode([[0.5]] * 3, [[0.5]] * 2)
     x[0, 2] = np.nan
-    assert TINY.sums(x, u).tolist() == [32**2, 32**2, 32**2, 32**2, 32**2]
+    assert TINY.integers(x, u).tolist() == [32**2, 32**2, 32**2, 32**2, 32**2]
     huge = episode([[1e308]] * 3, [[1.7e308]] * 2)
-    assert (np.abs(TINY.sums(*huge)) <= 2 * 64**2).all()
+    assert (np.abs(TINY.integers(*huge)) <= 2 * 64**2).all()
 
 
 RUNS, LEVEL, ASKED = 4000, 1e-4, Ask(6.0, 1e-5)
 ATTACKED = LqMessage(1, 2, 4, 1.0)
 CLAIMED = float(ASKED.rho())
 SHIPPED = tight(ATTACKED, ASKED, 1)
-HALF = LqVariances(SHIPPED.diagonal // 2, SHIPPED.above // 2, SHIPPED.cross // 2)
+HALF = {name: v // 2 for name, v in SHIPPED.items()}
 
 
 @pytest.fixture
@@ -184,8 +183,8 @@ def attack(make, people: list[Episode] | None = None) -> float:
     The statistic is the best one against the noise that was asked for; Clopper-Pearson on both error rates.
     """
     pair = people or max((opposed(t, 4) for t in np.linspace(0, np.pi, 37)), key=lambda p: loss(ATTACKED, SHIPPED, p))
-    scale = np.sqrt(np.repeat([SHIPPED.diagonal, SHIPPED.above, SHIPPED.cross], ATTACKED.sizes).astype(float))
-    points = [ATTACKED.sums(*one) / scale for one in pair]
+    scale = np.sqrt(np.repeat(list(SHIPPED.values()), ATTACKED.sizes).astype(float))
+    points = [ATTACKED.integers(*one) / scale for one in pair]
     shift, middle = points[0] - points[1], (points[0] - points[1]) @ (points[0] + points[1]) / 2
     noise, above = SeededNoise(0), np.triu_indices(3, 1)
 

@@ -12,10 +12,9 @@ from pipeline.mdp.rollout import LqBatch
 from pipeline.privacy.accounting import gdp_epsilon
 from pipeline.privacy.continual import levels
 from pipeline.privacy.noise import SeededNoise, SimulatedWorld
-from pipeline.statistics.lq_calibration import paper_004, tight
 from pipeline.statistics.lq_message import LqMessage
-from pipeline.statistics.lq_regularizers import epochs, fixed, tree
-from pipeline.statistics.mixture_calibration import Ask
+from pipeline.statistics.lq_regularizers import epochs, fixed, paper_004, tree
+from pipeline.statistics.online_sum import Ask, cost_of, tight
 
 WORLD, K = SimulatedWorld("tests"), 10_000
 MESSAGE = LqMessage(2, 1, 10, 1.0)
@@ -26,10 +25,10 @@ PRINTED = {0.5: (2958, 1479, 0.237), 1.0: (1479, 740, 0.504), 4.0: (370, 185, 2.
 @pytest.mark.parametrize("epsilon", PRINTED)
 def test_printed_scales_and_what_they_are_worth(epsilon):
     variances = paper_004(MESSAGE, Ask(epsilon, 1e-5, "paper"), K)
-    sds = [math.sqrt(v) / MESSAGE.steps**2 for v in (variances.diagonal, variances.cross)]
+    sds = [math.sqrt(v) / MESSAGE.steps**2 for v in (variances["diagonal"], variances["cross"])]
     of_gram, of_cross, true = PRINTED[epsilon]
     assert sds == pytest.approx([of_gram, of_cross], abs=0.6)
-    assert gdp_epsilon(float(variances.rho(MESSAGE, levels(K))), 1e-5) == pytest.approx(true, abs=0.006)
+    assert gdp_epsilon(float(cost_of(MESSAGE, variances, levels(K))), 1e-5) == pytest.approx(true, abs=0.006)
 
 
 @pytest.mark.parametrize("epsilon", [0.5, 1.0, 4.0])
@@ -37,8 +36,8 @@ def test_printed_scales_and_what_they_are_worth(epsilon):
 def test_tight_spends_what_was_asked_to_the_last_integer(epsilon, cost):
     ask = Ask(epsilon, 1e-5)
     variances = tight(MESSAGE, ask, cost)
-    assert 1 - 1e-9 < variances.rho(MESSAGE, cost) / ask.rho() <= 1
-    assert variances.diagonal == 2 * variances.above
+    assert 1 - 1e-9 < cost_of(MESSAGE, variances, cost) / ask.rho() <= 1
+    assert variances["diagonal"] == 2 * variances["above"]
 
 
 def test_each_regularizer_says_what_it_costs():

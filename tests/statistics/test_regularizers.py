@@ -14,9 +14,9 @@ import pytest
 from pipeline.privacy.continual import SquareRoot, levels
 from pipeline.privacy.noise import OsNoise, RealDataError, SeededNoise, SimulatedWorld
 from pipeline.privacy.running import CounterFullError
-from pipeline.statistics.mixture_calibration import Ask, paper_000, paper_001, tight
-from pipeline.statistics.mixture_message import LATTICE, MOVE, Message, Visits
-from pipeline.statistics.regularizers import fixed, local, tree
+from pipeline.statistics.mixture_message import LATTICE, MOVE, PARTS, Message, Visits
+from pipeline.statistics.online_sum import Ask, cost_of, tight
+from pipeline.statistics.regularizers import fixed, local, paper_000, paper_001, tree
 from tests.privacy.handles import REAL
 
 S, A, WORLD = 2, 2, SimulatedWorld("tests")
@@ -37,6 +37,11 @@ def together(*visits):
     """Rows of several steps of one batch."""
     parts = [np.concatenate([getattr(v, n) for v in visits]) for n in ("step", "block", "phi", "response", "count")]
     return Visits(*parts, visits[0].episodes)
+
+
+def of_steps(m, variances):
+    """Variances of the diagonals, above them and of the targets, a step each."""
+    return [[variances[f"{part}_{h}"] for h in range(m.steps)] for part in PARTS]
 
 
 def step_rows(V, unit, block=True):
@@ -109,8 +114,8 @@ def test_a_tree_charged_by_natural_logarithms_costs_more_than_was_asked():
     m, ask = message(unit=True), Ask(1.0, 1e-5)
     for leaves in (64, 296, 1024, 10_000):
         wrong = tight(m, ask, math.floor(math.log(leaves)) + 1)
-        assert wrong.rho(m, levels(leaves)) > 1.25 * ask.rho()
-        assert tight(m, ask, levels(leaves)).rho(m, levels(leaves)) <= ask.rho()
+        assert cost_of(m, wrong, levels(leaves)) > 1.25 * ask.rho()
+        assert cost_of(m, tight(m, ask, levels(leaves)), levels(leaves)) <= ask.rho()
 
 
 def test_whatever_is_sent_stays_inside_the_bounds():
@@ -153,27 +158,30 @@ def test_tight_noise_costs_what_was_asked_on_the_worst_pair_and_a_lost_level_cos
     m, ask = message(unit=True), Ask(epsilon, 1e-5, "tight", share)
     v = tight(m, ask, cost)
     # the worst pair: two visits of different cells at every step, drawn out in integers
+    diagonal, above, target = of_steps(m, v)
     worst = sum(
-        Fraction(cost * MOVE, 2 * d) + Fraction(cost * MOVE, 2 * t) for d, t in zip(v.diagonal, v.target, strict=True)
+        Fraction(cost * MOVE, 2 * d) + Fraction(cost * MOVE, 2 * t) for d, t in zip(diagonal, target, strict=True)
     )
-    assert all(d == 2 * a for d, a in zip(v.diagonal, v.above, strict=True))
-    assert ask.rho() * Fraction(999_999, 10**6) < worst == v.rho(m, cost) <= ask.rho()
-    assert v.rho(m, cost + 1) > ask.rho()
+    assert all(d == 2 * a for d, a in zip(diagonal, above, strict=True))
+    assert ask.rho() * Fraction(999_999, 10**6) < worst == cost_of(m, v, cost) <= ask.rho()
+    assert cost_of(m, v, cost + 1) > ask.rho()
 
 
 def test_paper_scales_are_the_printed_ones_and_their_guarantee_is_recomputed():
     m = Message(18, 3, 3**0.5, tuple((6 - h) / 6 for h in range(1, 6)), 1.0, False)
     ask = Ask(10.0, 1e-5, "paper")
     v = paper_001(m, ask)
-    sd = np.sqrt(np.array(v.target, float)) * m.target_bound / LATTICE
+    sd = np.sqrt(np.array(of_steps(m, v)[2], float)) * m.target_bound / LATTICE
     np.testing.assert_allclose(sd, 4 * 6 * np.sqrt(2 * np.log(2.5 * 6 / 1e-5)) / 10, rtol=1e-9)
-    np.testing.assert_allclose(np.sqrt(np.array(v.above, float)) * m.gram_bound / LATTICE, sd, rtol=1e-9)
+    np.testing.assert_allclose(np.sqrt(np.array(of_steps(m, v)[1], float)) * m.gram_bound / LATTICE, sd, rtol=1e-9)
     # 1.08 by the exact Gaussian trade-off (it counts a diagonal once less); zCDP is a little above
     true = local(m, 100, ask, 0.01, WORLD, SeededNoise(0)).guarantee.epsilon(1e-5)
     assert 1.08 < true < 1.5
     tree_000 = paper_000(m, Ask(1.0, 1e-5, "paper"), 10_000)
     sd = np.sqrt(32 * 14 * np.log(4 * 6 / 1e-5)) * 6
-    np.testing.assert_allclose(np.sqrt(np.array(tree_000.above, float)) * m.gram_bound / LATTICE, 3 * sd, rtol=1e-9)
+    np.testing.assert_allclose(
+        np.sqrt(np.array(of_steps(m, tree_000)[1], float)) * m.gram_bound / LATTICE, 3 * sd, rtol=1e-9
+    )
     private = tree(m, 10_000, Ask(1.0, 1e-5, "paper"), 0.01, WORLD, SeededNoise(0)).guarantee
     assert private.trust == "joint"
     # two counters a step, 14 levels, moves of 2 in units of the paper's Delta where a value reaches its range
@@ -237,7 +245,7 @@ def test_drawn_noise_has_the_standard_deviation_that_the_calibration_says(mechan
             r.observe(nothing(batch))
         draws.append(r.ridge().U)
     cost = {"square-root": SquareRoot(n).cost, "local": 1}.get(mechanism, levels(n))
-    sd = np.sqrt(tight(m, Ask(5.0, 1e-5), cost).target[0] * r._counter.error(n)) / LATTICE
+    sd = np.sqrt(tight(m, Ask(5.0, 1e-5), cost)["target_0"] * r._counter.error) / LATTICE
     ratio = np.std(draws) / sd
     # 1600 draws, a standard error of 1.8 per cent
     assert abs(ratio - 1) < 0.1
@@ -249,7 +257,7 @@ def test_a_batch_as_one_leaf_has_the_noise_of_a_counter_over_batches():
     assert r.guarantee.rho <= Ask(5.0, 1e-5).rho() < r.guarantee.rho * Fraction(100_001, 100_000)
     for episodes in (1, 95, 4000):
         r.observe(nothing(episodes))
-    assert (r.seen, r._counter.seen, r._counter.cost) == (4096, 3, 2)
+    assert (r.seen, r._counter.seen, r._counter.time.cost) == (4096, 3, 2)
     with pytest.raises(CounterFullError):
         r.observe(nothing(1))
     with pytest.raises(ValueError, match="tree over episodes"):
@@ -280,8 +288,8 @@ def test_reward_rows_move_by_the_declared_squared_length():
     assert m.horizon == 1 and replace(m, of="transitions").horizon == 2
     v = paper_000(m, Ask(1.0, 1e-5, "paper"), 1024)
     sd = np.sqrt(32 * 10 * np.log(4 / 1e-5))
-    np.testing.assert_allclose(np.sqrt(float(v.diagonal[0])) / LATTICE, sd, rtol=1e-9)
-    np.testing.assert_allclose(np.sqrt(float(v.target[0])) / LATTICE * 0.5, 0.5 * sd, rtol=1e-9)
+    np.testing.assert_allclose(np.sqrt(float(v["diagonal_0"])) / LATTICE, sd, rtol=1e-9)
+    np.testing.assert_allclose(np.sqrt(float(v["target_0"])) / LATTICE * 0.5, 0.5 * sd, rtol=1e-9)
     with pytest.raises(ValueError, match="knows the rewards"):
         paper_001(m, Ask(1.0, 1e-5, "paper"))
 

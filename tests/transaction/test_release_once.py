@@ -14,11 +14,11 @@ import pytest
 from flows.config.recipe import load_recipe
 from flows.config.setting import ledger_for, newest_snapshot, setting
 from flows.config.shelf import Home
-from flows.jobs.containment import setting_hash
 from flows.jobs.plan import plan_job
 from flows.jobs.run import ingest_job, register_job, run_job
 from flows.jobs.snapshots import purge_job
 from pipeline.declaration.card import CardError, load_card
+from pipeline.learners.tabular_facts import setting_hash
 from pipeline.ledger.chain import BudgetError
 from pipeline.ledger.ledger import open_ledger
 from pipeline.logs import summing, work

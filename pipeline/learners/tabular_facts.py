@@ -1,20 +1,23 @@
-"""What a run's folder says of a policy learnt from counts."""
+"""What a run of counts learnt: the policy, its interval, and what covers it; released values and declarations only."""
 
 from __future__ import annotations
 
+import csv
+import hashlib
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
-from flows.jobs.containment import containment, setting_key
-from flows.jobs.decisions import counts_view, decision_facts, practice_facts, tabular_truth
-from flows.jobs.folder import write_policy
 from pipeline.declaration.card import Card
+from pipeline.environments.worlds import WORLD_ARRAYS, WORLD_FILE
+from pipeline.learners.decisions import counts_view, decision_facts, decision_files, practice_facts, tabular_truth
+from pipeline.learners.policy_files import PolicyFiles
 from pipeline.learners.tabular_learning import Learnt, planner_facts
-from pipeline.learners.terms import Planner, Terms
+from pipeline.learners.terms import Terms
+from pipeline.ledger.chain import canonical
 from pipeline.privacy.release import Release
-from pipeline.statistics.calibration import Ask
+from pipeline.privacy.release_file import describe_mechanism, sha256_file
+from pipeline.statistics.calibration import count_sum
 from pipeline.statistics.consistency import ConsistencyCertificate
 from reports.facts.learnt import Baseline, CaseFacts, ConsistencyFacts, Constants, LearntFacts, Truth, ValueFacts
 from reports.facts.policy import Decisions
@@ -24,28 +27,26 @@ _DRAWS, _INSIDE = 100, 0.95
 
 
 @dataclass(frozen=True)
-class CountsPages:
-    """See :class:`~flows.jobs.publish.Pages`."""
+class LearntCounts:
+    """See :class:`~pipeline.learners.learner.Learnt`."""
 
     card: Card
     terms: Terms
     learnt: Learnt
     release: Release
 
-    def write(self, folder: Path) -> tuple[str, ...]:
-        """See :class:`~flows.jobs.publish.Pages`."""
-        write_policy(folder, self.card, self.learnt.plan.policy)
-        return ("policy",)
+    def files(self) -> PolicyFiles:
+        """See :class:`~pipeline.learners.learner.Learnt`."""
+        return decision_files(self.card, self.learnt.plan.policy)
 
     def facts(self) -> LearntFacts:
-        """See :class:`~flows.jobs.publish.Pages`."""
-        settings = self.terms.planner
+        """See :class:`~pipeline.learners.learner.Learnt`."""
         # theorem and measurements are of one release, not of a sum of nights
         once = self.terms.nightly is None
         row = measured(containment(self.card), setting_key(self.card, self.terms)) if once else None
-        is_proved = once and proved(self.card, settings, self.terms.ask())
+        is_proved = once and proved(self.card, self.terms)
         return LearntFacts(
-            constants=Constants.model_validate(planner_facts(self.learnt, settings)),
+            constants=Constants.model_validate(planner_facts(self.learnt, self.terms.planner)),
             value=value_facts(self.card, self.learnt.value, is_proved=is_proved, row=row),
             model_baselines={name: Baseline.model_validate(b) for name, b in self.learnt.baselines.items()},
             practice=practice_facts(self.learnt.against, self.learnt.plan.policy),
@@ -54,20 +55,63 @@ class CountsPages:
         )
 
     def view(self) -> Decisions:
-        """See :class:`~flows.jobs.publish.Pages`."""
+        """See :class:`~pipeline.learners.learner.Learnt`."""
         d, plan = self.card.domain, self.learnt.plan
         return counts_view((d.live_states, d.action_labels), plan.policy, plan.tied, self.release)
 
     def truth(self, world: str, behaviour: str) -> Truth:
-        """See :class:`~flows.jobs.publish.Pages`."""
+        """See :class:`~pipeline.learners.learner.Learnt`."""
         return tabular_truth(self.card, world, behaviour, self.learnt.plan.policy)
 
 
-def proved(card: Card, settings: Planner, ask: Ask) -> bool:
+def setting_key(card: Card, terms: Terms) -> dict[str, str]:
+    """What a committed containment row must agree on (design §5.3)."""
+    ask, p = terms.ask(), terms.planner
+    return {
+        "world": terms.evaluate.world if terms.evaluate else "",
+        "behaviour": terms.evaluate.behaviour if terms.evaluate else "",
+        "domain": card.domain_hash()[:16],
+        "n": str(card.unit.users_public),
+        "rho": f"{ask.rho:g}" if ask.rho is not None else "none",
+        "dynamics": card.domain.dynamics,
+        "tables": ask.tables,
+        "policy_constants": p.constants,
+        "bounds": p.bounds,
+        "penalty": p.penalty,
+        "setting": setting_hash(card, terms),
+    }
+
+
+def setting_hash(card: Card, terms: Terms) -> str:
+    """Of all that moves an interval but the draws and the seed of ties: another setting is another measurement."""
+    world, told = card.folder / WORLD_ARRAYS, card.folder / WORLD_FILE
+    parts = [
+        [describe_mechanism(m) for m in count_sum(card, terms.ask()).mechanisms],
+        terms.planner.model_dump(mode="json", exclude={"seed"}),
+        terms.evaluate.model_dump(mode="json") if terms.evaluate else None,
+        [[str(s), str(a)] for s, a in card.domain.vetoes],
+        card.domain_hash(),
+        card.unit.users_public,
+        sha256_file(world) if world.is_file() else None,
+        *([sha256_file(told)] if told.is_file() else []),
+    ]
+    return hashlib.sha256(canonical(parts).encode()).hexdigest()[:24]
+
+
+def containment(card: Card) -> list[dict[str, str]]:
+    """The committed containment table beside a synthetic card, if there is one."""
+    path = card.folder / "containment.csv"
+    if card.kind == "real" or not path.is_file():
+        return []
+    with path.open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def proved(card: Card, terms: Terms) -> bool:
     """Whether the paper's theorem covers the interval: its constants, penalty, release, process, one episode each."""
-    d = card.domain
+    d, ask, p = card.domain, terms.ask(), terms.planner
     return (
-        (settings.constants, settings.bounds, settings.penalty) == ("paper", "paper", "bernstein")
+        (p.constants, p.bounds, p.penalty) == ("paper", "paper", "bernstein")
         and ask.tables == "two_tables"
         and ask.zcdp() is not None
         and d.dynamics == "per_step"

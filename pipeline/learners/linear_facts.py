@@ -1,15 +1,73 @@
-"""What a linear recipe asks for, and the pages of its run: the linear half of ``run`` and ``plan``."""
+"""What a linear run learnt: its weights, the same policy state by state, and what report.json says of them."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from pipeline.declaration.card import Card
+from pipeline.learners.decisions import (
+    decision_columns,
+    decision_facts,
+    decision_labels,
+    linear_view,
+    tabular_truth,
+)
 from pipeline.learners.linear_learning import LinearLearnt
 from pipeline.learners.linear_request import LinearRequest
+from pipeline.learners.policy_files import PolicyFiles, columns_by_step
+from reports.facts.learnt import Baseline, Constants, FeatureFacts, LearntFacts, Truth, ValueFacts
+from reports.facts.policy import Decisions
+from reports.facts.promise import Joint
+
+_STAND_IN = (
+    "not enough evidence: keep current practice; the probabilities there are the planner's own choice, so that the "
+    "policy can be evaluated"
+)
+
+
+@dataclass(frozen=True)
+class LearntWeights:
+    """See :class:`~pipeline.learners.learner.Learnt`."""
+
+    request: LinearRequest
+    learnt: LinearLearnt
+
+    def files(self) -> PolicyFiles:
+        """See :class:`~pipeline.learners.learner.Learnt`: the decisions have a digest of their own."""
+        policy, d = self.learnt.policy, self.request.plan.features.dimension
+        upper = np.triu_indices(d)
+        weights = np.stack([np.concatenate([b.w, b.inverse[upper]]) for b in self.learnt.result.backups])
+        labels = decision_labels(self.request.card, policy) | {"abstention": _STAND_IN}
+        return PolicyFiles(
+            labels | weight_labels(self.request, self.learnt),
+            {"policy": columns_by_step(weights), "decisions": decision_columns(policy)},
+        )
+
+    def facts(self) -> LearntFacts:
+        """See :class:`~pipeline.learners.learner.Learnt`."""
+        r, map_ = self.request, self.request.card.features
+        assert map_ is not None
+        return LearntFacts(
+            constants=Constants.model_validate(planner_facts(r, self.learnt)),
+            value=ValueFacts.model_validate(value_facts(r.card, r, self.learnt)),
+            model_baselines={name: Baseline.model_validate(b) for name, b in self.learnt.baselines.items()},
+            joint=Joint(rho_exact=None if r.rho is None else str(r.rho)),
+            features=FeatureFacts(kind=map_.kind, dimension=r.plan.features.dimension, balanced=map_.balanced),
+            policy=decision_facts(self.learnt.policy, self.learnt.result.tied),
+        )
+
+    def view(self) -> Decisions:
+        """See :class:`~pipeline.learners.learner.Learnt`."""
+        d = self.request.card.domain
+        labels = d.live_states, d.action_labels
+        return linear_view(labels, self.learnt.policy, self.learnt.result.tied, self.files())
+
+    def truth(self, world: str, behaviour: str) -> Truth:
+        """See :class:`~pipeline.learners.learner.Learnt`."""
+        return tabular_truth(self.request.card, world, behaviour, self.learnt.policy)
 
 
 def planner_facts(request: LinearRequest, learnt: LinearLearnt) -> dict[str, Any]:
@@ -67,20 +125,7 @@ def value_facts(card: Card, request: LinearRequest, learnt: LinearLearnt) -> dic
     }
 
 
-def policy_columns(request: LinearRequest, learnt: LinearLearnt) -> Mapping[str, np.ndarray]:
-    """``step, index, weight``: the weights of each step, then the upper triangle of its inverse Gram matrix by rows."""
-    d = request.plan.features.dimension
-    upper = np.triu_indices(d)
-    each = [np.concatenate([b.w, b.inverse[upper]]) for b in learnt.result.backups]
-    size = d + len(upper[0])
-    return {
-        "step": np.repeat(np.arange(len(each), dtype=np.int32), size),
-        "index": np.tile(np.arange(size, dtype=np.int32), len(each)),
-        "weight": np.concatenate(each),
-    }
-
-
-def policy_facts(request: LinearRequest, learnt: LinearLearnt) -> dict[str, Any]:
+def weight_labels(request: LinearRequest, learnt: LinearLearnt) -> dict[str, Any]:
     """What turns ``policy.parquet`` into decisions: scale, feature map and clips, for ``policy.json``."""
     f, backups = request.task.reference, learnt.result.backups
     square, unit2 = request.plan.features.square, request.plan.features.unit_squared

@@ -11,14 +11,23 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from pipeline.privacy.continual import SquareRoot, Tree, levels
+from pipeline.privacy.continual import SquareRoot, levels
+from pipeline.privacy.factorisation import Once
+from pipeline.privacy.fast_noise import FastOsNoise
+from pipeline.privacy.guarantee import Trust
 from pipeline.privacy.noise import RealDataError, SeededNoise, SimulatedWorld
-from pipeline.privacy.running import CounterFullError, RunningSum
-from pipeline.statistics.count_scales import blocks_of, tight
-from pipeline.statistics.interactive_counts import CountedDesk, CounterSums, FreshSums, exact, joint, local
-from pipeline.statistics.interactive_shuffled import shuffled
-from pipeline.statistics.mixture_calibration import Ask
+from pipeline.privacy.running import CounterFullError
+from pipeline.statistics.interactive_counts import (
+    CountsOverTime,
+    GaussianSums,
+    ShuffledSums,
+    exact,
+    joint,
+    local,
+    shuffled,
+)
 from pipeline.statistics.online_counts import OnlineCounts, OnlineLayout, Tally, never_under
+from pipeline.statistics.online_sum import Ask, cost_of, gaussian_sum, start, tight
 from tests.privacy.handles import REAL
 
 H, S, A, WORLD = 2, 2, 2, SimulatedWorld("tests")
@@ -47,19 +56,22 @@ def everybody():
 @pytest.mark.parametrize("rewards", [False, True])
 def test_a_replaced_user_moves_each_table_by_the_declared_squared_length_and_no_more(pooled, rewards):
     layout = OnlineLayout(H, S, A, pooled, rewards)
-    leaves = {layout.leaf(p if rewards else replace(p, rewards=None)).tobytes() for p in everybody()}
+    leaves = {layout.integers(p if rewards else replace(p, rewards=None)).tobytes() for p in everybody()}
     rows = np.array([np.frombuffer(b, dtype=np.int64) for b in sorted(leaves)])
-    cut = np.cumsum(layout.sizes)[:-1]
-    largest, both = [0] * len(layout.sizes), Fraction(0)
+    cut = np.cumsum([t.shape[0] for t in layout.tables])[:-1]
+    largest, lengths, both = [0] * len(layout.tables), [0] * len(layout.tables), Fraction(0)
     scales = tight(layout, Ask(1.0, 1e-5), 1)
     for row in rows:
         squares = [(part**2).sum(1) for part in np.split(row - rows, cut, axis=1)]
         largest = [max(a, int(b.max())) for a, b in zip(largest, squares, strict=True)]
-        cost = sum(sq / (2 * v) for sq, v in zip(squares, scales.variances, strict=True))
+        sums = [np.abs(part).sum(1).max() for part in np.split(row - rows, cut, axis=1)]
+        lengths = [max(a, int(b)) for a, b in zip(lengths, sums, strict=True)]
+        cost = sum(sq / (2 * v) for sq, v in zip(squares, scales.values(), strict=True))
         both = max(both, Fraction(float(cost.max())))
-    assert tuple(largest) == layout.moves
+    assert largest == [t.replace.l2_squared for t in layout.tables]
+    assert all(length <= t.replace.l1 for length, t in zip(lengths, layout.tables, strict=True))
     # all tables of one release together, which is what is charged
-    assert float(both) <= float(scales.rho(layout, 1)) * (1 + 1e-12)
+    assert float(both) <= float(cost_of(layout, scales, 1)) * (1 + 1e-12)
 
 
 def test_bits_of_the_shuffle_model_move_by_one_and_as_many_as_declared():
@@ -79,32 +91,31 @@ def test_bits_of_the_shuffle_model_move_by_one_and_as_many_as_declared():
 def test_a_table_that_is_forgotten_costs_more_than_was_asked():
     layout, ask = OnlineLayout(H, S, A, rewards=True), Ask(1.0, 1e-5)
     right, forgot = tight(layout, ask, 1), tight(OnlineLayout(H + 1, S, A), ask, 1)
-    assert right.rho(layout, 1) <= ask.rho() < right.rho(layout, 2)
+    assert cost_of(layout, right, 1) <= ask.rho() < cost_of(layout, right, 2)
     # the same moves, but the rewards were not thought of
-    twin = replace(right, variances=(forgot.variances[0],) * 2)
-    assert twin.rho(layout, 1) > ask.rho()
+    assert cost_of(layout, dict.fromkeys(right, forgot["n_sas"]), 1) > ask.rho()
 
 
 @pytest.mark.parametrize("mechanism", ["bottom-up", "plain", "square-root", "fresh"])
 def test_joint_noise_is_charged_for_every_release_a_user_is_in(mechanism):
     ask, T = Ask(1.0, 1e-5), 37
-    desk = joint(LAYOUT, T, 10**4, ask, WORLD, SeededNoise(0), mechanism=mechanism)
-    assert ask.rho() * Fraction(99, 100) < desk.guarantee.rho <= ask.rho()
-    assert desk.guarantee.epsilon(1e-5) <= 1.0
+    counted = joint(LAYOUT, T, 10**4, ask, WORLD, SeededNoise(0), mechanism=mechanism)
+    assert ask.rho() * Fraction(99, 100) < counted.guarantee.rho <= ask.rho()
+    assert counted.guarantee.epsilon(1e-5) <= 1.0
     cost = {"square-root": SquareRoot(T).cost, "fresh": 1}.get(mechanism, levels(T))
-    v = tight(LAYOUT, ask, cost).variances[0]
-    assert Fraction(cost * LAYOUT.moves[0], 2 * v) == desk.guarantee.rho
+    v = tight(LAYOUT, ask, cost)["n_sas"]
+    assert Fraction(cost * LAYOUT.tables[0].replace.l2_squared, 2 * v) == counted.guarantee.rho
 
 
-def noise_of(desk, batches, users=50):
+def noise_of(counted, batches, users=50):
     """Released sums of batches in which nobody was anywhere."""
     nobody = Tally(users, np.zeros((3, 20, 10, 20), dtype=np.int64))
     for _ in range(batches):
-        desk.add(nobody)
-    return desk.counts()
+        counted.add(nobody)
+    return counted.counts()
 
 
-class HalfNoise(FreshSums):
+class HalfNoise(ShuffledSums):
     """A broken twin: it says more noise than it draws."""
 
     @property
@@ -116,52 +127,51 @@ class HalfNoise(FreshSums):
 def test_the_noise_is_as_large_as_is_said(trust):
     ask, batches = Ask(1.0, 1e-5), 6
     if trust == "local":
-        desk = local(WIDE, 300, ask, WORLD, SeededNoise(1))
+        counted = local(WIDE, 300, ask, WORLD, SeededNoise(1))
     elif trust == "shuffle":
-        desk = shuffled(WIDE, 1.0, 1e-5, WORLD, SeededNoise(1))
+        counted = shuffled(WIDE, 1.0, 1e-5, WORLD, SeededNoise(1))
     elif trust == "episodes":
-        desk = joint(WIDE, batches, 300, ask, WORLD, SeededNoise(1), leaves="episodes")
+        counted = joint(WIDE, batches, 300, ask, WORLD, SeededNoise(1), leaves="episodes")
     else:
-        desk = joint(WIDE, batches, 300, ask, WORLD, SeededNoise(1), mechanism=trust)
-    counts = noise_of(desk, batches)
+        counted = joint(WIDE, batches, 300, ask, WORLD, SeededNoise(1), mechanism=trust)
+    counts = noise_of(counted, batches)
     n = counts.n_sas.size
     squares = (counts.n_sas**2).sum() / counts.sd_sas**2
     inside = [1e-6 < stats.chi2.cdf(squares / wrong, n) < 1 - 1e-6 for wrong in (1.0, 0.5, 2.0)]
     assert inside == [True, False, False]
     assert counts.episodes == 300
-    assert np.array_equal(desk.counts().n_sas, counts.n_sas), "read twice, drawn twice"
+    assert np.array_equal(counted.counts().n_sas, counts.n_sas), "read twice, drawn twice"
 
 
-class Redrawing(CounterSums):
+class Redrawing(GaussianSums):
     """A broken twin: the sums get new noise when they are read."""
 
     def total(self):
-        return super().total() + self.counter.blocks.draw(1)[0]
+        return super().total() + self.sums.blocks.draw(1)[0]
 
 
 def test_noise_drawn_on_reading_is_caught():
-    ask, scales = Ask(1.0, 1e-5), tight(LAYOUT, Ask(1.0, 1e-5), levels(4))
-    counter = RunningSum(Tree(4), blocks_of(LAYOUT, scales, SeededNoise(0), WORLD))
-    desk = CountedDesk(LAYOUT, Redrawing(counter, scales, "batches"), None)
-    desk.add(Tally(1, np.zeros((H, S, A, S), dtype=np.int64)))
-    assert not np.array_equal(desk.counts().n_sas, desk.counts().n_sas)
+    ask = Ask(1.0, 1e-5)
+    counted = joint(LAYOUT, 4, 4, ask, WORLD, SeededNoise(0))
+    counted = replace(counted, running=Redrawing(counted.running.sums, counted.running.drawn, "batches"))
+    counted.add(Tally(1, np.zeros((H, S, A, S), dtype=np.int64)))
+    assert not np.array_equal(counted.counts().n_sas, counted.counts().n_sas)
     honest = joint(LAYOUT, 4, 4, ask, WORLD, SeededNoise(0))
     honest.add(Tally(1, np.zeros((H, S, A, S), dtype=np.int64)))
     assert np.array_equal(honest.counts().n_sas, honest.counts().n_sas)
 
 
 def test_half_the_noise_is_caught():
-    source = np.random.default_rng(0)
-    release = lambda leaf, users: (leaf + source.normal(0, 50.0, leaf.size), (2500.0,))  # noqa: E731
-    counts = noise_of(CountedDesk(WIDE, HalfNoise(release, sum(WIDE.sizes)), None), 6)
+    sums = HalfNoise(WIDE, 1.0, 1e-5, 1.0, SeededNoise(1), WORLD)
+    counts = noise_of(CountsOverTime(WIDE, sums, sums), 6)
     squares = (counts.n_sas**2).sum() / counts.sd_sas**2
     assert stats.chi2.cdf(squares, counts.n_sas.size) < 1e-6
 
 
-def test_without_noise_every_desk_shows_the_sums_to_the_last_bit():
+def test_without_noise_every_mechanism_shows_the_sums_to_the_last_bit():
     rng = np.random.default_rng(0)
     tallies = [Tally(n, rng.integers(0, 1000, (H, S, A, S))) for n in (1, 3, 7)]
-    desks = [
+    mechanisms = [
         exact(LAYOUT, 3, WORLD, SeededNoise(0)),
         local(LAYOUT, 11, QUIET, WORLD, SeededNoise(0)),
         *(
@@ -170,13 +180,13 @@ def test_without_noise_every_desk_shows_the_sums_to_the_last_bit():
         ),
         joint(LAYOUT, 3, 11, QUIET, WORLD, SeededNoise(0), leaves="episodes"),
     ]
-    for desk in desks:
+    for counted in mechanisms:
         for tally in tallies:
-            desk.add(tally)
-        counts = desk.counts()
+            counted.add(tally)
+        counts = counted.counts()
         assert np.array_equal(counts.n_sas[0], sum(t.transitions[0] for t in tallies))
         assert (counts.sd_sas, counts.sd_r, counts.episodes) == (0.0, 0.0, 11)
-        assert desk.guarantee.epsilon(1e-5) is None
+        assert counted.guarantee.epsilon(1e-5) is None
 
 
 def test_visits_are_never_too_small_with_the_shift_and_often_without():
@@ -194,12 +204,12 @@ def test_rewards_come_back_from_the_shuffled_bits():
     layout, rng = OnlineLayout(H, S, A, rewards=True), np.random.default_rng(0)
     n = rng.integers(0, 10**6, (H, S, A, S))
     r = rng.integers(-(10**5), 10**5, (H, S, A)) * 2 + n.sum(-1) % 2
-    desk = shuffled(layout, 1.0, 1e-5, WORLD, SeededNoise(0))
-    desk.add(Tally(10**6, n, r))
-    counts = desk.counts()
+    counted = shuffled(layout, 1.0, 1e-5, WORLD, SeededNoise(0))
+    counted.add(Tally(10**6, n, r))
+    counts = counted.counts()
     assert np.abs(counts.n_sas - n).max() < 6 * counts.sd_sas
     assert np.abs(counts.r_sa - r).max() < 6 * counts.sd_r
-    assert 0.9 < desk.guarantee.epsilon(1e-5) <= 1.0
+    assert 0.9 < counted.guarantee.epsilon(1e-5) <= 1.0
 
 
 def test_what_cannot_be_done_is_refused():
@@ -211,6 +221,17 @@ def test_what_cannot_be_done_is_refused():
         shuffled(OnlineLayout(H, S, A, pooled=True), 1.0, 1e-5, WORLD, SeededNoise(0))
     with pytest.raises(RealDataError):
         exact(LAYOUT, 3, REAL, SeededNoise(0))
-    desk = local(LAYOUT, 10, QUIET, WORLD, SeededNoise(0))
+    counted = local(LAYOUT, 10, QUIET, WORLD, SeededNoise(0))
     with pytest.raises(CounterFullError, match="declared for 10 "):
-        desk.add(Tally(11, np.zeros((H, S, A, S), dtype=np.int64)))
+        counted.add(Tally(11, np.zeros((H, S, A, S), dtype=np.int64)))
+
+
+def test_a_sampler_whose_share_of_delta_is_not_listed_is_refused_and_one_that_is_counted_costs_it():
+    """The table sampler is within 2^-130 of its law a draw: what it adds to delta stands in the price."""
+    listed = gaussian_sum(LAYOUT, tight(LAYOUT, Ask(1.0, 1e-5), 1), Once(3), Trust.JOINT, FastOsNoise(), 1.0)
+    assert listed.price().delta_slack > 0
+    start(listed, FastOsNoise(), WORLD).add(np.zeros(8, dtype=np.int64))
+    unlisted = gaussian_sum(LAYOUT, tight(LAYOUT, Ask(1.0, 1e-5), 1), Once(3), Trust.JOINT, SeededNoise(0), 1.0)
+    assert not unlisted.mechanisms[0].delta_slack
+    with pytest.raises(ValueError, match="share of delta"):
+        start(unlisted, FastOsNoise(), WORLD)

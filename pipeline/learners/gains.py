@@ -1,0 +1,194 @@
+"""Linear gains: their files, and in logged units for other programs and for one decision."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline.declaration.card import CardError, LqCard
+from pipeline.declaration.linear_quadratic import Vector
+from pipeline.learners.policy_files import Exported, PolicyFiles, columns_by_step, escape
+from pipeline.privacy.release import Release
+from reports.facts.policy import Gains
+from reports.facts.report import Report
+
+Array = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+KIND = "linear_quadratic"
+COLUMNS = ("step", "control", "observed", "gain")
+
+
+def gain_files(card: LqCard, gains: Array, bounds: Sequence[float]) -> PolicyFiles:
+    """The files of a linear controller.
+
+    Parameters
+    ----------
+    card
+        Names and scales.
+    gains
+        ``(H, d, n)``, of scaled observations.
+    bounds
+        Lengths to which x, u and next x were cut before they were summed: the release rests on them.
+    """
+    H, _, n = gains.shape
+    told = {
+        "schema_version": 1,
+        "kind": KIND,
+        "horizon": H,
+        "observation": _told(card.domain.observation),
+        "action": _told(card.domain.action),
+        "weights": f"index = control * {n} + coordinate: the gains K_h of each step, row by row",
+        "rule": "divide each observed number by its scale; u = K_h x; shorten u to the action's radius where it is "
+        "longer; multiply each control by its scale",
+        "bounds": list(bounds),
+    }
+    return PolicyFiles(told, {"policy": columns_by_step(gains.reshape(H, -1))})
+
+
+def _told(vector: Vector) -> dict[str, Any]:
+    return {"names": vector.labels, "scale": vector.scales, "radius": vector.radius}
+
+
+def gains_of(files: PolicyFiles) -> Array:
+    """The gains ``(H, d, n)`` of scaled observations.
+
+    Parameters
+    ----------
+    files
+        Those of :func:`gain_files`.
+    """
+    told = files.labels
+    shape = told["horizon"], len(told["action"]["names"]), len(told["observation"]["names"])
+    return files.tables["policy"]["weight"].reshape(shape)
+
+
+def read_gains_view(files: PolicyFiles, report: Report, release: Callable[[], Release]) -> Gains:
+    """See :class:`~pipeline.learners.policy_files.Codec`."""
+    return Gains(files.labels["observation"]["names"], files.labels["action"]["names"], gains_of(files))
+
+
+@dataclass(frozen=True)
+class StoredGains:
+    """What a run's folder says of its controller.
+
+    Parameters
+    ----------
+    of
+        The run.
+    told
+        ``policy.json``.
+    gains
+        ``(H, d, n)`` of scaled observations.
+    """
+
+    of: Exported
+    told: Mapping[str, Any]
+    gains: Array
+
+    @property
+    def logged(self) -> Array:
+        """The gains from observations as logged to controls as logged."""
+        scales = (np.array(self.told[key]["scale"]) for key in ("action", "observation"))
+        of_control, of_state = scales
+        return self.gains * of_control[:, None] / of_state
+
+    def rows(self) -> list[dict[str, Any]]:
+        """One row a step, control and observed number, in logged units."""
+        K, controls, observed = self.logged, self.told["action"]["names"], self.told["observation"]["names"]
+        return [
+            {"step": h, "control": controls[i], "observed": observed[j], "gain": float(K[h, i, j])}
+            for h, i, j in np.ndindex(K.shape)
+        ]
+
+    def shown(self) -> tuple[list[dict[str, Any]], list[str]]:
+        """See :class:`~pipeline.learners.policy_files.StoredPolicy`."""
+        rows = self.rows()
+        told = [f"{r['step']:>4}  {r['control']:20} {r['observed']:20} {r['gain']:.6g}" for r in rows]
+        return rows, ["step  control              observed             gain", *told]
+
+    def as_csv(self) -> str:
+        """See :class:`~pipeline.learners.policy_files.StoredPolicy`."""
+        rows = self.rows()
+        return self.of.csv(COLUMNS, [(r["step"], escape(r["control"]), escape(r["observed"]), r["gain"]) for r in rows])
+
+    def as_json(self) -> str:
+        """See :class:`~pipeline.learners.policy_files.StoredPolicy`: logged units, and what cuts a control."""
+        whole = {
+            **self.of.head,
+            "kind": KIND,
+            "horizon": self.told["horizon"],
+            "observation": self.told["observation"],
+            "action": self.told["action"],
+            "rule": "control = sum of gain x observed number, both as logged; then shortened where the control, "
+            "divided by its scales, is longer than its radius",
+            "rows": self.rows(),
+        }
+        return json.dumps(whole, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def stored_gains(files: PolicyFiles, report: Mapping[str, Any], of: Exported) -> StoredGains:
+    """See :class:`~pipeline.learners.policy_files.Codec`."""
+    return StoredGains(of, files.labels, gains_of(files))
+
+
+def control(file: StoredGains, observations: Array, steps: Ints) -> list[dict[str, Any]]:
+    """The control at each observation ``(N, n)`` and step ``(N,)``, as logged.
+
+    Raises
+    ------
+    CardError
+        If a step is none of the policy's, or an observation is not finite; records are named by number.
+    """
+    H, action, seen = file.told["horizon"], file.told["action"], file.told["observation"]
+    _refuse(np.asarray((steps < 0) | (steps >= H)), "no step of the policy", f"steps count from 0 to {H - 1}")
+    _refuse(
+        np.asarray(~np.isfinite(observations).all(axis=1)),
+        "not a finite observation",
+        f"give {', '.join(seen['names'])}",
+    )
+    x = observations / np.array(seen["scale"])
+    u = np.einsum("rdn,rn->rd", file.gains[steps], x)
+    length = np.linalg.norm(u, axis=1, keepdims=True)
+    cut = length[:, 0] > action["radius"]
+    outside = np.linalg.norm(x, axis=1) > seen["radius"]
+    u = u * np.minimum(1.0, action["radius"] / np.maximum(length, action["radius"])) * np.array(action["scale"])
+    # 0.0 + turns a minus zero into a zero
+    each = zip(steps.tolist(), observations.tolist(), (0.0 + u).tolist(), cut.tolist(), outside.tolist(), strict=True)
+    return [
+        {"step": h, "observation": x, "action": u, "advice": _advice(action["names"], u), "cut": c, "outside": far}
+        for h, x, u, c, far in each
+    ]
+
+
+def _advice(names: Sequence[str], u: Sequence[float]) -> str:
+    return "use " + ", ".join(f"{name} = {value:.6g}" for name, value in zip(names, u, strict=True))
+
+
+def _refuse(wrong: NDArray[np.bool_], what: str, known: str) -> None:
+    if wrong.any():
+        at = (np.flatnonzero(wrong)[:5] + 1).tolist()
+        where = "" if len(wrong) == 1 else f"record {', '.join(map(str, at))}: "
+        raise CardError(f"{where}{what}; {known}")
+
+
+def parsed_observation(text: str, names: Sequence[str]) -> Array:
+    """``0.5, -0.2`` as ``(1, n)``.
+
+    Raises
+    ------
+    CardError
+        If these are not n numbers.
+    """
+    try:
+        found = np.array([[float(x) for x in text.strip().strip("[]").split(",")]])
+    except ValueError:
+        found = np.empty((1, 0))
+    if found.shape[1] != len(names):
+        raise CardError(f"--observation: give {len(names)} numbers with commas: {', '.join(names)}")
+    return found

@@ -1,0 +1,206 @@
+"""A policy in a run's folder: ``policy.json`` says what the numbers of its Parquet files mean."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline.privacy.release import Release
+from reports.facts.policy import PolicyView
+from reports.facts.report import Report
+
+# a cell that begins so may be evaluated; so may a piece behind a character that some program takes for a separator
+_FORMULA = r"[=+\-@\uFF1D\uFE66\uFF0B\uFE62\uFF0D\uFE63\uFF20\uFE6B]"
+_BLANK = r"[\s'\x00-\x1f\u00ad\u200b-\u200f\u2060\ufeff]*"
+_START = rf"(?={_BLANK}{_FORMULA}|'*[\t\r\n])"
+_INSIDE = rf"(?<=[,;|\t\r\n\"])(?={_BLANK}{_FORMULA})"
+_ESCAPE = re.compile(rf"\A{_START}|{_INSIDE}")
+_UNESCAPE = re.compile(rf"\A'{_START}|(?<=[,;|\t\r\n\"])'(?={_BLANK}{_FORMULA})")
+ABOUT = ("run", "policy_sha256", "guarantee")
+
+
+@dataclass(frozen=True)
+class PolicyFiles:
+    """The content of a policy's files, written once; pages are drawn from the values, never from the files.
+
+    Parameters
+    ----------
+    labels
+        ``policy.json``: what the columns mean, and ``kind`` where they are no table of decisions.
+    tables
+        Stem of each Parquet file -> its columns ``(rows,)``.
+    """
+
+    labels: Mapping[str, Any]
+    tables: Mapping[str, Mapping[str, NDArray[Any]]]
+
+    def write(self, folder: Path) -> tuple[str, ...]:
+        """Write all files.
+
+        Parameters
+        ----------
+        folder
+            Of the run.
+
+        Returns
+        -------
+        The stems of the Parquet files, whose digests the certificate lists.
+        """
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        for stem, columns in self.tables.items():
+            pq.write_table(pa.table(dict(columns)), folder / f"{stem}.parquet", compression="zstd")
+        text = json.dumps(self.labels, indent=2, ensure_ascii=False, allow_nan=False)
+        (folder / "policy.json").write_text(text + "\n", encoding="utf-8")
+        return tuple(self.tables)
+
+
+@dataclass(frozen=True)
+class Exported:
+    """Of which run an exported policy is.
+
+    Parameters
+    ----------
+    run
+        Its name.
+    guarantee
+        What was promised, in one sentence.
+    sha256
+        Of ``policy.parquet``.
+    """
+
+    run: str
+    guarantee: str
+    sha256: str
+
+    @property
+    def head(self) -> dict[str, Any]:
+        """The keys with which an exported JSON object begins."""
+        return {"schema_version": 1, **dict(zip(ABOUT, (self.run, self.sha256, self.guarantee), strict=True))}
+
+    def csv(self, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
+        """RFC 4180 with a header, each row followed by the run it is of.
+
+        Parameters
+        ----------
+        columns, rows
+            Texts in ``rows`` are escaped already.
+        """
+        about = [escape(x) for x in (self.run, self.sha256, self.guarantee)]
+        out = io.StringIO(newline="")
+        writer = csv.writer(out, quoting=csv.QUOTE_NONNUMERIC, lineterminator="\r\n")
+        writer.writerow([*columns, *ABOUT])
+        writer.writerows((*row, *about) for row in rows)
+        return out.getvalue()
+
+
+class StoredPolicy(Protocol):
+    """A policy read back from a run's folder, with labels: for people, for programs, for one decision."""
+
+    @property
+    def of(self) -> Exported:
+        """The run it is of."""
+        ...
+
+    def shown(self) -> tuple[list[dict[str, Any]], list[str]]:
+        """One plain object a row, and the lines of the same that a person reads."""
+        ...
+
+    def as_csv(self) -> str:
+        """Texts escaped so that no spreadsheet evaluates a cell."""
+        ...
+
+    def as_json(self) -> str:
+        """One JSON object with the exact names."""
+        ...
+
+
+@dataclass(frozen=True)
+class Codec:
+    """How the files of one kind of policy are read back.
+
+    Parameters
+    ----------
+    stems
+        Of its Parquet files.
+    view
+        What a page draws, from files, report, and the release where it is needed.
+    stored
+        The policy with its labels.
+    """
+
+    stems: tuple[str, ...]
+    view: Callable[[PolicyFiles, Report, Callable[[], Release]], PolicyView]
+    stored: Callable[[PolicyFiles, Mapping[str, Any], Exported], StoredPolicy]
+
+
+def read_policy_files(folder: Path, codecs: Mapping[str | None, Codec]) -> tuple[PolicyFiles, Codec]:
+    """The policy's files, and how they are read.
+
+    Parameters
+    ----------
+    folder
+        Of the run.
+    codecs
+        By the ``kind`` of ``policy.json``.
+
+    Raises
+    ------
+    OSError, ValueError, KeyError
+        If a file is missing or damaged.
+    """
+    import pyarrow.parquet as pq
+
+    labels = json.loads((folder / "policy.json").read_text(encoding="utf-8"))
+    codec = codecs[labels.get("kind")]
+    read = {stem: pq.read_table(folder / f"{stem}.parquet") for stem in codec.stems}
+    tables = {stem: {c: t[c].to_numpy() for c in t.column_names} for stem, t in read.items()}
+    return PolicyFiles(labels, tables), codec
+
+
+def columns_by_step(values: NDArray[np.float64]) -> dict[str, NDArray[Any]]:
+    """``step, index, weight``: the numbers of each step in a row.
+
+    Parameters
+    ----------
+    values
+        ``(H, size)``.
+    """
+    H, size = values.shape
+    return {
+        "step": np.repeat(np.arange(H, dtype=np.int32), size),
+        "index": np.tile(np.arange(size, dtype=np.int32), H),
+        "weight": values.reshape(-1),
+    }
+
+
+def escape(text: str) -> str:
+    """Put an apostrophe before whatever a spreadsheet might evaluate, and before an apostrophe that stands there.
+
+    Parameters
+    ----------
+    text
+        Any label.
+    """
+    return _ESCAPE.sub("'", text)
+
+
+def unescape(text: str) -> str:
+    """The label that :func:`escape` was given.
+
+    Parameters
+    ----------
+    text
+        A cell of an exported CSV.
+    """
+    return _UNESCAPE.sub("", text)

@@ -1,0 +1,210 @@
+"""Private sums of online agents: from what was asked of a layout to its variances, whoever adds the noise.
+
+An online agent's sum is a :class:`~pipeline.statistics.private_sum.PrivateSum` of a simulated world:
+
+=========  =============================  =============================================================================
+trust      time                           what a user loses
+=========  =============================  =============================================================================
+none       ``Once``                       everything: the baseline
+joint      a tree, the square root, lazy  the cost of one step of all that is ever released
+local      ``Once`` over the users        their own message
+=========  =============================  =============================================================================
+
+All are protocols of a simulation: whoever holds logs is a central curator (privacy.md §0.1-3).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from itertools import groupby
+from operator import itemgetter
+from typing import Literal, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline.privacy.budget import down, fraction_of, rho_from_epsilon
+from pipeline.privacy.factorisation import Time
+from pipeline.privacy.guarantee import Trust
+from pipeline.privacy.noise import DataHandle, NoiseBlocks, NoiseSource
+from pipeline.privacy.release import Running, check_slack
+from pipeline.privacy.running import RunningSum
+from pipeline.statistics.layout import Layout, Sensitivity, Table
+from pipeline.statistics.private_sum import PrivateSum
+
+Array = NDArray[np.float64]
+Calibration = Literal["tight", "paper"]
+Variances = Mapping[str, int]
+# tables whose variances keep a fixed ratio, and their share of the budget; all shares sum to 1
+Groups = Sequence[tuple[Mapping[str, int], Fraction]]
+
+
+@dataclass(frozen=True)
+class Ask:
+    """Privacy that is asked for, replace-one.
+
+    Parameters
+    ----------
+    epsilon, delta
+        Of everything one user adds; an infinite ``epsilon`` asks for no noise at all.
+    calibration
+        ``tight``: the least variances within the budget; ``paper``: the scales that a paper prints.
+    gram_share
+        Share of a tight budget that Gram matrices get.  A tenth is chosen by us: on RiverSwim, S = 3, the targets need
+        the rest (of 3/4, 1/2, 1/4, 1/10, 1/30 the last two lose least at epsilon = 1).
+    share
+        This sum's part where several are released from one budget.
+    """
+
+    epsilon: float
+    delta: float
+    calibration: Calibration = "tight"
+    gram_share: Fraction = Fraction(1, 10)
+    share: Fraction = Fraction(1)
+
+    def rho(self) -> Fraction:
+        """The sum's part of the zCDP budget (official conversion, privacy.md §1.1), rounded down."""
+        whole = down(Fraction(rho_from_epsilon(self.epsilon, self.delta)) * (1 - Fraction(1, 10**12)))
+        return fraction_of(whole) * self.share
+
+
+class GroupedLayout(Layout, Protocol):
+    """What one user adds to an online agent's sums: a layout that says which variances go together."""
+
+    def groups(self, ask: Ask) -> Groups:
+        """Weights of the variances of each group of tables, and the group's share of the budget."""
+        ...
+
+
+class Simulated:
+    """What all layouts of simulated worlds have in common."""
+
+    @property
+    def dataset(self) -> str:
+        """See :class:`~pipeline.statistics.layout.Layout`."""
+        return "simulated world"
+
+    @property
+    def data_kind(self) -> str:
+        """Always ``synthetic``."""
+        return "synthetic"
+
+    @property
+    def dynamics(self) -> str:
+        """See :class:`~pipeline.statistics.layout.Layout`."""
+        return "per_step"
+
+
+def lattice_table(name: str, size: int, square: int, rule: str) -> Table:
+    """A flat table of lattice points that a replaced user moves by at most ``square``, squared; one who comes, by half.
+
+    Parameters
+    ----------
+    size
+        Entries.
+    rule
+        Where the bound is from, in words.
+    """
+    both = (Sensitivity(s, math.isqrt(s * max(size, 1)) + 1, rule) for s in (square, square // 2))
+    return Table(name, (size,), "lattice points", *both)
+
+
+def tight(layout: GroupedLayout, ask: Ask, cost: int) -> Variances | None:
+    """The least variances within the budget: one joint release of all tables and steps, integers rounded up.
+
+    Each group alone would take its share; then all are stretched alike until they cost the whole *together*.
+
+    Parameters
+    ----------
+    layout
+        What one user moves.
+    ask
+        Epsilon, delta and shares.
+    cost
+        Of the time: squared length of all that a user in one step moves.
+
+    Returns
+    -------
+    Table -> integer variance in squared lattice points; None where epsilon is infinite.
+    """
+    if math.isinf(ask.epsilon):
+        return None
+    unit: dict[str, Fraction] = {}
+    parts: list[tuple[Mapping[str, int], Fraction]] = []
+    for weights, share in layout.groups(ask):
+        alone = layout.cost({name: Fraction(1, 2 * w) for name, w in weights.items()}) / share
+        parts.append((weights, alone))
+        unit |= {name: w * alone for name, w in weights.items()}
+    stretch = cost * layout.cost({name: 1 / (2 * v) for name, v in unit.items()}) / ask.rho()
+    return {name: w * math.ceil(stretch * alone) for weights, alone in parts for name, w in weights.items()}
+
+
+def cost_of(layout: Layout, variances: Variances | None, cost: int) -> Fraction | None:
+    """What tables of these variances cost one user of a time of this ``cost``, in zCDP, exactly; None without noise."""
+    if variances is None:
+        return None
+    return cost * layout.cost({name: Fraction(1, 2 * v) for name, v in variances.items()})
+
+
+def entry_variances(layout: Layout, variances: Variances) -> Array:
+    """Variance of every integer of one row ``(n,)``, table after table."""
+    return np.concatenate([np.full(math.prod(t.shape), float(variances[t.name])) for t in layout.tables])
+
+
+def gaussian_sum(
+    layout: Layout, variances: Variances | None, time: Time, trust: Trust, noise: NoiseSource, epsilon: float
+) -> PrivateSum:
+    """The sum with these variances, and with the sampler's share of delta listed.
+
+    Parameters
+    ----------
+    variances
+        Table -> integer variance of one row's noise; None: no noise.
+    time
+        When it is released.
+    trust
+        Who adds the noise.
+    noise
+        What will draw.
+    epsilon
+        The epsilon that will be stated.
+    """
+    if variances is None:
+        return PrivateSum(layout, tuple(t.mechanism() for t in layout.tables), time, trust)
+    running = Running(time.cost, time.draws, time.error(time.steps))
+    listed = (t.mechanism(variances[t.name]) for t in layout.tables)
+    made = PrivateSum(layout, tuple(replace(m, running=running) for m in listed), time, trust)
+    return made.with_slack(noise, epsilon)
+
+
+def start(private: PrivateSum, noise: NoiseSource, world: DataHandle) -> RunningSum:
+    """A running sum of all tables, flat and one after the other ``(n,)``.
+
+    Parameters
+    ----------
+    private
+        With a time.
+    noise
+        What will draw; never drawn from where there is no noise.
+    world
+        Handle of the simulated world.
+
+    Raises
+    ------
+    RealDataError
+        If the data are registered as real.
+    ValueError
+        If the sampler's share of delta is not listed, or the sum is released once.
+    """
+    private.admit(noise, world.data_kind)
+    check_slack(private.mechanisms, noise)
+    if private.time is None:
+        raise ValueError("this sum is released once; a running sum needs its times")
+    # neighbours of one variance are drawn in one call
+    runs = groupby(((m.variance or 0, m.cells) for m in private.mechanisms), key=itemgetter(0))
+    merged = [(variance, sum(cells for _, cells in run)) for variance, run in runs]
+    blocks = NoiseBlocks(tuple(n for _, n in merged), tuple(v for v, _ in merged), noise, world)
+    return RunningSum(private.time, blocks)
