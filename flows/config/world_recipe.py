@@ -108,12 +108,23 @@ class WorldRecipe(Strict):
 
 
 def is_world_recipe(values: Mapping[str, Any]) -> bool:
-    """Whether a recipe is of this kind: it has a world instead of a card."""
+    """Whether a recipe is of this kind: it has a world instead of a card.
+
+    Parameters
+    ----------
+    path
+        Of a recipe.
+    """
     return "world" in values and "recipe" in values
 
 
 def load_world_recipe(path: Path) -> WorldRecipe:
     """Read and check the recipe of a simulation.
+
+    Parameters
+    ----------
+    path
+        Of a recipe with ``[world]`` and ``[runs]``.
 
     Raises
     ------

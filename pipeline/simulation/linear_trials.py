@@ -30,9 +30,10 @@ from pipeline.mdp.policy import Policy, constant, uniform
 from pipeline.privacy.budget import epsilon_from_rho
 from pipeline.privacy.noise import SeededNoise
 from pipeline.simulation.trial import Row
+from pipeline.statistics.ask import Ask
 from pipeline.statistics.interactive import InteractiveRegression
 from pipeline.statistics.linear_calibration import true_rho
-from pipeline.statistics.linear_plan import LinearAsk, LinearDomain, LinearPlan, Variant
+from pipeline.statistics.linear_plan import LinearDomain, LinearPlan, LinearTerms, Variant
 from pipeline.statistics.one_shot import release_one_shot
 from pipeline.statistics.rows import CountRows
 
@@ -118,14 +119,14 @@ def _control(cell: Cell) -> Row:
 
 
 def _plan(cell: Cell, x: Contender, w: LinearWorld) -> LinearPlan:
-    ask = LinearAsk(
-        rho=None if cell.rho is None else Fraction(cell.rho),
+    calibration = "tight" if x.ours or cell.rho is None else "paper"
+    terms = LinearTerms(
+        Ask(None if cell.rho is None else Fraction(cell.rho), calibration=calibration),
         variant=x.release,
-        calibration="tight" if x.ours or cell.rho is None else "paper",
         variance=x.agent != "pevi",
     )
     domain = LinearDomain(_name(cell.world), "synthetic", w.mdp.horizon, cell.episodes)
-    return LinearPlan(domain, ask, w.features)
+    return LinearPlan(domain, terms, w.features)
 
 
 def _learner(cell: Cell, x: Contender) -> Row:
@@ -145,7 +146,7 @@ def _learner(cell: Cell, x: Contender) -> Row:
         rho=cell.rho,
         epsilon=None,
         delta=None if cell.rho is None else DELTA,
-        calibration=None if cell.rho is None else plan.ask.calibration,
+        calibration=None if cell.rho is None else plan.terms.ask.calibration,
         constants=_constants(cell, x, task),
         metric="suboptimality",
         mean=float(gaps.mean()),
