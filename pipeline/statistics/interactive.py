@@ -1,4 +1,4 @@
-"""The regression desk: rows on one side, an adaptive planner on the other, noise and budget in between.
+"""The interactive mechanism of linear regressions: rows here, an adaptive planner there, noise and budget between.
 
 One call per (step, half), from the last step to the first; the budget is charged once, before the first answer; any
 call the plan does not hold is refused.  DP-VAPVI feeds its answers into later questions: C, lambda, D, clips, the
@@ -32,7 +32,7 @@ Integers = NDArray[np.int64]
 
 @dataclass
 class InteractiveRegression:
-    """The one desk: exact (``rho`` None, simulation only), tight or with the paper's scales.
+    """The one that holds the rows: exact (``rho`` None, simulation only), tight or with the paper's scales.
 
     Parameters
     ----------
@@ -72,14 +72,14 @@ class InteractiveRegression:
         return self.plan.terms.value_steps
 
     def variance(self, h: int, value: Value, window: Window) -> PrivateRegression:
-        """See :class:`~pipeline.statistics.regression.Desk`."""
+        """See :class:`~pipeline.statistics.regression.InteractiveMechanism`."""
         if not self.plan.terms.variance or h == self.plan.domain.horizon - 1:
             raise MechanismClosedError(f"the plan has no variance call at step {h}")
         self._admit(h, "D'")
         return self._answer(h, "D'", value, window, None)
 
     def regression(self, h: int, value: Value, window: Window, weight: Weight | None = None) -> PrivateRegression:
-        """See :class:`~pipeline.statistics.regression.Desk`; alone it takes the whole step's budget."""
+        """See :class:`~pipeline.statistics.regression.InteractiveMechanism`; alone it takes the whole step's budget."""
         self._admit(h, "D")
         return self._answer(h, "D", value, window, weight)
 
@@ -113,7 +113,7 @@ class InteractiveRegression:
         return answer(summed.layout, quantiser.offset, summed.mechanisms, tables)
 
     def release(self) -> Release:
-        """All that left the desk so far, at the joint cost of its calls; without noise it is marked so (simulation)."""
+        """All that was answered so far, at the joint cost of its calls; without noise it is marked so (simulation)."""
         exact = self.plan.rho is None
         return Release(
             dataset=self.plan.domain.name,
@@ -184,11 +184,11 @@ class RecordedRegression:
         return self.plan.terms.value_steps
 
     def variance(self, h: int, value: Value, window: Window) -> PrivateRegression:
-        """See :class:`~pipeline.statistics.regression.Desk`."""
+        """See :class:`~pipeline.statistics.regression.InteractiveMechanism`."""
         return self._answer(h, "D'", window)
 
     def regression(self, h: int, value: Value, window: Window, weight: Weight | None = None) -> PrivateRegression:
-        """See :class:`~pipeline.statistics.regression.Desk`."""
+        """See :class:`~pipeline.statistics.regression.InteractiveMechanism`."""
         return self._answer(h, "D", window)
 
     def _answer(self, h: int, half: Half, window: Window) -> PrivateRegression:

@@ -1,6 +1,6 @@
-"""What an adaptive linear planner asks and gets: the desk's protocol and its noisy answers.
+"""What an adaptive linear planner asks and gets: the interactive mechanism's protocol and its noisy answers.
 
-The desk holds the rows; the planner hands it *functions* of a state's features and sees noisy sums only.  So one
+The mechanism holds the rows; the planner hands it *functions* of a state's features and sees noisy sums only.  So one
 planner serves counts of a finite world, rows of a log and streams of observations alike.
 """
 
@@ -133,7 +133,7 @@ class LqMoments:
         return self.cross.shape[1], len(self.cross) - self.cross.shape[1]
 
 
-class Desk(Protocol):
+class InteractiveMechanism(Protocol):
     """Answers each step once, from the last to the first; quantises, clips and weighs by itself."""
 
     @property

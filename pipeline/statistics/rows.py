@@ -1,4 +1,4 @@
-"""Where a desk finds its sums: counts of a finite world, or rows that pass by once a call, never all in memory."""
+"""Where an interactive mechanism finds its sums: counts of a finite world, or rows that pass by once a call."""
 
 # ruff: noqa: N806  (the letters of the paper)
 

@@ -215,10 +215,10 @@ def _run(cell: Cell, x: Contender, w: LinearWorld, plan: LinearPlan, task: Linea
     c = LinearConstants(C=C, ridge=RIDGE, shift="edge" if x.ours else "paper", failure=FAILURE)
     if x.release == "one_shot":
         return one_shot(release_one_shot(plan, rows, noise), task, c, ties)
-    desk = InteractiveRegression(plan, rows, noise)
+    mechanism = InteractiveRegression(plan, rows, noise)
     if x.beta is not None:
-        return pevi(desk, task, c, ties, beta_of(x.beta, task), centred=plan.centred)
-    return vapvi(desk, task, c, ties, centred=plan.centred)
+        return pevi(mechanism, task, c, ties, beta_of(x.beta, task), centred=plan.centred)
+    return vapvi(mechanism, task, c, ties, centred=plan.centred)
 
 
 def beta_of(beta: Beta, task: LinearTask) -> float:
