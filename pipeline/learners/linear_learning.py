@@ -1,8 +1,8 @@
 """How rows become a linear release, and a release a policy.
 
 The planner runs twice.  Once against the interactive mechanism that holds the rows (adaptive agents: its questions
-follow earlier noisy answers), and once against the recorded answers: what is published comes from the second, so a replay makes the same
-policy and nothing but the release can enter it.
+follow earlier noisy answers), and once against the recorded answers: what is published comes from the second, so a
+replay makes the same policy and nothing but the release can enter it.
 """
 
 from __future__ import annotations

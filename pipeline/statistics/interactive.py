@@ -36,10 +36,23 @@ class InteractiveRegression:
 
     Parameters
     ----------
+    plan
+        What may be asked, at what price.
+    rows
+        Raw rows behind the privacy wall.
+    noise
+        The operating system's where the data are real.
     charge
         Called once with the plan, before the first row is read; raising there leaves everything unread.
     epsilon
         The epsilon that will be stated, where a sampler's share of delta has to be listed; None: it is exact.
+    spent
+        Exact zCDP cost of the calls so far, each alone.
+
+    Raises
+    ------
+    RealDataError
+        If rows and plan are of different kinds, or the noise would not protect real people as asked.
     """
 
     plan: LinearPlan
@@ -129,7 +142,21 @@ class InteractiveRegression:
 
 
 def call_window(plan: LinearPlan, h: int, half: Half, window: Window) -> tuple[Quantiser, int]:
-    """Integer window of a call with its centre, and the bound on its targets; wider than declared is cut."""
+    """Integer window of a call with its centre, and the bound on its targets; wider than declared is cut.
+
+    Parameters
+    ----------
+    plan
+        What is declared.
+    h, half
+        Step, from 0, and whose rows are summed.
+    window
+        Range of values that the planner asks for, reward units.
+
+    Returns
+    -------
+    What turns values into integers, and the largest absolute target in lattice steps.
+    """
     q, domain = plan.terms.value_steps, plan.domain
     low, high = (math.floor(v * q + 1e-9) for v in domain.value_range(h + 1))
     if plan.centred:
@@ -173,7 +200,15 @@ def answer(
 
 @dataclass(frozen=True)
 class RecordedRegression:
-    """Answers the calls that a release recorded, and no other."""
+    """Answers the calls that a release recorded, and no other.
+
+    Parameters
+    ----------
+    plan
+        That asked.
+    release
+        That recorded the answers.
+    """
 
     plan: LinearPlan
     release: Release

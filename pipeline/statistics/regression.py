@@ -90,8 +90,12 @@ class OneShot:
         ``(H, S', d)``: sums of phi over the rows that led to each successor.
     rewards
         ``(H, d)``: sums of phi (r - ``middle``).
+    middle
+        Mid-range of one reward, reward units.
     gram_sd, successor_sd, reward_sd
         Noise off the Gram's diagonal, and of one entry of each table.
+    release
+        The noisy integers that all this was made of.
     """
 
     gram: Array
@@ -151,6 +155,14 @@ class InteractiveMechanism(Protocol):
 
 
 def floored(value: Array, lattice: int) -> Array:
-    """Values on the lattice, rounded down: a lower value stays one (privacy.md §0.1-11)."""
+    """Values on the lattice, rounded down: a lower value stays one (privacy.md §0.1-11).
+
+    Parameters
+    ----------
+    value
+        Values, reward units.
+    lattice
+        q: steps of one reward unit.
+    """
     # a float product this close below an integer is that integer
     return np.floor(value * lattice + 1e-9) / lattice
