@@ -10,16 +10,17 @@ from pydantic_core import PydanticCustomError
 
 from pipeline.declaration.toml import CardError, Strict, explain, read_toml
 from pipeline.learners.learner import Agent
-from pipeline.learners.registry import AGENTS
+from pipeline.learners.registry import AGENTS, find
 from pipeline.learners.terms import Evaluate, Linear, Lq, Nightly, Planner, Privacy, Terms
 
 
 def _known(name: str) -> str:
-    if name not in AGENTS:
-        *first, last = map(repr, AGENTS)
-        # the words of pydantic's own check of a list of names
-        message = f"Input should be {', '.join(first)} or {last}"
-        raise PydanticCustomError("literal_error", "{message}", {"message": message})
+    try:
+        find(name)
+    except KeyError:
+        # in the words of pydantic's own check of a list of names
+        message = f"Input should be {', '.join(map(repr, AGENTS))} or module:object"
+        raise PydanticCustomError("literal_error", "{message}", {"message": message}) from None
     return name
 
 
@@ -38,7 +39,21 @@ class Watched(Strict):
 
 
 class Promote(Strict):
-    """When a new run may take the place of the one in use; every condition that is given must hold."""
+    """When a new run may take the place of the one in use; every condition that is given must hold.
+
+    Parameters
+    ----------
+    pointer
+        Name of the alias in ``runs/`` that a promotion moves.
+    lower_gain
+        Least lower end of the gain over the run in use, reward units an episode; None: not asked.
+    most_changed
+        Largest share of decisions that may differ; None: not asked.
+    more_abstaining
+        Whether a run that abstains more often may take the place.
+    status
+        What the value's status must be at least.
+    """
 
     pointer: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_\-]{0,62}$")] = "current"
     lower_gain: Annotated[float, Field(allow_inf_nan=False)] | None = None
@@ -67,7 +82,8 @@ class Recipe(Strict):
         if agent.private and p is None:
             raise ValueError(f"[privacy] is missing; {name} needs a budget, e.g. rho = 1.0")
         if not agent.private and p is not None:
-            raise ValueError(f"[privacy] is given, but {name} is the non-private baseline: use agent = '{agent.twin}'")
+            use = "" if agent.twin is None else f": use agent = '{agent.twin}'"
+            raise ValueError(f"[privacy] is given, but {name} is the non-private baseline{use}")
         if self.nightly is not None:
             _check_nightly(name, agent, p)
         own = agent.learner.section
@@ -84,7 +100,7 @@ class Recipe(Strict):
     @property
     def agent(self) -> Agent:
         """The registered agent that the recipe names."""
-        return AGENTS[self.recipe.agent]
+        return find(self.recipe.agent)
 
     @property
     def terms(self) -> Terms:

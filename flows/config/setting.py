@@ -11,6 +11,7 @@ from flows.config.shelf import Home, card_of_recipe, find_recipe
 from pipeline.declaration.card import AnyCard, Card, CardError, require_tabular
 from pipeline.declaration.source import only_flags_part
 from pipeline.learners.learner import RunPlan
+from pipeline.learners.registry import plan_run
 from pipeline.ledger.ledger import Ledger, open_ledger
 from pipeline.logs.store import Snapshot, latest
 from pipeline.transaction.place import not_lost
@@ -27,13 +28,29 @@ class Step(Protocol):
 
 
 def plain_step(name: str, work: Callable[[], T], /) -> T:
-    """In the shell: just call it."""
+    """In the shell: just call it.
+
+    Parameters
+    ----------
+    name
+        Of the unit of work; a server would show it.
+    work
+        Called once.
+    """
     return work()
 
 
 @dataclass(frozen=True)
 class Setting:
-    """A recipe, its card and where they live."""
+    """A recipe, its card and where they live.
+
+    Parameters
+    ----------
+    recipe, card
+        Both checked, and known to fit each other.
+    home
+        Where the job keeps its files.
+    """
 
     recipe: Recipe
     card: AnyCard
@@ -53,11 +70,18 @@ class Setting:
         CardError
             If the two do not fit each other.
         """
-        return self.recipe.agent.learner.plan(self.card, self.recipe.terms)
+        return plan_run(self.card, self.recipe.terms)
 
 
 def setting(recipe: str, home: Home) -> Setting:
     """Resolve a recipe by path or name, and its card.
+
+    Parameters
+    ----------
+    recipe
+        Path or name.
+    home
+        Where the job keeps its files; its shelf is looked in for cards.
 
     Raises
     ------
@@ -87,7 +111,15 @@ def check_numbered(s: Setting) -> None:
 
 
 def ledger_for(card: AnyCard, home: Home) -> Ledger:
-    """Open the ledger that charges this card; a synthetic card creates and registers itself, a real one never."""
+    """Open the ledger that charges this card; a synthetic card creates and registers itself, a real one never.
+
+    Parameters
+    ----------
+    card
+        Whose ledger: a real card names its own.
+    home
+        Holds the ledger of synthetic cards.
+    """
     not_lost(card.name, home.ledger_of(card), home.store)
     if card.kind == "synthetic":
         ledger = open_ledger(home.ledger_of(card), create=True)
@@ -97,7 +129,15 @@ def ledger_for(card: AnyCard, home: Home) -> Ledger:
 
 
 def newest_snapshot(card: AnyCard, home: Home) -> Snapshot:
-    """The latest snapshot, ingested under this very card."""
+    """The latest snapshot, ingested under this very card.
+
+    Parameters
+    ----------
+    card
+        The card as it is now.
+    home
+        Whose store is looked in.
+    """
     found = latest(home.store, card.name)
     if found is None:
         raise CardError(f"{card.name}: no snapshot in {home.root}; run `reticent ingest` on its card first")
