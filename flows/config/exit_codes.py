@@ -4,7 +4,13 @@ from __future__ import annotations
 
 
 def exit_code(error: Exception) -> int:
-    """Exit code of design §5.1: 2 operator's file, 3 the log, 4 the budget, 1 anything else."""
+    """Exit code of design §5.1: 2 operator's file, 3 the log, 4 the budget, 1 anything else.
+
+    Parameters
+    ----------
+    error
+        What stopped the job.
+    """
     from pipeline.declaration.card import CardError
     from pipeline.declaration.toml import LogError
     from pipeline.ledger.chain import BudgetError

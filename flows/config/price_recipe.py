@@ -114,6 +114,11 @@ def is_price_recipe(values: Mapping[str, Any]) -> bool:
 def load_price_recipe(path: Path) -> PriceRecipe:
     """Read and check the recipe of a comparison.
 
+    Parameters
+    ----------
+    path
+        Of a recipe with ``[compare]``.
+
     Raises
     ------
     CardError

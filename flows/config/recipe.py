@@ -38,7 +38,21 @@ class Watched(Strict):
 
 
 class Promote(Strict):
-    """When a new run may take the place of the one in use; every condition that is given must hold."""
+    """When a new run may take the place of the one in use; every condition that is given must hold.
+
+    Parameters
+    ----------
+    pointer
+        Name of the alias in ``runs/`` that a promotion moves.
+    lower_gain
+        Least lower end of the gain over the run in use, reward units an episode; None: not asked.
+    most_changed
+        Largest share of decisions that may differ; None: not asked.
+    more_abstaining
+        Whether a run that abstains more often may take the place.
+    status
+        What the value's status must be at least.
+    """
 
     pointer: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_\-]{0,62}$")] = "current"
     lower_gain: Annotated[float, Field(allow_inf_nan=False)] | None = None

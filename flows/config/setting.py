@@ -27,13 +27,29 @@ class Step(Protocol):
 
 
 def plain_step(name: str, work: Callable[[], T], /) -> T:
-    """In the shell: just call it."""
+    """In the shell: just call it.
+
+    Parameters
+    ----------
+    name
+        Of the unit of work; a server would show it.
+    work
+        Called once.
+    """
     return work()
 
 
 @dataclass(frozen=True)
 class Setting:
-    """A recipe, its card and where they live."""
+    """A recipe, its card and where they live.
+
+    Parameters
+    ----------
+    recipe, card
+        Both checked, and known to fit each other.
+    home
+        Where the job keeps its files.
+    """
 
     recipe: Recipe
     card: AnyCard
@@ -58,6 +74,13 @@ class Setting:
 
 def setting(recipe: str, home: Home) -> Setting:
     """Resolve a recipe by path or name, and its card.
+
+    Parameters
+    ----------
+    recipe
+        Path or name.
+    home
+        Where the job keeps its files; its shelf is looked in for cards.
 
     Raises
     ------
@@ -87,7 +110,15 @@ def check_numbered(s: Setting) -> None:
 
 
 def ledger_for(card: AnyCard, home: Home) -> Ledger:
-    """Open the ledger that charges this card; a synthetic card creates and registers itself, a real one never."""
+    """Open the ledger that charges this card; a synthetic card creates and registers itself, a real one never.
+
+    Parameters
+    ----------
+    card
+        Whose ledger: a real card names its own.
+    home
+        Holds the ledger of synthetic cards.
+    """
     not_lost(card.name, home.ledger_of(card), home.store)
     if card.kind == "synthetic":
         ledger = open_ledger(home.ledger_of(card), create=True)
@@ -97,7 +128,15 @@ def ledger_for(card: AnyCard, home: Home) -> Ledger:
 
 
 def newest_snapshot(card: AnyCard, home: Home) -> Snapshot:
-    """The latest snapshot, ingested under this very card."""
+    """The latest snapshot, ingested under this very card.
+
+    Parameters
+    ----------
+    card
+        The card as it is now.
+    home
+        Whose store is looked in.
+    """
     found = latest(home.store, card.name)
     if found is None:
         raise CardError(f"{card.name}: no snapshot in {home.root}; run `reticent ingest` on its card first")

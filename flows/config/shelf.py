@@ -12,7 +12,15 @@ from pipeline.logs.summing import HERE, Resources
 
 
 def find_card(name: str, shelf: Path | None = None) -> Path:
-    """A card by path, folder or name on the shelf."""
+    """A card by path, folder or name on the shelf.
+
+    Parameters
+    ----------
+    name
+        Path of a card or its folder, or the name of a dataset in the catalog.
+    shelf
+        Folder that is looked in first.
+    """
     path = Path(name)
     if path.suffix == ".toml" or path.exists():
         return path / "card.toml" if path.is_dir() else path
@@ -25,7 +33,13 @@ def find_card(name: str, shelf: Path | None = None) -> Path:
 
 
 def find_recipe(name: str) -> Path:
-    """A recipe by path or by the name of a shipped one."""
+    """A recipe by path or by the name of a shipped one.
+
+    Parameters
+    ----------
+    name
+        Path of a recipe, or the name of a shipped one.
+    """
     path = Path(name)
     if path.suffix == ".toml" or path.is_file():
         return path
@@ -50,6 +64,13 @@ class Home:
     """``store/`` (mode 0700: raw rows, quarantine, committed releases), ``runs/`` and the synthetic ``ledger.db``.
 
     ``means``: memory and machines for reading the store.
+
+    Parameters
+    ----------
+    root
+        Its folder: ``store/``, ``runs/`` and the ledger of synthetic cards.
+    shelf
+        Folder where names of datasets are looked up first.
     """
 
     root: Path
@@ -80,7 +101,13 @@ class Home:
 
 
 def home_folder(asked: Path | None) -> Path:
-    """``--home``, else ``RETICENT_HOME``, else ``./.reticent``."""
+    """``--home``, else ``RETICENT_HOME``, else ``./.reticent``.
+
+    Parameters
+    ----------
+    asked
+        ``--home``, or None for ``$RETICENT_HOME``, else ``./.reticent``.
+    """
     home = (asked or Path(os.environ.get("RETICENT_HOME", ".reticent"))).resolve()
     if home.exists() and not home.is_dir():
         raise CardError(f"home {home} is a file; name a folder with --home or RETICENT_HOME")

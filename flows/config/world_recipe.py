@@ -108,12 +108,23 @@ class WorldRecipe(Strict):
 
 
 def is_world_recipe(values: Mapping[str, Any]) -> bool:
-    """Whether a recipe is of this kind: it has a world instead of a card."""
+    """Whether a recipe is of this kind: it has a world instead of a card.
+
+    Parameters
+    ----------
+    path
+        Of a recipe.
+    """
     return "world" in values and "recipe" in values
 
 
 def load_world_recipe(path: Path) -> WorldRecipe:
     """Read and check the recipe of a simulation.
+
+    Parameters
+    ----------
+    path
+        Of a recipe with ``[world]`` and ``[runs]``.
 
     Raises
     ------
@@ -129,8 +140,3 @@ def load_world_recipe(path: Path) -> WorldRecipe:
         return WorldRecipe.model_validate(values)
     except ValidationError as e:
         raise CardError(explain(e, str(path))) from None
-
-
-def dump(recipe: WorldRecipe) -> dict[str, Any]:
-    """Plain values, what was not said left out."""
-    return recipe.model_dump(mode="json", exclude_none=True)

@@ -69,7 +69,7 @@ def one_run(s: Setting, canaries: int) -> dict[str, Any]:
     coins = np.array([secrets.randbits(1) for _ in range(canaries)], dtype=bool)
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
-        values = {"n": canaries, "horizon": _HORIZON, "cap": 2 * rho, "delta": _DELTA, "rho": rho}
+        values = {"n": canaries, "horizon": _HORIZON, "cap": 2 * float(rho), "delta": _DELTA, "rho": float(rho)}
         (folder / "card.toml").write_text(_CARD.format(**values), encoding="utf-8")
         (folder / "recipe.toml").write_text(_RECIPE.format(**values), encoding="utf-8")
         _write_log(folder / "log.csv", coins)

@@ -16,9 +16,9 @@ from flows.jobs.folder import write_json
 from pipeline.declaration.card import AnyCard
 from pipeline.files import whole_folder
 from pipeline.learners.learner import Learnt
-from pipeline.ledger.certificate import NOT_COVERED, assumptions, certificate, guarantee
+from pipeline.ledger.assumptions import NOT_COVERED, assumptions
+from pipeline.ledger.certificate import certificate, counter_facts, guarantee
 from pipeline.ledger.chain import BudgetError, Entry, canonical
-from pipeline.ledger.counter_facts import counter_facts
 from pipeline.privacy.budget import down, fraction_of, up
 from pipeline.privacy.losses import safe_epsilon
 from pipeline.privacy.release_file import describe_mechanism, file_of, sha256_file

@@ -15,7 +15,15 @@ if TYPE_CHECKING:
 def carry_out(
     name: str, job: Callable[[Step], dict[str, Any]], page: Callable[[dict[str, Any]], Page] | None = None
 ) -> dict[str, Any]:
-    """Run ``job`` once with the step of the place it runs in; ``page`` is what a server shows of it."""
+    """Run ``job`` once with the step of the place it runs in; ``page`` is what a server shows of it.
+
+    Parameters
+    ----------
+    name
+        Of the flow, as a server shows it.
+    job
+        The job, given the step that runs its units of work.
+    """
     if not os.environ.get("PREFECT_API_URL"):
         return job(plain_step)
     from flows.server.recorded import recorded

@@ -21,7 +21,19 @@ _GRACE = 20
 
 @dataclass(frozen=True)
 class Service:
-    """What is served: the home of the jobs, the recipe of ``nightly`` and its schedule; ``wait`` in seconds."""
+    """What is served: the home of the jobs, the recipe of ``nightly`` and its schedule; ``wait`` in seconds.
+
+    Parameters
+    ----------
+    home
+        Where the jobs keep store, runs and the ledger of synthetic cards.
+    recipe
+        Path or name, of the deployment ``nightly``.
+    cron, timezone
+        Its schedule; None: none.
+    limit
+        Most runs at the same time.
+    """
 
     home: Path
     recipe: str
@@ -32,7 +44,15 @@ class Service:
 
 
 def serve(service: Service, say: Callable[[str], None]) -> None:
-    """Register the deployments and run what is due, until a signal ends it."""
+    """Register the deployments and run what is due, until a signal ends it.
+
+    Parameters
+    ----------
+    service
+        What is served.
+    say
+        Tells the operator.
+    """
     answers(os.environ[API], service.wait)
     from prefect import serve as run_deployments
     from prefect.client.orchestration import get_client
@@ -54,7 +74,17 @@ def serve(service: Service, say: Callable[[str], None]) -> None:
 
 @contextmanager
 def server(home: Path, port: int, say: Callable[[str], None]) -> Generator[None]:
-    """The server that ``PREFECT_API_URL`` names; else one of our own on loopback, which ends with us."""
+    """The server that ``PREFECT_API_URL`` names; else one of our own on loopback, which ends with us.
+
+    Parameters
+    ----------
+    home
+        Where its database is kept.
+    port
+        On loopback.
+    say
+        Tells the operator.
+    """
     if os.environ.get(API):
         yield
         return

@@ -37,6 +37,15 @@ def parsed(params: Sequence[str]) -> dict[str, Any]:
 def trigger_job(deployment: str, params: Sequence[str], timeout: float | None) -> dict[str, Any]:
     """Start a run of a deployment; wait for its end where ``timeout`` (seconds) is given.
 
+    Parameters
+    ----------
+    deployment
+        Its name, or ``flow/name``.
+    params
+        ``key=value`` each; a value that is JSON is read as such.
+    timeout
+        Seconds to wait for the end of the run; None: do not wait.
+
     Raises
     ------
     CardError

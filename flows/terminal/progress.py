@@ -12,13 +12,11 @@ from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from flows.terminal.screen import say
+from flows.terminal.screen import Progress, say
 
 SILENT = 2.0
 # between two lines where stderr is no terminal
 _PAUSE = 10.0
-
-Progress = Callable[[int, int | None], None]
 
 
 @dataclass
@@ -73,7 +71,15 @@ def duration(seconds: float) -> str:
 
 @contextmanager
 def progress_line(label: str, unit: str = "rows") -> Generator[Progress]:
-    """A line that is written anew where stderr is a terminal, a plain line now and then elsewhere."""
+    """A line that is written anew where stderr is a terminal, a plain line now and then elsewhere.
+
+    Parameters
+    ----------
+    label
+        What is being done, the line's first words.
+    unit
+        What is counted.
+    """
     pace, on_terminal = Pace(), sys.stderr.isatty()
     pause, last, shown = 0.25 if on_terminal else _PAUSE, 0.0, False
 
@@ -108,6 +114,11 @@ def working(label: str) -> Generator[Working]:
     """A line on stderr that shows work going on and for how long, where it is a terminal; plain lines elsewhere.
 
     What is said stays above the line; the newest of it, or the pace of a pass over rows, is the label.
+
+    Parameters
+    ----------
+    label
+        What is being done, until something is said.
     """
     from rich.console import Console
     from rich.markup import escape

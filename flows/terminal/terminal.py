@@ -16,7 +16,15 @@ _STYLES = {"ok": "green", "WRONG": "bold red", "yes": "bold red", "committed": "
 
 @dataclass(frozen=True)
 class Title:
-    """What a summary is about, and what is said of it at once."""
+    """What a summary is about, and what is said of it at once.
+
+    Parameters
+    ----------
+    text
+        In bold on a screen.
+    more
+        Said beside it.
+    """
 
     text: str
     more: str = ""
@@ -24,14 +32,28 @@ class Title:
 
 @dataclass(frozen=True)
 class Pairs:
-    """Names and what stands behind them."""
+    """Names and what stands behind them.
+
+    Parameters
+    ----------
+    rows
+        (name, value), one a line, values aligned.
+    """
 
     rows: Sequence[tuple[str, str]]
 
 
 @dataclass(frozen=True)
 class Place:
-    """A name and an address that is never folded, so that it can be copied."""
+    """A name and an address that is never folded, so that it can be copied.
+
+    Parameters
+    ----------
+    name
+        What lies there.
+    where
+        Path or address.
+    """
 
     name: str
     where: str
@@ -39,7 +61,17 @@ class Place:
 
 @dataclass(frozen=True)
 class Grid:
-    """A table; the columns after the first ``left`` are flush right, ``most`` rows of it are shown."""
+    """A table; the columns after the first ``left`` are flush right, ``most`` rows of it are shown.
+
+    Parameters
+    ----------
+    head
+        Names of the columns.
+    rows
+        Cells as text, one sequence a row.
+    title
+        Above the table; none if empty.
+    """
 
     head: Sequence[str]
     rows: Sequence[Sequence[str]]
@@ -50,7 +82,13 @@ class Grid:
 
 @dataclass(frozen=True)
 class Drawn:
-    """Lines that only a screen can show."""
+    """Lines that only a screen can show.
+
+    Parameters
+    ----------
+    lines
+        Text with the screen's own control characters.
+    """
 
     lines: Sequence[str]
 

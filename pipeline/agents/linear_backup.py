@@ -81,7 +81,7 @@ def linear_task(plan: LinearPlan, reference: Array | None = None) -> LinearTask:
         if not isinstance(f, FeatureMap):
             raise ValueError("observations cannot be listed: pass the integer features of a public sample")
         reference = f.integers.astype(np.float64)
-    return LinearTask(d.horizon, d.bounds, d.total, reference, f.unit, plan.ask.value_steps, d.can_end)
+    return LinearTask(d.horizon, d.bounds, d.total, reference, f.unit, plan.terms.value_steps, d.can_end)
 
 
 @dataclass(frozen=True)

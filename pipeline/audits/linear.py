@@ -63,7 +63,7 @@ def linear_attack(plan: LinearPlan, drawn: Drawn | None = None) -> Attack:
         raise CardError(f"{plan.domain.name}: no noise, or no declared features: nothing to attack")
     # nobody's rows are read, so the plan is that of a simulation
     plan = replace(plan, domain=replace(plan.domain, kind="synthetic"))
-    honest = one_shot_of if plan.ask.variant == "one_shot" else desk_of
+    honest = one_shot_of if plan.terms.variant == "one_shot" else desk_of
     rows = [None, *extreme_rows(plan)]
     H = plan.domain.horizon
     scales = _variances(honest(plan, (None,) * H, Silence()))
@@ -73,7 +73,9 @@ def linear_attack(plan: LinearPlan, drawn: Drawn | None = None) -> Attack:
     path = tiled(honest(plan, pair[0], Silence()), honest(plan, pair[1], Silence()))
     if drawn is not None:
         path = _Path(plan, pair, drawn)
-    words = f"{plan.ask.variant} targets, {plan.ask.calibration} calibration" + (", halves" if plan.ask.split else "")
+    words = f"{plan.terms.variant} targets, {plan.terms.ask.calibration} calibration" + (
+        ", halves" if plan.terms.halves else ""
+    )
     return Attack(
         mechanism=f"linear, discrete gaussian, {words}",
         trust="central",
@@ -146,7 +148,7 @@ def ask_all(desk: InteractiveRegression) -> None:
     for h in reversed(range(plan.domain.horizon)):
         least, most = plan.domain.value_range(h + 1)
         window = Window(least, most) if h < plan.domain.horizon - 1 else Window(0.0, 0.0)
-        if plan.ask.variance and h < plan.domain.horizon - 1:
+        if plan.terms.variance and h < plan.domain.horizon - 1:
             desk.variance(h, lambda f: _value(f, low, high), window)
         desk.regression(h, lambda f: _value(f, low, high), window)
 
@@ -164,7 +166,7 @@ def rows_of(plan: LinearPlan, person: Person) -> Rows:
 
     def batches(h: int, side: Half) -> Iterator[Batch]:
         row = person[h]
-        if row is not None and (side != "D'" or not plan.ask.split):
+        if row is not None and (side != "D'" or not plan.terms.halves):
             reward, ended = np.array([row.reward]), np.array([row.successor == len(f)])
             yield Batch(f[row.state, row.action][None], reward, padded[row.successor][None], ended)
 

@@ -37,7 +37,7 @@ def lq_attack(plan: LqPlan, drawn: Drawn | None = None) -> Attack:
     """
     if plan.summed.rho is None:
         raise CardError(f"{plan.domain.name}: no noise, no claim to attack")
-    made_up = LqPlan(replace(plan.domain, kind="synthetic"), plan.ask)
+    made_up = replace(plan, domain=replace(plan.domain, kind="synthetic"))
     gram, cross = made_up.variances
     d, n = made_up.domain.dimension, made_up.domain.state
     upper = np.where(np.eye(d, dtype=bool), float(gram), gram / 2)

@@ -51,21 +51,21 @@ def linear_cost(plan: LinearPlan) -> Fraction:
         If the plan draws no noise.
     """
     printed = true_rho(plan)
-    if plan.ask.variant == "one_shot":
+    if plan.terms.variant == "one_shot":
         return _rho(one_shot_sum(plan))
-    if plan.ask.calibration == "paper" and printed is not None:
+    if plan.printed and printed is not None:
         return printed
     last = plan.domain.horizon - 1
     cost = {h: _call(plan, h, "D") for h in range(last + 1)}
     first = sum(cost.values(), Fraction(0))
-    second = sum((_call(plan, h, "D'") for h in range(last)), Fraction(0)) if plan.ask.variance else Fraction(0)
+    second = sum((_call(plan, h, "D'") for h in range(last)), Fraction(0)) if plan.terms.variance else Fraction(0)
     # of disjoint halves a person is in one, and both meet the last step
-    return max(first, second + cost[last]) if plan.ask.split else first + second
+    return max(first, second + cost[last]) if plan.terms.halves else first + second
 
 
 def _call(plan: LinearPlan, h: int, half: Half) -> Fraction:
     _, bound = call_window(plan, h, half, Window(*plan.domain.value_range(h + 1)))
-    alone = not plan.ask.variance or h == plan.domain.horizon - 1
+    alone = not plan.terms.variance or h == plan.domain.horizon - 1
     return _rho(call_sum(CallLayout(plan, h, half, bound), whole=alone))
 
 

@@ -18,6 +18,11 @@ _TAKEN = ("gymnasium",)
 def is_plugin(name: str) -> bool:
     """Whether a name has the form ``package.module:function``.
 
+    Parameters
+    ----------
+    name
+        Of an agent, a world or a format.
+
     Examples
     --------
     >>> is_plugin("clinic.worlds:ward"), is_plugin("riverswim"), is_plugin("gymnasium:FrozenLake-v1")
@@ -30,6 +35,11 @@ def is_plugin(name: str) -> bool:
 
 def plugin(name: str) -> Callable[..., Any]:
     """The function of that name.
+
+    Parameters
+    ----------
+    name
+        ``package.module:function``; the module is imported, which runs its code.
 
     Raises
     ------
@@ -51,6 +61,21 @@ def plugin(name: str) -> Callable[..., Any]:
 
 
 def plugin_digest(name: str) -> str:
-    """Of the file that holds the function: what another text measured must be measured again."""
+    """Of the file that holds the function: what another text measured must be measured again.
+
+    Parameters
+    ----------
+    name
+        ``package.module:function``.
+
+    Returns
+    -------
+    Sha256 in hex; empty where Python finds no file of source.
+
+    Raises
+    ------
+    CardError
+        As of :func:`plugin`.
+    """
     source = getsourcefile(plugin(name))
     return "" if source is None else hashlib.sha256(Path(source).read_bytes()).hexdigest()

@@ -32,7 +32,8 @@ from pipeline.privacy.noise import SeededNoise
 from pipeline.privacy.release import Mechanism
 from pipeline.simulation.logged import Integers, Logged
 from pipeline.simulation.surrogate import Drawn, best_allowed, evenly, foreseen, made_up
-from pipeline.statistics.calibration import Ask, count_sum
+from pipeline.statistics.ask import Ask
+from pipeline.statistics.calibration import count_sum
 from pipeline.statistics.count_layout import reward_lattice
 from pipeline.statistics.lq_moments import release_lq_moments
 from pipeline.statistics.lq_rows import Episodes, SimulatedRows
@@ -118,7 +119,7 @@ def foresee_linear(request: LinearRequest, terms: Terms, episodes: int, seeds: S
     seeds
         One simulated run each.
     """
-    silent = replace(request, plan=replace(request.plan, ask=replace(request.plan.ask, rho=None)), start_rho=None)
+    silent = replace(request, plan=request.plan.without_noise(), start_rho=None)
     logs, mechanisms = _logs(request.card, terms), count_sum(request.card, Ask()).mechanisms
     found: list[Drawn] = []
     for seed in seeds:
@@ -141,7 +142,7 @@ def _linear_policy(request: LinearRequest, tallies: Mapping[Side, Tallies], nois
 
 def _tallies(request: LinearRequest, visits: Integers, paid: Integers) -> Tallies:
     """Sums on the recipe's lattice: ``paid`` lattice steps of the card above the least reward."""
-    lattice, steps = reward_lattice(request.card), request.plan.ask.value_steps
+    lattice, steps = reward_lattice(request.card), request.plan.terms.value_steps
     n = visits.sum(-1)
     least = request.plan.reward_steps[0]
     rewards = np.floor(paid * (steps / lattice.steps)).astype(np.int64) + least * n
@@ -174,7 +175,7 @@ def foresee_lq(request: LqRequest, declared: Evaluate, episodes: int, seeds: Seq
     check_world(system, request.card)
     best, zero = (system.expected_cost(K) for K in (system.optimal_gains(), system.zero_gains()))
     asked = replace(request.plan, domain=replace(request.plan.domain, kind="synthetic"))
-    exact = replace(asked, ask=replace(asked.ask, rho=None))
+    exact = asked.without_noise()
     found: list[Drawn] = []
     for seed in seeds:
         of_log, of_noise = np.random.SeedSequence((seed,)).spawn(2)

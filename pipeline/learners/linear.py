@@ -21,7 +21,6 @@ from pipeline.learners.terms import Linear, Privacy, Terms
 from pipeline.logs.regression_sums import tally
 from pipeline.logs.store import Snapshot
 from pipeline.logs.summing import Resources
-from pipeline.privacy.budget import fraction_of
 from pipeline.privacy.noise import NoiseSource, admit_release
 from pipeline.privacy.release import Release
 from pipeline.privacy.release_file import describe_mechanism
@@ -67,7 +66,7 @@ class LinearLearner:
         request = linear_request(
             require_tabular(card),
             terms.agent,
-            None if rho is None else fraction_of(rho),
+            rho,
             LinearConstants(chosen.C, chosen.D, chosen.ridge, chosen.shift, terms.planner.failure),
             terms.planner.seed,
             method=self.method,
@@ -113,7 +112,7 @@ class LinearRun:
     @property
     def exact(self) -> bool:
         """See :class:`~pipeline.transaction.release_once.Drawing`."""
-        return self.request.plan.ask.rho is None
+        return self.request.plan.rho is None
 
     def admit(self, noise: NoiseSource) -> None:
         """See :class:`~pipeline.transaction.release_once.Drawing`."""
@@ -136,12 +135,12 @@ class LinearRun:
 
     def draw(self, snapshot: Snapshot, noise: NoiseSource, means: Resources) -> Release:
         """See :class:`~pipeline.transaction.release_once.Drawing`."""
-        r, ask = self.request, self.request.plan.ask
-        split = ask.split and r.adaptive
+        r, asked = self.request, self.request.plan.terms
+        split = asked.halves and r.adaptive
 
         def sums() -> dict[Side, Tallies]:
             steps = r.plan.reward_steps
-            return tally(snapshot, r.card, ask.value_steps, steps, split=split, means=means)
+            return tally(snapshot, r.card, asked.value_steps, steps, split=split, means=means)
 
         return drawn(r, TalliedRows(r.features, sums, snapshot.kind), noise)
 

@@ -110,7 +110,7 @@ def value_facts(card: Card, request: LinearRequest, learnt: LinearLearnt) -> dic
         + ("true of any process, one feature a pair" if one_hot else "declared, not checked"),
         "containment: neither proved nor measured for these constants and this process",
     ]
-    if request.plan.ask.rho is not None:
+    if request.plan.rho is not None:
         assumes.append(
             "the width leaves out the noise of the targets: with little budget the lower end can be too high"
         )

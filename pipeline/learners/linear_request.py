@@ -13,10 +13,11 @@ from pipeline.declaration.card import Card, CardError
 from pipeline.mdp.features import FeatureMap
 from pipeline.privacy.noise import RealDataError
 from pipeline.privacy.release import Mechanism
+from pipeline.statistics.ask import Ask
 from pipeline.statistics.count_layout import StartLayout
 from pipeline.statistics.linear_calibration import one_shot_sum, planned_calls, true_rho
 from pipeline.statistics.linear_layout import call_tables, joint_facts
-from pipeline.statistics.linear_plan import LinearAsk, LinearDomain, LinearPlan
+from pipeline.statistics.linear_plan import LinearDomain, LinearPlan, LinearTerms
 from pipeline.statistics.private_sum import PrivateSum
 
 LinearMethod = Literal["vapvi", "pevi", "one-shot"]
@@ -56,7 +57,7 @@ class LinearRequest:
     @property
     def adaptive(self) -> bool:
         """Whether the planner's constants are part of the release."""
-        return self.plan.ask.variant != "one_shot"
+        return self.plan.terms.variant != "one_shot"
 
     @property
     def features(self) -> FeatureMap:
@@ -130,19 +131,19 @@ class LinearRequest:
 
     def planner_facts(self) -> dict[str, Any]:
         """Everything that an adaptive planner's questions depend on, besides the data."""
-        c, ask = self.constants, self.plan.ask
+        c, terms = self.constants, self.plan.terms
         return {
             "agent": self.agent,
             "version": PLANNER_VERSION,
             "constants": {"C": c.C, "D": c.D, "ridge": c.ridge, "shift": c.shift, "failure": c.failure},
             "beta": self.multiplier if self.method == "pevi" else None,
             "seed_of_ties": self.seed,
-            "variant": ask.variant,
-            "calibration": ask.calibration,
-            "split": ask.split,
-            "variance": ask.variance,
-            "shares": [str(ask.gram_share), str(ask.variance_share)],
-            "steps": [ask.value_steps, ask.weight_steps],
+            "variant": terms.variant,
+            "calibration": terms.ask.calibration,
+            "split": terms.halves,
+            "variance": terms.variance,
+            "shares": [str(terms.gram_share), str(terms.variance_share)],
+            "steps": [terms.value_steps, terms.weight_steps],
             "bounds": list(self.plan.domain.bounds),
             "can_end": self.plan.domain.can_end,
             "episodes": self.plan.domain.total,
@@ -186,10 +187,9 @@ def linear_request(
         card.unit.episodes_per_user,
         can_end=bool(d.states.ends),
     )
-    ask = LinearAsk(
-        None if rho is None else rho - (share or 0),
+    terms = LinearTerms(
+        Ask(None if rho is None else rho - (share or 0), calibration=calibration),
         "one_shot" if method == "one-shot" else variant,
-        calibration,
         split,
         variance=method == "vapvi",
         value_steps=value_steps,
@@ -198,7 +198,7 @@ def linear_request(
         features = card.features.feature_map(len(d.live_states), len(d.action_labels))
         if features.dimension > _WIDEST:
             raise ValueError(f"{features.dimension} features; at most {_WIDEST} fit a Gram matrix a step")
-        plan = LinearPlan(domain, ask, features)
+        plan = LinearPlan(domain, terms, features)
         request = LinearRequest(card, agent, method, plan, constants, seed, share, beta)
         if card.kind == "real" and (request.rho is None or rho is None or request.rho > rho):
             raise ValueError("these scales would spend more than was asked; a real dataset needs calibration = 'tight'")

@@ -22,7 +22,6 @@ from pipeline.learners.terms import Lq, Terms
 from pipeline.logs.regression_sums import lazy_lq_sums
 from pipeline.logs.store import Snapshot
 from pipeline.logs.summing import Resources
-from pipeline.privacy.budget import fraction_of
 from pipeline.privacy.noise import NoiseSource, admit_release
 from pipeline.privacy.release import Release
 from pipeline.privacy.release_file import describe_mechanism
@@ -51,7 +50,7 @@ class LqLearner:
         request = lq_request(
             plant,
             terms.agent,
-            None if rho is None else fraction_of(rho),
+            rho,
             LqCut(*chosen.cut, chosen.steps, Fraction(str(chosen.gram_share))),
             LqConstants(chosen.ridge, chosen.floor),
         )
@@ -70,7 +69,7 @@ class LqRun:
     @property
     def exact(self) -> bool:
         """See :class:`~pipeline.transaction.release_once.Drawing`."""
-        return self.request.plan.ask.rho is None
+        return self.request.plan.rho is None
 
     def admit(self, noise: NoiseSource) -> None:
         """See :class:`~pipeline.transaction.release_once.Drawing`."""

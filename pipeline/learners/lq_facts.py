@@ -63,7 +63,7 @@ class LearntGains:
 
 def planner_facts(request: LqRequest, learnt: LqLearnt) -> dict[str, Any]:
     """The ``constants`` of report.json."""
-    c, ask, domain = request.constants, request.plan.ask, request.plan.domain
+    c, plan, domain = request.constants, request.plan, request.plan.domain
     radius = request.card.domain.observation.radius
     source = {
         "ridge": "chosen by us, in sums of squares of (x, u), balls of radius 1",
@@ -76,15 +76,15 @@ def planner_facts(request: LqRequest, learnt: LqLearnt) -> dict[str, Any]:
     usual = Lq()
     if (chosen := (domain.state_bound / radius, domain.successor_bound / radius)) != tuple(usual.cut):
         source |= dict.fromkeys(("cut of x", "cut of next x"), "the recipe's; part of the release")
-    if float(ask.gram_share) != usual.gram_share:
+    if float(plan.gram_share) != usual.gram_share:
         source["share of the Gram matrix"] = "the recipe's; part of the release"
     values = {
         "ridge": c.ridge,
         "floor": c.floor,
         "cut of x": chosen[0],
         "cut of next x": chosen[1],
-        "share of the Gram matrix": float(ask.gram_share),
-        "lattice steps": ask.steps,
+        "share of the Gram matrix": float(plan.gram_share),
+        "lattice steps": plan.steps,
     }
     return {
         "policy": {"preset": "certainty equivalence", "values": values, "source": source},
@@ -150,6 +150,6 @@ def _certain(request: LqRequest, system: LqSystem, behaviour: str) -> Array:
     plan, episodes = request.plan, min(request.plan.domain.episodes, _EPISODES)
     x, u = simulate(system, explorer(system, behaviour), episodes, np.random.default_rng(_SEED))
     rows = SimulatedRows((Episodes(x, u, np.full(episodes, system.horizon)),))
-    exact = replace(plan, domain=replace(plan.domain, kind="synthetic"), ask=replace(plan.ask, rho=None))
+    exact = replace(plan.without_noise(), domain=replace(plan.domain, kind="synthetic"))
     seen = release_lq_moments(exact, rows, SeededNoise(_SEED))
     return certainty_equivalence(seen, request.task, request.constants).gains

@@ -11,7 +11,8 @@ from pipeline.agents.dp_lqr import LqConstants, LqTask
 from pipeline.declaration.card import CardError, LqCard
 from pipeline.privacy.noise import RealDataError
 from pipeline.privacy.release import Mechanism
-from pipeline.statistics.lq_layout import LqAsk, LqDomain, LqPlan
+from pipeline.statistics.ask import Ask
+from pipeline.statistics.lq_layout import LqDomain, LqPlan
 
 
 @dataclass(frozen=True)
@@ -58,9 +59,9 @@ class LqRequest:
     @property
     def floor(self) -> float:
         """What a direction's squares must sum to, balls of radius 1, to be told from the noise; 0 without noise."""
-        if self.plan.ask.rho is None:
+        if self.plan.rho is None:
             return 0.0
-        deviation = math.sqrt(self.plan.variances[0] / 2) / self.plan.ask.steps**2
+        deviation = math.sqrt(self.plan.variances[0] / 2) / self.plan.steps**2
         return self.constants.floor * deviation * math.sqrt(self.plan.domain.dimension)
 
     def mechanisms(self) -> tuple[Mechanism, ...]:
@@ -98,6 +99,6 @@ def lq_request(card: LqCard, agent: str, rho: Fraction | None, cut: LqCut, const
         m,
     )
     try:
-        return LqRequest(card, agent, LqPlan(domain, LqAsk(rho, cut.steps, cut.gram_share)), constants)
+        return LqRequest(card, agent, LqPlan(domain, Ask(rho, split={"gram": cut.gram_share}), cut.steps), constants)
     except (ValueError, OverflowError) as e:
         raise CardError(f"{card.name}: {agent}: {e}") from None

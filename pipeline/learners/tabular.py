@@ -30,7 +30,8 @@ from pipeline.privacy.noise import NoiseSource
 from pipeline.privacy.release import Release, total_epsilon, total_rho
 from pipeline.privacy.release_file import describe_mechanism
 from pipeline.simulation.surrogate import Drawn
-from pipeline.statistics.calibration import Ask, count_sum
+from pipeline.statistics.ask import Ask
+from pipeline.statistics.calibration import count_sum
 from pipeline.statistics.private_sum import PrivateSum
 from pipeline.statistics.signal_to_noise import BUDGETS, LEVELS, PEOPLE, even_visits, people_needed, scaled, yardstick
 
@@ -121,7 +122,7 @@ class TabularRun:
             if true is None or asked is None or true > fraction_of(asked):
                 raise CardError(
                     f"{self.card.name}: calibration = 'paper' would spend {unit} = {float(true or 0):.4g}, asked was "
-                    f"{asked}; a real dataset needs calibration = 'tight'"
+                    f"{float(asked)}; a real dataset needs calibration = 'tight'"
                 )
         return rho, {"mechanisms": self._described(), "epsilon": None if pure is None else str(pure)}
 
@@ -190,7 +191,7 @@ class TabularRun:
             return None
         cost = total_rho(self.privatizer.mechanisms)
         assert cost is not None
-        return WholePlan(f"A counter of {LEAVES} of {nightly.nights} nights", cost, fraction_of(asked))
+        return WholePlan(f"A counter of {LEAVES} of {nightly.nights} nights", cost, asked)
 
 
 def _what_if(card: Card, ask: Ask) -> list[dict[str, float | None]]:

@@ -13,7 +13,7 @@ from pipeline.declaration.toml import CardError, Strict
 from pipeline.privacy.continual import continual
 from pipeline.privacy.fast_noise import FastOsNoise
 from pipeline.privacy.noise import NoiseSource, OsNoise
-from pipeline.statistics.calibration import Ask
+from pipeline.statistics.ask import Ask
 
 Preset = Literal["paper", "tail", "practical"]
 Part = Annotated[float, Field(gt=0, le=1)]

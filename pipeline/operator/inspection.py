@@ -18,7 +18,8 @@ from pipeline.declaration.card import AnyCard, Card
 from pipeline.logs.aggregate import count_rows
 from pipeline.logs.rules import BY_NAME
 from pipeline.logs.store import Snapshot
-from pipeline.statistics.calibration import Ask, count_sum
+from pipeline.statistics.ask import Ask
+from pipeline.statistics.calibration import count_sum
 
 # a cell visited less often than this says next to nothing, noise or not
 FEW = 20
@@ -110,6 +111,13 @@ class _Sums:
 
 def inspect_tables(snapshot: Snapshot, card: Card) -> dict[str, Any]:
     """Facts of a snapshot, one partition in memory at a time.
+
+    Parameters
+    ----------
+    snapshot
+        Rows of states and actions.
+    card
+        The one it was ingested with.
 
     Returns
     -------

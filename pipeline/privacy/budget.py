@@ -105,8 +105,14 @@ def rho_of_pure(epsilon: Fraction) -> Fraction:
     return epsilon * epsilon / 2
 
 
-def fraction_of(value: float) -> Fraction:
-    """The decimal a person wrote, exactly: ``0.1`` is one tenth, not the nearest binary float."""
+def fraction_of(value: float | Fraction) -> Fraction:
+    """The decimal a person wrote, exactly: ``0.1`` is one tenth, not the nearest binary float.
+
+    Parameters
+    ----------
+    value
+        A budget, share or scale; a fraction is returned as it is.
+    """
     return Fraction(str(value))
 
 

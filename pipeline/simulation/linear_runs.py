@@ -21,7 +21,7 @@ from pipeline.mdp.planning import optimal_values, policy_value
 from pipeline.privacy.noise import SeededNoise
 from pipeline.statistics.interactive import InteractiveRegression
 from pipeline.statistics.linear_calibration import true_rho
-from pipeline.statistics.linear_plan import LinearAsk, LinearDomain, LinearPlan
+from pipeline.statistics.linear_plan import LinearDomain, LinearPlan, LinearTerms
 from pipeline.statistics.one_shot import release_one_shot
 from pipeline.statistics.rows import CountRows, Integers, Side
 
@@ -50,7 +50,7 @@ class LinearRun:
 
 def run_linear(
     world: LinearWorld,
-    ask: LinearAsk,
+    terms: LinearTerms,
     episodes: int,
     seed: tuple[int, ...],
     constants: LinearConstants,
@@ -61,7 +61,7 @@ def run_linear(
 
     Parameters
     ----------
-    ask
+    terms
         ``rho`` None gives VAPVI (or PEVI), else their private forms; variant ``one_shot`` plans on one release.
     seed
         Of this run; logs, noise, halves and ties get streams of their own, so private and baseline runs share logs.
@@ -70,18 +70,18 @@ def run_linear(
     """
     log, noise, halves, ties = np.random.SeedSequence(seed).spawn(4)
     domain = LinearDomain("simulated", "synthetic", world.mdp.horizon, episodes)
-    plan = LinearPlan(domain, ask, world.features)
+    plan = LinearPlan(domain, terms, world.features)
     both = world.counts(episodes, np.random.default_rng(log))
-    visits: dict[Side, Integers] = split_halves(both, np.random.default_rng(halves)) if ask.split else {"both": both}
+    visits: dict[Side, Integers] = split_halves(both, np.random.default_rng(halves)) if terms.halves else {"both": both}
     rows, task, rng = (
         CountRows(world.features, visits, world.mdp.rewards),
         linear_task(plan),
         np.random.default_rng(ties),
     )
-    if ask.variant == "one_shot":
+    if terms.variant == "one_shot":
         result = one_shot(release_one_shot(plan, rows, SeededNoise(noise)), task, constants, rng)
     else:
-        desk, centred = InteractiveRegression(plan, rows, SeededNoise(noise)), ask.variant == "centred"
+        desk, centred = InteractiveRegression(plan, rows, SeededNoise(noise)), terms.variant == "centred"
         if agent == "pevi":
             multiplier = constants.C * math.sqrt(task.dimension) if beta is None else beta
             result = pevi(desk, task, constants, rng, multiplier, centred=centred)

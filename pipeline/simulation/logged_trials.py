@@ -24,7 +24,8 @@ from pipeline.simulation.control_trials import logging_policy, optimum, world_of
 from pipeline.simulation.logged import Logged
 from pipeline.simulation.targets import TablesTarget
 from pipeline.simulation.trial import OnlineAgent, Outcome, Plain, Trial, as_control, staged_curve
-from pipeline.statistics.calibration import Ask, count_sum
+from pipeline.statistics.ask import Ask
+from pipeline.statistics.calibration import count_sum
 from pipeline.statistics.count_layout import CountLayout
 from pipeline.statistics.private_sum import PrivateSum
 

@@ -36,7 +36,8 @@ from pipeline.simulation.lq_worlds import ask_of, lq_world, noise_of, spent
 from pipeline.simulation.online_lq import LqPlayed, play_lq
 from pipeline.simulation.targets import LqSumsTarget, ReleaseTarget
 from pipeline.simulation.trial import NOTHING_CONTROLLED, OnlineAgent, Outcome, Plain, Trial, Trust, staged_curve
-from pipeline.statistics.lq_layout import LqAsk, LqDomain, LqPlan
+from pipeline.statistics.ask import Ask
+from pipeline.statistics.lq_layout import LqDomain, LqPlan
 from pipeline.statistics.lq_message import LqMessage
 from pipeline.statistics.lq_moments import release_lq_moments
 from pipeline.statistics.lq_regularizers import CountedLqRegularizer, epochs, fixed, tree
@@ -226,7 +227,7 @@ def _plan(trial: Trial, world: LqSystem, exploration: Exploration) -> LqPlan:
     domain = LqDomain(
         trial.place, "synthetic", n, d, world.horizon, exploration.episodes, CUT[0], exploration.radius, CUT[1]
     )
-    return LqPlan(domain, LqAsk(ask_of(trial).rho()))
+    return LqPlan(domain, Ask(ask_of(trial).rho()))
 
 
 def _release(trial: Trial, plan: LqPlan, batches: Sequence[LqBatch]) -> LqMoments:

@@ -7,61 +7,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from fractions import Fraction
-from typing import Literal
 
 from pipeline.declaration.card import Card
-from pipeline.privacy.budget import fraction_of, rho_from_epsilon
+from pipeline.privacy.budget import fraction_of
 from pipeline.privacy.factorisation import Factorisation
 from pipeline.privacy.noise import LARGEST_SCALE
 from pipeline.privacy.release import Mechanism, Running
-from pipeline.statistics.count_layout import CountLayout, ReleasedTables, reward_lattice
+from pipeline.statistics.ask import Ask
+from pipeline.statistics.count_layout import CountLayout, reward_lattice
 from pipeline.statistics.private_sum import PrivateSum
 
 # no table is starved: a smaller share than this makes one table the bottleneck whatever its sensitivity
 _LEAST_SHARE = 0.08
 # findings/offline.md §5.2: 10-25 % of the budget on n[h,s,a] is the right range when it is released beside n[h,s,a,s']
 _VISITS_SHARE = 0.15
-
-
-@dataclass(frozen=True)
-class Ask:
-    """What a recipe asks of the counts.
-
-    Attributes
-    ----------
-    rho, epsilon, delta
-        ``rho`` alone, ``epsilon`` with ``delta`` (both Gaussian), or ``epsilon`` alone: pure, Laplace.  None of them:
-        no noise (a baseline, simulation only).
-    tables
-        ``one_table``: n[h,s,a,s'] alone, n[h,s,a] by summation; ``two_tables``: both, as the paper has it.
-    calibration
-        ``tight``: scales from :mod:`~pipeline.statistics.count_layout`; ``paper``: the scales paper 003 prints.
-    split
-        Share of the budget per table; the default depends on declared constants only.
-    counter
-        Where every night is a leaf of a continual counter: the budget is then that of all its nights together.
-    """
-
-    rho: float | None = None
-    epsilon: float | None = None
-    delta: float | None = None
-    tables: ReleasedTables = "one_table"
-    calibration: Literal["tight", "paper"] = "tight"
-    split: Mapping[str, float] | None = None
-    counter: Factorisation | None = None
-
-    @property
-    def pure(self) -> bool:
-        """Whether delta = 0 is demanded."""
-        return self.epsilon is not None and not self.delta
-
-    def zcdp(self) -> float | None:
-        """Asked budget as rho; None for pure and for no privacy."""
-        if self.rho is not None:
-            return self.rho
-        return rho_from_epsilon(self.epsilon, self.delta) if self.epsilon is not None and self.delta else None
 
 
 def default_split(layout: CountLayout, ask: Ask) -> dict[str, float]:
@@ -148,7 +109,7 @@ def _calibrated(layout: CountLayout, ask: Ask) -> tuple[Mechanism, ...]:
         return tuple(t.mechanism(scale=t.replace.l1 / (shares[t.name] * asked)) for t in layout.tables)
     cost = 1 if ask.counter is None else ask.counter.cost
     squares = {name: cost * s.l2_squared for name, s in moved.items()}
-    variances = integer_variances(squares, shares, fraction_of(ask.zcdp() or 0.0))
+    variances = integer_variances(squares, shares, (ask.zcdp() or Fraction(0)))
     return tuple(t.mechanism(variance=variances[t.name]) for t in layout.tables)
 
 
@@ -189,6 +150,6 @@ def _paper(layout: CountLayout, ask: Ask) -> tuple[Mechanism, ...]:
         if ask.pure:
             found.append(t.mechanism(scale=per_range * 4 * horizon / fraction_of(ask.epsilon or 0.0)))
         else:
-            variance = math.ceil(per_range**2 * 2 * horizon / fraction_of(ask.zcdp() or 0.0))
+            variance = math.ceil(per_range**2 * 2 * horizon / (ask.zcdp() or Fraction(0)))
             found.append(t.mechanism(variance=variance))
     return tuple(found)

@@ -11,13 +11,13 @@ import itertools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any
 
 from pipeline.declaration.card import Card
 from pipeline.privacy.lattice import RewardLattice
+from pipeline.statistics.ask import ReleasedTables
 from pipeline.statistics.layout import Rates, Relation, Sensitivity, Table, added_cost
 
-ReleasedTables = Literal["one_table", "two_tables"]
 # rows (state, action, reward, next state) of every step of every episode of one person
 Person = Sequence[Sequence[tuple[int, int, float, int]]]
 

@@ -60,7 +60,7 @@ class InteractiveRegression:
             raise RealDataError(
                 f"rows say {self.rows.data_kind!r}, the plan {self.plan.domain.kind!r}; nothing was read"
             )
-        asked, true = self.plan.ask.rho, true_rho(self.plan)
+        asked, true = self.plan.rho, true_rho(self.plan)
         if self.plan.domain.kind == "real" and (asked is None or true is None or true > asked):
             raise RealDataError(
                 f"{self.plan.domain.name} is registered as real: the plan's noise does not give what it asks"
@@ -69,11 +69,11 @@ class InteractiveRegression:
     @property
     def lattice(self) -> int:
         """Lattice steps q of one reward unit."""
-        return self.plan.ask.value_steps
+        return self.plan.terms.value_steps
 
     def variance(self, h: int, value: Value, window: Window) -> PrivateRegression:
         """See :class:`~pipeline.statistics.regression.Desk`."""
-        if not self.plan.ask.variance or h == self.plan.domain.horizon - 1:
+        if not self.plan.terms.variance or h == self.plan.domain.horizon - 1:
             raise MechanismClosedError(f"the plan has no variance call at step {h}")
         self._admit(h, "D'")
         return self._answer(h, "D'", value, window, None)
@@ -98,7 +98,7 @@ class InteractiveRegression:
     def _answer(self, h: int, half: Half, value: Value, window: Window, weight: Weight | None) -> PrivateRegression:
         plan, (quantiser, bound) = self.plan, call_window(self.plan, h, half, window)
         alone = half == "D" and (h, "D'") not in self._done
-        side: Side = "both" if not plan.ask.split or alone else half
+        side: Side = "both" if not plan.terms.halves or alone else half
         summed = call_sum(CallLayout(plan, h, half, bound), whole=alone)
         if self.epsilon is not None:
             summed = summed.with_slack(self.noise, self.epsilon)
@@ -114,7 +114,7 @@ class InteractiveRegression:
 
     def release(self) -> Release:
         """All that left the desk so far, at the joint cost of its calls; without noise it is marked so (simulation)."""
-        exact = self.plan.ask.rho is None
+        exact = self.plan.rho is None
         return Release(
             dataset=self.plan.domain.name,
             data_kind=self.plan.domain.kind,
@@ -130,7 +130,7 @@ class InteractiveRegression:
 
 def call_window(plan: LinearPlan, h: int, half: Half, window: Window) -> tuple[Quantiser, int]:
     """Integer window of a call with its centre, and the bound on its targets; wider than declared is cut."""
-    q, domain = plan.ask.value_steps, plan.domain
+    q, domain = plan.terms.value_steps, plan.domain
     low, high = (math.floor(v * q + 1e-9) for v in domain.value_range(h + 1))
     if plan.centred:
         low, high = (min(max(math.floor(v * q + 1e-9), low), high) for v in (window.low, window.high))
@@ -138,7 +138,7 @@ def call_window(plan: LinearPlan, h: int, half: Half, window: Window) -> tuple[Q
     least, most = low + (reward[0] if reward else 0), high + (reward[1] if reward else 0)
     offset = (least + most) // 2 if plan.centred else 0
     bound = max(most - offset, offset - least, 1)
-    return Quantiser(q, low, high, reward, offset, plan.ask.weight_steps), bound
+    return Quantiser(q, low, high, reward, offset, plan.terms.weight_steps), bound
 
 
 def answer(
@@ -157,7 +157,7 @@ def answer(
     tables
         Noisy integers of each: ``(d, d)`` the Gram matrix, ``(d,)`` the targets.
     """
-    plan, W, q = layout.plan, layout.plan.weight(layout.half), layout.plan.ask.value_steps
+    plan, W, q = layout.plan, layout.plan.weight(layout.half), layout.plan.terms.value_steps
     unit2, powers = float(plan.features.unit_squared), (2, 1) if layout.half == "D'" else (1,)
     steps = [plan.features.unit / (W * q**p) for p in powers]
     gram, *targets = mechanisms
@@ -181,7 +181,7 @@ class RecordedRegression:
     @property
     def lattice(self) -> int:
         """Lattice steps of one reward unit."""
-        return self.plan.ask.value_steps
+        return self.plan.terms.value_steps
 
     def variance(self, h: int, value: Value, window: Window) -> PrivateRegression:
         """See :class:`~pipeline.statistics.regression.Desk`."""

@@ -30,10 +30,10 @@ def call_sum(layout: CallLayout, *, whole: bool = False) -> PrivateSum:
     if rho is None:
         return PrivateSum(layout, tuple(t.mechanism() for t in layout.tables))
     weight, targets = plan.weight(half), layout.targets
-    if plan.ask.calibration == "paper":
+    if plan.printed:
         gram, variances = _printed(plan, half, weight)
     else:
-        F2, share = plan.features.square, plan.ask.gram_share
+        F2, share = plan.features.square, plan.terms.gram_share
         each = (1 - share) / len(targets)
         # at these variances the cost does not depend on the bounds; then all are stretched to the price
         base = plan.reach.cost(
@@ -50,9 +50,9 @@ def call_sum(layout: CallLayout, *, whole: bool = False) -> PrivateSum:
 
 def _printed(plan: LinearPlan, half: Half, weight: int) -> tuple[int, tuple[int, ...]]:
     """Variances of Algorithm 2, line 2, in integer units: of the Gram's diagonal, and of phi_1, phi_2 or of phi_3."""
-    assert plan.ask.rho is not None
-    H, q, unit2 = plan.domain.horizon, plan.ask.value_steps, plan.features.unit_squared
-    rho_0 = plan.ask.rho / (5 * H)
+    assert plan.rho is not None
+    H, q, unit2 = plan.domain.horizon, plan.terms.value_steps, plan.features.unit_squared
+    rho_0 = plan.rho / (5 * H)
     gram = 2 * math.ceil(weight**2 / (4 * rho_0) / unit2**2)
     powers = (4, 2) if half == "D'" else (2,)
     return gram, tuple(math.ceil(2 * Fraction(H * q) ** p * weight**2 / rho_0 / unit2) for p in powers)
@@ -66,15 +66,15 @@ def true_rho(plan: LinearPlan) -> Fraction | None:
     With tight calibration this is at most what was asked; with the paper's it is recomputed from the printed scales,
     the declared features and the value ranges [0, H-h-1] and [0, H-h] that the clip enforces.
     """
-    if plan.ask.rho is None:
+    if plan.rho is None:
         return None
-    if plan.ask.calibration == "tight":
-        return plan.ask.rho
+    if not plan.printed:
+        return plan.rho
     first = second = joint = Fraction(0)
     for h in range(plan.domain.horizon):
         rates = _rates(plan, "D", _printed_bound(plan, h, "D"))
         alone = plan.reach.cost(rates[0], Fraction(0), rates[1])
-        if h == plan.domain.horizon - 1 or not plan.ask.variance:
+        if h == plan.domain.horizon - 1 or not plan.terms.variance:
             first, second, joint = first + alone, second + alone, joint + alone
             continue
         more = _rates(plan, "D'", _printed_bound(plan, h, "D'"))
@@ -82,12 +82,12 @@ def true_rho(plan: LinearPlan) -> Fraction | None:
         # where D' is not asked for variances, its people join the regression
         second += max(alone, plan.reach.cost(more[0], Fraction(0), more[1]))
         joint += plan.reach.cost(rates[0] + more[0], Fraction(0), rates[1] + more[1])
-    return max(first, second) if plan.ask.split else joint
+    return max(first, second) if plan.terms.halves else joint
 
 
 def _printed_bound(plan: LinearPlan, h: int, half: Half) -> int:
     """Largest integer target of a call in the paper's variant."""
-    q, high = plan.ask.value_steps, plan.domain.bounds[1]
+    q, high = plan.terms.value_steps, plan.domain.bounds[1]
     value = math.floor(plan.domain.value_range(h + 1)[1] * q + 1e-9)
     return value + (math.floor(high * q + 1e-9) if half == "D" else 0)
 
@@ -110,14 +110,14 @@ def planned_calls(plan: LinearPlan) -> list[dict[str, Any]]:
     rule = "sup over two people's rows of |move of svec Gram|²/2σ² + |move of targets|²/2σ², jointly"
     rows: list[dict[str, Any]] = []
     for h in range(last, -1, -1):
-        twice = plan.ask.variance and plan.ask.variant != "one_shot" and h < last
+        twice = plan.terms.variance and plan.terms.variant != "one_shot" and h < last
         halves: tuple[Half, ...] = ("D'", "D") if twice else ("D",)
         for half in halves:
             rho = plan.call_rho(h, half, whole=not twice)
-            if rho is not None and plan.ask.calibration == "paper":
+            if rho is not None and plan.printed:
                 rates = _rates(plan, half, _printed_bound(plan, h, half))
                 rho = plan.reach.cost(rates[0], Fraction(0), rates[1])
-            adaptive = plan.ask.variant == "centred"
+            adaptive = plan.terms.variant == "centred"
             rows.append({"name": f"step {h}, {half}", "sensitivity": rule, "adaptive": adaptive, "rho": rho})
     return rows
 
@@ -138,7 +138,7 @@ def one_shot_sum(plan: LinearPlan) -> PrivateSum:
     layout, rho, (tag, reward) = OneShotLayout(plan), plan.step_rho(0), plan.one_shot_steps
     if rho is None:
         return PrivateSum(layout, tuple(t.mechanism() for t in layout.tables))
-    F2, share, N = plan.features.square, plan.ask.gram_share, tag**2 + reward**2
+    F2, share, N = plan.features.square, plan.terms.gram_share, tag**2 + reward**2
     stretch = layout.reach.cost(share / (2 * F2 * F2), (1 - share) / (2 * F2 * N), Fraction(0)) / rho
     gram, table = layout.tables
     return PrivateSum(

@@ -238,18 +238,18 @@ def joint_facts(plan: LinearPlan) -> dict[str, Any]:
     plan
         What is declared.
     """
-    ask, f = plan.ask, plan.features
+    terms, f = plan.terms, plan.features
     facts: dict[str, Any] = {
         "rule": "supremum over two people's rows of all tables of a step together",
-        "variant": ask.variant,
-        "split": ask.split,
+        "variant": terms.variant,
+        "split": terms.halves,
         "horizon": plan.domain.horizon,
         "episodes": plan.domain.episodes,
         "square": f.square,
         "weights": {"D": plan.weight("D"), "D'": plan.weight("D'")},
         "features_sha256": features_digest(f) if isinstance(f, FeatureMap) else None,
     }
-    if ask.variant == "one_shot":
+    if terms.variant == "one_shot":
         tag, reward = plan.one_shot_steps
         facts |= {"tag": tag, "reward": reward}
     return facts

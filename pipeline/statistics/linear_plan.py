@@ -8,12 +8,13 @@ fixed here.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
 from typing import Literal
 
 from pipeline.mdp.features import FeatureMap, ObservationMap
+from pipeline.statistics.ask import Ask
 from pipeline.statistics.gram import Extent
 from pipeline.statistics.gram_moves import BallMoves, Reach, largest, moves
 
@@ -60,38 +61,41 @@ class LinearDomain:
 
 
 @dataclass(frozen=True)
-class LinearAsk:
-    """What a recipe asks of a linear release.
+class LinearTerms:
+    """How a linear release is put to the people.
 
-    Attributes
+    Parameters
     ----------
-    rho
-        zCDP budget, exactly; None: no noise (a baseline, simulation only).
+    ask
+        zCDP budget, none for a baseline, and calibration.  In its ``split``, ``gram`` is the share of a call's budget
+        on its Gram matrix, and ``variance`` that of a step's budget on the variance step where halves are not disjoint.
     variant
         ``paper``: Algorithm 2's targets; ``centred``: targets less the mid-range of the private V~; ``one_shot``:
         non-adaptive tables, all planning afterwards free.
-    calibration
-        ``tight``: scales from :mod:`~pipeline.statistics.gram_moves`; ``paper``: as Algorithm 2 prints them,
-        with the true loss recomputed.
-    split
+    halves
         Whether D and D' are disjoint halves of the people.
     variance
         Whether the variance step may be asked (PEVI never does).
-    gram_share, variance_share
-        Share of a call's budget on its Gram matrix; share of a step's budget on the variance step without split.
     value_steps, weight_steps
         q, lattice steps of one reward unit for rewards *and* values; W, steps of a weight.
     """
 
-    rho: Fraction | None
+    ask: Ask
     variant: Variant = "centred"
-    calibration: Literal["tight", "paper"] = "tight"
-    split: bool = False
+    halves: bool = False
     variance: bool = True
-    gram_share: Fraction = Fraction(9, 20)
-    variance_share: Fraction = Fraction(2, 5)
     value_steps: int = 1024
     weight_steps: int = 1024
+
+    @property
+    def gram_share(self) -> Fraction:
+        """Share of a call's budget on its Gram matrix."""
+        return self.ask.share("gram", Fraction(9, 20))
+
+    @property
+    def variance_share(self) -> Fraction:
+        """Share of a step's budget on the variance step."""
+        return self.ask.share("variance", Fraction(2, 5))
 
 
 @dataclass(frozen=True)
@@ -107,18 +111,31 @@ class LinearPlan:
     """
 
     domain: LinearDomain
-    ask: LinearAsk
+    terms: LinearTerms
     features: FeatureMap | ObservationMap
 
     def __post_init__(self) -> None:
-        ask = self.ask
-        if ask.rho is not None and ask.rho <= 0:
-            raise ValueError(f"rho must be positive; got {ask.rho}")
-        if ask.calibration == "paper" and ask.variant != "paper":
-            raise ValueError(f"the paper prints scales for its own variant only; got variant {ask.variant!r}")
-        if ask.variant == "paper" and self.domain.bounds[0] < 0:
+        if self.rho is not None and self.rho <= 0:
+            raise ValueError(f"rho must be positive; got {self.rho}")
+        if self.printed and self.terms.variant != "paper":
+            raise ValueError(f"the paper prints scales for its own variant only; got variant {self.terms.variant!r}")
+        if self.terms.variant == "paper" and self.domain.bounds[0] < 0:
             raise ValueError(f"the paper's targets are never negative; got rewards from {self.domain.bounds[0]:g}")
         self.extent()
+
+    @property
+    def rho(self) -> Fraction | None:
+        """ZCDP budget, exactly; None: no noise (a baseline, simulation only)."""
+        return self.terms.ask.zcdp()
+
+    @property
+    def printed(self) -> bool:
+        """Whether scales are those that the paper prints."""
+        return self.terms.ask.calibration == "paper"
+
+    def without_noise(self) -> LinearPlan:
+        """The same questions with exact answers: a baseline, simulation only."""
+        return replace(self, terms=replace(self.terms, ask=replace(self.terms.ask, rho=None, epsilon=None)))
 
     @cached_property
     def reach(self) -> Reach:
@@ -133,46 +150,46 @@ class LinearPlan:
 
     def weight(self, half: Half) -> int:
         """W of a half's sums: only the regression after a variance step is weighted."""
-        return self.ask.weight_steps if half == "D" and self.ask.variance else 1
+        return self.terms.weight_steps if half == "D" and self.terms.variance else 1
 
     @property
     def reward_steps(self) -> tuple[int, int]:
         """Least and largest reward of a step on the lattice."""
         low, high = self.domain.bounds
-        return math.floor(low * self.ask.value_steps), math.floor(high * self.ask.value_steps + 1e-9)
+        return math.floor(low * self.terms.value_steps), math.floor(high * self.terms.value_steps + 1e-9)
 
     @property
     def one_shot_steps(self) -> tuple[int, int]:
         """Integers of a row of the one-shot table: at its successor, and the largest of its reward."""
         least, most = self.reward_steps
         # rewards are summed in half steps round the middle, so that both ends are equally far
-        return round(2 * self.ask.value_steps / _REWARD_WEIGHT), most - least
+        return round(2 * self.terms.value_steps / _REWARD_WEIGHT), most - least
 
     @property
     def centred(self) -> bool:
         """Whether targets are taken less a mid-range and so have both signs."""
-        return self.ask.variant != "paper"
+        return self.terms.variant != "paper"
 
     def extent(self) -> Extent:
         """Largest integers of any sum, over all windows an adaptive call may use."""
         low, high = self.domain.value_range(0)
         # what is not centred keeps its distance from 0
-        reach = int((high - low if self.centred else high) * self.ask.value_steps) + 2
+        reach = int((high - low if self.centred else high) * self.terms.value_steps) + 2
         target = -(-reach // 2) if self.centred else reach
-        if not self.ask.variance or self.ask.variant == "one_shot":
+        if not self.terms.variance or self.terms.variant == "one_shot":
             return Extent(self.domain.total, self.features.square, 1, target)
         # squared targets carry no weight, weighted ones no square
-        weight = self.ask.weight_steps
+        weight = self.terms.weight_steps
         return Extent(self.domain.total, self.features.square, weight, max(-(-(target**2) // weight), target))
 
     def step_rho(self, h: int) -> Fraction | None:
         """What all calls at step ``h`` may cost one person together."""
-        return None if self.ask.rho is None else self.ask.rho / self.domain.horizon
+        return None if self.rho is None else self.rho / self.domain.horizon
 
     def call_rho(self, h: int, half: Half, *, whole: bool = False) -> Fraction | None:
         """What one call may cost: the whole step where halves are disjoint or the other call is skipped (``whole``)."""
         rho = self.step_rho(h)
-        if rho is None or self.ask.split or whole or not self.ask.variance or h == self.domain.horizon - 1:
+        if rho is None or self.terms.halves or whole or not self.terms.variance or h == self.domain.horizon - 1:
             return rho
-        share = self.ask.variance_share
+        share = self.terms.variance_share
         return rho * (share if half == "D'" else 1 - share)

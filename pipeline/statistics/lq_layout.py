@@ -16,7 +16,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
 from typing import Any
@@ -25,6 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.privacy.noise import LARGEST_SCALE
+from pipeline.statistics.ask import Ask
 from pipeline.statistics.gram import Extent
 from pipeline.statistics.gram_moves import BallMoves
 from pipeline.statistics.layout import Rates, Relation, Sensitivity, Table
@@ -91,19 +92,6 @@ class LqDomain:
 
 
 @dataclass(frozen=True)
-class LqAsk:
-    """Budget and lattice: ``rho`` None draws no noise (simulation only); ``gram_share`` of the budget is for G."""
-
-    rho: Fraction | None
-    steps: int = 4096
-    gram_share: Fraction = Fraction(3, 10)
-
-    def __post_init__(self) -> None:
-        if (self.rho is not None and self.rho <= 0) or self.steps < 1 or not 0 < self.gram_share < 1:
-            raise ValueError(f"rho and steps must be positive, 0 < gram_share < 1; got {self}")
-
-
-@dataclass(frozen=True)
 class LqPlan:
     """Everything the release depends on but the rows; see :class:`~pipeline.statistics.layout.Layout`.
 
@@ -112,7 +100,9 @@ class LqPlan:
     domain
         What is declared.
     ask
-        Budget and lattice.
+        zCDP budget, none for a baseline; ``gram`` in its ``split`` is the share for G, the rest is for X.
+    steps
+        q: lattice steps from the middle of a ball to its edge.
 
     Raises
     ------
@@ -121,17 +111,34 @@ class LqPlan:
     """
 
     domain: LqDomain
-    ask: LqAsk
+    ask: Ask
+    steps: int = 4096
 
     def __post_init__(self) -> None:
+        if (self.rho is not None and self.rho <= 0) or self.steps < 1 or not 0 < self.gram_share < 1:
+            raise ValueError(f"rho and steps must be positive, 0 < gram_share < 1; got {self.ask}, steps={self.steps}")
         self.extent()
-        if self.ask.rho is not None and max(self.variances) > LARGEST_SCALE**2:
+        if self.rho is not None and max(self.variances) > LARGEST_SCALE**2:
             raise OverflowError(f"{self.domain.name}: noise leaves 64-bit integers; use fewer lattice steps")
+
+    @property
+    def rho(self) -> Fraction | None:
+        """ZCDP budget, exactly; None: no noise (a baseline, simulation only)."""
+        return self.ask.zcdp()
+
+    @property
+    def gram_share(self) -> Fraction:
+        """Share of the budget on sums of z z'."""
+        return self.ask.share("gram", Fraction(3, 10))
+
+    def without_noise(self) -> LqPlan:
+        """The same sums, exact: a baseline, simulation only."""
+        return replace(self, ask=replace(self.ask, rho=None, epsilon=None))
 
     @property
     def square(self) -> int:
         """F^2 = 2 q^2: largest ``|z|^2`` in integers."""
-        return 2 * self.ask.steps**2
+        return 2 * self.steps**2
 
     @property
     def rows_each(self) -> int:
@@ -156,7 +163,7 @@ class LqPlan:
     @property
     def tables(self) -> tuple[Table, ...]:
         """G (Frobenius, which is Euclid in svec) and X, each with the largest squared move that it has alone."""
-        d, n, rows, q = self.domain.dimension, self.domain.state, self.rows_each, self.ask.steps
+        d, n, rows, q = self.domain.dimension, self.domain.state, self.rows_each, self.steps
         gram = ("gram", (d, d), "svec: half the variance off the diagonal", (rows * self.square) ** 2, 2)
         cross = ("target", (d, n), "rows cut to their balls", rows**2 * self.square * q**2, 4)
 
@@ -180,7 +187,7 @@ class LqPlan:
         """See :class:`~pipeline.statistics.layout.Layout`."""
         gram, cross = (rates.get(name, Fraction(0)) for name in ("gram", "target"))
         moves = BallMoves(self.square, self.rows_each)
-        return moves.cost(gram, cross * self.ask.steps**2, Fraction(0), relation)
+        return moves.cost(gram, cross * self.steps**2, Fraction(0), relation)
 
     def extremes(self) -> Iterator[Episodes]:
         """One person stands still; the others flip their sign at every step, turned by two angles.
@@ -201,7 +208,7 @@ class LqPlan:
 
     def extent(self) -> Extent:
         """Largest integers of the sums."""
-        return Extent(self.domain.episodes * self.domain.horizon, self.square, 1, self.ask.steps)
+        return Extent(self.domain.episodes * self.domain.horizon, self.square, 1, self.steps)
 
     @cached_property
     def variances(self) -> tuple[int, int]:
@@ -212,17 +219,17 @@ class LqPlan:
         ValueError
             If the plan has no budget.
         """
-        if self.ask.rho is None:
+        if self.rho is None:
             raise ValueError("this plan draws no noise")
-        share, alone = self.ask.gram_share, {t.name: t.replace.l2_squared for t in self.tables}
+        share, alone = self.gram_share, {t.name: t.replace.l2_squared for t in self.tables}
         gram, cross = alone["gram"] / (2 * share), alone["target"] / (2 * (1 - share))
-        stretch = self.cost({"gram": 1 / (2 * gram), "target": 1 / (2 * cross)}) / self.ask.rho
+        stretch = self.cost({"gram": 1 / (2 * gram), "target": 1 / (2 * cross)}) / self.rho
         return 2 * math.ceil(stretch * gram / 2), math.ceil(stretch * cross)
 
     @cached_property
     def summed(self) -> PrivateSum:
         """Both sums with their noise: none where there is no budget (simulation only)."""
-        variances = (None, None) if self.ask.rho is None else self.variances
+        variances = (None, None) if self.rho is None else self.variances
         return PrivateSum(self, tuple(t.mechanism(v) for t, v in zip(self.tables, variances, strict=True)))
 
     def joint(self) -> dict[str, Any]:
@@ -235,6 +242,6 @@ class LqPlan:
             "episodes": self.domain.episodes_each,
             "square": self.square,
             "features_sha256": None,
-            "steps": self.ask.steps,
+            "steps": self.steps,
             "bounds": list(self.domain.bounds),
         }

@@ -26,9 +26,9 @@ Integers = NDArray[np.int64]
 
 def moments_of(plan: LqPlan, gram: Integers, cross: Integers, release: Release | None) -> LqMoments:
     """Integer sums in units of the bounds, with the noise that the plan puts on them."""
-    unit = 1.0 / plan.ask.steps**2
+    unit = 1.0 / plan.steps**2
     sds = (0.0, 0.0)
-    if plan.ask.rho is not None:
+    if plan.rho is not None:
         sds = math.sqrt(plan.variances[0] / 2) * unit, math.sqrt(plan.variances[1]) * unit
     return LqMoments(gram.astype(np.float64) * unit, cross.astype(np.float64) * unit, *sds, plan.domain.bounds, release)
 
@@ -68,7 +68,7 @@ def release_lq_moments(plan: LqPlan, rows: LqRows, noise: NoiseSource) -> LqMome
     release = draw_lq(plan, rows, noise)
     seen = moments_of(plan, release.tables["gram"], release.tables["target"], release)
     # what nothing protects is no release to whoever asks for one
-    return seen if plan.ask.rho is not None else replace(seen, release=None)
+    return seen if plan.rho is not None else replace(seen, release=None)
 
 
 def draw_lq(plan: LqPlan, rows: LqRows | SummedRows, noise: NoiseSource, *, epsilon: float | None = None) -> Release:
@@ -131,8 +131,8 @@ def lattice_rows(plan: LqPlan, batch: Episodes | Transitions) -> tuple[Array, Ar
         units = [v / b for v, b in zip(raw, plan.domain.bounds, strict=True)]
         read = np.logical_and.reduce([read, *(np.isfinite(v).all(1) for v in units)])
         x, u, following = cut(*(np.where(read[:, None], v, 0.0) for v in units))
-        whole = [np.trunc(v * plan.ask.steps) for v in (x, u, following)]
-        within = np.logical_and.reduce([(v * v).sum(1) <= plan.ask.steps**2 for v in whole])[:, None]
+        whole = [np.trunc(v * plan.steps) for v in (x, u, following)]
+        within = np.logical_and.reduce([(v * v).sum(1) <= plan.steps**2 for v in whole])[:, None]
     x, u, following = (np.where(within, v, 0.0) for v in whole)
     return np.hstack([x, u]), following
 

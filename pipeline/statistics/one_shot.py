@@ -49,13 +49,13 @@ def release_one_shot(
     ValueError
         If the plan is of another variant, or the sampler's share of delta is not listed.
     """
-    if not isinstance(plan.features, FeatureMap) or plan.ask.variant != "one_shot":
+    if not isinstance(plan.features, FeatureMap) or plan.terms.variant != "one_shot":
         raise ValueError("a one-shot release needs a finite feature map and variant 'one_shot'")
     summed = one_shot_sum(plan)
     if epsilon is not None:
         summed = summed.with_slack(noise, epsilon)
     summed.admit(noise, rows.data_kind)
-    gram, table = _sums(rows, plan.one_shot_steps[0], *plan.reward_steps, plan.ask.value_steps)
+    gram, table = _sums(rows, plan.one_shot_steps[0], *plan.reward_steps, plan.terms.value_steps)
     sums = ExactSums(plan.domain.name, rows.data_kind, "per_step", {"gram": gram, "target": table})
     return released_statistics(plan, summed.draw(sums, noise))
 
@@ -70,7 +70,7 @@ def released_statistics(plan: LinearPlan, release: Release) -> OneShot:
     release
         With tables ``gram (H, d, d)`` and ``target (H, S' + 1, d)``, in lattice steps.
     """
-    q, (least, most), (tag, _) = plan.ask.value_steps, plan.reward_steps, plan.one_shot_steps
+    q, (least, most), (tag, _) = plan.terms.value_steps, plan.reward_steps, plan.one_shot_steps
     gram, table, unit = release.tables["gram"], release.tables["target"], plan.features.unit
     sds = {m.table: 0.0 if m.variance is None else math.sqrt(m.variance) for m in release.mechanisms}
     return OneShot(

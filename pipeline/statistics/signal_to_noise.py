@@ -12,7 +12,8 @@ from dataclasses import dataclass, replace
 
 from pipeline.declaration.card import Card
 from pipeline.privacy.release import Mechanism
-from pipeline.statistics.calibration import Ask, count_sum
+from pipeline.statistics.ask import Ask
+from pipeline.statistics.calibration import count_sum
 
 # a tenth of the budget or people, up to ten times as much
 BUDGETS = (0.1, 0.3, 1.0, 3.0, 10.0)

@@ -9,19 +9,19 @@ from pipeline.agents.vapvi import vapvi
 from pipeline.environments.linear_003 import LinearWorld
 from pipeline.privacy.noise import SeededNoise
 from pipeline.statistics.interactive import InteractiveRegression
-from pipeline.statistics.linear_plan import LinearAsk, LinearDomain, LinearPlan
+from pipeline.statistics.linear_plan import LinearDomain, LinearPlan, LinearTerms
 from pipeline.statistics.rows import CountRows
 
 C, K, Q = LinearConstants(C=0.3), 400, 1024
 
 
-def setting(ask: LinearAsk, w: LinearWorld, seed: int = 0) -> tuple[LinearPlan, CountRows]:
+def setting(ask: LinearTerms, w: LinearWorld, seed: int = 0) -> tuple[LinearPlan, CountRows]:
     H = w.mdp.horizon
     plan = LinearPlan(LinearDomain("003", "synthetic", H, K), ask, w.features)
     return plan, CountRows(w.features, {"both": w.counts(K, np.random.default_rng(seed))}, w.mdp.rewards)
 
 
-def planned(ask: LinearAsk, w: LinearWorld, c: LinearConstants = C, seed: int = 0) -> LinearResult:
+def planned(ask: LinearTerms, w: LinearWorld, c: LinearConstants = C, seed: int = 0) -> LinearResult:
     plan, rows = setting(ask, w, seed)
     desk = InteractiveRegression(plan, rows, SeededNoise(seed))
     return vapvi(desk, linear_task(plan), c, np.random.default_rng(0), centred=ask.variant != "paper")

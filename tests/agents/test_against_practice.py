@@ -13,7 +13,8 @@ from pipeline.agents.pessimism import constants
 from pipeline.declaration.card import task_of
 from pipeline.mdp.policy import Policy
 from pipeline.privacy.noise import SeededNoise
-from pipeline.statistics.calibration import Ask, count_sum
+from pipeline.statistics.ask import Ask
+from pipeline.statistics.calibration import count_sum
 from pipeline.statistics.counts import private_counts
 from tests.agents.test_apvi import sample, world
 

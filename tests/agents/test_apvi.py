@@ -14,7 +14,8 @@ from pipeline.mdp.model import TabularMDP
 from pipeline.mdp.planning import policy_values
 from pipeline.mdp.task import Task
 from pipeline.privacy.noise import OsNoise, SeededNoise
-from pipeline.statistics.calibration import Ask, count_sum
+from pipeline.statistics.ask import Ask
+from pipeline.statistics.calibration import count_sum
 from pipeline.statistics.count_layout import CountLayout
 from pipeline.statistics.counts import private_counts
 from pipeline.statistics.layout import ExactSums

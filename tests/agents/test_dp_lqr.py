@@ -13,8 +13,9 @@ from pipeline.environments.lq_systems import Controller, LqSystem, double_integr
 from pipeline.mdp.riccati import riccati
 from pipeline.privacy.budget import rho_from_epsilon
 from pipeline.privacy.noise import SeededNoise
+from pipeline.statistics.ask import Ask
 from pipeline.statistics.gram import raise_eigenvalues
-from pipeline.statistics.lq_layout import LqAsk, LqDomain, LqPlan
+from pipeline.statistics.lq_layout import LqDomain, LqPlan
 from pipeline.statistics.lq_moments import release_lq_moments
 from pipeline.statistics.lq_rows import Episodes, SimulatedRows
 
@@ -34,7 +35,7 @@ def logged(world: LqSystem, episodes: int = 2000, seed: int = 0) -> SimulatedRow
 def released(world: LqSystem, rho: Fraction | None, noise, **domain):
     n, d = world.shape
     declared = LqDomain(world.name, "synthetic", n, d, world.horizon, 2000, control_bound=world.gamma)
-    return release_lq_moments(LqPlan(replace(declared, **domain), LqAsk(rho)), logged(world), noise)
+    return release_lq_moments(LqPlan(replace(declared, **domain), Ask(rho)), logged(world), noise)
 
 
 def task(world: LqSystem) -> LqTask:
@@ -119,7 +120,7 @@ def test_ten_thousand_episodes_at_epsilon_one_leave_little_to_gain(number):
     """Bounds of Assumption 1, no tuned cut; an independent implementation printed .001 here."""
     world, n, d = lq_instance(number), *lq_instance(number).shape
     plan = LqPlan(
-        LqDomain(world.name, "synthetic", n, d, world.horizon, 10_000), LqAsk(Fraction(rho_from_epsilon(1.0, 1e-5)))
+        LqDomain(world.name, "synthetic", n, d, world.horizon, 10_000), Ask(Fraction(rho_from_epsilon(1.0, 1e-5)))
     )
     rows = logged(world, 10_000)
     found = [certainty_equivalence(release_lq_moments(plan, rows, SeededNoise(s)), task(world), ONE) for s in range(9)]

@@ -13,7 +13,8 @@ from pipeline.environments.lq_systems import lq_instance
 from pipeline.mdp.rollout import LinearRollout
 from pipeline.privacy.noise import SeededNoise
 from pipeline.simulation.online_lq import play_lq, rollout_cost
-from pipeline.statistics.lq_layout import LqAsk, LqDomain, LqPlan
+from pipeline.statistics.ask import Ask
+from pipeline.statistics.lq_layout import LqDomain, LqPlan
 from pipeline.statistics.lq_moments import release_lq_moments
 from pipeline.statistics.lq_rows import Episodes, SimulatedRows
 
@@ -25,7 +26,7 @@ def test_explore_then_commit_counts_its_exploration_and_releases_once():
     def release(batches):
         released.append(sum(len(b.states) for b in batches))
         n, d = world.shape
-        plan = LqPlan(LqDomain("tests", "synthetic", n, d, world.horizon, first), LqAsk(Fraction(1)))
+        plan = LqPlan(LqDomain("tests", "synthetic", n, d, world.horizon, first), Ask(Fraction(1)))
         rows = tuple(Episodes(b.states, b.controls, np.full(len(b.states), world.horizon)) for b in batches)
         return release_lq_moments(plan, SimulatedRows(rows), SeededNoise(0))
 

@@ -12,7 +12,8 @@ from pipeline.agents.one_shot import one_shot, optimal_upper, policy_bound
 from pipeline.environments.linear_003 import linear_003
 from pipeline.mdp.planning import optimal_values, policy_value
 from pipeline.privacy.noise import SeededNoise
-from pipeline.statistics.linear_plan import LinearAsk
+from pipeline.statistics.ask import Ask
+from pipeline.statistics.linear_plan import LinearTerms
 from pipeline.statistics.one_shot import release_one_shot
 from tests.agents.linear_bench import C, planned, setting
 
@@ -20,16 +21,16 @@ from tests.agents.linear_bench import C, planned, setting
 @pytest.mark.parametrize("scale", ["normalised", "balanced"])
 def test_one_shot_statistics_give_vapvi_where_weights_are_one(scale):
     w = linear_003(0, scale)
-    plan, rows = setting(LinearAsk(None, "one_shot"), w)
+    plan, rows = setting(LinearTerms(Ask(None), "one_shot"), w)
     free = one_shot(release_one_shot(plan, rows, SeededNoise(0)), linear_task(plan), C, np.random.default_rng(0))
-    desk = planned(LinearAsk(None), w)
+    desk = planned(LinearTerms(Ask(None)), w)
     # the desk centres on a lattice point, the one-shot planner on the middle itself
     np.testing.assert_allclose(free.V, desk.V, atol=0.02)
 
 
 def test_one_release_gives_any_penalty_and_an_interval_for_free():
     w = linear_003(0, "balanced")
-    plan, rows = setting(LinearAsk(Fraction(25), "one_shot"), w)
+    plan, rows = setting(LinearTerms(Ask(Fraction(25)), "one_shot"), w)
     released, task = release_one_shot(plan, rows, SeededNoise(1)), linear_task(plan)
     mild, harsh = (one_shot(released, task, LinearConstants(C=c), np.random.default_rng(0)) for c in (0.0, 1.0))
     assert (mild.V[0] > harsh.V[0]).all()

@@ -11,8 +11,9 @@ from pipeline.agents.linear_backup import linear_task
 from pipeline.agents.pevi import pevi, theory_beta
 from pipeline.environments.linear_003 import linear_003
 from pipeline.privacy.noise import SeededNoise
+from pipeline.statistics.ask import Ask
 from pipeline.statistics.interactive import InteractiveRegression
-from pipeline.statistics.linear_plan import LinearAsk
+from pipeline.statistics.linear_plan import LinearTerms
 from tests.agents.linear_bench import C, planned, setting
 
 
@@ -20,8 +21,8 @@ from tests.agents.linear_bench import C, planned, setting
 def test_with_weights_of_one_vapvi_is_pevi(rho):
     """On Appendix F every variance is below 1: only the multiplier tells the two apart."""
     w = linear_003(0)
-    one = planned(LinearAsk(rho), w)
-    plan, rows = setting(LinearAsk(rho), w)
+    one = planned(LinearTerms(Ask(rho)), w)
+    plan, rows = setting(LinearTerms(Ask(rho)), w)
     task = linear_task(plan)
     two = pevi(InteractiveRegression(plan, rows, SeededNoise(0)), task, C, np.random.default_rng(0), C.C * 10**0.5)
     np.testing.assert_array_equal(one.V, two.V)
@@ -29,7 +30,7 @@ def test_with_weights_of_one_vapvi_is_pevi(rho):
 
 
 def test_the_theorys_beta_pushes_every_value_to_zero():
-    plan, rows = setting(LinearAsk(None), linear_003(0))
+    plan, rows = setting(LinearTerms(Ask(None)), linear_003(0))
     task = linear_task(plan)
     result = pevi(
         InteractiveRegression(plan, rows, SeededNoise(0)), task, C, np.random.default_rng(0), theory_beta(task, 0.1)

@@ -15,8 +15,9 @@ from pipeline.mdp.features import FeatureMap
 from pipeline.mdp.model import TabularMDP
 from pipeline.mdp.planning import optimal_values, policy_value
 from pipeline.privacy.noise import SeededNoise
+from pipeline.statistics.ask import Ask
 from pipeline.statistics.interactive import InteractiveRegression
-from pipeline.statistics.linear_plan import LinearAsk, LinearDomain, LinearPlan
+from pipeline.statistics.linear_plan import LinearDomain, LinearPlan, LinearTerms
 from pipeline.statistics.private_sum import PrivateSum
 from pipeline.statistics.regression import PrivateRegression
 from pipeline.statistics.rows import CountRows
@@ -67,7 +68,7 @@ def wide_world() -> LinearWorld:
 
 @pytest.mark.parametrize("world", [linear_003(0), wide_world()], ids=["appendix F", "variances above 1"])
 def test_the_paper_variant_without_noise_is_the_printed_algorithm(world):
-    result = planned(LinearAsk(None, "paper"), world)
+    result = planned(LinearTerms(Ask(None), "paper"), world)
     n = world.counts(K, np.random.default_rng(0))
     np.testing.assert_allclose(result.V, naive(world, n, C), atol=1e-10)
     assert result.weighted.tolist() == [True] * (world.mdp.horizon - 1) + [False]
@@ -79,10 +80,10 @@ def test_dp_vapvi_with_zero_noise_is_vapvi_to_the_bit(variant, monkeypatch):
         def gaussian(self, size, variance, data):
             return np.zeros(size, dtype=np.int64)
 
-    exact = planned(LinearAsk(None, variant), wide_world())
+    exact = planned(LinearTerms(Ask(None), variant), wide_world())
     silent = lambda layout, whole: PrivateSum(layout, tuple(t.mechanism(0) for t in layout.tables))  # noqa: E731
     monkeypatch.setattr(desk_module, "call_sum", silent)
-    plan, rows = setting(LinearAsk(Fraction(1), variant), wide_world())
+    plan, rows = setting(LinearTerms(Ask(Fraction(1)), variant), wide_world())
     desk = InteractiveRegression(plan, rows, Zeros(0))
     noisy = vapvi(desk, linear_task(plan), C, np.random.default_rng(0), centred=variant != "paper")
     np.testing.assert_array_equal(exact.V, noisy.V)
@@ -90,7 +91,7 @@ def test_dp_vapvi_with_zero_noise_is_vapvi_to_the_bit(variant, monkeypatch):
 
 
 def test_the_variance_step_is_taken_where_values_spread_and_skipped_where_sigma_is_provably_one():
-    result = planned(LinearAsk(None), wide_world())
+    result = planned(LinearTerms(Ask(None)), wide_world())
     assert result.weighted[:6].all() and not result.weighted[-3:].any()
     world = wide_world()
     V, P = result.V, world.mdp.transitions
@@ -107,7 +108,7 @@ def test_an_end_widens_the_window_to_zero():
 
 
 def test_the_seed_of_ties_and_the_noise_are_all_that_is_random():
-    ask = LinearAsk(Fraction(1))
+    ask = LinearTerms(Ask(Fraction(1)))
     one, two, other = (planned(ask, linear_003(0), seed=s) for s in (0, 0, 1))
     np.testing.assert_array_equal(one.V, two.V)
     assert (one.V != other.V).any()
@@ -116,7 +117,7 @@ def test_the_seed_of_ties_and_the_noise_are_all_that_is_random():
 def test_private_learning_on_appendix_f_beats_uniform_by_far():
     """K = 1000, rho = 25: the campaign reports 20 runs; one is enough to notice that it stopped learning."""
     w = linear_003(0, "balanced")
-    plan = LinearPlan(LinearDomain("003", "synthetic", 20, 1000), LinearAsk(Fraction(25)), w.features)
+    plan = LinearPlan(LinearDomain("003", "synthetic", 20, 1000), LinearTerms(Ask(Fraction(25))), w.features)
     rows = CountRows(w.features, {"both": w.counts(1000, np.random.default_rng(5))}, w.mdp.rewards)
     desk = InteractiveRegression(plan, rows, SeededNoise(5))
     result = vapvi(desk, linear_task(plan), LinearConstants(), np.random.default_rng(0))

@@ -23,18 +23,19 @@ from pipeline.privacy.factorisation import draw_rows
 from pipeline.privacy.fast_noise import FastOsNoise
 from pipeline.privacy.noise import NoiseSource
 from pipeline.privacy.release import Mechanism, Release, with_sampler_slack
-from pipeline.statistics.calibration import Ask, count_sum
+from pipeline.statistics.ask import Ask
+from pipeline.statistics.calibration import count_sum
 from pipeline.statistics.count_layout import CountLayout
-from pipeline.statistics.linear_plan import LinearAsk, LinearDomain, LinearPlan
-from pipeline.statistics.lq_layout import LqAsk, LqDomain, LqPlan
+from pipeline.statistics.linear_plan import LinearDomain, LinearPlan, LinearTerms
+from pipeline.statistics.lq_layout import LqDomain, LqPlan
 from pipeline.statistics.lq_moments import draw_lq
 from pipeline.statistics.lq_rows import Episodes, SimulatedRows
 from pipeline.statistics.private_sum import PrivateSum
 from tests.audits.broken import Make, Repeating, Thinner, Twin
 from tests.conftest import card_dict
 
-LQ = LqPlan(LqDomain("tiny", "synthetic", 2, 2, 2, 50), LqAsk(Fraction(1)))
-EVEN_LQ = LqPlan(LQ.domain, LqAsk(Fraction(1), gram_share=Fraction(3, 4)))
+LQ = LqPlan(LqDomain("tiny", "synthetic", 2, 2, 2, 50), Ask(Fraction(1)))
+EVEN_LQ = LqPlan(LQ.domain, Ask(Fraction(1), split={"gram": Fraction(3, 4)}))
 NIGHTS = 8
 
 
@@ -76,9 +77,11 @@ def features() -> FeatureMap:
     return FeatureMap(f, 16, Fraction(1, 16))
 
 
-def linear(drawn=None, **ask) -> Attack:
+def linear(drawn=None, split=None, **terms) -> Attack:
     plan = LinearPlan(
-        LinearDomain("tiny", "synthetic", 2, 100, can_end=True), LinearAsk(Fraction(1), **ask), features()
+        LinearDomain("tiny", "synthetic", 2, 100, can_end=True),
+        LinearTerms(Ask(Fraction(1), split=split), **terms),
+        features(),
     )
     return linear_attack(plan, drawn)
 
@@ -88,7 +91,7 @@ def thin() -> Thinner:
 
 
 # most of the budget: the worst pair is then one that Gram matrices tell apart
-MOSTLY_GRAM = {"gram_share": Fraction(3, 4)}
+MOSTLY_GRAM = {"split": {"gram": Fraction(3, 4)}}
 
 
 def add_remove(release):
@@ -127,7 +130,7 @@ def unclipped_lq(plan: LqPlan, person: Episodes, noise: NoiseSource) -> Release:
 
 
 def _whole_rows(plan: LqPlan, batch: Episodes):
-    H, q = plan.domain.horizon, plan.ask.steps
+    H, q = plan.domain.horizon, plan.steps
     x, u, y = (np.trunc(v * q) for v in (batch.states[:, :H], batch.controls[:, :H], batch.states[:, 1 : H + 1]))
     x, u, y = (v.reshape(-1, v.shape[2]) for v in (x, u, y))
     return np.hstack([x, u]), y
@@ -176,8 +179,8 @@ OFFLINE: dict[str, tuple[Make, dict[str, Twin]]] = {
         },
     ),
     "desk, halves": (
-        lambda: linear(split=True),
-        {"half the variance": Twin(lambda: linear(split=True), noise=thin)},
+        lambda: linear(halves=True),
+        {"half the variance": Twin(lambda: linear(halves=True), noise=thin)},
     ),
     "desk, the paper's targets": (
         lambda: linear(variant="paper"),

@@ -38,7 +38,8 @@ from pipeline.audits.whole import Drawn, noise_drawn
 from pipeline.privacy.fast_noise import FastOsNoise
 from pipeline.privacy.noise import OsNoise
 from pipeline.privacy.release import Release
-from pipeline.statistics.linear_plan import LinearAsk, LinearDomain, LinearPlan
+from pipeline.statistics.ask import Ask
+from pipeline.statistics.linear_plan import LinearDomain, LinearPlan, LinearTerms
 from pipeline.statistics.private_sum import PrivateSum
 from reports.audit import audit_markdown
 from tests.audits.broken import Thinner
@@ -162,7 +163,7 @@ def test_a_claim_that_so_few_draws_cannot_reach_is_called_untested(tmp_path):
 
 def test_a_linear_plan_for_real_people_is_attacked_without_them():
     domain = LinearDomain("tiny", "real", 2, 100, can_end=True)
-    attack = linear_attack(LinearPlan(domain, LinearAsk(Fraction(1)), features()))
+    attack = linear_attack(LinearPlan(domain, LinearTerms(Ask(Fraction(1))), features()))
     assert attack.attained == pytest.approx(1, abs=0.01)
 
 
@@ -329,7 +330,7 @@ def test_the_rows_of_a_nightly_recipe_are_attacked(tmp_path, kind):
 def test_the_whole_linear_plan_costs_no_more_than_it_claims_and_one_that_does_is_flagged(tmp_path, monkeypatch, broken):
     """Two steps are attacked; a budget that is divided by two steps, however many there are, shows in the sum alone."""
     if broken:
-        monkeypatch.setattr(LinearPlan, "step_rho", lambda plan, h: plan.ask.rho / min(plan.domain.horizon, 2))
+        monkeypatch.setattr(LinearPlan, "step_rho", lambda plan, h: plan.rho / min(plan.domain.horizon, 2))
     verb = ["--home", str(tmp_path), "audit", "riverswim_linear", "--table", "--draws", "300", "--json"]
     done = CliRunner().invoke(app, verb)
     assert done.exit_code == 0, done.output
@@ -341,11 +342,11 @@ def test_the_whole_linear_plan_costs_no_more_than_it_claims_and_one_that_does_is
 
 
 @pytest.mark.parametrize(
-    "ask", [{}, {"split": True}, {"variant": "one_shot"}, {"variant": "paper"}, {"variance": False}]
+    "ask", [{}, {"halves": True}, {"variant": "one_shot"}, {"variant": "paper"}, {"variance": False}]
 )
 def test_a_linear_plan_costs_all_that_it_claims_and_no_more(ask):
     domain = LinearDomain("tiny", "synthetic", 7, 100, can_end=True)
-    plan = LinearPlan(domain, LinearAsk(Fraction(1), **ask), features())
+    plan = LinearPlan(domain, LinearTerms(Ask(Fraction(1)), **ask), features())
     assert 0.999 < linear_cost(plan) <= 1
 
 

@@ -12,7 +12,8 @@ from pipeline.environments.worlds import WORLDS, load_world
 from pipeline.privacy.fast_noise import FastOsNoise
 from pipeline.privacy.noise import OsNoise, SeededNoise
 from pipeline.simulation.registry import AGENTS
-from pipeline.statistics.calibration import Ask, count_sum
+from pipeline.statistics.ask import Ask
+from pipeline.statistics.calibration import count_sum
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 

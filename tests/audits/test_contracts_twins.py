@@ -13,7 +13,8 @@ from pipeline.environments.riverswim import riverswim_homogeneous
 from pipeline.privacy.noise import OsNoise, SeededNoise
 from pipeline.simulation import control_trials, tabular_trials
 from pipeline.simulation.trial import Outcome, Trial
-from pipeline.statistics.calibration import Ask, count_sum
+from pipeline.statistics.ask import Ask
+from pipeline.statistics.calibration import count_sum
 from pipeline.statistics.count_layout import CountLayout
 from pipeline.statistics.layout import ExactSums
 from pipeline.statistics.private_sum import PrivateSum

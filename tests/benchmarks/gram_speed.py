@@ -19,9 +19,10 @@ import numpy as np
 
 from pipeline.mdp.features import ObservationMap
 from pipeline.privacy.noise import SeededNoise
+from pipeline.statistics.ask import Ask
 from pipeline.statistics.gram import Extent, counted_sums, exact_sums
 from pipeline.statistics.interactive import InteractiveRegression
-from pipeline.statistics.linear_plan import LinearAsk, LinearDomain, LinearPlan
+from pipeline.statistics.linear_plan import LinearDomain, LinearPlan, LinearTerms
 from pipeline.statistics.regression import Window
 from pipeline.statistics.rows import Batch, StreamRows
 
@@ -95,7 +96,9 @@ def one_call(rows: int, d: int) -> None:
             yield Batch(f, rng.random(n), fmap.every(seen), np.zeros(n, dtype=bool))
 
     plan = LinearPlan(
-        LinearDomain("bench", "synthetic", 2, rows), LinearAsk(Fraction(1), variance=False, value_steps=256), fmap
+        LinearDomain("bench", "synthetic", 2, rows),
+        LinearTerms(Ask(Fraction(1)), variance=False, value_steps=256),
+        fmap,
     )
     desk = InteractiveRegression(plan, StreamRows(batches, d, "synthetic"), SeededNoise(0))
     before = peak_kilobytes()

@@ -16,7 +16,7 @@ from pipeline.mdp.policy import Policy
 from pipeline.mdp.task import Task
 from pipeline.privacy.noise import SeededNoise
 from pipeline.privacy.release import Release
-from pipeline.statistics.calibration import Ask
+from pipeline.statistics.ask import Ask
 from pipeline.statistics.count_layout import CountLayout
 from pipeline.statistics.counts import PrivateCounts, Slack, private_counts
 from pipeline.statistics.layout import ExactSums

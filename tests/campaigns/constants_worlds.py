@@ -14,7 +14,8 @@ from pipeline.mdp.model import TabularMDP, stationary_mdp
 from pipeline.mdp.planning import optimal_values, policy_value
 from pipeline.mdp.task import Task
 from pipeline.privacy.release import Mechanism
-from pipeline.statistics.calibration import Ask, count_sum
+from pipeline.statistics.ask import Ask
+from pipeline.statistics.calibration import count_sum
 from pipeline.statistics.count_layout import reward_lattice
 from pipeline.statistics.layout import ExactSums
 

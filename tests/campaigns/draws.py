@@ -16,7 +16,8 @@ from pipeline.learners.tabular_learning import learn
 from pipeline.learners.terms import Planner
 from pipeline.privacy.noise import SeededNoise
 from pipeline.simulation.simulate import sample_counts
-from pipeline.statistics.calibration import Ask, count_sum
+from pipeline.statistics.ask import Ask
+from pipeline.statistics.calibration import count_sum
 
 SHELF = Path(__file__).resolve().parents[2] / "datasets"
 

@@ -14,7 +14,7 @@ import numpy as np
 from pipeline.evaluation.exact import best_bin_policy_value, truth
 from pipeline.learners.terms import Planner
 from pipeline.mdp.policy import uniform
-from pipeline.statistics.calibration import Ask
+from pipeline.statistics.ask import Ask
 from tests.campaigns.draws import draws, shelf_card, world_of
 
 ASKS = {"0.1": Ask(rho=0.1), "1": Ask(rho=1.0), "10": Ask(rho=10.0), "none": Ask()}

@@ -24,7 +24,8 @@ from pipeline.logs.aggregate import aggregate
 from pipeline.logs.ingest import ingest
 from pipeline.logs.regression_sums import tally
 from pipeline.privacy.noise import SeededNoise
-from pipeline.statistics.calibration import Ask, count_sum
+from pipeline.statistics.ask import Ask
+from pipeline.statistics.calibration import count_sum
 from pipeline.statistics.rows import TalliedRows
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -17,20 +17,21 @@ from pipeline.agents.pevi import theory_beta
 from pipeline.environments.linear_003 import LinearWorld, linear_003
 from pipeline.mdp.planning import optimal_values, policy_value
 from pipeline.simulation.linear_runs import run_linear
+from pipeline.statistics.ask import Ask
 from pipeline.statistics.linear_calibration import true_rho
-from pipeline.statistics.linear_plan import LinearAsk, LinearDomain, LinearPlan
+from pipeline.statistics.linear_plan import LinearDomain, LinearPlan, LinearTerms
 
 WORLDS, SEED = (0, 1), 1
 PRINTED, OURS = LinearConstants(shift="paper"), LinearConstants()
 EPISODES = (5, 100, 1000, 2000, 5000, 10_000, 100_000)
 ROUTES = {
-    "paper's noise, literal": ("literal", PRINTED, LinearAsk(None, "paper", "paper")),
-    "paper's noise, normalised": ("normalised", PRINTED, LinearAsk(None, "paper", "paper")),
-    "paper's targets, tight": ("normalised", OURS, LinearAsk(None, "paper")),
-    "centred, normalised": ("normalised", OURS, LinearAsk(None)),
-    "one-shot, normalised": ("normalised", OURS, LinearAsk(None, "one_shot")),
-    "centred, balanced": ("balanced", OURS, LinearAsk(None)),
-    "one-shot, balanced": ("balanced", OURS, LinearAsk(None, "one_shot")),
+    "paper's noise, literal": ("literal", PRINTED, LinearTerms(Ask(None, calibration="paper"), "paper")),
+    "paper's noise, normalised": ("normalised", PRINTED, LinearTerms(Ask(None, calibration="paper"), "paper")),
+    "paper's targets, tight": ("normalised", OURS, LinearTerms(Ask(None), "paper")),
+    "centred, normalised": ("normalised", OURS, LinearTerms(Ask(None))),
+    "one-shot, normalised": ("normalised", OURS, LinearTerms(Ask(None), "one_shot")),
+    "centred, balanced": ("balanced", OURS, LinearTerms(Ask(None))),
+    "one-shot, balanced": ("balanced", OURS, LinearTerms(Ask(None), "one_shot")),
 }
 
 
@@ -58,14 +59,14 @@ def main(runs: int) -> None:
     for scale in ("literal", "normalised"):
         plan = LinearPlan(
             LinearDomain("003", "synthetic", 20, 1000),
-            LinearAsk(Fraction(1), "paper", "paper"),
+            LinearTerms(Ask(Fraction(1), calibration="paper"), "paper"),
             maps[scale][0].features,
         )
         print(f"paper's noise at rho = 1 truly spends {float(true_rho(plan) or 0):.3f} with {scale} features")
     print(f"{'route':27} {'rho':>4}" + "".join(f"{'K=' + str(k):>13}" for k in EPISODES))
 
-    def row(name: str, rho: int | None, scale: str, ask: LinearAsk, constants: LinearConstants, **kwargs) -> None:
-        asked, line = replace(ask, rho=None if rho is None else Fraction(rho)), ""
+    def row(name: str, rho: int | None, scale: str, ask: LinearTerms, constants: LinearConstants, **kwargs) -> None:
+        asked, line = replace(ask, ask=replace(ask.ask, rho=None if rho is None else Fraction(rho))), ""
         for k in EPISODES:
             beta = kwargs.get("beta")
             each = [
@@ -79,14 +80,27 @@ def main(runs: int) -> None:
         print(f"{name:27} {rho or 'none':>4}{line}", flush=True)
 
     def beta(w: LinearWorld, k: int) -> float:
-        plan = LinearPlan(LinearDomain("003", "synthetic", 20, k), LinearAsk(None, variance=False), w.features)
+        plan = LinearPlan(LinearDomain("003", "synthetic", 20, k), LinearTerms(Ask(None), variance=False), w.features)
         return theory_beta(linear_task(plan), 0.1)
 
-    row("VAPVI, normalised", None, "normalised", LinearAsk(None, "paper"), OURS)
-    row("VAPVI, balanced", None, "balanced", LinearAsk(None), OURS)
-    row("PEVI, beta = C sqrt(d)", None, "normalised", LinearAsk(None, "paper", variance=False), OURS, agent="pevi")
+    row("VAPVI, normalised", None, "normalised", LinearTerms(Ask(None), "paper"), OURS)
+    row("VAPVI, balanced", None, "balanced", LinearTerms(Ask(None)), OURS)
     row(
-        "PEVI, theory beta", None, "normalised", LinearAsk(None, "paper", variance=False), OURS, agent="pevi", beta=beta
+        "PEVI, beta = C sqrt(d)",
+        None,
+        "normalised",
+        LinearTerms(Ask(None), "paper", variance=False),
+        OURS,
+        agent="pevi",
+    )
+    row(
+        "PEVI, theory beta",
+        None,
+        "normalised",
+        LinearTerms(Ask(None), "paper", variance=False),
+        OURS,
+        agent="pevi",
+        beta=beta,
     )
     for rho in (1, 5, 25):
         for name, (scale, constants, ask) in ROUTES.items():

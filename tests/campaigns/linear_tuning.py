@@ -14,10 +14,11 @@ import numpy as np
 from pipeline.agents.linear_backup import LinearConstants
 from pipeline.environments.linear_003 import linear_003
 from pipeline.simulation.linear_runs import run_linear
-from pipeline.statistics.linear_plan import LinearAsk
+from pipeline.statistics.ask import Ask
+from pipeline.statistics.linear_plan import LinearTerms
 
 WORLDS, SEED = (10, 11), 500
-BASE, ASK = LinearConstants(), LinearAsk(Fraction(1))
+BASE, ASK = LinearConstants(), LinearTerms(Ask(Fraction(1)))
 CHANGES = {
     "C 0": (replace(BASE, C=0.0), ASK),
     "C 0.1 (taken)": (BASE, ASK),
@@ -25,10 +26,10 @@ CHANGES = {
     "ridge 0.1": (replace(BASE, ridge=0.1), ASK),
     "ridge 10": (replace(BASE, ridge=10.0), ASK),
     "paper's shift": (replace(BASE, shift="paper"), ASK),
-    "Gram share 0.30": (BASE, replace(ASK, gram_share=Fraction(3, 10))),
-    "Gram share 0.60": (BASE, replace(ASK, gram_share=Fraction(3, 5))),
+    "Gram share 0.30": (BASE, replace(ASK, ask=Ask(Fraction(1), split={"gram": Fraction(3, 10)}))),
+    "Gram share 0.60": (BASE, replace(ASK, ask=Ask(Fraction(1), split={"gram": Fraction(3, 5)}))),
     "one-shot": (BASE, replace(ASK, variant="one_shot")),
-    "split halves": (BASE, replace(ASK, split=True)),
+    "split halves": (BASE, replace(ASK, halves=True)),
 }
 
 
@@ -41,7 +42,7 @@ def main(runs: int) -> None:
         for name, (constants, ask) in CHANGES.items():
             shown = ""
             for episodes, rho in cells:
-                asked = replace(ask, rho=Fraction(rho))
+                asked = replace(ask, ask=replace(ask.ask, rho=Fraction(rho)))
                 each = [
                     run_linear(w, asked, episodes, (SEED, i, j), constants).suboptimality
                     for i, w in enumerate(worlds)

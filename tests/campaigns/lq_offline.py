@@ -27,7 +27,8 @@ from pipeline.logs.ingest import ingest
 from pipeline.mdp.riccati import clip_norm, riccati
 from pipeline.privacy.budget import rho_from_epsilon
 from pipeline.privacy.noise import SeededNoise
-from pipeline.statistics.lq_layout import LqAsk, LqDomain, LqPlan
+from pipeline.statistics.ask import Ask
+from pipeline.statistics.lq_layout import LqDomain, LqPlan
 from pipeline.statistics.lq_moments import draw_lq, release_lq_moments
 from pipeline.statistics.lq_rows import Episodes, SimulatedRows
 from pipeline.statistics.regression import LqMoments
@@ -53,7 +54,7 @@ def log(world: LqSystem, episodes: int, seed: tuple[int, ...]) -> SimulatedRows:
 
 
 def moments(
-    world: LqSystem, rows: SimulatedRows, ask: LqAsk, bounds: tuple[float, float], seed: tuple[int, ...]
+    world: LqSystem, rows: SimulatedRows, ask: Ask, bounds: tuple[float, float], seed: tuple[int, ...]
 ) -> LqMoments:
     """One release; ``bounds`` are of the state and of the successor."""
     (n, d), episodes = world.shape, len(rows.episodes[0].lengths)
@@ -77,7 +78,7 @@ def wrong_models(world: LqSystem, draws: int) -> Iterator[np.ndarray]:
 
 
 def gaps(
-    world: LqSystem, episodes: int, ask: LqAsk, bounds: tuple[float, float], c: LqConstants, seed: int
+    world: LqSystem, episodes: int, ask: Ask, bounds: tuple[float, float], c: LqConstants, seed: int
 ) -> np.ndarray:
     """Gaps over the zero controller's of every log and noise draw."""
     zero, task = gap(world, world.zero_gains()), LqTask(world.cost, world.gamma)
@@ -99,7 +100,7 @@ def report() -> None:
     """Print the table."""
     worlds = [*map(lq_instance, NUMBERS), double_integrator()]
     one = (1.0, 1.0)
-    exact, private = LqAsk(None, gram_share=SHARE), LqAsk(budget(1.0), gram_share=SHARE)
+    exact, private = Ask(None, split={"gram": SHARE}), Ask(budget(1.0), split={"gram": SHARE})
     rows = {
         "certainty-equivalence, no privacy": (exact, one),
         "dp-lqr, eps 1, balls of radius 1": (private, one),
@@ -135,7 +136,7 @@ def tune() -> None:
             each: list[list[float]] = [[] for _ in constants]
             for world, rows in logs[cell]:
                 zero, task = gap(world, world.zero_gains()), LqTask(world.cost, world.gamma)
-                ask = LqAsk(rho, gram_share=share)
+                ask = Ask(rho, split={"gram": share})
                 seen = [moments(world, rows, ask, cut, (78, j)) for j in range(2 * DRAWS)]
                 for found, c in zip(each, constants, strict=True):
                     ratios = [gap(world, certainty_equivalence(m, task, c).gains) / zero for m in seen]

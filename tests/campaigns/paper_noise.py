@@ -22,7 +22,7 @@ from pipeline.mdp.features import FeatureMap
 from pipeline.privacy.budget import rho_from_epsilon
 from pipeline.statistics.batch_counts import BatchLayout
 from pipeline.statistics.batch_privatizers import ShuffleBinary
-from pipeline.statistics.linear_plan import LinearAsk, LinearDomain, LinearPlan
+from pipeline.statistics.linear_plan import LinearDomain, LinearPlan, LinearTerms
 from pipeline.statistics.lq_message import LqMessage
 from pipeline.statistics.mixture_message import Message
 from pipeline.statistics.online_sum import Ask
@@ -49,7 +49,7 @@ def lines() -> Iterator[tuple[str, str, float, float, float]]:
     features = FeatureMap(np.array([[[8, 0]], [[0, 8]], [[-8, 0]]], dtype=np.int64), 64, Fraction(1, 64))
     for split in (True, False):
         domain = LinearDomain("paper", "synthetic", 20, 1000, can_end=True)
-        ask = LinearAsk(Fraction(1), variant="paper", calibration="paper", split=split)
+        ask = LinearTerms(Ask(Fraction(1), calibration="paper"), variant="paper", halves=split)
         a = linear_attack(LinearPlan(domain, ask, features))
         words = "halves" if split else "the same data twice"
         yield f"003, DP-VAPVI, {words}, H = 20, ‖φ‖ = 1", "rho", 1.0, float(a.claimed_rho), a.attained

@@ -17,7 +17,8 @@ from pipeline.evaluation.exact import lift
 from pipeline.mdp.planning import policy_value
 from pipeline.privacy.noise import SeededNoise
 from pipeline.simulation.simulate import sample_counts
-from pipeline.statistics.calibration import Ask, count_sum
+from pipeline.statistics.ask import Ask
+from pipeline.statistics.calibration import count_sum
 from pipeline.statistics.counts import private_counts
 from tests.campaigns.draws import shelf_card, world_of
 

@@ -29,7 +29,8 @@ from pipeline.privacy.factorisation import exact_rows
 from pipeline.privacy.noise import SeededNoise
 from pipeline.privacy.release import Mechanism, Release, Running
 from pipeline.simulation.simulate import sample_counts
-from pipeline.statistics.calibration import Ask, count_sum
+from pipeline.statistics.ask import Ask
+from pipeline.statistics.calibration import count_sum
 from pipeline.statistics.counts import private_counts
 from pipeline.statistics.layout import ExactSums
 

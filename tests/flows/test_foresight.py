@@ -18,7 +18,8 @@ from pipeline.declaration.card import Card, load_card, task_of
 from pipeline.learners import tabular
 from pipeline.mdp.planning import optimal_values
 from pipeline.simulation.surrogate import best_allowed, made_up
-from pipeline.statistics.calibration import Ask, count_sum
+from pipeline.statistics.ask import Ask
+from pipeline.statistics.calibration import count_sum
 from tests.flows.shop import RECIPE, lay_out
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -12,7 +12,8 @@ from pipeline.simulation import logged, logged_trials
 from pipeline.simulation.control_trials import world_of
 from pipeline.simulation.registry import run
 from pipeline.simulation.trial import Trial
-from pipeline.statistics.calibration import Ask, count_sum
+from pipeline.statistics.ask import Ask
+from pipeline.statistics.calibration import count_sum
 
 RIVER = Trial("dp-apvi", "riverswim_homogeneous", (("states", 3),), 1000, 1.0, 1e-6, "tight")
 LEARNT = RIVER.told(rewards="learnt")

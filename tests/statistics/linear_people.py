@@ -15,7 +15,7 @@ import numpy as np
 from pipeline.mdp.features import FeatureMap
 from pipeline.privacy.noise import DataHandle
 from pipeline.statistics.interactive import InteractiveRegression
-from pipeline.statistics.linear_plan import LinearAsk, LinearDomain, LinearPlan
+from pipeline.statistics.linear_plan import LinearDomain, LinearPlan, LinearTerms
 from pipeline.statistics.regression import Window
 from pipeline.statistics.rows import Batch, Side, StreamRows
 
@@ -83,7 +83,7 @@ def script(desk: InteractiveRegression, low: float, high: float, weigh: bool, re
         desk.regression(h, value, window, (lambda f: np.where(f.sum(-1) > 0, 1.0, 0.3)) if weigh and h < last else None)
 
 
-def plan_of(features: FeatureMap, ask: LinearAsk, can_end: bool = True, horizon: int = H) -> LinearPlan:
+def plan_of(features: FeatureMap, ask: LinearTerms, can_end: bool = True, horizon: int = H) -> LinearPlan:
     return LinearPlan(LinearDomain("tiny", "synthetic", horizon, 100, can_end=can_end), ask, features)
 
 
@@ -92,7 +92,7 @@ def points(plan: LinearPlan, everyone: list[Person], play: Callable[[Interactive
     out = []
     for person in everyone:
         desk = InteractiveRegression(plan, rows_of(person, plan.features, lambda side: side in ("D", "both")), Silent())
-        if not plan.ask.split:
+        if not plan.terms.halves:
             desk.rows = rows_of(person, plan.features, lambda side: True)
         play(desk)
         pieces = []

@@ -7,14 +7,15 @@ from itertools import product
 
 import numpy as np
 
-from pipeline.statistics.lq_layout import LqAsk, LqDomain, LqPlan
+from pipeline.statistics.ask import Ask
+from pipeline.statistics.lq_layout import LqDomain, LqPlan
 from pipeline.statistics.lq_rows import Episodes
 
 ONE = Fraction(1)
 
 
 def plan_of(n: int = 1, d: int = 1, horizon: int = 2, steps: int = 64, rho: Fraction | None = ONE, **domain) -> LqPlan:
-    return LqPlan(LqDomain("tiny", domain.pop("kind", "synthetic"), n, d, horizon, 50, **domain), LqAsk(rho, steps))
+    return LqPlan(LqDomain("tiny", domain.pop("kind", "synthetic"), n, d, horizon, 50, **domain), Ask(rho), steps)
 
 
 def person(states, controls, length: int | None = None) -> Episodes:

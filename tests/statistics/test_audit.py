@@ -10,7 +10,8 @@ from scipy import stats
 
 from pipeline.declaration.card import Card
 from pipeline.privacy.noise import OsNoise
-from pipeline.statistics.calibration import Ask, count_sum
+from pipeline.statistics.ask import Ask
+from pipeline.statistics.calibration import count_sum
 from pipeline.statistics.count_layout import CountLayout
 from pipeline.statistics.layout import ExactSums
 from pipeline.statistics.private_sum import PrivateSum

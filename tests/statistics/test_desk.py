@@ -10,9 +10,10 @@ import pytest
 
 from pipeline.environments.linear_003 import linear_003
 from pipeline.privacy.noise import OsNoise, RealDataError, SeededNoise
+from pipeline.statistics.ask import Ask
 from pipeline.statistics.interactive import InteractiveRegression
 from pipeline.statistics.linear_calibration import planned_calls, true_rho
-from pipeline.statistics.linear_plan import LinearAsk, LinearDomain, LinearPlan
+from pipeline.statistics.linear_plan import LinearDomain, LinearPlan, LinearTerms
 from pipeline.statistics.one_shot import release_one_shot
 from pipeline.statistics.regression import MechanismClosedError, Window
 from pipeline.statistics.rows import CountRows
@@ -25,8 +26,10 @@ def zero(features: np.ndarray) -> np.ndarray:
     return np.zeros(features.shape[:-2])
 
 
-def plan(rho: Fraction | None = ONE, kind: str = "synthetic", **ask) -> LinearPlan:
-    return LinearPlan(LinearDomain("tiny", kind, 3, 100), LinearAsk(rho, **ask), random_map(0))
+def plan(rho: Fraction | None = ONE, kind: str = "synthetic", calibration="tight", **terms) -> LinearPlan:
+    return LinearPlan(
+        LinearDomain("tiny", kind, 3, 100), LinearTerms(Ask(rho, calibration=calibration), **terms), random_map(0)
+    )
 
 
 def rows(kind: str = "synthetic") -> CountRows:
@@ -89,7 +92,7 @@ def test_real_rows_refuse_every_desk_that_is_not_private():
     with pytest.raises(RealDataError):
         InteractiveRegression(plan(), real, OsNoise())
     long = replace(random_map(0), unit_squared=Fraction(1))
-    unfit = LinearPlan(LinearDomain("t", "real", 3, 100), LinearAsk(ONE, "paper", "paper"), long)
+    unfit = LinearPlan(LinearDomain("t", "real", 3, 100), LinearTerms(Ask(ONE, calibration="paper"), "paper"), long)
     with pytest.raises(RealDataError, match="does not give"):
         InteractiveRegression(unfit, real, OsNoise())
     with pytest.raises(RealDataError):
@@ -98,26 +101,28 @@ def test_real_rows_refuse_every_desk_that_is_not_private():
 
 
 @pytest.mark.parametrize(
-    "ask", [{}, {"split": True}, {"variant": "paper"}, {"variance": False}, {"variant": "one_shot"}]
+    "ask", [{}, {"halves": True}, {"variant": "paper"}, {"variance": False}, {"variant": "one_shot"}]
 )
 def test_the_planned_calls_add_up_to_what_was_asked(ask):
     p = plan(**ask)
     calls = planned_calls(p)
     halves = {half: sum(e["rho"] for e in calls if e["name"].endswith(half)) for half in ("D", "D'")}
-    assert max(halves.values()) == 1 if p.ask.split else sum(halves.values()) == 1
-    assert all(e["adaptive"] == p.centred for e in calls) or p.ask.variant == "one_shot"
+    assert max(halves.values()) == 1 if p.terms.halves else sum(halves.values()) == 1
+    assert all(e["adaptive"] == p.centred for e in calls) or p.terms.variant == "one_shot"
 
 
 def test_the_planned_calls_of_the_papers_noise_are_charged_what_they_truly_cost():
     w = linear_003(0, "literal")
-    p = LinearPlan(LinearDomain("003", "synthetic", 20, 500), LinearAsk(ONE, "paper", "paper"), w.features)
+    p = LinearPlan(
+        LinearDomain("003", "synthetic", 20, 500), LinearTerms(Ask(ONE, calibration="paper"), "paper"), w.features
+    )
     alone = sum(e["rho"] for e in planned_calls(p))
     assert true_rho(p) <= alone < 24.2
 
 
 def test_the_one_shot_release_costs_what_was_asked_and_is_shaped_as_declared():
     w = linear_003(0)
-    p = LinearPlan(LinearDomain("003", "synthetic", 20, 500), LinearAsk(ONE, "one_shot"), w.features)
+    p = LinearPlan(LinearDomain("003", "synthetic", 20, 500), LinearTerms(Ask(ONE), "one_shot"), w.features)
     r = release_one_shot(
         p, CountRows(w.features, {"both": w.counts(500, np.random.default_rng(0))}, w.mdp.rewards), SeededNoise(0)
     )
@@ -132,7 +137,9 @@ def test_declared_mistakes_are_refused():
         ("its own variant", lambda: plan(variant="centred", calibration="paper")),
         (
             "never negative",
-            lambda: LinearPlan(LinearDomain("t", "real", 3, 9, (-1.0, 1.0)), LinearAsk(ONE, "paper"), random_map(0)),
+            lambda: LinearPlan(
+                LinearDomain("t", "real", 3, 9, (-1.0, 1.0)), LinearTerms(Ask(ONE), "paper"), random_map(0)
+            ),
         ),
     ):
         with pytest.raises(ValueError, match=message):

@@ -12,30 +12,31 @@ from pipeline.agents.linear_backup import LinearConstants, linear_task
 from pipeline.agents.vapvi import vapvi
 from pipeline.environments.linear_003 import linear_003, split_halves
 from pipeline.privacy.noise import SeededNoise
+from pipeline.statistics.ask import Ask
 from pipeline.statistics.interactive import InteractiveRegression
 from pipeline.statistics.joint_loss import joint_loss
 from pipeline.statistics.linear_calibration import true_rho
 from pipeline.statistics.linear_layout import declared_map, features_digest
-from pipeline.statistics.linear_plan import LinearAsk, LinearDomain, LinearPlan
+from pipeline.statistics.linear_plan import LinearDomain, LinearPlan, LinearTerms
 from pipeline.statistics.one_shot import release_one_shot
 from pipeline.statistics.rows import CountRows
 
 ASKS = {
-    "centred": LinearAsk(Fraction(1)),
-    "halves": LinearAsk(Fraction(1), split=True),
-    "paper's targets": LinearAsk(Fraction(1), "paper"),
-    "paper's noise": LinearAsk(Fraction(1), "paper", "paper"),
-    "paper's noise in halves": LinearAsk(Fraction(1), "paper", "paper", split=True),
-    "no variance step": LinearAsk(Fraction(1), variance=False),
-    "one-shot": LinearAsk(Fraction(1), "one_shot"),
+    "centred": LinearTerms(Ask(Fraction(1))),
+    "halves": LinearTerms(Ask(Fraction(1)), halves=True),
+    "paper's targets": LinearTerms(Ask(Fraction(1)), "paper"),
+    "paper's noise": LinearTerms(Ask(Fraction(1), calibration="paper"), "paper"),
+    "paper's noise in halves": LinearTerms(Ask(Fraction(1), calibration="paper"), "paper", halves=True),
+    "no variance step": LinearTerms(Ask(Fraction(1)), variance=False),
+    "one-shot": LinearTerms(Ask(Fraction(1)), "one_shot"),
 }
 
 
-def released(ask: LinearAsk, episodes: int = 1):
+def released(ask: LinearTerms, episodes: int = 1):
     w = linear_003(0)
     plan = LinearPlan(LinearDomain("003", "synthetic", 20, 400, episodes=episodes), ask, w.features)
     both = w.counts(400, np.random.default_rng(0))
-    visits = split_halves(both, np.random.default_rng(1)) if ask.split else {"both": both}
+    visits = split_halves(both, np.random.default_rng(1)) if ask.halves else {"both": both}
     rows = CountRows(w.features, visits, w.mdp.rewards)
     if ask.variant == "one_shot":
         return plan, release_one_shot(plan, rows, SeededNoise(0)).release

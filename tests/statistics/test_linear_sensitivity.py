@@ -14,10 +14,11 @@ import pipeline.statistics.linear_plan as plan_module
 from pipeline.environments.linear_003 import feature_map
 from pipeline.mdp.features import FeatureMap, ObservationMap
 from pipeline.privacy.noise import SeededNoise, SimulatedWorld, symmetric_noise
+from pipeline.statistics.ask import Ask
 from pipeline.statistics.gram_moves import BallMoves, Moves, moves, table_moves
 from pipeline.statistics.interactive import InteractiveRegression
 from pipeline.statistics.linear_calibration import true_rho
-from pipeline.statistics.linear_plan import LinearAsk, LinearDomain, LinearPlan
+from pipeline.statistics.linear_plan import LinearDomain, LinearPlan, LinearTerms
 from pipeline.statistics.regression import Window
 from pipeline.statistics.rows import Batch, Quantiser, StreamRows
 from tests.statistics.linear_people import Silent, loss, people, plan_of, points, random_map, rows_of, script
@@ -25,16 +26,16 @@ from tests.statistics.linear_people import Silent, loss, people, plan_of, points
 ONE = Fraction(1)
 SMALL = {"value_steps": 64, "weight_steps": 16}
 CASES = {
-    "centred, no variance step": (LinearAsk(ONE, variance=False, **SMALL), False),
-    "centred, variance skipped": (LinearAsk(ONE, **SMALL), False),
-    "centred, weighted": (LinearAsk(ONE, **SMALL), True),
-    "centred, weighted, halves": (LinearAsk(ONE, split=True, **SMALL), True),
-    "paper's targets, weighted": (LinearAsk(ONE, "paper", **SMALL), True),
-    "paper's targets, halves": (LinearAsk(Fraction(1, 10), "paper", split=True, **SMALL), True),
+    "centred, no variance step": (LinearTerms(Ask(ONE), variance=False, **SMALL), False),
+    "centred, variance skipped": (LinearTerms(Ask(ONE), **SMALL), False),
+    "centred, weighted": (LinearTerms(Ask(ONE), **SMALL), True),
+    "centred, weighted, halves": (LinearTerms(Ask(ONE), halves=True, **SMALL), True),
+    "paper's targets, weighted": (LinearTerms(Ask(ONE), "paper", **SMALL), True),
+    "paper's targets, halves": (LinearTerms(Ask(Fraction(1, 10)), "paper", halves=True, **SMALL), True),
 }
 
 
-def measured(features: FeatureMap, ask: LinearAsk, weigh: bool) -> tuple[float, LinearPlan]:
+def measured(features: FeatureMap, ask: LinearTerms, weigh: bool) -> tuple[float, LinearPlan]:
     plan = plan_of(features, ask)
     at = points(
         plan, people(len(features.integers), features.integers.shape[1], True), lambda d: script(d, 0, 1, weigh)
@@ -47,21 +48,21 @@ def measured(features: FeatureMap, ask: LinearAsk, weigh: bool) -> tuple[float, 
 def test_no_two_people_of_the_domain_are_further_apart_than_claimed(case, seed):
     ask, weigh = CASES[case]
     found, _ = measured(random_map(seed), ask, weigh)
-    assert found <= float(ask.rho) * (1 + 1e-9)
+    assert found <= float(ask.ask.rho) * (1 + 1e-9)
 
 
 @pytest.mark.parametrize("low", [-4, 0])
 @pytest.mark.parametrize("variant", ["centred", "paper"])
 def test_the_claim_of_one_step_is_attained(low, variant):
     """Over-charging fails too: rounding variances up to integers is all that separates the two."""
-    plan = plan_of(random_map(3, low=low), LinearAsk(ONE, variant, variance=False, value_steps=1024), horizon=1)
+    plan = plan_of(random_map(3, low=low), LinearTerms(Ask(ONE), variant, variance=False, value_steps=1024), horizon=1)
     everyone = [p for p in people(3, 2, True) if len(p) < 2]
     assert loss(points(plan, everyone, lambda d: script(d, 0, 0, False))) == pytest.approx(1.0, rel=1e-5)
 
 
 def test_a_person_in_the_other_half_leaves_this_half_alone():
     features = random_map(0)
-    plan = plan_of(features, LinearAsk(ONE, split=True, **SMALL))
+    plan = plan_of(features, LinearTerms(Ask(ONE), halves=True, **SMALL))
     at = points(plan, people(3, 2, True), lambda d: script(d, 0, 1, True))
     d = features.dimension
     # order of release: step 1 D, step 0 D', step 0 D; these people are in D
@@ -74,7 +75,7 @@ def test_a_person_in_the_other_half_leaves_this_half_alone():
 def test_people_of_the_second_half_pay_for_the_steps_at_which_they_join_the_first(weigh):
     """The last step asks nothing of D', so its people enter the regression there: they are the ones who pay most."""
     H = 20
-    plan = plan_of(random_map(0), LinearAsk(ONE, "paper", "paper", split=True, **SMALL), horizon=H)
+    plan = plan_of(random_map(0), LinearTerms(Ask(ONE, calibration="paper"), "paper", halves=True, **SMALL), horizon=H)
     everyone = [(), *(((s, a, r, n),) * H for s in range(3) for a in range(2) for r in (0.0, 1.0) for n in range(4))]
 
     def in_second(desk):
@@ -102,7 +103,7 @@ def test_a_weight_that_is_no_number_stays_within_its_bound():
 @pytest.mark.parametrize("variant", ["centred", "paper"])
 def test_the_extent_covers_weighted_gram_matrices_and_values_far_from_zero(variant):
     long = FeatureMap(np.array([[[2**13, 0]]], dtype=np.int64), 2**26, Fraction(1, 2**26))
-    ask = LinearAsk(ONE, variant, value_steps=1, weight_steps=2**20)
+    ask = LinearTerms(Ask(ONE), variant, value_steps=1, weight_steps=2**20)
     extent = LinearPlan(LinearDomain("x", "synthetic", 1, 2), ask, long).extent()
     assert extent.block * 2**20 * 2**26 < 2**53
     with pytest.raises(OverflowError):
@@ -110,7 +111,7 @@ def test_the_extent_covers_weighted_gram_matrices_and_values_far_from_zero(varia
     far = LinearDomain("x", "synthetic", 2, 100, bounds=(1000.0, 1001.0))
     assert (
         variant == "centred"
-        or LinearPlan(far, LinearAsk(ONE, variant), feature_map("literal")).extent().target >= 2 * 1001
+        or LinearPlan(far, LinearTerms(Ask(ONE), variant), feature_map("literal")).extent().target >= 2 * 1001
     )
 
 
@@ -127,7 +128,9 @@ def _twice(self: InteractiveRegression, h: int, half: str) -> None:
 
 def test_a_gram_scaled_for_add_or_remove_is_caught(monkeypatch):
     monkeypatch.setattr(plan_module, "moves", _add_remove)
-    found, _ = measured(random_map(3), LinearAsk(ONE, variance=False, gram_share=Fraction(9, 10), **SMALL), False)
+    found, _ = measured(
+        random_map(3), LinearTerms(Ask(ONE, split={"gram": Fraction(9, 10)}), variance=False, **SMALL), False
+    )
     assert found > 1.2
 
 
@@ -141,12 +144,12 @@ def test_half_the_variance_is_caught(monkeypatch):
         return replace(s, mechanisms=(replace(gram, variance=gram.variance // 4 * 2), *halved))
 
     monkeypatch.setattr(desk_module, "call_sum", half)
-    assert measured(random_map(3), LinearAsk(ONE, variance=False, **SMALL), False)[0] > 1.9
+    assert measured(random_map(3), LinearTerms(Ask(ONE), variance=False, **SMALL), False)[0] > 1.9
 
 
 def test_two_calls_at_one_step_are_caught(monkeypatch):
     monkeypatch.setattr(InteractiveRegression, "_admit", _twice)
-    plan = plan_of(random_map(3), LinearAsk(ONE, variance=False, **SMALL))
+    plan = plan_of(random_map(3), LinearTerms(Ask(ONE), variance=False, **SMALL))
 
     def greedy(desk: InteractiveRegression) -> None:
         script(desk, 0, 1, False)
@@ -163,7 +166,7 @@ def test_two_calls_at_one_step_are_caught(monkeypatch):
 
 def test_targets_that_leave_their_window_are_caught(monkeypatch):
     monkeypatch.setattr(Quantiser, "values", lambda self, v: np.floor(v * self.lattice).astype(np.int64))
-    assert measured(random_map(3), LinearAsk(ONE, variance=False, **SMALL), False)[0] > 1.9
+    assert measured(random_map(3), LinearTerms(Ask(ONE), variance=False, **SMALL), False)[0] > 1.9
 
 
 def _lifted(clip: bool, monkeypatch) -> float:
@@ -177,7 +180,7 @@ def _lifted(clip: bool, monkeypatch) -> float:
     def batches(h, side):
         yield Batch(fmap.chosen(far, np.array([1])), np.array([0.5]), fmap.every(far), np.array([False]))
 
-    plan = LinearPlan(LinearDomain("t", "synthetic", 1, 10), LinearAsk(ONE, variance=False), fmap)
+    plan = LinearPlan(LinearDomain("t", "synthetic", 1, 10), LinearTerms(Ask(ONE), variance=False), fmap)
     desk = InteractiveRegression(plan, StreamRows(batches, 2, "synthetic"), Silent())
     desk.regression(0, lambda f: np.zeros(f.shape[:-2]), Window(0, 0))
     return float(np.linalg.norm(desk._tables["gram_D_0"].astype(float)) / fmap.square)
@@ -224,7 +227,11 @@ def test_the_literal_features_truly_spend_about_23_times_the_nominal_budget():
     domain = LinearDomain("003", "synthetic", 20, 1000)
     found = {
         (scale, split): float(
-            true_rho(LinearPlan(domain, LinearAsk(ONE, "paper", "paper", split=split), feature_map(scale)))
+            true_rho(
+                LinearPlan(
+                    domain, LinearTerms(Ask(ONE, calibration="paper"), "paper", halves=split), feature_map(scale)
+                )
+            )
         )
         for scale in ("literal", "normalised")
         for split in (False, True)

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from pipeline.privacy.noise import OsNoise, RealDataError, SeededNoise
+from pipeline.statistics.ask import Ask
 from pipeline.statistics.lq_moments import lattice_rows, lq_sums, release_lq_moments
 from pipeline.statistics.lq_rows import Episodes, SimulatedRows
 from tests.statistics.lq_people import everybody, person, plan_of
@@ -155,8 +156,8 @@ def test_plans_that_would_overflow_and_rows_of_another_shape_are_refused():
     for change in ({"horizon": 0}, {"state_bound": 0.0}, {"control_bound": np.inf}):
         with pytest.raises(ValueError, match="at least 1"):
             replace(plan_of().domain, **change)
-    for change in ({"rho": Fraction(0)}, {"steps": 0}, {"gram_share": Fraction(1)}):
+    for change in ({"rho": Fraction(0)}, {"steps": 0}, {"split": {"gram": Fraction(1)}}):
         with pytest.raises(ValueError, match="positive"):
-            replace(plan_of().ask, **change)
+            replace(plan_of(), **({"ask": Ask(**change)} if "steps" not in change else change))
     with pytest.raises(ValueError, match="no noise"):
         _ = plan_of(rho=None).variances

@@ -63,7 +63,7 @@ def test_no_two_people_are_further_apart_than_claimed_and_each_table_alone_is_me
 def test_the_joint_claim_is_met_by_two_real_episodes(share):
     """Over-charging fails too: only the lattice separates the two."""
     plan = plan_of(d=2, horizon=4, steps=4096)
-    plan = replace(plan, ask=replace(plan.ask, gram_share=share))
+    plan = replace(plan, ask=replace(plan.ask, split={"gram": share}))
     worst = max(loss(plan, opposed(t, 4)) for t in np.linspace(0, np.pi, 181))
     assert 0.999 < worst <= plan.summed.rho * (1 + 1e-9)
     assert total_rho(plan.summed.mechanisms) > plan.summed.rho
@@ -78,7 +78,7 @@ def test_several_episodes_of_one_person_cost_their_square():
 
 def unclipped(plan, batch):
     H = plan.domain.horizon
-    q = plan.ask.steps
+    q = plan.steps
     read = (np.arange(H) < batch.lengths[:, None])[..., None]
     parts = [np.trunc(v * q) * read for v in (batch.states[:, :H], batch.controls[:, :H], batch.states[:, 1 : H + 1])]
     x, u, y = (v.reshape(-1, v.shape[-1]) for v in parts)
@@ -90,9 +90,9 @@ def any_length(plan, batch):
 
 
 def clipped_each_alone_in_a_box(plan, batch):
-    q = plan.ask.steps
+    q = plan.steps
     box = replace(batch, states=np.clip(batch.states, -1, 1), controls=np.clip(batch.controls, -1, 1))
-    return unclipped(replace(plan, ask=replace(plan.ask, steps=q)), box)
+    return unclipped(replace(plan, steps=q), box)
 
 
 @pytest.mark.parametrize("twin", [unclipped, any_length])

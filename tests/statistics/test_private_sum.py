@@ -11,11 +11,12 @@ import pytest
 from pipeline.privacy.fast_noise import FastOsNoise
 from pipeline.privacy.losses import ZCDP, ApproximateZCDP, Pure
 from pipeline.privacy.noise import OsNoise, RealDataError, SeededNoise
-from pipeline.statistics.calibration import Ask, count_sum
+from pipeline.statistics.ask import Ask
+from pipeline.statistics.calibration import count_sum
 from pipeline.statistics.count_layout import StartLayout
 from pipeline.statistics.interactive import InteractiveRegression
 from pipeline.statistics.layout import ExactSums
-from pipeline.statistics.linear_plan import LinearAsk
+from pipeline.statistics.linear_plan import LinearTerms
 from pipeline.statistics.lq_moments import draw_lq
 from pipeline.statistics.lq_rows import SimulatedRows
 from pipeline.statistics.one_shot import release_one_shot
@@ -44,7 +45,7 @@ def first_states(noise, epsilon):
 
 def interactive(noise, epsilon):
     features = random_map(0)
-    plan = plan_of(features, LinearAsk(Fraction(1), value_steps=64, weight_steps=16))
+    plan = plan_of(features, LinearTerms(Ask(Fraction(1)), value_steps=64, weight_steps=16))
     mechanism = InteractiveRegression(plan, rows_of((), features, lambda side: True), noise, epsilon=epsilon)
     script(mechanism, 0, 1, True)
     return mechanism.release()
@@ -52,7 +53,7 @@ def interactive(noise, epsilon):
 
 def one_shot(noise, epsilon):
     features = random_map(0)
-    plan = plan_of(features, LinearAsk(Fraction(1), "one_shot"))
+    plan = plan_of(features, LinearTerms(Ask(Fraction(1)), "one_shot"))
     rows = CountRows(features, {"both": np.zeros((2, 3, 2, 4), np.int64)}, np.zeros((2, 3, 2)))
     return release_one_shot(plan, rows, noise, epsilon=epsilon).release
 

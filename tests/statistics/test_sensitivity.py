@@ -11,7 +11,8 @@ import pytest
 
 from pipeline.declaration.card import Card
 from pipeline.logs.aggregate import count_rows
-from pipeline.statistics.calibration import Ask, count_sum
+from pipeline.statistics.ask import Ask
+from pipeline.statistics.calibration import count_sum
 from pipeline.statistics.count_layout import CountLayout
 from tests.conftest import card_dict
 

@@ -7,7 +7,8 @@ import math
 import numpy as np
 import pytest
 
-from pipeline.statistics.calibration import Ask, count_sum
+from pipeline.statistics.ask import Ask
+from pipeline.statistics.calibration import count_sum
 from pipeline.statistics.signal_to_noise import even_visits, people_needed, scaled, visit_noise, yardstick
 from tests.conftest import card_dict
 

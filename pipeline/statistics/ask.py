@@ -1,0 +1,68 @@
+"""What is asked of any private sum: a budget, how scales follow from it, and how it is shared out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Literal
+
+from pipeline.privacy.budget import fraction_of, rho_from_epsilon
+from pipeline.privacy.factorisation import Factorisation
+
+ReleasedTables = Literal["one_table", "two_tables"]
+Calibration = Literal["tight", "paper"]
+
+
+@dataclass(frozen=True)
+class Ask:
+    """What a recipe asks for.
+
+    Parameters
+    ----------
+    rho, epsilon, delta
+        ``rho`` alone, ``epsilon`` with ``delta`` (both Gaussian), or ``epsilon`` alone: pure, Laplace.  None of them:
+        no noise (a baseline, simulation only).
+    tables
+        Of counts.  ``one_table``: n[h,s,a,s'] alone, n[h,s,a] by summation; ``two_tables``: both, as paper 003 has it.
+    calibration
+        ``tight``: scales from the layout's sensitivities; ``paper``: the scales that a paper prints, with the true loss
+        recomputed.
+    split
+        Share of the budget per table; what is left out takes the rest, or a default that rests on declared constants.
+    counter
+        Where every night is a leaf of a continual counter: the budget is then that of all its nights together.
+    """
+
+    rho: float | Fraction | None = None
+    epsilon: float | None = None
+    delta: float | None = None
+    tables: ReleasedTables = "one_table"
+    calibration: Calibration = "tight"
+    split: Mapping[str, float | Fraction] | None = None
+    counter: Factorisation | None = None
+
+    @property
+    def pure(self) -> bool:
+        """Whether delta = 0 is demanded."""
+        return self.epsilon is not None and not self.delta
+
+    def zcdp(self) -> Fraction | None:
+        """Asked budget as rho, the decimal that was written; None for pure and for no privacy."""
+        if self.rho is not None:
+            return self.rho if isinstance(self.rho, Fraction) else fraction_of(self.rho)
+        if self.epsilon is None or not self.delta:
+            return None
+        return fraction_of(rho_from_epsilon(self.epsilon, self.delta))
+
+    def share(self, table: str, default: Fraction) -> Fraction:
+        """Share of the budget on one table.
+
+        Parameters
+        ----------
+        table
+            Name in ``split``.
+        default
+            What it gets where ``split`` does not name it.
+        """
+        return default if self.split is None else Fraction(self.split.get(table, default))
