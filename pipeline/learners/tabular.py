@@ -34,7 +34,15 @@ from pipeline.simulation.surrogate import Drawn
 from pipeline.statistics.ask import Ask
 from pipeline.statistics.calibration import count_sum
 from pipeline.statistics.private_sum import PrivateSum
-from pipeline.statistics.signal_to_noise import BUDGETS, LEVELS, PEOPLE, even_visits, people_needed, scaled, yardstick
+from pipeline.statistics.signal_to_noise import (
+    BUDGETS,
+    LEVELS,
+    PEOPLE,
+    even_visits,
+    people_needed,
+    scale_budget,
+    signal_to_noise,
+)
 
 
 @dataclass(frozen=True)
@@ -162,7 +170,7 @@ class TabularRun:
         if rho is None or rho > left:
             return None
         budget = {"epsilon": asked.epsilon} if asked.pure else {"rho": asked.rho}
-        return {**{k: v for k, v in budget.items() if v is not None}, "ratio": yardstick(self.card, asked).ratio}
+        return {**{k: v for k, v in budget.items() if v is not None}, "ratio": signal_to_noise(self.card, asked).ratio}
 
     def learn(self, release: Release) -> LearntCounts:
         """See :class:`~pipeline.learners.learner.RunPlan`."""
@@ -208,9 +216,9 @@ def _what_if(card: Card, ask: Ask) -> list[dict[str, float | None]]:
     """Visits against noise for less and more budget, fewer and more people."""
     rows: list[dict[str, float | None]] = []
     for factor in BUDGETS:
-        asked = scaled(ask, factor)
+        asked = scale_budget(ask, factor)
         for share in PEOPLE:
-            y = yardstick(card, asked, card.unit.users_public * share)
+            y = signal_to_noise(card, asked, card.unit.users_public * share)
             budget = {"rho": asked.rho, "epsilon": asked.epsilon}
             rows.append({**budget, "people": y.people, "visits": y.visits, "noise": y.noise, "ratio": y.ratio})
     return rows
