@@ -26,10 +26,10 @@ from pipeline.simulation.targets import (
     Target,
 )
 from pipeline.simulation.trial import Trial
+from pipeline.statistics.batch_privatizers import ShuffleBinary
 from pipeline.statistics.lq_layout import LqPlan
 from pipeline.statistics.mixture_message import Message
 from pipeline.statistics.private_sum import PrivateSum
-from pipeline.statistics.shuffle_counts import ShuffleBinary
 
 _LAST_STEPS = 2
 # messages of all draws together: beyond, they take minutes and gigabytes

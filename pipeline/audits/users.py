@@ -25,12 +25,11 @@ from pipeline.privacy.guarantee import Trust
 from pipeline.privacy.noise import DataHandle, NoiseSource, SeededNoise
 from pipeline.privacy.shuffle import Messages, NoiseBits, randomize, shuffle
 from pipeline.privacy.shuffle_calibration import delivered_epsilon, paper_bits, smallest_total, tight_bits
-from pipeline.statistics.batch_counts import BatchTables, Layout, NoisyTables
-from pipeline.statistics.batch_privatizers import GaussianBatch
+from pipeline.statistics.batch_counts import BatchLayout, BatchTables, NoisyTables
+from pipeline.statistics.batch_privatizers import GaussianBatch, ShuffleBinary
 from pipeline.statistics.interactive_counts import CountMechanism, ShuffledSums, joint, local, shuffled
 from pipeline.statistics.online_counts import InteractiveCounts, OnlineCounts, OnlineLayout, Tally
 from pipeline.statistics.online_sum import Ask, cost_of, tight
-from pipeline.statistics.shuffle_counts import ShuffleBinary
 
 Made = Callable[[OnlineLayout, NoiseSource], InteractiveCounts]
 Fresh = Callable[[], SeededNoise]
@@ -114,7 +113,7 @@ def shuffled_attack(
         return shuffled(wide, epsilon, delta, WORLD, noise(), honest)
 
     def extremes(wide: OnlineLayout) -> Iterator[Tally]:
-        for batch in Layout((wide.horizon, wide.states, wide.actions)).extremes(users):
+        for batch in BatchLayout((wide.horizon, wide.states, wide.actions)).extremes():
             yield Tally(users, batch.n_sas, batch.r_sa if wide.rewards else None)
 
     once = shipped(layout, fresh())
@@ -135,7 +134,7 @@ def shuffled_attack(
 
 
 def batch_attack(
-    layout: Layout,
+    layout: BatchLayout,
     users: int,
     shipped: ShuffleBinary | GaussianBatch,
     *,
@@ -170,11 +169,11 @@ def batch_attack(
         epsilon, trust, mean = shipped.delivered(users, layout), Trust.SHUFFLE, bits.mean
         words = f"binomial, {shipped.calibration}, {users:,} users"
 
-    moved = _moved(*(_kept(tables, layout) for tables in layout.extremes(users)))
+    moved = _moved(*(_kept(tables, layout) for tables in layout.extremes()))
 
     def release(side: Side, _: NoiseSource, copies: int) -> list[Array]:
         wide = replace(layout, shape=(*layout.shape[:2], copies))
-        seen = (drawn or shipped).release([*wide.extremes(users)][side], wide, noise()).noisy
+        seen = (drawn or shipped).release(replace([*wide.extremes()][side], users=users), wide, noise()).noisy
         return [np.rint(_entries(_kept(seen, layout), moved) + mean)]
 
     return Attack(
@@ -244,7 +243,7 @@ def _entries(tables: list[Array], moved: list[NDArray[np.bool_]]) -> Array:
     return np.concatenate([np.moveaxis(t, 2, 0)[:, where] for t, where in zip(tables, moved, strict=True)], axis=1)
 
 
-def _kept(seen: NoisyTables | BatchTables, layout: Layout) -> list[Array]:
+def _kept(seen: NoisyTables | BatchTables, layout: BatchLayout) -> list[Array]:
     """The tables that have counters of their own."""
     rewards = [seen.r_sa] if seen.r_sa is not None and layout.rewards else []
     return [seen.n_sas[: layout.moving], seen.n_sa[layout.visits], *rewards]

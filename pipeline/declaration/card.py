@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import ValidationError, model_validator
 
-from pipeline.declaration.columns import LogColumns, table_columns, vector_columns
+from pipeline.declaration.columns import LogColumns, check_constants, step_columns, table_columns, vector_columns
 from pipeline.declaration.declared_features import Features
 from pipeline.declaration.domain import END, OTHER, Domain, Reward
 from pipeline.declaration.lineage import Budget, Declaration, Unit, files_of, named_root, sha256_of
@@ -23,13 +23,9 @@ from pipeline.declaration.linear_quadratic import LINEAR_QUADRATIC, Cost, Linear
 from pipeline.declaration.source import (
     Columns,
     Source,
-    StepColumn,
     VectorSource,
-    check_constant,
     check_format,
     check_layout,
-    constant,
-    step_cells,
 )
 from pipeline.declaration.toml import CardError, explain, read_toml
 from pipeline.mdp.riccati import QuadraticCost
@@ -53,7 +49,19 @@ __all__ = [
 
 
 class Card(Declaration):
-    """One dataset of declared states and actions."""
+    """One dataset of declared states and actions.
+
+    Parameters
+    ----------
+    domain
+        States, actions, horizon and dynamics; finite and public.
+    reward
+        Its range and lattice, or the declared table ``(L, A)``.
+    features
+        Integer features of every (live state, action), where a linear agent is to use some other than one-hot.
+    source
+        Files, their format, and which column holds what.
+    """
 
     domain: Domain
     reward: Reward
@@ -65,9 +73,9 @@ class Card(Declaration):
         d, cols = self.domain, self.source.columns
         self.check_people(cols.user_id)
         check_format(self.source, self.kind, d.horizon)
-        check_layout(self.source, self.step_keys(), d.horizon)
+        check_layout(self.source, step_columns(self.source, d), d.horizon)
         if self.source.layout == "wide":
-            self._check_constants()
+            check_constants(self.source, d, self.reward)
         if cols.next_bin is not None and (cols.next_state is None or d.states.bins is None):
             raise ValueError("source.columns.next_bin goes with 'next_state' and binned states")
         if self.reward.kind == "estimate" and cols.reward is None:
@@ -87,50 +95,6 @@ class Card(Declaration):
     def log(self) -> LogColumns:
         """Which columns of the log are read, and in which role."""
         return table_columns(self.source, self.domain, self.reward)
-
-    def step_keys(self) -> dict[str, StepColumn]:
-        """Columns that differ from step to step in a wide source, by their key in the card."""
-        states, cols = self.domain.states, self.source.columns
-        keys: dict[str, StepColumn | None] = {
-            "domain.states.column": states.column,
-            "domain.states.bins.by": states.bins.by if states.bins else None,
-            "domain.actions.column": self.domain.actions.column,
-            "source.columns.reward": cols.reward,
-            "source.columns.next_state": cols.next_state,
-            "source.columns.next_bin": cols.next_bin,
-            "source.columns.terminated": cols.terminated,
-            "source.columns.truncated": cols.truncated,
-            "source.columns.behavior_prob": cols.behavior_prob,
-        }
-        return {key: column for key, column in keys.items() if column is not None}
-
-    def step_cells(self, column: StepColumn) -> list[str]:
-        """The H cells of a column of a wide source."""
-        return step_cells(column, self.domain.horizon, self.source.first_step)
-
-    def _check_constants(self) -> None:
-        """Constants of a wide source mean something, and do not alone make a step."""
-        d = self.domain
-        labels = {
-            "domain.states.column": {*d.states.raw_labels(), *d.states.ends} | ({""} if d.states.bins else set()),
-            "domain.actions.column": set(d.actions.raw_labels()),
-            "source.columns.next_state": {*d.states.raw_labels(), *d.states.ends, ""},
-        }
-        for key, column in self.step_keys().items():
-            for text in map(constant, self.step_cells(column)):
-                if text is not None:
-                    check_constant(key, text, labels.get(key), self.reward.range)
-        telling = [self.step_cells(d.actions.column)]
-        if d.states.bins is None or d.states.ends:
-            telling.append(self.step_cells(d.states.column))
-        if d.states.bins is not None:
-            telling.append(self.step_cells(d.states.bins.by))
-        for h, cells in enumerate(zip(*telling, strict=True)):
-            if all(constant(cell) is not None for cell in cells):
-                raise ValueError(
-                    f"domain.actions.column: entry {h + 1} and that of domain.states.column are constants, so no row "
-                    "could tell whether the step was taken; name a column in one of them"
-                )
 
     @property
     def loses_last_step(self) -> bool:
@@ -154,7 +118,17 @@ class Card(Declaration):
 
 
 class LqCard(Declaration):
-    """One dataset of observations and controls that are vectors: a linear plant with a declared quadratic cost."""
+    """One dataset of observations and controls that are vectors: a linear plant with a declared quadratic cost.
+
+    Parameters
+    ----------
+    domain
+        Sizes, balls and scales of observation and control, horizon, first state and noise (privacy.md §7).
+    cost
+        x'Qx + u'Ru of one step, of scaled vectors.
+    source
+        Files, their format, and which column holds what.
+    """
 
     domain: LinearQuadratic
     cost: Cost
@@ -198,6 +172,11 @@ AnyCard = Card | LqCard
 def load_any_card(path: Path) -> AnyCard:
     """Read and check a card of any domain.
 
+    Parameters
+    ----------
+    path
+        Of ``card.toml``; files that the card names lie below its folder.
+
     Raises
     ------
     CardError
@@ -217,6 +196,11 @@ def load_any_card(path: Path) -> AnyCard:
 def load_card(path: Path) -> Card:
     """Read and check a card of declared states and actions.
 
+    Parameters
+    ----------
+    path
+        Of ``card.toml``.
+
     Raises
     ------
     CardError
@@ -227,6 +211,11 @@ def load_card(path: Path) -> Card:
 
 def require_tabular(card: AnyCard) -> Card:
     """The card, if it declares states and actions.
+
+    Parameters
+    ----------
+    card
+        Of any domain.
 
     Raises
     ------
@@ -241,6 +230,11 @@ def require_tabular(card: AnyCard) -> Card:
 def require_linear_quadratic(card: AnyCard) -> LqCard:
     """The card, if it declares a linear plant.
 
+    Parameters
+    ----------
+    card
+        Of any domain.
+
     Raises
     ------
     CardError
@@ -252,13 +246,29 @@ def require_linear_quadratic(card: AnyCard) -> LqCard:
 
 
 def task_of(card: Card) -> Task:
-    """The declared decision process as the planner needs it."""
+    """The declared decision process as the planner needs it.
+
+    Parameters
+    ----------
+    card
+        Its horizon, vetoes, reward range and table; no row is looked at.
+
+    Returns
+    -------
+    Reward table and allowed actions are ``(L, A)`` over live states and action labels.
+    """
     d = card.domain
     rewards = None if card.reward.table is None else np.asarray(card.reward.table, dtype=np.float64)
     return Task(d.horizon, card.reward.range, d.allowed, rewards, can_end=bool(d.states.ends))
 
 
 def declared_start(card: Card) -> NDArray[np.float64] | None:
-    """Declared first-state distribution ``(L,)``, or None where it comes from the release."""
+    """Declared first-state distribution ``(L,)``, or None where it comes from the release.
+
+    Parameters
+    ----------
+    card
+        Its ``domain.start``: probabilities by label, 0 for a state that it does not name.
+    """
     start = card.domain.start
     return None if start == "released" else np.array([start.get(s, 0.0) for s in card.domain.live_states])

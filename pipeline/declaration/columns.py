@@ -7,7 +7,18 @@ from dataclasses import dataclass, field
 
 from pipeline.declaration.domain import Domain, Reward
 from pipeline.declaration.linear_quadratic import LinearQuadratic
-from pipeline.declaration.source import MADE, Source, StepColumn, VectorSource, constant, step_cells
+from pipeline.declaration.source import MADE, Source, StepColumn, VectorSource, check_constant, constant, step_cells
+
+_LOGGED = ("reward", "next_state", "next_bin", "terminated", "truncated", "behavior_prob")
+# key in the card -> role, of what differs from step to step
+_ROLES = {
+    "domain.states.column": "state",
+    "domain.states.bins.by": "bin",
+    "domain.actions.column": "action",
+    **{f"source.columns.{role}": role for role in _LOGGED},
+}
+# roles whose cells tell that a step was taken
+TELLING = ("state", "bin", "action")
 
 
 @dataclass(frozen=True)
@@ -46,13 +57,31 @@ class LogColumns:
 
 
 def step_role(role: str, h: int) -> str:
-    """Name of a role at step h of a wide source, or of coordinate h of a vector: ``state@3``."""
+    """Name of a role at step h of a wide source, or of coordinate h of a vector: ``state@3``.
+
+    Parameters
+    ----------
+    role
+        ``state``, ``action``, ``observation``, ….
+    h
+        0-based step or coordinate.
+    """
     return f"{role}@{h}"
 
 
 def table_columns(source: Source, domain: Domain, reward: Reward) -> LogColumns:
-    """The columns of a log of declared states and actions."""
-    each = _step_columns(source, domain, reward)
+    """The columns of a log of declared states and actions.
+
+    Parameters
+    ----------
+    source
+        Names the columns and the layout.
+    domain
+        Names the columns of states and actions.
+    reward
+        Tells whether a reward is read at all.
+    """
+    each = _read(source, domain, reward)
     roles, steps = _whose(source), dict[str, list[str]]()
     if source.layout == "wide":
         steps = {role: step_cells(column, domain.horizon, source.first_step) for role, column in each.items()}
@@ -67,7 +96,15 @@ def table_columns(source: Source, domain: Domain, reward: Reward) -> LogColumns:
 
 
 def vector_columns(source: VectorSource, domain: LinearQuadratic) -> LogColumns:
-    """The columns of a log of vectors."""
+    """The columns of a log of vectors.
+
+    Parameters
+    ----------
+    source
+        Names the columns.
+    domain
+        Names those of observation and control.
+    """
     following, vectors = source.columns.next_observation, dict[str, str | list[str]]()
     for role, vector in (("observation", domain.observation), ("action", domain.action)):
         vectors[role] = vector.columns or str(vector.column)
@@ -107,18 +144,68 @@ def _flags(source: Source | VectorSource) -> tuple[str, ...]:
     return tuple(str(flag) for flag in flags if flag is not None)
 
 
-def _step_columns(source: Source, domain: Domain, reward: Reward) -> dict[str, StepColumn]:
-    c, states = source.columns, domain.states
-    wanted: dict[str, StepColumn | None] = {
-        # bins: the label column only tells the ends apart
-        "state": states.column if states.bins is None or states.ends else None,
-        "bin": states.bins.by if states.bins else None,
-        "action": domain.actions.column,
-        "reward": c.reward if reward.kind == "estimate" else None,
-        "next_state": c.next_state,
-        "next_bin": c.next_bin if c.next_state and states.bins else None,
-        "terminated": c.terminated,
-        "truncated": c.truncated,
-        "behavior_prob": c.behavior_prob,
+def step_columns(source: Source, domain: Domain) -> dict[str, StepColumn]:
+    """Columns that differ from step to step in a wide source, by their key in the card.
+
+    Parameters
+    ----------
+    source
+        Names the columns that are logged.
+    domain
+        Names those of states and actions.
+    """
+    states = domain.states
+    keys: dict[str, StepColumn | None] = {
+        "domain.states.column": states.column,
+        "domain.states.bins.by": states.bins.by if states.bins else None,
+        "domain.actions.column": domain.actions.column,
+        **{f"source.columns.{role}": getattr(source.columns, role) for role in _LOGGED},
     }
-    return {role: column for role, column in wanted.items() if column is not None}
+    return {key: column for key, column in keys.items() if column is not None}
+
+
+def check_constants(source: Source, domain: Domain, reward: Reward) -> None:
+    """Refuse constants of a wide source that mean nothing, or alone make a step.
+
+    Parameters
+    ----------
+    source, domain
+        Name the columns and the labels.
+    reward
+        Its range: what a constant reward lies in.
+
+    Raises
+    ------
+    ValueError
+        Naming the key, and what to write.
+    """
+    states = domain.states
+    labels = {
+        "domain.states.column": {*states.raw_labels(), *states.ends} | ({""} if states.bins else set()),
+        "domain.actions.column": set(domain.actions.raw_labels()),
+        "source.columns.next_state": {*states.raw_labels(), *states.ends, ""},
+    }
+    columns = step_columns(source, domain)
+    cells = {key: step_cells(column, domain.horizon, source.first_step) for key, column in columns.items()}
+    for key, found in cells.items():
+        for text in map(constant, found):
+            if text is not None:
+                check_constant(key, text, labels.get(key), reward.range)
+    told_by = set(TELLING) & set(_read(source, domain, reward))
+    for h, found in enumerate(zip(*(c for key, c in cells.items() if _ROLES[key] in told_by), strict=True)):
+        if all(constant(cell) is not None for cell in found):
+            raise ValueError(
+                f"domain.actions.column: entry {h + 1} and that of domain.states.column are constants, so no row "
+                "could tell whether the step was taken; name a column in one of them"
+            )
+
+
+def _read(source: Source, domain: Domain, reward: Reward) -> dict[str, StepColumn]:
+    """Role -> column, of what differs from step to step and is read."""
+    states, found = domain.states, step_columns(source, domain)
+    if states.bins is not None and not states.ends:
+        # with bins the label column only tells the ends apart
+        del found["domain.states.column"]
+    if reward.kind != "estimate":
+        found.pop("source.columns.reward", None)
+    return {_ROLES[key]: column for key, column in found.items()}

@@ -74,7 +74,21 @@ def _check_labels(labels: Labels | None, reserved: list[str]) -> None:
 
 
 class States(Strict):
-    """The state column: bins of a number or a list of labels; ``ends`` are absorbing and worth nothing."""
+    """The state column: bins of a number or a list of labels; ``ends`` are absorbing and worth nothing.
+
+    Parameters
+    ----------
+    column
+        The column of labels; in a wide source a pattern with ``{step}``, or a list of H names.
+    bins
+        Bins of a numeric column; else ``labels``.
+    labels
+        A number S of integers 0 … S - 1, a list of values, or name -> the raw values that stand for it.
+    ends
+        Labels of the terminal states: absorbing, worth nothing.
+    other
+        Whether an undeclared value is the state OTHER; else ingest drops its episode.
+    """
 
     column: str | list[str]
     bins: Bins | None = None

@@ -32,6 +32,12 @@ class Vector(Strict):
 
     Attributes
     ----------
+    column
+        One column whose cells are lists of ``dimension`` numbers; else ``columns``.
+    columns
+        One column a coordinate.
+    dimension
+        Number of coordinates, declared and never counted.
     radius
         Declared bound on its length, after ``scale``; longer ones are shortened before anything is summed.
     scale

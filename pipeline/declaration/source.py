@@ -122,7 +122,13 @@ def step_cells(column: StepColumn, horizon: int, first_step: int) -> list[str]:
 
 
 def constant(cell: str) -> str | None:
-    """Text of a constant cell; None if the cell is a column."""
+    """Text of a constant cell; None if the cell is a column.
+
+    Parameters
+    ----------
+    cell
+        Of a wide source: a column's name, or ``=text``.
+    """
     return cell[len(CONSTANT) :] if cell.startswith(CONSTANT) else None
 
 
@@ -156,7 +162,13 @@ def check_format(source: Source | VectorSource, kind: str, horizon: int) -> None
 
 
 def only_flags_part(source: Source | VectorSource) -> bool:
-    """Whether the records that are protected stand one after the other, numbered by their order."""
+    """Whether the records that are protected stand one after the other, numbered by their order.
+
+    Parameters
+    ----------
+    source
+        Of a card; its format and whose column of ids it names decide.
+    """
     return source.format in (*CUT_BY_ORDER, "rlds") and source.columns.user_id == MADE[source.format]
 
 

@@ -25,7 +25,15 @@ class Strict(BaseModel):
 
 
 def explain(error: ValidationError, where: str) -> str:
-    """One line a problem: which key, what was found, what is allowed."""
+    """One line a problem: which key, what was found, what is allowed.
+
+    Parameters
+    ----------
+    error
+        Of pydantic, one entry a wrong key.
+    where
+        What the lines begin with: the file.
+    """
     lines: list[str] = []
     for e in error.errors():
         key = ".".join(str(p) for p in e["loc"])
@@ -44,7 +52,18 @@ def _short(value: Any) -> str:
 
 
 def read_toml(path: Path) -> Mapping[str, Any]:
-    """Parse a TOML file; a missing or malformed one is a :class:`CardError`."""
+    """Parse a TOML file; a missing or malformed one is a :class:`CardError`.
+
+    Parameters
+    ----------
+    path
+        Of a file in UTF-8.
+
+    Raises
+    ------
+    CardError
+        If it is missing or malformed.
+    """
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:

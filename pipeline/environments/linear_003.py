@@ -40,7 +40,17 @@ _FIRST = 0.6
 
 @dataclass(frozen=True)
 class LinearWorld:
-    """A finite linear MDP: its exact model, integer features and logging policy ``(S, A)``."""
+    """A finite linear MDP: its exact model, integer features and logging policy ``(S, A)``.
+
+    Parameters
+    ----------
+    mdp
+        Exact model ``(20, 2, 100, 2)``, rewards in [0, 1].
+    features
+        Integer map ``(2, 100, d)``, d = 10, or 9 where balanced.
+    behaviour
+        ``(2, 100)`` probabilities of the logging policy.
+    """
 
     mdp: TabularMDP
     features: FeatureMap
@@ -61,6 +71,13 @@ def split_halves(both: Integers, rng: np.random.Generator) -> dict[Side, Integer
     """Counts of two halves of the people, each person in D' by a fair coin: the law of a keyed hash.
 
     Steps are split independently, which leaves every step's law right; no statistic ties a person's steps together.
+
+    Parameters
+    ----------
+    both
+        Counts of all people, any shape.
+    rng
+        Simulation only.
     """
     second = rng.binomial(both, 0.5)
     return {"D": both - second, "D'": second, "both": both}
@@ -73,6 +90,10 @@ def linear_003(seed: int, scale: Scale = "normalised", order: Literal["msb", "ls
     ----------
     seed
         Of the generator that draws alpha ``(H, 2)``, then r ``(H,)``.
+    scale
+        ``literal`` as printed, ``normalised`` over sqrt(7), or ``balanced`` in John's position.
+    order
+        Of the bits of an action: most or least significant first.
     """
     rng = np.random.default_rng(seed)
     alpha, r = rng.random((HORIZON, 2)), rng.random(HORIZON)

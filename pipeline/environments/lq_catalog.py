@@ -33,6 +33,11 @@ BEHAVIOURS = ("sphere", "zero")
 def load_lq_world(name: str) -> LqSystem:
     """One of :data:`LQ_WORLDS`.
 
+    Parameters
+    ----------
+    name
+        ``double-integrator`` or ``lq-1`` … ``lq-5``.
+
     Raises
     ------
     CardError
@@ -46,6 +51,13 @@ def load_lq_world(name: str) -> LqSystem:
 def explorer(system: LqSystem, behaviour: str) -> Controller:
     """How a log is made: ``sphere``, controls uniform on the sphere of radius gamma; ``zero``, none at all.
 
+    Parameters
+    ----------
+    system
+        Whose radius gamma bounds the controls.
+    behaviour
+        One of :data:`BEHAVIOURS`.
+
     Raises
     ------
     CardError
@@ -57,7 +69,19 @@ def explorer(system: LqSystem, behaviour: str) -> Controller:
 
 
 def explorer_value(system: LqSystem, behaviour: str) -> float:
-    """Exact value of a behaviour: isotropic controls are noise of covariance gamma^2/d B B', and cost their own."""
+    """Exact value of a behaviour: isotropic controls are noise of covariance gamma^2/d B B', and cost their own.
+
+    Parameters
+    ----------
+    system
+        A world with known parameters.
+    behaviour
+        One of :data:`BEHAVIOURS`.
+
+    Returns
+    -------
+    Minus the expected cost of one episode.
+    """
     d, radius = system.shape[1], explorer(system, behaviour).explore
     spread = radius**2 / d
     start, covariance = np.outer(system.start, system.start), system.covariance + spread * system.B @ system.B.T
@@ -66,7 +90,19 @@ def explorer_value(system: LqSystem, behaviour: str) -> float:
 
 
 def wrong_models(system: LqSystem, draws: int = DRAWS) -> Iterator[Array]:
-    """Optimal gains of models whose A and B are each 30 % off in norm, in a random direction."""
+    """Optimal gains of models whose A and B are each 30 % off in norm, in a random direction.
+
+    Parameters
+    ----------
+    system
+        The true one.
+    draws
+        Number of models; the seed is fixed, so that a page shows the same number each time.
+
+    Returns
+    -------
+    Gains ``(H, d, n)`` of each, cut to ``|K_h| <= gamma``.
+    """
     r = np.random.default_rng(_SEED)
     for _ in range(draws):
         A, B = (M + WRONG * norm(M) * E / norm(E) for M in (system.A, system.B) for E in [r.normal(size=M.shape)])
@@ -75,6 +111,13 @@ def wrong_models(system: LqSystem, draws: int = DRAWS) -> Iterator[Array]:
 
 def check_world(system: LqSystem, card: LqCard) -> None:
     """Refuse to call true what holds for another plant than the card declares.
+
+    Parameters
+    ----------
+    system
+        The world that the recipe's [evaluate] names.
+    card
+        What the log declares; compared to 1e-6.
 
     Raises
     ------

@@ -65,6 +65,23 @@ class BoundedNoise:
 class LqSystem:
     """A system with known parameters; ``start (n,)`` is the fixed first state, ``gamma`` bounds the control's length.
 
+    Parameters
+    ----------
+    name
+        What reports call it.
+    A
+        ``(n, n)``: x' = A x + B u + w.
+    B
+        ``(n, d)``.
+    cost
+        Q ``(n, n)``, R ``(d, d)`` and the horizon H.
+    gamma
+        Bound on |u|, positive.
+    noise
+        Law of w, which is bounded.
+    start
+        ``(n,)`` fixed first state.
+
     Raises
     ------
     ValueError
@@ -124,14 +141,34 @@ class LqSystem:
 
 @dataclass(frozen=True)
 class Controller:
-    """u = K_h x + xi, cut to ``|u| <= gamma``; xi is uniform on the sphere of radius ``explore``."""
+    """u = K_h x + xi, cut to ``|u| <= gamma``; xi is uniform on the sphere of radius ``explore``.
+
+    Parameters
+    ----------
+    gains
+        ``(H, d, n)``.
+    explore
+        Radius of xi.
+    """
 
     gains: Array
     explore: float = 0.0
 
 
 def simulate(system: LqSystem, controller: Controller, episodes: int, rng: np.random.Generator) -> tuple[Array, Array]:
-    """States ``(episodes, H+1, n)`` and controls ``(episodes, H, d)``, all episodes at once."""
+    """States ``(episodes, H+1, n)`` and controls ``(episodes, H, d)``, all episodes at once.
+
+    Parameters
+    ----------
+    system
+        A world with known parameters.
+    controller
+        Gains ``(H, d, n)`` and what it adds to explore.
+    episodes
+        How many at once.
+    rng
+        Simulation only; draws per step are those of the controls, then those of the noise.
+    """
     H, (n, d) = system.horizon, system.shape
     states, controls = np.empty((episodes, H + 1, n)), np.empty((episodes, H, d))
     states[:, 0] = system.start
@@ -151,7 +188,13 @@ def on_sphere(shape: tuple[int, ...], radius: float, rng: np.random.Generator) -
 
 
 def norm(M: Array) -> float:
-    """Spectral norm."""
+    """Spectral norm.
+
+    Parameters
+    ----------
+    M
+        Any matrix.
+    """
     return float(np.linalg.norm(M, 2))
 
 
@@ -180,6 +223,13 @@ CONTROL_COSTS = tuple(m * 10.0**e for e in range(-3, 1) for m in (1.0, 2.0, 5.0)
 
 def lq_instance(number: int, seed: int = 11) -> LqSystem:
     """One of :data:`INSTANCES`: normal A, B and first state, drawn in this order and scaled to their norms; Q = I.
+
+    Parameters
+    ----------
+    number
+        A key of :data:`INSTANCES`.
+    seed
+        Of the generator that draws A, B and the first state.
 
     Raises
     ------
@@ -211,6 +261,19 @@ def double_integrator(
 
     State: position and velocity, as parts of their declared ranges; ``[A, B]`` of the zero-order hold is scaled by the
     one factor at which ``||A|| + gamma ||B|| + C_w = 1``: the same as a discount of the cost by its square.
+
+    Parameters
+    ----------
+    period
+        Seconds between two samples.
+    horizon
+        Steps H of an episode.
+    C_w
+        Bound on the length of the noise.
+    gamma
+        Bound on the force, as a part of its range.
+    deviation
+        Of one coordinate of the noise before truncation.
     """
     held, pushed = np.array([[1.0, period], [0.0, 1.0]]), np.array([[period**2 / 2], [period]])
     factor = (1 - C_w) / (norm(held) + gamma * norm(pushed))

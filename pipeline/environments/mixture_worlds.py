@@ -78,6 +78,8 @@ class Mixture:
 
     Parameters
     ----------
+    name
+        What reports call the world.
     mdp
         The world, cut at its horizon.
     features

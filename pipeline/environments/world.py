@@ -27,6 +27,8 @@ class World:
 
     Parameters
     ----------
+    name
+        What messages, logs and reports call it.
     transition
         ``(S, A, S)``, or ``(H, S, A, S)`` where the step matters; rows sum to 1.
     visit_reward, entry_reward
@@ -39,8 +41,6 @@ class World:
         two prices is two raw states), and then behave alike from there on.
     bin_values
         Numeric columns that a card may bin by, each ``(S,)`` and exactly representable as float32.
-    binnings
-        Name -> (column, edges): the ways to bin that the definition offers, the usual one first; none: no bins.
     ends
         Terminal raw state -> the end label a card knows it by; an episode stops on entering one.
     policies
@@ -49,6 +49,8 @@ class World:
         Text of each raw action; empty: ``"0" .. "A-1"``.
     horizon
         H where the definition fixes it; None where episodes may be cut anywhere.
+    binnings
+        Name -> (column, edges): the ways to bin that the definition offers, the usual one first; none: no bins.
     lattice, most
         Where ``lattice = (low, unit)`` is given, rewards are means: a step pays one of the two points low + k unit
         beside it, at random.  ``most`` then cuts what an episode may pay in sum.
@@ -150,6 +152,13 @@ class World:
 def declared_states(card: Card, world: World) -> Ints:
     """Index ``(S,)`` of each raw state among ``card.domain.state_labels``.
 
+    Parameters
+    ----------
+    card
+        Declares bins or labels, and which label each end has.
+    world
+        Over S raw states.
+
     Raises
     ------
     CardError
@@ -179,6 +188,13 @@ def declared_states(card: Card, world: World) -> Ints:
 
 def declared_actions(card: Card, world: World) -> Ints:
     """Index ``(A,)`` of each raw action among ``card.domain.action_labels``.
+
+    Parameters
+    ----------
+    card
+        Declares the labels.
+    world
+        Over A raw actions.
 
     Raises
     ------

@@ -45,6 +45,8 @@ def load_world(name: str, folder: Path, **params: Any) -> World:
 
     Parameters
     ----------
+    name
+        Of the world.
     folder
         The dataset's folder; a world's file is looked for there, then in its own folder beside it.  Where
         ``world.toml`` there describes this world and no ``params`` are given, its parameters are taken.
@@ -75,6 +77,15 @@ def load_world(name: str, folder: Path, **params: Any) -> World:
 def load_mixture(name: str, folder: Path, horizon: int | None = None, **params: Any) -> Mixture:
     """A world of the registry as a mixture: ``random_mixture`` by its own kernels, any other by one-hot features.
 
+    Parameters
+    ----------
+    name
+        Of a world of :func:`load_world`.
+    folder
+        Where its file is looked for.
+    horizon
+        Steps H; None: the world's own, or 20.
+
     Raises
     ------
     CardError
@@ -87,7 +98,13 @@ def load_mixture(name: str, folder: Path, horizon: int | None = None, **params: 
 
 
 def builds_horizon(name: str) -> bool:
-    """Whether the world's function takes ``horizon`` itself, because each step has parameters of its own."""
+    """Whether the world's function takes ``horizon`` itself, because each step has parameters of its own.
+
+    Parameters
+    ----------
+    name
+        Of a world of :func:`load_world`.
+    """
     build = _FROM_FILE[name][0] if name in _FROM_FILE else _builder(name)
     return build is not None and "horizon" in signature(build).parameters
 
@@ -106,14 +123,32 @@ def _checked(name: str, built: object) -> World:
 
 
 def arrays_file(name: str, folder: Path) -> Path:
-    """Where a world's arrays lie: in the dataset's folder, else in the world's own folder beside it."""
+    """Where a world's arrays lie: in the dataset's folder, else in the world's own folder beside it.
+
+    Parameters
+    ----------
+    name
+        Of a world that is made of a file.
+    folder
+        The dataset's.
+
+    Returns
+    -------
+    The first of them that is there; the dataset's own where none is.
+    """
     own = _FROM_FILE[name][1] if name in _FROM_FILE else name
     beside = [folder / WORLD_ARRAYS, folder.parent / own / WORLD_ARRAYS]
     return next((p for p in beside if p.is_file()), beside[0])
 
 
 def catalog_folder(name: str) -> Path:
-    """The folder on a shelf that holds a world's file; worlds without one need none."""
+    """The folder on a shelf that holds a world's file; worlds without one need none.
+
+    Parameters
+    ----------
+    name
+        Of a world.
+    """
     folders = [shelf / name for shelf in catalogs()]
     return next((f for f in folders if arrays_file(name, f).is_file()), folders[0])
 

@@ -29,6 +29,10 @@ def lift(probabilities: Array, world: World, card: Card) -> Array:
     ----------
     probabilities
         ``(H, L, A)`` over the card's live states and actions.
+    world
+        Over S_raw states and A_raw actions.
+    card
+        Declares the labels; each raw state and action has one.
 
     Returns
     -------
@@ -65,6 +69,10 @@ def binned_process(
 
     Parameters
     ----------
+    card
+        Declares labels, dynamics, start and perhaps a reward table (design §5.3).
+    world
+        The true one, with known parameters.
     behaviour
         Name of one of the world's logging policies, or probabilities ``(H, S_raw, A_raw)``.
     horizon, dynamics
@@ -111,6 +119,15 @@ def binned_process(
 def binned_behaviour(card: Card, world: World, behaviour: str | Array) -> Array:
     """How a logging policy looks through a card's labels, step by step.
 
+    Parameters
+    ----------
+    card
+        Declares the labels and the horizon H.
+    world
+        The true one.
+    behaviour
+        Name of one of the world's logging policies, or probabilities ``(H, S_raw, A_raw)``.
+
     Returns
     -------
     ``(H, S, A)`` over ``card.domain.state_labels``: how often it takes each action there; uniform where it never is.
@@ -128,6 +145,10 @@ def truth(card: Card, world: World, behaviour: str | Array, policy: Policy) -> d
 
     Parameters
     ----------
+    card
+        Declares labels and horizon.
+    world
+        The true one.
     behaviour
         The logging policy: a name, or probabilities ``(H, S_raw, A_raw)``.
     policy
@@ -153,14 +174,38 @@ def truth(card: Card, world: World, behaviour: str | Array, policy: Policy) -> d
 
 
 def world_values(world: World, horizon: int) -> dict[str, float]:
-    """Exact values of one episode: ``optimal``, then each of the world's logging policies, by dynamic programming."""
+    """Exact values of one episode: ``optimal``, then each of the world's logging policies, by dynamic programming.
+
+    Parameters
+    ----------
+    world
+        With known parameters.
+    horizon
+        Steps H of an episode.
+
+    Returns
+    -------
+    Name -> expected summed reward of an episode, from the start distribution.
+    """
     mdp = world.mdp(horizon)
     known = {name: policy_value(mdp, world.behaviours(name, horizon)) for name in world.policies}
     return {"optimal": float(mdp.start @ optimal_values(mdp)[1][0]), **known}
 
 
 def best_bin_policy(card: Card, world: World, behaviour: str | Array, dynamics: Dynamics | None = None) -> Array:
-    """Optimal allowed policy ``(H, L, A)`` of the binned process: what exact tables of ``behaviour`` would teach."""
+    """Optimal allowed policy ``(H, L, A)`` of the binned process: what exact tables of ``behaviour`` would teach.
+
+    Parameters
+    ----------
+    card
+        Declares the labels, and what is vetoed.
+    world
+        The true one.
+    behaviour
+        The logging policy: a name, or probabilities ``(H, S_raw, A_raw)``.
+    dynamics
+        Default: the card's.
+    """
     d, L = card.domain, len(card.domain.live_states)
     process = binned_process(card, world, behaviour, dynamics=dynamics)
     rewards = process.rewards.copy()
@@ -170,7 +215,19 @@ def best_bin_policy(card: Card, world: World, behaviour: str | Array, dynamics: 
 
 
 def best_bin_policy_value(card: Card, world: World, behaviour: str | Array, dynamics: Dynamics | None = None) -> float:
-    """Value in the raw world of :func:`best_bin_policy`: the ceiling that binning leaves to a learner."""
+    """Value in the raw world of :func:`best_bin_policy`: the ceiling that binning leaves to a learner.
+
+    Parameters
+    ----------
+    card
+        Declares the labels, and what is vetoed.
+    world
+        The true one.
+    behaviour
+        The logging policy: a name, or probabilities ``(H, S_raw, A_raw)``.
+    dynamics
+        Default: the card's.
+    """
     policy = best_bin_policy(card, world, behaviour, dynamics)
     return policy_value(world.mdp(card.domain.horizon), lift(policy, world, card))
 

@@ -51,10 +51,16 @@ def aggregate(snapshot: Snapshot, card: Card, means: Resources = HERE, *, batch_
     ----------
     snapshot
         What ``ingest`` wrote; partitions are disjoint in users.
+    card
+        What ``ingest`` used: tables, caps and the lattice of rewards.
     means
         Where partitions are summed and who is told; no table depends on it.
     batch_rows
         Rows read at once; no table depends on it.
+
+    Returns
+    -------
+    Exact int64 tables and the kind of people they count; secret, a privatizer's input.
     """
     sums = sum_snapshot(CountSums(card, batch_rows), snapshot, means)
     return ExactSums(card.name, snapshot.kind, card.domain.dynamics, _tables(card, sums))
@@ -62,6 +68,13 @@ def aggregate(snapshot: Snapshot, card: Card, means: Resources = HERE, *, batch_
 
 def count_rows(rows: pl.DataFrame, card: Card) -> Tables:
     """Tables of canonical rows that hold whole users.
+
+    Parameters
+    ----------
+    rows
+        Columns of :func:`needed`; every user whole, sorted by user, episode, step.
+    card
+        Declares tables, caps and the lattice of rewards.
 
     Returns
     -------
@@ -79,6 +92,10 @@ def count_new(snapshots: Sequence[Snapshot], card: Card, seen: Hashes, key: byte
 
     Parameters
     ----------
+    snapshots
+        Of one night, oldest first; a partition is in memory at a time.
+    card
+        Its ``unit.recurs`` says whether a person, or each episode, counts once over all nights.
     seen
         ``(n, hash_width)`` of all nights so far.
     key
@@ -232,7 +249,15 @@ _INTEGERS = ("step", "state", "action", "next_state")
 
 
 def count_person(card: Card, person: Person) -> Mapping[str, NDArray[np.int64]]:
-    """What the person adds to every table; see :func:`~pipeline.logs.aggregate.count_rows`."""
+    """What the person adds to every table; see :func:`~pipeline.logs.aggregate.count_rows`.
+
+    Parameters
+    ----------
+    card
+        Declares the tables.
+    person
+        Rows (state, action, reward, next state) of every step of every episode: nobody who exists, for audits.
+    """
     flat = [
         {"user_id": 0, "episode_id": e, "step": h, "state": s, "action": a, "reward": float(r), "next_state": s2}
         for e, episode in enumerate(person)

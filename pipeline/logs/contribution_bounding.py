@@ -108,7 +108,13 @@ _USER, _EPISODE = ["u0", "u1"], ["e0", "e1"]
 
 
 def hash_width(card: Card) -> int:
-    """Words of a kept hash: two of the user, and where episodes are capped two more of the episode."""
+    """Words of a kept hash: two of the user, and where episodes are capped two more of the episode.
+
+    Parameters
+    ----------
+    card
+        Its ``unit.recurs``: ``never`` or ``capped``.
+    """
     return 2 if card.unit.recurs == "never" else 4
 
 

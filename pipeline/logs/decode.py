@@ -37,6 +37,13 @@ def list_text(cell: pl.Expr) -> pl.Expr:
 def keyed_hash(texts: Iterable[str], salt: str) -> pl.Series:
     """Hash each text; call it on distinct users or episodes, never on rows.
 
+    Parameters
+    ----------
+    texts
+        Distinct ids of users or episodes.
+    salt
+        Public key of the hash, its first 64 bytes.
+
     Returns
     -------
     UInt64 series, as long as ``texts``.
@@ -67,6 +74,13 @@ Dtypes = dict[str, pl.DataType]
 
 def decode(raw: pl.DataFrame, card: Card) -> pl.DataFrame:
     """Decode the rows of whole users.
+
+    Parameters
+    ----------
+    raw
+        Columns ``raw_<role>`` of a long log, rows of whole users.
+    card
+        Declares labels, bins, and the lattice of rewards.
 
     Returns
     -------

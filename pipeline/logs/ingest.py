@@ -71,6 +71,8 @@ def ingest(
 
     Parameters
     ----------
+    card
+        What the files hold, and what is done with the rest.
     store
         The operator's folder; snapshots go to ``store/<card.name>/``.
     progress
@@ -267,7 +269,15 @@ def _source_digest(sources: Sources, card: AnyCard) -> str:
 
 @contextmanager
 def lock_lineage(home: Path, say: Say = lambda _: None) -> Generator[None, None, None]:
-    """Wait until no other ingest of the lineage whose folder is ``home`` runs, nor a purge that takes its files."""
+    """Wait until no other ingest of the lineage whose folder is ``home`` runs, nor a purge that takes its files.
+
+    Parameters
+    ----------
+    home
+        The lineage's folder in the store.
+    say
+        Told in a sentence that another ingest is waited for.
+    """
     with open_private(home / ".lock") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -117,6 +117,8 @@ def index_states(values: Sequence[str | None], states: States) -> NDArray[np.int
     values
         Cells as text, None for an empty one: of the binned column (or the name of an end) where states are bins, of
         the state column otherwise.
+    states
+        As the card of the policy declared them.
 
     Returns
     -------

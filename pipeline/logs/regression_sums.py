@@ -52,6 +52,10 @@ def tally(
 
     Parameters
     ----------
+    snapshot
+        What ``ingest`` wrote.
+    card
+        Declares states, actions and the reward range; a declared reward table is taken as it stands.
     lattice
         Steps of one unit: the width of the declared reward range.
     reward_steps
@@ -60,6 +64,10 @@ def tally(
         Whether D and D' are summed apart; else everybody is ``both``.
     means
         Where partitions are summed and who is told; no sum depends on it.
+
+    Returns
+    -------
+    Visits ``(H, L, A, L + END)``, reward integers ``(H, L, A)`` and first states ``(L,)`` of each side; secret.
     """
     work = TallySums(card, lattice, reward_steps, split)
     return work.tallies(sum_snapshot(work, snapshot, means))
@@ -189,7 +197,23 @@ class LqSums:
 
 
 def lazy_lq_sums(plan: LqPlan, snapshot: Snapshot, card: LqCard, means: Resources) -> SummedRows:
-    """The sums of a snapshot, made when they are asked for."""
+    """The sums of a snapshot, made when they are asked for.
+
+    Parameters
+    ----------
+    plan
+        Balls, lattices and dimensions n, d (privacy.md §7).
+    snapshot
+        What ``ingest`` wrote.
+    card
+        Its sizes of observation and control.
+    means
+        Where partitions are summed and who is told; no sum depends on it.
+
+    Returns
+    -------
+    Gram ``(n+d, n+d)`` and cross sums ``(n+d, n)``, int64; nothing is read before they are asked for.
+    """
 
     def sums() -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         found = sum_snapshot(LqSums(plan, card), snapshot, means)
@@ -210,7 +234,15 @@ def read_transitions(parts: Sequence[Path], card: LqCard, size: int) -> Iterator
 
 
 def list_matrix(column: Any, width: int) -> Array:
-    """List column ``(R,)`` of ``width`` numbers as ``(R, width)``; a null or a list of another length is NaN."""
+    """List column ``(R,)`` of ``width`` numbers as ``(R, width)``; a null or a list of another length is NaN.
+
+    Parameters
+    ----------
+    column
+        An Arrow array of lists, R rows.
+    width
+        Numbers that a list must hold.
+    """
     lengths = pc.fill_null(pc.list_value_length(column), 0).to_numpy(zero_copy_only=False)
     out, fits = np.full((len(column), width), np.nan), lengths == width
     out[fits] = column.filter(pa.array(fits)).flatten().to_numpy(zero_copy_only=False).reshape(-1, width)

@@ -206,6 +206,11 @@ def first_broken(rules: dict[str, pl.Expr]) -> pl.Expr:
 def check_names(card: AnyCard) -> None:
     """Refuse a tolerance for something that is no rule, or whose only effect is refusal.
 
+    Parameters
+    ----------
+    card
+        Its [tolerance].
+
     Raises
     ------
     CardError
@@ -221,10 +226,14 @@ def check_tolerance(card: AnyCard, folder: Path, quarantined: Mapping[str, int],
 
     Parameters
     ----------
+    card
+        Its [tolerance]: the share of rows that may break each rule.
     folder
         Where the quarantine files are.
     quarantined
         Rows filed under each rule.
+    source_rows
+        Rows read: what the shares are of.
 
     Raises
     ------

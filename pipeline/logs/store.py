@@ -65,12 +65,22 @@ class Snapshot:
 
     Parameters
     ----------
+    dataset, number
+        Name of the lineage, and the number of this ingest, 1 first.
+    folder
+        ``store/<dataset>/snapshot-<number>``.
+    kind
+        ``real`` or ``synthetic``, as the card said.
+    domain_hash
+        Sha256 of what the card declares and the ledger registered (design §5.1).
     source_digest, data_digest
         Sha256 of what was read (files and what the card says of them) and of the part files.
     source_rows, rows, users, episodes
         Rows read; canonical rows, and whose.
     quarantined
         Rows filed under each rule that was broken at all; coerced rows are among ``rows`` too.
+    partitions
+        Number of part files, disjoint in users.
     """
 
     dataset: str
@@ -105,13 +115,29 @@ def quarantine_schema(card: AnyCard) -> dict[str, pl.DataType | type[pl.DataType
 
 
 def snapshots(store: Path, dataset: str) -> list[Snapshot]:
-    """All snapshots of a lineage, oldest first."""
+    """All snapshots of a lineage, oldest first.
+
+    Parameters
+    ----------
+    store
+        The operator's folder.
+    dataset
+        Name of the lineage.
+    """
     folders = [p for p in (store / dataset).glob("snapshot-*") if re.fullmatch(r"snapshot-\d{4,}", p.name)]
     return sorted((load(p) for p in folders), key=lambda s: s.number)
 
 
 def latest(store: Path, dataset: str) -> Snapshot | None:
-    """The newest snapshot, or None."""
+    """The newest snapshot, or None.
+
+    Parameters
+    ----------
+    store
+        The operator's folder.
+    dataset
+        Name of the lineage.
+    """
     return next(reversed(snapshots(store, dataset)), None)
 
 

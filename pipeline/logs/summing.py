@@ -200,7 +200,13 @@ def sum_snapshot(work: Summation, snapshot: Snapshot, means: Resources = HERE) -
 
 
 def forget(snapshot: Snapshot) -> None:
-    """Remove the partial sums: their release is on disk."""
+    """Remove the partial sums: their release is on disk.
+
+    Parameters
+    ----------
+    snapshot
+        Whose release is written and renamed.
+    """
     for path in KeptSums(snapshot, None).paths:
         path.unlink(missing_ok=True)
 

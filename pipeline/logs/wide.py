@@ -5,7 +5,7 @@ from __future__ import annotations
 import polars as pl
 
 from pipeline.declaration.card import Card
-from pipeline.declaration.columns import step_role
+from pipeline.declaration.columns import TELLING, step_role
 from pipeline.declaration.source import constant
 
 _NO_LABEL = "\x1f"
@@ -19,6 +19,8 @@ def unfold(raw: pl.DataFrame, card: Card) -> pl.DataFrame:
     raw
         Rows as spilt: ``raw_user``, perhaps ``raw_episode``, ``raw_<role>@<h>`` for each column of step h, ``file``,
         ``line``.
+    card
+        Declares the cells of each of its H steps.
 
     Returns
     -------
@@ -55,7 +57,7 @@ def empty_rows(raw: pl.DataFrame, steps: pl.DataFrame) -> pl.Series:
 
 def _taken(h: int, roles: dict[str, list[str]], raw: pl.DataFrame) -> pl.Expr:
     """Some state or action cell of the step is filled."""
-    telling = [r for r in ("state", "bin", "action") if r in roles and constant(roles[r][h]) is None]
+    telling = [r for r in TELLING if r in roles and constant(roles[r][h]) is None]
     return pl.any_horizontal(_filled(step_role(role, h), raw, number=role == "bin") for role in telling)
 
 

@@ -143,7 +143,19 @@ _RANK = 1e-9
 
 
 def balance(features: FeatureMap, steps: int = 1024) -> FeatureMap:
-    """The same features in John's position, unused directions dropped, on the lattice of ``1 / steps``."""
+    """The same features in John's position, unused directions dropped, on the lattice of ``1 / steps``.
+
+    Parameters
+    ----------
+    features
+        Declared integers ``(S, A, d)``.
+    steps
+        Lattice steps of one unit of length, of the new map.
+
+    Returns
+    -------
+    ``(S, A, rank)``, every ``phi`` in the unit ball.
+    """
     phi = balance_rows(features.integers.reshape(-1, features.dimension).astype(np.float64))
     return finite_map(phi.reshape(*features.integers.shape[:2], -1), steps)
 

@@ -58,10 +58,14 @@ def most_visits(
     ----------
     P
         ``(H, S, A, S)``, rows sum to at most 1.
+    start
+        ``(S,)`` distribution of the first state.
     bonus, floor
         ``(H, S, A)`` and a number that some policy reaches, up to rounding.
     targets
         ``(T, 3)`` step, state and action.
+    rng
+        Breaks ties: a policy that stays on one of them explores nothing.
     """
     T = len(targets)
     keeps = _best(P, start, bonus, targets, np.zeros(T), np.ones(T), rng)

@@ -70,7 +70,13 @@ class MixtureFeatures:
 
 
 def one_hot(states: int, actions: int) -> MixtureFeatures:
-    """Psi = e_(s,a,s'): any tabular world is a mixture, theta_h its S^2 A transition probabilities."""
+    """Psi = e_(s,a,s'): any tabular world is a mixture, theta_h its S^2 A transition probabilities.
+
+    Parameters
+    ----------
+    states, actions
+        S and A.
+    """
     return MixtureFeatures(None, states, actions, math.sqrt(states))
 
 
@@ -90,7 +96,13 @@ def dense(psi: Array) -> MixtureFeatures:
 
 
 def dense_one_hot(states: int, actions: int) -> MixtureFeatures:
-    """The one-hot psi as one dense block of S^2 A coordinates: what papers 000 and 001 print, and much slower."""
+    """The one-hot psi as one dense block of S^2 A coordinates: what papers 000 and 001 print, and much slower.
+
+    Parameters
+    ----------
+    states, actions
+        S and A; the block has S^2 A coordinates.
+    """
     psi = np.eye(states * actions * states).reshape(states, actions, states, -1)
     return dense(psi)
 
@@ -103,6 +115,8 @@ class RewardFeatures:
     ----------
     rows
         ``(S, A, d_2)``, or None: one-hot, each (s, a) its own block of one coordinate.
+    states, actions
+        S and A.
     """
 
     rows: Array | None

@@ -11,7 +11,13 @@ Array = NDArray[np.float64]
 
 
 def is_stationary(x: Array) -> bool:
-    """Whether the leading axis is a broadcast view, so that checks and sums need only its first slice."""
+    """Whether the leading axis is a broadcast view, so that checks and sums need only its first slice.
+
+    Parameters
+    ----------
+    x
+        Any array with steps in front.
+    """
     return x.ndim > 0 and (x.shape[0] == 1 or x.strides[0] == 0)
 
 
@@ -67,7 +73,19 @@ class TabularMDP:
 
 
 def stationary_mdp(transition: Array, reward: Array, start: Array, horizon: int) -> TabularMDP:
-    """The same ``transition (S, A, S)`` and ``reward (S, A)`` at each of ``horizon`` steps, without copying them."""
+    """The same ``transition (S, A, S)`` and ``reward (S, A)`` at each of ``horizon`` steps, without copying them.
+
+    Parameters
+    ----------
+    transition
+        ``(S, A, S)``, rows sum to 1.
+    reward
+        ``(S, A)``, reward units.
+    start
+        ``(S,)`` distribution of the first state.
+    horizon
+        H.
+    """
     shape = (horizon, *np.shape(transition))
     P = np.broadcast_to(np.asarray(transition, dtype=np.float64), shape)
     return TabularMDP(P, np.broadcast_to(np.asarray(reward, dtype=np.float64), shape[:3]), start)

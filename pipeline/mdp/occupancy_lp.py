@@ -18,6 +18,21 @@ Integers = NDArray[np.int64]
 def most_visits_lp(P: Array, start: Array, bonus: Array, floor: float, targets: Integers) -> Array:
     """Optimal ``d(h, s, a)`` of each target, ``(T,)``; arguments as :func:`pipeline.mdp.lagrangian.most_visits`.
 
+    Parameters
+    ----------
+    P
+        ``(H, S, A, S)``.
+    start
+        ``(S,)`` distribution of the first state.
+    bonus, floor
+        ``(H, S, A)`` and what a policy must earn of it.
+    targets
+        ``(T, 3)`` step, state and action.
+
+    Returns
+    -------
+    ``(T,)``, each the optimum of a programme of its own.
+
     Raises
     ------
     RuntimeError

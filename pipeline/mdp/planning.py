@@ -18,6 +18,11 @@ def _probabilities(policy: Policy | Array) -> Array:
 def optimal_values(mdp: TabularMDP) -> tuple[Array, Array]:
     """Q* ``(H, S, A)`` and V* ``(H+1, S)``, in reward units; ``V[H] = 0``.
 
+    Parameters
+    ----------
+    mdp
+        Shapes ``(H, S, A)``.
+
     Examples
     --------
     One state, two actions, two steps; the second action pays.
@@ -35,7 +40,20 @@ def optimal_values(mdp: TabularMDP) -> tuple[Array, Array]:
 
 
 def policy_values(mdp: TabularMDP, policy: Policy | Array) -> Array:
-    """V^π ``(H+1, S)`` of a policy given as a :class:`Policy` or as probabilities ``(H, S, A)``."""
+    """V^π ``(H+1, S)`` of a policy given as a :class:`Policy` or as probabilities ``(H, S, A)``.
+
+    Parameters
+    ----------
+    mdp
+        Shapes ``(H, S, A)``.
+    policy
+        Probabilities ``(H, S, A)``, bare or as a :class:`Policy`.
+
+    Raises
+    ------
+    ValueError
+        If its shape is another one.
+    """
     H, S, A = mdp.shape
     p = _probabilities(policy)
     if p.shape != (H, S, A):
@@ -49,6 +67,13 @@ def policy_values(mdp: TabularMDP, policy: Policy | Array) -> Array:
 def policy_value(mdp: TabularMDP, policy: Policy | Array) -> float:
     """Expected summed reward of a policy from the start distribution.
 
+    Parameters
+    ----------
+    mdp
+        Shapes ``(H, S, A)``.
+    policy
+        Probabilities ``(H, S, A)``, bare or as a :class:`Policy`.
+
     Examples
     --------
     >>> one = TabularMDP(np.ones((2, 1, 2, 1)), np.array([[[0.0, 1.0]]] * 2), np.ones(1))
@@ -59,7 +84,15 @@ def policy_value(mdp: TabularMDP, policy: Policy | Array) -> float:
 
 
 def occupancies(mdp: TabularMDP, policy: Policy | Array) -> Array:
-    """State-action occupancies ``(H, S, A)``: the chance of being in s and taking a at step h."""
+    """State-action occupancies ``(H, S, A)``: the chance of being in s and taking a at step h.
+
+    Parameters
+    ----------
+    mdp
+        Shapes ``(H, S, A)``.
+    policy
+        Probabilities ``(H, S, A)``, bare or as a :class:`Policy`.
+    """
     H, S, A = mdp.shape
     p, d = _probabilities(policy), np.zeros((H, S, A))
     state = mdp.start
@@ -70,7 +103,13 @@ def occupancies(mdp: TabularMDP, policy: Policy | Array) -> Array:
 
 
 def greedy(Q: Array) -> Array:
-    """Deterministic policy ``(H, S, A)`` of the first maximiser of ``Q``; exact planning only, ties do no harm."""
+    """Deterministic policy ``(H, S, A)`` of the first maximiser of ``Q``; exact planning only, ties do no harm.
+
+    Parameters
+    ----------
+    Q
+        ``(H, S, A)`` values of actions.
+    """
     p = np.zeros_like(Q)
     np.put_along_axis(p, Q.argmax(axis=-1)[..., None], 1.0, axis=-1)
     return p

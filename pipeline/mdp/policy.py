@@ -35,12 +35,26 @@ class Policy:
 
 
 def uniform(horizon: int, states: int, actions: int) -> Policy:
-    """Every action equally likely: the first trivial baseline."""
+    """Every action equally likely: the first trivial baseline.
+
+    Parameters
+    ----------
+    horizon, states, actions
+        H, S and A.
+    """
     return Policy(np.full((horizon, states, actions), 1 / actions), np.zeros((horizon, states), dtype=bool))
 
 
 def constant(horizon: int, states: int, actions: int, action: int) -> Policy:
-    """The same action everywhere."""
+    """The same action everywhere.
+
+    Parameters
+    ----------
+    horizon, states, actions
+        H, S and A.
+    action
+        The one that is always taken, 0-based.
+    """
     p = np.zeros((horizon, states, actions))
     p[:, :, action] = 1
     return Policy(p, np.zeros((horizon, states), dtype=bool))

@@ -38,7 +38,19 @@ def all_policies(shape: tuple[int, int, int]) -> Integers:
 
 
 def set_values(P: Array, rewards: Array, start: Array, policies: Integers) -> Array:
-    """Value ``(M,)`` of each of ``policies (M, H, S)`` for ``P (H, S, A, S)`` and ``rewards (H, S, A)``."""
+    """Value ``(M,)`` of each of ``policies (M, H, S)`` for ``P (H, S, A, S)`` and ``rewards (H, S, A)``.
+
+    Parameters
+    ----------
+    P
+        ``(H, S, A, S)``.
+    rewards
+        ``(H, S, A)``.
+    start
+        ``(S,)`` distribution of the first state.
+    policies
+        ``(M, H, S)`` actions.
+    """
     states = np.arange(P.shape[1])
     value = np.zeros((len(policies), P.shape[1]))
     for h in reversed(range(P.shape[0])):
@@ -48,7 +60,19 @@ def set_values(P: Array, rewards: Array, start: Array, policies: Integers) -> Ar
 
 
 def set_arrivals(P: Array, start: Array, policies: Integers, step: int) -> Array:
-    """Chance ``(M, S)`` that each of ``policies (M, H, S)`` is in each state at ``step``."""
+    """Chance ``(M, S)`` that each of ``policies (M, H, S)`` is in each state at ``step``.
+
+    Parameters
+    ----------
+    P
+        ``(H, S, A, S)``.
+    start
+        ``(S,)`` distribution of the first state.
+    policies
+        ``(M, H, S)`` actions.
+    step
+        0-based.
+    """
     states = np.arange(P.shape[1])
     d = np.broadcast_to(start, (len(policies), len(start)))
     for h in range(step):

@@ -60,7 +60,15 @@ class QuadraticCost:
 
 
 def riccati(A: Array, B: Array, cost: QuadraticCost) -> tuple[Array, Array]:
-    """Optimal gains ``(H, d, n)`` and matrices ``P (H+1, n, n)`` of a known system, from the last step to the first."""
+    """Optimal gains ``(H, d, n)`` and matrices ``P (H+1, n, n)`` of a known system, from the last step to the first.
+
+    Parameters
+    ----------
+    A, B
+        ``(n, n)`` and ``(n, d)`` of the system.
+    cost
+        Q, R and the horizon H.
+    """
     H, (n, d) = cost.horizon, B.shape
     K, P = np.zeros((H, d, n)), np.zeros((H + 1, n, n))
     for h in reversed(range(H)):
@@ -72,7 +80,17 @@ def riccati(A: Array, B: Array, cost: QuadraticCost) -> tuple[Array, Array]:
 
 
 def gain_matrices(A: Array, B: Array, cost: QuadraticCost, gains: Array) -> Array:
-    """``P (H+1, n, n)`` of any linear controller ``gains (H, d, n)``: cost to go x'P_h x where no noise is added."""
+    """``P (H+1, n, n)`` of any linear controller ``gains (H, d, n)``: cost to go x'P_h x where no noise is added.
+
+    Parameters
+    ----------
+    A, B
+        ``(n, n)`` and ``(n, d)`` of the system.
+    cost
+        Q, R and the horizon H.
+    gains
+        ``(H, d, n)``, u = K_h x.
+    """
     n = len(A)
     P = np.zeros((cost.horizon + 1, n, n))
     for h in reversed(range(cost.horizon)):
@@ -86,6 +104,10 @@ def expected_cost(A: Array, B: Array, cost: QuadraticCost, gains: Array, start: 
 
     Parameters
     ----------
+    A, B
+        ``(n, n)`` and ``(n, d)`` of the system.
+    cost
+        Q, R and the horizon H.
     gains
         ``(H, d, n)``; of a controller that is never cut: where controls are clipped the cost is no longer quadratic.
     start
@@ -98,7 +120,15 @@ def expected_cost(A: Array, B: Array, cost: QuadraticCost, gains: Array, start: 
 
 
 def clip_norm(gains: Array, bound: float) -> Array:
-    """The nearest gains whose spectral norm is at most ``bound``, so that |u| <= bound |x|."""
+    """The nearest gains whose spectral norm is at most ``bound``, so that |u| <= bound |x|.
+
+    Parameters
+    ----------
+    gains
+        ``(…, d, n)``.
+    bound
+        Largest singular value that stays.
+    """
     left, size, right = np.linalg.svd(gains, full_matrices=False)
     return (left * np.minimum(size, bound)[..., None, :]) @ right
 
@@ -108,6 +138,10 @@ def optimal_costs(theta: Array, cost: QuadraticCost, start: Array, covariance: A
 
     Parameters
     ----------
+    theta
+        ``(s, n+d, n)``, models [A, B]'.
+    cost
+        Q, R and the horizon H.
     start
         ``(n, n)`` second moment of the first state.
     covariance

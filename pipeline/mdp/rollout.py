@@ -24,6 +24,8 @@ class Rollout:
 
     Parameters
     ----------
+    policy
+        ``(H, S)`` int or ``(H, S, A)`` float.
     episodes
         None: one episode.  A number: so many by the same policy, in one trajectory with an axis of episodes in front.
         An agent that keeps its policy may also yield the same object again.
@@ -63,7 +65,15 @@ class BatchRollout:
 
 @dataclass(frozen=True)
 class Batch:
-    """Play so many episodes by one policy: ``policy (H, S, A)`` holds action probabilities, drawn afresh each time."""
+    """Play so many episodes by one policy: ``policy (H, S, A)`` holds action probabilities, drawn afresh each time.
+
+    Parameters
+    ----------
+    policy
+        ``(H, S, A)`` action probabilities, drawn afresh each time.
+    episodes
+        How many, at least 1.
+    """
 
     policy: NDArray[np.float64]
     episodes: int
@@ -74,6 +84,15 @@ class Trajectory:
     """One episode: ``states (H+1,)``, the last after the last step, ``actions (H,)`` and ``rewards (H,)``.
 
     With ``Rollout.episodes`` each has that many rows.
+
+    Parameters
+    ----------
+    states
+        ``(H+1,)``, the last after the last step.
+    actions
+        ``(H,)``.
+    rewards
+        ``(H,)``, reward units.
     """
 
     states: Integers
@@ -89,6 +108,15 @@ Agent = Generator[Rollout, Trajectory, NDArray[Any]]
 class LinearRollout:
     """Play ``episodes`` episodes by u = K_h x + xi, with ``gains (H, d, n)`` and xi uniform on the sphere of radius
     ``explore``.
+
+    Parameters
+    ----------
+    gains
+        ``(H, d, n)``, u = K_h x + xi.
+    episodes
+        How many by the same gains.
+    explore
+        Radius of the sphere on which xi is uniform.
     """
 
     gains: Array

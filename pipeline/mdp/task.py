@@ -17,6 +17,13 @@ class Task:
     ``allowed (L, A)`` is False where an action is vetoed or is OTHER.  ``rewards``, ``(L, A)`` or one such table a step
     ``(H, L, A)``, is None where the release estimates them.  ``can_end``: whether an episode may end before H, worth 0
     from then on.
+
+    Parameters
+    ----------
+    horizon
+        H.
+    bounds
+        Least and largest reward of one step.
     """
 
     horizon: int

@@ -27,6 +27,8 @@ def advice(facts: Facts, card: Card) -> list[Said]:
     facts
         Of :func:`~pipeline.operator.inspection.inspect_tables`, with those of
         :func:`~pipeline.operator.hidden_state.hidden_state` under ``hidden_state``.
+    card
+        Its delta is looked at.
 
     Returns
     -------

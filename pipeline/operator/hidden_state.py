@@ -44,6 +44,13 @@ Array = NDArray[np.float64]
 def hidden_state(snapshot: Snapshot, card: Card) -> dict[str, Any]:
     """Test every state of the card against the raw columns it was made from, read again from the source files.
 
+    Parameters
+    ----------
+    snapshot
+        Tells how many people there are; its rows are not read.
+    card
+        Names the source files, which must still be there, and the raw columns.
+
     Returns
     -------
     ``checked`` and ``why_not``; ``significance``, ``effect``; ``tests``, one a (state, raw column) with enough rows:

@@ -44,6 +44,13 @@ def export_minari(snapshot: Snapshot, card: AnyCard, to: Path) -> Exported:
 
     The folder is there whole or not at all; only its owner may enter.
 
+    Parameters
+    ----------
+    snapshot
+        Whose rows are written: raw, so for the operator only.
+    card
+        Its labels become the spaces of the data set.
+
     Raises
     ------
     CardError

@@ -39,7 +39,15 @@ class _Sums:
 
 
 def inspect_vectors(snapshot: Snapshot, card: LqCard) -> dict[str, Any]:
-    """Facts of a snapshot, one partition in memory at a time; keys as ``docs/inspect.md`` lists them."""
+    """Facts of a snapshot, one partition in memory at a time; keys as ``docs/inspect.md`` lists them.
+
+    Parameters
+    ----------
+    snapshot
+        Rows of vectors.
+    card
+        The one it was ingested with.
+    """
     H = card.domain.horizon  # noqa: N806
     sums = _Sums(np.zeros(H + 1, dtype=np.int64), np.zeros(H, dtype=np.int64))
     for part in snapshot.part_files:
@@ -102,7 +110,15 @@ def _told(role: str, card: LqCard, sums: _Sums) -> dict[str, Any]:
 
 
 def vector_advice(facts: Mapping[str, Any], card: LqCard) -> list[dict[str, str]]:
-    """Warnings that matter, gravest first: ``code`` (stable), ``what``, ``means``, ``do``."""
+    """Warnings that matter, gravest first: ``code`` (stable), ``what``, ``means``, ``do``.
+
+    Parameters
+    ----------
+    facts
+        Of :func:`inspect_vectors`.
+    card
+        Its declared number of people is compared with those counted.
+    """
     found: list[dict[str, str]] = []
     actions = facts["vectors"]["action"]["coordinates"]
     if still := [c["name"] for c in actions if c["deviation"] == 0.0]:

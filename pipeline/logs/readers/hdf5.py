@@ -27,6 +27,11 @@ FAULTS = (OSError, RuntimeError, KeyError, ValueError, TypeError, AttributeError
 def library(path: Path) -> Any:
     """The package h5py.
 
+    Parameters
+    ----------
+    path
+        Of the file that needs it, for the message.
+
     Raises
     ------
     CardError
