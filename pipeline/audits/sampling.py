@@ -1,0 +1,133 @@
+"""Noise as an audit needs it: drawn in large batches, or none at all, or held against what a release lists."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from fractions import Fraction
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import stats
+
+from pipeline.privacy.noise import DataHandle, Integers, NoiseSource, SeededNoise, SimulatedWorld
+
+Array = NDArray[np.float64]
+# nobody lives there
+WORLD = SimulatedWorld("audit")
+# whole releases of each side that are held against their list
+RELEASES = 200
+# that anything is said of a release which draws what it lists
+FALSE_ALARM = 1e-9
+_AT_ONCE = 1 << 12
+
+
+def fresh() -> SeededNoise:
+    """What simulations draw, seeded by the operating system: nobody knows the seed, and no call repeats another."""
+    return SeededNoise(np.random.SeedSequence())
+
+
+@dataclass
+class Pooled:
+    """A noise source that hands out another one's draws, each once: a call costs more than a draw.
+
+    Parameters
+    ----------
+    source
+        What really draws.
+    """
+
+    source: NoiseSource
+    _left: dict[tuple[str, int | Fraction], Integers] = field(default_factory=dict, init=False)
+
+    @property
+    def name(self) -> str:
+        """See :class:`~pipeline.privacy.noise.NoiseSource`."""
+        return self.source.name
+
+    @property
+    def sampler(self) -> str:
+        """See :class:`~pipeline.privacy.noise.NoiseSource`."""
+        return self.source.sampler
+
+    def admit(self, data_kind: str) -> None:
+        """See :class:`~pipeline.privacy.noise.NoiseSource`."""
+        self.source.admit(data_kind)
+
+    def gaussian(self, size: int, variance: int, data: DataHandle) -> Integers:
+        """See :class:`~pipeline.privacy.noise.NoiseSource`."""
+        return self._take(("gaussian", variance), size, lambda n: self.source.gaussian(n, variance, data))
+
+    def laplace(self, size: int, scale: Fraction, data: DataHandle) -> Integers:
+        """See :class:`~pipeline.privacy.noise.NoiseSource`."""
+        return self._take(("laplace", scale), size, lambda n: self.source.laplace(n, scale, data))
+
+    def tv_bound(self, variance: int) -> Fraction:
+        """See :class:`~pipeline.privacy.noise.NoiseSource`."""
+        return self.source.tv_bound(variance)
+
+    def _take(self, key: tuple[str, int | Fraction], size: int, draw: Callable[[int], Integers]) -> Integers:
+        left = self._left.get(key, np.zeros(0, dtype=np.int64))
+        if len(left) < size:
+            left = np.concatenate([left, draw(max(size, _AT_ONCE))])
+        self._left[key] = left[size:]
+        return left[:size]
+
+
+@dataclass(frozen=True)
+class Silence:
+    """Draws zeros: what a path publishes of a side before any noise; synthetic data only, and never published."""
+
+    name: str = "none"
+    sampler: str = "none: an audit's expectation"
+
+    def admit(self, data_kind: str) -> None:
+        """See :class:`~pipeline.privacy.noise.NoiseSource`; made-up neighbours only."""
+        if data_kind != "synthetic":
+            raise ValueError("an audit reads no rows: its neighbours are made up")
+
+    def gaussian(self, size: int, variance: int, data: DataHandle) -> Integers:
+        """See :class:`~pipeline.privacy.noise.NoiseSource`."""
+        self.admit(data.data_kind)
+        return np.zeros(size, dtype=np.int64)
+
+    def laplace(self, size: int, scale: Fraction, data: DataHandle) -> Integers:
+        """See :class:`~pipeline.privacy.noise.NoiseSource`."""
+        return self.gaussian(size, 1, data)
+
+    def tv_bound(self, variance: int) -> Fraction:
+        """See :class:`~pipeline.privacy.noise.NoiseSource`."""
+        return Fraction(0)
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """What a few whole releases say of their noise: whether any of it is provably less, or more, than listed."""
+
+    less: bool
+    more: bool
+
+
+def hold_noise(noise: list[Array], variances: list[Array]) -> Drawn:
+    """Hold drawn noise against the variances that are listed for it.
+
+    Squares over their variance are chi-squared with ``copies`` degrees of freedom, entry by entry and summed over a
+    table.  The chance of a false alarm is shared by all these tests.
+
+    Parameters
+    ----------
+    noise
+        Tables ``(copies, *shape)``.
+    variances
+        ``(*shape)`` each; what is infinite is not read.
+    """
+    found: list[tuple[Array, int]] = []
+    for x, v in zip(noise, variances, strict=True):
+        read = np.isfinite(v)
+        squares = (x[:, read] ** 2 / v[read]).sum(0)
+        found += [(squares, len(x)), (np.array([squares.sum()]), squares.size * len(x))]
+    doubt = FALSE_ALARM / (2 * sum(squares.size for squares, _ in found))
+    return Drawn(
+        less=any(bool((squares < stats.chi2.ppf(doubt, n)).any()) for squares, n in found),
+        more=any(bool((squares > stats.chi2.isf(doubt, n)).any()) for squares, n in found),
+    )
