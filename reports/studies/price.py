@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-<<<<<<< HEAD:reports/price.py
-from pipeline.privacy.budget import largest_delta
-=======
 from pipeline.declaration.numbers import number
+from pipeline.privacy.budget import largest_delta
 from pipeline.simulation.registry import AGENTS
->>>>>>> main:reports/studies/price.py
 from pipeline.studies.price import Family
 from pipeline.studies.price_claims import Priced, claims
 from pipeline.studies.rows import Found, Rows
