@@ -134,7 +134,7 @@ def sums_of(trial: Trial) -> list[LqSumsTarget]:
 def cost_of(trial: Trial) -> tuple[Fraction | None, Fraction]:
     """What the optimist's sums cost one user, exactly (None without noise), and what is claimed.  Nobody plays."""
     ends = batch_ends(trial.episodes, float(trial.knobs.get("growth", _GROWTH)))
-    return _regularizer(trial, lq_world(trial), ends).guarantee.rho, ask_of(trial).rho()
+    return _regularizer(trial, lq_world(trial), ends).guarantee.rho, ask_of(trial).within()
 
 
 def dp_lqr(trial: Trial) -> Outcome:
@@ -227,7 +227,7 @@ def _plan(trial: Trial, world: LqSystem, exploration: Exploration) -> LqPlan:
     domain = LqDomain(
         trial.place, "synthetic", n, d, world.horizon, exploration.episodes, CUT[0], exploration.radius, CUT[1]
     )
-    return LqPlan(domain, Ask(ask_of(trial).rho()))
+    return LqPlan(domain, Ask(ask_of(trial).within()))
 
 
 def _release(trial: Trial, plan: LqPlan, batches: Sequence[LqBatch]) -> LqMoments:

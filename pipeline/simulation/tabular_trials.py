@@ -27,9 +27,9 @@ from pipeline.simulation.control_trials import optimum, world_of
 from pipeline.simulation.online_batches import play_batches
 from pipeline.simulation.targets import CountsTarget, ShuffledTarget
 from pipeline.simulation.trial import OnlineAgent, Outcome, Plain, Trial, Trust, as_control, staged_curve
+from pipeline.statistics.ask import Ask
 from pipeline.statistics.interactive_counts import exact, joint, local, shuffled
 from pipeline.statistics.online_counts import InteractiveCounts, OnlineCounts, OnlineLayout, Tally
-from pipeline.statistics.online_sum import Ask
 
 DEFAULTS: dict[str, Plain] = {
     "c": None,
@@ -162,7 +162,7 @@ def cost_of(trial: Trial) -> tuple[Fraction | None, Fraction]:
     layout = layout_of(trial, world_of(trial))
     noise = SeededNoise(np.random.SeedSequence((_NOISE, trial.seed, trial.episodes)))
     counts = _PRIVATE[trial.agent](trial, layout, pace_of(trial, layout).most, noise)
-    return counts.guarantee.rho, ask_of(trial).rho()
+    return counts.guarantee.rho, ask_of(trial).within()
 
 
 def _task(mdp: TabularMDP, layout: OnlineLayout) -> CountTask:
@@ -238,7 +238,7 @@ def ask_of(trial: Trial) -> Ask:
         raise CardError(f"{trial.agent} needs epsilon and delta")
     if trial.calibration == "paper":
         raise CardError(f"{trial.agent}: no paper prints scales for its counts; use calibration = 'tight'")
-    return Ask(trial.epsilon, trial.delta)
+    return Ask(epsilon=trial.epsilon, delta=trial.delta)
 
 
 def _world(trial: Trial) -> SimulatedWorld:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Literal
 
-from pipeline.privacy.budget import fraction_of, rho_from_epsilon
+from pipeline.privacy.budget import down, fraction_of, rho_from_epsilon
 from pipeline.privacy.factorisation import Factorisation
 
 ReleasedTables = Literal["one_table", "two_tables"]
@@ -32,6 +32,8 @@ class Ask:
         Share of the budget per table; what is left out takes the rest, or a default that rests on declared constants.
     counter
         Where every night is a leaf of a continual counter: the budget is then that of all its nights together.
+    part
+        This sum's part of the budget, where several sums are released from one.
     """
 
     rho: float | Fraction | None = None
@@ -41,6 +43,7 @@ class Ask:
     calibration: Calibration = "tight"
     split: Mapping[str, float | Fraction] | None = None
     counter: Factorisation | None = None
+    part: Fraction = Fraction(1)
 
     @property
     def pure(self) -> bool:
@@ -54,6 +57,34 @@ class Ask:
         if self.epsilon is None or not self.delta:
             return None
         return fraction_of(rho_from_epsilon(self.epsilon, self.delta))
+
+    @property
+    def approximate(self) -> tuple[float, float]:
+        """Epsilon and delta, where both were asked; an infinite epsilon asks for no noise.
+
+        Raises
+        ------
+        ValueError
+            If something else was asked.
+        """
+        if self.epsilon is None or not self.delta:
+            raise ValueError("this needs epsilon with delta")
+        return self.epsilon, self.delta
+
+    def within(self) -> Fraction:
+        """ZCDP budget of this sum's part (official conversion, privacy.md §1.1), rounded down.
+
+        Raises
+        ------
+        ValueError
+            If nothing, or pure privacy, is asked for.
+        """
+        if self.epsilon is None or not self.delta:
+            if (rho := self.zcdp()) is None:
+                raise ValueError("Gaussian noise needs rho, or epsilon with delta")
+            return rho * self.part
+        whole = down(Fraction(rho_from_epsilon(self.epsilon, self.delta)) * (1 - Fraction(1, 10**12)))
+        return fraction_of(whole) * self.part
 
     def share(self, table: str, default: Fraction) -> Fraction:
         """Share of the budget on one table.

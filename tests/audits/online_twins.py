@@ -19,17 +19,18 @@ from pipeline.privacy.guarantee import Trust
 from pipeline.privacy.running import RunningSum
 from pipeline.privacy.shuffle import Messages, NoiseBits
 from pipeline.privacy.shuffle_calibration import smallest_total
+from pipeline.statistics.ask import Ask
 from pipeline.statistics.batch_counts import BatchLayout
 from pipeline.statistics.batch_privatizers import GaussianBatch, ShuffleBinary
 from pipeline.statistics.interactive_counts import GaussianSums, gaussian_counts, joint, local
 from pipeline.statistics.lq_message import LqMessage
 from pipeline.statistics.mixture_message import LATTICE, Message, Visits
 from pipeline.statistics.online_counts import OnlineLayout
-from pipeline.statistics.online_sum import Ask, Variances, tight
+from pipeline.statistics.online_sum import Variances, tight
 from tests.audits.broken import FewCoins, Make, Repeating, RepeatingCoins, Thinner, Twin
 
 LEAVES = 8
-ASK = Ask(7.0, 1e-5)
+ASK = Ask(epsilon=7.0, delta=1e-5)
 MESSAGE = Message(2, 1, 1.0, (1.0,), 1.0, unit=False)
 LQ = LqMessage(2, 1, 3, 1.0)
 TABLE = OnlineLayout(3, 2, 1, rewards=True)
