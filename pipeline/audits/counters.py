@@ -14,8 +14,9 @@ from pipeline.audits.streams import LEAVES, Built, CounterPath, Kind, factors, t
 from pipeline.declaration.card import CardError
 from pipeline.privacy.noise import Integers
 from pipeline.privacy.running import RunningSum
+from pipeline.statistics.ask import Ask
 from pipeline.statistics.mixture_message import Message, Visits
-from pipeline.statistics.online_sum import Ask, Variances, cost_of, entry_variances, tight
+from pipeline.statistics.online_sum import Variances, cost_of, entry_variances, tight
 from pipeline.statistics.regularizers import paper_000, paper_001
 
 _WORDS: dict[Kind, str] = {

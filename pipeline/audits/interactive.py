@@ -17,9 +17,10 @@ from pipeline.audits.pooled import Pooled, Silence
 from pipeline.audits.streams import LEAVES, WORLD, Kind, ends, factors, read_off, time_of, watched
 from pipeline.declaration.card import CardError
 from pipeline.privacy.noise import NoiseSource
+from pipeline.statistics.ask import Ask
 from pipeline.statistics.interactive_counts import CountMechanism, joint, local
 from pipeline.statistics.online_counts import InteractiveCounts, OnlineLayout, Tally
-from pipeline.statistics.online_sum import Ask, cost_of, tight
+from pipeline.statistics.online_sum import cost_of, tight
 
 Made = Callable[[OnlineLayout, NoiseSource], InteractiveCounts]
 _STATES = 2

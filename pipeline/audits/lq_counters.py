@@ -15,9 +15,10 @@ from pipeline.audits.streams import LEAVES, Built, CounterPath, Kind, ends, fact
 from pipeline.declaration.card import CardError
 from pipeline.privacy.noise import Integers
 from pipeline.privacy.running import LazyTree, RunningSum
+from pipeline.statistics.ask import Ask
 from pipeline.statistics.lq_message import LqMessage
 from pipeline.statistics.lq_regularizers import paper_004
-from pipeline.statistics.online_sum import Ask, Variances, cost_of, entry_variances, tight
+from pipeline.statistics.online_sum import Variances, cost_of, entry_variances, tight
 
 Sums = Callable[[Array, Array], Integers]
 

@@ -34,6 +34,7 @@ from pipeline.simulation.targets import (
 )
 from pipeline.simulation.trial import Trial
 from pipeline.statistics.batch_privatizers import ShuffleBinary
+from pipeline.statistics.online_sum import asked
 
 _LAST_STEPS = 2
 # messages of all draws together: beyond, they take minutes and gigabytes
@@ -86,7 +87,7 @@ def _attack(trial: Trial, target: Target, say: Say) -> Attack:
         case CountsTarget(layout, ask, mechanism):
             return interactive_attack(layout, ask, mechanism)
         case ShuffledTarget(layout, ask, users, honest):
-            return shuffled_attack(layout, ask.epsilon, ask.delta, users, honest)
+            return shuffled_attack(layout, *asked(ask), users, honest)
         case BatchTarget(layout, users, privatizer):
             return batch_attack(layout, users, privatizer)
         case SumsTarget(message, ask, counter):

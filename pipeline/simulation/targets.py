@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     # no agent runs, or is measured anew for, the mechanisms of another
     from pipeline.declaration.card import Card
     from pipeline.privacy.continual import Mechanism
+    from pipeline.statistics.ask import Ask
     from pipeline.statistics.batch_counts import BatchLayout
     from pipeline.statistics.batch_privatizers import GaussianBatch, ShuffleBinary
     from pipeline.statistics.interactive_counts import CountMechanism
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
     from pipeline.statistics.lq_message import LqMessage
     from pipeline.statistics.mixture_message import Message
     from pipeline.statistics.online_counts import OnlineLayout
-    from pipeline.statistics.online_sum import Ask
     from pipeline.statistics.private_sum import PrivateSum
 
 

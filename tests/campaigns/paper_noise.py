@@ -20,16 +20,16 @@ from pipeline.audits.lq_counters import lq_counter_attack
 from pipeline.audits.shuffled import batch_attack
 from pipeline.mdp.features import FeatureMap
 from pipeline.privacy.budget import rho_from_epsilon
+from pipeline.statistics.ask import Ask
 from pipeline.statistics.batch_counts import BatchLayout
 from pipeline.statistics.batch_privatizers import ShuffleBinary
 from pipeline.statistics.linear_plan import LinearDomain, LinearPlan, LinearTerms
 from pipeline.statistics.lq_message import LqMessage
 from pipeline.statistics.mixture_message import Message
-from pipeline.statistics.online_sum import Ask
 
 DELTA = 1e-5
 ASKED = rho_from_epsilon(1.0, DELTA)
-PRINTED = Ask(1.0, DELTA, "paper")
+PRINTED = Ask(epsilon=1.0, delta=DELTA, calibration="paper")
 
 
 def lines() -> Iterator[tuple[str, str, float, float, float]]:
