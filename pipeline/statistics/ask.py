@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Literal
 
-from pipeline.privacy.budget import down, fraction_of, rho_from_epsilon
+from pipeline.privacy.budget import fraction_of, rho_from_epsilon
 from pipeline.privacy.factorisation import Factorisation
 
 ReleasedTables = Literal["one_table", "two_tables"]
@@ -33,7 +33,7 @@ class Ask:
     counter
         Where every night is a leaf of a continual counter: the budget is then that of all its nights together.
     part
-        This sum's part of the budget, where several sums are released from one.
+        Of an online agent's budget for this sum, where several are released from one.
     """
 
     rho: float | Fraction | None = None
@@ -57,34 +57,6 @@ class Ask:
         if self.epsilon is None or not self.delta:
             return None
         return fraction_of(rho_from_epsilon(self.epsilon, self.delta))
-
-    @property
-    def approximate(self) -> tuple[float, float]:
-        """Epsilon and delta, where both were asked; an infinite epsilon asks for no noise.
-
-        Raises
-        ------
-        ValueError
-            If something else was asked.
-        """
-        if self.epsilon is None or not self.delta:
-            raise ValueError("this needs epsilon with delta")
-        return self.epsilon, self.delta
-
-    def within(self) -> Fraction:
-        """ZCDP budget of this sum's part (official conversion, privacy.md §1.1), rounded down.
-
-        Raises
-        ------
-        ValueError
-            If nothing, or pure privacy, is asked for.
-        """
-        if self.epsilon is None or not self.delta:
-            if (rho := self.zcdp()) is None:
-                raise ValueError("Gaussian noise needs rho, or epsilon with delta")
-            return rho * self.part
-        whole = down(Fraction(rho_from_epsilon(self.epsilon, self.delta)) * (1 - Fraction(1, 10**12)))
-        return fraction_of(whole) * self.part
 
     def share(self, table: str, default: Fraction) -> Fraction:
         """Share of the budget on one table.

@@ -26,6 +26,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from pipeline.privacy.budget import down, fraction_of, rho_from_epsilon
 from pipeline.privacy.factorisation import Time
 from pipeline.privacy.guarantee import Trust
 from pipeline.privacy.noise import DataHandle, NoiseBlocks, NoiseSource
@@ -82,6 +83,25 @@ def lattice_table(name: str, size: int, square: int, rule: str) -> Table:
     return Table(name, (size,), "lattice points", *both)
 
 
+def asked(ask: Ask) -> tuple[float, float]:
+    """Epsilon and delta of everything one user adds; an infinite epsilon asks for no noise at all.
+
+    Raises
+    ------
+    ValueError
+        If one of them is missing: an online agent's budget is asked as both.
+    """
+    if ask.epsilon is None or ask.delta is None:
+        raise ValueError("an online agent's budget is an epsilon with a delta")
+    return ask.epsilon, ask.delta
+
+
+def asked_rho(ask: Ask) -> Fraction:
+    """The sum's part of the zCDP budget (official conversion, privacy.md §1.1), rounded down."""
+    whole = down(Fraction(rho_from_epsilon(*asked(ask))) * (1 - Fraction(1, 10**12)))
+    return fraction_of(whole) * ask.part
+
+
 def tight(layout: GroupedLayout, ask: Ask, cost: int) -> Variances | None:
     """The least variances within the budget: one joint release of all tables and steps, integers rounded up.
 
@@ -100,7 +120,7 @@ def tight(layout: GroupedLayout, ask: Ask, cost: int) -> Variances | None:
     -------
     Table -> integer variance in squared lattice points; None where epsilon is infinite.
     """
-    if ask.approximate[0] == math.inf:
+    if math.isinf(asked(ask)[0]):
         return None
     unit: dict[str, Fraction] = {}
     parts: list[tuple[Mapping[str, int], Fraction]] = []
@@ -108,7 +128,7 @@ def tight(layout: GroupedLayout, ask: Ask, cost: int) -> Variances | None:
         alone = layout.cost({name: Fraction(1, 2 * w) for name, w in weights.items()}) / share
         parts.append((weights, alone))
         unit |= {name: w * alone for name, w in weights.items()}
-    stretch = cost * layout.cost({name: 1 / (2 * v) for name, v in unit.items()}) / ask.within()
+    stretch = cost * layout.cost({name: 1 / (2 * v) for name, v in unit.items()}) / asked_rho(ask)
     return {name: w * math.ceil(stretch * alone) for weights, alone in parts for name, w in weights.items()}
 
 

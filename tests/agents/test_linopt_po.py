@@ -21,6 +21,7 @@ from pipeline.mdp.rollout import Trajectory
 from pipeline.privacy.noise import SeededNoise, SimulatedWorld
 from pipeline.simulation.online import play
 from pipeline.statistics.ask import Ask
+from pipeline.statistics.online_sum import asked_rho
 from pipeline.statistics.regularizers import fixed, tree
 
 WORLD = SimulatedWorld("tests")
@@ -140,7 +141,7 @@ def test_learnt_rewards_are_found_and_cost_their_share(given):
     assert played.regret[-200:].mean() < 0.05
     private = learnt(RIVER, 64, features, epsilon=3.0)
     joint = private.transitions.regularizer.guarantee.beside(private.rewards.regularizer.guarantee)
-    assert joint.rho <= Ask(epsilon=3.0, delta=1e-5).within()
+    assert joint.rho <= asked_rho(Ask(epsilon=3.0, delta=1e-5))
 
 
 def test_rewards_are_known_or_learnt_but_not_both():

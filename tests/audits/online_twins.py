@@ -48,7 +48,7 @@ def scaled(kind, gram: float, target: float, ask: Ask = ASK) -> Variances:
     return {name: math.ceil(x * (target if name.startswith("target") else gram)) for name, x in v.items()}
 
 
-EVEN = replace(ASK, gram_share=Fraction(1, 2))
+EVEN = replace(ASK, split={"gram": Fraction(1, 2)})
 
 
 class Redrawn(RunningSum):
@@ -106,7 +106,7 @@ def counted(charged: int, build=RunningSum, steps: OnlineLayout | None = None):
 
     def made(wide, noise):
         scales = tight(steps or wide, ASK, charged)
-        counts = gaussian_counts(wide, scales, Tree(LEAVES, "plain"), Trust.JOINT, ASK.epsilon, WORLD, noise)
+        counts = gaussian_counts(wide, scales, Tree(LEAVES, "plain"), Trust.JOINT, 7.0, WORLD, noise)
         sums = counts.running.sums
         return replace(counts, running=GaussianSums(build(sums.time, sums.blocks), counts.running.drawn, "batches"))
 

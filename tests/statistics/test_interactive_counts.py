@@ -28,7 +28,7 @@ from pipeline.statistics.interactive_counts import (
     shuffled,
 )
 from pipeline.statistics.online_counts import OnlineCounts, OnlineLayout, Tally, never_under
-from pipeline.statistics.online_sum import cost_of, gaussian_sum, start, tight
+from pipeline.statistics.online_sum import asked_rho, cost_of, gaussian_sum, start, tight
 from tests.privacy.handles import REAL
 
 H, S, A, WORLD = 2, 2, 2, SimulatedWorld("tests")
@@ -92,16 +92,16 @@ def test_bits_of_the_shuffle_model_move_by_one_and_as_many_as_declared():
 def test_a_table_that_is_forgotten_costs_more_than_was_asked():
     layout, ask = OnlineLayout(H, S, A, rewards=True), Ask(epsilon=1.0, delta=1e-5)
     right, forgot = tight(layout, ask, 1), tight(OnlineLayout(H + 1, S, A), ask, 1)
-    assert cost_of(layout, right, 1) <= ask.within() < cost_of(layout, right, 2)
+    assert cost_of(layout, right, 1) <= asked_rho(ask) < cost_of(layout, right, 2)
     # the same moves, but the rewards were not thought of
-    assert cost_of(layout, dict.fromkeys(right, forgot["n_sas"]), 1) > ask.within()
+    assert cost_of(layout, dict.fromkeys(right, forgot["n_sas"]), 1) > asked_rho(ask)
 
 
 @pytest.mark.parametrize("mechanism", ["bottom-up", "plain", "square-root", "fresh"])
 def test_joint_noise_is_charged_for_every_release_a_user_is_in(mechanism):
     ask, T = Ask(epsilon=1.0, delta=1e-5), 37
     counted = joint(LAYOUT, T, 10**4, ask, WORLD, SeededNoise(0), mechanism=mechanism)
-    assert ask.within() * Fraction(99, 100) < counted.guarantee.rho <= ask.within()
+    assert asked_rho(ask) * Fraction(99, 100) < counted.guarantee.rho <= asked_rho(ask)
     assert counted.guarantee.epsilon(1e-5) <= 1.0
     cost = {"square-root": SquareRoot(T).cost, "fresh": 1}.get(mechanism, levels(T))
     v = tight(LAYOUT, ask, cost)["n_sas"]

@@ -18,7 +18,7 @@ from pipeline.statistics import lq_regularizers
 from pipeline.statistics.ask import Ask
 from pipeline.statistics.lq_message import LqMessage
 from pipeline.statistics.lq_regularizers import CountedLqRegularizer, epochs, paper_004, tree
-from pipeline.statistics.online_sum import Variances, cost_of, tight
+from pipeline.statistics.online_sum import Variances, asked_rho, cost_of, tight
 
 WORLD = SimulatedWorld("tests")
 TINY = LqMessage(1, 1, 2, 1.0, 64)
@@ -113,7 +113,7 @@ def test_the_joint_claim_is_met_by_two_real_episodes():
     variances = tight(message, ask, 3)
     worst = max(loss(message, variances, opposed(t, 4), 3) for t in np.linspace(0, np.pi, 181))
     claimed = cost_of(message, variances, 3)
-    assert 0.999 * claimed < worst <= claimed <= ask.within()
+    assert 0.999 * claimed < worst <= claimed <= asked_rho(ask)
 
 
 def test_the_printed_sensitivities_are_not_those_of_a_replacement():
@@ -168,7 +168,7 @@ def test_rows_that_are_no_numbers_count_as_absent():
 
 RUNS, LEVEL, ASKED = 4000, 1e-4, Ask(epsilon=6.0, delta=1e-5)
 ATTACKED = LqMessage(1, 2, 4, 1.0)
-CLAIMED = float(ASKED.within())
+CLAIMED = float(asked_rho(ASKED))
 SHIPPED = tight(ATTACKED, ASKED, 1)
 HALF = {name: v // 2 for name, v in SHIPPED.items()}
 

@@ -16,7 +16,7 @@ from pipeline.privacy.noise import OsNoise, RealDataError, SeededNoise, Simulate
 from pipeline.privacy.running import CounterFullError
 from pipeline.statistics.ask import Ask
 from pipeline.statistics.mixture_message import LATTICE, MOVE, PARTS, Message, Visits
-from pipeline.statistics.online_sum import cost_of, tight
+from pipeline.statistics.online_sum import asked_rho, cost_of, tight
 from pipeline.statistics.regularizers import fixed, local, paper_000, paper_001, tree
 from tests.privacy.handles import REAL
 
@@ -115,8 +115,8 @@ def test_a_tree_charged_by_natural_logarithms_costs_more_than_was_asked():
     m, ask = message(unit=True), Ask(epsilon=1.0, delta=1e-5)
     for leaves in (64, 296, 1024, 10_000):
         wrong = tight(m, ask, math.floor(math.log(leaves)) + 1)
-        assert cost_of(m, wrong, levels(leaves)) > 1.25 * ask.within()
-        assert cost_of(m, tight(m, ask, levels(leaves)), levels(leaves)) <= ask.within()
+        assert cost_of(m, wrong, levels(leaves)) > 1.25 * asked_rho(ask)
+        assert cost_of(m, tight(m, ask, levels(leaves)), levels(leaves)) <= asked_rho(ask)
 
 
 def test_whatever_is_sent_stays_inside_the_bounds():
@@ -164,8 +164,8 @@ def test_tight_noise_costs_what_was_asked_on_the_worst_pair_and_a_lost_level_cos
         Fraction(cost * MOVE, 2 * d) + Fraction(cost * MOVE, 2 * t) for d, t in zip(diagonal, target, strict=True)
     )
     assert all(d == 2 * a for d, a in zip(diagonal, above, strict=True))
-    assert ask.within() * Fraction(999_999, 10**6) < worst == cost_of(m, v, cost) <= ask.within()
-    assert cost_of(m, v, cost + 1) > ask.within()
+    assert asked_rho(ask) * Fraction(999_999, 10**6) < worst == cost_of(m, v, cost) <= asked_rho(ask)
+    assert cost_of(m, v, cost + 1) > asked_rho(ask)
 
 
 def test_paper_scales_are_the_printed_ones_and_their_guarantee_is_recomputed():
@@ -255,7 +255,7 @@ def test_drawn_noise_has_the_standard_deviation_that_the_calibration_says(mechan
 def test_a_batch_as_one_leaf_has_the_noise_of_a_counter_over_batches():
     m = message(unit=True)
     r = private(tree, m, 4096, SeededNoise(0), batches=3)
-    assert r.guarantee.rho <= Ask(epsilon=5.0, delta=1e-5).within() < r.guarantee.rho * Fraction(100_001, 100_000)
+    assert r.guarantee.rho <= asked_rho(Ask(epsilon=5.0, delta=1e-5)) < r.guarantee.rho * Fraction(100_001, 100_000)
     for episodes in (1, 95, 4000):
         r.observe(nothing(episodes))
     assert (r.seen, r._counter.seen, r._counter.time.cost) == (4096, 3, 2)
@@ -300,7 +300,7 @@ def test_shares_of_one_budget_add_up_to_it():
     parts = [replace(whole, part=Fraction(x, 5)) for x in (4, 1)]
     both = [tree(m, 64, ask, 0.01, WORLD, SeededNoise(0)).guarantee for ask in parts]
     joint = both[0].beside(both[1])
-    assert whole.within() * Fraction(99_999, 100_000) < joint.rho <= whole.within()
+    assert asked_rho(whole) * Fraction(99_999, 100_000) < joint.rho <= asked_rho(whole)
     assert joint.epsilon(1e-5) <= 3.0 + 1e-6
     # a broken twin: each regression takes the whole budget
     twice = [tree(m, 64, whole, 0.01, WORLD, SeededNoise(0)).guarantee for _ in parts]
