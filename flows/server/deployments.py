@@ -16,7 +16,7 @@ from prefect.schedules import Schedule
 from prefect.types.entrypoint import EntrypointType
 from pydantic import Field
 
-from flows.config.resources import means
+from flows.config.resources import choose_resources
 from flows.config.shelf import Home, find_recipe
 from flows.jobs.nightly import nightly_job
 from flows.server.recorded import publish, quietly, task_step
@@ -138,4 +138,4 @@ def _home(home: str | None) -> Home:
     named = home or os.environ.get("RETICENT_HOME", "")
     if not Path(named).is_absolute():
         raise CardError("a deployed run needs an absolute home: give the parameter home, or set RETICENT_HOME")
-    return Home(Path(named), means=means())
+    return Home(Path(named), resources=choose_resources())
