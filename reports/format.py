@@ -5,18 +5,10 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Sequence
-from decimal import ROUND_CEILING, ROUND_FLOOR, ROUND_HALF_EVEN, Context, Decimal
-from typing import Literal
 
-Toward = Literal["nearest", "up", "down"]
-_ROUNDING = {"nearest": ROUND_HALF_EVEN, "up": ROUND_CEILING, "down": ROUND_FLOOR}
-_CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufeff]")
+from pipeline.declaration.numbers import clean, number
+
 _MARKDOWN = re.compile(r"([\\`*\[\]|~$!])|(?<!\w)_|_(?!\w)")
-
-
-def clean(text: object) -> str:
-    """A label on one line, without control characters or hidden changes of writing direction."""
-    return _CONTROL.sub("�", str(text).replace("\n", " ").replace("\t", " "))
 
 
 def shorten(text: str, width: int) -> str:
@@ -35,39 +27,6 @@ def markdown(text: object) -> str:
 def _opening(match: re.Match[str]) -> str:
     space, sign, digits, stop = match.groups()
     return f"{space}\\{sign}" if sign else f"{space}{digits}\\{stop}"
-
-
-def number(value: object, digits: int = 4, toward: Toward = "nearest") -> str:
-    """A number to ``digits`` significant digits.
-
-    A promise must not look better than it is, so losses are printed rounded ``up`` and lower bounds ``down``.
-    Integers keep all digits; texts pass through; None and NaN are a dash.
-    """
-    if value is None:
-        return "–"
-    if isinstance(value, bool | str):
-        return clean(value)
-    if isinstance(value, int):
-        return f"{value:,}"
-    real = float(value)  # type: ignore[arg-type]
-    if math.isnan(real):
-        return "–"
-    if math.isinf(real):
-        return "∞" if real > 0 else "−∞"
-    # Twelve digits first: the dust of binary floats is not a reason to round 0.98 up to 0.9801.
-    exact = Context(prec=12).create_decimal(repr(real))
-    rounded = Context(prec=digits, rounding=_ROUNDING[toward]).create_decimal(exact)
-    if rounded == 0:
-        return "0"
-    exponent = rounded.adjusted()
-    if not -5 < exponent < 7:
-        return f"{_plain(rounded.scaleb(-exponent))}e{exponent}"
-    return _plain(rounded)
-
-
-def _plain(value: Decimal) -> str:
-    text = f"{value:,f}"
-    return (text.rstrip("0").rstrip(".") if "." in text else text).replace("-", "−")
 
 
 def percent(value: float | None) -> str:

@@ -140,8 +140,3 @@ def load_world_recipe(path: Path) -> WorldRecipe:
         return WorldRecipe.model_validate(values)
     except ValidationError as e:
         raise CardError(explain(e, str(path))) from None
-
-
-def dump(recipe: WorldRecipe) -> dict[str, Any]:
-    """Plain values, what was not said left out."""
-    return recipe.model_dump(mode="json", exclude_none=True)

@@ -10,11 +10,10 @@ from typing import Any
 
 from flows.config.shelf import Home
 from pipeline.declaration.card import CardError
-from pipeline.ledger.chain import BudgetError, Entry, NoLedgerError
-from pipeline.ledger.head import Head, head_of_certificate, lacking
+from pipeline.ledger.chain import BudgetError, Entry, Head, NoLedgerError, head_of_certificate, lacking
 from pipeline.ledger.ledger import Ledger
+from pipeline.ledger.steps import counters_problem
 from pipeline.ledger.verify import certified, verify_run
-from pipeline.ledger.verify_counter import counters_problem
 from pipeline.privacy.release_file import sha256_file
 from pipeline.transaction.place import known_to_ledger, one_at_a_time
 from pipeline.transaction.recovery import recover

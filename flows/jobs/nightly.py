@@ -19,7 +19,7 @@ from pipeline.declaration.card import CardError
 from pipeline.declaration.toml import LogError
 from pipeline.ledger.chain import Entry
 from pipeline.ledger.ledger import Ledger
-from pipeline.ledger.nights import committed_nights
+from pipeline.ledger.steps import committed_steps
 from pipeline.logs.rules import check_tolerance
 from pipeline.logs.store import latest
 from pipeline.privacy.noise import NoiseSource
@@ -109,7 +109,7 @@ def _deliver(
     s: Setting, home: Home, counter: ContinualRelease | None, ledger: Ledger, say: Callable[[str], None]
 ) -> _Delivery:
     """Ingest tonight's log.  A counter that has begun takes what can be read of it, be it nothing."""
-    begun = counter is not None and bool(committed_nights(ledger.entries(), s.card.name, counter.key))
+    begun = counter is not None and bool(committed_steps(ledger.entries(), s.card.name, counter.key))
     broken: Exception | None = None
     try:
         ingest_card(s.card, home, say=say, lenient=begun)

@@ -9,7 +9,7 @@ from typing import Any
 from flows.config.setting import Setting
 from flows.jobs.nights import night_of, nightly_counter
 from pipeline.ledger.ledger import Ledger
-from pipeline.ledger.nights import committed_nights
+from pipeline.ledger.steps import committed_steps
 
 
 def nightly_plan(s: Setting, ledger: Ledger) -> tuple[Fraction, dict[str, Any]]:
@@ -23,12 +23,12 @@ def nightly_plan(s: Setting, ledger: Ledger) -> tuple[Fraction, dict[str, Any]]:
     """
     nightly = nightly_counter(s)
     counter, tonight, entries = nightly.counter, nightly.until(night_of(None)), ledger.entries()
-    nights = committed_nights(entries, s.card.name, nightly.key)
+    nights = committed_steps(entries, s.card.name, nightly.key)
     inside = 1 <= tonight <= counter.steps
-    replays = bool(nights) and tonight <= nights[-1].leaf
+    replays = bool(nights) and tonight <= nights[-1].t
     charge = Fraction(0)
     if not nights or (inside and not replays):
-        since = nights[-1].leaf + 1 if nights else 1
+        since = nights[-1].t + 1 if nights else 1
         charge = nightly.price(entries, max(since, tonight if inside else 1), since)
     errors = {"worst": max(counter.error(t) for t in range(1, counter.steps + 1))}
     if inside:

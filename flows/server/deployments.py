@@ -19,10 +19,9 @@ from pydantic import Field
 from flows.config.resources import choose_resources
 from flows.config.shelf import Home, find_recipe
 from flows.jobs.nightly import nightly_job
+from flows.jobs.simulated_logs import Asked, simulate_logs
+from flows.jobs.study import play_job, reproduce_job
 from flows.server.recorded import publish, quietly, task_step
-from flows.studies.playing import play_job
-from flows.studies.reproducing import reproduce_job
-from flows.studies.simulating import Asked, simulate_logs
 from flows.terminal.screen import say
 from pipeline.declaration.card import CardError
 from reports.night import Page, log_page, night_page, simulation_page, study_page

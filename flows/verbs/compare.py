@@ -23,8 +23,8 @@ def compare(
     your own data is `compare-runs A B`.
     """
     from flows.config.shelf import find_recipe
+    from flows.jobs.study import compare_job
     from flows.server.engine import carry_out
-    from flows.studies.comparing import compare_job
 
     options: Context = context.obj
     home = options.home_folder()
@@ -55,7 +55,7 @@ def together(results: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 def summary(result: Mapping[str, Any]) -> list[str]:
     """Episodes needed by trust model and budget, the claims, and where the page is."""
-    from reports.format import number
+    from pipeline.declaration.numbers import number
 
     lines = [f"{result['name']} ({result['world']}): episodes until suboptimality stays ≤ 10 % of uniform choice's"]
     by_agent: dict[str, list[Mapping[str, Any]]] = {}

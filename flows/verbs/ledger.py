@@ -152,7 +152,7 @@ def verify(
     hand, with all but the ledger.
     """
     from flows.jobs.ledger_checks import verify_job, verify_run_job
-    from pipeline.ledger.head import head_of_certificate, parse_heads
+    from pipeline.ledger.chain import head_of_certificate, parse_heads
 
     options: Context = context.obj
     heads = [h for text in head or [] for h in parse_heads(text)] + [head_of_certificate(c) for c in certificate or []]

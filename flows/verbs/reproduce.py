@@ -18,8 +18,8 @@ def reproduce(
     as_json: Json = False,
 ) -> None:
     """Measure a paper's figure or table anew and say which of its claims hold, and where (simulation, not private)."""
+    from flows.jobs.study import reproduce_job
     from flows.server.engine import carry_out
-    from flows.studies.reproducing import reproduce_job
 
     options: Context = context.obj
     home = options.home_folder()

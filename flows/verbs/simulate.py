@@ -12,7 +12,7 @@ from flows.terminal.progress import progress_line, working
 from flows.terminal.screen import Context, Json, say, show
 
 if TYPE_CHECKING:
-    from flows.studies.simulating import Asked
+    from flows.jobs.simulated_logs import Asked
 
 
 def simulate(
@@ -48,7 +48,7 @@ def simulate(
     A simulation broken off goes on where it was: finished runs are kept in the home.  `simulate DATASET --logs` and
     nothing else writes the log of a shipped dataset anew, byte for byte.
     """
-    from flows.studies.simulating import Asked, simulate_from_run, simulate_logs, world_table
+    from flows.jobs.simulated_logs import Asked, simulate_from_run, simulate_logs, world_table
     from flows.verbs.report import run_folder
     from pipeline.declaration.card import CardError
     from pipeline.environments.worlds import WORLDS
@@ -76,9 +76,9 @@ def simulate(
 
 def _play(options: Context, recipe: str, asked: Asked, as_json: bool) -> None:
     from flows.config.shelf import find_recipe
+    from flows.jobs.simulated_logs import Asked
+    from flows.jobs.study import play_job
     from flows.server.engine import carry_out
-    from flows.studies.playing import play_job
-    from flows.studies.simulating import Asked
     from pipeline.declaration.card import CardError
     from pipeline.environments.worlds import WORLDS
 
@@ -93,8 +93,8 @@ def _play(options: Context, recipe: str, asked: Asked, as_json: bool) -> None:
 
 
 def _played(result: Mapping[str, Any]) -> list[str]:
-    from reports.format import number
-    from reports.simulation import promise
+    from pipeline.declaration.numbers import number
+    from reports.studies.simulation import promise
 
     lines = [
         f"{r['agent']:22} regret {number(r['mean']):>9} ± {number(r['std']):<8} {r['trust']}" for r in result["rows"]

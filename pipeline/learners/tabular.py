@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
 
+from pipeline.agents.apvi import CountsPlanner, apvi
 from pipeline.audits.attack import Attack
 from pipeline.audits.counts import counts_attack
 from pipeline.audits.nights import night_attack
@@ -38,8 +39,15 @@ from pipeline.statistics.signal_to_noise import BUDGETS, LEVELS, PEOPLE, even_vi
 
 @dataclass(frozen=True)
 class Tabular:
-    """See :class:`~pipeline.learners.learner.Learner`."""
+    """See :class:`~pipeline.learners.learner.Learner`.
 
+    Parameters
+    ----------
+    planner
+        Makes a policy of released counts; one of your own is post-processing, and free.
+    """
+
+    planner: CountsPlanner = apvi
     continual: bool = True
     section: str | None = None
 
@@ -51,7 +59,7 @@ class Tabular:
 
     def plan(self, card: AnyCard, terms: Terms) -> TabularRun:
         """See :class:`~pipeline.learners.learner.Learner`."""
-        return TabularRun(require_tabular(card), terms, counts_privatizer(require_tabular(card), terms))
+        return TabularRun(require_tabular(card), terms, counts_privatizer(require_tabular(card), terms), self.planner)
 
 
 def counts_privatizer(card: Card, terms: Terms) -> PrivateSum:
@@ -92,6 +100,7 @@ class TabularRun:
     card: Card
     terms: Terms
     privatizer: PrivateSum
+    planner: CountsPlanner
     what = "counts"
     reference = "uniform choice"
 
@@ -157,7 +166,8 @@ class TabularRun:
 
     def learn(self, release: Release) -> LearntCounts:
         """See :class:`~pipeline.learners.learner.RunPlan`."""
-        return LearntCounts(self.card, self.terms, learn(self.card, self.terms.planner, release), release)
+        found = learn(self.card, self.terms.planner, release, self.planner)
+        return LearntCounts(self.card, self.terms, found, release, covered=self.planner is apvi)
 
     def unforeseen(self) -> str | None:
         """See :class:`~pipeline.learners.learner.RunPlan`: any table can be simulated."""
@@ -173,7 +183,7 @@ class TabularRun:
             m if m.running is None else replace(m, running=None, variance=math.ceil(m.standard_deviation**2))
             for m in self.privatizer.mechanisms
         )
-        return foresee_counts(self.card, self.terms, once, episodes, seeds)
+        return foresee_counts(self.card, self.terms, once, episodes, seeds, self.planner)
 
     def attacks(self, sampler: NoiseSource) -> list[Attack]:
         """See :class:`~pipeline.learners.learner.RunPlan`: of a counter, one of few leaves."""

@@ -1,14 +1,20 @@
-"""What a lineage has spent and what is left: exact rationals, read off the entries."""
+"""What a lineage is registered with, what it has spent and what is left: exact rationals, read off the entries.
+
+What may still change after registration, and what never does: privacy.md §0.1-14.
+"""
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from fractions import Fraction
 from typing import Any
 
-from pipeline.ledger.chain import BudgetError, Entry
+from pipeline.declaration.card import AnyCard, CardError
+from pipeline.ledger.chain import Body, BudgetError, Entry, canonical
+from pipeline.privacy.budget import fraction_of
 
 _PERIODS = {"month": "%Y-%m", "year": "%Y"}
 
@@ -28,7 +34,7 @@ class Account:
         return self.cap - self.spent
 
 
-def registration(entries: Sequence[Entry], lineage: str) -> Mapping[str, Any] | None:
+def registration(entries: Sequence[Entry], lineage: str) -> Body | None:
     """The values registered last, or None."""
     found = [e.body for e in entries if e.lineage == lineage and e.kind in ("REGISTER", "AMEND")]
     return found[-1] if found else None
@@ -115,3 +121,76 @@ def _charges(entries: Sequence[Entry], lineage: str) -> list[tuple[int | None, F
         for e in entries
         if e.lineage == lineage and e.kind == "INTENT"
     ]
+
+
+def registered_fields(card: AnyCard) -> dict[str, Any]:
+    """What registration fixes: later runs compare the card with this (privacy.md §0.1-14)."""
+    schedule = card.budget.schedule
+    limits = None if schedule is None else {k: str(fraction_of(v)) for k, v in schedule.limits().items()}
+    return {
+        "rho": str(fraction_of(card.budget.rho)),
+        "delta": card.budget.delta,
+        "kind": card.kind,
+        "unit": card.unit.user,
+        "episodes_per_user": card.unit.episodes_per_user,
+        "relation": "replace",
+        "domain_hash": card.domain_hash(),
+        # a lineage without a schedule is registered in the words of before there were any
+        **({} if limits is None else {"schedule": limits}),
+    }
+
+
+def change_of_registration(
+    entries: Sequence[Entry], card: AnyCard, *, amend: bool, partitions: int | None
+) -> tuple[str, dict[str, Any]] | None:
+    """Kind and body of the entry that brings a registration up to the card; None where they agree.
+
+    Raises
+    ------
+    CardError
+        If they differ and ``amend`` is not set, or differ in what never changes.
+    """
+    now = registration(entries, card.name)
+    declared = partitions or (now or {}).get("partitions", 1)
+    # a lineage without partitions is registered in the words of before there were any
+    fields = registered_fields(card) | ({"partitions": declared} if declared > 1 else {})
+    if now is None:
+        return "REGISTER", fields
+    old, new = ({"partitions": 1, "schedule": None, **told} for told in (now, fields))
+    changed = sorted(k for k in new if new[k] != old[k])
+    if not changed:
+        return None
+    spent = spent_on(entries, card.name)
+    if amend and Fraction(fields["rho"]) < spent:
+        raise CardError(f"{card.name}: cap {fields['rho']} is below what is spent, {float(spent):.6g}")
+    # what was spent was counted for the old unit, of which a new one may hold several
+    never = ("kind", "partitions", "unit") if spent else ("kind", "partitions")
+    fixed = [k for k in never if k in changed]
+    if not amend or fixed:
+        rule = (
+            f"'{fixed[0]}' never changes" + (" once a budget is spent" if fixed[0] == "unit" else "")
+            if fixed
+            else "use `register --amend` to change them for all runs"
+        )
+        told = ", ".join(f"{k}: registered {old[k]}, card says {new[k]}" for k in changed)
+        raise CardError(f"{card.name}: differs from its registration ({told}); {rule}")
+    return "AMEND", fields
+
+
+def check_partition(entries: Sequence[Entry], lineage: str, partition: int | None) -> None:
+    """Refuse a partition that registration did not declare: nothing says that its users are in no other."""
+    declared = (registration(entries, lineage) or {}).get("partitions", 1)
+    if partition is not None and not (declared > 1 and 0 <= partition < declared):
+        raise CardError(
+            f"{lineage}: partition {partition} is not registered (partitions: {declared}); they are declared once, "
+            "at registration"
+        )
+
+
+def card_hash(card: AnyCard) -> str:
+    """Sha256 of all that a card declares, vetoes, markov and tolerance included; not where files and ledger lie.
+
+    A key left at its default is as good as absent, so that a new key of a later version changes no old hash.
+    """
+    declared = card.model_dump(mode="json", exclude={"source": {"files"}, "budget": {"ledger"}}, exclude_defaults=True)
+    return hashlib.sha256(canonical(declared).encode()).hexdigest()

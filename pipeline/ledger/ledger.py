@@ -7,25 +7,42 @@ spent whatever happens next.  The cap is a filter: a request that would pass it 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from fractions import Fraction
 from pathlib import Path
-from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy.exc import DBAPIError
 
 from pipeline.declaration.card import AnyCard
 from pipeline.ledger import lease, tables
-from pipeline.ledger.account import Account, Left, account_of, commit_of, intents_of, left_for, registration
-from pipeline.ledger.chain import GENESIS, AttemptLostError, BudgetError, Entry, canonical, chain_problem, entry_hash
+from pipeline.ledger.account import (
+    Account,
+    Left,
+    account_of,
+    card_hash,
+    change_of_registration,
+    check_partition,
+    commit_of,
+    intents_of,
+    left_for,
+    registration,
+)
+from pipeline.ledger.chain import (
+    GENESIS,
+    AttemptLostError,
+    Body,
+    BudgetError,
+    Entry,
+    Head,
+    canonical,
+    chain_problem,
+    entry_hash,
+)
 from pipeline.ledger.engine import open_engine, refusal
-from pipeline.ledger.head import Head
-from pipeline.ledger.inspection import card_hash
-from pipeline.ledger.nights import overtaken
-from pipeline.ledger.registration import change_of_registration, check_partition
+from pipeline.ledger.steps import overtaken
 
 Price = Callable[[Sequence[Entry]], Fraction]
 
@@ -117,7 +134,7 @@ class Ledger:
         lineage: str,
         run_key: str,
         rho: Fraction | Price,
-        body: Mapping[str, Any],
+        body: Body,
         *,
         holder: lease.Holder | None = None,
         partition: int | None = None,
@@ -193,7 +210,7 @@ class Ledger:
         with self._transaction() as connection:
             return bool(lease.living(connection, [intent.seq], place))
 
-    def commit(self, intent: Entry, body: Mapping[str, Any]) -> Entry:
+    def commit(self, intent: Entry, body: Body) -> Entry:
         """Record that the attempt's release is on disk; at most one COMMIT a key, the same one for the same file.
 
         Raises
@@ -225,13 +242,13 @@ class Ledger:
             told = {"run_key": key, "attempt": intent.body["attempt"], "intent": intent.seq, "spent": str(spent)}
             return self._append(connection, found, intent.lineage, "COMMIT", {**told, **body})
 
-    def sign(self, commit: Entry, body: Mapping[str, Any]) -> Entry:
+    def sign(self, commit: Entry, body: Body) -> Entry:
         """Somebody answers for a run made of a committed release: who, which run, sha256 of its certificate."""
         with self._transaction() as connection:
             found = self._checked(connection)
             return self._append(connection, found, commit.lineage, "SIGN", {"commit": commit.seq, **body})
 
-    def purged(self, lineage: str, body: Mapping[str, Any]) -> Entry:
+    def purged(self, lineage: str, body: Body) -> Entry:
         """Note, at no cost, that raw rows left the store."""
         with self._transaction() as connection:
             return self._append(connection, self._checked(connection), lineage, "PURGE", body)
@@ -270,9 +287,7 @@ class Ledger:
         return found, tables.head_problem(connection, found)
 
     @staticmethod
-    def _append(
-        connection: sa.Connection, found: Sequence[Entry], lineage: str, kind: str, body: Mapping[str, Any]
-    ) -> Entry:
+    def _append(connection: sa.Connection, found: Sequence[Entry], lineage: str, kind: str, body: Body) -> Entry:
         # numbered after the entries that were checked: a writer in between makes the primary key conflict
         seq, previous = (found[-1].seq + 1, found[-1].hash) if found else (1, GENESIS)
         at = now().isoformat(timespec="seconds")

@@ -13,7 +13,7 @@ from typing import Any
 
 from pipeline.ledger.certificate import spent_budget
 from pipeline.ledger.chain import Entry, canonical
-from pipeline.ledger.verify_counter import counter_charged, counter_problem, same_number
+from pipeline.ledger.steps import charge_problem, noise_problem, same_number
 from pipeline.privacy.release import total_rho
 from pipeline.privacy.release_file import file_of, mechanism_from, sha256_file
 from pipeline.statistics.joint_loss import joint_loss, lq_loss
@@ -57,7 +57,7 @@ def verify_run(folder: Path, entries: Sequence[Entry] | None = None) -> list[Che
                 else []
             ),
             *(
-                [_guarded("the noise of tonight's sums, recomputed from the counter", lambda: counter_problem(proof))]
+                [_guarded("the noise of tonight's sums, recomputed from the counter", lambda: noise_problem(proof))]
                 if "counter" in proof
                 else []
             ),
@@ -214,7 +214,7 @@ def _charged(proof: Mapping[str, Any], commit: Entry, intent: Entry | None, entr
     if json.loads(canonical(proof["mechanisms"])) != listed.body["mechanisms"]:
         return f"entry {listed.seq} lists other mechanisms"
     if "counter" in proof or "counter" in intent.body:
-        return counter_charged(proof, commit, intent, entries)
+        return charge_problem(proof, commit, intent, entries)
     charged = Fraction(intent.body["rho"])
     return None if charged == Fraction(proof["rho_exact"]) else f"entry {intent.seq} charged {float(charged):.6g}"
 

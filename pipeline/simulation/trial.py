@@ -19,6 +19,7 @@ from pipeline.simulation.targets import Target
 
 Trust = Literal["none", "central", "joint", "local", "shuffle"]
 Plain = str | int | float | bool | None
+Calibration = Literal["tight", "paper"]
 _A_DECADE = 20
 
 
@@ -48,7 +49,7 @@ class Trial:
     episodes: int
     epsilon: float | None = None
     delta: float | None = None
-    calibration: Literal["tight", "paper"] | None = None
+    calibration: Calibration | None = None
     options: tuple[tuple[str, Plain], ...] = ()
     seed: int = 0
 

@@ -17,15 +17,15 @@ from typing import Any, Literal
 
 import numpy as np
 
-from pipeline.simulation.registry import find
-from pipeline.simulation.trial import Plain, Row, Trial
-from pipeline.studies.gather import gather
+from pipeline.simulation.registry import AGENTS, find
+from pipeline.simulation.trial import Trial
+from pipeline.studies.rows import gather
+from pipeline.studies.study import NONE, Budget, Options, sweep
 
 METRIC = "suboptimality"
 # the band over runs, and what counts as having learnt: this share of the uniform policy's suboptimality
 LOW, HIGH, BAR = 0.1, 0.9, 0.1
 CONTROLS = ("uniform", "behaviour", "best-constant")
-_LOGGED = ("apvi", "dp-apvi")
 
 
 @dataclass(frozen=True)
@@ -34,8 +34,10 @@ class Family:
 
     Parameters
     ----------
-    plain
-        Private agent -> the same planner without noise.
+    title
+        What its agents count, in words.
+    private
+        Its private agents, by trust.
     absent
         Trust model -> the reason.
     unread
@@ -43,9 +45,14 @@ class Family:
     """
 
     title: str
-    plain: Mapping[str, str]
+    private: tuple[str, ...]
     absent: Mapping[str, str]
     unread: tuple[str, ...]
+
+    @property
+    def plain(self) -> dict[str, str]:
+        """Private agent -> the same planner without noise."""
+        return {agent: AGENTS[agent].plain or "" for agent in self.private}
 
     @property
     def agents(self) -> tuple[str, ...]:
@@ -56,13 +63,13 @@ class Family:
 FAMILIES: Mapping[str, Family] = {
     "counts": Family(
         "counts of (state, action, next state)",
-        {"dp-apvi": "apvi", "dp-ucbvi-jdp": "ucbvi", "dp-ucbvi-ldp": "ucbvi", "counts-shuffle": "ucbvi"},
+        ("dp-apvi", "dp-ucbvi-jdp", "dp-ucbvi-ldp", "counts-shuffle"),
         {},
         ("dp-ucbvi-jdp", "dp-apvi"),
     ),
     "mixture": Family(
         "linear mixture of known kernels",
-        {"private-linopt-vi": "ucrl-vtr", "ldp-ucrl-vtr": "ucrl-vtr"},
+        ("private-linopt-vi", "ldp-ucrl-vtr"),
         {
             "central": "no offline agent for linear mixtures is built: DP-VAPVI assumes a linear MDP, another model",
             "shuffle": "no paper gives shuffled messages for value-targeted regression",
@@ -79,7 +86,7 @@ class Grid:
     """
 
     world: str
-    params: tuple[tuple[str, Plain], ...]
+    params: Options
     families: tuple[str, ...]
     episodes: tuple[int, ...]
     budgets: tuple[float, ...]
@@ -92,50 +99,28 @@ class Grid:
 
     def trials(self) -> list[Trial]:
         """Controls first, which cost nothing, then the longest runs, so that no process is left with one at the end."""
-        played = [
-            self._trial(agent, family, n, budget, seed)
-            for n in sorted(self.episodes, reverse=True)
-            for family in self.families
-            for agent in FAMILIES[family].agents
-            for budget in (self.budgets if find(agent).private else (None,))
-            for seed in self._seeds
-        ]
-        return [*self._controls(), *played]
+        place, least = [(self.world, self.params)], [min(self.episodes)]
+        seeds = range(self.seed, self.seed + self.runs)
+        asked = [Budget(e, self.delta, "tight") for e in self.budgets]
+        behaviour: Options = (("of", self.behaviour),)
+        found = sweep(place, least, [(name, behaviour if name == "behaviour" else ()) for name in CONTROLS])
+        for family in self.families:
+            for of in FAMILIES[family].unread:
+                unread = ("no-data", (*self._options(of, family), ("of", of)))
+                found += sweep(place, least, [unread], [min(asked)], seeds)
+        for n in sorted(self.episodes, reverse=True):
+            for family in self.families:
+                for agent in FAMILIES[family].agents:
+                    told = [(agent, self._options(agent, family))]
+                    found += sweep(place, [n], told, asked if find(agent).private else [NONE], seeds)
+        return found
 
-    @property
-    def _seeds(self) -> range:
-        return range(self.seed, self.seed + self.runs)
-
-    def _controls(self) -> list[Trial]:
-        n = min(self.episodes)
-        fixed = [Trial(name, self.world, self.params, n, options=self._control(name)) for name in CONTROLS]
-        deaf = [
-            replace(self._trial(of, family, n, min(self.budgets), seed), agent="no-data").told(of=of)
-            for family in self.families
-            for of in FAMILIES[family].unread
-            for seed in self._seeds
-        ]
-        return fixed + deaf
-
-    def _control(self, name: str) -> tuple[tuple[str, Plain], ...]:
-        return (("of", self.behaviour),) if name == "behaviour" else ()
-
-    def _trial(self, agent: str, family: str, n: int, budget: float | None, seed: int) -> Trial:
-        options = _sorted(self._options(agent, family))
-        if budget is None:
-            return Trial(agent, self.world, self.params, n, options=options, seed=seed)
-        return Trial(agent, self.world, self.params, n, budget, self.delta, "tight", options, seed)
-
-    def _options(self, agent: str, family: str) -> dict[str, Plain]:
-        told: dict[str, Plain] = {"rewards": self.rewards}
+    def _options(self, agent: str, family: str) -> Options:
+        told: list[tuple[str, str | bool]] = [("rewards", self.rewards)]
         if family == "counts" and agent != "counts-shuffle":
             # a shuffled message is one bit, and a user may be in one cell at several steps
-            told |= {"pooled": self.pooled}
-        return told | ({"behaviour": self.behaviour} if agent in _LOGGED else {})
-
-
-def _sorted(options: Mapping[str, Plain]) -> tuple[tuple[str, Plain], ...]:
-    return tuple(sorted(options.items()))
+            told.append(("pooled", self.pooled))
+        return (*told, *((("behaviour", self.behaviour),) if find(agent).from_logs else ()))
 
 
 def family_of(agent: str, of: object = None) -> str:
@@ -150,32 +135,13 @@ def price_rows(trials: Sequence[Trial], outcomes: Sequence[Mapping[str, Any]]) -
     """
     rows: list[dict[str, Any]] = []
     for g in gather(trials, outcomes):
-        t, facts = g.trial, g.outcomes[0]["facts"]
-        losses = np.array([o["facts"]["final_loss"] for o in g.outcomes])
-        control = facts.get("variant") == "control"
+        facts, losses = g.facts, np.array([o["facts"]["final_loss"] for o in g.outcomes])
         rho, epsilon = (_largest([o["facts"].get(key) for o in g.outcomes]) for key in ("true_rho", "true_epsilon"))
-        ties = [o["facts"]["tie_share"] for o in g.outcomes if o["facts"].get("tie_share") is not None]
-        row = Row(
-            agent=t.agent,
-            variant=facts.get("variant", ""),
-            trust=facts["trust"],
-            world=t.place,
-            episodes=t.episodes,
-            rho=None,
-            epsilon=None if control else t.epsilon,
-            delta=None if control else t.delta,
-            calibration=None if control else t.calibration,
-            constants=facts.get("constants"),
-            metric=METRIC,
-            mean=float(losses.mean()),
-            std=float(losses.std(ddof=1)) if len(losses) > 1 else 0.0,
-            runs=len(losses),
-            tie_share=float(np.mean(ties)) if ties else None,
-            true_rho=rho,
-            true_epsilon=epsilon,
-        )
+        row = g.row(METRIC, losses, true_rho=rho, true_epsilon=epsilon)
+        if facts.get("variant") == "control":
+            row = replace(row, epsilon=None, delta=None, calibration=None)
         band = np.quantile(losses, [LOW, HIGH]).tolist()
-        more = {"family": family_of(t.agent, facts.get("of")), "of": facts.get("of"), "low": band[0], "high": band[1]}
+        more = {"family": family_of(row.agent, facts.get("of")), "of": facts.get("of"), "low": band[0], "high": band[1]}
         rows.append(row.as_dict() | more | {"losses": losses.tolist()})
     return rows
 

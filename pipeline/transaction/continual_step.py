@@ -1,6 +1,6 @@
-"""A step of a continual release: one date, one leaf of a counter, one charge for all of them (privacy.md §10).
+"""A step of a continual release: one date, one step of a counter, one charge for all of them (privacy.md §10).
 
-A date has its leaf whatever arrived, an empty one where nothing did: which steps exist tells nothing of the rows.  A
+A date has its step whatever arrived, an empty one where nothing did: which steps exist tells nothing of the rows.  A
 committed step is never drawn again, whatever the data say now.
 """
 
@@ -13,14 +13,22 @@ from datetime import date, timedelta
 from fractions import Fraction
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from pipeline.declaration.card import Card, CardError
 from pipeline.ledger.chain import BudgetError, Entry, canonical
 from pipeline.ledger.ledger import Ledger
-from pipeline.ledger.nights import Night, committed_nights, counter_intents, counter_key, night_price, overtaken
+from pipeline.ledger.steps import (
+    CounterBody,
+    CounterShape,
+    Step,
+    committed_steps,
+    counter_intents,
+    counter_key,
+    overtaken,
+    step_price,
+)
 from pipeline.logs.aggregate import count_new
 from pipeline.logs.contribution_bounding import hash_width
 from pipeline.logs.store import Snapshot, snapshots
@@ -30,7 +38,7 @@ from pipeline.privacy.release import Mechanism, Release
 from pipeline.privacy.release_file import describe_mechanism
 from pipeline.statistics.layout import ExactSums
 from pipeline.statistics.private_sum import PrivateSum
-from pipeline.transaction.kept_steps import KeptCounter, digest
+from pipeline.transaction.kept_steps import KeptSteps, digest
 from pipeline.transaction.release_once import check_snapshot
 from pipeline.transaction.transaction import Curated, open_lineage, replay, transaction
 
@@ -46,9 +54,9 @@ class ContinualRelease:
     privatizer
         Its mechanisms are those of the counter's rows.
     counter
-        The factorisation: which rows of noise are drawn at which of its T leaves.
+        The factorisation: which rows of noise are drawn at which of its T steps.
     first
-        The date of leaf 1.
+        The date of step 1.
     """
 
     card: Card
@@ -58,17 +66,17 @@ class ContinualRelease:
 
     @cached_property
     def key(self) -> str:
-        """See :func:`~pipeline.ledger.nights.counter_key`."""
-        shape = {"kind": self.counter.kind, "nights": self.counter.steps, "first": self.first.isoformat()}
+        """See :func:`~pipeline.ledger.steps.counter_key`."""
+        shape: CounterShape = {"kind": self.counter.kind, "nights": self.counter.steps, "first": self.first.isoformat()}
         described = [describe_mechanism(m) for m in self.privatizer.mechanisms]
         return counter_key(self.card.name, self.card.domain_hash(), shape, described)
 
-    def step_key(self, leaf: int) -> str:
-        """Hex key of the release of leaf 1 .. T; no snapshot and no digest of data is in it."""
-        return hashlib.sha256(canonical([self.key, leaf]).encode()).hexdigest()
+    def step_key(self, t: int) -> str:
+        """Hex key of the release of step 1 .. T; no snapshot and no digest of data is in it."""
+        return hashlib.sha256(canonical([self.key, t]).encode()).hexdigest()
 
-    def leaf_on(self, day: date) -> int:
-        """Which leaf a date is, counted from 1.
+    def step_on(self, day: date) -> int:
+        """Which step a date is, counted from 1.
 
         Raises
         ------
@@ -77,15 +85,15 @@ class ContinualRelease:
         BudgetError
             If it is after the last: its noise is not paid for.
         """
-        leaf, last = self.until(day), self.last
-        if leaf < 1:
+        t, last = self.until(day), self.last
+        if t < 1:
             raise CardError(f"{self.card.name}: {day} is before the counter's first night, {self.first}")
-        if leaf > self.counter.steps:
+        if t > self.counter.steps:
             raise BudgetError(
                 f"{self.card.name}: the counter's {self.counter.steps} nights ended on {last}; another counter is "
                 "another charge (change 'first' in [nightly]); the last night is replayed by its date. Nothing was read"
             )
-        return leaf
+        return t
 
     def until(self, day: date) -> int:
         """Dates from the first to this one, unchecked."""
@@ -96,65 +104,68 @@ class ContinualRelease:
         """The last date."""
         return self.first + timedelta(days=self.counter.steps - 1)
 
-    def mechanisms(self, leaf: int) -> tuple[Mechanism, ...]:
-        """Mechanisms with the noise of the sum at this leaf."""
-        return self.privatizer.at(leaf)
+    def mechanisms(self, t: int) -> tuple[Mechanism, ...]:
+        """Mechanisms with the noise of the sum at step t."""
+        return self.privatizer.at(t)
 
-    def describe(self, leaf: int, since: int) -> dict[str, Any]:
-        """What the INTENT, the release and the certificate say of the counter at a step that covers ``since .. leaf``.
+    def describe(self, t: int, since: int) -> CounterBody:
+        """What the INTENT, the release and the certificate say of the counter at a step.
 
-        The keys are those of the ledger's first day: a step is a ``night`` there.
+        Parameters
+        ----------
+        t, since
+            The steps ``since .. t`` become known, all but the last of them empty.
         """
         return {
             "key": self.key,
             "kind": self.counter.kind,
             "nights": self.counter.steps,
             "first": self.first.isoformat(),
-            "night": leaf,
+            "night": t,
             "since": since,
-            "date": (self.first + timedelta(days=leaf - 1)).isoformat(),
+            "date": (self.first + timedelta(days=t - 1)).isoformat(),
             "cost": self.counter.cost,
-            "error": self.counter.error(leaf),
+            "error": self.counter.error(t),
         }
 
-    def price(self, entries: Sequence[Entry], leaf: int, since: int) -> Fraction:
+    def price(self, entries: Sequence[Entry], t: int, since: int) -> Fraction:
         """What a step charges, as an exact zCDP rho.
 
         Parameters
         ----------
         entries
             All entries of the ledger.
-        leaf, since
-            The step covers the leaves ``since .. leaf``.
+        t, since
+            See :meth:`describe`.
 
         Raises
         ------
         BudgetError
-            If another store committed one of these leaves meanwhile.
+            If another store committed one of these steps meanwhile.
         """
-        told = self.describe(leaf, since)
+        told = self.describe(t, since)
         if (other := overtaken(entries, self.card.name, told)) is not None:
             raise BudgetError(
-                f"{self.card.name}: night {other.leaf} was committed meanwhile (entry {other.commit.seq}), from "
+                f"{self.card.name}: night {other.t} was committed meanwhile (entry {other.commit.seq}), from "
                 "another store; one store keeps a counter. Nothing was read"
             )
         before = counter_intents(entries, self.card.name, self.key)
-        return night_price(before, told, self.privatizer.mechanisms)
+        return step_price(before, told, self.privatizer.mechanisms)
 
 
 @dataclass(frozen=True)
 class Appended:
-    """The release of a step, and in a sentence what became of it."""
+    """The release of step ``t``, and in a sentence what became of it."""
 
     curated: Curated
-    leaf: int
+    t: int
     said: str
 
 
 def append_step(declared: ContinualRelease, ledger: Ledger, store: Path, noise: NoiseSource, day: date) -> Appended:
-    """Append the leaf of ``day``: all who are new in snapshots since the last step, perhaps nobody.
+    """Append the step of ``day``: all who are new in snapshots since the last one, perhaps nobody.
 
-    Where the date has its leaf already, the last step's release is replayed: nothing is drawn, nothing is charged.
+    Where the date has its step already, the last step's release is replayed: nothing is drawn, nothing is charged.
 
     Parameters
     ----------
@@ -180,14 +191,14 @@ def append_step(declared: ContinualRelease, ledger: Ledger, store: Path, noise: 
     ledger.require(card)
     declared.privatizer.admit(noise)
     with open_lineage(card.name, ledger, store) as lineage:
-        steps, leaf = committed_nights(ledger.entries(), card.name, declared.key), declared.leaf_on(day)
-        if steps and leaf <= steps[-1].leaf:
-            return Appended(replay(lineage, card, steps[-1].commit, None), steps[-1].leaf, _idle(steps[-1]))
-        since, there = steps[-1].leaf + 1 if steps else 1, snapshots(store, card.name)
+        steps, t = committed_steps(ledger.entries(), card.name, declared.key), declared.step_on(day)
+        if steps and t <= steps[-1].t:
+            return Appended(replay(lineage, card, steps[-1].commit, None), steps[-1].t, _idle(steps[-1]))
+        since, there = steps[-1].t + 1 if steps else 1, snapshots(store, card.name)
         if not (steps or there):
             raise CardError(f"{card.name}: no snapshot; run `reticent ingest` on its card first")
         size = sum(m.cells for m in declared.privatizer.mechanisms)
-        kept = KeptCounter(store / card.name / "counters" / declared.key[:24], declared.counter, steps, size)
+        kept = KeptSteps(store / card.name / "counters" / declared.key[:24], declared.counter, steps, size)
         kept.settle()
         waiting = [s for s in there if s.number > kept.snapshot]
         _newest_fits(waiting, card)
@@ -195,17 +206,17 @@ def append_step(declared: ContinualRelease, ledger: Ledger, store: Path, noise: 
         waiting = [s for s in waiting if (s.domain_hash, s.kind) == (card.domain_hash(), card.kind)]
         # no snapshot in it: which ones a step counted tells on which dates the log changed
         told = {
-            "mechanisms": [describe_mechanism(m) for m in declared.mechanisms(leaf)],
+            "mechanisms": [describe_mechanism(m) for m in declared.mechanisms(t)],
             "epsilon": None,
-            "counter": declared.describe(leaf, since),
+            "counter": declared.describe(t, since),
         }
         # priced inside the ledger's transaction: an attempt elsewhere may have died meanwhile
-        price = partial(declared.price, leaf=leaf, since=since)
-        with transaction(lineage, declared.step_key(leaf), price, told, ["step"]) as t:
-            release = t.stage("step", lambda: _draw(declared, kept, waiting, noise, t.intent))
+        price = partial(declared.price, t=t, since=since)
+        with transaction(lineage, declared.step_key(t), price, told, ["step"]) as attempt:
+            release = attempt.stage("step", lambda: _draw(declared, kept, waiting, noise, attempt.intent))
             # a step is a step, whatever the data: there is no digest to compare it with
-            found = t.commit(release, data_digest="")
-        return Appended(found, leaf, _told(declared, leaf, since, t.intent))
+            found = attempt.commit(release, data_digest="")
+        return Appended(found, t, _told(declared, t, since, attempt.intent))
 
 
 def _newest_fits(waiting: Sequence[Snapshot], card: Card) -> None:
@@ -217,33 +228,33 @@ def _newest_fits(waiting: Sequence[Snapshot], card: Card) -> None:
 
 
 def _draw(
-    declared: ContinualRelease, kept: KeptCounter, waiting: Sequence[Snapshot], noise: NoiseSource, intent: Entry
+    declared: ContinualRelease, kept: KeptSteps, waiting: Sequence[Snapshot], noise: NoiseSource, intent: Entry
 ) -> Release:
     """Count who is new, add noise to the rows that are due, keep them, and read the step's sum off all rows."""
     card, counter, told = declared.card, declared.counter, intent.body["counter"]
-    leaf, since = told["night"], told["since"]
-    sums, fresh = count_new(waiting, card, kept.seen(hash_width(card)), kept.key)
-    counts = ExactSums(card.name, card.kind, card.domain.dynamics, sums)
-    mechanisms = declared.mechanisms(leaf)
-    tonight = np.concatenate([sums[m.table].reshape(-1) for m in mechanisms])
+    now, since = told["night"], told["since"]
+    tables, fresh = count_new(waiting, card, kept.seen(hash_width(card)), kept.key)
+    sums = ExactSums(card.name, card.kind, card.domain.dynamics, tables)
+    mechanisms = declared.mechanisms(now)
+    new = np.concatenate([tables[m.table].reshape(-1) for m in mechanisms])
 
-    def leaves(t: int) -> Integers | None:
-        return tonight if t == leaf else kept.leaf(t)
+    def exact(t: int) -> Integers | None:
+        return new if t == now else kept.exact(t)
 
-    due = [row for t in range(since, leaf + 1) for row in counter.rows(t)]
-    rows = declared.privatizer.draw_rows(due, leaves, noise, counts)
-    kept.write(leaf, intent.body["attempt"], tonight, fresh, rows, waiting[-1].number if waiting else None)
-    ends = np.cumsum([0, *(len(counter.rows(t)) for t in range(since, leaf + 1))])
+    due = [row for t in range(since, now + 1) for row in counter.rows(t)]
+    rows = declared.privatizer.draw_rows(due, exact, noise, sums)
+    kept.write(now, intent.body["attempt"], new, fresh, rows, waiting[-1].number if waiting else None)
+    ends = np.cumsum([0, *(len(counter.rows(t)) for t in range(since, now + 1))])
 
     def noisy(t: int) -> Integers:
         return kept.rows(t) if t < since else rows[ends[t - since] : ends[t - since + 1]]
 
-    total = np.rint(counter.total(leaf, noisy)).astype(np.int64)
+    total = np.rint(counter.total(now, noisy)).astype(np.int64)
     pieces = np.split(total, np.cumsum([m.cells for m in mechanisms])[:-1])
     return Release(
         dataset=card.name,
-        data_kind=counts.data_kind,
-        dynamics=counts.dynamics,
+        data_kind=sums.data_kind,
+        dynamics=sums.dynamics,
         mechanisms=mechanisms,
         tables={m.table: x.reshape(m.shape) for m, x in zip(mechanisms, pieces, strict=True)},
         noise=noise.name,
@@ -252,11 +263,11 @@ def _draw(
     )
 
 
-def _idle(last: Night) -> str:
-    of = f"night {last.leaf} of {last.intent.body['counter']['nights']}"
+def _idle(last: Step) -> str:
+    of = f"night {last.t} of {last.intent.body['counter']['nights']}"
     return f"{of} is drawn already; what came in since waits for the next night. Nothing is charged"
 
 
-def _told(declared: ContinualRelease, leaf: int, since: int, intent: Entry) -> str:
-    empty = f", with {leaf - since} empty before it" if leaf > since else ""
-    return f"night {leaf} of {declared.counter.steps}{empty}: charged ρ = {intent.body['rho']}"
+def _told(declared: ContinualRelease, t: int, since: int, intent: Entry) -> str:
+    empty = f", with {t - since} empty before it" if t > since else ""
+    return f"night {t} of {declared.counter.steps}{empty}: charged ρ = {intent.body['rho']}"

@@ -1,16 +1,15 @@
-"""What a counter keeps in the operator's store: exact leaves, who was counted, and the noisy rows.
+"""What a continual release keeps in the operator's store: exact step sums, who was counted, and the noisy rows.
 
 ``counters/<key>/`` beside the snapshots, folders 0700, files 0600, and out of reach of ``store purge``:
 
-* ``leaf-<night>.<attempt>.npy``: the exact count tables of one night, cells that are not 0 only.  With them the rows
-  of old snapshots are no longer needed.
-* ``seen-<night>.<attempt>.npy``: hashes of the people (or episodes) that the night counted, under the random key in
-  ``key``.
-* ``rows-<night>.<attempt>.npy``: what was released: every row with its noise, never the noise by itself.
-* ``note-<night>.<attempt>.json``: the newest snapshot that is counted, which nobody else may know, and the keyed
-  digests of leaf and seen; those of rows are in the ledger.
+* ``leaf-<t>.<attempt>.npy``: the exact count tables of step t, cells that are not 0 only.  With them the rows of old
+  snapshots are no longer needed.
+* ``seen-<t>.<attempt>.npy``: hashes of the people (or episodes) that the step counted, under the random key in ``key``.
+* ``rows-<t>.<attempt>.npy``: what was released: every row with its noise, never the noise by itself.
+* ``note-<t>.<attempt>.json``: the newest snapshot that is counted, which nobody else may know, and the keyed digests of
+  leaf and seen; those of rows are in the ledger.
 
-A night's files are written before its release is renamed into place, and count once the ledger has its COMMIT.  All of
+A step's files are written before its release is renamed into place, and count once the ledger has its COMMIT.  All of
 them are checked before anything is charged, and again whenever one is read.
 """
 
@@ -25,13 +24,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, TypedDict
 
 import numpy as np
 
 from pipeline.files import open_private, private_folder, sync
 from pipeline.ledger.chain import BudgetError
-from pipeline.ledger.nights import Night
+from pipeline.ledger.steps import Step
 from pipeline.logs.contribution_bounding import Hashes
 from pipeline.privacy.factorisation import Factorisation
 from pipeline.privacy.noise import Integers
@@ -39,24 +38,38 @@ from pipeline.privacy.noise import Integers
 _SUFFIXES = {"leaf": "npy", "seen": "npy", "rows": "npy", "note": "json"}
 
 
+class _Note(TypedDict):
+    """The newest snapshot counted at a step, and keyed digests (hex) of two of its files."""
+
+    snapshot: int
+    leaf: str
+    seen: str
+
+
 @dataclass(frozen=True)
-class KeptCounter:
-    """The folder of one counter and the nights that the ledger has committed.
+class KeptSteps:
+    """The folder of one continual release and the steps that the ledger has committed.
 
     Parameters
     ----------
+    folder
+        ``counters/<key>`` in the lineage's folder of the store.
+    counter
+        Its factorisation.
+    steps
+        Committed steps, oldest first.
     size
         Cells of all tables together.
     """
 
     folder: Path
     counter: Factorisation
-    nights: Sequence[Night]
+    steps: Sequence[Step]
     size: int
 
     @cached_property
-    def _by_leaf(self) -> dict[int, Night]:
-        return {t: n for n in self.nights for t in range(n.since, n.leaf + 1)}
+    def _at(self) -> dict[int, Step]:
+        return {t: s for s in self.steps for t in range(s.since, s.t + 1)}
 
     def settle(self) -> None:
         """Make the folder where there is none, drop what beaten attempts left, check that all is there.
@@ -64,19 +77,19 @@ class KeptCounter:
         Raises
         ------
         BudgetError
-            If a committed night's file, or the key of the hashes, is gone, or is not what was written.
+            If a committed step's file, or the key of the hashes, is gone, or is not what was written.
         """
-        fresh = not self.nights
+        fresh = not self.steps
         if fresh:
             private_folder(private_folder(self.folder.parent) / self.folder.name)
         elif not self.folder.is_dir():
             raise BudgetError(self._gone("its folder"))
-        needed = {_name(kind, n.leaf, n.attempt) for n in self.nights for kind in _SUFFIXES}
+        needed = {_name(kind, s.t, s.attempt) for s in self.steps for kind in _SUFFIXES}
         there = {p.name for suffix in ("npy", "json") for p in self.folder.glob(f"*-*.{suffix}")}
-        last = self.nights[-1].leaf if self.nights else 0
+        last = self.steps[-1].t if self.steps else 0
         for name in there - needed:
-            # a draw of a later night may be alive elsewhere, or wait for recovery
-            if _night_of(name) <= last:
+            # a draw of a later step may be alive elsewhere, or wait for recovery
+            if _step_of(name) <= last:
                 (self.folder / name).unlink()
         if lost := sorted(needed - there):
             raise BudgetError(self._gone(lost[0]))
@@ -84,10 +97,10 @@ class KeptCounter:
             self._write({"key": secrets.token_bytes(32)})
         elif not (self.folder / "key").is_file():
             raise BudgetError(self._gone("key"))
-        for night in self.nights:
-            self._kept(night, "leaf")
-            self._kept(night, "seen")
-            self._drawn(night)
+        for step in self.steps:
+            self._kept(step, "leaf")
+            self._kept(step, "seen")
+            self._drawn(step)
 
     @property
     def key(self) -> bytes:
@@ -96,54 +109,72 @@ class KeptCounter:
 
     @property
     def snapshot(self) -> int:
-        """Number of the newest snapshot that is counted; 0 before the first night."""
-        return int(self._note(self.nights[-1])["snapshot"]) if self.nights else 0
+        """Number of the newest snapshot that is counted; 0 before the first step."""
+        return int(self._note(self.steps[-1])["snapshot"]) if self.steps else 0
 
     def seen(self, width: int) -> Hashes:
-        """Hashes ``(n, width)`` of all that was counted so far."""
-        found = [self._kept(n, "seen") for n in self.nights]
+        """Hashes of all that was counted so far.
+
+        Parameters
+        ----------
+        width
+            Hashes a person or episode (:func:`~pipeline.logs.contribution_bounding.hash_width`).
+
+        Returns
+        -------
+        ``(n, width)`` uint64.
+        """
+        found = [self._kept(s, "seen") for s in self.steps]
         return np.concatenate([np.empty((0, width), dtype=np.uint64), *found])
 
-    def leaf(self, t: int) -> Integers | None:
-        """Exact leaf ``(size,)``; None where no run was made on that night."""
-        night = self._by_leaf.get(t)
-        if night is None or night.leaf != t:
+    def exact(self, t: int) -> Integers | None:
+        """Exact sums ``(size,)`` of step ``t``; None where no run was made on that date."""
+        step = self._at.get(t)
+        if step is None or step.t != t:
             return None
-        cells, counts = self._kept(night, "leaf")
+        cells, counts = self._kept(step, "leaf")
         x = np.zeros(self.size, dtype=np.int64)
         x[cells] = counts
         return x
 
     def rows(self, t: int) -> Integers:
-        """Noisy rows ``(rows(t), size)`` that were released for leaf ``t``.
+        """Noisy rows that were released for step ``t``.
+
+        Returns
+        -------
+        ``(number of rows of t, size)`` int64.
 
         Raises
         ------
         BudgetError
             If they are not those that were committed.
         """
-        night = self._by_leaf[t]
-        found = self._drawn(night)
-        before = sum(len(self.counter.rows(k)) for k in range(night.since, t))
+        step = self._at[t]
+        found = self._drawn(step)
+        before = sum(len(self.counter.rows(k)) for k in range(step.since, t))
         return found[before : before + len(self.counter.rows(t))]
 
     def write(
-        self, night: int, attempt: int, leaf: Integers, seen: Hashes, rows: Integers, snapshot: int | None = None
+        self, t: int, attempt: int, exact: Integers, seen: Hashes, rows: Integers, snapshot: int | None = None
     ) -> None:
-        """Put a night's files on the disk; they count once the night is committed.
+        """Put a step's files on the disk; they count once the step is committed.
 
         Parameters
         ----------
+        t, attempt
+            Which step, and which draw of it.
+        exact, seen, rows
+            See :meth:`exact`, :meth:`seen` (of this step alone) and :meth:`rows` (of ``since .. t``).
         snapshot
-            Number of the newest snapshot that is counted; None where nothing came in since the night before.
+            Number of the newest snapshot that is counted; None where nothing came in since the step before.
         """
-        cells = np.flatnonzero(leaf)
-        files = {kind: _bytes(a) for kind, a in (("leaf", np.stack([cells, leaf[cells]])), ("seen", seen))}
-        digests = {kind: self._mac(_name(kind, night, attempt), content) for kind, content in files.items()}
+        cells = np.flatnonzero(exact)
+        files = {kind: _bytes(a) for kind, a in (("leaf", np.stack([cells, exact[cells]])), ("seen", seen))}
+        digests = {kind: self._mac(_name(kind, t, attempt), content) for kind, content in files.items()}
         note = json.dumps({"snapshot": self.snapshot if snapshot is None else snapshot, **digests})
-        signed = {"note": note, "digest": self._mac(_name("note", night, attempt), note.encode())}
+        signed = {"note": note, "digest": self._mac(_name("note", t, attempt), note.encode())}
         files |= {"rows": _bytes(rows), "note": json.dumps(signed).encode()}
-        self._write({_name(kind, night, attempt): content for kind, content in files.items()})
+        self._write({_name(kind, t, attempt): content for kind, content in files.items()})
 
     def _write(self, files: Mapping[str, bytes]) -> None:
         for name, content in files.items():
@@ -152,19 +183,16 @@ class KeptCounter:
             sync(self.folder / name)
         sync(self.folder)
 
-    def _path(self, kind: str, night: Night) -> Path:
-        return self.folder / _name(kind, night.leaf, night.attempt)
-
-    def _kept(self, night: Night, kind: str) -> Any:
-        """The array of a file that the note of its night vouches for."""
-        path, digest = self._path(kind, night), self._note(night)[kind]
+    def _kept(self, step: Step, kind: Literal["leaf", "seen"]) -> Any:
+        """The array of a file that the note of its step vouches for."""
+        path, digest = self.folder / _name(kind, step.t, step.attempt), self._note(step)[kind]
         content = path.read_bytes()
         if not hmac.compare_digest(self._mac(path.name, content), str(digest)):
             raise BudgetError(self._edited(path))
         return np.load(io.BytesIO(content))
 
-    def _note(self, night: Night) -> dict[str, Any]:
-        path = self._path("note", night)
+    def _note(self, step: Step) -> _Note:
+        path = self.folder / _name("note", step.t, step.attempt)
         try:
             signed: dict[str, str] = json.loads(path.read_bytes())
             note = signed["note"].encode()
@@ -174,14 +202,14 @@ class KeptCounter:
         except (ValueError, KeyError, TypeError, AttributeError):
             raise BudgetError(self._edited(path)) from None
 
-    def _drawn(self, night: Night) -> Integers:
-        path = self._path("rows", night)
+    def _drawn(self, step: Step) -> Integers:
+        path = self.folder / _name("rows", step.t, step.attempt)
         try:
             found: Integers = np.load(path)
         except (ValueError, EOFError):
             raise BudgetError(self._edited(path)) from None
-        if digest(found) != night.commit.body["drawn_sha256"]:
-            raise BudgetError(f"{path} is not what entry {night.commit.seq} committed: edited. Restore the store")
+        if digest(found) != step.commit.body["drawn_sha256"]:
+            raise BudgetError(f"{path} is not what entry {step.commit.seq} committed: edited. Restore the store")
         return found
 
     def _mac(self, name: str, content: bytes) -> str:
@@ -199,7 +227,13 @@ class KeptCounter:
 
 
 def digest(rows: Integers) -> str:
-    """Sha256 of released rows."""
+    """Sha256 of released rows: what COMMIT and release.json name.
+
+    Parameters
+    ----------
+    rows
+        ``(number of rows, cells)`` int64.
+    """
     return hashlib.sha256(np.ascontiguousarray(rows, dtype="<i8").tobytes()).hexdigest()
 
 
@@ -209,9 +243,9 @@ def _bytes(array: Any) -> bytes:
     return buffer.getvalue()
 
 
-def _name(kind: str, night: int, attempt: int) -> str:
-    return f"{kind}-{night:05d}.{attempt}.{_SUFFIXES[kind]}"
+def _name(kind: str, t: int, attempt: int) -> str:
+    return f"{kind}-{t:05d}.{attempt}.{_SUFFIXES[kind]}"
 
 
-def _night_of(name: str) -> int:
+def _step_of(name: str) -> int:
     return int(name.split("-")[1].split(".")[0])

@@ -14,8 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.files import whole_file
-from pipeline.ledger.chain import BudgetError, Entry
-from pipeline.ledger.head import Head, lacking
+from pipeline.ledger.chain import BudgetError, Entry, Head, lacking
 from pipeline.ledger.ledger import Ledger
 from pipeline.transaction.artifacts import drawn_folders, read_attempt, unfinished
 

@@ -11,7 +11,7 @@ from typing import Any
 from pipeline.ledger.account import commit_of
 from pipeline.ledger.chain import BudgetError, Entry, canonical
 from pipeline.ledger.ledger import Ledger
-from pipeline.ledger.nights import overtaken
+from pipeline.ledger.steps import overtaken
 from pipeline.privacy.release import Release
 from pipeline.privacy.release_file import describe, describe_mechanism, read_release, sha256_file
 from pipeline.transaction.artifacts import drawn_folders, read_attempt, unfinished

@@ -25,13 +25,13 @@ import pytest
 
 from flows.config.setting import setting
 from flows.jobs.nights import nightly_counter
-from pipeline.ledger.nights import committed_nights, mispriced
+from pipeline.ledger.steps import committed_steps, mispriced
 from pipeline.privacy.continual import continual
 from pipeline.privacy.factorisation import squared_weights
 from pipeline.privacy.noise import NoiseBlocks
 from pipeline.privacy.release_file import read_release
 from pipeline.transaction.artifacts import folder_of
-from pipeline.transaction.kept_steps import KeptCounter
+from pipeline.transaction.kept_steps import KeptSteps
 from tests.campaigns.kill_points import arm
 from tests.flows.nights import Shop, customers
 
@@ -123,23 +123,23 @@ class World:
         """What the night that followed a kill, and the next, must have put in order."""
         found = self.broken()
         entries = self.shop.ledger.entries()
-        nights = committed_nights(entries, "shop", self.nightly.key)
-        if [n.leaf for n in nights] != [1, 3]:
-            return [*found, f"committed nights are {[n.leaf for n in nights]}"]
+        nights = committed_steps(entries, "shop", self.nightly.key)
+        if [n.t for n in nights] != [1, 3]:
+            return [*found, f"committed nights are {[n.t for n in nights]}"]
         names = {p.name for p in self.shop.kept.iterdir()}
-        stands = {f"{kind}-{n.leaf:05d}.{n.attempt}.npy" for n in nights for kind in ("leaf", "seen", "rows")}
-        stands |= {f"note-{n.leaf:05d}.{n.attempt}.json" for n in nights}
+        stands = {f"{kind}-{n.t:05d}.{n.attempt}.npy" for n in nights for kind in ("leaf", "seen", "rows")}
+        stands |= {f"note-{n.t:05d}.{n.attempt}.json" for n in nights}
         if not stands <= names:
             found.append("a committed file is gone")
         if child(lambda: self.shop.append(4, customers(80, 40))) != 0:
             return [*found, "the next night failed"]
         if {p.name for p in self.shop.kept.glob("*-0000[13].*")} != stands:
             found.append("a died attempt's file is left")
-        nights = committed_nights(self.shop.ledger.entries(), "shop", self.nightly.key)
+        nights = committed_steps(self.shop.ledger.entries(), "shop", self.nightly.key)
         folder = folder_of(self.shop.home.store, "shop", nights[-1].commit.body["run_key"], exact=False)
         release = read_release(folder)
         size = sum(m.cells for m in release.mechanisms)
-        kept = KeptCounter(self.shop.kept, self.nightly.counter, nights, size)
+        kept = KeptSteps(self.shop.kept, self.nightly.counter, nights, size)
         total = np.rint(self.nightly.counter.total(4, kept.rows)).astype(np.int64)
         if not np.array_equal(total, np.concatenate([release.tables[m.table].reshape(-1) for m in release.mechanisms])):
             found.append("a sum is not read off the committed rows")

@@ -33,11 +33,11 @@ from flows.jobs.nights import nightly_counter
 from flows.jobs.run import run_job
 from pipeline.environments.riverswim import riverswim
 from pipeline.ledger.ledger import open_ledger
-from pipeline.ledger.nights import committed_nights
+from pipeline.ledger.steps import committed_steps
 from pipeline.logs.aggregate import count_rows
 from pipeline.privacy.release_file import read_release
 from pipeline.simulation.simulate import sample_log
-from pipeline.transaction.kept_steps import KeptCounter
+from pipeline.transaction.kept_steps import KeptSteps
 
 FIRST = date(2026, 1, 1)
 CARD = """
@@ -252,10 +252,10 @@ class Year:
         self.broken += [f"night {night}: {n} changed" for n, d in self._kept.items() if now.get(n) != d]
         self._kept = now
         ledger = open_ledger(self.home.root / "ledger.db", create=False)
-        nights = committed_nights(ledger.entries(), "year", nightly.key)
+        nights = committed_steps(ledger.entries(), "year", nightly.key)
         mechanisms = nightly.privatizer.mechanisms
-        kept = KeptCounter(folder, nightly.counter, nights, sum(m.cells for m in mechanisms))
-        leaves = [x for t in range(1, night + 1) if (x := kept.leaf(t)) is not None]
+        kept = KeptSteps(folder, nightly.counter, nights, sum(m.cells for m in mechanisms))
+        leaves = [x for t in range(1, night + 1) if (x := kept.exact(t)) is not None]
         exact = np.concatenate([self._exact[m.table].reshape(-1) for m in mechanisms])
         if not np.array_equal(np.sum(leaves, axis=0), exact):
             self.broken.append(f"night {night}: the leaves are not the people who were new")

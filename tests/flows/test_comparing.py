@@ -13,14 +13,14 @@ from typer.testing import CliRunner
 from flows.cli import app
 from flows.config.price_recipe import load_price_recipe
 from flows.config.shelf import Home
-from flows.studies.comparing import compare_job
+from flows.jobs.study import compare_job
 from pipeline.declaration.card import CardError
 from pipeline.simulation import registry as agents
 from pipeline.studies.price import FAMILIES
+from pipeline.studies.price_claims import Priced
 from reports.format import number
-from reports.price_evidence import Priced
-from reports.price_figures import LABELS
-from reports.regret_figure import DASHES, PALETTE
+from reports.studies.curves import DASHES, PALETTE
+from reports.studies.price import label
 
 RECIPE = """
 [compare]
@@ -108,7 +108,7 @@ def test_every_line_of_a_figure_has_a_colour_and_a_dash_of_its_own(result):
     svg = page(result, "counts-episodes.svg")
     learners = FAMILIES["counts"].agents
     assert len({tuple(d) for d in DASHES}) == len(DASHES) >= len(learners) and len(set(PALETTE)) >= len(learners)
-    for name in (*(LABELS[agent] for agent in learners), "uniform choice", "no data", "the bar"):
+    for name in (*map(label, learners), "uniform choice", "no data", "the bar"):
         assert f">{name}</text>" in svg, name
 
 

@@ -17,13 +17,13 @@ from flows.jobs.run import run_job
 from flows.jobs.snapshots import purge_job
 from pipeline.declaration.card import CardError, load_card
 from pipeline.ledger.chain import BudgetError
-from pipeline.ledger.nights import committed_nights
+from pipeline.ledger.steps import committed_steps
 from pipeline.logs.aggregate import aggregate
 from pipeline.logs.store import latest
 from pipeline.privacy.continual import continual
 from pipeline.privacy.noise import RealDataError, SeededNoise
 from pipeline.privacy.release_file import read_release
-from pipeline.transaction.kept_steps import KeptCounter
+from pipeline.transaction.kept_steps import KeptSteps
 from reports.night import night_page
 from tests.flows.nights import FIRST, Shop, customers
 from tests.flows.shop import RECIPE
@@ -183,12 +183,13 @@ def test_what_is_kept_is_checked_whenever_it_is_read(tmp_path, monkeypatch, kind
     shop = Shop(tmp_path, monkeypatch)
     shop.night(1, customers(0, 60))
     nightly = nightly_counter(setting(shop.recipe, shop.home))
-    nights = committed_nights(shop.ledger.entries(), "shop", nightly.key)
-    kept = KeptCounter(shop.kept, nightly.counter, nights, 1000)
-    read = {"leaf": lambda: kept.leaf(1), "seen": lambda: kept.seen(2)}[kind]
+    nights = committed_steps(shop.ledger.entries(), "shop", nightly.key)
+    kept = KeptSteps(shop.kept, nightly.counter, nights, 1000)
+    read = {"leaf": lambda: kept.exact(1), "seen": lambda: kept.seen(2)}[kind]
     assert len(read()) == {"leaf": 1000, "seen": 60}[kind]
     path = next(shop.kept.glob(f"{kind}-*"))
-    path.write_bytes(path.read_bytes()[:-1] + b"?")
+    raw = path.read_bytes()
+    path.write_bytes(raw[:-1] + bytes([raw[-1] ^ 1]))
     with pytest.raises(BudgetError, match="edited or damaged"):
         read()
 

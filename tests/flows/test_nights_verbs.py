@@ -20,8 +20,8 @@ from flows.jobs.plan import plan_job
 from flows.jobs.run import run_job
 from pipeline.declaration.card import CardError
 from pipeline.ledger.chain import BudgetError
+from pipeline.ledger.steps import counters_problem, noise_problem
 from pipeline.ledger.verify import verify_run
-from pipeline.ledger.verify_counter import counter_problem, counters_problem
 from tests.flows.nights import Shop, customers
 
 
@@ -147,9 +147,9 @@ def test_a_night_of_another_variance_or_domain_is_not_of_its_counter(night):
     register = replace(entries[0], body={**entries[0].body, "domain_hash": "0" * 64})
     assert "entry 2 is of another domain" in str(counters_problem([register, *entries[1:]]))
     proof = json.loads((folder / "certificate.json").read_text())
-    assert counter_problem(proof) is None
+    assert noise_problem(proof) is None
     proof["data"]["domain_hash"] = "0" * 64
-    assert "its key is of another domain" in str(counter_problem(proof))
+    assert "its key is of another domain" in str(noise_problem(proof))
 
 
 def test_verify_of_the_whole_ledger_looks_at_its_counters(night, tmp_path):

@@ -13,11 +13,11 @@ import flows.cli
 from flows.cli import app
 from flows.config.shelf import Home
 from flows.config.world_recipe import load_world_recipe
-from flows.studies.playing import play_job
+from flows.jobs.study import play_job
 from pipeline.declaration.card import CardError
 from pipeline.simulation import registry as agents
 from pipeline.simulation.trial import Trial, marks, staged_curve
-from pipeline.studies.gather import gather
+from pipeline.studies.rows import gather
 
 RECIPE = """
 [recipe]

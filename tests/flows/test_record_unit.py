@@ -12,7 +12,7 @@ from flows.config.shelf import Home
 from flows.jobs.run import ingest_job, run_job
 from flows.verbs.run import summary
 from pipeline.declaration.card import CardError
-from pipeline.ledger.certificate import assumptions
+from pipeline.ledger.assumptions import assumptions
 from tests.campaigns.bad_input import toml
 from tests.logs.layouts import LOG, card_of, cards, write_minari_hdf5
 

@@ -10,19 +10,20 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-import flows.studies.cells
-import flows.studies.registry
 from flows.cli import app
 from flows.config.shelf import Home
-from flows.studies.cells import measured
-from flows.studies.registry import PAPER_003, Bench, Entry, find
-from flows.studies.reproducing import reproduce_job
+from flows.jobs.study import reproduce_job
 from pipeline.declaration.card import CardError
-from pipeline.studies.paper_003 import BUDGETS, EPISODES, MORE_EPISODES, RUNS, WORLDS, full_grid, grid, measure
-from reports.study_003 import study_003
+from pipeline.simulation.linear_trials import measure
+from pipeline.studies import cells as kept_cells
+from pipeline.studies.cells import measure_cells
+from pipeline.studies.paper_003 import BUDGETS, EPISODES, MORE_EPISODES, RUNS, STUDY, WORLDS, full_grid, grid
+from reports.studies import all_papers
+from reports.studies.all_papers import Entry, find
+from reports.studies.paper_003 import study_003
 
 TINY = partial(grid, episodes=(20, 1000), budgets=(1.0, 25.0), worlds=(0,), runs=2)
-DEPENDS = PAPER_003.depends
+ONE = replace(STUDY, name="tiny", cells=TINY, full_cells=TINY, cells_a_process=10**6)
 KEYS = {"agent", "variant", "trust", "world", "episodes", "rho", "epsilon", "delta", "calibration", "constants"}
 KEYS |= {"metric", "mean", "std", "runs"}
 FILES = {"table.parquet", "table.csv", "figure.svg", "figure.png", "page.html", "page.md", "result.json"}
@@ -30,10 +31,7 @@ FILES = {"table.parquet", "table.csv", "figure.svg", "figure.png", "page.html", 
 
 @pytest.fixture
 def tiny(monkeypatch):
-    bench = Bench("tiny", TINY, TINY, measure, DEPENDS, cells_a_process=10**6)
-    monkeypatch.setattr(
-        flows.studies.registry, "STUDIES", {n: Entry(bench, study_003) for n in ("003-figure-1a", "003-figure-1b")}
-    )
+    monkeypatch.setattr(all_papers, "STUDIES", {n: Entry(ONE, study_003) for n in ("003-figure-1a", "003-figure-1b")})
 
 
 def test_one_json_object_of_the_agreed_shape_and_seven_files(tiny, tmp_path):
@@ -67,9 +65,7 @@ def test_the_literal_calibration_is_said_to_spend_its_true_rho(tiny, tmp_path):
 
 def test_a_second_study_measures_nothing_anew_and_other_homes_find_the_same(tiny, tmp_path, monkeypatch):
     first = reproduce_job("all", Home(tmp_path / "a"))
-    assert len(first["rows"]) == len(TINY()) and {c["name"] for c in first["claims"]} == set(
-        flows.studies.registry.STUDIES
-    )
+    assert len(first["rows"]) == len(TINY()) and {c["name"] for c in first["claims"]} == set(all_papers.STUDIES)
     again = reproduce_job("003-figure-1a", Home(tmp_path / "b"))
     assert again["rows"] == first["rows"]
     page = tmp_path / "reproductions" / "003-figure-1a"
@@ -79,11 +75,11 @@ def test_a_second_study_measures_nothing_anew_and_other_homes_find_the_same(tiny
     def refuse(cell):
         raise AssertionError(f"measured again: {cell}")
 
-    bench = Bench("tiny", TINY, TINY, refuse, DEPENDS, cells_a_process=10**6)
-    assert measured(bench, TINY(), tmp_path / "a" / "reproductions" / "cells") == first["rows"]
-    monkeypatch.setattr(flows.studies.cells, "closure_digest", lambda modules: "other code")
+    study = replace(ONE, measure=refuse)
+    assert measure_cells(study, TINY(), tmp_path / "a" / "reproductions" / "cells") == first["rows"]
+    monkeypatch.setattr(kept_cells, "closure_digest", lambda modules: "other code")
     with pytest.raises(AssertionError, match="measured again"):
-        measured(bench, TINY(), tmp_path / "a" / "reproductions" / "cells")
+        measure_cells(study, TINY(), tmp_path / "a" / "reproductions" / "cells")
 
 
 def test_a_broken_run_goes_on_where_it_was(tmp_path):
@@ -96,11 +92,9 @@ def test_a_broken_run_goes_on_where_it_was(tmp_path):
         return measure(cell)
 
     with pytest.raises(KeyboardInterrupt):
-        measured(Bench("tiny", TINY, TINY, once, DEPENDS), cells, tmp_path)
+        measure_cells(replace(ONE, measure=once), cells, tmp_path)
     told = []
-    rows = measured(
-        Bench("tiny", TINY, TINY, measure, DEPENDS), cells, tmp_path, lambda done, total: told.append((done, total))
-    )
+    rows = measure_cells(ONE, cells, tmp_path, lambda done, total: told.append((done, total)))
     assert [r["world"] for r in rows] == [measure(c)["world"] for c in cells]
     assert told == [(3, 4), (4, 4)]
 
@@ -108,7 +102,7 @@ def test_a_broken_run_goes_on_where_it_was(tmp_path):
 def test_processes_give_the_rows_of_this_one(tmp_path, monkeypatch):
     cells = TINY()[:4]
     monkeypatch.setattr("os.sched_getaffinity", lambda pid: {0, 1})
-    assert measured(replace(PAPER_003, cells_a_process=2), cells, tmp_path) == [measure(c) for c in cells]
+    assert measure_cells(replace(STUDY, cells_a_process=2), cells, tmp_path) == [measure(c) for c in cells]
 
 
 def test_an_unknown_name_lists_the_known_ones(tmp_path):

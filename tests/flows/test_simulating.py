@@ -10,7 +10,7 @@ import pytest
 
 from flows.config.shelf import Home
 from flows.jobs.run import ingest_job, run_job
-from flows.studies.simulating import Asked, parsed, simulate_logs, world_table
+from flows.jobs.simulated_logs import Asked, parsed, simulate_logs, world_table
 from pipeline.declaration.card import CardError, load_card
 from pipeline.environments.worlds import WORLDS
 from tests.flows.test_cli import reticent

@@ -27,10 +27,9 @@ FLOORS = {
     "flows.config": 7,
     "flows.jobs": 8,
     "flows.terminal": 8,
-    "flows.studies": 9,
-    "flows.server": 10,
-    "flows.verbs": 11,
-    "flows.cli": 12,
+    "flows.server": 9,
+    "flows.verbs": 10,
+    "flows.cli": 11,
 }
 ONLY_IN = {
     "cvxpy": ("pipeline.statistics.consistency", "pipeline.mdp.occupancy_lp"),
@@ -48,7 +47,6 @@ AGENTS_MAY_NOT = (
     "pipeline.statistics.interactive",
     "pipeline.statistics.one_shot",
     "pipeline.statistics.lq_moments",
-    "pipeline.statistics.shuffle_counts",
     "pipeline.statistics.batch_privatizers",
     "pipeline.statistics.interactive_counts",
     "pipeline.statistics.online_sum",

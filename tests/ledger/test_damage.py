@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from pipeline.declaration.card import Card
-from pipeline.ledger.chain import BudgetError
-from pipeline.ledger.head import lacking
+from pipeline.ledger.chain import BudgetError, lacking
 from pipeline.ledger.ledger import open_ledger
 from tests.conftest import card_dict
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from pipeline.ledger.certificate import assumptions
-from pipeline.ledger.inspection import card_hash
+from pipeline.ledger.account import card_hash
+from pipeline.ledger.assumptions import assumptions
 from pipeline.ledger.ledger import open_ledger
 
 CHANGED = "the card was changed after somebody had looked at the data"

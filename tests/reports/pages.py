@@ -8,9 +8,8 @@ from pathlib import Path
 from flows.config.shelf import Home
 from flows.jobs.audit import audit_job
 from flows.jobs.run import ingest_job, run_job
-from reports.reproduction import render_html as study_html
 from reports.run.run_page import render_html
-from reports.study_003 import study_003
+from reports.studies.paper_003 import study_003
 from tests.flows.shop import lay_out
 from tests.learners.linear_shop import lay_out_linear
 from tests.learners.lq_shop import lay_out_plant
@@ -41,7 +40,7 @@ def pages(root: Path) -> dict[str, Path]:
     found = reports(root)
     states = [f"state {i}" for i in range(716)]
     big = render_html(sample_report(dataset={"live_states": states}), sample_view(20, states, scattered=True))
-    made = {"big": big, "study": study_html(study_003("003-figure-1b", study_rows(GOOD))), "audit": _audit(root)}
+    made = {"big": big, "study": study_003("003-figure-1b", study_rows(GOOD)).page.html, "audit": _audit(root)}
     for name, html in made.items():
         found[name] = root / f"{name}.html"
         found[name].write_text(html, encoding="utf-8")

@@ -6,8 +6,8 @@ import pytest
 
 from flows.config.shelf import Home
 from flows.jobs.nightly import nightly_job
-from flows.studies.playing import play_job
-from flows.studies.simulating import Asked, simulate_logs
+from flows.jobs.simulated_logs import Asked, simulate_logs
+from flows.jobs.study import play_job
 from reports.night import log_page, night_page, simulation_page, slug, study_page
 from tests.flows.shop import lay_out
 from tests.flows.test_playing import RECIPE

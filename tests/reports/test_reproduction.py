@@ -10,10 +10,10 @@ import polars as pl
 import pytest
 
 from pipeline.simulation.trial import Row
-from reports.claims_003 import claims
-from reports.pooled import pooled, where
-from reports.reproduction import figure_files, render_html, render_markdown, table_files
-from reports.study_003 import study_003
+from pipeline.studies.paper_003 import claims
+from pipeline.studies.pooled import pooled, where
+from reports.studies.paper_003 import study_003
+from reports.studies.study_page import figure_files, table_files
 
 K = (10, 100, 1000, 100_000)
 CONTROLS = {"uniform": 5.0, "behaviour": 7.0, "always-first": 9.0}
@@ -135,12 +135,12 @@ def test_a_regime_is_said_in_words(kept, words):
 def test_page_and_files_say_what_the_rows_say_and_load_nothing(name):
     rows = study_rows(BAD, ratio=22.525)
     study = study_003(name, rows)
-    html, md = render_html(study), render_markdown(study)
+    html, md = study.page.html, study.page.markdown
     assert not re.search(r'(?:src|href)\s*=\s*"?\s*(?:https?:)?//', html) and "<script" not in html
     for page in (html, md):
         assert "simulation, not private" in page and "spends 22.6 × the asked ρ" in page
         assert "more than tried" in page and "3.00" in page
-    assert html == render_html(study_003(name, rows))
+    assert html == study_003(name, rows).page.html
     parquet, csv = table_files(rows)
     assert pl.read_parquet(io.BytesIO(parquet)).to_dicts() == rows
     assert pl.read_csv(io.StringIO(csv)).height == len(rows)

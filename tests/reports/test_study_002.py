@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from pipeline.studies import paper_002
-from reports.claims_002 import claims, exponent, power
-from reports.reproduction import figure_files, render_html, render_markdown
-from reports.study_002 import study_002
+from pipeline.studies.paper_002 import claims, exponent, power
+from reports.studies.paper_002 import study_002
+from reports.studies.study_page import figure_files
 
 K = (10**4, 10**6, 10**7, 10**8)
 WORLD = "small"
@@ -72,10 +72,10 @@ def test_and_does_not_where_it_is_not(change, claim):
 
 def test_the_page_holds_the_figure_the_bounds_and_every_model():
     study = study_002("002-table-1", rows())
-    page = render_markdown(study)
+    page = study.page.markdown
     for word in ("UCBVI", "DP-UCBVI, local", "counts-shuffle", "SDP-PE", "√(XAH³K) + X²AH³/ε", "10⁷", "simulation"):
         assert word in page
-    assert "http" not in render_html(study).replace("http://www.w3.org", "")
+    assert "http" not in study.page.html.replace("http://www.w3.org", "")
     assert figure_files(study.figure)[1].startswith(b"\x89PNG")
 
 

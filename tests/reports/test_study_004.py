@@ -6,11 +6,9 @@ from typing import Any
 
 import pytest
 
-from pipeline.studies.gather import gathered_rows
-from pipeline.studies.paper_004 import EPOCHS, EPSILONS, PRIVATE, full_grid, grid
-from reports.claims_004 import claims
-from reports.reproduction import render_html, render_markdown
-from reports.study_004 import study_004
+from pipeline.studies.paper_004 import EPOCHS, EPSILONS, PRIVATE, claims, full_grid, grid
+from pipeline.studies.rows import gathered_rows
+from reports.studies.paper_004 import study_004
 
 WORLDS = ("lq, instance 1", "double_integrator")
 
@@ -87,10 +85,10 @@ def test_the_page_says_when_zero_was_left_also_at_larger_k():
     more = [row("zero", WORLDS[0], 1e6, episodes=10**7)]
     more += [row("private-ofu-rl", WORLDS[0], 4e5, 1.0, episodes=10**7, variant="tree over episodes", left=379_020)]
     study = study_004("004-regret", rows() + more)
-    text = render_markdown(study)
+    text = study.page.markdown
     assert "379,020 (0.4)" in text
     assert "never (1)" in text
-    html = render_html(study)
+    html = study.page.html
     assert "http" not in html.replace("http://www.w3.org", "")
     assert "Private-OFU-RL" in html
 

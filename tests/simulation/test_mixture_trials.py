@@ -12,12 +12,11 @@ from pipeline.simulation import registry as agents
 from pipeline.simulation.mixture_settings import KINDS, Settings
 from pipeline.simulation.trial import Trial
 from pipeline.studies import paper_000, paper_001
-from pipeline.studies.gather import gathered_rows
-from pipeline.studies.tuning import tuned
-from reports.claims_000 import VARIANTS
-from reports.online_rows import growth, learns, only
-from reports.study_000 import study_000
-from reports.study_001 import study_001
+from pipeline.studies.paper_000 import VARIANTS
+from pipeline.studies.paper_001 import tuned
+from pipeline.studies.rows import gathered_rows, growth, learns, only
+from reports.studies.paper_000 import study_000
+from reports.studies.paper_001 import study_001
 
 THREE = (("states", 3),)
 RIVER = Trial("ucrl-vtr", "riverswim_homogeneous", THREE, 300)

@@ -12,7 +12,7 @@ from scipy import stats
 
 from flows.config.shelf import Home
 from flows.jobs.run import ingest_job, register_job, run_job
-from flows.studies.simulating import Asked, simulate_from_run
+from flows.jobs.simulated_logs import Asked, simulate_from_run
 from pipeline.declaration.card import Card, CardError
 from pipeline.mdp.planning import occupancies
 from pipeline.privacy.release_file import write_release

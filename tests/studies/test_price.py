@@ -14,7 +14,7 @@ from pipeline.simulation.registry import AGENTS, measure
 from pipeline.simulation.trial import Trial
 from pipeline.studies import price
 from pipeline.studies.price import FAMILIES, Grid, episode_grid, episodes_needed, price_rows
-from reports.price_evidence import Priced, claims
+from pipeline.studies.price_claims import Priced, claims
 
 RIVER = Grid(
     "riverswim_homogeneous", (("states", 3),), ("counts",), (100, 3000), (1.0, 10.0), 1e-6, 2, rewards="learnt"

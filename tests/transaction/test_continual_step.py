@@ -7,7 +7,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-import pipeline.ledger.nights
+import pipeline.ledger.steps
 import pipeline.privacy.factorisation
 import pipeline.transaction.continual_step
 import pipeline.transaction.transaction
@@ -15,13 +15,13 @@ from flows.config.setting import setting
 from flows.jobs.nights import nightly_counter
 from pipeline.ledger.chain import BudgetError, Entry
 from pipeline.ledger.ledger import Ledger
-from pipeline.ledger.nights import committed_nights, mispriced, night_price, overtaken
+from pipeline.ledger.steps import committed_steps, mispriced, overtaken, step_price
 from pipeline.privacy.continual import continual
 from pipeline.privacy.factorisation import squared_weights
 from pipeline.privacy.noise import NoiseBlocks
 from pipeline.privacy.release import Mechanism
 from pipeline.privacy.release_file import describe_mechanism, read_release
-from pipeline.transaction.kept_steps import KeptCounter, digest
+from pipeline.transaction.kept_steps import KeptSteps, digest
 from tests.flows.nights import Shop, customers
 
 KINDS = ("tree", "toeplitz")
@@ -38,7 +38,7 @@ def dies(*_args, **_kwargs):
 # where a night dies: what is replaced, whether its rows were drawn, whether the release survives
 DEATHS = {
     "after INTENT": (pipeline.transaction.continual_step, "_draw", False, False),
-    "after the draw": (KeptCounter, "write", True, False),
+    "after the draw": (KeptSteps, "write", True, False),
     "before the rename": (pipeline.transaction.transaction, "write_attempt", True, False),
     "before COMMIT": (Ledger, "commit", True, True),
 }
@@ -109,7 +109,7 @@ def test_a_first_night_that_died_and_is_skipped_pays_once_more_for_its_own_rows_
     shop.on(1)
     shop.deliver(customers(0, 60))
     with monkeypatch.context() as dead, pytest.raises(KilledError):
-        dead.setattr(KeptCounter, "write", dies)
+        dead.setattr(KeptSteps, "write", dies)
         shop.append(1)
     whole = charged(shop)
     shop.append(2)
@@ -131,10 +131,10 @@ def test_rows_once_released_stay_what_they_are_and_every_sum_is_read_off_them(tm
 def assert_read_off(shop, found, kind, night):
     counter = continual(kind, 8)
     nightly = nightly_counter(setting(shop.recipe, shop.home))
-    nights = committed_nights(shop.ledger.entries(), "shop", nightly.key)
+    nights = committed_steps(shop.ledger.entries(), "shop", nightly.key)
     assert digest(np.load(sorted(shop.kept.glob("rows-*"))[-1])) == nights[-1].commit.body["drawn_sha256"]
     size = sum(m.cells for m in found.curated.release.mechanisms)
-    kept = KeptCounter(shop.kept, counter, nights, size)
+    kept = KeptSteps(shop.kept, counter, nights, size)
     total = np.rint(counter.total(night, kept.rows)).astype(np.int64)
     released = read_release(found.curated.folder)
     published = np.concatenate([released.tables[m.table].reshape(-1) for m in released.mechanisms])
@@ -142,12 +142,12 @@ def assert_read_off(shop, found, kind, night):
 
 
 def test_noise_that_is_drawn_again_on_reading_is_caught(tmp_path, monkeypatch):
-    rows = KeptCounter.rows
+    rows = KeptSteps.rows
     shop = Shop(tmp_path, monkeypatch)
     shop.append(1, customers(0, 60))
     with monkeypatch.context() as broken:
         broken.setattr(
-            KeptCounter, "rows", lambda self, t: rows(self, t) + np.random.default_rng(0).integers(-9, 9, self.size)
+            KeptSteps, "rows", lambda self, t: rows(self, t) + np.random.default_rng(0).integers(-9, 9, self.size)
         )
         found = shop.append(3, customers(60, 60))
     with pytest.raises(AssertionError, match="not read off"):
@@ -161,14 +161,14 @@ def test_a_counter_that_is_charged_too_little_is_caught(tmp_path, monkeypatch, f
 
     def cheap(before, counter, mechanisms):
         if forgets == "a table":
-            return night_price(before, counter, mechanisms[:-1])
-        return night_price(before, counter, mechanisms) if not before else Fraction(0)
+            return step_price(before, counter, mechanisms[:-1])
+        return step_price(before, counter, mechanisms) if not before else Fraction(0)
 
-    monkeypatch.setattr(pipeline.transaction.continual_step, "night_price", cheap)
+    monkeypatch.setattr(pipeline.transaction.continual_step, "step_price", cheap)
     shop.append(1, customers(0, 60))
     shop.deliver(customers(60, 60))
     with monkeypatch.context() as dead, pytest.raises(KilledError):
-        dead.setattr(KeptCounter, "write", dies)
+        dead.setattr(KeptSteps, "write", dies)
         shop.append(2)
     shop.append(2)
     caught = mispriced(shop.ledger.entries(), "shop", key)
@@ -181,7 +181,7 @@ def test_a_retry_that_the_cap_does_not_allow_is_refused_and_the_release_stands(t
     shop.on(2)
     shop.deliver(customers(60, 60))
     with monkeypatch.context() as dead, pytest.raises(KilledError):
-        dead.setattr(KeptCounter, "write", dies)
+        dead.setattr(KeptSteps, "write", dies)
         shop.append(2)
     with pytest.raises(BudgetError, match=r"asked ρ = 0\.5"):
         shop.append(2)
@@ -191,7 +191,7 @@ def test_a_retry_that_the_cap_does_not_allow_is_refused_and_the_release_stands(t
 def test_a_night_that_another_store_overtook_is_neither_drawn_nor_committed():
     """Two stores on one ledger: intervals that overlap would count people twice and pay once."""
     first, other = night_entries((1, 1), (2, 3))
-    assert overtaken(first, "shop", {"key": "k", "since": 2, "night": 2}).leaf == 3
+    assert overtaken(first, "shop", {"key": "k", "since": 2, "night": 2}).t == 3
     assert overtaken(first, "shop", {"key": "k", "since": 4, "night": 4}) is None
     assert mispriced(other, "shop", "k") is None
     twice, _ = night_entries((1, 1), (2, 3), (2, 2))

@@ -27,7 +27,7 @@ from pipeline.privacy.noise import NoiseBlocks, OsNoise
 from pipeline.privacy.release_file import read_release
 from pipeline.statistics.private_sum import PrivateSum
 from pipeline.transaction.artifacts import drawn_folders
-from pipeline.transaction.kept_steps import KeptCounter
+from pipeline.transaction.kept_steps import KeptSteps
 from pipeline.transaction.place import one_at_a_time
 from pipeline.transaction.recovery import recover
 from pipeline.transaction.release_once import release_drawn
@@ -40,7 +40,7 @@ TRANSITIONS = (
     (Ledger, "intent"),
     (machine, "remember_head"),
     (Transaction, "stage"),
-    (KeptCounter, "write"),
+    (KeptSteps, "write"),
     (machine, "write_attempt"),
     (pipeline.files, "sync"),
     (Path, "rename"),

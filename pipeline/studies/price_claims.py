@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
+from pipeline.declaration.numbers import number
 from pipeline.studies.price import BAR, FAMILIES, Family, episodes_needed
-from reports.format import number
+from pipeline.studies.rows import Found, Rows
+from pipeline.studies.study import Claim, Verdict
 
-Rows = Sequence[Mapping[str, Any]]
 # from the most trust to the least; joint and shuffle are not ordered
 _ORDER = (("central", "joint"), ("central", "shuffle"), ("joint", "local"), ("shuffle", "local"))
 
@@ -57,11 +59,11 @@ class Priced:
         played = {r["family"] for r in self.rows}
         return {name: family for name, family in FAMILIES.items() if name in played}
 
-    def control(self, name: str) -> Mapping[str, Any]:
+    def control(self, name: str) -> Found:
         """The row of a control."""
         return next(r for r in self.rows if r["agent"] == name)
 
-    def of(self, agent: str, epsilon: float | None) -> list[Mapping[str, Any]]:
+    def of(self, agent: str, epsilon: float | None) -> list[Found]:
         """An agent's rows at one budget, by episodes."""
         found = [r for r in self.rows if r["agent"] == agent and r["epsilon"] == epsilon and r["variant"] != "control"]
         return sorted(found, key=lambda r: r["episodes"])
@@ -80,36 +82,39 @@ class Priced:
             return f"> {self.episodes[-1]:,}"
         return f"≤ {needed:,}" if needed == self.episodes[0] else f"{needed:,}"
 
+    def needed_table(self) -> list[dict[str, Any]]:
+        """Episodes needed by each agent at each budget; None: not in the range measured."""
+        asked: list[tuple[str, float | None]] = [(plain, None) for plain in dict.fromkeys(p for _, p in self.private())]
+        asked += [(agent, e) for agent, _ in self.private() for e in self.budgets]
+        return [
+            {
+                "agent": agent,
+                "trust": self.trust(agent),
+                "epsilon": e,
+                "episodes": self.needed(agent, e),
+                "episodes_nine_in_ten": self.needed(agent, e, "high"),
+                "most": self.episodes[-1],
+            }
+            for agent, e in asked
+        ]
+
     def private(self) -> Iterator[tuple[str, str]]:
         """Every private agent with the same planner without noise."""
         for family in self.families.values():
             yield from family.plain.items()
 
 
-def claims(p: Priced) -> list[dict[str, Any]]:
-    """Verdicts on general sentences, each with its rule and where it fails."""
-    return [_noise(p), _costs(p), _monotone(p), _ordered(p), _reached(p)]
-
-
-def _claim(claim: str, rule: str, wrong: Sequence[str], right: str) -> dict[str, Any]:
-    regime = f"not so: {'; '.join(wrong)}" if wrong else right
-    return {"claim": claim, "holds": not wrong, "regime": regime, "rule": rule}
-
-
-def _noise(p: Priced) -> dict[str, Any]:
+def _safe(p: Priced) -> list[str]:
     wrong: list[str] = []
     for r in p.rows:
         if r["epsilon"] is None:
             continue
-        true = r["true_epsilon"]
+        true, at = r["true_epsilon"], f"{r['agent']} at ε = {number(r['epsilon'])}, n = {r['episodes']:,}"
         if true is None:
-            wrong.append(f"{r['agent']} at ε = {number(r['epsilon'])}, n = {r['episodes']:,}: drew no noise")
+            wrong.append(f"{at}: drew no noise")
         elif true > r["epsilon"] * (1 + 1e-9):
-            wrong.append(
-                f"{r['agent']} at ε = {number(r['epsilon'])}, n = {r['episodes']:,}: {number(true, toward='up')}"
-            )
-    rule = "recomputed from the scales drawn, largest of all runs, at most the ε asked, in every private row"
-    return _claim("nobody's noise is worth more than the ε asked", rule, wrong, "in every row")
+            wrong.append(f"{at}: {number(true, toward='up')}")
+    return wrong
 
 
 def _last(p: Priced, agent: str, epsilon: float | None) -> float:
@@ -117,30 +122,26 @@ def _last(p: Priced, agent: str, epsilon: float | None) -> float:
     return float("inf") if found is None else found
 
 
-def _costs(p: Priced) -> dict[str, Any]:
-    wrong = [
+def _free(p: Priced) -> list[str]:
+    return [
         f"{agent} at ε = {number(e)}: {p.told(p.needed(agent, e))} against {p.told(p.needed(plain, None))}"
         for agent, plain in p.private()
         for e in p.budgets
         if _last(p, agent, e) < _last(p, plain, None)
     ]
-    rule = "episodes needed by a private agent are at least those of the same planner without noise, at every ε"
-    return _claim("privacy is never free of charge", rule, wrong, "at every ε")
 
 
-def _monotone(p: Priced) -> dict[str, Any]:
-    wrong = [
+def _dearer(p: Priced) -> list[str]:
+    return [
         f"{agent}: {p.told(p.needed(agent, low))} at ε = {number(low)}, "
         f"{p.told(p.needed(agent, high))} at {number(high)}"
         for agent, _ in p.private()
-        for low, high in zip(p.budgets, p.budgets[1:], strict=False)
+        for low, high in pairwise(p.budgets)
         if _last(p, agent, high) > _last(p, agent, low)
     ]
-    rule = "episodes needed never grow with ε"
-    return _claim("less privacy costs no more episodes", rule, wrong, "for every agent")
 
 
-def _ordered(p: Priced) -> dict[str, Any]:
+def _disordered(p: Priced) -> list[str]:
     wrong: list[str] = []
     for family in p.families.values():
         by_trust = {p.trust(agent): agent for agent in family.plain}
@@ -153,11 +154,51 @@ def _ordered(p: Priced) -> dict[str, Any]:
                 for e in p.budgets
                 if _last(p, by_trust[more], e) > _last(p, by_trust[less], e)
             ]
-    rule = "episodes needed: central at most joint and shuffle, these at most local, within a family, at every ε"
-    return _claim("whoever is trusted more needs no more episodes", rule, wrong, "at every ε")
+    return wrong
 
 
-def _reached(p: Priced) -> dict[str, Any]:
-    wrong = [f"{agent} at ε = {number(e)}" for agent, _ in p.private() for e in p.budgets if p.needed(agent, e) is None]
-    rule = f"the bar is met from some n on, at most {p.episodes[-1]:,}"
-    return _claim("every trust model learns in this range, at every ε", rule, wrong, "every agent at every ε")
+def _out_of_reach(p: Priced) -> list[str]:
+    return [f"{agent} at ε = {number(e)}" for agent, _ in p.private() for e in p.budgets if p.needed(agent, e) is None]
+
+
+def _nowhere(exceptions: Callable[[Priced], list[str]], right: str) -> Callable[[Priced, str], Verdict]:
+    """Holds where there is no exception; the regime lists them."""
+
+    def judge(p: Priced, _: str) -> Verdict:
+        wrong = exceptions(p)
+        return not wrong, f"not so: {'; '.join(wrong)}" if wrong else right
+
+    return judge
+
+
+def claims(p: Priced) -> list[dict[str, Any]]:
+    """Verdicts on general sentences, each with its rule and where it fails."""
+    judged: list[Claim[Priced]] = [
+        Claim(
+            "nobody's noise is worth more than the ε asked",
+            "recomputed from the scales drawn, largest of all runs, at most the ε asked, in every private row",
+            _nowhere(_safe, "in every row"),
+        ),
+        Claim(
+            "privacy is never free of charge",
+            "episodes needed by a private agent are at least those of the same planner without noise, at every ε",
+            _nowhere(_free, "at every ε"),
+        ),
+        Claim(
+            "less privacy costs no more episodes",
+            "episodes needed never grow with ε",
+            _nowhere(_dearer, "for every agent"),
+        ),
+        Claim(
+            "whoever is trusted more needs no more episodes",
+            "episodes needed: central at most joint and shuffle, these at most local, within a family, at every ε",
+            _nowhere(_disordered, "at every ε"),
+        ),
+        Claim(
+            "every trust model learns in this range, at every ε",
+            f"the bar is met from some n on, at most {p.episodes[-1]:,}",
+            _nowhere(_out_of_reach, "every agent at every ε"),
+        ),
+    ]
+    found = [c.verdict(p, (), None) for c in judged]
+    return [{k: v for k, v in c.items() if k != "variants"} for c in found]

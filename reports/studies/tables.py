@@ -1,95 +1,13 @@
-"""Gathered rows of online agents as evidence: found by what was asked, judged by rules that several studies share."""
+"""Tables that the pages of several studies share: totals, what the noise is worth, ties, the setting."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from pipeline.declaration.numbers import number
+from pipeline.studies.rows import SUBLINEAR, Rows, end_loss, growth
+from reports.page import Section, table
 
-from reports.format import number
-from reports.page import Section, Table, table
-
-Row = Mapping[str, Any]
-Rows = Sequence[Row]
-
-# a difference counts where it is larger than this many standard errors
-SURE = 3.0
-# "learns": at the end an episode loses at most this share of what the better control loses
-LEARNT = 0.5
-# summed regret grows tenfold with ten times the episodes where nothing is learnt; sublinear: at most 10^(3/4)
-SUBLINEAR = 10**0.75
 _HEAD = "World | Episodes | Agent | Variant | Scales | ε | δ | Mean | Std | Least | Most | At the end | Growth"
 _NUMERIC = "Episodes | ε | δ | Mean | Std | Least | Most | At the end | Growth"
-
-
-def select(rows: Rows, **wanted: Any) -> list[Row]:
-    """Rows with all these values; a tuple allows several."""
-    return [r for r in rows if all(r[k] in v if isinstance(v, tuple) else r[k] == v for k, v in wanted.items())]
-
-
-def only(rows: Rows, **wanted: Any) -> Row:
-    """The one row with these values.
-
-    Raises
-    ------
-    ValueError
-        If there is none, or more than one.
-    """
-    found = select(rows, **wanted)
-    if len(found) != 1:
-        raise ValueError(f"{len(found)} rows with {wanted}; expected one")
-    return found[0]
-
-
-def end_loss(row: Row) -> float:
-    """Mean regret of one episode between the last two marks of the curve."""
-    (before, K), (low, high) = row["marks"][-2:], row["curve_mean"][-2:]  # noqa: N806
-    return (high - low) / (K - before)
-
-
-def growth(row: Row) -> float:
-    """Summed regret after K episodes over that after K / 10; infinite where the latter is none."""
-    at = row["marks"][-1] / 10
-    early = max(i for i, mark in enumerate(row["marks"]) if mark <= at)
-    then = row["curve_mean"][early] * at / row["marks"][early]
-    return row["curve_mean"][-1] / then if then > 0 else float("inf")
-
-
-def standard_error(row: Row) -> float:
-    """Of the mean."""
-    return row["std"] / row["runs"] ** 0.5
-
-
-def surely_below(low: Row, high: Row) -> bool:
-    """Whether the mean is lower by more than chance would show."""
-    return high["mean"] - low["mean"] > SURE * (standard_error(low) ** 2 + standard_error(high) ** 2) ** 0.5
-
-
-def bar(rows: Rows, world: str) -> float:
-    """What an episode costs the better of uniform choice and the agent that gets no data."""
-    controls = [r for r in select(rows, world=world) if r["agent"] in ("uniform", "no-data")]
-    return min(end_loss(r) for r in controls)
-
-
-def learns(rows: Rows, row: Row) -> bool:
-    """Whether an episode at the end costs at most half of what it costs the better control."""
-    return end_loss(row) <= LEARNT * bar(rows, row["world"])
-
-
-def claim(text: str, rule: str, by_variant: Mapping[str, tuple[bool, str]], judged: str) -> dict[str, Any]:
-    """A verdict as a study carries it: that of the judged variant, and all beside."""
-    holds, regime = by_variant[judged]
-    each = [{"variant": v, "holds": h, "regime": said} for v, (h, said) in by_variant.items()]
-    return {"claim": text, "holds": holds, "regime": regime, "rule": rule, "variants": each}
-
-
-def spread(row: Row) -> str:
-    """Mean and standard deviation in words."""
-    return f"{number(row['mean'], 3)} ± {number(row['std'], 2)}"
-
-
-def per(rows: Iterable[Row], say: Callable[[Row], str]) -> str:
-    """What is said of each row, by its epsilon."""
-    return "; ".join(f"ε = {number(r['epsilon'])}: {say(r)}" for r in rows)
 
 
 def totals(rows: Rows) -> Section:
@@ -99,11 +17,6 @@ def totals(rows: Rows) -> Section:
         f"between the last two marks. Growth: regret after K over that after K / 10; 10 is linear, at most "
         f"{number(SUBLINEAR, 2)} is called sublinear.",
     )
-    return Section("totals", "Total regret", words, tables=(totals_table(rows),))
-
-
-def totals_table(rows: Rows) -> Table:
-    """The table of :func:`totals`."""
     said = [
         (
             str(r["world"]),
@@ -122,7 +35,8 @@ def totals_table(rows: Rows) -> Table:
         )
         for r in rows
     ]
-    return table(_HEAD, said, numeric=_NUMERIC, grouped=True)
+    found = table(_HEAD, said, numeric=_NUMERIC, grouped=True)
+    return Section("totals", "Total regret", words, tables=(found,))
 
 
 def privacy(rows: Rows) -> Section:

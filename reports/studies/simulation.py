@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from reports.format import number
-from reports.page import Figure, Part, Section, table, templates
-from reports.regret_figure import line_of, regret_figure
+from pipeline.declaration.numbers import number
+from reports.page import Figure, Part, Section, table
+from reports.studies.curves import draw_curves, line_of
+from reports.studies.study_page import INVENTED, Page
 
-BANNER = "simulation, not private: the noise is seeded and the people are invented."
 SEES = {
     "joint": "the server sees every episode; what the policies show anybody else about one user",
     "local": "nobody is trusted: what one user's own message shows the server",
@@ -32,20 +32,10 @@ class Played:
         return self.rows[0]
 
 
-def page_html(played: Played) -> str:
-    """The page as one file that loads nothing."""
-    return templates().get_template("study.html.j2").render(opening=_opening(played), parts=_parts(played))
-
-
-def page_markdown(played: Played) -> str:
-    """The same words and tables as Markdown."""
-    return templates().get_template("study.md.j2").render(opening=_opening(played), parts=_parts(played))
-
-
 def figure_of(played: Played) -> Figure:
     """Regret curves of all rows in one panel."""
     lines = {str(r["agent"]): line_of(r) for r in played.rows}
-    return regret_figure({str(played.mine["world"]): lines}, "regret", f"{played.mine['agent']} and its baselines")
+    return draw_curves({str(played.mine["world"]): lines}, "regret", f"{played.mine['agent']} and its baselines")
 
 
 def promise(row: Mapping[str, Any]) -> str:
@@ -61,42 +51,27 @@ def promise(row: Mapping[str, Any]) -> str:
     return f"Trust model {row['trust']} ({SEES[row['trust']]}); {unit}; {asked}{real}."
 
 
-def _opening(p: Played) -> dict[str, str]:
-    m = p.mine
+def page_of(p: Played) -> Page:
+    """What came out, what a deployment would guarantee, and the setting."""
+    m, figure = p.mine, figure_of(p)
     beaten = [str(r["agent"]) for r in p.rows[1:] if m["mean"] + m["std"] < r["mean"] - r["std"]]
     lost = [str(r["agent"]) for r in p.rows[1:] if m["mean"] - m["std"] > r["mean"] + r["std"]]
     answer = (
         f"{m['agent']} in {m['world']}: regret {number(m['mean'])} ± {number(m['std'])} after {m['episodes']:,} "
         f"episodes, {m['runs']} runs. Clearly better than {_names(beaten)}; clearly worse than {_names(lost)}."
     )
+    came_out = (
+        Section("guarantee", "What a deployment would guarantee", (promise(m),)),
+        Section("figure", "Regret", (figure.note,), figure),
+        _totals(p),
+    )
     foot = "Clearly: the bands of one standard deviation do not touch. Regret is exact, by planning in the known world."
-    return {
-        "kind": "simulation",
-        "name": p.name,
-        "title": f"{m['agent']}, simulated",
-        "banner": BANNER,
-        "answer": answer,
-        "foot": foot,
-    }
+    parts = [Part("What came out", came_out), Part("The setting", (_facts(p),))]
+    return Page("simulation", p.name, f"{m['agent']}, simulated", answer, parts, foot, INVENTED)
 
 
 def _names(names: Sequence[str]) -> str:
     return ", ".join(names) or "none of its baselines"
-
-
-def _parts(p: Played) -> list[Part]:
-    figure = figure_of(p)
-    return [
-        Part(
-            "What came out",
-            (
-                Section("guarantee", "What a deployment would guarantee", (promise(p.mine),)),
-                Section("figure", "Regret", (figure.note,), figure),
-                _totals(p),
-            ),
-        ),
-        Part("The setting", (_facts(p),)),
-    ]
 
 
 def _totals(p: Played) -> Section:

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
-from reports.claims_002 import FROM, JOINT, LOCAL, MODELS, NONE, PE, PE_NONE, SHUFFLE, Evidence, claims, power
-from reports.format import number
+from pipeline.declaration.numbers import number
+from pipeline.studies.paper_002 import FROM, JOINT, LOCAL, MODELS, NONE, PE, PE_NONE, SHUFFLE, Evidence, claims, power
+from pipeline.studies.rows import Rows
 from reports.page import Figure, Section, Table, table
-from reports.regret_figure import Line, regret_figure
-from reports.reproduction import Study
-
-Rows = Sequence[Mapping[str, Any]]
+from reports.studies.curves import Line, draw_curves
+from reports.studies.study_page import PaperStudy
 
 _AGENTS = {NONE: "UCBVI", JOINT: "DP-UCBVI, joint", SHUFFLE: "counts-shuffle", LOCAL: "DP-UCBVI, local"}
 _NAMES = {**_AGENTS, PE: "SDP-PE", PE_NONE: "SDP-PE, no noise", "uniform": "uniform choice"}
@@ -27,12 +26,16 @@ _BOUNDS = {
 }
 
 
-def study_002(name: str, rows: Rows) -> Study:
+def study_002(name: str, rows: Rows) -> PaperStudy:
     """The study of ``002-table-1``."""
     e = Evidence(rows)
-    return Study(
+    return PaperStudy(
         name=name,
         title="Paper 002, Table I: what each trust model costs",
+        printed=(
+            "Table I of paper 002 lists regret bounds: √K for all, plus a term of privacy that does not grow with K "
+            "under joint (1/ε) and shuffle (1/ε) privacy, and √K/ε under local."
+        ),
         claims=claims(rows),
         judged="in both worlds",
         figure=_figure(e),
@@ -54,7 +57,7 @@ def _figure(e: Evidence) -> Figure:
             for model, title in _NAMES.items()
         }
     note = "Each point is a set of runs of that K, at ε = 1, δ = 1e-5. Lines: mean; bands: one standard deviation."
-    return regret_figure(
+    return draw_curves(
         panels, "table-1", "Regret after K episodes", y_title="regret after K episodes", note=note, reach=1e-9
     )
 

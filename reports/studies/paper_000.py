@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
-
-from reports.claims_000 import PO, VARIANTS, VI, Evidence, claims
-from reports.format import number
-from reports.online_rows import only, privacy, setting, spread, ties, totals
+from pipeline.declaration.numbers import number
+from pipeline.studies.paper_000 import PO, VARIANTS, VI, Evidence, claims
+from pipeline.studies.rows import Rows, only, spread
 from reports.page import Figure, Section, table
-from reports.regret_figure import Line, line_of, regret_figure
-from reports.reproduction import Study
-
-Rows = Sequence[Mapping[str, Any]]
+from reports.studies.curves import Line, draw_curves, line_of
+from reports.studies.study_page import PaperStudy
+from reports.studies.tables import privacy, setting, ties, totals
 
 _WORDS = (
     "The paper prints no experiment; the worlds are those of paper 001 and mixtures of known kernels.",
@@ -25,12 +21,16 @@ _WORDS = (
 )
 
 
-def study_000(name: str, rows: Rows) -> Study:
+def study_000(name: str, rows: Rows) -> PaperStudy:
     """The study of ``000-joint``."""
     e = Evidence(rows)
-    return Study(
+    return PaperStudy(
         name=name,
         title="Paper 000: Private-LinOpt-VI and Private-LinOpt-PO",
+        printed=(
+            "Paper 000 prints theorems and no experiment: sublinear regret of Private-LinOpt-VI and -PO under joint "
+            "privacy, falling in ε, free of the number of states."
+        ),
         claims=claims(rows),
         judged="on the tight calibration with known rewards",
         figure=_figure(e),
@@ -51,7 +51,7 @@ def _figure(e: Evidence) -> Figure:
         for control in ("ucrl-vtr", "linopt-po", "uniform", "no-data"):
             lines[control] = line_of(only(e.rows, agent=control, world=e.river))
         panels[f"{e.river}, rewards {rewards}"] = lines
-    return regret_figure(panels, "joint", "Private-LinOpt-VI and -PO beside their baselines")
+    return draw_curves(panels, "joint", "Private-LinOpt-VI and -PO beside their baselines")
 
 
 def _side_by_side(e: Evidence) -> Section:

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from reports.claims_004 import VARIANTS, Evidence, claims, kind_of
-from reports.format import number
+from pipeline.declaration.numbers import number
+from pipeline.studies.paper_004 import VARIANTS, Evidence, claims, kind_of
+from pipeline.studies.rows import Rows
 from reports.page import Figure, Section, Table, table
-from reports.regret_figure import Line, line_of, regret_figure
-from reports.reproduction import Study
-
-Rows = Sequence[Mapping[str, Any]]
+from reports.studies.curves import Line, draw_curves, line_of
+from reports.studies.study_page import PaperStudy
 
 _NAMES = {
     "zero": "zero",
@@ -25,12 +24,15 @@ _NAMES = {
 _DRAWN = 1.0
 
 
-def study_004(name: str, rows: Rows) -> Study:
+def study_004(name: str, rows: Rows) -> PaperStudy:
     """The study of ``004-regret``."""
     e = Evidence(rows)
-    return Study(
+    return PaperStudy(
         name=name,
         title="Paper 004: private control of linear-quadratic systems",
+        printed=(
+            "Paper 004 prints a theorem and no experiment: sublinear regret of Private-OFU-RL under joint privacy."
+        ),
         claims=claims(rows),
         judged=f"with the noise as printed, at K = {e.episodes:,}",
         figure=_figure(e),
@@ -56,7 +58,7 @@ def _figure(e: Evidence) -> Figure:
         "Lines: mean over runs of the regret summed up to an episode, exactly. Bands: one standard deviation. "
         "Private-OFU-RL lies on the line of zero wherever it has not left it."
     )
-    return regret_figure(panels, "regret-004", "Regret of LQ controllers", note=note)
+    return draw_curves(panels, "regret-004", "Regret of LQ controllers", note=note)
 
 
 def _ordered(rows: Rows) -> list[Mapping[str, Any]]:

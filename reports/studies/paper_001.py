@@ -2,27 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
-
-from pipeline.studies.tuning import tuned
-from reports.claims_001 import SCALES, Evidence, claims
-from reports.format import number
-from reports.online_rows import end_loss, learns, only, privacy, setting, spread, ties, totals
+from pipeline.declaration.numbers import number
+from pipeline.studies.paper_001 import SCALES, Evidence, claims, tuned
+from pipeline.studies.rows import Rows, end_loss, learns, only, spread
 from reports.page import Figure, Section, table
-from reports.regret_figure import Line, line_of, regret_figure
-from reports.reproduction import Study
+from reports.studies.curves import Line, draw_curves, line_of
+from reports.studies.study_page import PaperStudy
+from reports.studies.tables import privacy, setting, ties, totals
 
-Rows = Sequence[Mapping[str, Any]]
 _DRAWN = {"printed": (1.0, 10.0), "tight": (1.0, 10.0)}
 
 
-def study_001(name: str, rows: Rows) -> Study:
+def study_001(name: str, rows: Rows) -> PaperStudy:
     """The study of ``001-figure-2``."""
     e = Evidence(rows)
-    return Study(
+    return PaperStudy(
         name=name,
         title="Paper 001, Figure 2: LDP-UCRL-VTR in RiverSwim",
+        printed=(
+            "Figure 2 of paper 001 shows the regret of LDP-UCRL-VTR in two RiverSwim worlds over 10⁴ episodes: "
+            "sublinear curves, lower as ε grows, above UCRL-VTR's."
+        ),
         claims=claims(rows),
         judged="on the printed noise at δ = 0.1",
         figure=_figure(e),
@@ -52,7 +52,7 @@ def _figure(e: Evidence) -> Figure:
         for control in ("uniform", "no-data", "always-right"):
             lines[control] = line_of(only(e.rows, agent=control, world=world))
         panels[world] = lines
-    return regret_figure(panels, "figure-2", "LDP-UCRL-VTR beside UCRL-VTR and what learns nothing")
+    return draw_curves(panels, "figure-2", "LDP-UCRL-VTR beside UCRL-VTR and what learns nothing")
 
 
 def _patience(e: Evidence) -> Section:

@@ -2,50 +2,54 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
+from pipeline.declaration.numbers import number
+from pipeline.simulation.registry import AGENTS
 from pipeline.studies.price import Family
-from reports.format import number
-from reports.page import Part, Section, Table, table, templates
-from reports.price_evidence import Priced, claims
-from reports.price_figures import LABELS, against_budget, against_episodes
-from reports.reproduction import verdict
-from reports.simulation import BANNER, SEES
+from pipeline.studies.price_claims import Priced, claims
+from pipeline.studies.rows import Found, Rows
+from reports.page import Figure, Part, Section, Table, table
+from reports.studies.curves import Line, draw_curves
+from reports.studies.simulation import SEES
+from reports.studies.study_page import INVENTED, Page, claims_section, verdict
 
 _ORDER = ("central", "joint", "shuffle", "local")
+# nothing below this share of the largest value of a panel is given room
+_REACH = 1e-4
+_MOST_PANELS = 4
+_NOTE = (
+    "Lines: mean over runs of v* − v of the policy handed over; bands: nine runs in ten lie above the lower edge and "
+    "nine in ten below the upper. What is smaller than the axis shows lies on its foot. Grey: controls that learn "
+    "nothing, and the bar."
+)
 
 
-def page_html(p: Priced) -> str:
-    """The page as one file that loads nothing."""
-    return templates().get_template("study.html.j2").render(opening=opening(p), parts=_parts(p))
-
-
-def page_markdown(p: Priced) -> str:
-    """The same words and tables as Markdown."""
-    return templates().get_template("study.md.j2").render(opening=opening(p), parts=_parts(p))
-
-
-def opening(p: Priced) -> dict[str, str]:
-    """Title, banner and the answer in one sentence a family."""
+def page_of(p: Priced) -> Page:
+    """The answer in one sentence a family, what it costs, how to read it, and the numbers."""
     middle = p.budgets[len(p.budgets) // 2]
     answers: list[str] = []
     for family in p.families.values():
         by_trust = sorted(family.plain, key=lambda a: _ORDER.index(p.trust(a)))
         told = ", ".join(f"{p.trust(a)} {p.told(p.needed(a, middle))}" for a in by_trust)
-        plain = ", ".join(f"{LABELS[a]} {p.told(p.needed(a, None))}" for a in dict.fromkeys(family.plain.values()))
+        plain = ", ".join(f"{label(a)} {p.told(p.needed(a, None))}" for a in dict.fromkeys(family.plain.values()))
         answers.append(f"{family.title.capitalize()}: {plain}; at ε = {number(middle)}: {told}.")
-    return {
-        "kind": "comparison",
-        "name": p.name,
-        "title": f"The price of privacy and of trust: {p.world}",
-        "banner": BANNER,
-        "answer": (
-            "Episodes needed until the policy's suboptimality stays at or under 10 % of that of uniform choice, in "
-            f"{p.world}. {' '.join(answers)}"
-        ),
-        "foot": f"{p.name}: measured on seeds that tuned nothing, exactly, by planning in the known world.",
-    }
+    return Page(
+        "comparison",
+        p.name,
+        f"The price of privacy and of trust: {p.world}",
+        "Episodes needed until the policy's suboptimality stays at or under 10 % of that of uniform choice, in "
+        f"{p.world}. {' '.join(answers)}",
+        _parts(p),
+        f"{p.name}: measured on seeds that tuned nothing, exactly, by planning in the known world.",
+        INVENTED,
+    )
+
+
+def label(agent: str) -> str:
+    """An agent's name in a figure: its trust model, and whether others logged its episodes."""
+    known = AGENTS[agent]
+    return (known.trust if known.private else "no privacy") + (", from a log" if known.from_logs else "")
 
 
 def _parts(p: Priced) -> list[Part]:
@@ -59,9 +63,10 @@ def _parts(p: Priced) -> list[Part]:
             figures.append(
                 Section(f"budget-{name}", f"Suboptimality against ε: {family.title}", (second.note,), second)
             )
+    found = claims_section(claims(p), "What holds", "Each verdict is computed from the rows.")
     return [
         Part("What it costs", (_needed(p), *figures)),
-        Part("How to read it", (_measure(p), _promises(p), _controls(p), _claims(p))),
+        Part("How to read it", (_measure(p), _promises(p), _controls(p), found)),
         Part("The numbers", (_numbers(p), _setting(p))),
     ]
 
@@ -145,14 +150,8 @@ def _controls(p: Priced) -> Section:
     return Section("controls", "Controls", words, tables=(found,))
 
 
-def _met(p: Priced, row: Mapping[str, Any]) -> str:
+def _met(p: Priced, row: Found) -> str:
     return verdict(float(row["mean"]) <= p.bar)
-
-
-def _claims(p: Priced) -> Section:
-    rows = [(str(c["claim"]), verdict(c["holds"]), str(c["regime"]), str(c["rule"])) for c in claims(p)]
-    words = ("Each verdict is computed from the rows.",)
-    return Section("claims", "What holds", words, tables=(table("Claim | Holds | Regime | Rule", rows),))
 
 
 def _numbers(p: Priced) -> Section:
@@ -170,7 +169,7 @@ def _cells(p: Priced, epsilon: float | None) -> Table:
     return table(" | ".join(head), rows, caption, " | ".join(agents))
 
 
-def _banded(row: Mapping[str, Any]) -> str:
+def _banded(row: Found) -> str:
     return f"{number(row['mean'], 3)} ({number(row['low'], 2)} to {number(row['high'], 2)})"
 
 
@@ -178,7 +177,7 @@ def _setting(p: Priced) -> Section:
     rows: list[tuple[str, ...]] = []
     agents = dict.fromkeys([a for pair in p.private() for a in reversed(pair)])
     for agent in agents:
-        mine: Sequence[Mapping[str, Any]] = [r for r in p.rows if r["agent"] == agent]
+        mine: Rows = [r for r in p.rows if r["agent"] == agent]
         last = max(mine, key=lambda r: (r["episodes"], r["epsilon"] or 0))
         true = max((r["true_epsilon"] / r["epsilon"] for r in mine if r["true_epsilon"] is not None), default=None)
         share = "–" if true is None else number(true, 4, "up")
@@ -186,3 +185,77 @@ def _setting(p: Priced) -> Section:
     words = ("Variant and constants as in the longest run; true over asked ε: the largest of all rows.",)
     head = "Agent | Trust | Variant | Constants | True over asked ε | Runs"
     return Section("setting", "Agents", words, tables=(table(head, rows, numeric="True over asked ε | Runs"),))
+
+
+def draw_figures(p: Priced) -> dict[str, str]:
+    """The SVG of every figure, by the name of its file."""
+    found = {
+        f"{family}-{kind}.svg": draw(p, family)
+        for family in p.families
+        for kind, draw in (("episodes", against_episodes), ("budget", against_budget))
+    }
+    return {file: figure.svg for file, figure in found.items() if figure is not None}
+
+
+def against_episodes(p: Priced, family: str) -> Figure:
+    """One panel a budget; what needs no budget is in each."""
+    panels: dict[str, dict[str, Line]] = {}
+    for e in p.budgets:
+        lines = {
+            label(agent): _line(p.of(agent, None if agent in p.families[family].plain.values() else e), "episodes")
+            for agent in p.families[family].agents
+        }
+        panels[f"ε = {number(e)}"] = lines | _flat(p, family, [p.episodes[0], p.episodes[-1]])
+    return draw_curves(
+        panels,
+        f"{family}-episodes",
+        "Suboptimality against episodes",
+        x_title="episodes",
+        y_title="suboptimality",
+        note=_NOTE,
+        reach=_REACH,
+    )
+
+
+def against_budget(p: Priced, family: str) -> Figure | None:
+    """One panel a number of episodes, a few of them; None where there is one budget only."""
+    if len(p.budgets) < 2:
+        return None
+    panels: dict[str, dict[str, Line]] = {}
+    for n in _few(p.episodes):
+        at = [r for r in p.rows if r["episodes"] == n and r["variant"] != "control"]
+        lines: dict[str, Line] = {}
+        for agent in p.families[family].agents:
+            mine = sorted((r for r in at if r["agent"] == agent), key=lambda r: r["epsilon"] or 0.0)
+            if agent in p.families[family].plain.values():
+                mine = [{**mine[0], "epsilon": e} for e in (p.budgets[0], p.budgets[-1])]
+            lines[label(agent)] = _line(mine, "epsilon")
+        panels[f"{n:,} episodes"] = lines | _flat(p, family, [p.budgets[0], p.budgets[-1]])
+    return draw_curves(
+        panels,
+        f"{family}-budget",
+        "Suboptimality against ε",
+        x_title="ε",
+        y_title="suboptimality",
+        note=_NOTE,
+        reach=_REACH,
+        x_format="~g",
+    )
+
+
+def _line(rows: Rows, by: str) -> Line:
+    mean, std, low, high = ([float(r[key]) for r in rows] for key in ("mean", "std", "low", "high"))
+    return Line([r[by] for r in rows], mean, std, low=low, high=high)
+
+
+def _flat(p: Priced, family: str, ends: Sequence[float]) -> dict[str, Line]:
+    """Controls and the bar: they need no episodes."""
+    deaf = next(r for r in p.rows if r["of"] == p.families[family].unread[0] and r["agent"] == "no-data")
+    levels = {"uniform choice": p.uniform, "no data": float(deaf["mean"]), "the bar": p.bar}
+    return {name: Line(ends, [level] * 2, [0.0] * 2, control=True) for name, level in levels.items()}
+
+
+def _few(episodes: Sequence[int]) -> list[int]:
+    """At most four numbers of episodes, at even distances."""
+    last = len(episodes) - 1
+    return [episodes[round(i * last / (_MOST_PANELS - 1))] for i in range(_MOST_PANELS)] if last > 3 else [*episodes]

@@ -2,36 +2,121 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping
+from dataclasses import replace
 
-from reports.claims_003 import SLIGHT, Evidence, claims
-from reports.figure_003 import figure_1a, figure_1b
-from reports.format import number, percent
-from reports.page import Section, Table, table
-from reports.reproduction import Study
-
-Rows = Sequence[Mapping[str, Any]]
+from pipeline.declaration.numbers import number
+from pipeline.studies.paper_003 import SLIGHT, Evidence, claims
+from pipeline.studies.pooled import Curve, Key
+from pipeline.studies.rows import Rows
+from reports.format import percent
+from reports.page import Figure, Section, Table, table
+from reports.studies.curves import Line, draw_curves
+from reports.studies.study_page import PaperStudy
 
 _TITLES = {
     "003-figure-1a": "Paper 003, Figure 1(a): DP-VAPVI beside VAPVI and PEVI",
     "003-figure-1b": "Paper 003, Figure 1(b): DP-VAPVI at several privacy budgets",
 }
+_PRINTED = {
+    "003-figure-1a": (
+        "Figure 1(a) of paper 003 shows the loss of DP-VAPVI at several ρ, VAPVI and PEVI against K up to 1 000 on "
+        "its synthetic linear world: private curves a little above VAPVI's, PEVI above all of them."
+    ),
+    "003-figure-1b": (
+        "Figure 1(b) of paper 003 shows DP-VAPVI's loss against K for several ρ: the larger ρ, the lower the curve, "
+        "all falling towards VAPVI's."
+    ),
+}
 _AGENTS = {"vapvi": "VAPVI", "pevi": "PEVI", "dp-vapvi": "DP-VAPVI"}
+_CONTROLS: dict[str, Key] = {
+    "always action 0": ("always-first", "control", None),
+    "behaviour": ("behaviour", "control", None),
+    "uniform": ("uniform", "control", None),
+}
+_PANELS = {
+    "literal": "As printed (spends {} × ρ)",
+    "normalised": "Features over √7, printed noise ({} × ρ)",
+    "centred": "Our calibration, centred ({} × ρ)",
+    "one-shot": "Our calibration, one release ({} × ρ)",
+}
+_NOTE = (
+    "Lines: mean over runs and worlds. Bands: one standard deviation up and down, differences between worlds included."
+)
 
 
-def study_003(name: str, rows: Rows) -> Study:
+def study_003(name: str, rows: Rows) -> PaperStudy:
     """The study of ``003-figure-1a`` or ``-1b``: one grid of rows, two drawings of it."""
     e = Evidence(rows)
-    return Study(
+    return PaperStudy(
         name=name,
         title=_TITLES[name],
+        printed=_PRINTED[name],
         claims=claims(rows),
         judged="on the paper's own setting (features, noise and shift as printed)",
-        figure=(figure_1a if name == "003-figure-1a" else figure_1b)(rows),
+        figure=(_figure_1a if name == "003-figure-1a" else _figure_1b)(e),
         sections=(_losses(e), _needed(e), _privacy(e), _ties(e), _setting(e)),
         foot=f"{name}: Algorithm 2 of paper 003 (Qiao and Wang 2023) in the world of its Appendix F, {_worlds(e)}.",
     )
+
+
+def _figure_1a(e: Evidence) -> Figure:
+    """Algorithms side by side, DP-VAPVI at the smallest budget of the grid."""
+    rho = e.budgets[0]
+    at = f"ρ = {number(rho)}"
+    panels = {
+        f"As printed: {at} asked, {_true(e, 'literal', rho)} spent": {
+            "VAPVI": ("vapvi", "literal", None),
+            "PEVI, β = C √d": ("pevi", "literal, matched β", None),
+            "PEVI, β = c d H √log": ("pevi", "literal, theory β", None),
+            "DP-VAPVI, printed noise": ("dp-vapvi", "literal", rho),
+            **_CONTROLS,
+        },
+        f"Features over √7, {at} asked and held": {
+            "VAPVI": ("vapvi", "normalised", None),
+            "PEVI, β = C √d": ("pevi", "normalised, matched β", None),
+            "PEVI, β = c d H √log": ("pevi", "normalised, theory β", None),
+            "DP-VAPVI, printed noise": ("dp-vapvi", "normalised", rho),
+            "DP-VAPVI, centred (ours)": ("dp-vapvi", "centred", rho),
+            "DP-VAPVI, one-shot (ours)": ("dp-vapvi", "one-shot", rho),
+            **_CONTROLS,
+        },
+    }
+    return _drawn(e, panels, "figure-1a", f"PEVI, VAPVI and DP-VAPVI at {at}")
+
+
+def _figure_1b(e: Evidence) -> Figure:
+    """DP-VAPVI at every budget of the grid, a panel a variant, VAPVI beside it."""
+    panels: dict[str, dict[str, Key]] = {}
+    for variant in e.variants:
+        features = "literal" if variant == "literal" else "normalised"
+        lines: dict[str, Key] = {f"ρ = {number(rho)} asked": ("dp-vapvi", variant, rho) for rho in e.budgets}
+        lines |= {"no noise (VAPVI)": ("vapvi", features, None), "uniform": _CONTROLS["uniform"]}
+        panels[_PANELS[variant].format(_true(e, variant, e.budgets[0], ratio=True))] = lines
+    return _drawn(e, panels, "figure-1b", "DP-VAPVI at several budgets")
+
+
+def _true(e: Evidence, variant: str, rho: float, *, ratio: bool = False) -> str:
+    found = (r for r in e.rows if (r["agent"], r["variant"], r["rho"]) == ("dp-vapvi", variant, rho))
+    true = float(next(found)["true_rho"])
+    return number(true / rho if ratio else true, 3, "up")
+
+
+def _drawn(e: Evidence, panels: Mapping[str, Mapping[str, Key]], key: str, title: str) -> Figure:
+    lines = {panel: {name: _line(e.curves[at]) for name, at in named.items()} for panel, named in panels.items()}
+    for panel, named in panels.items():
+        # a control has no spread but that between the worlds
+        lines[panel] |= {n: replace(lines[panel][n], control=True) for n, at in named.items() if at[1] == "control"}
+    words = "v* − v of the policy"
+    return draw_curves(
+        lines, key, title, log_y=False, x_title="logged episodes K", y_title=words, note=_NOTE, x_format=",", ends=True
+    )
+
+
+def _line(curve: Curve) -> Line:
+    points = [*curve.values()]
+    low, high = [max(p.mean - p.sd, 0.0) for p in points], [p.mean + p.sd for p in points]
+    return Line([*curve], [p.mean for p in points], [p.sd for p in points], low=low, high=high)
 
 
 def _losses(e: Evidence) -> Section:

@@ -1,4 +1,4 @@
-"""Regret against episodes: one line an agent, bands of one standard deviation, one facet a panel."""
+"""Curves of a study: one line an agent, bands of one standard deviation, one facet a panel."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from reports.format import number
+from pipeline.declaration.numbers import number
 from reports.page import Figure
 from reports.svg import INK, inline
 
@@ -47,7 +47,7 @@ def line_of(row: Mapping[str, Any]) -> Line:
     return Line(row["marks"], row["curve_mean"], row["curve_std"], row["variant"] == "control")
 
 
-def regret_figure(
+def draw_curves(
     panels: Mapping[str, Mapping[str, Line]],
     key: str,
     title: str,
@@ -58,10 +58,26 @@ def regret_figure(
     note: str = _NOTE,
     reach: float = 1e-4,
     x_format: str = "~s",
+    ends: bool = False,
 ) -> Figure:
-    """Draw ``panels`` (title -> name -> curve); a name has one colour and one dash in all of them.
+    """Draw panels of curves; a name has one colour and one dash in all of them.
 
-    On a logarithmic axis nothing below ``reach`` of a panel's largest value is given room.
+    Parameters
+    ----------
+    panels
+        Title of a panel -> name of an agent -> its curve.
+    key, title
+        What makes the ids unique in a page, and what the figure is called for those who cannot see it.
+    log_y
+        Whether the y axis is logarithmic; the x axis always is.
+    x_title, y_title, note
+        Words of the axes and below the figure.
+    reach
+        On a logarithmic axis nothing below this share of a panel's largest value is given room.
+    x_format
+        How marks of the x axis are written (d3-format).
+    ends
+        Whether the words give a curve's first value too, not its last alone.
     """
     import altair as alt
 
@@ -110,7 +126,7 @@ def regret_figure(
     )
     room = min(_LEGEND, 50 + 7 * max(map(len, names)))
     frame = _MARGIN + columns * (_WIDE + 20) + room + 40, 50 + (_HIGH + 40) * math.ceil(len(panels) / columns)
-    text = _words(panels, title, y_title)
+    text = _words(panels, title, y_title, ends)
     return Figure(inline(chart, key, title, text, _MARGIN, frame), text, note)
 
 
@@ -148,12 +164,18 @@ def _decades(low: float, high: float) -> list[float]:
     return [10.0**e for e in range(math.ceil(math.log10(low) - 1e-9), math.floor(math.log10(high) + 1e-9) + 1)]
 
 
-def _words(panels: Mapping[str, Mapping[str, Line]], title: str, what: str) -> str:
-    """The figure for those who cannot see it: every line by its end."""
-    said = [f"{title}: mean {what} at the end."]
+def _words(panels: Mapping[str, Mapping[str, Line]], title: str, what: str, ends: bool) -> str:
+    """The figure for those who cannot see it: every line by its end, or by both."""
+    said = [f"{title}: mean {what} at {'the first and the last K' if ends else 'the end'}."]
     for panel, lines in panels.items():
-        ends = ", ".join(
-            f"{name} {number(line.mean[-1], 3)} at {number(line.marks[-1])}" for name, line in lines.items()
-        )
-        said.append(f"{panel}: {ends}.")
+        told = ", ".join(f"{name} {_both(line) if ends else _last(line)}" for name, line in lines.items())
+        said.append(f"{panel}: {told}.")
     return " ".join(said)
+
+
+def _last(line: Line) -> str:
+    return f"{number(line.mean[-1], 3)} at {number(line.marks[-1])}"
+
+
+def _both(line: Line) -> str:
+    return f"{number(line.mean[0], 3)} and {number(line.mean[-1], 3)}"

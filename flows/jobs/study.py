@@ -1,0 +1,285 @@
+"""The job of ``reproduce``, ``compare`` and ``simulate``: measure a study's cells, read its rows, write its folder."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import time
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from flows.config.price_recipe import PriceRecipe, load_price_recipe
+from flows.config.setting import Step, plain_step
+from flows.config.shelf import Home
+from flows.config.world_recipe import WorldRecipe, load_world_recipe
+from flows.jobs.folder import json_text
+from pipeline.declaration.lineage import CATALOG_VARIABLE
+from pipeline.files import write_folder
+from pipeline.simulation.trial import Trial
+from pipeline.studies.cells import kept_of, measure_cells
+from pipeline.studies.price import price_rows
+from pipeline.studies.price_claims import Priced, claims
+from pipeline.studies.rows import Rows, curve_points, gathered_rows, printed
+from pipeline.studies.study import Row, online
+from reports.studies.all_papers import Effort, claims_of, find, overview
+from reports.studies.price import draw_figures
+from reports.studies.price import page_of as price_page
+from reports.studies.simulation import Played, figure_of
+from reports.studies.simulation import page_of as simulation_page
+from reports.studies.study_page import Page, PaperStudy, figure_files, table_files
+
+Say = Callable[[str], None]
+Progress = Callable[[int, int | None], None]
+# a line is said at each of so many parts of the work
+_PARTS = 20
+
+
+def reproduce_job(
+    name: str,
+    home: Home,
+    step: Step = plain_step,
+    *,
+    full: bool = False,
+    say: Say = lambda _: None,
+    progress: Progress | None = None,
+) -> Row:
+    """A paper's figure or table measured anew, in ``<home>/reproductions/NAME``.
+
+    Parameters
+    ----------
+    name
+        A key of :data:`~reports.studies.all_papers.STUDIES`; ``all`` does every one, each grid once, and a page
+        over all.
+    step
+        Runs a named part of the job: here, or as a task of a flow.
+    full
+        More episodes, worlds and runs.
+    say, progress
+        Hear of what is done, in words and in cells.
+
+    Returns
+    -------
+    ``name, rows, claims, files`` (design §5.5).
+    """
+    entries, root = find(name), home.root / "reproductions"
+    studies = {entry.study.name: entry.study for entry in entries.values()}
+    rows: dict[str, list[Row]] = {}
+    asked = kept = 0
+    began = time.monotonic()
+    for key, study in studies.items():
+        cells = study.full_cells() if full else study.cells()
+        there = kept_of(study, cells, root / "cells")
+        say(f"{key}: {len(cells)} cells, {there} kept from before; simulation, not private")
+        asked, kept, since = asked + len(cells), kept + there, time.monotonic()
+        found = step("measure", lambda s=study, c=cells: measure_cells(s, c, root / "cells", progress))
+        if there < len(cells):
+            say(f"{key}: {time.monotonic() - since:.0f} s")
+        rows[key] = study.gather(cells, found)
+    effort = Effort(asked, kept, time.monotonic() - began)
+    read = {one: entry.read(one, rows[entry.study.name]) for one, entry in entries.items()}
+    results = [
+        step("report", lambda s=s, r=rows[entries[n].study.name]: _reproduced(s, r, root)) for n, s in read.items()
+    ]
+    if name != "all":
+        return results[0]
+    result = {
+        "name": "all",
+        "rows": [printed(row) for each in rows.values() for row in each],
+        "claims": claims_of([*read.values()]),
+        "seconds": round(effort.seconds, 1),
+        "cells": {"all": asked, "kept": kept},
+    }
+    more = [file for r in results for file in r["files"]]
+    page = overview([*read.values()], effort)
+    return step("report", lambda: _publish(root / "all", page, result, {}, {}, more=more))
+
+
+def _reproduced(study: PaperStudy, rows: Rows, root: Path) -> Row:
+    table = [printed(row) for row in rows]
+    parquet, csv = table_files(table)
+    svg, png = figure_files(study.figure)
+    tables = {"table.parquet": parquet, "figure.png": png}
+    if points := curve_points(rows):
+        tables["curves.parquet"] = table_files(points)[0]
+    result = {"name": study.name, "rows": table, "claims": list(study.claims)}
+    return _publish(root / study.name, study.page, result, {"table.csv": csv, "figure.svg": svg}, tables)
+
+
+def compare_job(
+    path: Path,
+    home: Home,
+    step: Step = plain_step,
+    *,
+    full: bool = False,
+    say: Say = lambda _: None,
+    progress: Progress | None = None,
+) -> Row:
+    """One world under every trust model, in ``<home>/comparisons/NAME``; runs measured before are found again.
+
+    Parameters
+    ----------
+    path
+        A recipe with ``[compare]``.
+    step, full, say, progress
+        As of :func:`reproduce_job`.
+
+    Returns
+    -------
+    ``name, rows, claims, needed, bar, files`` (design §5.5).
+    """
+    recipe = load_price_recipe(path)
+    trials, root = recipe.grid(full).trials(), home.root / "comparisons"
+    say(f"playing {len(trials):,} runs of {recipe.compare.name}; simulation, not private")
+    study = online("compare", lambda: trials, gather=price_rows)
+    with _on_shelf(home.shelf):
+        told = _tell_parts(say, progress)
+        outcomes = step("play", lambda: measure_cells(study, trials, root / "cells", told))
+    priced = Priced(recipe.compare.name, study.gather(trials, outcomes))
+    return step("report", lambda: _compared(recipe, full, priced, root))
+
+
+def _tell_parts(say: Say, progress: Progress | None) -> Progress:
+    """Passes progress on, and says it in words now and then."""
+    said = [0]
+
+    def tell(done: int, total: int | None) -> None:
+        if progress is not None:
+            progress(done, total)
+        part = _PARTS * done // total if total else 0
+        if part > said[0]:
+            said[0] = part
+            say(f"  {done:,} of {total:,} runs")
+
+    return tell
+
+
+@contextmanager
+def _on_shelf(shelf: Path | None) -> Generator[None]:
+    """Where worlds' files are looked for, in this process and in those it starts."""
+    before = os.environ.get(CATALOG_VARIABLE)
+    if shelf is not None:
+        os.environ[CATALOG_VARIABLE] = str(shelf.resolve())
+    try:
+        yield
+    finally:
+        if before is None:
+            os.environ.pop(CATALOG_VARIABLE, None)
+        else:
+            os.environ[CATALOG_VARIABLE] = before
+
+
+def _compared(recipe: PriceRecipe, full: bool, priced: Priced, root: Path) -> Row:
+    values = recipe.model_dump(mode="json", exclude_none=True) | {"measured": "full" if full else "default"}
+    shown = [{k: v for k, v in row.items() if k != "losses"} for row in priced.rows]
+    keys = ("agent", "family", "trust", "epsilon", "delta", "episodes")
+    runs = [{k: row[k] for k in keys} | {"suboptimality": loss} for row in priced.rows for loss in row["losses"]]
+    parquet, csv = table_files(shown)
+    result = {
+        "name": priced.name,
+        "world": priced.world,
+        "bar": priced.bar,
+        "needed": priced.needed_table(),
+        "rows": shown,
+        "claims": claims(priced),
+    }
+    texts = {"table.csv": csv} | draw_figures(priced)
+    tables = {"table.parquet": parquet, "runs.parquet": table_files(runs)[0]}
+    return _publish(root / _named(priced.name, values), price_page(priced), result, texts, tables, recipe=values)
+
+
+def play_job(
+    path: Path,
+    home: Home,
+    step: Step = plain_step,
+    *,
+    say: Say = lambda _: None,
+    progress: Progress | None = None,
+) -> Row:
+    """An online agent and its baselines in a known world, in ``<home>/simulations/NAME``.
+
+    Parameters
+    ----------
+    path
+        A recipe with ``[world]``.
+    step, say, progress
+        As of :func:`reproduce_job`.
+
+    Returns
+    -------
+    ``agent, world, episodes, regret, baselines, true_epsilon, delta, files`` (design §5.5), and the rows.
+    """
+    recipe = load_world_recipe(path)
+    by_agent, root = recipe.trials(), home.root / "simulations"
+    trials = [t for each in by_agent.values() for t in each]
+    say(f"playing {len(trials)} runs of {', '.join(by_agent)}; simulation, not private")
+    totals: dict[str, list[float]] = {}
+
+    def tell(trial: Trial, outcome: Row) -> None:
+        seen = totals.setdefault(trial.agent, [])
+        seen.append(outcome["regret"][-1])
+        say(f"  {trial.agent}, run {len(seen)}: regret {seen[-1]:.4g}; so far {np.mean(seen):.4g} on average")
+
+    study = online("simulate", lambda: trials)
+    outcomes = step("play", lambda: measure_cells(study, trials, root / "cells", progress, tell))
+    return step("report", lambda: _played(recipe, trials, outcomes, root))
+
+
+def _played(recipe: WorldRecipe, trials: Sequence[Trial], outcomes: Sequence[Row], root: Path) -> Row:
+    rows = gathered_rows(trials, outcomes)
+    played, mine = Played(recipe.recipe.name, rows), rows[0]
+    runs = [
+        {"agent": t.agent, "seed": t.seed, "episodes": t.episodes, "regret": o["regret"][-1]}
+        for t, o in zip(trials, outcomes, strict=True)
+    ]
+    policies = [
+        {"agent": t.agent, "seed": t.seed, "step": h, "state": s, "action": a}
+        for t, o in zip(trials, outcomes, strict=True)
+        for h, row in enumerate(o["policy"] or ())
+        for s, a in enumerate(row)
+    ]
+    tables = {"runs.parquet": table_files(runs)[0], "curves.parquet": table_files(curve_points(rows))[0]}
+    if policies:
+        tables["policies.parquet"] = table_files(policies)[0]
+    told = ("agent", "world", "episodes", "trust")
+    result = {
+        "name": recipe.recipe.name,
+        **{key: mine[key] for key in told},
+        "regret": {"mean": mine["mean"], "std": mine["std"]},
+        "baselines": {r["agent"]: {"mean": r["mean"], "std": r["std"]} for r in rows[1:]},
+        **{key: mine[key] for key in ("epsilon", "true_epsilon", "delta", "noise")},
+        "rows": [printed(r) for r in rows],
+        "facts": mine["facts"],
+    }
+    values = recipe.model_dump(mode="json", exclude_none=True)
+    texts = {"figure.svg": figure_of(played).svg}
+    final = root / _named(recipe.recipe.name, values)
+    return _publish(final, simulation_page(played), result, texts, tables, recipe=values, summary="summary.json")
+
+
+def _named(name: str, values: Mapping[str, Any]) -> str:
+    return f"{name}-{hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:10]}"
+
+
+def _publish(
+    final: Path,
+    page: Page,
+    result: Row,
+    texts: Mapping[str, str],
+    tables: Mapping[str, bytes],
+    *,
+    recipe: Mapping[str, Any] | None = None,
+    summary: str = "result.json",
+    more: Sequence[str] = (),
+) -> Row:
+    """Write the folder of a study, whole or not at all; what ``--json`` prints."""
+    written = {"page.html": page.html, "page.md": page.markdown, **texts, **tables}
+    files = [str(final / file) for file in sorted([*written, summary])]
+    said = {"schema_version": 1} if recipe is None else {"schema_version": 1, "recipe": recipe}
+    where = {"files": [*files, *more]} if recipe is None else {"folder": str(final), "files": files}
+    write_folder(final, {**written, summary: json_text({**said, **result, **where})})
+    return {**result, **where}

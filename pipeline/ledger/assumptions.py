@@ -1,0 +1,148 @@
+"""What a guarantee rests on and what it does not cover, in sentences: the words of certificate and report.
+
+Looking at raw data costs no budget; these sentences say that it happened (privacy.md §0.1-16).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pipeline.declaration.card import AnyCard, LqCard
+from pipeline.declaration.plugins import is_plugin
+from pipeline.declaration.source import MADE, only_flags_part
+from pipeline.ledger.account import card_hash
+from pipeline.ledger.chain import Entry
+from pipeline.privacy.release import Release
+
+NOT_COVERED = (
+    "what the people as a group have in common: that is what the policy is meant to learn",
+    "people whose records depend on each other (households, contagion)",
+    "side channels: run times, memory, the size of the store; and anyone inside the trust boundary",
+    "anything else published from the same log outside this ledger",
+    "what happens when the policy is used: its future patients are not in this log",
+)
+
+
+def protected(card: AnyCard) -> str:
+    """``person``; where the card says that its files name none, the record that it protects instead."""
+    return card.unit.user if card.unit.user == MADE.get(card.source.format) else "person"
+
+
+def unit_sentence(card: AnyCard) -> str:
+    """Whose privacy, in words."""
+    m = card.unit.episodes_per_user
+    if (record := protected(card)) != "person":
+        steps = "one step" if card.domain.horizon == 1 else f"at most {card.domain.horizon} steps"
+        return f"all rows of one {record} ({steps}; somebody with several is protected as several)"
+    episodes = "its one episode" if m == 1 else f"up to {m} of its episodes, the rest dropped before counting"
+    steps = "one step" if card.domain.horizon == 1 else f"at most {card.domain.horizon} steps"
+    return f"everything one {card.unit.user} contributed ({episodes}, {steps} each)"
+
+
+def assumptions(card: AnyCard, looks: Sequence[Entry], *, nightly: bool = False) -> list[str]:
+    """What the guarantee rests on besides the mathematics.
+
+    Parameters
+    ----------
+    card
+        Of the dataset.
+    looks
+        The lineage's INSPECT entries.
+    nightly
+        Whether the release is a step of a continual release.
+    """
+    u = card.unit
+    declared = "states, actions, horizon, reward range"
+    if isinstance(card, LqCard):
+        declared = "dimensions, balls and their scales, horizon, first state, noise and cost"
+    whose = f"{u.user} identifies a person: two ids of one person are protected as two people"
+    if (record := protected(card)) != "person":
+        whose = f"the files name no people: one {record} is protected, and somebody with several as several"
+    # a record that is gone would give the records behind it other numbers
+    rows = "any other" if only_flags_part(card.source) else "any, or none"
+    found = [
+        whose,
+        f"the number of people ({u.users_public}, declared) is public; one id's rows may be {rows}",
+        f"the domain ({declared}) was declared without looking at this log, unless a line below says otherwise",
+        "the curator's machine, its operators and its source of randomness are trusted",
+    ]
+    if is_plugin(card.source.format):
+        found.append(
+            f"the log was read by {card.source.format}, which is not code of Reticent: that it makes the rows of one "
+            "person from this person's rows alone is the word of its author"
+        )
+    if isinstance(card, LqCard):
+        found.append(
+            "every row was shortened to its declared balls before it was summed: the loss rests on this cut alone, "
+            "whatever the plant does"
+        )
+    if nightly:
+        found += _counted_once(card)
+    elif u.recurs == "never":
+        found.append("nobody returns in a later batch; whoever does is charged again, and the ledger adds it up")
+    return found + _inspection_sentences(card, looks)
+
+
+def _counted_once(card: AnyCard) -> list[str]:
+    """Who counts at which step, and what the operator decides, as assumptions of the certificate."""
+    m = card.unit.episodes_per_user
+    counted = (
+        "a person counts on the first night that brings rows of theirs; what comes later, corrections included, is "
+        "dropped by a keyed hash on the operator's side"
+        if card.unit.recurs == "never"
+        else f"a person counts with at most {m} episodes over all nights, each as it was first delivered, by keyed "
+        "hashes on the operator's side"
+    )
+    return [
+        counted,
+        "when the counter began, on which dates it ran, and whether a night's files could be read at all (format, "
+        "columns, an id in every row, text that is UTF-8) is the operator's doing and public",
+    ]
+
+
+def _inspection_sentences(card: AnyCard, looks: Sequence[Entry]) -> list[str]:
+    """What a certificate must say of the INSPECT entries of its lineage; nothing where nobody looked."""
+    if not looks:
+        return []
+    found = [
+        f"somebody looked at the data with `reticent inspect` ({_named(looks)}); "
+        "what they chose afterwards, such as this recipe, is not accounted for"
+    ]
+    now = card_hash(card), card.domain_hash()
+    if before := [e for e in looks if (e.body["card_hash"], e.body["domain_hash"]) != now]:
+        found.append(
+            f"the card was changed after somebody had looked at the data ({_named(before)}): "
+            "what it declares may then depend on people's records, which no budget covers"
+        )
+    return found
+
+
+def _named(looks: Sequence[Entry]) -> str:
+    """Numbers of the entries, as a person reads them."""
+    return f"{'entry' if len(looks) == 1 else 'entries'} {', '.join(str(e.seq) for e in looks)}"
+
+
+def implementation(release: Release) -> dict[str, str]:
+    """The middle of the pyramid: why the program keeps what the mathematics promises."""
+    exact = release.noise == "none"
+    return {
+        "algorithm": "each sensitivity is an integer computed from what the code sums, and proved by enumerating "
+        "neighbouring logs in the project's tests; all that follows the release is post-processing and costs nothing",
+        "floating_point": "no noise was drawn: nothing is private"
+        if exact
+        else f"integers only: exact sums in 64 bits plus exact discrete noise ({release.sampler}); "
+        "no floating-point number lies on the path to the release",
+        "side_channels": "run times, memory and file sizes of the store are not protected; errors name rules and "
+        "places, never values; which outputs exist does not depend on the rows",
+    }
+
+
+def stewardship(card: AnyCard) -> dict[str, str]:
+    """The base of the pyramid: what is known of the data's collection and of who can reach it."""
+    return {
+        "collection": "declared by the card and not checked by this program: how the log was collected, and whether "
+        "its people agreed, is for whoever signs",
+        "access": "raw rows and committed releases lie in the operator's store (mode 0700); what left it is "
+        "the release of noisy integers, and all else in the run's folder was computed from that and from the card",
+        "domain_hash": card.domain_hash(),
+    }

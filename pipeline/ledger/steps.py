@@ -1,0 +1,292 @@
+"""What the ledger says of a continual release: one charge for all its steps, and another for rows drawn again.
+
+The first INTENT of a counter pays for every row it will ever release.  A later step draws rows that nobody has drawn:
+it charges nothing.  An attempt that died may have drawn, so whoever draws its rows again pays for them again
+(privacy.md §10).  In the ledger and on the page a step is a *night*: the keys of entries are those of its first day.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from itertools import pairwise
+from typing import Any, TypedDict
+
+from pipeline.ledger.account import commit_of, registration
+from pipeline.ledger.chain import Body, Entry, canonical
+from pipeline.privacy.continual import continual
+from pipeline.privacy.factorisation import Kind, squared_weights
+from pipeline.privacy.release import Mechanism, total_rho
+from pipeline.privacy.release_file import mechanism_from
+
+
+class CounterShape(TypedDict):
+    """What is public of a counter: its factorisation, its number T of steps, and the date of the first (ISO)."""
+
+    kind: Kind
+    nights: int
+    first: str
+
+
+class CounterBody(CounterShape):
+    """The ``counter`` of an INTENT: which counter, and the steps ``since .. night`` that become known.
+
+    ``cost`` is the largest squared L2 weight of one person over all T steps, ``error`` the variance of the step's sums
+    in units of one row's; ``date`` is that of the step.
+    """
+
+    key: str
+    night: int
+    since: int
+    date: str
+    cost: int
+    error: float
+
+
+@dataclass(frozen=True)
+class Step:
+    """A committed step: ``since .. t`` became known, all but the last of them empty.
+
+    Parameters
+    ----------
+    t, since
+        Counted from 1.
+    intent, commit
+        The entries that paid for it and that say it is on disk.
+    """
+
+    t: int
+    since: int
+    intent: Entry
+    commit: Entry
+
+    @property
+    def attempt(self) -> int:
+        """Number of the attempt whose draw stands."""
+        return int(self.commit.body["attempt"])
+
+
+def counter_key(lineage: str, domain_hash: str, counter: CounterShape, mechanisms: Sequence[Body]) -> str:
+    """Hex key of a counter: lineage, registered domain, dates and variances; the same recipe goes on with it.
+
+    Parameters
+    ----------
+    lineage, domain_hash
+        Of the card.
+    counter
+        Its shape.
+    mechanisms
+        As :func:`~pipeline.privacy.release_file.describe_mechanism` describes them, at any step.
+
+    Returns
+    -------
+    64 hex digits.
+    """
+    # the sampler's share of delta follows the cap of the lineage, the error follows the step
+    known = [{k: v for k, v in m.items() if k not in ("delta_slack", "running", "scale")} for m in mechanisms]
+    shape = [counter["kind"], counter["nights"], counter["first"]]
+    table = ["table"] if any("delta_slack" in m for m in mechanisms) else []
+    parts = [lineage, "counter", domain_hash, shape, known, table]
+    return hashlib.sha256(canonical(parts).encode()).hexdigest()
+
+
+def counter_intents(entries: Sequence[Entry], lineage: str, key: str) -> list[Entry]:
+    """All INTENTs of a counter, oldest first.
+
+    Parameters
+    ----------
+    entries
+        Of the ledger, in order.
+    lineage, key
+        Whose counter, and its key (:func:`counter_key`).
+    """
+    return [
+        e
+        for e in entries
+        if e.lineage == lineage and e.kind == "INTENT" and e.body.get("counter", {}).get("key") == key
+    ]
+
+
+def committed_steps(entries: Sequence[Entry], lineage: str, key: str) -> list[Step]:
+    """Committed steps of a counter, oldest first.
+
+    Parameters
+    ----------
+    entries, lineage, key
+        See :func:`counter_intents`.
+    """
+    found: list[Step] = []
+    for intent in counter_intents(entries, lineage, key):
+        commit = commit_of(entries, lineage, intent.body["run_key"])
+        if commit is not None and commit.body["intent"] == intent.seq:
+            found.append(Step(intent.body["counter"]["night"], intent.body["counter"]["since"], intent, commit))
+    return found
+
+
+def overtaken(entries: Sequence[Entry], lineage: str, counter: CounterBody) -> Step | None:
+    """A committed step of the same counter that a draw of ``since .. night`` does not strictly follow, or None.
+
+    Two stores that share a ledger could otherwise both count the people of one step.
+
+    Parameters
+    ----------
+    entries, lineage
+        See :func:`counter_intents`.
+    counter
+        Of the draw in question.
+    """
+    return next((s for s in committed_steps(entries, lineage, counter["key"]) if s.t >= counter["since"]), None)
+
+
+def step_price(before: Sequence[Entry], counter: CounterBody, mechanisms: Sequence[Mechanism]) -> Fraction:
+    """What a step costs beyond what its counter has been charged, as an exact zCDP rho.
+
+    Parameters
+    ----------
+    before
+        INTENTs of the counter so far.
+    counter
+        Of the step to be charged.
+    mechanisms
+        With their ``running`` cost.
+
+    Raises
+    ------
+    ValueError
+        If some mechanism has no Gaussian noise.
+    """
+    if not before:
+        whole = total_rho(tuple(mechanisms))
+        if whole is None:
+            raise ValueError("a counter without noise is never charged")
+        return whole
+    maybe_drawn = {t for e in before for t in range(e.body["counter"]["since"], e.body["counter"]["night"] + 1)}
+    again = sorted(maybe_drawn & set(range(counter["since"], counter["night"] + 1)))
+    shape = continual(counter["kind"], counter["nights"])
+    squares = squared_weights([row for t in again for row in shape.rows(t)])
+    costs = [Fraction(squares * m.l2_squared, 2 * m.variance) for m in mechanisms if m.variance is not None]
+    return sum(costs, Fraction(0))
+
+
+def mispriced(entries: Sequence[Entry], lineage: str, key: str) -> Entry | None:
+    """The first INTENT of a counter that charged too little, or whose step overlaps an earlier one; or None.
+
+    Parameters
+    ----------
+    entries, lineage, key
+        See :func:`counter_intents`.
+    """
+    intents = counter_intents(entries, lineage, key)
+    steps = sorted(committed_steps(entries, lineage, key), key=lambda s: s.commit.seq)
+    for one, following in pairwise(steps):
+        if following.since <= one.t:
+            return following.intent
+    for i, e in enumerate(intents):
+        listed = [mechanism_from(m) for m in e.body["mechanisms"]]
+        if Fraction(e.body["rho"]) < step_price(intents[:i], e.body["counter"], listed):
+            return e
+    return None
+
+
+def _miskeyed(entries: Sequence[Entry], lineage: str, key: str) -> Entry | None:
+    """The first INTENT of a counter that is not of the counter it names, or None.
+
+    Variances and sensitivities are part of the key: where every INTENT has its own, all steps drew the same noise.
+    """
+    for e in counter_intents(entries, lineage, key):
+        registered = registration([r for r in entries if r.seq < e.seq], lineage) or {}
+        domain_hash = str(registered.get("domain_hash"))
+        if counter_key(lineage, domain_hash, e.body["counter"], e.body["mechanisms"]) != key:
+            return e
+    return None
+
+
+def counters_problem(entries: Sequence[Entry]) -> str | None:
+    """What is wrong with any counter of a whole ledger, or None: a step of other noise than the rest, or one not paid.
+
+    Parameters
+    ----------
+    entries
+        Of the ledger, chain already checked.
+    """
+    keys = dict.fromkeys((e.lineage, e.body["counter"]["key"]) for e in entries if "counter" in e.body)
+    found = (_steps_problem(entries, lineage, key) for lineage, key in keys)
+    return next((problem for problem in found if problem is not None), None)
+
+
+def _steps_problem(entries: Sequence[Entry], lineage: str, key: str) -> str | None:
+    if (strange := _miskeyed(entries, lineage, key)) is not None:
+        return f"entry {strange.seq} is of another domain, of other dates, or of other variances than its counter"
+    short = mispriced(entries, lineage, key)
+    return None if short is None else f"entry {short.seq} drew rows again without paying for them"
+
+
+def charge_problem(proof: Body, commit: Entry, intent: Entry, entries: Sequence[Entry]) -> str | None:
+    """What is wrong with the charge of a certified step, in words, or None.
+
+    The counter's first INTENT paid for all its steps, and every row that was drawn twice was paid twice.
+
+    Parameters
+    ----------
+    proof
+        The step's ``certificate.json``.
+    commit, intent
+        The entries that the certificate rests on.
+    entries
+        Of the ledger, chain already checked.
+    """
+    told = intent.body["counter"]
+    if any(proof["counter"].get(k) != v for k, v in told.items()):
+        return f"entry {intent.seq} is of another night or counter"
+    if proof["counter"]["drawn_sha256"] != commit.body["drawn_sha256"]:
+        return "its COMMIT names other rows"
+    until = [e for e in entries if e.seq <= commit.seq]
+    first = counter_intents(until, commit.lineage, told["key"])[0]
+    if Fraction(first.body["rho"]) != Fraction(proof["rho_exact"]):
+        return f"entry {first.seq} charged {float(Fraction(first.body['rho'])):.6g} for the counter"
+    return _steps_problem(until, commit.lineage, told["key"])
+
+
+def noise_problem(proof: Body) -> str | None:
+    """What is wrong with the noise that a certificate states for a step, in words, or None.
+
+    Key, cost and error are those of the counter that is named, and every table carries them.
+
+    Parameters
+    ----------
+    proof
+        The step's ``certificate.json``.
+    """
+    told: CounterBody = proof["counter"]
+    if counter_key(proof["dataset"], proof["data"]["domain_hash"], told, proof["mechanisms"]) != told["key"]:
+        return "its key is of another domain, of other dates, or of other variances"
+    shape = continual(told["kind"], told["nights"])
+    if not 1 <= told["since"] <= told["night"] <= shape.steps:
+        return f"night {told['night']} is none of its {shape.steps}"
+    error = shape.error(told["night"])
+    if told["cost"] != shape.cost or not same_number(error, told["error"]):
+        return f"cost {shape.cost} and error {error:.6g} are not what it says"
+    for listed in proof["mechanisms"]:
+        m = mechanism_from(listed)
+        if m.running is None or (m.running.cost, m.running.draws) != (shape.cost, shape.draws):
+            return f"table {m.table}: another counter's cost"
+        if not same_number(error, m.running.error) or not same_number(m.standard_deviation, listed["scale"]):
+            return f"table {m.table}: another night's noise"
+    return None
+
+
+def same_number(ours: Any, stated: Any) -> bool:
+    """Whether two values of a certificate agree: floats up to a relative 1e-9, all else exactly.
+
+    Conversions are minimised numerically, so another machine may differ in the last digits.
+
+    Parameters
+    ----------
+    ours, stated
+        What is recomputed here, and what the certificate says.
+    """
+    if isinstance(ours, float) and isinstance(stated, int | float):
+        return abs(ours - stated) <= 1e-9 * max(1.0, abs(ours))
+    return ours == stated

@@ -1,0 +1,188 @@
+"""Linear agents of paper 003 in the world of its Appendix F: one cell is one contender at one budget, K and world.
+
+Its runs draw a fresh log (by multinomials: the exact law of the sufficient counts) and fresh noise each, and evaluate
+the policy exactly.  All contenders of a (world, K, run) plan on the same log.  Noise is seeded: nothing is private.
+
+What the paper does not print, chosen here: C = 0.1 and D = 0 of the width, lambda = 0.01, c1 = c2 = 1 and failure 0.1
+in E, PEVI's beta, the order of the bits (most significant first), deterministic rewards.
+"""
+
+# ruff: noqa: N806  (the letters of the paper)
+
+from __future__ import annotations
+
+import math
+import zlib
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cache
+from typing import Any, Literal
+
+import numpy as np
+
+from pipeline.agents.linear_backup import LinearConstants, LinearResult, LinearTask, linear_task
+from pipeline.agents.one_shot import one_shot
+from pipeline.agents.pevi import pevi, theory_beta
+from pipeline.agents.vapvi import vapvi
+from pipeline.environments.linear_003 import LinearWorld, linear_003
+from pipeline.mdp.planning import optimal_values, policy_value
+from pipeline.mdp.policy import Policy, constant, uniform
+from pipeline.privacy.budget import epsilon_from_rho
+from pipeline.privacy.noise import SeededNoise
+from pipeline.simulation.trial import Row
+from pipeline.statistics.ask import Ask
+from pipeline.statistics.interactive import InteractiveRegression
+from pipeline.statistics.linear_calibration import true_rho
+from pipeline.statistics.linear_plan import LinearDomain, LinearPlan, LinearTerms, Variant
+from pipeline.statistics.one_shot import release_one_shot
+from pipeline.statistics.rows import CountRows
+
+C, RIDGE, FAILURE, DELTA = 0.1, 0.01, 0.1, 1e-6
+
+Beta = Literal["matched", "theory"]
+
+
+@dataclass(frozen=True)
+class Contender:
+    """A learner of the figure: its name, its features, and how its sums are released."""
+
+    agent: Literal["dp-vapvi", "vapvi", "pevi"]
+    variant: str
+    features: Literal["literal", "normalised"] = "normalised"
+    release: Variant = "paper"
+    beta: Beta | None = None
+
+    @property
+    def ours(self) -> bool:
+        """Whether the noise is calibrated by us instead of printed by the paper."""
+        return self.release != "paper"
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One setting to be measured; ``learner`` is None for a control."""
+
+    name: str
+    learner: Contender | None
+    rho: float | None
+    episodes: int
+    world: int
+    runs: int
+
+
+def measure(cell: Cell) -> dict[str, Any]:
+    """Run a cell; the same cell gives the same row."""
+    return (_control(cell) if cell.learner is None else _learner(cell, cell.learner)).as_dict()
+
+
+@cache
+def _world(seed: int, features: Literal["literal", "normalised"]) -> LinearWorld:
+    return linear_003(seed, features)
+
+
+@cache
+def _optimum(seed: int) -> float:
+    mdp = _world(seed, "normalised").mdp
+    return float(mdp.start @ optimal_values(mdp)[1][0])
+
+
+def _name(seed: int) -> str:
+    return f"linear-003 instance {seed}"
+
+
+def _control(cell: Cell) -> Row:
+    """A policy that looks at no data: exact, hence the same in every run."""
+    w = _world(cell.world, "normalised")
+    H, S, A = w.mdp.shape
+    policies = {
+        "uniform": uniform(H, S, A),
+        "behaviour": Policy(np.tile(w.behaviour, (H, 1, 1)), np.zeros((H, S), dtype=bool)),
+        "always-first": constant(H, S, A, 0),
+    }
+    gap = _optimum(cell.world) - policy_value(w.mdp, policies[cell.name])
+    return Row(
+        agent=cell.name,
+        variant="control",
+        trust="none",
+        world=_name(cell.world),
+        episodes=cell.episodes,
+        rho=None,
+        epsilon=None,
+        delta=None,
+        calibration=None,
+        constants=None,
+        metric="suboptimality",
+        mean=gap,
+        std=0.0,
+        runs=cell.runs,
+    )
+
+
+def _plan(cell: Cell, x: Contender, w: LinearWorld) -> LinearPlan:
+    calibration = "tight" if x.ours or cell.rho is None else "paper"
+    terms = LinearTerms(
+        Ask(None if cell.rho is None else Fraction(cell.rho), calibration=calibration),
+        variant=x.release,
+        variance=x.agent != "pevi",
+    )
+    domain = LinearDomain(_name(cell.world), "synthetic", w.mdp.horizon, cell.episodes)
+    return LinearPlan(domain, terms, w.features)
+
+
+def _learner(cell: Cell, x: Contender) -> Row:
+    w = _world(cell.world, x.features)
+    plan = _plan(cell, x, w)
+    task = linear_task(plan)
+    results = [_run(cell, x, w, plan, task, run) for run in range(cell.runs)]
+    gaps = np.array([_optimum(cell.world) - policy_value(w.mdp, r.policy) for r in results])
+    spent = true_rho(plan)
+    true = None if spent is None else float(spent)
+    return Row(
+        agent=x.agent,
+        variant=x.variant,
+        trust="none" if cell.rho is None else "central",
+        world=_name(cell.world),
+        episodes=cell.episodes,
+        rho=cell.rho,
+        epsilon=None,
+        delta=None if cell.rho is None else DELTA,
+        calibration=None if cell.rho is None else plan.terms.ask.calibration,
+        constants=_constants(cell, x, task),
+        metric="suboptimality",
+        mean=float(gaps.mean()),
+        std=float(gaps.std(ddof=1)) if cell.runs > 1 else 0.0,
+        runs=cell.runs,
+        true_rho=true,
+        true_epsilon=None if true is None else epsilon_from_rho(true, DELTA),
+        tie_share=float(np.mean([r.tied.mean() for r in results])),
+    )
+
+
+def _run(cell: Cell, x: Contender, w: LinearWorld, plan: LinearPlan, task: LinearTask, run: int) -> LinearResult:
+    # one stream for the log, which all contenders share, and one each for noise and ties
+    at = (cell.world, cell.episodes, run)
+    log = np.random.default_rng((3, *at))
+    own = zlib.crc32(f"{x.agent} {x.variant} {cell.rho}".encode())
+    noise, ties = SeededNoise(np.random.SeedSequence((4, *at, own))), np.random.default_rng((5, *at, own))
+    rows = CountRows(w.features, {"both": w.counts(cell.episodes, log)}, w.mdp.rewards)
+    c = LinearConstants(C=C, ridge=RIDGE, shift="edge" if x.ours else "paper", failure=FAILURE)
+    if x.release == "one_shot":
+        return one_shot(release_one_shot(plan, rows, noise), task, c, ties)
+    desk = InteractiveRegression(plan, rows, noise)
+    if x.beta is not None:
+        return pevi(desk, task, c, ties, beta_of(x.beta, task), centred=plan.centred)
+    return vapvi(desk, task, c, ties, centred=plan.centred)
+
+
+def beta_of(beta: Beta, task: LinearTask) -> float:
+    """PEVI's multiplier: VAPVI's own C sqrt(d), or c d H sqrt(log(2 d H K / failure)) with c = C."""
+    return C * math.sqrt(task.dimension) if beta == "matched" else theory_beta(task, C, FAILURE)
+
+
+def _constants(cell: Cell, x: Contender, task: LinearTask) -> str:
+    width = f"C = {C:g}, D = 0"
+    if x.beta is not None:
+        formula = "C √d" if x.beta == "matched" else "C d H √log(2dHK/0.1)"
+        width = f"C = {C:g}, β = {formula} = {beta_of(x.beta, task):.4g}"
+    shift = "" if cell.rho is None else ", shift 2 √d sd" if x.ours else ", shift E/2"
+    return f"{width}, λ = {RIDGE:g}{shift}"

@@ -1,0 +1,159 @@
+"""A study as data: what is swept, what is measured of each cell, and which claims the rows are held against.
+
+A paper's figure, a comparison and a simulation are studies; :mod:`pipeline.studies.cells` measures any of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, NamedTuple, TypeVar
+
+from pipeline.simulation import registry
+from pipeline.simulation.trial import Calibration, Plain, Trial
+from pipeline.studies.rows import gathered_rows
+
+Row = dict[str, Any]
+Rows = Sequence[Mapping[str, Any]]
+Options = tuple[tuple[str, Plain], ...]
+# a world's name and its sorted parameters
+Place = tuple[str, Options]
+# whether a claim holds, and what was found: where it holds, or how far from it the rows are
+Verdict = tuple[bool, str]
+Evidence = TypeVar("Evidence")
+
+
+class Budget(NamedTuple):
+    """The loss of one user that is asked for, and whose noise: :data:`NONE` without privacy."""
+
+    epsilon: float | None = None
+    delta: float | None = None
+    calibration: Calibration | None = None
+
+
+NONE = Budget()
+
+
+def sweep(
+    places: Iterable[Place],
+    episodes: Iterable[int],
+    agents: Iterable[str | tuple[str, Options]],
+    budgets: Iterable[Budget] = (NONE,),
+    seeds: int | range = 1,
+) -> list[Trial]:
+    """Worlds × episodes × agents × budgets × seeds, the last innermost.
+
+    Parameters
+    ----------
+    places
+        Worlds by name and sorted parameters.
+    episodes
+        Every K.
+    agents
+        Names, or names with options.
+    budgets
+        What every one of these agents is asked.
+    seeds
+        How many, from 0 on; or which.
+    """
+    told = [(a, ()) if isinstance(a, str) else a for a in agents]
+    runs = range(seeds) if isinstance(seeds, int) else seeds
+    return [
+        Trial(agent, world, params, K, *budget, tuple(sorted(options)), seed)
+        for world, params in places
+        for K in episodes
+        for agent, options in told
+        for budget in budgets
+        for seed in runs
+    ]
+
+
+@dataclass(frozen=True)
+class Claim(Generic[Evidence]):
+    """A sentence, and the rule by which rows decide it.
+
+    Parameters
+    ----------
+    statement
+        The sentence, as a paper says it or nearly.
+    rule
+        When it holds, in words: no verdict is given by hand.
+    judge
+        From the evidence and a regime (a variant or a world) to the verdict by that rule: the quantity is computed
+        there, compared, and said.
+    """
+
+    statement: str
+    rule: str
+    judge: Callable[[Evidence, str], Verdict]
+
+    def verdict(self, evidence: Evidence, regimes: Sequence[str], judged: str | None) -> Row:
+        """The claim as a result carries it: ``claim, holds, regime, rule``, and the verdict of each regime.
+
+        Parameters
+        ----------
+        regimes
+            Where the rule is applied; none: once, to all rows.
+        judged
+            The regime whose verdict counts; None: it must hold in every one.
+        """
+        each = {regime: self.judge(evidence, regime) for regime in regimes}
+        if not regimes:
+            holds, said = self.judge(evidence, "")
+        elif judged is None:
+            holds, said = all(h for h, _ in each.values()), "; ".join(f"{r}: {words}" for r, (_, words) in each.items())
+        else:
+            holds, said = each[judged]
+        told = [{"variant": r, "holds": h, "regime": words} for r, (h, words) in each.items()]
+        return {"claim": self.statement, "holds": holds, "regime": said, "rule": self.rule, "variants": told}
+
+
+@dataclass(frozen=True)
+class Study:
+    """What is measured: cells, and how one is measured, in a process of its own.
+
+    Parameters
+    ----------
+    name
+        Names the kept cells.
+    cells
+        The default grid: minutes on two cores.  A cell is a frozen dataclass of plain values.
+    full_cells
+        What ``--full`` measures.
+    measure
+        A module-level function from a cell to plain values.
+    depends
+        The modules whose code decides what a cell measures.
+    gather
+        Rows of the table from all cells and what was measured of each.
+    cells_a_process
+        Below this many cells a process takes longer to start than to measure.
+    """
+
+    name: str
+    cells: Callable[[], Sequence[Any]]
+    full_cells: Callable[[], Sequence[Any]]
+    measure: Callable[[Any], Row]
+    depends: Callable[[Any], tuple[str, ...]]
+    gather: Callable[[Sequence[Any], Sequence[Row]], list[Row]] = lambda _, measured: list(measured)
+    cells_a_process: int = 16
+
+
+def online(
+    name: str,
+    grid: Callable[[], Sequence[Trial]],
+    full_grid: Callable[[], Sequence[Trial]] | None = None,
+    gather: Callable[[Sequence[Trial], Sequence[Row]], list[Row]] = gathered_rows,
+) -> Study:
+    """A study whose cells are trials of online agents, and whose rows are over the seeds.
+
+    Parameters
+    ----------
+    name
+        Names the kept cells.
+    grid, full_grid
+        The trials; the same for both where there is one grid.
+    gather
+        Rows of the table from all trials and their outcomes.
+    """
+    return Study(name, grid, full_grid or grid, registry.measure, registry.modules_of, gather, cells_a_process=1)
