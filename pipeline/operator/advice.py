@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pipeline.declaration.card import Card
 from pipeline.operator.facts import Examined, Warned
 from pipeline.operator.inspection import DROWNED, FEW
+from pipeline.privacy.budget import largest_delta
 
 # share of the usable cells that may drown in the noise at a quarter of the cap before a word is due
 THIN = 0.1
@@ -123,7 +124,7 @@ def _people(facts: Examined) -> Warned | None:
 
 def _delta(facts: Examined, card: Card) -> Warned | None:
     fewest = min(facts["people"]["declared"], max(1, facts["people"]["counted"]))
-    most = 1 / (10 * fewest)
+    most = largest_delta(fewest)
     if card.budget.delta <= most:
         return None
     return _warning(
