@@ -34,7 +34,7 @@ from pipeline.mdp.rollout import LqBatch
 from pipeline.privacy.noise import SimulatedWorld
 from pipeline.simulation.lq_worlds import ask_of, lq_world, noise_of, spent
 from pipeline.simulation.online_lq import LqPlayed, play_lq
-from pipeline.simulation.targets import LqSumsTarget, ReleaseTarget
+from pipeline.simulation.targets import SumsTarget
 from pipeline.simulation.trial import NOTHING_CONTROLLED, OnlineAgent, Outcome, Plain, Trial, Trust, staged_curve
 from pipeline.statistics.ask import Ask
 from pipeline.statistics.lq_layout import LqDomain, LqPlan
@@ -42,6 +42,7 @@ from pipeline.statistics.lq_message import LqMessage
 from pipeline.statistics.lq_moments import release_lq_moments
 from pipeline.statistics.lq_regularizers import CountedLqRegularizer, epochs, fixed, tree
 from pipeline.statistics.lq_rows import Episodes, SimulatedRows
+from pipeline.statistics.online_sum import asked_rho
 from pipeline.statistics.regression import LqMoments
 
 Array = NDArray[np.float64]
@@ -99,9 +100,9 @@ def commit(trial: Trial) -> Outcome:
     return _outcome(trial, played, facts | spent(trial, plan.summed.rho) | {"left_zero_at": exploration.episodes + 1})
 
 
-def release_of(trial: Trial) -> list[ReleaseTarget]:
+def release_of(trial: Trial) -> list[LqPlan]:
     """What an audit attacks: the one release of explore-then-commit or dp-lqr."""
-    return [ReleaseTarget(_release_plan(trial))]
+    return [_release_plan(trial)]
 
 
 def _release_plan(trial: Trial) -> LqPlan:
@@ -117,7 +118,7 @@ def message_of(trial: Trial) -> LqMessage:
     return LqMessage(*world.shape, world.horizon, world.gamma)
 
 
-def sums_of(trial: Trial) -> list[LqSumsTarget]:
+def sums_of(trial: Trial) -> list[SumsTarget]:
     """What an audit attacks: the optimist's sums.
 
     Raises
@@ -125,16 +126,18 @@ def sums_of(trial: Trial) -> list[LqSumsTarget]:
     CardError
         If the counter is none of those there are.
     """
-    counter: Any = counter_of(trial)
+    counter = counter_of(trial)
     if counter not in ("tree", "epochs"):
         raise CardError(f"counter must be tree or epochs; got {counter!r}")
-    return [LqSumsTarget(message_of(trial), ask_of(trial), counter)]
+    ask = ask_of(trial)
+    tree = "plain" if ask.calibration == "paper" else "bottom-up"
+    return [SumsTarget(message_of(trial), ask, "fresh" if counter == "epochs" else tree)]
 
 
 def cost_of(trial: Trial) -> tuple[Fraction | None, Fraction]:
     """What the optimist's sums cost one user, exactly (None without noise), and what is claimed.  Nobody plays."""
     ends = batch_ends(trial.episodes, float(trial.knobs.get("growth", _GROWTH)))
-    return _regularizer(trial, lq_world(trial), ends).guarantee.rho, ask_of(trial).rho()
+    return _regularizer(trial, lq_world(trial), ends).guarantee.rho, asked_rho(ask_of(trial))
 
 
 def dp_lqr(trial: Trial) -> Outcome:
@@ -227,7 +230,7 @@ def _plan(trial: Trial, world: LqSystem, exploration: Exploration) -> LqPlan:
     domain = LqDomain(
         trial.place, "synthetic", n, d, world.horizon, exploration.episodes, CUT[0], exploration.radius, CUT[1]
     )
-    return LqPlan(domain, Ask(ask_of(trial).rho()))
+    return LqPlan(domain, Ask(asked_rho(ask_of(trial))))
 
 
 def _release(trial: Trial, plan: LqPlan, batches: Sequence[LqBatch]) -> LqMoments:
