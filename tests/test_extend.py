@@ -15,10 +15,12 @@ from tests.documents import rehearse
 
 @pytest.mark.slow
 def test_the_page_does_what_it_says(tmp_path):
-    values, simulated, audited, ingested, tests = rehearse("extend.md", tmp_path)
+    values, simulated, audited, offline, ingested, tests = rehearse("extend.md", tmp_path)
     assert "corridor:corridor" in values and "truth" in values
     assert "look_once:look_once" in simulated and "joint" in simulated
     assert "No attack found look_once to lose more than it claims" in audited and "one release of a batch" in audited
+    assert "imitate:imitation" in offline and "replayed: nothing was drawn" in offline
+    assert "No attack found imitate to lose more than it claims" in offline
     assert "6 rows, 3 users" in ingested
     assert "passed" in tests and "failed" not in tests
 

@@ -10,16 +10,17 @@ from pydantic_core import PydanticCustomError
 
 from pipeline.declaration.toml import CardError, Strict, explain, read_toml
 from pipeline.learners.learner import Agent
-from pipeline.learners.registry import AGENTS
+from pipeline.learners.registry import AGENTS, find
 from pipeline.learners.terms import Evaluate, Linear, Lq, Nightly, Planner, Privacy, Terms
 
 
 def _known(name: str) -> str:
-    if name not in AGENTS:
-        *first, last = map(repr, AGENTS)
-        # the words of pydantic's own check of a list of names
-        message = f"Input should be {', '.join(first)} or {last}"
-        raise PydanticCustomError("literal_error", "{message}", {"message": message})
+    try:
+        find(name)
+    except KeyError:
+        # in the words of pydantic's own check of a list of names
+        message = f"Input should be {', '.join(map(repr, AGENTS))} or module:object"
+        raise PydanticCustomError("literal_error", "{message}", {"message": message}) from None
     return name
 
 
@@ -81,7 +82,8 @@ class Recipe(Strict):
         if agent.private and p is None:
             raise ValueError(f"[privacy] is missing; {name} needs a budget, e.g. rho = 1.0")
         if not agent.private and p is not None:
-            raise ValueError(f"[privacy] is given, but {name} is the non-private baseline: use agent = '{agent.twin}'")
+            use = "" if agent.twin is None else f": use agent = '{agent.twin}'"
+            raise ValueError(f"[privacy] is given, but {name} is the non-private baseline{use}")
         if self.nightly is not None:
             _check_nightly(name, agent, p)
         own = agent.learner.section
@@ -98,7 +100,7 @@ class Recipe(Strict):
     @property
     def agent(self) -> Agent:
         """The registered agent that the recipe names."""
-        return AGENTS[self.recipe.agent]
+        return find(self.recipe.agent)
 
     @property
     def terms(self) -> Terms:

@@ -11,6 +11,7 @@ from flows.config.shelf import Home, card_of_recipe, find_recipe
 from pipeline.declaration.card import AnyCard, Card, CardError, require_tabular
 from pipeline.declaration.source import only_flags_part
 from pipeline.learners.learner import RunPlan
+from pipeline.learners.registry import plan_run
 from pipeline.ledger.ledger import Ledger, open_ledger
 from pipeline.logs.store import Snapshot, latest
 from pipeline.transaction.place import not_lost
@@ -69,7 +70,7 @@ class Setting:
         CardError
             If the two do not fit each other.
         """
-        return self.recipe.agent.learner.plan(self.card, self.recipe.terms)
+        return plan_run(self.card, self.recipe.terms)
 
 
 def setting(recipe: str, home: Home) -> Setting:

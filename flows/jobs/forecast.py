@@ -120,11 +120,12 @@ def _key(s: Setting, episodes: int, draws: int) -> str:
     """Of all that a simulation depends on; its seeds are 0, 1, 2 and so on."""
     declared = _declared(s)
     file = arrays_file(declared[0], s.card.folder) if declared is not None else Path()
-    own = plugin_digest(declared[0]) if declared is not None and is_plugin(declared[0]) else None
+    named = s.recipe.recipe.agent, "" if declared is None else declared[0]
+    own = [plugin_digest(name) if is_plugin(name) else None for name in named]
     parts = [
         s.card.model_dump(mode="json", exclude={"source", "budget", "tolerance", "name"}),
         {k: v for k, v in s.recipe.dump().items() if k != "recipe"} | {"agent": s.recipe.recipe.agent},
-        [episodes, draws, code_digest(), sha256_file(file) if file.is_file() else None, own],
+        [episodes, draws, code_digest(), sha256_file(file) if file.is_file() else None, *own],
     ]
     return hashlib.sha256(canonical(parts).encode()).hexdigest()[:24]
 

@@ -14,6 +14,7 @@ from flows.config.recipe import Recipe
 from flows.config.shelf import Home
 from flows.jobs.folder import write_json
 from pipeline.declaration.card import AnyCard
+from pipeline.declaration.plugins import is_plugin, plugin_digest
 from pipeline.files import whole_folder
 from pipeline.learners.learner import Learnt
 from pipeline.ledger.assumptions import NOT_COVERED, assumptions
@@ -50,7 +51,10 @@ class Published:
 
 def run_name(recipe: Recipe, run_key: str) -> str:
     """Recipe name and a hash of release key and recipe: one release and one recipe make one folder."""
-    digest = hashlib.sha256(canonical([run_key, recipe.dump()]).encode()).hexdigest()[:10]
+    agent = recipe.recipe.agent
+    # another text of an agent of your own may make another policy of the same release
+    own = [plugin_digest(agent)] if is_plugin(agent) else []
+    digest = hashlib.sha256(canonical([run_key, recipe.dump(), *own]).encode()).hexdigest()[:10]
     return f"{recipe.recipe.name}-{digest}"
 
 

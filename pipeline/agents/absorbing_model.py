@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.statistics.batch_counts import Layout, NoisyTables, PrivateBatch, consistent
+from pipeline.statistics.batch_counts import BatchLayout, NoisyTables, PrivateBatch, consistent
 
 Array = NDArray[np.float64]
 Bools = NDArray[np.bool_]
@@ -52,7 +52,7 @@ def paper_model(counts: PrivateBatch, W: Bools) -> Model:
     return Model(P, r, r, r, W)
 
 
-def practical_model(noisy: NoisyTables, layout: Layout, log_term: float, scale: float, z: float) -> Model:
+def practical_model(noisy: NoisyTables, layout: BatchLayout, log_term: float, scale: float, z: float) -> Model:
     """Estimates from counts without a shift, and what a policy can win more or less than its value says.
 
     Width of a cell: ``scale * (span (sqrt(l / 2N) + z sd sqrt(X) / 2N) + sqrt(l / 2N) + z sd (1 + r) / N)``, the last

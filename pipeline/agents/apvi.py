@@ -24,6 +24,7 @@ Departures from the printed page
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -62,6 +63,10 @@ class Plan:
     V: Array
     tied: NDArray[np.bool_]
     threshold: float
+
+
+# how APVI is called, and whatever plans on released counts in its place
+CountsPlanner = Callable[[PrivateCounts, Task, Constants, np.random.Generator, Penalty], Plan]
 
 
 @dataclass(frozen=True)

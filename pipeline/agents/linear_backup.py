@@ -5,7 +5,7 @@
 | ``Lambda`` | Λ̃_h (or Σ̃_h) | (d, d) | noisy Gram matrix + (λ + shift) I |
 | ``w`` | w̃_h | (d,) | regression weights, per real unit of φ |
 | ``width`` | Γ_h | (…) | C √d (φᵀ Λ̃⁻¹ φ)^½ + D/K |
-| ``offset`` | – | scalar | what the desk subtracted from every target; added back to every value |
+| ``offset`` | – | scalar | what the mechanism subtracted from every target; added back to every value |
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ def linear_task(plan: LinearPlan, reference: Array | None = None) -> LinearTask:
 
 @dataclass(frozen=True)
 class LinearConstants:
-    """Constants of one run; with an adaptive desk they are part of the mechanism (privacy.md §0.1-4).
+    """Constants of one run; with an adaptive mechanism they are part of the mechanism (privacy.md §0.1-4).
 
     Attributes
     ----------

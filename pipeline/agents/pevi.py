@@ -1,7 +1,7 @@
 """PEVI: pessimistic value iteration in a linear MDP (Jin, Yang and Wang 2021), the baseline of paper 003's Figure 1.
 
-Algorithm 2 of paper 003 without the variance step: σ² = 1 throughout and Γ = β (φᵀ Λ⁻¹ φ)^½.  With an exact desk it is
-PEVI; with a noisy one it is its private form, at 2H statistics instead of 5H.
+Algorithm 2 of paper 003 without the variance step: σ² = 1 throughout and Γ = β (φᵀ Λ⁻¹ φ)^½.  With an exact
+mechanism it is PEVI; with a noisy one it is its private form, at 2H statistics instead of 5H.
 
 β = c d H sqrt(log(2 d H K / δ)) in the theorem (:func:`theory_beta`): on paper 003's bench it pushes every value to 0
 and PEVI copies the most visited action, so a comparison must print β.  With β = C √d it *is* VAPVI wherever σ² = 1.
@@ -15,7 +15,7 @@ import numpy as np
 
 from pipeline.agents.linear_backup import LinearConstants, LinearResult, LinearTask
 from pipeline.agents.vapvi import backward
-from pipeline.statistics.regression import Desk
+from pipeline.statistics.regression import InteractiveMechanism
 
 
 def theory_beta(task: LinearTask, c: float, failure: float = 0.1) -> float:
@@ -35,7 +35,7 @@ def theory_beta(task: LinearTask, c: float, failure: float = 0.1) -> float:
 
 
 def pevi(
-    desk: Desk,
+    mechanism: InteractiveMechanism,
     task: LinearTask,
     c: LinearConstants,
     rng: np.random.Generator,
@@ -47,9 +47,9 @@ def pevi(
 
     Parameters
     ----------
-    desk, task, c, rng, centred
+    mechanism, task, c, rng, centred
         As :func:`pipeline.agents.vapvi.vapvi` has them.
     beta
         β, the multiplier of the width; see the module.
     """
-    return backward(desk, task, c, rng, beta, centred=centred, weigh=False)
+    return backward(mechanism, task, c, rng, beta, centred=centred, weigh=False)

@@ -29,7 +29,7 @@ Departures from the printed page, both modes
     * 4, the start distribution is a public input; 7, ties are broken at random;
     * 5, the last step has no successor: no transition counters there, no W, no crude batch (L_b is spread over the
       other steps); 6, P~cru starts with all mass at x†;
-    * 8-11, 15 and 17 concern the privatizer (:mod:`pipeline.statistics.shuffle_counts`); 14 costs constants only;
+    * 8-11, 15 and 17 concern the privatizer (:mod:`pipeline.statistics.batch_privatizers`); 14 costs constants only;
     * 16, the policy is the best-valued one of the last full stage: the paper outputs none.
 ``paper``
     * 13, iota is printed without X; the printed one is kept.  The universal constant C is not given: 1.
@@ -62,7 +62,7 @@ from pipeline.agents.absorbing_model import (
 from pipeline.agents.active_set import ActiveSet, Constrained, Listed, best_value
 from pipeline.mdp.policy_set import all_policies, set_values
 from pipeline.mdp.rollout import BatchRollout
-from pipeline.statistics.batch_counts import Layout, NoisyTables, PrivateBatch, pooled
+from pipeline.statistics.batch_counts import BatchLayout, NoisyTables, PrivateBatch, pooled
 
 Array = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -176,7 +176,7 @@ Asks = Generator[BatchRollout, PrivateBatch, Answer]
 def sdp_pe(task: BatchTask, constants: Constants, rng: np.random.Generator) -> Asks:
     """Algorithm 1; ``rng`` breaks ties and draws mixtures."""
     (H, S, A), model = task.shape, nothing_known(task.shape)
-    layout = Layout(task.shape, constants.lean, ends=True)
+    layout = BatchLayout(task.shape, constants.lean, ends=True)
     log_term = math.log(4 * H * S**2 * A * len(task.stages()) / task.failure)
     active: ActiveSet = Constrained(model.P, task.start, model.upper, 0.0)
     if constants.mode == "paper":

@@ -1,6 +1,6 @@
 """DP-VAPVI and VAPVI: variance-aware pessimistic value iteration in a linear MDP (paper 003, Algorithm 2).
 
-The two are one function: with an exact desk it is VAPVI, to the last bit.
+The two are one function: with an exact mechanism it is VAPVI, to the last bit.
 
 | code | paper | shape | meaning |
 |---|---|---|---|
@@ -12,9 +12,9 @@ The two are one function: with an exact desk it is VAPVI, to the last bit.
 
 0-based: the paper's H-h+1 steps to go are ``H - h``.
 
-The answers of an adaptive desk depend on every constant here: C, λ, D, the clips, the seed of ties and this file are
-part of the *mechanism*; another value is another release at its own price.  The upper value of such a run is the
-trivial one.
+The answers of an interactive mechanism depend on every constant here: C, λ, D, the clips, the seed of ties and this
+file are part of the *mechanism*; another value is another release at its own price.  The upper value of such a run is
+the trivial one.
 
 Departures from the printed page
     * at the last step σ̃² = 1 (V_{H+1} = 0), so nothing is asked of D' there;
@@ -43,34 +43,39 @@ from pipeline.agents.linear_backup import (
     ridge,
 )
 from pipeline.mdp.policy import Policy
-from pipeline.statistics.regression import Desk, PrivateRegression, Value, Weight, Window
+from pipeline.statistics.regression import InteractiveMechanism, PrivateRegression, Value, Weight, Window
 
 Array = NDArray[np.float64]
 
 
 def vapvi(
-    desk: Desk, task: LinearTask, c: LinearConstants, rng: np.random.Generator, *, centred: bool = True
+    mechanism: InteractiveMechanism,
+    task: LinearTask,
+    c: LinearConstants,
+    rng: np.random.Generator,
+    *,
+    centred: bool = True,
 ) -> LinearResult:
-    """Plan by asking the desk from the last step to the first.
+    """Plan by asking the mechanism from the last step to the first.
 
     Parameters
     ----------
-    desk
+    mechanism
         Noisy sums on demand; an exact one gives VAPVI.
     task
         Declared constants and reference features.
     rng
         Breaks the ties that remain after the unclipped Q̂.
     centred
-        As the desk's plan says; False asks as Algorithm 2 prints it.
+        As the mechanism's plan says; False asks as Algorithm 2 prints it.
     c
         Constants of the run: part of the mechanism where the answers are adaptive.
     """
-    return backward(desk, task, c, rng, c.C * math.sqrt(task.dimension), centred=centred, weigh=True)
+    return backward(mechanism, task, c, rng, c.C * math.sqrt(task.dimension), centred=centred, weigh=True)
 
 
 def backward(
-    desk: Desk,
+    mechanism: InteractiveMechanism,
     task: LinearTask,
     c: LinearConstants,
     rng: np.random.Generator,
@@ -90,8 +95,8 @@ def backward(
         weight: Weight | None = None
         weighted[h] = weigh and h < H - 1 and not (centred and window.half**2 <= 1)
         if weighted[h]:
-            weight = inverse_variance(desk.variance(h, value, window), h, task, c)  # lines 4-8
-        s = desk.regression(h, value, window, weight)  # lines 9-10
+            weight = inverse_variance(mechanism.variance(h, value, window), h, task, c)  # lines 4-8
+        s = mechanism.regression(h, value, window, weight)  # lines 9-10
         backups.insert(0, backup_of(s, h, task, c, multiplier))  # lines 9-13
         probabilities[h], V[h], tied[h] = greedy_step(backups[0], task, rng)  # line 14
         value = backups[0]

@@ -1,8 +1,8 @@
-"""Attack on linear releases: DP-VAPVI's desk in every variant, and the one-shot release.
+"""Attack on linear releases: DP-VAPVI's interactive mechanism in every variant, and the one-shot release.
 
-The planner on the other side of the desk is an adversary: its V is the lowest allowed at one successor and overdrawn at
-the others, so that clipping inside the desk matters.  A step's answers depend on that step's row alone, so the worst
-two people are found step by step.
+The planner on the other side of the mechanism is an adversary: its V is the lowest allowed at one successor and
+overdrawn at the others, so that clipping inside the mechanism matters.  A step's answers depend on that step's row
+alone, so the worst two people are found step by step.
 """
 
 # ruff: noqa: N806  (the letters of the paper)
@@ -89,7 +89,7 @@ def linear_attack(plan: LinearPlan, drawn: Drawn | None = None) -> Attack:
 
 @dataclass(frozen=True)
 class _Path:
-    """One whole release a copy: a desk answers once, so nothing can be tiled."""
+    """One whole release a copy: an interactive mechanism answers once, so nothing can be tiled."""
 
     plan: LinearPlan
     pair: tuple[Person, Person]
@@ -128,10 +128,10 @@ def tiled(zero: Release, one: Release) -> ReleasePath:
 
 
 def desk_of(plan: LinearPlan, person: Person, noise: NoiseSource) -> Release:
-    """All answers of a desk whose rows are one person's."""
-    desk = InteractiveRegression(plan, rows_of(plan, person), noise, epsilon=EPSILON)
-    ask_all(desk)
-    return desk.release()
+    """All answers of a mechanism whose rows are one person's."""
+    mechanism = InteractiveRegression(plan, rows_of(plan, person), noise, epsilon=EPSILON)
+    ask_all(mechanism)
+    return mechanism.release()
 
 
 def one_shot_of(plan: LinearPlan, person: Person, noise: NoiseSource) -> Release:
@@ -141,16 +141,16 @@ def one_shot_of(plan: LinearPlan, person: Person, noise: NoiseSource) -> Release
     return found
 
 
-def ask_all(desk: InteractiveRegression) -> None:
+def ask_all(mechanism: InteractiveRegression) -> None:
     """Every call the plan allows, from the last step to the first, by a planner that wants to tell people apart."""
-    plan = desk.plan
+    plan = mechanism.plan
     low, high = plan.domain.value_range(1)
     for h in reversed(range(plan.domain.horizon)):
         least, most = plan.domain.value_range(h + 1)
         window = Window(least, most) if h < plan.domain.horizon - 1 else Window(0.0, 0.0)
         if plan.terms.variance and h < plan.domain.horizon - 1:
-            desk.variance(h, lambda f: _value(f, low, high), window)
-        desk.regression(h, lambda f: _value(f, low, high), window)
+            mechanism.variance(h, lambda f: _value(f, low, high), window)
+        mechanism.regression(h, lambda f: _value(f, low, high), window)
 
 
 def _value(features: Array, low: float, high: float) -> Array:

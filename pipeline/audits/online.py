@@ -33,7 +33,7 @@ from pipeline.simulation.targets import (
     Target,
 )
 from pipeline.simulation.trial import Trial
-from pipeline.statistics.shuffle_counts import ShuffleBinary
+from pipeline.statistics.batch_privatizers import ShuffleBinary
 
 _LAST_STEPS = 2
 # messages of all draws together: beyond, they take minutes and gigabytes

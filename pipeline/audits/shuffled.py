@@ -21,11 +21,10 @@ from pipeline.privacy.bernoulli import Coins, OsCoins
 from pipeline.privacy.noise import DataHandle, NoiseSource, SeededNoise
 from pipeline.privacy.shuffle import Messages, NoiseBits, randomize, shuffle
 from pipeline.privacy.shuffle_calibration import delivered_epsilon, paper_bits, smallest_total, tight_bits
-from pipeline.statistics.batch_counts import BatchTables, Layout
-from pipeline.statistics.batch_privatizers import GaussianBatch
+from pipeline.statistics.batch_counts import BatchLayout
+from pipeline.statistics.batch_privatizers import GaussianBatch, ShuffleBinary
 from pipeline.statistics.interactive_counts import ShuffledSums, shuffled
 from pipeline.statistics.online_counts import InteractiveCounts, OnlineLayout, Tally
-from pipeline.statistics.shuffle_counts import ShuffleBinary
 
 Send = Callable[[Array, NoiseBits, Coins, DataHandle], Messages]
 Fresh = Callable[[], SeededNoise]
@@ -77,7 +76,7 @@ def shuffled_attack(
 
 
 def batch_attack(
-    layout: Layout,
+    layout: BatchLayout,
     users: int,
     shipped: ShuffleBinary | GaussianBatch,
     *,
@@ -193,7 +192,7 @@ class _CountTotals:
 
 @dataclass(frozen=True)
 class _BatchTotals:
-    layout: Layout
+    layout: BatchLayout
     users: int
     privatizer: ShuffleBinary | GaussianBatch
     noise: Fresh
@@ -201,11 +200,8 @@ class _BatchTotals:
 
     def __call__(self, side: Side, noise: NoiseSource, copies: int) -> list[Array]:
         layout = replace(self.layout, shape=(*self.layout.shape[:2], copies))
-        G, S, A = layout.shape  # noqa: N806
-        moved, rewards = np.zeros((G, S, A, S), dtype=np.int64), np.zeros((G, S, A), dtype=np.int64)
-        moved[:, side, :, side] = 1
-        rewards[:, side] = 1
-        seen = self.privatizer.release(BatchTables(self.users, moved, rewards), layout, self.noise()).noisy
+        batch = replace([*layout.extremes()][side], users=self.users)
+        seen = self.privatizer.release(batch, layout, self.noise()).noisy
         parts = [_diagonal(seen.n_sas[: layout.moving]), _of_cells(seen.n_sa[layout.visits])]
         if seen.r_sa is not None:
             parts.append(_of_cells(seen.r_sa))

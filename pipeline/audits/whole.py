@@ -1,7 +1,8 @@
 """Whole releases beside noise drawn for many copies at once: does the shipped code draw what its mechanisms list?
 
-A desk answers once, so an attack on it draws the listed noise by itself.  A few hundred releases of the shipped code
-are held against that list: what they publish, less what they publish without noise, has to have the listed variances.
+An interactive mechanism answers once, so an attack on it draws the listed noise by itself.  A few hundred releases of
+the shipped code are held against that list: what they publish, less what they publish without noise, has to have the
+listed variances.
 """
 
 from __future__ import annotations

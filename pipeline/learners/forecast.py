@@ -14,6 +14,7 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
+from pipeline.agents.apvi import CountsPlanner
 from pipeline.agents.dp_lqr import certainty_equivalence
 from pipeline.agents.pessimism import constants
 from pipeline.declaration.card import Card, task_of
@@ -55,7 +56,12 @@ def table_size(card: Card) -> int:
 
 
 def foresee_counts(
-    card: Card, terms: Terms, mechanisms: tuple[Mechanism, ...], episodes: int, seeds: Sequence[int]
+    card: Card,
+    terms: Terms,
+    mechanisms: tuple[Mechanism, ...],
+    episodes: int,
+    seeds: Sequence[int],
+    planner: CountsPlanner,
 ) -> list[Drawn]:
     """Simulate a run of a tabular agent for each seed, beside the same without noise on the same log.
 
@@ -71,11 +77,13 @@ def foresee_counts(
         Episodes of each log.
     seeds
         One simulated run each.
+    planner
+        Makes the policies.
     """
     logged, silent = _logs(card, terms), count_sum(card, Ask(tables=terms.ask().tables)).mechanisms
 
     def both(rng: np.random.Generator) -> tuple[Logged, Logged]:
-        one = logged(mechanisms, rng)
+        one = replace(logged(mechanisms, rng), planner=planner)
         return one, replace(one, mechanisms=silent)
 
     return foreseen(both, episodes, seeds)

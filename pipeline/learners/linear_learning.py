@@ -1,8 +1,8 @@
 """How rows become a linear release, and a release a policy.
 
-The planner runs twice.  Once against the desk that holds the rows (adaptive agents: its questions follow earlier noisy
-answers), and once against the recorded answers: what is published comes from the second, so a replay makes the same
-policy and nothing but the release can enter it.
+The planner runs twice.  Once against the interactive mechanism that holds the rows (adaptive agents: its questions
+follow earlier noisy answers), and once against the recorded answers: what is published comes from the second, so a
+replay makes the same policy and nothing but the release can enter it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from pipeline.privacy.noise import NoiseSource
 from pipeline.privacy.release import Release
 from pipeline.statistics.interactive import InteractiveRegression, RecordedRegression
 from pipeline.statistics.one_shot import release_one_shot, released_statistics
-from pipeline.statistics.regression import Desk
+from pipeline.statistics.regression import InteractiveMechanism
 from pipeline.statistics.rows import TalliedRows
 
 Array = NDArray[np.float64]
@@ -38,9 +38,9 @@ _UNSEEN = 2
 def drawn(request: LinearRequest, rows: TalliedRows, noise: NoiseSource) -> Release:
     """Ask the rows, once: everything that leaves, at the joint cost that was charged."""
     if request.adaptive:
-        desk = InteractiveRegression(request.plan, rows, noise)
-        _planned(request, desk)
-        release = desk.release()
+        mechanism = InteractiveRegression(request.plan, rows, noise)
+        _planned(request, mechanism)
+        release = mechanism.release()
     else:
         released = release_one_shot(request.plan, rows, noise)
         assert released.release is not None
@@ -104,12 +104,12 @@ def learn_linear(request: LinearRequest, release: Release) -> LinearLearnt:
     return LinearLearnt(result, policy, evidence, threshold, value, baselines)
 
 
-def _planned(request: LinearRequest, desk: Desk) -> LinearResult:
+def _planned(request: LinearRequest, mechanism: InteractiveMechanism) -> LinearResult:
     # the seed of ties is a constant of the mechanism; it hides nothing
     rng, centred = np.random.default_rng(request.seed), request.plan.centred
     if request.method == "pevi":
-        return pevi(desk, request.task, request.constants, rng, request.multiplier, centred=centred)
-    return vapvi(desk, request.task, request.constants, rng, centred=centred)
+        return pevi(mechanism, request.task, request.constants, rng, request.multiplier, centred=centred)
+    return vapvi(mechanism, request.task, request.constants, rng, centred=centred)
 
 
 def _one_shot(request: LinearRequest, release: Release) -> LinearResult:

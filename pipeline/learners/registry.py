@@ -6,15 +6,17 @@ import json
 from collections.abc import Mapping
 from pathlib import Path
 
-from pipeline.declaration.card import CardError
+from pipeline.declaration.card import AnyCard, CardError
+from pipeline.declaration.plugins import is_plugin, plugin_object
 from pipeline.learners.decisions import read_counts_view, read_linear_view
 from pipeline.learners.gains import KIND, read_gains_view, stored_gains
-from pipeline.learners.learner import Agent
+from pipeline.learners.learner import Agent, RunPlan
 from pipeline.learners.linear import LinearLearner
 from pipeline.learners.lq import LqLearner
 from pipeline.learners.policy_files import Codec, Exported, StoredPolicy, read_policy_files
 from pipeline.learners.stored_decisions import stored_decisions
 from pipeline.learners.tabular import Tabular
+from pipeline.learners.terms import Terms
 from pipeline.privacy.release_file import read_release, sha256_file
 from reports.facts.policy import PolicyView
 from reports.facts.report import Report
@@ -30,6 +32,57 @@ AGENTS: Mapping[str, Agent] = {
     "dp-lqr": Agent(LqLearner(), private=True, twin="lqr"),
     "lqr": Agent(LqLearner(), private=False, twin="dp-lqr"),
 }
+
+# what draws on real data: what a plug-in's own learner draws, no ledger could recompute
+_OURS = (Tabular, LinearLearner, LqLearner)
+
+
+def find(name: str) -> Agent:
+    """The registration of an agent.
+
+    Parameters
+    ----------
+    name
+        One of :data:`AGENTS`, or ``module:object`` of a package of your own: an :class:`Agent` too.
+
+    Raises
+    ------
+    KeyError
+        If there is none of that name.
+    CardError
+        If a module of your own cannot be found, or holds no agent of that name.
+    """
+    if not is_plugin(name):
+        return AGENTS[name]
+    found = plugin_object(name)
+    if not isinstance(found, Agent):
+        raise CardError(f"{name}: is {type(found).__name__}, not an offline Agent; docs/extend.md has one")
+    return found
+
+
+def plan_run(card: AnyCard, terms: Terms) -> RunPlan:
+    """Plan and price a run of the agent that the terms name; reads no rows.
+
+    Parameters
+    ----------
+    card
+        What the data set declares.
+    terms
+        What the recipe asks.
+
+    Raises
+    ------
+    CardError
+        If card and recipe do not fit each other, or real people would be drawn by code that is not of the house.
+    """
+    learner = find(terms.agent).learner
+    if card.kind == "real" and type(learner) not in _OURS:
+        raise CardError(
+            f"{card.name} is registered as real: {terms.agent} draws by code of its own, and what it would be charged "
+            "nobody could verify; give one of the house's learners a planner of your own (docs/extend.md)"
+        )
+    return learner.plan(card, terms)
+
 
 # by the ``kind`` of policy.json, which a table of decisions does not have
 _CODECS: Mapping[str | None, Codec] = {

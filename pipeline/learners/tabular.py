@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
 
+from pipeline.agents.apvi import CountsPlanner, apvi
 from pipeline.audits.attack import Attack
 from pipeline.audits.counts import counts_attack
 from pipeline.audits.nights import night_attack
@@ -33,13 +34,28 @@ from pipeline.simulation.surrogate import Drawn
 from pipeline.statistics.ask import Ask
 from pipeline.statistics.calibration import count_sum
 from pipeline.statistics.private_sum import PrivateSum
-from pipeline.statistics.signal_to_noise import BUDGETS, LEVELS, PEOPLE, even_visits, people_needed, scaled, yardstick
+from pipeline.statistics.signal_to_noise import (
+    BUDGETS,
+    LEVELS,
+    PEOPLE,
+    even_visits,
+    people_needed,
+    scale_budget,
+    signal_to_noise,
+)
 
 
 @dataclass(frozen=True)
 class Tabular:
-    """See :class:`~pipeline.learners.learner.Learner`."""
+    """See :class:`~pipeline.learners.learner.Learner`.
 
+    Parameters
+    ----------
+    planner
+        Makes a policy of released counts; one of your own is post-processing, and free.
+    """
+
+    planner: CountsPlanner = apvi
     continual: bool = True
     section: str | None = None
 
@@ -51,7 +67,7 @@ class Tabular:
 
     def plan(self, card: AnyCard, terms: Terms) -> TabularRun:
         """See :class:`~pipeline.learners.learner.Learner`."""
-        return TabularRun(require_tabular(card), terms, counts_privatizer(require_tabular(card), terms))
+        return TabularRun(require_tabular(card), terms, counts_privatizer(require_tabular(card), terms), self.planner)
 
 
 def counts_privatizer(card: Card, terms: Terms) -> PrivateSum:
@@ -92,6 +108,7 @@ class TabularRun:
     card: Card
     terms: Terms
     privatizer: PrivateSum
+    planner: CountsPlanner
     what = "counts"
     reference = "uniform choice"
 
@@ -153,11 +170,12 @@ class TabularRun:
         if rho is None or rho > left:
             return None
         budget = {"epsilon": asked.epsilon} if asked.pure else {"rho": asked.rho}
-        return {**{k: v for k, v in budget.items() if v is not None}, "ratio": yardstick(self.card, asked).ratio}
+        return {**{k: v for k, v in budget.items() if v is not None}, "ratio": signal_to_noise(self.card, asked).ratio}
 
     def learn(self, release: Release) -> LearntCounts:
         """See :class:`~pipeline.learners.learner.RunPlan`."""
-        return LearntCounts(self.card, self.terms, learn(self.card, self.terms.planner, release), release)
+        found = learn(self.card, self.terms.planner, release, self.planner)
+        return LearntCounts(self.card, self.terms, found, release, covered=self.planner is apvi)
 
     def unforeseen(self) -> str | None:
         """See :class:`~pipeline.learners.learner.RunPlan`: any table can be simulated."""
@@ -173,7 +191,7 @@ class TabularRun:
             m if m.running is None else replace(m, running=None, variance=math.ceil(m.standard_deviation**2))
             for m in self.privatizer.mechanisms
         )
-        return foresee_counts(self.card, self.terms, once, episodes, seeds)
+        return foresee_counts(self.card, self.terms, once, episodes, seeds, self.planner)
 
     def attacks(self, sampler: NoiseSource) -> list[Attack]:
         """See :class:`~pipeline.learners.learner.RunPlan`: of a counter, one of few leaves."""
@@ -198,9 +216,9 @@ def _what_if(card: Card, ask: Ask) -> list[dict[str, float | None]]:
     """Visits against noise for less and more budget, fewer and more people."""
     rows: list[dict[str, float | None]] = []
     for factor in BUDGETS:
-        asked = scaled(ask, factor)
+        asked = scale_budget(ask, factor)
         for share in PEOPLE:
-            y = yardstick(card, asked, card.unit.users_public * share)
+            y = signal_to_noise(card, asked, card.unit.users_public * share)
             budget = {"rho": asked.rho, "epsilon": asked.epsilon}
             rows.append({**budget, "people": y.people, "visits": y.visits, "noise": y.noise, "ratio": y.ratio})
     return rows

@@ -28,12 +28,19 @@ _DRAWS, _INSIDE = 100, 0.95
 
 @dataclass(frozen=True)
 class LearntCounts:
-    """See :class:`~pipeline.learners.learner.Learnt`."""
+    """See :class:`~pipeline.learners.learner.Learnt`.
+
+    Parameters
+    ----------
+    covered
+        Whether theorem and measurements are of the planner that made the policy.
+    """
 
     card: Card
     terms: Terms
     learnt: Learnt
     release: Release
+    covered: bool = True
 
     def files(self) -> PolicyFiles:
         """See :class:`~pipeline.learners.learner.Learnt`."""
@@ -42,7 +49,7 @@ class LearntCounts:
     def facts(self) -> LearntFacts:
         """See :class:`~pipeline.learners.learner.Learnt`."""
         # theorem and measurements are of one release, not of a sum of nights
-        once = self.terms.nightly is None
+        once = self.covered and self.terms.nightly is None
         row = measured(containment(self.card), setting_key(self.card, self.terms)) if once else None
         is_proved = once and proved(self.card, self.terms)
         return LearntFacts(

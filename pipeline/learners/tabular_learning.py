@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.agents.against_behaviour import AgainstPractice, against_practice, as_practised
-from pipeline.agents.apvi import Model, Plan, apvi, model, model_value, optimal_upper, policy_bounds
+from pipeline.agents.apvi import CountsPlanner, Model, Plan, apvi, model, model_value, optimal_upper, policy_bounds
 from pipeline.agents.pessimism import Constants, constants, start_distribution, start_width
-from pipeline.declaration.card import Card, declared_start, task_of
+from pipeline.declaration.card import Card, CardError, declared_start, task_of
 from pipeline.learners.terms import Planner
 from pipeline.mdp.policy import Policy
 from pipeline.mdp.task import Task
@@ -42,11 +42,24 @@ def slack_of(preset: str) -> Slack:
     return "paper" if preset == "paper" else "zero"
 
 
-def learn(card: Card, p: Planner, release: Release) -> Learnt:
+def learn(card: Card, p: Planner, release: Release, planner: CountsPlanner = apvi) -> Learnt:
     """Plan on a release, bound the emitted policy, certify the consistency programme.
+
+    Parameters
+    ----------
+    card
+        Declares states, actions, rewards and vetoes.
+    p
+        Constants of policy and bounds, failure probability, seed of ties.
+    release
+        Of count tables.
+    planner
+        Makes the policy: released counts in, a plan out.
 
     Raises
     ------
+    CardError
+        If the planner's policy is of another shape, or uses a vetoed action.
     RuntimeError
         If cvxpy and the closed form disagree on a certified cell: nothing is published then.
     """
@@ -61,7 +74,8 @@ def learn(card: Card, p: Planner, release: Release) -> Learnt:
             f"the closed form of the consistency programme and cvxpy differ by {proof.largest_relative_difference:.3g} "
             f"(allowed {proof.tolerance:g}); nothing is published"
         )
-    plan = apvi(counts, task, first, np.random.default_rng(p.seed), p.penalty)
+    plan = planner(counts, task, first, np.random.default_rng(p.seed), p.penalty)
+    _check_policy(plan.policy, task)
     bounds = model(private_counts(release, card, slack=slack_of(p.bounds), failure=p.failure), task, second, p.penalty)
     start = declared_start(card)
     value = policy_interval(bounds, plan.policy, start) | {"optimal_upper": best_upper(bounds, start)}
@@ -69,6 +83,14 @@ def learn(card: Card, p: Planner, release: Release) -> Learnt:
     baselines = _baselines(bounds, task, card.domain.action_labels, start, usual)
     against = against_practice(bounds, plan.policy, usual)
     return Learnt(counts, plan, first, second, value, baselines, against, proof)
+
+
+def _check_policy(policy: Policy, task: Task) -> None:
+    shape = task.horizon, *task.allowed.shape
+    if policy.probabilities.shape != shape:
+        raise CardError(f"the planner's policy must be {shape}; got {policy.probabilities.shape}")
+    if (policy.probabilities[:, ~task.allowed] > 0).any():
+        raise CardError("the planner's policy uses an action that the card vetoes there")
 
 
 def policy_interval(m: Model, policy: Policy, start: Array | None) -> dict[str, float]:

@@ -30,7 +30,17 @@ def gdp_delta(rho: float, epsilon: float) -> float:
 
 
 def gdp_epsilon(rho: float, delta: float) -> float:
-    """Epsilon at ``delta`` when *every* component is a continuous Gaussian; the inverse of :func:`gdp_delta`."""
+    """Epsilon at ``delta`` when *every* component is a continuous Gaussian; the inverse of :func:`gdp_delta`.
+
+    Parameters
+    ----------
+    rho, delta
+        zCDP cost of all components together, at least 0; and the delta, in (0, 1), at which epsilon is wanted.
+
+    Returns
+    -------
+    In nats.
+    """
     _at_least_zero(rho=rho)
     _in_unit_interval(delta)
     from scipy.optimize import brentq

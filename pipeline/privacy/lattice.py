@@ -21,6 +21,13 @@ class RewardLattice:
     ``centred`` sums ``2k - steps`` (half steps around mid-range), which halves the squared sensitivity of a replaced
     person; otherwise ``k`` is summed, as a declared ``total`` needs (privacy.md §0.1-20).
 
+    Parameters
+    ----------
+    low, high
+        Declared range of one reward, reward units.
+    steps
+        Lattice steps from ``low`` to ``high``.
+
     Examples
     --------
     >>> RewardLattice(0.0, 1.0, 4, centred=True).index(np.array([-3.0, 0.49, 0.5, 9.0]))

@@ -22,7 +22,20 @@ class RelationError(ValueError):
 
 @dataclass(frozen=True)
 class ZCDP:
-    """Renyi divergence of order a at most ``rho * a`` for every a > 1.  ``rho`` add up, also adaptively."""
+    """Renyi divergence of order a at most ``rho * a`` for every a > 1.  ``rho`` add up, also adaptively.
+
+    Parameters
+    ----------
+    rho
+        Exact, at least 0.
+    relation
+        Which data sets are neighbours.
+
+    Raises
+    ------
+    ValueError
+        If ``rho`` is negative.
+    """
 
     rho: Fraction
     relation: Relation = "replace"
@@ -37,7 +50,20 @@ class ZCDP:
 
 @dataclass(frozen=True)
 class Pure:
-    """Every probability changes by at most the factor ``exp(epsilon)``.  ``epsilon`` add up."""
+    """Every probability changes by at most the factor ``exp(epsilon)``.  ``epsilon`` add up.
+
+    Parameters
+    ----------
+    epsilon
+        Exact, in nats, at least 0.
+    relation
+        Which data sets are neighbours.
+
+    Raises
+    ------
+    ValueError
+        If ``epsilon`` is negative.
+    """
 
     epsilon: Fraction
     relation: Relation = "replace"
@@ -68,7 +94,20 @@ class Approximate:
 
 @dataclass(frozen=True)
 class ApproximateZCDP:
-    """A mixed ledger: rho-zCDP up to a probability ``delta_slack`` (Bun and Steinke).  Both add up."""
+    """A mixed ledger: rho-zCDP up to a probability ``delta_slack`` (Bun and Steinke).  Both add up.
+
+    Parameters
+    ----------
+    rho, delta_slack
+        Exact, at least 0: the zCDP cost, and the probability with which it need not hold.
+    relation
+        Which data sets are neighbours.
+
+    Raises
+    ------
+    ValueError
+        If one of them is negative.
+    """
 
     rho: Fraction
     delta_slack: Fraction = Fraction(0)
@@ -99,7 +138,19 @@ Loss = ZCDP | Pure | Approximate | ApproximateZCDP
 
 
 def safe_epsilon(rho: float, delta: float) -> float:
-    """:func:`~pipeline.privacy.budget.epsilon_from_rho`, moved up until it holds with a part in 10^12 to spare."""
+    """:func:`~pipeline.privacy.budget.epsilon_from_rho`, moved up until it holds with a part in 10^12 to spare.
+
+    Parameters
+    ----------
+    rho
+        zCDP cost, at least 0.
+    delta
+        In (0, 1).
+
+    Returns
+    -------
+    In nats.
+    """
     epsilon = epsilon_from_rho(rho, delta) * (1 + 1e-12)
     while delta_from_rho(rho, epsilon) > delta * (1 - 1e-12):
         epsilon = epsilon * (1 + 1e-12) + 1e-15

@@ -43,7 +43,13 @@ class DataHandle(Protocol):
 
 @dataclass(frozen=True)
 class SimulatedWorld:
-    """Handle of data made up in this process; there is no way to say ``real`` with it."""
+    """Handle of data made up in this process; there is no way to say ``real`` with it.
+
+    Parameters
+    ----------
+    name
+        Of the world, for messages.
+    """
 
     name: str
 
@@ -88,8 +94,17 @@ def admit_release(noise: NoiseSource, name: str, kind: str, exact: bool) -> None
 
     Parameters
     ----------
+    noise
+        What will draw.
+    name, kind
+        Of the dataset: its lineage, and ``real`` or ``synthetic`` as registered.
     exact
         Whether some table gets no noise at all.
+
+    Raises
+    ------
+    RealDataError
+        If the data are real and the noise is not the operating system's, or a table has none.
     """
     noise.admit(kind)
     if kind == "real" and exact:

@@ -39,6 +39,15 @@ class Mechanism:
     (Laplace) is what is drawn; both None means no noise at all (simulation only).  ``delta_slack`` is what the sampler
     adds to delta because its draws are not quite of that law: 0 for exact samplers.  With ``running`` the sensitivities
     are those of one leaf, ``variance`` is that of one released row, and cost and slack are those of all rows ever.
+
+    Parameters
+    ----------
+    table, shape
+        Name and shape of the noisy table, as in ``release.parquet``.
+    unit
+        What one integer stands for.
+    rule
+        How the sensitivities were found, in words; part of the key of a release.
     """
 
     table: str
@@ -82,6 +91,13 @@ class Mechanism:
         return None if self.epsilon is None else rho_of_pure(self.epsilon)
 
     @property
+    def noise_variance(self) -> float:
+        """Of one published integer, in squared integer units; 0 without noise."""
+        if self.variance is not None:
+            return self.variance * (1.0 if self.running is None else self.running.error)
+        return 0.0 if self.scale is None else 2 * float(self.scale) ** 2
+
+    @property
     def standard_deviation(self) -> float:
         """Of one published integer, in integer units (a discrete Laplace of scale b has about ``sqrt(2) b``)."""
         if self.variance is not None:
@@ -90,7 +106,13 @@ class Mechanism:
 
 
 def total_rho(mechanisms: tuple[Mechanism, ...]) -> Fraction | None:
-    """Exact zCDP cost of the whole list; pure losses add as epsilons first.  None where a table has no noise."""
+    """Exact zCDP cost of the whole list; pure losses add as epsilons first.  None where a table has no noise.
+
+    Parameters
+    ----------
+    mechanisms
+        All that one release draws.
+    """
     if any(m.rho is None for m in mechanisms):
         return None
     pure = sum((m.epsilon for m in mechanisms if m.epsilon is not None), Fraction(0))
@@ -98,13 +120,25 @@ def total_rho(mechanisms: tuple[Mechanism, ...]) -> Fraction | None:
 
 
 def total_epsilon(mechanisms: tuple[Mechanism, ...]) -> Fraction | None:
-    """Pure epsilon of the list; None unless every table is Laplace."""
+    """Pure epsilon of the list; None unless every table is Laplace.
+
+    Parameters
+    ----------
+    mechanisms
+        All that one release draws.
+    """
     parts = [m.epsilon for m in mechanisms]
     return None if None in parts else sum((p for p in parts if p is not None), Fraction(0))
 
 
 def total_delta_slack(mechanisms: tuple[Mechanism, ...]) -> Fraction:
-    """What the samplers of the whole list add to delta; exact."""
+    """What the samplers of the whole list add to delta; exact.
+
+    Parameters
+    ----------
+    mechanisms
+        All that one release draws.
+    """
     return sum((m.delta_slack for m in mechanisms), Fraction(0))
 
 
@@ -113,8 +147,17 @@ def with_sampler_slack(mechanisms: tuple[Mechanism, ...], noise: NoiseSource, ep
 
     Parameters
     ----------
+    mechanisms
+        All that one release draws.
+    noise
+        What will draw.
     epsilon
         The epsilon that will be stated, or any larger one (that of the lineage's cap covers all its releases).
+
+    Raises
+    ------
+    ValueError
+        If ``epsilon`` is infinite and the sampler is not exact.
     """
     if all(m.variance is None or not noise.tv_bound(m.variance) for m in mechanisms):
         # an exact sampler adds nothing, however large epsilon is
@@ -155,16 +198,33 @@ class Release:
 
     Attributes
     ----------
+    dataset, data_kind
+        Name of the lineage, and ``real`` or ``synthetic`` as registered.
+    dynamics
+        ``per_step``, ``stationary``: one table for all steps, or ``linear_quadratic``.
+    mechanisms
+        What was drawn, a table each, in order.
     tables
         Table name -> int64 array of the mechanism's shape, read-only.
     noise
         ``os`` | ``seeded`` | ``none``; only ``os`` is private.
+    sampler
+        Name and version of what drew the noise.
+    trust_model
+        ``central`` on every log; see :class:`~pipeline.statistics.private_sum.Trust`.
+    relation
+        Which data sets are neighbours: ``replace`` one person.
     joint_rho
         Cost of all tables together where it was bounded jointly; None: the sum of their costs.
     joint
         What the joint bound rests on besides the list of mechanisms: plain values, written into ``release.json``.
     counter
         Where the tables are running sums: which counter, and which night of it; plain values.
+
+    Raises
+    ------
+    ValueError
+        If real data carry other noise than the operating system's, or a table has not the shape of its mechanism.
     """
 
     dataset: str

@@ -30,7 +30,15 @@ _INDEX = ("step", "state", "action", "next_state")
 
 
 def write_release(release: Release, folder: Path) -> str:
-    """Write both files into an existing folder and return the sha256 of ``release.parquet``."""
+    """Write both files into an existing folder and return the sha256 of ``release.parquet``.
+
+    Parameters
+    ----------
+    release
+        What was drawn.
+    folder
+        Existing; both files are written into it.
+    """
     index = _INDEX if all(m.table in _COUNTS for m in release.mechanisms) else (*_INDEX, "row", "col")
     path = folder / "release.parquet"
     pieces = [_columns(m.table, release.tables[m.table], index) for m in release.mechanisms]
@@ -63,6 +71,11 @@ def _place(name: str, axes: int) -> tuple[str, int | None, tuple[str, ...]]:
 def read_release(folder: Path) -> Release:
     """Read what :func:`write_release` wrote.
 
+    Parameters
+    ----------
+    folder
+        With ``release.parquet`` and ``release.json``.
+
     Raises
     ------
     ValueError
@@ -94,7 +107,17 @@ def read_release(folder: Path) -> Release:
 
 
 def describe(release: Release) -> dict[str, Any]:
-    """Everything about a release but its numbers."""
+    """Everything about a release but its numbers.
+
+    Parameters
+    ----------
+    release
+        What was drawn.
+
+    Returns
+    -------
+    What ``release.json`` holds.
+    """
     return {
         "schema_version": 1,
         "dataset": release.dataset,
@@ -111,7 +134,17 @@ def describe(release: Release) -> dict[str, Any]:
 
 
 def describe_joint(release: Release) -> dict[str, Any]:
-    """The joint cost of a release, exact, and what it rests on."""
+    """The joint cost of a release, exact, and what it rests on.
+
+    Parameters
+    ----------
+    release
+        Whose tables were bounded together.
+
+    Returns
+    -------
+    ``rho_exact`` as a fraction in text, and the facts that the bound rests on.
+    """
     rho = release.joint_rho
     return {"rho_exact": None if rho is None else str(rho), **(release.joint or {})}
 
@@ -120,6 +153,15 @@ def describe_mechanism(m: Mechanism) -> dict[str, Any]:
     """One mechanism as JSON; exact fractions as text.
 
     ``delta_slack`` stands there only where it is not 0, ``running`` only where the table is a running sum.
+
+    Parameters
+    ----------
+    m
+        One table of a release or of a plan.
+
+    Returns
+    -------
+    What ``release.json``, the ledger and a run's key hold of it.
     """
     slack = {"delta_slack": str(m.delta_slack)} if m.delta_slack else {}
     running = {} if m.running is None else {"running": asdict(m.running)}
@@ -145,7 +187,13 @@ def describe_mechanism(m: Mechanism) -> dict[str, Any]:
 
 
 def mechanism_from(facts: dict[str, Any]) -> Mechanism:
-    """The mechanism that :func:`describe_mechanism` described."""
+    """The mechanism that :func:`describe_mechanism` described.
+
+    Parameters
+    ----------
+    facts
+        One entry of ``mechanisms``.
+    """
     scale, running = facts["laplace_scale"], facts.get("running")
     return Mechanism(
         table=facts["table"],
@@ -162,10 +210,22 @@ def mechanism_from(facts: dict[str, Any]) -> Mechanism:
 
 
 def file_of(kind: str) -> str:
-    """File of a run's folder that a certificate digests: a table, or ``policy.json`` for ``labels``."""
+    """File of a run's folder that a certificate digests: a table, or ``policy.json`` for ``labels``.
+
+    Parameters
+    ----------
+    kind
+        ``release``, ``policy`` or ``labels``.
+    """
     return "policy.json" if kind == "labels" else f"{kind}.parquet"
 
 
 def sha256_file(path: Path) -> str:
-    """Hex sha256 of a file."""
+    """Hex sha256 of a file.
+
+    Parameters
+    ----------
+    path
+        Of the file; it is read whole.
+    """
     return hashlib.sha256(path.read_bytes()).hexdigest()

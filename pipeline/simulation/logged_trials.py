@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.agents.apvi import Plan, apvi
+from pipeline.agents.apvi import CountsPlanner, Plan, apvi
 from pipeline.agents.pessimism import Constants, Penalty, constants
 from pipeline.declaration.card import Card, CardError
 from pipeline.environments.count_tables import sample_count_tables
@@ -68,6 +68,7 @@ class Logged:
     penalty: Penalty = "bernstein"
     slack: Slack = "zero"
     failure: float = 0.1
+    planner: CountsPlanner = apvi
 
     def visits_and_rewards(self, episodes: int, rng: np.random.Generator) -> tuple[Integers, Integers]:
         """Transitions ``(H, L, A, S)`` of a fresh log of whole episodes, and summed lattice steps ``(H, L, A)`` of its
@@ -93,7 +94,7 @@ class Logged:
         """Release the tables once and plan on what was released."""
         release = PrivateSum(CountLayout(self.card), self.mechanisms).draw(counts, noise)
         seen = private_counts(release, self.card, slack=self.slack, failure=self.failure)
-        return apvi(seen, self.task, self.constants, rng, self.penalty)
+        return self.planner(seen, self.task, self.constants, rng, self.penalty)
 
     def value(self, policy: Policy) -> float:
         """Exact value of a policy over the live states."""

@@ -21,7 +21,8 @@ from pipeline.mdp.planning import optimal_values, policy_value
 from pipeline.mdp.policy_set import set_values
 from pipeline.mdp.rollout import Agent, Batch, BatchRollout, Rollout, Trajectory
 from pipeline.privacy.noise import SeededNoise
-from pipeline.statistics.batch_counts import BatchPrivatizer, BatchTables, Layout, PrivateBatch
+from pipeline.statistics.batch_counts import BatchLayout, BatchTables, PrivateBatch
+from pipeline.statistics.batch_privatizers import BatchPrivatizer
 from pipeline.statistics.online_counts import InteractiveCounts, OnlineCounts, Tally
 
 Array = NDArray[np.float64]
@@ -137,7 +138,7 @@ class PlayedBatch:
     """One batch that was played: its users, what was kept of them, and their mean loss V* - V^pi, reward units."""
 
     users: int
-    layout: Layout
+    layout: BatchLayout
     loss: float
 
 
@@ -170,7 +171,7 @@ def play_batch_rollouts(
     while True:
         played, (first, stop) = ask.episodes > 0, ask.steps
         policies, episodes = ask.policies[played], ask.episodes[played]
-        layout = Layout((stop - first, *mdp.shape[1:]), ask.lean, ask.rewards, ends=stop == mdp.horizon)
+        layout = BatchLayout((stop - first, *mdp.shape[1:]), ask.lean, ask.rewards, ends=stop == mdp.horizon)
         earned = set_values(mdp.transitions, mdp.rewards, mdp.start, policies)
         users = int(episodes.sum())
         batches.append(PlayedBatch(users, layout, best - float(episodes @ earned) / users))

@@ -28,9 +28,8 @@ from pipeline.simulation.control_trials import world_of
 from pipeline.simulation.rollouts import PlayedRollouts, play_batch_rollouts
 from pipeline.simulation.targets import BatchTarget
 from pipeline.simulation.trial import OnlineAgent, Outcome, Plain, Trial, staged_curve
-from pipeline.statistics.batch_counts import BatchPrivatizer, Layout
-from pipeline.statistics.batch_privatizers import ExactBatch, GaussianBatch
-from pipeline.statistics.shuffle_counts import ShuffleBinary
+from pipeline.statistics.batch_counts import BatchLayout
+from pipeline.statistics.batch_privatizers import BatchPrivatizer, ExactBatch, GaussianBatch, ShuffleBinary
 
 _TIES, _NOISE, _SAMPLE = 1, 2, 3
 DEFAULTS: dict[str, Plain] = {
@@ -94,7 +93,7 @@ def targets_of(trial: Trial) -> list[BatchTarget]:
     return [BatchTarget(layout, users, privatizer) for users, layout in batches]
 
 
-def first_batches(trial: Trial) -> list[tuple[int, Layout]]:
+def first_batches(trial: Trial) -> list[tuple[int, BatchLayout]]:
     """Users and counters of the first batch of each kind: what is public before anybody plays.
 
     Raises
@@ -107,10 +106,10 @@ def first_batches(trial: Trial) -> list[tuple[int, Layout]]:
         crude, fine, _ = agent.BatchTask(mdp.shape, mdp.start, trial.episodes).stages()[0]
     except ValueError as e:
         raise CardError(f"sdp-pe: {e}") from None
-    every = Layout(mdp.shape, bool(c.lean), ends=True)
+    every = BatchLayout(mdp.shape, bool(c.lean), ends=True)
     if c.mode != "paper":
         return [(crude + fine, every)]
-    return [(fine, every), (crude // (mdp.horizon - 1), Layout((1, *mdp.shape[1:]), bool(c.lean), rewards=False))]
+    return [(fine, every), (crude // (mdp.horizon - 1), BatchLayout((1, *mdp.shape[1:]), bool(c.lean), rewards=False))]
 
 
 def _agents_own(knobs: Mapping[str, Any]) -> agent.Constants:

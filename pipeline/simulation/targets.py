@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     # no agent runs, or is measured anew for, the mechanisms of another
     from pipeline.declaration.card import Card
     from pipeline.privacy.continual import Mechanism
-    from pipeline.statistics.batch_counts import Layout
-    from pipeline.statistics.batch_privatizers import GaussianBatch
+    from pipeline.statistics.batch_counts import BatchLayout
+    from pipeline.statistics.batch_privatizers import GaussianBatch, ShuffleBinary
     from pipeline.statistics.interactive_counts import CountMechanism
     from pipeline.statistics.lq_layout import LqPlan
     from pipeline.statistics.lq_message import LqMessage
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from pipeline.statistics.online_counts import OnlineLayout
     from pipeline.statistics.online_sum import Ask
     from pipeline.statistics.private_sum import PrivateSum
-    from pipeline.statistics.shuffle_counts import ShuffleBinary
 
 
 @dataclass(frozen=True)
@@ -67,7 +66,7 @@ class ShuffledTarget:
 class BatchTarget:
     """The counts of one batch of ``users`` under a batch privatizer (paper 002)."""
 
-    layout: Layout
+    layout: BatchLayout
     users: int
     privatizer: ShuffleBinary | GaussianBatch
 

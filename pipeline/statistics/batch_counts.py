@@ -12,8 +12,9 @@ batches compose in parallel: the loss of a user is that of their own batch.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from fractions import Fraction
 from typing import Protocol
 
 import numpy as np
@@ -21,6 +22,8 @@ from numpy.typing import NDArray
 
 from pipeline.privacy.noise import SeededNoise
 from pipeline.statistics.consistency import consistent_counts
+from pipeline.statistics.layout import Rates, Relation, Table, added_cost
+from pipeline.statistics.online_sum import Simulated, lattice_table
 
 Array = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -56,8 +59,8 @@ class BatchTables:
 
 
 @dataclass(frozen=True)
-class Layout:
-    """Which counters a batch keeps for steps of ``shape (G, S, A)``.
+class BatchLayout(Simulated):
+    """See :class:`~pipeline.statistics.layout.Layout`: which counters a batch keeps for steps of ``shape (G, S, A)``.
 
     Parameters
     ----------
@@ -85,16 +88,40 @@ class Layout:
         return slice(self.moving if self.lean else 0, None)
 
     @property
+    def tables(self) -> tuple[Table, ...]:
+        """Transitions, visits and reward bits, flat, each where it is kept: a step's counter goes down, another up."""
+        G, S, A = self.shape  # noqa: N806
+        kept = {"n_sas": (self.moving, S), "n_sa": (len(range(G)[self.visits]), 1), "r_sa": (G * self.rewards, 1)}
+        return tuple(
+            lattice_table(name, steps * S * A * each, 2 * steps, "one counter a step goes down and one up")
+            for name, (steps, each) in kept.items()
+        )
+
+    def cost(self, rates: Rates, relation: Relation = "replace") -> Fraction:
+        """See :class:`~pipeline.statistics.layout.Layout`: tables are priced alone."""
+        return added_cost(self, rates, relation)
+
+    def joint(self) -> None:
+        """See :class:`~pipeline.statistics.layout.Layout`: costs just add up."""
+
+    def extremes(self) -> Iterator[BatchTables]:
+        """Two users, copied to every action, who stay in a state of their own and always have the reward."""
+        G, S, A = self.shape  # noqa: N806
+        for side in (0, 1):
+            moved, rewards = np.zeros((G, S, A, S), dtype=np.int64), np.zeros((G, S, A), dtype=np.int64)
+            moved[:, side, :, side] = 1
+            rewards[:, side] = 1
+            yield BatchTables(1, moved, rewards)
+
+    @property
     def changes(self) -> int:
         """Counters that replacing one user can move by 1: one down and one up in each table of each step."""
-        G = self.shape[0]  # noqa: N806
-        return 2 * (self.moving + len(range(G)[self.visits]) + G * self.rewards)
+        return sum(t.replace.l2_squared for t in self.tables)
 
     @property
     def counters(self) -> int:
         """Counters in all: a user sends messages for each."""
-        G, S, A = self.shape  # noqa: N806
-        return S * A * (self.moving * S + len(range(G)[self.visits]) + G * self.rewards)
+        return sum(t.shape[0] for t in self.tables)
 
 
 class CellNoise(Protocol):
@@ -163,15 +190,7 @@ class PrivateBatch:
         return self.noisy.users
 
 
-class BatchPrivatizer(Protocol):
-    """The last place that sees exact sums of a batch."""
-
-    def release(self, tables: BatchTables, layout: Layout, noise: SeededNoise) -> PrivateBatch:
-        """Noisy sums, made consistent."""
-        ...
-
-
-def noisy_tables(tables: BatchTables, layout: Layout, cell: CellNoise, noise: SeededNoise) -> NoisyTables:
+def noisy_tables(tables: BatchTables, layout: BatchLayout, cell: CellNoise, noise: SeededNoise) -> NoisyTables:
     """Draw the noise of every counter of the layout, never-visited ones included."""
     if tables.n_sas.shape[:3] != layout.shape:
         raise ValueError(f"tables must be {layout.shape}; got {tables.n_sas.shape[:3]}")
@@ -185,7 +204,7 @@ def noisy_tables(tables: BatchTables, layout: Layout, cell: CellNoise, noise: Se
     return NoisyTables(tables.users, n_sas, n_sa, r_sa, cell.standard_deviation, sd_sa)
 
 
-def private_batch(noisy: NoisyTables, layout: Layout, cell: CellNoise, failure: float) -> PrivateBatch:
+def private_batch(noisy: NoisyTables, layout: BatchLayout, cell: CellNoise, failure: float) -> PrivateBatch:
     """Consistency programme and shift of paper 002 (4)-(5); the bounds hold together but for ``failure``.
 
     Two tables: E/4 bounds every noisy count; the programme's slack is E/4 and the shift E/2.  Lean: the visits *are*
@@ -200,7 +219,7 @@ def private_batch(noisy: NoisyTables, layout: Layout, cell: CellNoise, failure: 
     return consistent(noisy, layout, slack=0.0, shift=summed, error=2 * one + summed * (1 + 1 / S))
 
 
-def consistent(noisy: NoisyTables, layout: Layout, slack: float, shift: float, error: float) -> PrivateBatch:
+def consistent(noisy: NoisyTables, layout: BatchLayout, slack: float, shift: float, error: float) -> PrivateBatch:
     """Clip at 0, solve (4) in closed form, shift by (5); where a step leads nowhere transitions are spread evenly."""
     moving, S = layout.moving, layout.shape[1]  # noqa: N806
     visits = np.maximum(noisy.n_sa, 0.0)

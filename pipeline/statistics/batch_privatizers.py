@@ -1,8 +1,21 @@
-"""The trust models none, joint and local for batches of a simulated world, to compare with the shuffle model."""
+"""Private counts of one batch of a simulated world: no noise, a curator's, everybody's own, or shuffled bits.
+
+==========================  ================  ====================================================================
+privatizer                  trust             noise of one counter
+==========================  ================  ====================================================================
+:class:`ExactBatch`         none              none
+:class:`GaussianBatch`      joint, local      one discrete Gaussian of a curator, or the sum of the users' own
+:class:`ShuffleBinary`      shuffle           the users' one-bit messages (:mod:`pipeline.privacy.shuffle`)
+==========================  ================  ====================================================================
+
+What differs is the noise of one counter; all counters have noise of the same law, and what follows is one programme
+(paper 002, section V).  Totals are drawn from their law at once, so that a batch of 10^9 users costs what ten do.
+"""
 
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Literal
 
@@ -11,30 +24,59 @@ from numpy.typing import NDArray
 
 from pipeline.privacy.budget import epsilon_from_rho, rho_from_epsilon
 from pipeline.privacy.noise import SeededNoise
-from pipeline.statistics.batch_counts import BatchTables, Layout, PrivateBatch, noisy_tables, private_batch
+from pipeline.privacy.shuffle import NoiseBits, analyzed_totals
+from pipeline.privacy.shuffle_calibration import delivered_epsilon, paper_bits, tight_bits
+from pipeline.statistics.batch_counts import (
+    BatchLayout,
+    BatchTables,
+    CellNoise,
+    PrivateBatch,
+    noisy_tables,
+    private_batch,
+)
 
 Array = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
 
-@dataclass(frozen=True)
-class NoNoise:
-    """Exact sums."""
+class BatchPrivatizer(ABC):
+    """The last place that sees exact sums of a batch."""
 
-    standard_deviation: float = 0.0
+    @property
+    @abstractmethod
+    def failure(self) -> float:
+        """Chance with which E may fail, for all entries of a release together."""
 
-    def bound(self, failure: float, counters: int = 1) -> float:
-        """Zero."""
-        return 0.0
+    @abstractmethod
+    def cell(self, users: int, layout: BatchLayout) -> CellNoise:
+        """Noise of one counter of a batch of so many users: public, known before anybody plays."""
 
-    def add(self, sums: Integers, seeded: SeededNoise, tables: BatchTables) -> Array:
-        """The sums themselves."""
-        return sums.astype(np.float64)
+    def release(self, tables: BatchTables, layout: BatchLayout, noise: SeededNoise) -> PrivateBatch:
+        """Noisy sums, made consistent, visits never underestimated.
+
+        Parameters
+        ----------
+        tables
+            Exact sums of the batch.
+        layout
+            Which counters are kept.
+        noise
+            Simulated worlds only: nobody shuffled the messages of a log.
+
+        Raises
+        ------
+        ValueError
+            If the tables are not of the layout's shape.
+        RealDataError
+            If the handle says that the data are real.
+        """
+        cell = self.cell(tables.users, layout)
+        return private_batch(noisy_tables(tables, layout, cell, noise), layout, cell, self.failure)
 
 
 @dataclass(frozen=True)
 class GaussianNoise:
-    """One discrete Gaussian of this variance a counter."""
+    """One discrete Gaussian of this variance a counter; 0: exact sums, and nothing is drawn."""
 
     variance: int
 
@@ -47,29 +89,62 @@ class GaussianNoise:
         """A quantile of the normal law."""
         from scipy.stats import norm
 
+        if not self.variance:
+            return 0.0
         return float(norm.isf(failure / 2)) * self.standard_deviation * math.sqrt(counters)
 
     def add(self, sums: Integers, seeded: SeededNoise, tables: BatchTables) -> Array:
         """See :class:`~pipeline.statistics.batch_counts.CellNoise`."""
+        if not self.variance:
+            return sums.astype(np.float64)
         drawn = seeded.gaussian(sums.size, self.variance, tables)
         return (sums + drawn.reshape(sums.shape)).astype(np.float64)
 
 
 @dataclass(frozen=True)
-class ExactBatch:
-    """No privacy: the baseline."""
+class BinomialNoise:
+    """The noise bits of a batch as noise of a counter."""
 
-    def release(self, tables: BatchTables, layout: Layout, noise: SeededNoise) -> PrivateBatch:
-        """See :class:`~pipeline.statistics.batch_counts.BatchPrivatizer`."""
-        return private_batch(noisy_tables(tables, layout, NoNoise(), noise), layout, NoNoise(), 1.0)
+    bits: NoiseBits
+
+    @property
+    def standard_deviation(self) -> float:
+        """Of one counter."""
+        return self.bits.standard_deviation
+
+    def bound(self, failure: float, counters: int = 1) -> float:
+        """See :meth:`~pipeline.privacy.shuffle.NoiseBits.bound`."""
+        return self.bits.bound(failure, counters)
+
+    def add(self, sums: Integers, seeded: SeededNoise, tables: BatchTables) -> Array:
+        """See :class:`~pipeline.statistics.batch_counts.CellNoise`."""
+        return analyzed_totals(sums, self.bits, seeded, tables)
 
 
 @dataclass(frozen=True)
-class GaussianBatch:
+class ExactBatch(BatchPrivatizer):
+    """No privacy: the baseline."""
+
+    failure: float = 1.0
+
+    def cell(self, users: int, layout: BatchLayout) -> GaussianNoise:
+        """See :class:`BatchPrivatizer`."""
+        return GaussianNoise(0)
+
+
+@dataclass(frozen=True)
+class GaussianBatch(BatchPrivatizer):
     """``(epsilon, delta)`` through rho-zCDP, replace-one: noise added once by a trusted curator, or by each user.
 
     The sum of the users' discrete Gaussians is drawn as one of their summed variance: exact up to a part in 10^9 at the
     variances in use.
+
+    Parameters
+    ----------
+    epsilon, delta
+        Of one user, who is in one batch.
+    trust
+        ``joint``: a curator adds noise once; ``local``: each user does.
     """
 
     epsilon: float
@@ -77,16 +152,58 @@ class GaussianBatch:
     trust: Literal["joint", "local"]
     failure: float = 0.01
 
-    def variance(self, layout: Layout) -> int:
+    def variance(self, layout: BatchLayout) -> int:
         """Of one draw: ``changes / (2 rho)`` rounded up."""
         return math.ceil(layout.changes / (2 * rho_from_epsilon(self.epsilon, self.delta)))
 
-    def delivered(self, users: int, layout: Layout) -> float:
+    def delivered(self, users: int, layout: BatchLayout) -> float:
         """Epsilon at ``delta`` of the variance drawn."""
         return epsilon_from_rho(layout.changes / (2 * self.variance(layout)), self.delta)
 
-    def release(self, tables: BatchTables, layout: Layout, noise: SeededNoise) -> PrivateBatch:
-        """See :class:`~pipeline.statistics.batch_counts.BatchPrivatizer`."""
-        draws = tables.users if self.trust == "local" else 1
-        cell = GaussianNoise(draws * self.variance(layout))
-        return private_batch(noisy_tables(tables, layout, cell, noise), layout, cell, self.failure)
+    def cell(self, users: int, layout: BatchLayout) -> GaussianNoise:
+        """See :class:`BatchPrivatizer`."""
+        return GaussianNoise((users if self.trust == "local" else 1) * self.variance(layout))
+
+
+@dataclass(frozen=True)
+class ShuffleBinary(BatchPrivatizer):
+    """``(epsilon, delta)``-shuffle-private counts of one batch, replace-one, by binomial noise bits.
+
+    Parameters
+    ----------
+    epsilon, delta
+        Of one user, who is in one batch.
+    calibration
+        ``tight``: the fewest bits that an exact accountant allows for the counters a user moves; ``paper``: those of
+        paper 002 with its epsilon / 3H a counter.
+    horizon
+        H: what the paper's calibration divides by, also where a batch keeps one step only.
+    honest
+        Declared share of the users who do add their bits; only theirs are counted on.
+    failure
+        See :class:`BatchPrivatizer`.
+    """
+
+    epsilon: float
+    delta: float
+    calibration: Literal["tight", "paper"] = "tight"
+    horizon: int = 1
+    honest: float = 1.0
+    failure: float = 0.01
+
+    def bits(self, users: int, layout: BatchLayout) -> NoiseBits:
+        """What each user of a batch adds to each counter; public, known before anybody plays."""
+        if self.calibration == "paper":
+            return paper_bits(users, self.horizon, self.epsilon, self.delta)
+        return tight_bits(users, layout.changes, self.epsilon, self.delta, self._honest(users))
+
+    def delivered(self, users: int, layout: BatchLayout) -> float:
+        """Epsilon at ``delta`` that the bits of the honest users really give."""
+        return delivered_epsilon(self.bits(users, layout), layout.changes, self.delta, self._honest(users))
+
+    def cell(self, users: int, layout: BatchLayout) -> BinomialNoise:
+        """See :class:`BatchPrivatizer`."""
+        return BinomialNoise(self.bits(users, layout))
+
+    def _honest(self, users: int) -> int:
+        return max(1, int(self.honest * users))

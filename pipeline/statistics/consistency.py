@@ -125,6 +125,15 @@ class ConsistencyCertificate:
     """How many cells the closed form solved and how far cvxpy was from it on the cells drawn.
 
     ``largest_relative_difference`` is max |x - x_cvxpy| / max(1, largest count of the cell) over the drawn cells.
+
+    Parameters
+    ----------
+    cells, certified
+        Case of :data:`CASES` -> cells in it, and how many of them were solved again.
+    tolerance
+        Largest relative difference that is accepted.
+    solver
+        What solved the drawn cells.
     """
 
     cells: dict[str, int]

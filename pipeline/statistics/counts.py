@@ -29,14 +29,20 @@ class PrivateCounts:
         ``(G, L, A)`` and ``(G, L, A, S)``, with ``n_sa = sum n_sas`` exactly.
     r_sa
         ``(G, L, A)`` summed reward above ``reward_offset`` a visit, in reward units; None where rewards are declared.
+    reward_offset
+        Reward at which a summed integer is 0, reward units.
     n_0
         ``(L,)`` first states, >= 0, and the standard deviation of its noise an entry.
     error
         E, a bound on twice the noise of every count together (003 Lemma C.2); 0 without noise.
+    slack
+        Largest ``|sum n_sas - n'_sa|`` that the consistency programme allowed.
     sd_sas, sd_sa, sd_r, sd_0
         Standard deviations of the noise of one entry of each (``sd_r`` in reward units).
     visits_summed
         Whether n_sa was made by summation (``one_table``), so that its noise is that of n_sas.
+    release
+        The noisy integers that all this was made of.
     """
 
     n_sa: Array
@@ -58,6 +64,11 @@ def noisy_tables(release: Release) -> tuple[Array, Array]:
     """n'_sa ``(G, L, A)`` and n'_sas ``(G, L, A, S)``, clipped at 0: the data of the consistency programme (003 eq. 2).
 
     With one table, n'_sa is the clipped *sum* of the unclipped noisy entries, which is unbiased before the clip.
+
+    Parameters
+    ----------
+    release
+        Of count tables.
     """
     n_sas = release.tables["n_sas"].astype(np.float64)
     n_sa = release.tables["n_sa"].astype(np.float64) if "n_sa" in release.tables else n_sas.sum(-1)
@@ -68,6 +79,13 @@ def count_error(release: Release, failure: float) -> float:
     """E: twice a bound on the noise of every visit and transition count together, with probability 1 - ``failure``.
 
     Source: 003 Lemma C.2 with the scales actually drawn; the union is over the released cells (design §5.4).
+
+    Parameters
+    ----------
+    release
+        Of count tables.
+    failure
+        Probability with which the bound may fail.
     """
     by_table = {m.table: m for m in release.mechanisms}
     cells, ends = 2 * by_table["n_sas"].cells, by_table["n_sas"].shape[-1]
@@ -87,12 +105,29 @@ def noise_bound(sigma: float, cells: int, failure: float) -> float:
     """Half of E: a bound on ``cells`` Gaussian draws, ``sigma sqrt(2 log(2 cells / failure))`` (003 Lemma C.2).
 
     With ``cells = 2 H S^2 A`` and ``sigma^2 = 2H/rho``, twice this is E_rho = 4 sqrt(H log(4HS^2A/delta)/rho).
+
+    Parameters
+    ----------
+    sigma
+        Standard deviation of one draw, in counts.
+    cells
+        How many draws have to stay within it, together.
+    failure
+        Probability with which one of them may not.
     """
     return sigma * math.sqrt(2 * math.log(2 * cells / failure))
 
 
 def laplace_bound(scale: Fraction, cells: int, failure: float) -> float:
-    """Half of E for ``cells`` Laplace draws together: ``scale log(cells / failure)``."""
+    """Half of E for ``cells`` Laplace draws together: ``scale log(cells / failure)``.
+
+    Parameters
+    ----------
+    scale
+        Of one draw, in counts.
+    cells, failure
+        See :func:`noise_bound`.
+    """
     return float(scale) * math.log(cells / failure)
 
 
@@ -101,6 +136,10 @@ def private_counts(release: Release, card: Card, *, slack: Slack = "zero", failu
 
     Parameters
     ----------
+    release
+        Of the card's count tables.
+    card
+        Declares the lattice of rewards.
     slack
         ``paper``: |sum - n'_sa| <= E/2 as 003 (3); ``zero``: the sum is exactly n'_sa (findings/offline.md §5.2).
     failure

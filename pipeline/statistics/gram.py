@@ -99,6 +99,21 @@ def counted_sums(
     """The same from counts: ``features (n, d)``, ``visits (n,)`` and summed ``targets (k, n)`` of each (s, a), int64.
 
     Wraps nowhere where :class:`Extent` allows the rows themselves.
+
+    Parameters
+    ----------
+    features
+        ``(n, d)``: of each (s, a).
+    visits
+        ``(n,)``: rows of each (s, a).
+    targets
+        ``(k, n)``: summed targets of each (s, a), one row a regression.
+    weights
+        ``(n,)``: weight of each (s, a); None for all 1.
+
+    Returns
+    -------
+    ``(d, d)`` and ``(k, d)`` int64.
     """
     w = visits if weights is None else visits * weights
     t = targets if weights is None else targets * weights
@@ -106,7 +121,15 @@ def counted_sums(
 
 
 def raise_eigenvalues(gram: Array, floor: float) -> tuple[Array, int]:
-    """The nearest symmetric matrix whose eigenvalues are at least ``floor``, and how many were below; exact if none."""
+    """The nearest symmetric matrix whose eigenvalues are at least ``floor``, and how many were below; exact if none.
+
+    Parameters
+    ----------
+    gram
+        ``(d, d)`` symmetric.
+    floor
+        Least eigenvalue of the result; 0 or less changes nothing.
+    """
     values, vectors = np.linalg.eigh(gram)
     low = values < floor
     if floor <= 0 or not low.any():

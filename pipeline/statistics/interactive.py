@@ -1,4 +1,4 @@
-"""The regression desk: rows on one side, an adaptive planner on the other, noise and budget in between.
+"""The interactive mechanism of linear regressions: rows here, an adaptive planner there, noise and budget between.
 
 One call per (step, half), from the last step to the first; the budget is charged once, before the first answer; any
 call the plan does not hold is refused.  DP-VAPVI feeds its answers into later questions: C, lambda, D, clips, the
@@ -32,14 +32,27 @@ Integers = NDArray[np.int64]
 
 @dataclass
 class InteractiveRegression:
-    """The one desk: exact (``rho`` None, simulation only), tight or with the paper's scales.
+    """The one that holds the rows: exact (``rho`` None, simulation only), tight or with the paper's scales.
 
     Parameters
     ----------
+    plan
+        What may be asked, at what price.
+    rows
+        Raw rows behind the privacy wall.
+    noise
+        The operating system's where the data are real.
     charge
         Called once with the plan, before the first row is read; raising there leaves everything unread.
     epsilon
         The epsilon that will be stated, where a sampler's share of delta has to be listed; None: it is exact.
+    spent
+        Exact zCDP cost of the calls so far, each alone.
+
+    Raises
+    ------
+    RealDataError
+        If rows and plan are of different kinds, or the noise would not protect real people as asked.
     """
 
     plan: LinearPlan
@@ -72,14 +85,14 @@ class InteractiveRegression:
         return self.plan.terms.value_steps
 
     def variance(self, h: int, value: Value, window: Window) -> PrivateRegression:
-        """See :class:`~pipeline.statistics.regression.Desk`."""
+        """See :class:`~pipeline.statistics.regression.InteractiveMechanism`."""
         if not self.plan.terms.variance or h == self.plan.domain.horizon - 1:
             raise MechanismClosedError(f"the plan has no variance call at step {h}")
         self._admit(h, "D'")
         return self._answer(h, "D'", value, window, None)
 
     def regression(self, h: int, value: Value, window: Window, weight: Weight | None = None) -> PrivateRegression:
-        """See :class:`~pipeline.statistics.regression.Desk`; alone it takes the whole step's budget."""
+        """See :class:`~pipeline.statistics.regression.InteractiveMechanism`; alone it takes the whole step's budget."""
         self._admit(h, "D")
         return self._answer(h, "D", value, window, weight)
 
@@ -113,7 +126,7 @@ class InteractiveRegression:
         return answer(summed.layout, quantiser.offset, summed.mechanisms, tables)
 
     def release(self) -> Release:
-        """All that left the desk so far, at the joint cost of its calls; without noise it is marked so (simulation)."""
+        """All that was answered so far, at the joint cost of its calls; without noise it is marked so (simulation)."""
         exact = self.plan.rho is None
         return Release(
             dataset=self.plan.domain.name,
@@ -129,7 +142,21 @@ class InteractiveRegression:
 
 
 def call_window(plan: LinearPlan, h: int, half: Half, window: Window) -> tuple[Quantiser, int]:
-    """Integer window of a call with its centre, and the bound on its targets; wider than declared is cut."""
+    """Integer window of a call with its centre, and the bound on its targets; wider than declared is cut.
+
+    Parameters
+    ----------
+    plan
+        What is declared.
+    h, half
+        Step, from 0, and whose rows are summed.
+    window
+        Range of values that the planner asks for, reward units.
+
+    Returns
+    -------
+    What turns values into integers, and the largest absolute target in lattice steps.
+    """
     q, domain = plan.terms.value_steps, plan.domain
     low, high = (math.floor(v * q + 1e-9) for v in domain.value_range(h + 1))
     if plan.centred:
@@ -173,7 +200,15 @@ def answer(
 
 @dataclass(frozen=True)
 class RecordedRegression:
-    """Answers the calls that a release recorded, and no other."""
+    """Answers the calls that a release recorded, and no other.
+
+    Parameters
+    ----------
+    plan
+        That asked.
+    release
+        That recorded the answers.
+    """
 
     plan: LinearPlan
     release: Release
@@ -184,11 +219,11 @@ class RecordedRegression:
         return self.plan.terms.value_steps
 
     def variance(self, h: int, value: Value, window: Window) -> PrivateRegression:
-        """See :class:`~pipeline.statistics.regression.Desk`."""
+        """See :class:`~pipeline.statistics.regression.InteractiveMechanism`."""
         return self._answer(h, "D'", window)
 
     def regression(self, h: int, value: Value, window: Window, weight: Weight | None = None) -> PrivateRegression:
-        """See :class:`~pipeline.statistics.regression.Desk`."""
+        """See :class:`~pipeline.statistics.regression.InteractiveMechanism`."""
         return self._answer(h, "D", window)
 
     def _answer(self, h: int, half: Half, window: Window) -> PrivateRegression:

@@ -25,6 +25,8 @@ def joint_loss(mechanisms: Sequence[Mechanism], facts: Mapping[str, Any], featur
 
     Parameters
     ----------
+    mechanisms
+        As the release lists them.
     facts
         Of :func:`~pipeline.statistics.linear_layout.joint_facts`.
     features
@@ -95,6 +97,8 @@ def lq_loss(mechanisms: Sequence[Mechanism], facts: Mapping[str, Any]) -> Fracti
 
     Parameters
     ----------
+    mechanisms
+        As the release lists them.
     facts
         ``joint`` of the release: N = horizon x episodes rows of one person, q steps to the edge of a ball.
 

@@ -65,6 +65,11 @@ def true_rho(plan: LinearPlan) -> Fraction | None:
     take the larger; the people of D' join the regression of every step that asks nothing of D' (the last one does).
     With tight calibration this is at most what was asked; with the paper's it is recomputed from the printed scales,
     the declared features and the value ranges [0, H-h-1] and [0, H-h] that the clip enforces.
+
+    Parameters
+    ----------
+    plan
+        What is declared.
     """
     if plan.rho is None:
         return None
@@ -105,6 +110,11 @@ def planned_calls(plan: LinearPlan) -> list[dict[str, Any]]:
     """One row a call, in order: name, sensitivity rule, whether its scale is adaptive, and its rho (None: no noise).
 
     The paper's scales are charged what each call truly costs alone; :func:`true_rho` is what they cost together.
+
+    Parameters
+    ----------
+    plan
+        What is declared.
     """
     last = plan.domain.horizon - 1
     rule = "sup over two people's rows of |move of svec Gram|²/2σ² + |move of targets|²/2σ², jointly"

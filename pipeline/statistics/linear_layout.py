@@ -30,7 +30,17 @@ _FEATURES = 24
 
 @dataclass(frozen=True)
 class Row:
-    """A made-up person's row of one step: state, action, reward and successor; END comes after the last state."""
+    """A made-up person's row of one step: state, action, reward and successor; END comes after the last state.
+
+    Parameters
+    ----------
+    state, action
+        Indices of the row's cell.
+    reward
+        In units of the declared range's width.
+    successor
+        Index of the next state.
+    """
 
     state: int
     action: int

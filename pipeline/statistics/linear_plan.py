@@ -31,6 +31,10 @@ class LinearDomain:
 
     Parameters
     ----------
+    name, kind
+        Of the lineage: ``real`` or ``synthetic``, as registered.
+    horizon
+        H: steps of an episode that are read.
     users, episodes
         Public number of people and cap on episodes each: never counted (privacy.md §0.1-7).
     bounds
@@ -101,6 +105,15 @@ class LinearTerms:
 @dataclass(frozen=True)
 class LinearPlan:
     """Who asks what of whom, at what price.
+
+    Parameters
+    ----------
+    domain
+        What is declared of people and rewards.
+    terms
+        Budget, targets and lattice.
+    features
+        Integer feature map, of declared states or of observations.
 
     Raises
     ------

@@ -45,6 +45,8 @@ class LqDomain:
 
     Parameters
     ----------
+    name
+        Of the lineage.
     kind
         ``real`` or ``synthetic``, as registered.
     state, control

@@ -25,7 +25,17 @@ Integers = NDArray[np.int64]
 
 
 def moments_of(plan: LqPlan, gram: Integers, cross: Integers, release: Release | None) -> LqMoments:
-    """Integer sums in units of the bounds, with the noise that the plan puts on them."""
+    """Integer sums in units of the bounds, with the noise that the plan puts on them.
+
+    Parameters
+    ----------
+    plan
+        That priced the sums.
+    gram, cross
+        ``(n+d, n+d)`` and ``(n+d, n)``, lattice steps squared.
+    release
+        What they were drawn in; None: nothing protects them.
+    """
     unit = 1.0 / plan.steps**2
     sds = (0.0, 0.0)
     if plan.rho is not None:
@@ -35,6 +45,13 @@ def moments_of(plan: LqPlan, gram: Integers, cross: Integers, release: Release |
 
 def released_moments(plan: LqPlan, release: Release) -> LqMoments:
     """What a planner sees of a release that this plan priced.
+
+    Parameters
+    ----------
+    plan
+        That priced the release.
+    release
+        With tables ``gram`` and ``target``, lattice steps squared.
 
     Raises
     ------
@@ -99,7 +116,20 @@ def draw_lq(plan: LqPlan, rows: LqRows | SummedRows, noise: NoiseSource, *, epsi
 
 
 def lq_sums(plan: LqPlan, rows: LqRows) -> tuple[Integers, Integers]:
-    """Exact ``sum z z'`` ``(n+d, n+d)`` and ``sum z x_next'`` ``(n+d, n)`` in lattice steps squared."""
+    """Exact ``sum z z'`` ``(n+d, n+d)`` and ``sum z x_next'`` ``(n+d, n)`` in lattice steps squared.
+
+    Parameters
+    ----------
+    plan
+        Declares bounds and lattice.
+    rows
+        Raw rows, read once.
+
+    Raises
+    ------
+    ValueError
+        If there are more episodes than declared, or they have other dimensions.
+    """
     d, n, seen = plan.domain.dimension, plan.domain.state, 0
     gram, cross = np.zeros((d, d), dtype=np.int64), np.zeros((d, n), dtype=np.int64)
     for batch in rows.batches():
@@ -114,7 +144,19 @@ def lq_sums(plan: LqPlan, rows: LqRows) -> tuple[Integers, Integers]:
 
 
 def batch_sums(plan: LqPlan, batch: Episodes | Transitions) -> tuple[Integers, Integers]:
-    """:func:`lq_sums` of one batch."""
+    """:func:`lq_sums` of one batch.
+
+    Parameters
+    ----------
+    plan
+        Declares bounds and lattice.
+    batch
+        Raw rows.
+
+    Returns
+    -------
+    ``(n+d, n+d)`` and ``(n+d, n)``, lattice steps squared.
+    """
     z, following = lattice_rows(plan, batch)
     gram, cross = exact_sums(plan.extent(), z, following.T)
     return gram, cross.T
@@ -124,6 +166,13 @@ def lattice_rows(plan: LqPlan, batch: Episodes | Transitions) -> tuple[Array, Ar
     """Integers held as float64: z ``(rows, n+d)`` and next states ``(rows, n)``; zeros where no row is counted.
 
     Not a number, or longer than its ball after truncation: the row counts as absent.
+
+    Parameters
+    ----------
+    plan
+        Declares bounds and lattice.
+    batch
+        Raw rows.
     """
     raw, read = _rows_of(batch, plan.domain.horizon)
     # a number near the largest float may overflow on its way; its row does not count

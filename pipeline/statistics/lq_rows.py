@@ -58,6 +58,11 @@ class Transitions:
     """Raw rows behind the privacy wall, each of its own: ``x (R, n)``, ``u (R, d)`` and where they led.
 
     At most H rows an episode and m episodes a person: whoever makes them has to see to that.
+
+    Parameters
+    ----------
+    following
+        ``(R, n)``: where they led.
     """
 
     x: Array
@@ -80,7 +85,13 @@ class LqRows(Protocol):
 
 @dataclass(frozen=True)
 class SimulatedRows:
-    """Episodes made up in this process: there is no way to say ``real`` with them."""
+    """Episodes made up in this process: there is no way to say ``real`` with them.
+
+    Parameters
+    ----------
+    episodes
+        Batches of them.
+    """
 
     episodes: tuple[Episodes, ...]
 
@@ -96,14 +107,28 @@ class SimulatedRows:
 
 @dataclass(frozen=True)
 class SummedRows:
-    """Rows that were summed where they lie; ``sums`` is called once, when nothing stands against reading them."""
+    """Rows that were summed where they lie; ``sums`` is called once, when nothing stands against reading them.
+
+    Parameters
+    ----------
+    data_kind
+        ``real`` or ``synthetic``, as registered.
+    sums
+        Gives ``(n+d, n+d)`` and ``(n+d, n)``, lattice steps squared.
+    """
 
     data_kind: str
     sums: Callable[[], tuple[Integers, Integers]]
 
 
 def cut(x: Array, u: Array, following: Array) -> tuple[Array, Array, Array]:
-    """Rows whose vectors, in units of their bounds, are at most 1 long."""
+    """Rows whose vectors, in units of their bounds, are at most 1 long.
+
+    Parameters
+    ----------
+    x, u, following
+        ``(rows, n)``, ``(rows, d)``, ``(rows, n)``, in units of their bounds.
+    """
     factor = np.minimum(shortening(x), shortening(u))
     following = following * factor
     return x * factor, u * factor, following * shortening(following)

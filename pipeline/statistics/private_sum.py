@@ -105,7 +105,7 @@ class PrivateSum:
             m if m.running is None else replace(m, running=replace(m.running, error=error)) for m in self.mechanisms
         )
 
-    def variance(self, table: str, t: int = 1) -> float:
+    def variance(self, table: str, t: int | None = None) -> float:
         """Variance of one published integer; on the diagonal where the table is symmetric (half of it elsewhere).
 
         Parameters
@@ -113,14 +113,14 @@ class PrivateSum:
         table
             Name of a table.
         t
-            Which running sum, from 1.
+            Which running sum, from 1; None: the noisiest.
 
         Returns
         -------
         In squared integers of the table; 0 without noise.
         """
-        found = next(m for m in self.at(t) if m.table == table)
-        return found.standard_deviation**2
+        listed = self.mechanisms if t is None else self.at(t)
+        return next(m for m in listed if m.table == table).noise_variance
 
     def with_slack(self, noise: NoiseSource, epsilon: float) -> PrivateSum:
         """The same with the sampler's share of delta listed; see :func:`~pipeline.privacy.release.with_sampler_slack`.

@@ -1,6 +1,6 @@
-"""What an adaptive linear planner asks and gets: the desk's protocol and its noisy answers.
+"""What an adaptive linear planner asks and gets: the interactive mechanism's protocol and its noisy answers.
 
-The desk holds the rows; the planner hands it *functions* of a state's features and sees noisy sums only.  So one
+The mechanism holds the rows; the planner hands it *functions* of a state's features and sees noisy sums only.  So one
 planner serves counts of a finite world, rows of a log and streams of observations alike.
 """
 
@@ -90,8 +90,12 @@ class OneShot:
         ``(H, S', d)``: sums of phi over the rows that led to each successor.
     rewards
         ``(H, d)``: sums of phi (r - ``middle``).
+    middle
+        Mid-range of one reward, reward units.
     gram_sd, successor_sd, reward_sd
         Noise off the Gram's diagonal, and of one entry of each table.
+    release
+        The noisy integers that all this was made of.
     """
 
     gram: Array
@@ -133,7 +137,7 @@ class LqMoments:
         return self.cross.shape[1], len(self.cross) - self.cross.shape[1]
 
 
-class Desk(Protocol):
+class InteractiveMechanism(Protocol):
     """Answers each step once, from the last to the first; quantises, clips and weighs by itself."""
 
     @property
@@ -151,6 +155,14 @@ class Desk(Protocol):
 
 
 def floored(value: Array, lattice: int) -> Array:
-    """Values on the lattice, rounded down: a lower value stays one (privacy.md §0.1-11)."""
+    """Values on the lattice, rounded down: a lower value stays one (privacy.md §0.1-11).
+
+    Parameters
+    ----------
+    value
+        Values, reward units.
+    lattice
+        q: steps of one reward unit.
+    """
     # a float product this close below an integer is that integer
     return np.floor(value * lattice + 1e-9) / lattice

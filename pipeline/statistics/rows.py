@@ -1,4 +1,4 @@
-"""Where a desk finds its sums: counts of a finite world, or rows that pass by once a call, never all in memory."""
+"""Where an interactive mechanism finds its sums: counts of a finite world, or rows that pass by once a call."""
 
 # ruff: noqa: N806  (the letters of the paper)
 
@@ -28,6 +28,19 @@ class Quantiser:
     ``low`` and ``high`` bound the value in integers; ``reward`` is None where no reward enters (the variance call).
     The sum of a clipped reward and a clipped value lies in the clipped range of both, so the target needs no further
     clip.
+
+    Parameters
+    ----------
+    lattice
+        q: integers of one reward unit.
+    low, high
+        Bounds on values, integers.
+    reward
+        Bounds on rewards, integers; None where no reward enters.
+    offset
+        Subtracted from every target.
+    weight_steps
+        W: largest weight.
     """
 
     lattice: int
@@ -81,11 +94,15 @@ class CountRows:
 
     Parameters
     ----------
+    features
+        The declared map.
     visits
         Half -> ``(H, S, A, S')`` transitions; S' is S, or S + 1 where the last is the END.  ``both`` alone where
         nothing is split.
     rewards
         ``(H, S, A)``: the reward of a step, fixed by (h, s, a).
+    data_kind
+        ``real`` or ``synthetic``, as registered.
     """
 
     features: FeatureMap
@@ -137,6 +154,15 @@ class TalliedRows:
     """Rows of a log over declared states: read once, at the first call, and only their sums are kept.
 
     ``tally`` gives D and D', or ``both`` where nothing is split; rewards may differ from row to row.
+
+    Parameters
+    ----------
+    features
+        The declared map.
+    tally
+        Reads the rows and gives their sums, a half of the people each.
+    data_kind
+        ``real`` or ``synthetic``, as registered.
     """
 
     features: FeatureMap
@@ -190,6 +216,15 @@ class StreamRows:
     """Rows in batches, read anew at each call; memory does not depend on their number.
 
     ``batches(h, side)`` must yield whole people's rows of that step, at most the declared episodes a person.
+
+    Parameters
+    ----------
+    batches
+        Step and half -> batches of that step's rows.
+    dimension
+        d: length of a feature.
+    data_kind
+        ``real`` or ``synthetic``, as registered.
     """
 
     batches: Callable[[int, Side], Iterator[Batch]]

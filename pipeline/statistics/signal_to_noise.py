@@ -1,6 +1,6 @@
 """Noise against data before anything is spent: declared sizes and scales only, never a row (design §5.1, ``plan``).
 
-The yardstick is crude on purpose: as if everybody stayed to the last step and visited all cells alike.  Rarely visited
+The measure is crude on purpose: as if everybody stayed to the last step and visited all cells alike.  Rarely visited
 cells fare worse, and a policy needs only the cells that it uses.
 """
 
@@ -23,9 +23,17 @@ LEVELS = (1.0, 3.0, 10.0)
 
 
 @dataclass(frozen=True)
-class Yardstick:
-    """``visits`` of one (step, state, action) if all are visited alike, beside the ``noise`` (one standard deviation)
-    on that count; both in visits.
+class SignalToNoise:
+    """What one (step, state, action) holds, beside the noise on it.
+
+    Parameters
+    ----------
+    people
+        How many.
+    visits
+        Of one (step, state, action) if all are visited alike.
+    noise
+        One standard deviation of the noise on that count, in visits.
     """
 
     people: float
@@ -39,31 +47,75 @@ class Yardstick:
 
 
 def even_visits(card: Card, people: float) -> float:
-    """Steps that one cell of n[h,s,a] holds if ``people`` people stay to the end and visit all cells alike."""
+    """Steps that one cell of n[h,s,a] holds if ``people`` people stay to the end and visit all cells alike.
+
+    Parameters
+    ----------
+    card
+        Declares steps, states and actions.
+    people
+        How many.
+    """
     d = card.domain
     steps = people * card.unit.episodes_per_user * d.horizon
     return steps / (d.table_steps * len(d.live_states) * len(d.action_labels))
 
 
 def visit_noise(card: Card, mechanisms: Sequence[Mechanism]) -> float:
-    """Standard deviation of the noise on one n[h,s,a]: its own table's, or that of the summed successors."""
+    """Standard deviation of the noise on one n[h,s,a]: its own table's, or that of the summed successors.
+
+    Parameters
+    ----------
+    card
+        Declares the successors of a cell.
+    mechanisms
+        Of its count tables.
+    """
     scale = {m.table: m.standard_deviation for m in mechanisms}
     return scale["n_sa"] if "n_sa" in scale else scale["n_sas"] * math.sqrt(len(card.domain.state_labels))
 
 
-def yardstick(card: Card, ask: Ask, people: float | None = None) -> Yardstick:
-    """Visits and noise at a budget, for ``people`` (default: as declared)."""
+def signal_to_noise(card: Card, ask: Ask, people: float | None = None) -> SignalToNoise:
+    """Visits and noise at a budget, for ``people`` (default: as declared).
+
+    Parameters
+    ----------
+    card
+        What is declared.
+    ask
+        Budget, tables and calibration.
+    people
+        How many; None: as declared.
+    """
     n = float(card.unit.users_public) if people is None else people
-    return Yardstick(n, even_visits(card, n), visit_noise(card, count_sum(card, ask).mechanisms))
+    return SignalToNoise(n, even_visits(card, n), visit_noise(card, count_sum(card, ask).mechanisms))
 
 
-def scaled(ask: Ask, factor: float) -> Ask:
-    """The same ask with ``factor`` times the budget: of rho, or of epsilon where that was asked."""
+def scale_budget(ask: Ask, factor: float) -> Ask:
+    """The same ask with ``factor`` times the budget: of rho, or of epsilon where that was asked.
+
+    Parameters
+    ----------
+    ask
+        What is asked.
+    factor
+        How many times as much.
+    """
     if ask.rho is not None:
         return replace(ask, rho=ask.rho * factor)
     return replace(ask, epsilon=None if ask.epsilon is None else ask.epsilon * factor)
 
 
 def people_needed(card: Card, ask: Ask, level: float) -> int:
-    """People for whom visits reach ``level`` times the noise at this budget: the ratio is linear in people."""
-    return math.ceil(level * card.unit.users_public / yardstick(card, ask).ratio)
+    """People for whom visits reach ``level`` times the noise at this budget: the ratio is linear in people.
+
+    Parameters
+    ----------
+    card
+        What is declared.
+    ask
+        Budget, tables and calibration.
+    level
+        Visits in units of the noise.
+    """
+    return math.ceil(level * card.unit.users_public / signal_to_noise(card, ask).ratio)

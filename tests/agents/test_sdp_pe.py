@@ -19,9 +19,8 @@ from pipeline.mdp.planning import optimal_values
 from pipeline.privacy.noise import SeededNoise
 from pipeline.privacy.shuffle import NoiseBits
 from pipeline.simulation.rollouts import play_batch_rollouts
-from pipeline.statistics.batch_counts import Layout, noisy_tables, private_batch
-from pipeline.statistics.batch_privatizers import ExactBatch
-from pipeline.statistics.shuffle_counts import BinomialNoise, ShuffleBinary
+from pipeline.statistics.batch_counts import BatchLayout, noisy_tables, private_batch
+from pipeline.statistics.batch_privatizers import BinomialNoise, ExactBatch, ShuffleBinary
 
 RANDOM = random_tabular(2, 2, 3, seed=5, successors=2).mdp(3)
 CHAIN = riverswim(3, 0.005, 1.0).mdp(3)
@@ -278,7 +277,7 @@ def test_crude_batches_release_one_step_and_no_rewards():
     assert {ask.steps for ask in crude} == {(0, 1), (1, 2)} and {ask.steps for ask in fine} == {(0, 3)}
     assert len(crude) == 2 * len(fine)
     # two tables of one step, and three tables of all: what a user can move
-    assert Layout((1, 2, 2), rewards=False).changes == 4 and Layout((3, 2, 2), ends=True).changes == 6 * 3 - 2
+    assert BatchLayout((1, 2, 2), rewards=False).changes == 4 and BatchLayout((3, 2, 2), ends=True).changes == 6 * 3 - 2
 
 
 def test_mixtures_are_drawn_and_without_them_every_policy_is_active():

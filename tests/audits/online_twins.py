@@ -19,14 +19,13 @@ from pipeline.privacy.guarantee import Trust
 from pipeline.privacy.running import RunningSum
 from pipeline.privacy.shuffle import Messages, NoiseBits
 from pipeline.privacy.shuffle_calibration import smallest_total
-from pipeline.statistics.batch_counts import Layout
-from pipeline.statistics.batch_privatizers import GaussianBatch
+from pipeline.statistics.batch_counts import BatchLayout
+from pipeline.statistics.batch_privatizers import GaussianBatch, ShuffleBinary
 from pipeline.statistics.interactive_counts import GaussianSums, gaussian_counts, joint, local
 from pipeline.statistics.lq_message import LqMessage
 from pipeline.statistics.mixture_message import LATTICE, Message, Visits
 from pipeline.statistics.online_counts import OnlineLayout
 from pipeline.statistics.online_sum import Ask, Variances, tight
-from pipeline.statistics.shuffle_counts import ShuffleBinary
 from tests.audits.broken import FewCoins, Make, Repeating, RepeatingCoins, Thinner, Twin
 
 LEAVES = 8
@@ -38,7 +37,7 @@ VISITS = OnlineLayout(3, 2, 1)
 POOLED = OnlineLayout(4, 2, 1, pooled=True)
 EPSILON, DELTA = 6.0, 1e-5
 SHUFFLE = ShuffleBinary(EPSILON, DELTA, "tight", 3)
-BATCH = Layout((3, 2, 1), lean=False, rewards=True, ends=True)
+BATCH = BatchLayout((3, 2, 1), lean=False, rewards=True, ends=True)
 
 
 def counter(kind, ask: Ask = ASK, **broken) -> Attack:
@@ -122,8 +121,8 @@ def batch(drawn=None, **rest) -> Attack:
 class OneCounter(ShuffleBinary):
     """Coins for one counter that goes up and one that goes down, whatever the number of tables and steps."""
 
-    def bits(self, users: int, layout: Layout) -> NoiseBits:
-        return super().bits(users, Layout((1, 2, 1), lean=True, rewards=False))
+    def bits(self, users: int, layout: BatchLayout) -> NoiseBits:
+        return super().bits(users, BatchLayout((1, 2, 1), lean=True, rewards=False))
 
 
 def integers(values, bits: NoiseBits, coins, data) -> Messages:

@@ -19,7 +19,7 @@ from pipeline.mdp.lagrangian import most_visits
 from pipeline.mdp.occupancy_lp import most_visits_lp
 from pipeline.privacy.noise import SeededNoise
 from pipeline.simulation.rollouts import play_batch_rollouts
-from pipeline.statistics.shuffle_counts import ShuffleBinary
+from pipeline.statistics.batch_privatizers import ShuffleBinary
 
 ROUNDS = 5
 

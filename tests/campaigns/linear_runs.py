@@ -81,11 +81,11 @@ def run_linear(
     if terms.variant == "one_shot":
         result = one_shot(release_one_shot(plan, rows, SeededNoise(noise)), task, constants, rng)
     else:
-        desk, centred = InteractiveRegression(plan, rows, SeededNoise(noise)), terms.variant == "centred"
+        mechanism, centred = InteractiveRegression(plan, rows, SeededNoise(noise)), terms.variant == "centred"
         if agent == "pevi":
             multiplier = constants.C * math.sqrt(task.dimension) if beta is None else beta
-            result = pevi(desk, task, constants, rng, multiplier, centred=centred)
+            result = pevi(mechanism, task, constants, rng, multiplier, centred=centred)
         else:
-            result = vapvi(desk, task, constants, rng, centred=centred)
+            result = vapvi(mechanism, task, constants, rng, centred=centred)
     best = float(world.mdp.start @ optimal_values(world.mdp)[1][0])
     return LinearRun(result, best - policy_value(world.mdp, result.policy), true_rho(plan))

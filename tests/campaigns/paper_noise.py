@@ -20,12 +20,12 @@ from pipeline.audits.lq_counters import lq_counter_attack
 from pipeline.audits.shuffled import batch_attack
 from pipeline.mdp.features import FeatureMap
 from pipeline.privacy.budget import rho_from_epsilon
-from pipeline.statistics.batch_counts import Layout
+from pipeline.statistics.batch_counts import BatchLayout
+from pipeline.statistics.batch_privatizers import ShuffleBinary
 from pipeline.statistics.linear_plan import LinearDomain, LinearPlan, LinearTerms
 from pipeline.statistics.lq_message import LqMessage
 from pipeline.statistics.mixture_message import Message
 from pipeline.statistics.online_sum import Ask
-from pipeline.statistics.shuffle_counts import ShuffleBinary
 
 DELTA = 1e-5
 ASKED = rho_from_epsilon(1.0, DELTA)
@@ -43,7 +43,7 @@ def lines() -> Iterator[tuple[str, str, float, float, float]]:
         a = lq_counter_attack(LqMessage(2, 1, 10, gamma), PRINTED, "tree", leaves=1023)
         yield f"004, tree over 1 023 episodes, H = 10, γ = {gamma:g}", "rho", ASKED, float(a.claimed_rho), a.attained
     for H in (2, 5, 10):
-        layout = Layout((H, 2, 1), lean=False, rewards=True, ends=False)
+        layout = BatchLayout((H, 2, 1), lean=False, rewards=True, ends=False)
         a = batch_attack(layout, 10**6, ShuffleBinary(1.0, DELTA, "paper", H))
         yield f"002, a batch of 10⁶ users, H = {H}", "epsilon", 1.0, float(a.claimed_epsilon or 0), a.attained
     features = FeatureMap(np.array([[[8, 0]], [[0, 8]], [[-8, 0]]], dtype=np.int64), 64, Fraction(1, 64))

@@ -47,7 +47,6 @@ AGENTS_MAY_NOT = (
     "pipeline.statistics.interactive",
     "pipeline.statistics.one_shot",
     "pipeline.statistics.lq_moments",
-    "pipeline.statistics.shuffle_counts",
     "pipeline.statistics.batch_privatizers",
     "pipeline.statistics.interactive_counts",
     "pipeline.statistics.online_sum",

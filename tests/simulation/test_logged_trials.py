@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from pipeline.declaration.card import CardError
-from pipeline.simulation import logged, logged_trials
+from pipeline.simulation import logged_trials
 from pipeline.simulation.control_trials import world_of
 from pipeline.simulation.registry import run
 from pipeline.simulation.trial import Trial

@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 
 from pipeline.privacy.noise import RealDataError, SeededNoise
-from pipeline.statistics.batch_counts import BatchTables, Layout, NoisyTables, noisy_tables, pooled, private_batch
-from pipeline.statistics.batch_privatizers import ExactBatch, GaussianBatch
-from pipeline.statistics.shuffle_counts import ShuffleBinary
+from pipeline.statistics.batch_counts import BatchLayout, BatchTables, NoisyTables, noisy_tables, pooled, private_batch
+from pipeline.statistics.batch_privatizers import ExactBatch, GaussianBatch, ShuffleBinary
 
 SHAPE = (3, 2, 2)
 
@@ -42,7 +41,7 @@ def people(rng, layout):
 @pytest.mark.parametrize("rewards", [False, True])
 @pytest.mark.parametrize("ends", [False, True])
 def test_changes_are_what_a_replaced_user_moves_at_most(lean, rewards, ends):
-    layout, rng = Layout(SHAPE, lean, rewards, ends), np.random.default_rng(1)
+    layout, rng = BatchLayout(SHAPE, lean, rewards, ends), np.random.default_rng(1)
     users = [people(rng, layout) for _ in range(300)]
     most = max(len(a ^ b) for a in users for b in users)
     assert most == layout.changes
@@ -50,18 +49,18 @@ def test_changes_are_what_a_replaced_user_moves_at_most(lean, rewards, ends):
 
 
 def test_tables_counted():
-    assert Layout((5, 3, 2)).changes == 30
-    assert Layout((5, 3, 2), lean=True).changes == 20
+    assert BatchLayout((5, 3, 2)).changes == 30
+    assert BatchLayout((5, 3, 2), lean=True).changes == 20
     # the last step has visits in place of transitions
-    assert Layout((5, 3, 2), lean=True, ends=True).changes == 20
-    assert Layout((1, 3, 2), rewards=False).changes == 4
-    assert Layout((3, 3, 2)).counters == 3 * 2 * 3 * (3 + 2)
+    assert BatchLayout((5, 3, 2), lean=True, ends=True).changes == 20
+    assert BatchLayout((1, 3, 2), rewards=False).changes == 4
+    assert BatchLayout((3, 3, 2)).counters == 3 * 2 * 3 * (3 + 2)
 
 
 @pytest.mark.parametrize("lean", [False, True])
 @pytest.mark.parametrize("users", [40, 500, 10**6])
 def test_counts_are_consistent_and_never_underestimated(lean, users):
-    layout, truth = Layout(SHAPE, lean, ends=True), tables(users)
+    layout, truth = BatchLayout(SHAPE, lean, ends=True), tables(users)
     for seed in range(40):
         got = ShuffleBinary(1.0, 1e-5, failure=1e-6).release(truth, layout, SeededNoise(seed))
         np.testing.assert_allclose(got.n_sas.sum(-1), got.n_sa)
@@ -94,7 +93,7 @@ class Corners:
 @pytest.mark.parametrize("states", [2, 3, 5])
 @pytest.mark.parametrize("lean", [False, True])
 def test_the_bound_holds_in_the_worst_corners(states, lean):
-    layout = Layout((2, states, 2), lean)
+    layout = BatchLayout((2, states, 2), lean)
     for seed in range(60):
         truth = tables(int(10 ** (1 + seed % 3)), seed, layout.shape)
         cell = Corners(20.0)
@@ -105,7 +104,7 @@ def test_the_bound_holds_in_the_worst_corners(states, lean):
 
 
 def test_without_the_shift_some_counts_are_too_small():
-    truth, layout = tables(), Layout(SHAPE)
+    truth, layout = tables(), BatchLayout(SHAPE)
     short = 0
     for seed in range(40):
         got = ShuffleBinary(1.0, 1e-5).release(truth, layout, SeededNoise(seed))
@@ -116,22 +115,22 @@ def test_without_the_shift_some_counts_are_too_small():
 @pytest.mark.parametrize("lean", [False, True])
 def test_without_noise_the_counts_are_the_truth(lean):
     truth = tables()
-    got = ExactBatch().release(truth, Layout(SHAPE, lean), SeededNoise(0))
+    got = ExactBatch().release(truth, BatchLayout(SHAPE, lean), SeededNoise(0))
     assert np.array_equal(got.n_sas, truth.n_sas) and np.array_equal(got.n_sa, truth.n_sa)
     assert np.array_equal(got.r_sa, truth.r_sa) and got.error == 0 == got.shift
 
 
 def test_a_last_step_that_leads_nowhere_keeps_visits_only():
     truth = tables()
-    got = ExactBatch().release(truth, Layout(SHAPE, lean=True, ends=True), SeededNoise(0))
+    got = ExactBatch().release(truth, BatchLayout(SHAPE, lean=True, ends=True), SeededNoise(0))
     assert np.array_equal(got.n_sa, truth.n_sa)
     np.testing.assert_allclose(got.n_sas[-1], truth.n_sa[-1][..., None] / 2 * np.ones(2))
-    noisy = ShuffleBinary(1.0, 1e-5).release(truth, Layout(SHAPE, True, ends=True), SeededNoise(0)).noisy
+    noisy = ShuffleBinary(1.0, 1e-5).release(truth, BatchLayout(SHAPE, True, ends=True), SeededNoise(0)).noisy
     assert noisy.sd_sa[-1] == noisy.sd and noisy.sd_sa[0] == pytest.approx(noisy.sd * 2**0.5)
 
 
 def test_the_noise_has_its_standard_deviation():
-    truth, layout, privatizer = tables(10**5, shape=(6, 4, 3)), Layout((6, 4, 3)), ShuffleBinary(1.0, 1e-5)
+    truth, layout, privatizer = tables(10**5, shape=(6, 4, 3)), BatchLayout((6, 4, 3)), ShuffleBinary(1.0, 1e-5)
     noisy = privatizer.release(truth, layout, SeededNoise(3)).noisy
     off = np.concatenate([(noisy.n_sas - truth.n_sas).ravel(), (noisy.n_sa - truth.n_sa).ravel()])
     assert abs(off.std() / noisy.sd - 1) < 5 / np.sqrt(2 * off.size)
@@ -139,7 +138,7 @@ def test_the_noise_has_its_standard_deviation():
 
 
 def test_asked_and_delivered_epsilon():
-    layout = Layout(SHAPE)
+    layout = BatchLayout(SHAPE)
     assert 0.99 < ShuffleBinary(1.0, 1e-5).delivered(10**6, layout) <= 1.0
     assert ShuffleBinary(1.0, 1e-5, "paper", horizon=3).delivered(10**5, layout) < 0.1
     assert ShuffleBinary(1.0, 1e-5, honest=0.5).bits(10**6, layout).probability > (
@@ -150,7 +149,7 @@ def test_asked_and_delivered_epsilon():
 
 
 def test_local_noise_grows_with_the_batch_and_joint_noise_does_not():
-    layout = Layout(SHAPE)
+    layout = BatchLayout(SHAPE)
     sd = {
         (trust, users): GaussianBatch(1.0, 1e-5, trust).release(tables(users), layout, SeededNoise(0)).noisy.sd
         for trust in ("joint", "local")
@@ -161,7 +160,7 @@ def test_local_noise_grows_with_the_batch_and_joint_noise_does_not():
 
 
 def test_pooling_adds_counts_and_variances():
-    layout = Layout(SHAPE)
+    layout = BatchLayout(SHAPE)
     parts = [ShuffleBinary(1.0, 1e-5).release(tables(seed=k), layout, SeededNoise(k)).noisy for k in range(3)]
     got = pooled(parts)
     assert isinstance(got, NoisyTables) and got.users == 1500
@@ -175,7 +174,7 @@ def test_a_log_has_no_shuffle_model():
 
     truth = tables()
     with pytest.raises(RealDataError):
-        ShuffleBinary(1.0, 1e-5).release(Log(500, truth.n_sas, truth.r_sa), Layout(SHAPE), SeededNoise(0))
+        ShuffleBinary(1.0, 1e-5).release(Log(500, truth.n_sas, truth.r_sa), BatchLayout(SHAPE), SeededNoise(0))
 
 
 def test_printing_tables_shows_no_count():

@@ -9,7 +9,7 @@ import pytest
 
 from pipeline.statistics.ask import Ask
 from pipeline.statistics.calibration import count_sum
-from pipeline.statistics.signal_to_noise import even_visits, people_needed, scaled, visit_noise, yardstick
+from pipeline.statistics.signal_to_noise import even_visits, people_needed, scale_budget, signal_to_noise, visit_noise
 from tests.conftest import card_dict
 
 
@@ -37,19 +37,21 @@ def test_visits_are_declared_steps_over_cells(make_card):
 def test_ten_times_the_people_or_a_hundred_times_the_budget_is_ten_times_the_ratio(make_card):
     # small budgets: variances are integers, and large ones hardly feel the rounding
     card, ask = make_card(), Ask(rho=0.0001)
-    base = yardstick(card, ask).ratio
-    assert yardstick(card, ask, 10 * card.unit.users_public).ratio == pytest.approx(10 * base)
-    assert yardstick(card, scaled(ask, 100)).ratio == pytest.approx(10 * base, rel=0.02)
+    base = signal_to_noise(card, ask).ratio
+    assert signal_to_noise(card, ask, 10 * card.unit.users_public).ratio == pytest.approx(10 * base)
+    assert signal_to_noise(card, scale_budget(ask, 100)).ratio == pytest.approx(10 * base, rel=0.02)
     pure = Ask(epsilon=0.01)
-    assert yardstick(card, scaled(pure, 10)).ratio == pytest.approx(10 * yardstick(card, pure).ratio, rel=1e-9)
+    assert signal_to_noise(card, scale_budget(pure, 10)).ratio == pytest.approx(
+        10 * signal_to_noise(card, pure).ratio, rel=1e-9
+    )
 
 
 @pytest.mark.parametrize("level", [1.0, 3.0, 10.0])
 def test_the_people_needed_are_the_fewest(make_card, level):
     card, ask = make_card(), Ask(rho=0.01)
     n = people_needed(card, ask, level)
-    assert yardstick(card, ask, n).ratio >= level > yardstick(card, ask, n - 1).ratio
+    assert signal_to_noise(card, ask, n).ratio >= level > signal_to_noise(card, ask, n - 1).ratio
 
 
 def test_without_noise_every_count_is_heard(make_card):
-    assert yardstick(make_card(), Ask()).ratio == math.inf
+    assert signal_to_noise(make_card(), Ask()).ratio == math.inf

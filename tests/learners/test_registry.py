@@ -1,0 +1,118 @@
+"""The registry of offline agents, and agents of one's own in it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from flows.config.recipe import load_recipe
+from flows.config.setting import setting
+from flows.config.shelf import Home
+from flows.jobs.plan import plan_job
+from flows.jobs.run import ingest_job, run_job
+from pipeline.agents.apvi import apvi
+from pipeline.declaration.card import CardError
+from pipeline.learners.learner import Agent
+from pipeline.learners.registry import AGENTS
+from pipeline.learners.tabular import Tabular
+from pipeline.learners.tabular_learning import learn
+from pipeline.learners.terms import Planner
+from pipeline.mdp.policy import Policy
+from pipeline.privacy.release_file import read_release
+from tests.flows.shop import RECIPE, lay_out
+
+MODULE = """
+from pipeline.agents.apvi import apvi
+from pipeline.learners.learner import Agent
+from pipeline.learners.tabular import Tabular
+from pipeline.learners.tabular_learning import learn
+from pipeline.learners.terms import Planner
+
+def planner(counts, task, constants, rng, penalty):
+    return apvi(counts, task, constants, rng, penalty)
+
+same = Agent(Tabular(planner=planner), private=True)
+"""
+
+
+def recipe(folder: Path, agent: str, privacy: str = "[privacy]\nrho = 1.0\n") -> str:
+    path = folder / f"{agent.partition(':')[0]}.toml"
+    path.write_text(RECIPE.format(name=path.stem, agent=agent, privacy=privacy))
+    return str(path)
+
+
+def test_twins_are_registered_one_private_and_one_not():
+    for name, agent in AGENTS.items():
+        twin = AGENTS[str(agent.twin)]
+        assert twin.private is not agent.private, name
+        assert type(twin.learner) is type(agent.learner), name
+
+
+def test_an_agent_of_ones_own_replays_the_release_of_ours(tmp_path, monkeypatch):
+    folder, home = lay_out(tmp_path, cap=3.0), Home(tmp_path / "home")
+    (tmp_path / "own_same.py").write_text(MODULE)
+    monkeypatch.syspath_prepend(tmp_path)
+    ingest_job(str(folder), home)
+    ours = run_job(recipe(folder, "dp-apvi"), home)
+    asked = recipe(folder, "own_same:same")
+    assert plan_job(asked, home)["replays"]
+    theirs = run_job(asked, home)
+    assert theirs["replayed"] and theirs["ledger"] == ours["ledger"]
+    assert theirs["value"]["lower"] == ours["value"]["lower"] and theirs["value"]["status"] == "estimate"
+    # another text is another run, whatever it does
+    (tmp_path / "own_same.py").write_text(MODULE + "# edited\n")
+    assert run_job(asked, home)["run"] != theirs["run"]
+
+
+@pytest.mark.parametrize(
+    ("agent", "says"),
+    [
+        ("dp-no-such", r"recipe.agent: Input should be 'dp-apvi'.* or module:object; found 'dp-no-such'"),
+        ("no_such_module:agent", "finds no module"),
+        ("math:pi", "is float, not an offline Agent"),
+        ("math:no_such", "is NoneType, not an offline Agent"),
+    ],
+)
+def test_what_is_no_agent_is_said(tmp_path, agent, says):
+    (tmp_path / "r.toml").write_text(RECIPE.format(name="r", agent=agent, privacy=""))
+    with pytest.raises(CardError, match=says):
+        load_recipe(tmp_path / "r.toml")
+
+
+@dataclass(frozen=True)
+class Foreign(Tabular):
+    """A learner that might draw anything."""
+
+
+foreign = Agent(Foreign(), private=True)
+
+
+def test_real_people_are_drawn_by_the_learners_of_the_house_only(tmp_path):
+    folder = lay_out(tmp_path, kind="real", ledger="ledger.db", cap=3.0)
+    path = folder / "foreign.toml"
+    path.write_text(RECIPE.format(name="r", agent=f"{__name__}:foreign", privacy="[privacy]\nrho = 1.0\n"))
+    with pytest.raises(CardError, match="by code of its own"):
+        _ = setting(str(path), Home(tmp_path / "home")).plan
+
+
+def test_a_planner_keeps_to_the_cards_shape_and_vetoes(tmp_path):
+    folder, home = lay_out(tmp_path, cap=3.0), Home(tmp_path / "home")
+    ingest_job(str(folder), home)
+    asked = recipe(folder, "dp-apvi")
+    release, card = read_release(Path(run_job(asked, home)["folder"])), setting(asked, home).tabular
+
+    def short(counts, task, constants, rng, penalty):
+        plan = apvi(counts, task, constants, rng, penalty)
+        return replace(plan, policy=Policy(plan.policy.probabilities[1:], plan.policy.abstains[1:]))
+
+    def vetoed(counts, task, constants, rng, penalty):
+        plan = apvi(counts, task, constants, rng, penalty)
+        worst = np.eye(task.allowed.shape[1])[np.argmin(task.allowed, axis=1)]
+        return replace(plan, policy=Policy(np.tile(worst, (task.horizon, 1, 1)), plan.policy.abstains))
+
+    for planner, says in ((short, "must be"), (vetoed, "vetoes there")):
+        with pytest.raises(CardError, match=says):
+            learn(card, Planner(), release, planner)
