@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from reports.comparison import sentences
+from reports.facts.answers import NightAnswer, Promotion
 from reports.format import interval, loss, markdown, number
+from reports.run.comparison import sentences
 
 # a table artifact is one JSON text: a year of nights fits, a decade is what `ledger show` is for
 _ROWS = 400
@@ -26,28 +27,35 @@ class Page:
     rows: Sequence[Mapping[str, Any]] = ()
 
 
-def night_page(result: Mapping[str, Any]) -> Page:
-    """The page of a night; ``result`` is what the nightly job returns."""
-    night, promise, value = result["night"], result["guarantee"], result["value"]
-    charged = "nothing was charged" if night["charged_rho"] == 0 else f"charged ρ = {_up(night['charged_rho'])}"
+def night_page(night: NightAnswer) -> Page:
+    """The page of a night.
+
+    Parameters
+    ----------
+    night
+        As it was done.
+    """
+    did, promise, value = night.night, night.guarantee, night.value
+    charged = "nothing was charged" if did.charged_rho == 0 else f"charged ρ = {_up(did.charged_rho)}"
+    cost = loss(promise.rho, promise.epsilon, promise.delta, pure=promise.pure)
     lines = [
-        f"# {markdown(night['recipe'])} on {markdown(night['dataset'])}",
+        f"# {markdown(did.recipe)} on {markdown(did.dataset)}",
         "",
-        f"* **Guarantee**: {markdown(promise['sentence'])}",
-        f"* **Loss of this release**: {_loss(promise)}; claim: {markdown(promise['claim'])}",
-        f"* **Value of the policy**: {interval(value['lower'], value['upper'])} ({markdown(value['status'])})",
-        "* **Tonight**: " + _tonight(result, charged),
-        f"* **Budget**: spent ρ = {_up(result['ledger']['spent_rho'])}, "
-        f"left {number(result['ledger']['remaining_rho'], toward='down')}",
-        f"* **Run**: {markdown(result['run'])}; {_in_use(result['promotion'])}",
-        *_changed(result["promotion"]),
+        f"* **Guarantee**: {markdown(promise.sentence)}",
+        f"* **Loss of this release**: {cost}; claim: {markdown(promise.claim)}",
+        f"* **Value of the policy**: {interval(value.lower, value.upper)} ({markdown(value.status)})",
+        "* **Tonight**: " + _tonight(night, charged),
+        f"* **Budget**: spent ρ = {_up(night.ledger.spent_rho)}, "
+        f"left {number(night.ledger.remaining_rho, toward='down')}",
+        f"* **Run**: {markdown(night.run)}; {_in_use(night.promotion)}",
+        *_changed(night.promotion),
     ]
     return Page(
-        slug(f"night-{night['recipe']}"),
-        f"{night['recipe']}: the night's run",
+        slug(f"night-{did.recipe}"),
+        f"{did.recipe}: the night's run",
         "\n".join(lines) + "\n",
-        Path(result["report"]).as_uri(),
-        night["charges"][-_ROWS:],
+        Path(night.report).as_uri(),
+        [charge.model_dump() for charge in did.charges[-_ROWS:]],
     )
 
 
@@ -95,34 +103,27 @@ def slug(text: str) -> str:
     return re.sub("[^a-z0-9]+", "-", text.lower()).strip("-")
 
 
-def _tonight(result: Mapping[str, Any], charged: str) -> str:
+def _tonight(night: NightAnswer, charged: str) -> str:
     """A counter's night says its date and not what came in: that may be one person's."""
-    night, counter = result["night"], result.get("counter")
-    told, idle = f"snapshot {night['snapshot']}", "no new log, the committed release stands"
+    counter = night.counter
+    told, idle = f"snapshot {night.night.snapshot}", "no new log, the committed release stands"
     if counter is not None:
-        told, idle = f"night {counter['night']} of {counter['nights']} ({counter['date']})", "it is drawn already"
-    return f"{told}; {charged}" + (f"; {idle}" if night["unchanged"] else "")
+        told, idle = f"night {counter.night} of {counter.nights} ({counter.date})", "it is drawn already"
+    return f"{told}; {charged}" + (f"; {idle}" if night.night.unchanged else "")
 
 
-def _in_use(promotion: Mapping[str, Any]) -> str:
-    if promotion["promoted"]:
-        return f"promoted to {markdown(promotion['pointer'])}"
-    if promotion["held"]:
-        return "**not promoted**: " + "; ".join(map(markdown, promotion["held"]))
-    in_use = promotion["now"]
-    return "nothing is in use yet" if in_use is None else f"in use: {markdown(in_use)}"
+def _in_use(promotion: Promotion) -> str:
+    if promotion.promoted:
+        return f"promoted to {markdown(promotion.pointer)}"
+    if promotion.held:
+        return "**not promoted**: " + "; ".join(map(markdown, promotion.held))
+    return "nothing is in use yet" if promotion.now is None else f"in use: {markdown(promotion.now)}"
 
 
-def _changed(promotion: Mapping[str, Any]) -> list[str]:
-    changes = promotion["changes"]
-    if changes is None:
+def _changed(promotion: Promotion) -> list[str]:
+    if (changes := promotion.changes) is None:
         return []
-    told = sentences(changes)
-    return ["", f"Against {markdown(changes['a'])}:", "", *(f"* {markdown(line)}" for line in told)]
-
-
-def _loss(promise: Mapping[str, Any]) -> str:
-    return loss(promise["rho"], promise["epsilon"], promise["delta"], pure=promise["pure"])
+    return ["", f"Against {markdown(changes.a)}:", "", *(f"* {markdown(line)}" for line in sentences(changes))]
 
 
 def _up(value: float) -> str:

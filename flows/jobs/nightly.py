@@ -14,7 +14,7 @@ from flows.jobs.ledger_checks import known_to_runs
 from flows.jobs.monitor import alert, watch_of
 from flows.jobs.nights import nightly_counter
 from flows.jobs.promotion import consider
-from flows.jobs.run import ingest_card, run_job
+from flows.jobs.run import ingest_card, run_recipe
 from pipeline.declaration.card import CardError
 from pipeline.declaration.toml import LogError
 from pipeline.ledger.chain import Entry
@@ -24,6 +24,7 @@ from pipeline.logs.rules import check_tolerance
 from pipeline.logs.store import latest
 from pipeline.privacy.noise import NoiseSource
 from pipeline.transaction.continual_step import ContinualRelease
+from reports.facts.answers import Charge, NightAnswer, NightFacts, Promotion, RunAnswer
 
 
 def nightly_job(
@@ -33,17 +34,30 @@ def nightly_job(
     noise: NoiseSource | None = None,
     say: Callable[[str], None] = lambda _: None,
 ) -> dict[str, Any]:
+    """What ``nightly --json`` prints; parameters and result of :func:`run_night`."""
+    return run_night(recipe, home, step, noise, say).model_dump()
+
+
+def run_night(
+    recipe: str,
+    home: Home,
+    step: Step = plain_step,
+    noise: NoiseSource | None = None,
+    say: Callable[[str], None] = lambda _: None,
+) -> NightAnswer:
     """One night of a recipe.  An unchanged night costs nothing.
 
     Without a counter it replays the committed release and says so.  With one ([nightly]) that has begun, tonight's leaf
     is appended whatever arrived: what came in, and whether it breaks the card, is told to the operator alone.
 
+    Parameters
+    ----------
+    recipe, home, step, noise, say
+        As for :func:`~flows.jobs.run.run_recipe`.
+
     Returns
     -------
-    What :func:`~flows.jobs.run.run_job` returns, with ``night`` (``snapshot``, ``unchanged``, ``charged_rho``,
-    ``stale``, ``charges``: the lineage's entries), ``promotion`` (see :func:`~flows.jobs.promotion.consider`) and
-    ``exit``, for the operator's shell: that of a log that breaks its card, else 0.  All but ``exit`` are released
-    facts; with a counter ``snapshot`` is None and ``stale`` False.
+    All but ``exit`` are released facts.
 
     Raises
     ------
@@ -52,19 +66,19 @@ def nightly_job(
     """
     watch = watch_of(recipe, home)
     try:
-        found, delivered, stale_days = _night(recipe, home, step, noise, say)
+        night = _night(recipe, home, step, noise, say)
     except Exception as e:
         alert(watch.failed(e, exit_code(e)), say)
         raise
-    text = watch.done(found["run"], delivered.snapshot, stale_days)
-    found["exit"] = 0
-    if delivered.broken is not None:
-        found["exit"] = exit_code(delivered.broken)
-        text = watch.broken(delivered.broken, found["exit"])
+    text, code = watch.done(night.ran.run, night.delivered.snapshot, night.stale_days), 0
+    if night.delivered.broken is not None:
+        code = exit_code(night.delivered.broken)
+        text = watch.broken(night.delivered.broken, code)
     if text is not None:
         alert(text, say)
-    found["night"]["stale"] = text is not None and "counter" not in found
-    return found
+    stale = text is not None and night.ran.counter is None
+    did = NightFacts.model_validate({**night.did, "stale": stale})
+    return NightAnswer.model_validate({**night.ran.parts(), "night": did, "promotion": night.promotion, "exit": code})
 
 
 @dataclass(frozen=True)
@@ -75,9 +89,16 @@ class _Delivery:
     broken: Exception | None
 
 
-def _night(
-    recipe: str, home: Home, step: Step, noise: NoiseSource | None, say: Callable[[str], None]
-) -> tuple[dict[str, Any], _Delivery, float | None]:
+@dataclass(frozen=True)
+class _Night:
+    ran: RunAnswer
+    did: dict[str, object]
+    promotion: Promotion
+    delivered: _Delivery
+    stale_days: float | None
+
+
+def _night(recipe: str, home: Home, step: Step, noise: NoiseSource | None, say: Callable[[str], None]) -> _Night:
     s = setting(recipe, home)
     counter = None if s.recipe.nightly is None else nightly_counter(s)
     ledger = ledger_for(s.card, home)
@@ -87,13 +108,13 @@ def _night(
     before, spent = latest(home.store, s.card.name), ledger.account(s.card.name).spent
     # inside the step, so that a server sees the same of a log that breaks its card
     delivered = step("ingest", lambda: _deliver(s, home, counter, ledger, say))
-    found = run_job(recipe, home, step, noise, say)
+    ran = run_recipe(recipe, home, step, noise, say)
     charged = ledger.account(s.card.name).spent - spent
     same = before is not None and before.number == delivered.snapshot
-    unchanged = found["replayed"] and (counter is not None or same)
+    unchanged = ran.replayed and (counter is not None or same)
     if unchanged and counter is None:
         say(f"unchanged: no new log since snapshot {delivered.snapshot}; its release stands and nothing was charged")
-    found["night"] = {
+    did: dict[str, object] = {
         "recipe": s.recipe.recipe.name,
         "dataset": s.card.name,
         "snapshot": None if counter is not None else delivered.snapshot,
@@ -101,8 +122,8 @@ def _night(
         "charged_rho": float(charged),
         "charges": charges(ledger.entries(s.card.name)),
     }
-    found["promotion"] = consider(s.recipe.promote, home.runs, found["run"])
-    return found, delivered, s.recipe.watch.stale_days if s.recipe.watch is not None else None
+    promotion = consider(s.recipe.promote, home.runs, ran.run, ran.value.status)
+    return _Night(ran, did, promotion, delivered, s.recipe.watch.stale_days if s.recipe.watch is not None else None)
 
 
 def _deliver(
@@ -128,27 +149,24 @@ def _deliver(
     return _Delivery(0 if newest is None else newest.number, broken)
 
 
-def charges(entries: Sequence[Entry]) -> list[dict[str, Any]]:
-    """Every charge of a lineage, without the times: those of two entries of a draw tell how long it took."""
+def charges(entries: Sequence[Entry]) -> list[Charge]:
+    """Every charge of a lineage."""
     done = {e.body["intent"] for e in entries if e.kind == "COMMIT"}
-    total, rows = Fraction(0), []
+    total, rows = Fraction(0), list[Charge]()
     for e in entries:
         if e.kind == "INTENT":
             total += Fraction(e.body["rho"])
+            counter = e.body.get("counter")
+            of = {"snapshot": e.body.get("snapshot")} if counter is None else {"night": counter["night"]}
             rows.append(
-                {
-                    "entry": e.seq,
-                    "release": e.body["run_key"][:24],
-                    **_of(e),
-                    "attempt": e.body["attempt"],
-                    "rho": float(Fraction(e.body["rho"])),
-                    "committed": e.seq in done,
-                    "total_rho": float(total),
-                }
+                Charge(
+                    entry=e.seq,
+                    release=e.body["run_key"][:24],
+                    **of,
+                    attempt=e.body["attempt"],
+                    rho=float(Fraction(e.body["rho"])),
+                    committed=e.seq in done,
+                    total_rho=float(total),
+                )
             )
     return rows
-
-
-def _of(intent: Entry) -> dict[str, Any]:
-    counter = intent.body.get("counter")
-    return {"snapshot": intent.body.get("snapshot")} if counter is None else {"night": counter["night"]}

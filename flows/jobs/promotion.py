@@ -2,39 +2,32 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from flows.config.recipe import Promote
 from flows.jobs.alias import Pointer
 from pipeline.declaration.card import CardError
 from pipeline.learners.registry import read_stored, read_view
 from pipeline.learners.stored_decisions import StoredDecisions
-from reports.comparison import Side, compare_runs
+from reports.facts.answers import CellChanges, Comparison, GainChanges, Promotion
+from reports.facts.dataset import DeclaredTables
 from reports.facts.policy import Gains
 from reports.facts.report import read_report
 from reports.format import number, percent
-from reports.gains_comparison import GainsSide
+from reports.run.comparison import GainsSide, TableSide, compare_runs
 
 
-def facts_of(folder: Path) -> dict[str, Any]:
-    """The report.json of a run."""
-    return json.loads((folder / "report.json").read_text(encoding="utf-8"))
-
-
-def side_of(folder: Path) -> Side | GainsSide:
+def side_of(folder: Path) -> TableSide | GainsSide:
     """A run's folder as one side of a comparison."""
     report, stored = read_report(folder), read_stored(folder)
-    if isinstance(stored, StoredDecisions):
-        return Side(report.model_dump(), stored.policy, stored.tied)
+    if isinstance(stored, StoredDecisions) and isinstance(data := report.dataset, DeclaredTables):
+        return TableSide(report, data, stored.policy, stored.tied)
     view = read_view(report, folder)
     assert isinstance(view, Gains)
-    return GainsSide(report.model_dump(), view)
+    return GainsSide(report, view)
 
 
-def compared(a: Path, b: Path) -> dict[str, Any]:
+def compared(a: Path, b: Path) -> Comparison:
     """What changed from the run in folder ``a`` to that in ``b``.
 
     Raises
@@ -48,17 +41,20 @@ def compared(a: Path, b: Path) -> dict[str, Any]:
         raise CardError(str(e)) from None
 
 
-def consider(rule: Promote | None, runs: Path, run: str) -> dict[str, Any]:
+def consider(rule: Promote | None, runs: Path, run: str, status: str) -> Promotion:
     """Compare a fresh run with the one in use and promote it where the rule allows.
 
-    Returns
-    -------
-    ``pointer``, ``before`` and ``now`` (runs in use), ``promoted``, ``held`` (reasons, empty where promoted or where
-    there is no rule) and ``changes`` (the comparison, None where there was nothing to compare with).
+    Parameters
+    ----------
+    rule
+        The recipe's; None compares and promotes nothing.
+    runs, run, status
+        The home's runs, the fresh one's name, and the status of its value.
     """
     pointer = Pointer(runs, rule.pointer if rule is not None else "current")
     before = pointer.now()
-    changes, held = None, []
+    changes: Comparison | None = None
+    held: list[str] = []
     if before is not None and before != run:
         try:
             changes = compared(runs / before, runs / run)
@@ -66,7 +62,7 @@ def consider(rule: Promote | None, runs: Path, run: str) -> dict[str, Any]:
             held = [f"it cannot be compared with {before}, the run in use"]
     if rule is None or before == run:
         return _said(pointer, before, False, [], changes)
-    held += reasons_to_hold(rule, facts_of(runs / run), changes)
+    held += reasons_to_hold(rule, status, changes)
     if run in pointer.rejected:
         held.append("it was rolled back before")
     if not held:
@@ -74,36 +70,50 @@ def consider(rule: Promote | None, runs: Path, run: str) -> dict[str, Any]:
     return _said(pointer, before, not held, held, changes)
 
 
-def reasons_to_hold(rule: Promote, facts: Mapping[str, Any], changes: Mapping[str, Any] | None) -> list[str]:
-    """Every condition of the rule that a fresh run breaks, in words; without a run in use only ``status`` counts."""
-    held = []
-    if rule.status == "bound" and facts["value"]["status"] != "bound":
+def reasons_to_hold(rule: Promote, status: str, changes: Comparison | None) -> list[str]:
+    """Every condition of the rule that a fresh run breaks, in words.
+
+    Parameters
+    ----------
+    rule
+        The recipe's.
+    status
+        Of the fresh run's value.
+    changes
+        Against the run in use; where there is none only ``status`` counts.
+    """
+    held: list[str] = []
+    if rule.status == "bound" and status != "bound":
         held.append("its value interval is an estimate, the rule asks for a bound")
     if changes is None:
         return held
-    gain = changes["value"]["lower_gain"]
-    if "dataset.name" in changes["settings"]:
+    gain = changes.value.lower_gain
+    if "dataset.name" in changes.settings:
         held.append("the run in use is of another dataset")
     if rule.lower_gain is not None and gain is None:
         held.append("one of the two claims no interval, and the rule asks for a gain of the lower value")
-    elif rule.lower_gain is not None and gain < rule.lower_gain:
+    elif rule.lower_gain is not None and gain is not None and gain < rule.lower_gain:
         held.append(f"its lower value moved by {number(gain, toward='down')}, the rule asks for {rule.lower_gain:g}")
-    return held + (_gains_to_hold if "gains" in changes else _cells_to_hold)(rule, changes)
+    if changes.gains is not None:
+        held += _gains_to_hold(rule, changes.gains)
+    if changes.cells is not None:
+        held += _cells_to_hold(rule, changes.cells, changes.abstain_share or [0.0, 0.0])
+    return held
 
 
-def _cells_to_hold(rule: Promote, changes: Mapping[str, Any]) -> list[str]:
-    held, share = [], changes["cells"]["share"]
-    old, new = changes["abstain_share"]
-    if rule.most_changed is not None and share > rule.most_changed:
-        held.append(f"{percent(share)} of the cells changed, the rule allows {percent(rule.most_changed)}")
+def _cells_to_hold(rule: Promote, cells: CellChanges, silent: list[int | float]) -> list[str]:
+    held: list[str] = []
+    old, new = silent
+    if rule.most_changed is not None and cells.share > rule.most_changed:
+        held.append(f"{percent(cells.share)} of the cells changed, the rule allows {percent(rule.most_changed)}")
     if not rule.more_abstaining and new > old:
         held.append(f"it abstains in {percent(new)} of the cells, the run in use in {percent(old)}")
     return held
 
 
-def _gains_to_hold(rule: Promote, changes: Mapping[str, Any]) -> list[str]:
+def _gains_to_hold(rule: Promote, gains: GainChanges) -> list[str]:
     """Under noise every gain moves, so how far they moved together is what the rule limits."""
-    change = changes["gains"]["change"]
+    change = gains.change
     if rule.most_changed is None or (change is not None and change <= rule.most_changed):
         return []
     moved = "from nothing" if change is None else f"by {percent(change)} of their norm"
@@ -111,18 +121,14 @@ def _gains_to_hold(rule: Promote, changes: Mapping[str, Any]) -> list[str]:
 
 
 def _said(
-    pointer: Pointer, before: str | None, promoted: bool, held: list[str], changes: dict[str, Any] | None
-) -> dict[str, Any]:
-    return {
-        "pointer": pointer.name,
-        "before": before,
-        "now": pointer.now(),
-        "promoted": promoted,
-        "held": held,
-        "changes": None if changes is None else {k: _counts(v) for k, v in changes.items()},
-    }
-
-
-def _counts(part: Any) -> Any:
+    pointer: Pointer, before: str | None, promoted: bool, held: list[str], changes: Comparison | None
+) -> Promotion:
     """Without the cells or gains themselves, which ``compare-runs`` lists."""
-    return {k: v for k, v in part.items() if k != "rows"} if isinstance(part, Mapping) else part
+    return Promotion(
+        pointer=pointer.name,
+        before=before,
+        now=pointer.now(),
+        promoted=promoted,
+        held=held,
+        changes=None if changes is None else changes.in_numbers(),
+    )

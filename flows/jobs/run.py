@@ -1,6 +1,6 @@
 """Each job once.  ``job(..., step)``: in the shell ``step`` calls the function, in a flow it runs it as a Prefect task.
 
-No job knows Prefect or the screen; what it says goes through ``say``, what it yields is a plain dictionary.
+No job knows Prefect or the screen; what it says goes through ``say``, what it yields is a value that dumps to JSON.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from pipeline.transaction.continual_step import append_step
 from pipeline.transaction.place import known_to_ledger, not_lost
 from pipeline.transaction.release_once import release_drawn
 from pipeline.transaction.transaction import Curated
+from reports.facts.answers import Left, RunAnswer
 
 
 def register_job(card_name: str, home: Home, *, amend: bool = False) -> dict[str, Any]:
@@ -101,10 +102,44 @@ def run_job(
     say: Callable[[str], None] = lambda _: None,
     day: date | None = None,
 ) -> dict[str, Any]:
+    """What ``run --json`` prints, see :class:`~reports.facts.answers.RunAnswer`; parameters of :func:`run_recipe`."""
+    return run_recipe(recipe, home, step, noise, say, day).model_dump()
+
+
+def run_recipe(
+    recipe: str,
+    home: Home,
+    step: Step = plain_step,
+    noise: NoiseSource | None = None,
+    say: Callable[[str], None] = lambda _: None,
+    day: date | None = None,
+) -> RunAnswer:
     """The offline job on the latest snapshot: release -> policy -> certificate -> report.
 
-    A recipe with [nightly] appends a leaf to its counter instead of making a release of its own; ``day`` is the date of
-    that leaf, default today (UTC).  What was ingested since the last one is then the operator's to know.
+    A recipe with [nightly] appends a leaf to its counter instead of making a release of its own.
+
+    Parameters
+    ----------
+    recipe
+        Path or name.
+    home
+        Where store, ledger and runs are.
+    step
+        How a unit of work is run: called, or as a task of a server.
+    noise
+        None: what the recipe asks for.
+    say
+        Is told what happens.
+    day
+        Date of the counter's leaf, default today (UTC).  What was ingested since the last one is then the operator's to
+        know.
+
+    Raises
+    ------
+    CardError
+        If recipe, card and log do not fit each other.
+    BudgetError
+        If the ledger refuses the charge, or a store does not fit its ledger.
     """
     s = setting(recipe, home)
     source = noise or s.recipe.terms.noise()
@@ -144,20 +179,17 @@ def run_job(
         lambda: publish_run(s.card, s.recipe, home, number, curated, learnt, looks),
     )
     account, told = ledger.account(s.card.name), published.report
-    out: dict[str, Any] = {
-        "run": published.name,
-        "folder": str(published.folder),
-        "report": str(published.folder / "report.html"),
-        "replayed": curated.replayed,
-        "ledger": {"spent_rho": float(account.spent), "remaining_rho": float(account.remaining)},
-        "guarantee": told.guarantee.model_dump(),
-        "value": told.value.model_dump(),
-    }
-    if told.counter is not None:
-        out["counter"] = told.counter.model_dump()
-    if told.truth is not None:
-        out["truth"] = told.truth.model_dump()
-    return out
+    said = RunAnswer(
+        run=published.name,
+        folder=str(published.folder),
+        report=str(published.folder / "report.html"),
+        replayed=curated.replayed,
+        ledger=Left(spent_rho=float(account.spent), remaining_rho=float(account.remaining)),
+        guarantee=told.guarantee,
+        value=told.value,
+    )
+    more = {"counter": told.counter, "truth": told.truth}
+    return RunAnswer.model_validate({**said.parts(), **{name: part for name, part in more.items() if part is not None}})
 
 
 def demo_job(
@@ -165,11 +197,19 @@ def demo_job(
     step: Step = plain_step,
     say: Callable[[str], None] = lambda _: None,
     progress: Callable[[int, int | None], None] | None = None,
-) -> dict[str, Any]:
-    """The main job on the shipped log: register, ingest, release, plan, report."""
+) -> RunAnswer:
+    """The main job on the shipped log: register, ingest, release, plan, report.
+
+    Parameters
+    ----------
+    home, step, say
+        As for :func:`run_recipe`.
+    progress
+        Is told how many rows were read, and of how many.
+    """
     s = setting("demo", home)
     say(f"registering {s.card.name}")
     register_job(str(s.card.folder), home)
     say("ingesting the shipped log")
     ingest_job(str(s.card.folder), home, step, progress, say)
-    return run_job("demo", home, step, say=say)
+    return run_recipe("demo", home, step, say=say)

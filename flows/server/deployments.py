@@ -18,7 +18,7 @@ from pydantic import Field
 
 from flows.config.resources import means
 from flows.config.shelf import Home, find_recipe
-from flows.jobs.nightly import nightly_job
+from flows.jobs.nightly import run_night
 from flows.jobs.simulated_logs import Asked, simulate_logs
 from flows.jobs.study import play_job, reproduce_job
 from flows.server.recorded import publish, quietly, task_step
@@ -44,9 +44,9 @@ def nightly(recipe: RecipeName, home: Folder | None = None) -> None:
     """Ingest new files, release, learn, report, compare with the run in use."""
 
     def job() -> Page:
-        result = nightly_job(recipe, _home(home), task_step, say=say)
+        result = run_night(recipe, _home(home), task_step, say=say)
         page = night_page(result)
-        if result["night"]["stale"]:
+        if result.night.stale:
             emit_event(event="reticent.night.stale", resource={"prefect.resource.id": f"reticent.recipe.{page.key}"})
         return page
 

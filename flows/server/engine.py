@@ -4,25 +4,27 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypeVar
 
 from flows.config.setting import Step, plain_step
 
 if TYPE_CHECKING:
     from reports.night import Page
 
+T = TypeVar("T")
 
-def carry_out(
-    name: str, job: Callable[[Step], dict[str, Any]], page: Callable[[dict[str, Any]], Page] | None = None
-) -> dict[str, Any]:
-    """Run ``job`` once with the step of the place it runs in; ``page`` is what a server shows of it.
+
+def carry_out(name: str, job: Callable[[Step], T], page: Callable[[T], Page] | None = None) -> T:
+    """Run ``job`` once.
 
     Parameters
     ----------
     name
-        Of the flow, as a server shows it.
+        Of the flow.
     job
-        The job, given the step that runs its units of work.
+        Is given the step of the place it runs in.
+    page
+        What a server shows of its result.
     """
     if not os.environ.get("PREFECT_API_URL"):
         return job(plain_step)

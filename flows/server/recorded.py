@@ -7,7 +7,7 @@ Nothing raw is a parameter or a result here: tasks are closures, and neither res
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from prefect import flow, task
 from prefect.artifacts import create_link_artifact, create_markdown_artifact, create_table_artifact
@@ -48,14 +48,12 @@ def task_step(name: str, work: Callable[[], T], /) -> T:
     raise caught[-1]
 
 
-def recorded(
-    name: str, job: Callable[[Step], dict[str, Any]], page: Callable[[dict[str, Any]], Page] | None = None
-) -> dict[str, Any]:
+def recorded(name: str, job: Callable[[Step], T], page: Callable[[T], Page] | None = None) -> T:
     """Run a job as a flow on the server that ``PREFECT_API_URL`` names; ``page`` is what it shows there."""
     caught: list[Exception] = []
 
     @flow(name=name, retries=0, persist_result=False, validate_parameters=False)
-    def body() -> dict[str, Any]:
+    def body() -> T:
         result = quietly(lambda: job(task_step), caught)
         if page is not None:
             publish(page(result))

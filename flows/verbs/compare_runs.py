@@ -18,8 +18,8 @@ def compare_runs(
     """Decisions or gains that differ, intervals, budget and settings; reads nothing but the two runs' folders."""
     from flows.jobs.promotion import compared
     from flows.verbs.report import run_folder
-    from reports.comparison import sentences
+    from reports.run.comparison import sentences
 
     options: Context = context.obj
     result = compared(run_folder(options, a), run_folder(options, b))
-    show(result, as_json, lambda: [f"{result['a']} → {result['b']}", *sentences(result)])
+    show(result.model_dump(), as_json, lambda: [f"{result.a} → {result.b}", *sentences(result)])

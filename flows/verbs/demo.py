@@ -17,4 +17,4 @@ def demo(context: typer.Context, as_json: Json = False) -> None:
     options: Context = context.obj
     with progress_line("ingest") as bar:
         result = carry_out("demo", lambda step: demo_job(options.home_folder(), step, say, bar))
-    show(result, as_json, lambda: summary(result))
+    show(result.model_dump(), as_json, lambda: summary(result))

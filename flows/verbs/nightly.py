@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from flows.terminal.progress import working
 from flows.terminal.screen import Context, Json, say, show
+
+if TYPE_CHECKING:
+    from reports.facts.answers import Promotion
 
 
 def nightly(
@@ -21,7 +24,7 @@ def nightly(
 
     A counter's night ([nightly]) goes on where its log breaks the card, and exits 3 all the same.
     """
-    from flows.jobs.nightly import nightly_job
+    from flows.jobs.nightly import run_night
     from flows.server.engine import carry_out
     from flows.verbs.run import summary
     from reports.night import night_page
@@ -32,10 +35,10 @@ def nightly(
         return
     with working("nightly") as work:
         home = options.home_folder(work.progress)
-        result = carry_out("nightly", lambda step: nightly_job(recipe, home, step, say=work.say), night_page)
-    show(result, as_json, lambda: [*summary(result), *_promotion(result["promotion"])])
-    if result["exit"]:
-        raise typer.Exit(result["exit"])
+        result = carry_out("nightly", lambda step: run_night(recipe, home, step, say=work.say), night_page)
+    show(result.model_dump(), as_json, lambda: [*summary(result), *_promotion(result.promotion)])
+    if result.exit:
+        raise typer.Exit(result.exit)
 
 
 def _check(recipe: str, options: Context, hours: float, as_json: bool) -> None:
@@ -53,15 +56,14 @@ def _check(recipe: str, options: Context, hours: float, as_json: bool) -> None:
         raise typer.Exit(1)
 
 
-def _promotion(p: dict[str, Any]) -> list[str]:
-    changes = p["changes"]
-    lines = []
-    if changes is not None:
-        what = "gains" if "gains" in changes else "cells"
-        count = changes[what]
-        lines.append(f"changed     {count['differ']:,} of {count['total']:,} {what} against {changes['a']}")
-    if p["promoted"]:
-        return [*lines, f"promoted    {p['pointer']} is {p['now']}"]
-    if p["held"]:
-        return [*lines, f"held        {p['pointer']} stays {p['now']}: {'; '.join(p['held'])}"]
-    return [*lines, f"in use      {p['now']}"] if p["now"] else lines
+def _promotion(p: Promotion) -> list[str]:
+    lines: list[str] = []
+    if (changes := p.changes) is not None:
+        what, count = ("gains", changes.gains) if changes.gains is not None else ("cells", changes.cells)
+        if count is not None:
+            lines.append(f"changed     {count.differ:,} of {count.total:,} {what} against {changes.a}")
+    if p.promoted:
+        return [*lines, f"promoted    {p.pointer} is {p.now}"]
+    if p.held:
+        return [*lines, f"held        {p.pointer} stays {p.now}: {'; '.join(p.held)}"]
+    return [*lines, f"in use      {p.now}"] if p.now else lines

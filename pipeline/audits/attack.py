@@ -9,7 +9,7 @@ enough draws; one that is as private as it says comes close to its claim from be
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Literal, Protocol
@@ -18,11 +18,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.audits.laws import Binomial, Gaussian, Laplace, Means
-from pipeline.audits.whole import RELEASES, Drawn, noise_drawn
+from pipeline.audits.sampling import RELEASES, Drawn, Pooled, Silence, hold_noise
+from pipeline.privacy.guarantee import Trust
 from pipeline.privacy.noise import NoiseSource
 
 Array = NDArray[np.float64]
-Trust = Literal["central", "joint", "local", "shuffle"]
 Side = Literal[0, 1]
 DRAWS = 20_000
 # one error rate each: the verdict holds with twice this much doubt
@@ -36,6 +36,36 @@ class ReleasePath(Protocol):
     def __call__(self, side: Side, noise: NoiseSource, copies: int) -> list[Array]:
         """Independent releases: each table ``(copies, *shape)``."""
         ...
+
+
+@dataclass(frozen=True)
+class Whole:
+    """A release path that makes one whole release for each copy.
+
+    Parameters
+    ----------
+    release
+        The shipped code from one of two neighbours to its tables.
+    """
+
+    release: Callable[[Side, NoiseSource], Sequence[NDArray[np.int64]]]
+
+    def __call__(self, side: Side, noise: NoiseSource, copies: int) -> list[Array]:
+        """See :class:`ReleasePath`."""
+        found = [self.release(side, noise) for _ in range(copies)]
+        return [np.stack(tables).astype(np.float64) for tables in zip(*found, strict=True)]
+
+
+def silence(path: ReleasePath) -> Means:
+    """What a path publishes of each side where no noise is drawn.
+
+    Parameters
+    ----------
+    path
+        Of made-up people.
+    """
+    zero, one = ([table[0] for table in path(side, Silence(), 1)] for side in (0, 1))
+    return zero, one
 
 
 @dataclass(frozen=True)
@@ -67,7 +97,7 @@ class Attack:
 
     def scores(self, side: Side, noise: NoiseSource, copies: int) -> Array:
         """The law's score of fresh releases of a side ``(copies,)``."""
-        return self.law.score(self.path(side, noise, copies), self.means)
+        return self.law.score(self.path(side, Pooled(noise), copies), self.means)
 
     def drawn(self, noise: NoiseSource) -> Drawn:
         """Whether a few whole releases of both sides have the noise that is listed; a path that is whole has it."""
@@ -75,9 +105,9 @@ class Attack:
             return Drawn(less=False, more=False)
         found: list[list[Array]] = []
         for side in (0, 1):
-            tables = self.whole(side, noise, RELEASES)
+            tables = self.whole(side, Pooled(noise), RELEASES)
             found.append([x - mean for x, mean in zip(tables, self.means[side], strict=True)])
-        return noise_drawn([np.concatenate(of) for of in zip(*found, strict=True)], self.law.variances)
+        return hold_noise([np.concatenate(of) for of in zip(*found, strict=True)], self.law.variances)
 
     @property
     def attained(self) -> float:

@@ -1,45 +1,171 @@
-"""Attack on linear mixture agents' messages: in a continual counter under joint privacy, or one by one under local.
+"""Attack on running sums: two people who differ in the first step alone; the steps after it are empty.
 
-The worst pair of episodes: rows in blocks, or on coordinates, of their own, longer than the declared bounds allow.
+What a step moves is a column of M where the running sums are factored as A = W M
+(:mod:`pipeline.privacy.factorisation`), and the first column is the longest.  Whoever sees released rows reads M x + z
+itself.  Whoever sees the sums W (M x + z) after some of the steps divides them by the triangular root of the noise's
+covariance W W^T: what is left has independent noise of one row's variance.
+
+A claim covers all rows, more than the sums of a bottom-up tree show: the bound there stays below it by construction.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
 
-from pipeline.audits.attack import Attack, Trust
+import numpy as np
+from scipy.linalg import solve_triangular
+
+from pipeline.audits.attack import Array, Attack, Side, silence
 from pipeline.audits.laws import Gaussian
-from pipeline.audits.pooled import Silence
-from pipeline.audits.streams import LEAVES, Built, CounterPath, Kind, factors, time_of
+from pipeline.audits.sampling import WORLD, Pooled, Silence, fresh
 from pipeline.declaration.card import CardError
-from pipeline.privacy.noise import Integers
-from pipeline.privacy.running import RunningSum
-from pipeline.statistics.mixture_message import Message, Visits
+from pipeline.privacy.continual import Mechanism, continual
+from pipeline.privacy.factorisation import Factorisation, Once, Time
+from pipeline.privacy.guarantee import Trust
+from pipeline.privacy.noise import LARGEST_SCALE, Integers, NoiseBlocks, NoiseSource
+from pipeline.privacy.running import LazyTree, RunningSum
+from pipeline.statistics.interactive_counts import CountMechanism
+from pipeline.statistics.lq_message import LqMessage
+from pipeline.statistics.lq_regularizers import paper_004
+from pipeline.statistics.mixture_message import Message
 from pipeline.statistics.online_sum import Ask, Variances, cost_of, entry_variances, tight
 from pipeline.statistics.regularizers import paper_000, paper_001
 
-_WORDS: dict[Kind, str] = {
+Kind = Mechanism | Literal["once"]
+Build = Callable[[Time, NoiseBlocks], RunningSum]
+# a counter of 10 000 steps works the same and takes a week
+LEAVES = 8
+_READINGS = 3
+_WORDS: dict[CountMechanism | None, str] = {
     "plain": "plain tree",
     "bottom-up": "bottom-up tree",
     "square-root": "square-root counter",
-    "once": "local messages",
+    "fresh": "one release of a batch",
+    None: "local messages",
 }
 
 
-def counter_attack(
-    message: Message,
-    ask: Ask,
-    kind: Kind,
-    *,
-    leaves: int = LEAVES,
-    variances: Variances | None = None,
-    build: Built = RunningSum,
-    integers: Callable[[Visits], Integers] | None = None,
-) -> Attack:
-    """The worst pair of first episodes against a counter of ``leaves`` leaves, or against a message of its own.
+@dataclass(frozen=True)
+class Watch:
+    """When an attacker looks at a running sum, and what is read off it.
 
     Parameters
     ----------
+    kind
+        The counter; ``once``: a message, or one batch.
+    steps
+        Declared.
+    """
+
+    kind: Kind
+    steps: int = LEAVES
+
+    @property
+    def time(self) -> Factorisation:
+        """What is released, and when."""
+        return Once(1) if self.kind == "once" else continual(self.kind, self.steps)
+
+    @property
+    def ends(self) -> tuple[int, ...]:
+        """After which steps the sum is read: each, or those after which it is one node of a tree."""
+        last = self.time.steps
+        if self.kind == "square-root":
+            return tuple(range(1, last + 1))
+        return tuple(2**j for j in range(last.bit_length()))
+
+    def read_off(self, sums: list[Array]) -> list[Array]:
+        """The sums with their noise made independent, of one row's variance.
+
+        Parameters
+        ----------
+        sums
+            What was shown after each of :attr:`ends`, of any one shape.
+        """
+        weights = np.zeros((len(sums), self.time.draws))
+        for row, t in zip(weights, self.ends, strict=True):
+            found = self.time.weights(t)
+            row[: len(found)] = found
+        flat = np.array(sums).reshape(len(sums), -1)
+        read = solve_triangular(np.linalg.cholesky(weights @ weights.T), flat, lower=True)
+        return list(read.reshape(len(sums), *sums[0].shape))
+
+
+def look(show: Callable[[], Array]) -> Array:
+    """What is shown, read several times: what is drawn anew on every reading averages out.
+
+    Parameters
+    ----------
+    show
+        Reads a running sum.
+    """
+    return np.mean([show() for _ in range(_READINGS)], axis=0)
+
+
+@dataclass(frozen=True)
+class Sums:
+    """A running sum itself, on the integers in which two first steps differ, many copies at once.
+
+    Parameters
+    ----------
+    watch
+        When it is read.
+    pair
+        The two first steps ``(n,)``.
+    variances
+        ``(n,)`` of the noise of a row.
+    time
+        What is built: with a step for each of the watch, or one for each reading.
+    build
+        What adds up.
+    """
+
+    watch: Watch
+    pair: tuple[Integers, Integers]
+    variances: Array
+    time: Time
+    build: Build = RunningSum
+
+    def __call__(self, side: Side, noise: NoiseSource, copies: int) -> list[Array]:
+        """See :class:`~pipeline.audits.attack.ReleasePath`."""
+        # noise so wide is drawn in simulations only, by seeds
+        wide = float(self.variances.max()) > LARGEST_SCALE**2 and not isinstance(noise, Silence)
+        n, ends = len(self.variances), self.watch.ends
+        source = Pooled(fresh()) if wide else noise
+        blocks = NoiseBlocks((copies,) * n, tuple(int(v) for v in self.variances), source, WORLD)
+        counter, first = self.build(self.time, blocks), np.repeat(self.pair[side], copies)
+        sums: list[Array] = []
+        steps = range(1, self.watch.time.steps + 1) if self.time.steps == self.watch.time.steps else ends
+        for t in steps:
+            counter.add(first if t == 1 else np.zeros_like(first))
+            if t in ends:
+                sums.append(look(counter.total).reshape(n, copies).T)
+        return self.watch.read_off(sums)
+
+
+def sums_attack(
+    layout: Message | LqMessage,
+    ask: Ask,
+    how: CountMechanism | None,
+    *,
+    leaves: int = LEAVES,
+    variances: Variances | None = None,
+    build: Build = RunningSum,
+    integers: Callable[..., Integers] | None = None,
+) -> Attack:
+    """The worst pair of first episodes against the sums of a linear mixture agent, or of Private-OFU-RL.
+
+    The tree of Private-OFU-RL is the shipped one that draws what is read.
+
+    Parameters
+    ----------
+    layout, ask
+        What an episode adds, at which budget.
+    how
+        Counter of joint privacy (``fresh``: each batch is one release); None: every user sends a message.
+    leaves
+        Steps of the counter.
     variances, build, integers
         What really calibrates, counts, and turns an episode into integers, where a test breaks one of them.
 
@@ -48,33 +174,40 @@ def counter_attack(
     CardError
         If no noise is asked for.
     """
-    leaves = 1 if kind == "once" else leaves
-    time = time_of(kind, leaves)
-    claimed_noise = _calibrated(message, ask, kind, leaves)
-    claimed = cost_of(message, claimed_noise, time.cost)
-    if claimed_noise is None or claimed is None:
+    kind = "once" if how in (None, "fresh") else how
+    watch = Watch(kind, leaves)
+    time: Time = watch.time
+    if isinstance(layout, LqMessage) and kind != "once":
+        time = LazyTree(watch.ends, "plain" if kind == "plain" else "bottom-up")
+    noise = tight(layout, ask, time.cost) if ask.calibration == "tight" else _printed(layout, ask, how, watch)
+    claimed = cost_of(layout, noise, time.cost)
+    if noise is None or claimed is None:
         raise CardError("an audit needs noise: epsilon is infinite")
-    pair = [*message.extremes()]
-    sides = tuple((integers or message.integers)(episode) for episode in pair)
-    honest = tuple(message.integers(episode) for episode in pair)
-    where = sides[0] != sides[1]
-    entries = entry_variances(message, claimed_noise)[where]
-    drawn = entry_variances(message, variances or claimed_noise)[where]
-    path = CounterPath(kind, leaves, time, (sides[0][where], sides[1][where]), drawn, build)
-    model = CounterPath(kind, leaves, time, (honest[0][where], honest[1][where]), entries)
-    trust: Trust = "local" if kind == "once" else "joint"
-    words = [_WORDS[kind], message.of, "discrete gaussian", ask.calibration, *(["unit rows"] if message.unit else [])]
+    people, entries = [p if isinstance(p, tuple) else (p,) for p in layout.extremes()], entry_variances(layout, noise)
+    honest = [layout.integers(*person) for person in people]
+    other = max(range(1, len(people)), key=lambda i: float(((honest[0] - honest[i]) ** 2 / entries).sum()))
+    sent = tuple((integers or layout.integers)(*people[i]) for i in (0, other))
+    where = sent[0] != sent[1]
+    drawn = entry_variances(layout, variances or noise)[where]
+    model = Sums(watch, (honest[0][where], honest[other][where]), entries[where], time)
     return Attack(
-        mechanism=", ".join(words),
-        trust=trust,
-        path=path,
-        means=([t[0] for t in model(0, Silence(), 1)], [t[0] for t in model(1, Silence(), 1)]),
-        law=Gaussian([entries * factor for factor in factors(kind, leaves)]),
+        mechanism=_words(layout, ask, _WORDS[how]),
+        trust=Trust.LOCAL if how is None else Trust.JOINT,
+        path=Sums(watch, (sent[0][where], sent[1][where]), drawn, time, build),
+        means=silence(model),
+        law=Gaussian([model.variances] * len(watch.ends)),
         claimed_rho=claimed,
     )
 
 
-def _calibrated(message: Message, ask: Ask, kind: Kind, leaves: int) -> Variances | None:
-    if ask.calibration == "tight":
-        return tight(message, ask, time_of(kind, leaves).cost)
-    return paper_001(message, ask) if kind == "once" else paper_000(message, ask, leaves)
+def _printed(layout: Message | LqMessage, ask: Ask, how: CountMechanism | None, watch: Watch) -> Variances | None:
+    if isinstance(layout, LqMessage):
+        return paper_004(layout, ask, watch.time.steps)
+    return paper_001(layout, ask) if how is None else paper_000(layout, ask, watch.steps)
+
+
+def _words(layout: Message | LqMessage, ask: Ask, how: str) -> str:
+    noise = f"discrete gaussian, {ask.calibration}"
+    if isinstance(layout, LqMessage):
+        return f"lq sums, {how}, {noise}"
+    return f"{how}, {layout.of}, {noise}" + (", unit rows" if layout.unit else "")

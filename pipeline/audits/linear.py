@@ -18,10 +18,10 @@ from numpy.typing import NDArray
 
 from pipeline.audits.attack import Array, Attack, ReleasePath, Side
 from pipeline.audits.laws import Gaussian
-from pipeline.audits.pooled import Pooled, Silence
-from pipeline.audits.streams import WORLD
+from pipeline.audits.sampling import WORLD, Pooled, Silence
 from pipeline.declaration.card import CardError
 from pipeline.mdp.features import FeatureMap
+from pipeline.privacy.guarantee import Trust
 from pipeline.privacy.noise import NoiseSource, symmetric_noise
 from pipeline.privacy.release import Mechanism, Release
 from pipeline.statistics.interactive import InteractiveRegression
@@ -78,7 +78,7 @@ def linear_attack(plan: LinearPlan, drawn: Drawn | None = None) -> Attack:
     )
     return Attack(
         mechanism=f"linear, discrete gaussian, {words}",
-        trust="central",
+        trust=Trust.CENTRAL,
         path=path,
         means=([t[0] for t in path(0, Silence(), 1)], [t[0] for t in path(1, Silence(), 1)]),
         law=Gaussian(scales),

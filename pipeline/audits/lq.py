@@ -11,8 +11,9 @@ import numpy as np
 from pipeline.audits.attack import Array, Attack, ReleasePath, Side
 from pipeline.audits.laws import Gaussian
 from pipeline.audits.linear import EPSILON, tiled
-from pipeline.audits.pooled import Pooled, Silence
+from pipeline.audits.sampling import Pooled, Silence
 from pipeline.declaration.card import CardError
+from pipeline.privacy.guarantee import Trust
 from pipeline.privacy.noise import NoiseSource
 from pipeline.privacy.release import Release
 from pipeline.statistics.lq_layout import LqPlan
@@ -49,7 +50,7 @@ def lq_attack(plan: LqPlan, drawn: Drawn | None = None) -> Attack:
         path = _Path(made_up, pair, drawn)
     return Attack(
         mechanism="lq moments, discrete gaussian, gram and target",
-        trust="central",
+        trust=Trust.CENTRAL,
         path=path,
         means=(_once(made_up, pair[0]), _once(made_up, pair[1])),
         law=Gaussian(variances),

@@ -10,30 +10,26 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from pipeline.audits.attack import Attack
-from pipeline.audits.counters import counter_attack
-from pipeline.audits.counts import counts_attack
-from pipeline.audits.interactive import interactive_attack
+from pipeline.audits.counters import LEAVES, sums_attack
 from pipeline.audits.lq import lq_attack
-from pipeline.audits.lq_counters import lq_counter_attack
 from pipeline.audits.plans import WholePlan
-from pipeline.audits.shuffled import batch_attack, crowd, messages_attack, shuffled_attack
-from pipeline.audits.streams import LEAVES
+from pipeline.audits.releases import counts_attack
+from pipeline.audits.users import batch_attack, crowd, interactive_attack, messages_attack, shuffled_attack
 from pipeline.declaration.toml import CardError
 from pipeline.privacy.fast_noise import FastOsNoise
-from pipeline.privacy.release import with_sampler_slack
 from pipeline.simulation.registry import find
 from pipeline.simulation.targets import (
     BatchTarget,
     CountsTarget,
-    LqSumsTarget,
-    ReleaseTarget,
     ShuffledTarget,
     SumsTarget,
-    TablesTarget,
     Target,
 )
 from pipeline.simulation.trial import Trial
 from pipeline.statistics.batch_privatizers import ShuffleBinary
+from pipeline.statistics.lq_layout import LqPlan
+from pipeline.statistics.mixture_message import Message
+from pipeline.statistics.private_sum import PrivateSum
 
 _LAST_STEPS = 2
 # messages of all draws together: beyond, they take minutes and gigabytes
@@ -89,20 +85,17 @@ def _attack(trial: Trial, target: Target, say: Say) -> Attack:
             return shuffled_attack(layout, ask.epsilon, ask.delta, users, honest)
         case BatchTarget(layout, users, privatizer):
             return batch_attack(layout, users, privatizer)
-        case SumsTarget(message, ask, counter):
-            # every step has sums of its own, calibrated alike
-            few = replace(message, ranges=message.ranges[-_LAST_STEPS:])
-            if few.steps < message.steps:
-                say(f"{message.of}: an episode of {few.steps} steps with sums stands for one of {message.steps}")
-            return counter_attack(few, ask, counter or "once")
-        case LqSumsTarget(message, ask, counter):
-            return lq_counter_attack(message, ask, counter)
-        case TablesTarget(card, privatizer):
+        case SumsTarget(message, ask, mechanism):
+            if isinstance(message, Message) and message.steps > _LAST_STEPS:
+                # every step has sums of its own, calibrated alike
+                say(f"{message.of}: an episode of {_LAST_STEPS} steps with sums stands for one of {message.steps}")
+                message = replace(message, ranges=message.ranges[-_LAST_STEPS:])
+            return sums_attack(message, ask, mechanism)
+        case PrivateSum():
             # what the sampler adds to delta has to be listed, or nothing is drawn
-            listed = with_sampler_slack(privatizer.mechanisms, FastOsNoise(), trial.epsilon or 0.0)
-            return counts_attack(card, replace(privatizer, mechanisms=listed))
-        case ReleaseTarget(plan):
-            return lq_attack(plan)
+            return counts_attack(target.with_slack(FastOsNoise(), trial.epsilon or 0.0))
+        case LqPlan():
+            return lq_attack(target)
 
 
 def _messages(trial: Trial, targets: Sequence[Target], draws: int, say: Say) -> list[Attack]:

@@ -10,10 +10,9 @@ from typing import Any
 
 from pipeline.agents.apvi import CountsPlanner, apvi
 from pipeline.audits.attack import Attack
-from pipeline.audits.counts import counts_attack
-from pipeline.audits.nights import night_attack
+from pipeline.audits.counters import LEAVES
 from pipeline.audits.plans import WholePlan
-from pipeline.audits.streams import LEAVES
+from pipeline.audits.releases import counts_attack
 from pipeline.declaration.card import AnyCard, Card, CardError, require_tabular
 from pipeline.learners.forecast import foresee_counts, table_size
 from pipeline.learners.learner import Quote, typeable
@@ -25,7 +24,6 @@ from pipeline.logs.aggregate import aggregate
 from pipeline.logs.store import Snapshot
 from pipeline.logs.summing import Resources
 from pipeline.privacy.budget import fraction_of
-from pipeline.privacy.continual import continual
 from pipeline.privacy.losses import safe_epsilon
 from pipeline.privacy.noise import NoiseSource
 from pipeline.privacy.release import Release, total_epsilon, total_rho
@@ -195,12 +193,11 @@ class TabularRun:
 
     def attacks(self, sampler: NoiseSource) -> list[Attack]:
         """See :class:`~pipeline.learners.learner.RunPlan`: of a counter, one of few leaves."""
-        nightly = self.terms.nightly
-        if nightly is None:
-            return [counts_attack(self.card, _with_slack(self.card, self.privatizer, sampler))]
-        few = nightly.model_copy(update={"nights": min(nightly.nights, LEAVES)})
-        shipped = counts_privatizer(self.card, replace(self.terms, nightly=few))
-        return [night_attack(self.card, shipped.mechanisms, continual(few.counter, few.nights))]
+        nightly, shipped = self.terms.nightly, self.privatizer
+        if nightly is not None:
+            few = nightly.model_copy(update={"nights": min(nightly.nights, LEAVES)})
+            shipped = counts_privatizer(self.card, replace(self.terms, nightly=few))
+        return [counts_attack(_with_slack(self.card, shipped, sampler))]
 
     def whole_plan(self) -> WholePlan | None:
         """See :class:`~pipeline.learners.learner.RunPlan`."""

@@ -30,7 +30,6 @@ from pipeline.privacy.budget import epsilon_from_rho
 from pipeline.privacy.noise import SeededNoise
 from pipeline.privacy.release import Mechanism, total_rho
 from pipeline.simulation.control_trials import logging_policy, optimum, world_of
-from pipeline.simulation.targets import TablesTarget
 from pipeline.simulation.trial import OnlineAgent, Outcome, Plain, Trial, as_control, staged_curve
 from pipeline.statistics.ask import Ask
 from pipeline.statistics.calibration import count_sum
@@ -153,12 +152,12 @@ def _learnt(trial: Trial, trust: str, logs: int | None = None) -> Outcome:
     return Outcome(at, summed, facts, p.argmax(-1).tolist() if np.isin(p, (0, 1)).all() else None)
 
 
-def targets_of(trial: Trial) -> list[TablesTarget]:
+def targets_of(trial: Trial) -> list[PrivateSum]:
     """What an audit attacks: the one release of the log's tables."""
     if trial.epsilon is None or trial.delta is None:
         raise CardError(f"{trial.agent} needs epsilon and delta")
     setting = logged(trial)
-    return [TablesTarget(setting.card, PrivateSum(CountLayout(setting.card), setting.mechanisms))]
+    return [PrivateSum(CountLayout(setting.card), setting.mechanisms)]
 
 
 def logged(trial: Trial) -> Logged:

@@ -33,7 +33,7 @@ from pipeline.mdp.riccati import clip_norm, riccati
 from pipeline.mdp.rollout import LqBatch
 from pipeline.privacy.noise import SimulatedWorld
 from pipeline.simulation.lq_rollouts import LqPlayed, ask_of, lq_world, noise_of, play_lq, spent
-from pipeline.simulation.targets import LqSumsTarget, ReleaseTarget
+from pipeline.simulation.targets import SumsTarget
 from pipeline.simulation.trial import NOTHING_CONTROLLED, OnlineAgent, Outcome, Plain, Trial, Trust, staged_curve
 from pipeline.statistics.ask import Ask
 from pipeline.statistics.lq_layout import LqDomain, LqPlan
@@ -98,9 +98,9 @@ def commit(trial: Trial) -> Outcome:
     return _outcome(trial, played, facts | spent(trial, plan.summed.rho) | {"left_zero_at": exploration.episodes + 1})
 
 
-def release_of(trial: Trial) -> list[ReleaseTarget]:
+def release_of(trial: Trial) -> list[LqPlan]:
     """What an audit attacks: the one release of explore-then-commit or dp-lqr."""
-    return [ReleaseTarget(_release_plan(trial))]
+    return [_release_plan(trial)]
 
 
 def _release_plan(trial: Trial) -> LqPlan:
@@ -116,7 +116,7 @@ def message_of(trial: Trial) -> LqMessage:
     return LqMessage(*world.shape, world.horizon, world.gamma)
 
 
-def sums_of(trial: Trial) -> list[LqSumsTarget]:
+def sums_of(trial: Trial) -> list[SumsTarget]:
     """What an audit attacks: the optimist's sums.
 
     Raises
@@ -124,10 +124,12 @@ def sums_of(trial: Trial) -> list[LqSumsTarget]:
     CardError
         If the counter is none of those there are.
     """
-    counter: Any = counter_of(trial)
+    counter = counter_of(trial)
     if counter not in ("tree", "epochs"):
         raise CardError(f"counter must be tree or epochs; got {counter!r}")
-    return [LqSumsTarget(message_of(trial), ask_of(trial), counter)]
+    ask = ask_of(trial)
+    tree = "plain" if ask.calibration == "paper" else "bottom-up"
+    return [SumsTarget(message_of(trial), ask, "fresh" if counter == "epochs" else tree)]
 
 
 def cost_of(trial: Trial) -> tuple[Fraction | None, Fraction]:

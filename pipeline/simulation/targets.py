@@ -6,12 +6,10 @@ An agent's registration names these for a trial; :mod:`pipeline.audits.online` m
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, TypeAlias
 
 if TYPE_CHECKING:
     # no agent runs, or is measured anew for, the mechanisms of another
-    from pipeline.declaration.card import Card
-    from pipeline.privacy.continual import Mechanism
     from pipeline.statistics.batch_counts import BatchLayout
     from pipeline.statistics.batch_privatizers import GaussianBatch, ShuffleBinary
     from pipeline.statistics.interactive_counts import CountMechanism
@@ -73,35 +71,20 @@ class BatchTarget:
 
 @dataclass(frozen=True)
 class SumsTarget:
-    """Noisy Gram and target sums of linear mixture agents; ``counter`` None: every user sends a local message."""
+    """Noisy Gram and target sums of linear mixture agents, or of Private-OFU-RL.
 
-    message: Message
+    Parameters
+    ----------
+    message
+        What one episode adds.
+    ask, mechanism
+        As of :class:`CountsTarget`.
+    """
+
+    message: Message | LqMessage
     ask: Ask
-    counter: Mechanism | None
+    mechanism: CountMechanism | None
 
 
-@dataclass(frozen=True)
-class LqSumsTarget:
-    """Noisy sums of Private-OFU-RL: a ``tree`` over episodes, or one release for each plan (``epochs``)."""
-
-    message: LqMessage
-    ask: Ask
-    counter: Literal["tree", "epochs"]
-
-
-@dataclass(frozen=True)
-class TablesTarget:
-    """The one release of count tables that ``privatizer`` makes for a dataset like ``card``."""
-
-    card: Card
-    privatizer: PrivateSum
-
-
-@dataclass(frozen=True)
-class ReleaseTarget:
-    """The one release of linear-quadratic moments that ``plan`` declares."""
-
-    plan: LqPlan
-
-
-Target = CountsTarget | ShuffledTarget | BatchTarget | SumsTarget | LqSumsTarget | TablesTarget | ReleaseTarget
+# a private sum of count tables, or of linear-quadratic moments, stands for its one release
+Target: TypeAlias = "CountsTarget | ShuffledTarget | BatchTarget | SumsTarget | PrivateSum | LqPlan"

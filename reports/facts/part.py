@@ -42,4 +42,8 @@ class Part(BaseModel):
     @model_serializer(mode="wrap")
     def _as_given(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
         told = handler(self)
-        return {key: told[key] for key in self._given}
+        return {key: told[key] for key in self._given if key in told}
+
+    def parts(self) -> dict[str, Any]:
+        """What was given, part by part, for another part that has them too."""
+        return {key: getattr(self, key) for key in self._given}

@@ -10,11 +10,11 @@ from reports.facts.learnt import Constants
 from reports.facts.policy import Decisions
 from reports.facts.report import Report
 from reports.figures.policy_figure import MOST_STATES, action_codes, policy_figure
+from reports.figures.share_figure import share_figure
 from reports.figures.weights_figure import weights_figure
 from reports.format import clean, number, percent, shorten, span, steps
 from reports.page import Section, Table, table
 from reports.run.policy_table import Run, Shares, action_shares, most_evidenced, runs
-from reports.share_figure import share_figure
 
 # Beyond this a table is for a program, and the run's folder has one.
 MOST_ROWS = 120

@@ -12,20 +12,17 @@ import numpy as np
 import pipeline.statistics.lq_moments as lq_moments
 import pipeline.statistics.private_sum as private_sum
 from pipeline.audits.attack import Attack
-from pipeline.audits.counts import counts_attack
 from pipeline.audits.linear import Person, desk_of, linear_attack, one_shot_of
 from pipeline.audits.lq import lq_attack
-from pipeline.audits.nights import night_attack
+from pipeline.audits.releases import counts_attack
 from pipeline.declaration.card import Card
 from pipeline.mdp.features import FeatureMap
 from pipeline.privacy.continual import continual
-from pipeline.privacy.factorisation import draw_rows
 from pipeline.privacy.fast_noise import FastOsNoise
 from pipeline.privacy.noise import NoiseSource
-from pipeline.privacy.release import Mechanism, Release, with_sampler_slack
+from pipeline.privacy.release import Mechanism, Release
 from pipeline.statistics.ask import Ask
 from pipeline.statistics.calibration import count_sum
-from pipeline.statistics.count_layout import CountLayout
 from pipeline.statistics.linear_plan import LinearDomain, LinearPlan, LinearTerms
 from pipeline.statistics.lq_layout import LqDomain, LqPlan
 from pipeline.statistics.lq_moments import draw_lq
@@ -45,14 +42,11 @@ def card(m: int = 1, recurs: str = "never") -> Card:
 
 
 def counts(ask: Ask, broken: Callable[[Mechanism], Mechanism] | None = None, m: int = 1) -> Attack:
-    shipped = count_sum(card(m), ask)
     # the fast sampler's share of delta, which it must be listed with
-    shipped = replace(shipped, mechanisms=with_sampler_slack(shipped.mechanisms, FastOsNoise(), 20.0))
+    shipped = count_sum(card(m), ask).with_slack(FastOsNoise(), 20.0)
     if broken is None:
-        return counts_attack(card(m), shipped)
-    return counts_attack(
-        card(m), shipped, PrivateSum(CountLayout(card(m)), tuple(broken(x) for x in shipped.mechanisms))
-    )
+        return counts_attack(shipped)
+    return counts_attack(shipped, replace(shipped, mechanisms=tuple(broken(x) for x in shipped.mechanisms)))
 
 
 def halved(m: Mechanism) -> Mechanism:
@@ -136,17 +130,18 @@ def _whole_rows(plan: LqPlan, batch: Episodes):
     return np.hstack([x, u]), y
 
 
-def nights(kind: str, share: float = 1.0, m: int = 1, **broken) -> Attack:
-    counter, chosen = continual(kind, NIGHTS), card(m, "never" if m == 1 else "capped")
-    listed = count_sum(chosen, Ask(rho=1.0, counter=counter)).mechanisms
-    if share < 1:
-        broken["variances"] = [math.ceil(x.variance * share) for x in listed]
-    return night_attack(chosen, listed, counter, **broken)
+def nights(kind: str, share: float = 1.0, m: int = 1, made: type[PrivateSum] = PrivateSum) -> Attack:
+    chosen = card(m, "never" if m == 1 else "capped")
+    shipped = count_sum(chosen, Ask(rho=1.0, counter=continual(kind, NIGHTS))).with_slack(FastOsNoise(), 20.0)
+    really = tuple(replace(x, variance=math.ceil(x.variance * share)) for x in shipped.mechanisms)
+    return counts_attack(shipped, made(shipped.layout, really, shipped.time))
 
 
-def redrawn(rows, step, blocks) -> np.ndarray:
+class Redrawn(PrivateSum):
     """Whoever looks three times sees three draws."""
-    return np.rint(np.mean([draw_rows(rows, step, blocks) for _ in range(3)], axis=0)).astype(np.int64)
+
+    def draw_rows(self, *asked) -> np.ndarray:
+        return np.rint(np.mean([super(Redrawn, self).draw_rows(*asked) for _ in range(3)], axis=0)).astype(np.int64)
 
 
 OFFLINE: dict[str, tuple[Make, dict[str, Twin]]] = {
@@ -207,7 +202,7 @@ OFFLINE: dict[str, tuple[Make, dict[str, Twin]]] = {
         {
             "half the variance": Twin(lambda: nights("tree", 0.5)),
             "a level too few": Twin(lambda: nights("tree", 0.75), 20_000),
-            "redrawn row noise": Twin(lambda: nights("tree", draw=redrawn)),
+            "redrawn row noise": Twin(lambda: nights("tree", made=Redrawn)),
             "seeded noise": Twin(lambda: nights("tree"), noise=Repeating),
         },
     ),
@@ -215,7 +210,7 @@ OFFLINE: dict[str, tuple[Make, dict[str, Twin]]] = {
         lambda: nights("toeplitz"),
         {
             "half the variance": Twin(lambda: nights("toeplitz", 0.5)),
-            "redrawn row noise": Twin(lambda: nights("toeplitz", draw=redrawn)),
+            "redrawn row noise": Twin(lambda: nights("toeplitz", made=Redrawn)),
         },
     ),
     "nightly tree, three episodes a person": (

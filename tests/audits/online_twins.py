@@ -9,11 +9,9 @@ from fractions import Fraction
 import numpy as np
 
 from pipeline.audits.attack import Attack
-from pipeline.audits.counters import counter_attack
-from pipeline.audits.interactive import interactive_attack
-from pipeline.audits.lq_counters import lq_counter_attack
-from pipeline.audits.shuffled import batch_attack, messages_attack, shuffled_attack
-from pipeline.audits.streams import WORLD, time_of
+from pipeline.audits.counters import Watch, sums_attack
+from pipeline.audits.sampling import WORLD
+from pipeline.audits.users import batch_attack, interactive_attack, messages_attack, shuffled_attack
 from pipeline.privacy.continual import Tree, levels
 from pipeline.privacy.guarantee import Trust
 from pipeline.privacy.running import RunningSum
@@ -41,11 +39,11 @@ BATCH = BatchLayout((3, 2, 1), lean=False, rewards=True, ends=True)
 
 
 def counter(kind, ask: Ask = ASK, **broken) -> Attack:
-    return counter_attack(MESSAGE, ask, kind, leaves=LEAVES, **broken)
+    return sums_attack(MESSAGE, ask, kind, leaves=LEAVES, **broken)
 
 
 def scaled(kind, gram: float, target: float, ask: Ask = ASK) -> Variances:
-    v = tight(MESSAGE, ask, time_of(kind, 1 if kind == "once" else LEAVES).cost)
+    v = tight(MESSAGE, ask, Watch(kind or "once", LEAVES).time.cost)
     return {name: math.ceil(x * (target if name.startswith("target") else gram)) for name, x in v.items()}
 
 
@@ -71,12 +69,12 @@ def uncut(visits: Visits) -> np.ndarray:
     return (np.concatenate(parts) * LATTICE).astype(np.int64)
 
 
-def lq(how="tree", **broken) -> Attack:
-    return lq_counter_attack(LQ, ASK, how, leaves=LEAVES, **broken)
+def lq(how="bottom-up", **broken) -> Attack:
+    return sums_attack(LQ, ASK, how, leaves=LEAVES, **broken)
 
 
 def lq_scaled(how: str, gram: float, cross: float) -> Variances:
-    v = tight(LQ, ASK, 1 if how == "epochs" else levels(LEAVES))
+    v = tight(LQ, ASK, 1 if how == "fresh" else levels(LEAVES))
     return {name: math.ceil(x * (cross if name == "cross" else gram)) for name, x in v.items()}
 
 
@@ -161,11 +159,11 @@ ONLINE: dict[str, tuple[Make, dict[str, Twin]]] = {
         },
     ),
     "mixture, local messages": (
-        lambda: counter("once"),
+        lambda: counter(None),
         {
-            "half the variance": Twin(lambda: counter("once", variances=scaled("once", 0.5, 0.5))),
-            "messages not clipped": Twin(lambda: counter("once", integers=uncut)),
-            "seeded noise": Twin(lambda: counter("once"), noise=Repeating),
+            "half the variance": Twin(lambda: counter(None, variances=scaled(None, 0.5, 0.5))),
+            "messages not clipped": Twin(lambda: counter(None, integers=uncut)),
+            "seeded noise": Twin(lambda: counter(None), noise=Repeating),
         },
     ),
     "online counts, plain tree": (
@@ -226,17 +224,17 @@ ONLINE: dict[str, tuple[Make, dict[str, Twin]]] = {
     "LQ sums, bottom-up tree": (
         lq,
         {
-            "half the variance": Twin(lambda: lq(variances=lq_scaled("tree", 0.5, 0.5)), 20_000),
+            "half the variance": Twin(lambda: lq(variances=lq_scaled("bottom-up", 0.5, 0.5)), 20_000),
             "redrawn node noise": Twin(lambda: lq(build=Redrawn)),
-            "states not clipped": Twin(lambda: lq(sums=whole_rows)),
+            "states not clipped": Twin(lambda: lq(integers=whole_rows)),
             "seeded noise": Twin(lq, noise=Repeating),
         },
     ),
     "LQ sums, one release of a batch": (
-        lambda: lq("epochs"),
+        lambda: lq("fresh"),
         {
-            "half the variance": Twin(lambda: lq("epochs", variances=lq_scaled("epochs", 0.5, 0.5))),
-            "add/remove Gram": Twin(lambda: lq("epochs", variances=lq_scaled("epochs", 0.5, 1)), 20_000),
+            "half the variance": Twin(lambda: lq("fresh", variances=lq_scaled("fresh", 0.5, 0.5))),
+            "add/remove Gram": Twin(lambda: lq("fresh", variances=lq_scaled("fresh", 0.5, 1)), 20_000),
         },
     ),
 }

@@ -34,7 +34,7 @@ from pipeline.audits.linear import linear_attack
 from pipeline.audits.lq import lq_attack
 from pipeline.audits.one_run import lower_epsilon
 from pipeline.audits.plans import linear_cost
-from pipeline.audits.whole import Drawn, noise_drawn
+from pipeline.audits.sampling import Drawn, hold_noise
 from pipeline.privacy.fast_noise import FastOsNoise
 from pipeline.privacy.noise import OsNoise
 from pipeline.privacy.release import Release
@@ -143,12 +143,12 @@ def test_whole_releases_are_attacked_where_they_differ_from_what_they_list(monke
 def test_listed_noise_is_no_alarm_and_a_shift_or_another_variance_is():
     rng, listed = np.random.default_rng(11), [np.full((3, 3), 100.0), np.full(5, 400.0)]
     right = [rng.normal(0, np.sqrt(v), (400, *v.shape)) for v in listed]
-    assert noise_drawn(right, listed) == Drawn(less=False, more=False)
-    assert noise_drawn([right[0] * math.sqrt(0.5), right[1]], listed) == Drawn(less=True, more=False)
-    assert noise_drawn([right[0], right[1] + 20], listed) == Drawn(less=False, more=True)
+    assert hold_noise(right, listed) == Drawn(less=False, more=False)
+    assert hold_noise([right[0] * math.sqrt(0.5), right[1]], listed) == Drawn(less=True, more=False)
+    assert hold_noise([right[0], right[1] + 20], listed) == Drawn(less=False, more=True)
     unread = [np.where(np.tri(3, k=-1) > 0, np.inf, listed[0]), listed[1]]
     silent = [np.where(np.tri(3, k=-1) > 0, 0.0, right[0]), right[1]]
-    assert noise_drawn(silent, unread) == Drawn(less=False, more=False)
+    assert hold_noise(silent, unread) == Drawn(less=False, more=False)
 
 
 def test_a_claim_that_so_few_draws_cannot_reach_is_called_untested(tmp_path):

@@ -16,7 +16,7 @@ import time
 import numpy as np
 
 from pipeline.audits.attack import Attack, attacked
-from pipeline.audits.pooled import fresh
+from pipeline.audits.sampling import fresh
 from pipeline.privacy.fast_noise import FastOsNoise
 from pipeline.privacy.noise import DataHandle, Integers, NoiseSource
 from pipeline.privacy.table import LARGEST_VARIANCE

@@ -18,6 +18,7 @@ from flows.jobs.promotion import reasons_to_hold
 from flows.server.deployments import EXAMPLE_CRON, FLOWS, deployments, nightly, reproduce, simulate
 from flows.server.triggering import parsed, trigger_job
 from pipeline.declaration.card import CardError
+from reports.facts.answers import Comparison
 from tests.flows.shop import lay_out
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -116,12 +117,13 @@ def test_trigger_without_a_server_says_what_to_set(monkeypatch):
         trigger_job("nightly", [], None)
 
 
+_VALUE = {"lower": 0.0, "upper": 1.0, "estimate": None, "status": "estimate"}
 CHANGES = {
-    "value": {"lower_gain": 0.1},
-    "cells": {"share": 0.25},
+    "a": "old", "b": "new", "snapshots": [1, 2], "budget": [], "settings": {},
+    "value": {"a": _VALUE, "b": _VALUE, "lower_gain": 0.1, "overlap": True},
+    "cells": {"total": 4, "differ": 1, "share": 0.25, "of_ties": 0},
     "abstain_share": [0.1, 0.2],
-    "settings": {},
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -137,8 +139,8 @@ CHANGES = {
     ],
 )
 def test_every_condition_of_the_rule_holds_a_run_back_on_its_own(rule, held):
-    facts = {"value": {"status": "estimate"}}
-    assert len(reasons_to_hold(rule, facts, CHANGES)) == held
-    assert len(reasons_to_hold(rule, facts, None)) == (rule.status == "bound")
-    other = CHANGES | {"settings": {"dataset.name": ["a", "b"]}}
-    assert len(reasons_to_hold(rule, facts, other)) == held + 1
+    changes = Comparison.model_validate(CHANGES)
+    assert len(reasons_to_hold(rule, "estimate", changes)) == held
+    assert len(reasons_to_hold(rule, "estimate", None)) == (rule.status == "bound")
+    other = Comparison.model_validate(CHANGES | {"settings": {"dataset.name": ["a", "b"]}})
+    assert len(reasons_to_hold(rule, "estimate", other)) == held + 1

@@ -19,6 +19,7 @@ from pipeline.declaration.toml import LogError
 from pipeline.ledger.chain import BudgetError
 from pipeline.ledger.ledger import open_ledger
 from pipeline.privacy.noise import SeededNoise
+from reports.facts.answers import NightAnswer
 from reports.format import percent
 from reports.night import night_page
 from tests.flows.shop import lay_out, rows
@@ -114,7 +115,7 @@ def test_a_recipe_has_a_pointer_of_its_own_where_it_says_so(tmp_path, home):
 def test_a_night_of_a_linear_controller_is_compared_by_its_gains(tmp_path, home):
     shop = lay_out_plant(tmp_path / "plant")
     first = nightly_job(with_tables(shop, "[promote]\n"), home)
-    assert first["promotion"]["promoted"] and "snapshot 1" in night_page(first).markdown
+    assert first["promotion"]["promoted"] and "snapshot 1" in night_page(NightAnswer.model_validate(first)).markdown
     strict = with_tables(shop, "[promote]\nmost_changed = 0.01\nlower_gain = 0.0\n", "asked")
     night = nightly_job(strict, home)
     assert night["promotion"]["now"] == first["run"]
@@ -123,7 +124,7 @@ def test_a_night_of_a_linear_controller_is_compared_by_its_gains(tmp_path, home)
         f"its gains moved by {percent(night['promotion']['changes']['gains']['change'])} of their norm, "
         "the rule allows 1 %",
     ]
-    assert "of 8 gains differ" in night_page(night).markdown
+    assert "of 8 gains differ" in night_page(NightAnswer.model_validate(night)).markdown
     assert "rows" not in night["promotion"]["changes"]["gains"]
     assert nightly_job(with_tables(shop, "[promote]\nmost_changed = 1.0\n", "wider"), home)["promotion"]["promoted"]
 

@@ -24,6 +24,7 @@ from pipeline.privacy.continual import continual
 from pipeline.privacy.noise import RealDataError, SeededNoise
 from pipeline.privacy.release_file import read_release
 from pipeline.transaction.kept_steps import KeptSteps
+from reports.facts.answers import NightAnswer
 from reports.night import night_page
 from tests.flows.nights import FIRST, Shop, customers
 from tests.flows.shop import RECIPE
@@ -221,10 +222,16 @@ def test_the_nightly_job_goes_on_with_the_counter_and_says_what_a_night_cost(tmp
         assert found["night"]["charged_rho"] == (pytest.approx(1, abs=0.01) if night == 1 else 0)
         assert not found["night"]["unchanged"] and found["night"]["snapshot"] is None
         assert found["counter"]["night"] == night
-    assert f"night 3 of 8 ({FIRST.replace(day=3)}); nothing was charged" in night_page(found).markdown
+    assert (
+        f"night 3 of 8 ({FIRST.replace(day=3)}); nothing was charged"
+        in night_page(NightAnswer.model_validate(found)).markdown
+    )
     assert [(c["rho"] > 0, c["night"]) for c in found["night"]["charges"]] == [(True, 1), (False, 2), (False, 3)]
     assert all("snapshot" not in c for c in found["night"]["charges"])
-    assert shop.job(3)["night"]["unchanged"] and "drawn already" in night_page(shop.job(3)).markdown
+    assert (
+        shop.job(3)["night"]["unchanged"]
+        and "drawn already" in night_page(NightAnswer.model_validate(shop.job(3))).markdown
+    )
 
 
 def test_a_person_without_an_episode_column_cannot_be_capped_over_nights(tmp_path, monkeypatch):

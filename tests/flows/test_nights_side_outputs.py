@@ -17,6 +17,7 @@ from flows.jobs.run import ingest_card
 from pipeline.ledger import ledger
 from pipeline.logs.store import latest
 from pipeline.privacy.noise import NoiseBlocks
+from reports.facts.answers import NightAnswer
 from reports.night import night_page
 from tests.flows.nights import FIRST, Shop, customers
 from tests.flows.test_side_outputs import LABEL, RECORDS, REWARD, USER, readable
@@ -113,7 +114,7 @@ def two_nights(root, monkeypatch, delivered, draw):
                 (shop.folder / "log.csv").write_bytes(b"")
             found = shop.job(night, log, step=step)
             # what a server is shown, and all but the exit code and the paths of what the shell prints
-            page = night_page(found)
+            page = night_page(NightAnswer.model_validate(found))
             kept = {k: v for k, v in found.items() if k not in ("exit", "folder", "report")}
             shown.append((page.key, page.title, page.markdown, page.rows, kept))
     runs = shop.home.runs

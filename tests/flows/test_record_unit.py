@@ -13,6 +13,7 @@ from flows.jobs.run import ingest_job, run_job
 from flows.verbs.run import summary
 from pipeline.declaration.card import CardError
 from pipeline.ledger.assumptions import assumptions
+from reports.facts.answers import RunAnswer
 from tests.campaigns.bad_input import toml
 from tests.logs.layouts import LOG, card_of, cards, write_minari_hdf5
 
@@ -27,7 +28,7 @@ def test_an_episode_that_is_the_unit_is_no_person_in_any_page(tmp_path):
     (folder / "private.toml").write_text(RECIPE, encoding="utf-8")
     assert ingest_job(str(folder), home)["users"] == 200
     result = run_job(str(folder / "private.toml"), home)
-    assert "replace one episode" in str(summary(result)[0])
+    assert "replace one episode" in str(summary(RunAnswer.model_validate(result))[0])
     told = json.loads((home.runs / result["run"] / "certificate.json").read_text(encoding="utf-8"))
     text = json.dumps(told, ensure_ascii=False)
     assert "Replacing one episode, meaning all rows of one episode (at most 4 steps; somebody with several" in text

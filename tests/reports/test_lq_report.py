@@ -13,7 +13,9 @@ from reports.run.run_page import render_html, render_markdown
 NASTY = ["<script>alert(1)</script>", "a | b", "place"]
 
 
-def report(names: list[str], *, kind: str = "real", left_zero: bool = True) -> Report:
+def report(
+    names: list[str], *, kind: str = "real", left_zero: bool = True, actions: list[str] | None = None, horizon: int = 3
+) -> Report:
     n = len(names)
     vector = {"names": names, "scale": [1.0] * n, "radius": 1.0}
     promise = {
@@ -28,8 +30,8 @@ def report(names: list[str], *, kind: str = "real", left_zero: bool = True) -> R
         "agent": "dp-lqr",
         "dataset": {
             "name": "plant", "kind": kind, "user": "who", "episodes_per_user": 1, "users_public": 100,
-            "recurs": "never", "horizon": 3, "dynamics": "linear_quadratic", "markov": "declared",
-            "observation": vector, "action": vector, "start": "declared",
+            "recurs": "never", "horizon": horizon, "dynamics": "linear_quadratic", "markov": "declared",
+            "observation": vector, "action": vector | {"names": actions or names}, "start": "declared",
             "start_declared": {"mean": [0.0] * n, "second_moment": np.eye(n).tolist()},
             "noise_covariance": np.eye(n).tolist(), "parameter_norm": None, "snapshot": 1,
             "cost": {"Q": np.eye(n).tolist(), "R": np.ones((n, n)).tolist()},

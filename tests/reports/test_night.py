@@ -8,6 +8,7 @@ from flows.config.shelf import Home
 from flows.jobs.nightly import nightly_job
 from flows.jobs.simulated_logs import Asked, simulate_logs
 from flows.jobs.study import play_job
+from reports.facts.answers import NightAnswer
 from reports.night import log_page, night_page, simulation_page, slug, study_page
 from tests.flows.shop import lay_out
 from tests.flows.test_playing import RECIPE
@@ -21,14 +22,17 @@ def home(tmp_path):
 def test_a_night_is_told_with_loss_value_budget_and_what_is_in_use(tmp_path, home):
     shop = lay_out(tmp_path / "shop")
     result = nightly_job(str(shop / "private.toml"), home)
-    page = night_page(result)
+    page = night_page(NightAnswer.model_validate(result))
     assert page.key == "night-private" and page.link.startswith("file:///") and page.link.endswith("report.html")
     for told in ("ε = 7.767", "charged ρ = 1", "snapshot 1"):
         assert told in page.markdown
     assert "nothing is in use yet" in page.markdown and page.rows == result["night"]["charges"]
     held = {**result["promotion"], "held": ["it [abstains](http://x) more"], "promoted": False}
-    assert "**not promoted**: it \\[abstains\\]" in night_page({**result, "promotion": held}).markdown
-    again = night_page(nightly_job(str(shop / "private.toml"), home)).markdown
+    assert (
+        "**not promoted**: it \\[abstains\\]"
+        in night_page(NightAnswer.model_validate({**result, "promotion": held})).markdown
+    )
+    again = night_page(NightAnswer.model_validate(nightly_job(str(shop / "private.toml"), home))).markdown
     assert "nothing was charged; no new log, the committed release stands" in again
 
 

@@ -91,7 +91,7 @@ def test_policies_have_the_value_of_the_world_itself():
 
 
 def noise_of(seed: int):
-    return logged.SeededNoise(seed)
+    return logged_trials.SeededNoise(seed)
 
 
 def test_no_data_is_an_empty_log():

@@ -9,7 +9,7 @@ it names.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from fractions import Fraction
 from functools import cache
 
@@ -21,10 +21,11 @@ from pipeline.audits.attack import Attack, Side, attacked
 from pipeline.audits.laws import Gaussian
 from pipeline.declaration.card import Card
 from pipeline.logs.aggregate import count_person
+from pipeline.privacy.guarantee import Trust
 from pipeline.privacy.noise import NoiseSource, RealDataError, SeededNoise, SimulatedWorld
 from pipeline.privacy.release import Release, total_rho
 from pipeline.statistics.count_layout import Person
-from pipeline.statistics.layout import ExactSums
+from pipeline.statistics.layout import ExactSums, Tables
 from pipeline.statistics.private_sum import PrivateSum
 
 Array = NDArray[np.float64]
@@ -162,7 +163,12 @@ def the_worst_pair_is_no_easier_to_tell_apart_than_it_says(make: Privatizer) -> 
     if claimed is None:
         return
     names = [m.table for m in privatizer.mechanisms]
-    pair = max(itertools.combinations(_extreme(), 2), key=lambda people: privatizer.apart(*people))
+    scales = {m.table: m.standard_deviation for m in privatizer.mechanisms}
+
+    def apart(pair: tuple[Tables, Tables]) -> float:
+        return sum(float((((pair[0][t] - pair[1][t]) / scales[t]) ** 2).sum()) for t in names)
+
+    pair = max(itertools.combinations(_extreme(), 2), key=apart)
 
     def path(side: Side, noise: NoiseSource, copies: int) -> list[Array]:
         releases = [privatizer.draw(_counts(pair[side]), noise) for _ in range(copies)]
@@ -170,7 +176,7 @@ def the_worst_pair_is_no_easier_to_tell_apart_than_it_says(make: Privatizer) -> 
 
     attack = Attack(
         mechanism="counts",
-        trust="central",
+        trust=Trust.CENTRAL,
         path=path,
         means=([pair[0][t].astype(np.float64) for t in names], [pair[1][t].astype(np.float64) for t in names]),
         law=Gaussian([np.full(m.shape, m.standard_deviation**2) for m in privatizer.mechanisms]),
@@ -223,24 +229,24 @@ def the_distance_from_the_law_is_small(make: Source) -> None:
     promised(0 <= bound <= _LARGEST_SLACK, f"tv_bound is {float(bound):.3g} a draw")
 
 
-def _counts(tables: Mapping[str, Integers]) -> ExactSums:
+def _counts(tables: Tables) -> ExactSums:
     return ExactSums(tiny_card().name, "synthetic", tiny_card().domain.dynamics, dict(tables))
 
 
-def _drawn(privatizer: PrivateSum, tables: Mapping[str, Integers], seed: int) -> list[Release]:
+def _drawn(privatizer: PrivateSum, tables: Tables, seed: int) -> list[Release]:
     noise, counts = SeededNoise(seed), _counts(tables)
     return [privatizer.draw(counts, noise) for _ in range(_COPIES)]
 
 
 @cache
-def _everybody() -> list[Mapping[str, Integers]]:
+def _everybody() -> list[Tables]:
     """What each person of the tiny domain adds, and one who is not there."""
     people = [count_person(tiny_card(), person) for person in _people()]
     return [*people, {name: np.zeros_like(table) for name, table in people[0].items()}]
 
 
 @cache
-def _extreme() -> list[Mapping[str, Integers]]:
+def _extreme() -> list[Tables]:
     """Of those the ones that walk two whole steps and are paid alike at both."""
     return [count_person(tiny_card(), p) for p in _people() if len(p[0]) == 2 and p[0][0][2] == p[0][1][2]]
 

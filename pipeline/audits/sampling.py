@@ -1,4 +1,4 @@
-"""Noise drawn in large batches: an audit asks for a few numbers a million times, and a call costs more than a draw."""
+"""Noise as an audit needs it: drawn in large batches, or none at all, or held against what a release lists."""
 
 from __future__ import annotations
 
@@ -8,10 +8,17 @@ from fractions import Fraction
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import stats
 
-from pipeline.privacy.noise import DataHandle, NoiseSource, SeededNoise
+from pipeline.privacy.noise import DataHandle, Integers, NoiseSource, SeededNoise, SimulatedWorld
 
-Integers = NDArray[np.int64]
+Array = NDArray[np.float64]
+# nobody lives there
+WORLD = SimulatedWorld("audit")
+# whole releases of each side that are held against their list
+RELEASES = 200
+# that anything is said of a release which draws what it lists
+FALSE_ALARM = 1e-9
 _AT_ONCE = 1 << 12
 
 
@@ -22,7 +29,13 @@ def fresh() -> SeededNoise:
 
 @dataclass
 class Pooled:
-    """A noise source that hands out another one's draws, each once."""
+    """A noise source that hands out another one's draws, each once: a call costs more than a draw.
+
+    Parameters
+    ----------
+    source
+        What really draws.
+    """
 
     source: NoiseSource
     _left: dict[tuple[str, int | Fraction], Integers] = field(default_factory=dict, init=False)
@@ -43,17 +56,17 @@ class Pooled:
 
     def gaussian(self, size: int, variance: int, data: DataHandle) -> Integers:
         """See :class:`~pipeline.privacy.noise.NoiseSource`."""
-        return self._taken(("gaussian", variance), size, lambda n: self.source.gaussian(n, variance, data))
+        return self._take(("gaussian", variance), size, lambda n: self.source.gaussian(n, variance, data))
 
     def laplace(self, size: int, scale: Fraction, data: DataHandle) -> Integers:
         """See :class:`~pipeline.privacy.noise.NoiseSource`."""
-        return self._taken(("laplace", scale), size, lambda n: self.source.laplace(n, scale, data))
+        return self._take(("laplace", scale), size, lambda n: self.source.laplace(n, scale, data))
 
     def tv_bound(self, variance: int) -> Fraction:
         """See :class:`~pipeline.privacy.noise.NoiseSource`."""
         return self.source.tv_bound(variance)
 
-    def _taken(self, key: tuple[str, int | Fraction], size: int, draw: Callable[[int], Integers]) -> Integers:
+    def _take(self, key: tuple[str, int | Fraction], size: int, draw: Callable[[int], Integers]) -> Integers:
         left = self._left.get(key, np.zeros(0, dtype=np.int64))
         if len(left) < size:
             left = np.concatenate([left, draw(max(size, _AT_ONCE))])
@@ -80,9 +93,41 @@ class Silence:
 
     def laplace(self, size: int, scale: Fraction, data: DataHandle) -> Integers:
         """See :class:`~pipeline.privacy.noise.NoiseSource`."""
-        self.admit(data.data_kind)
-        return np.zeros(size, dtype=np.int64)
+        return self.gaussian(size, 1, data)
 
     def tv_bound(self, variance: int) -> Fraction:
         """See :class:`~pipeline.privacy.noise.NoiseSource`."""
         return Fraction(0)
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """What a few whole releases say of their noise: whether any of it is provably less, or more, than listed."""
+
+    less: bool
+    more: bool
+
+
+def hold_noise(noise: list[Array], variances: list[Array]) -> Drawn:
+    """Hold drawn noise against the variances that are listed for it.
+
+    Squares over their variance are chi-squared with ``copies`` degrees of freedom, entry by entry and summed over a
+    table.  The chance of a false alarm is shared by all these tests.
+
+    Parameters
+    ----------
+    noise
+        Tables ``(copies, *shape)``.
+    variances
+        ``(*shape)`` each; what is infinite is not read.
+    """
+    found: list[tuple[Array, int]] = []
+    for x, v in zip(noise, variances, strict=True):
+        read = np.isfinite(v)
+        squares = (x[:, read] ** 2 / v[read]).sum(0)
+        found += [(squares, len(x)), (np.array([squares.sum()]), squares.size * len(x))]
+    doubt = FALSE_ALARM / (2 * sum(squares.size for squares, _ in found))
+    return Drawn(
+        less=any(bool((squares < stats.chi2.ppf(doubt, n)).any()) for squares, n in found),
+        more=any(bool((squares > stats.chi2.isf(doubt, n)).any()) for squares, n in found),
+    )

@@ -1,0 +1,308 @@
+"""Attacks on what online users send in batches: counters of joint privacy, local messages, and the shuffle model.
+
+Noise is independent from action to action, and its scale depends on the number of steps alone: a mechanism with as many
+actions as copies *is* so many mechanisms with one.  So the shipped code serves all copies at once, and what it shows is
+read in the entries in which the two users differ.  The totals of the shuffle model are drawn by their law, on fresh
+seeds; its messages go through the three functions of :mod:`pipeline.privacy.shuffle` with the operating system's coins,
+a counter of its own for each copy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline.audits.attack import Array, Attack, Side, silence
+from pipeline.audits.counters import LEAVES, Watch, look
+from pipeline.audits.laws import Binomial, Gaussian, Means
+from pipeline.audits.sampling import WORLD, fresh
+from pipeline.declaration.card import CardError
+from pipeline.privacy.bernoulli import Coins, OsCoins
+from pipeline.privacy.guarantee import Trust
+from pipeline.privacy.noise import DataHandle, NoiseSource, SeededNoise
+from pipeline.privacy.shuffle import Messages, NoiseBits, randomize, shuffle
+from pipeline.privacy.shuffle_calibration import delivered_epsilon, paper_bits, smallest_total, tight_bits
+from pipeline.statistics.batch_counts import BatchLayout, BatchTables, NoisyTables
+from pipeline.statistics.batch_privatizers import GaussianBatch, ShuffleBinary
+from pipeline.statistics.interactive_counts import CountMechanism, ShuffledSums, joint, local, shuffled
+from pipeline.statistics.online_counts import InteractiveCounts, OnlineCounts, OnlineLayout, Tally
+from pipeline.statistics.online_sum import Ask, cost_of, tight
+
+Made = Callable[[OnlineLayout, NoiseSource], InteractiveCounts]
+Fresh = Callable[[], SeededNoise]
+Send = Callable[[Array, NoiseBits, Coins, DataHandle], Messages]
+# counters of one user that differ, where messages are attacked: a visit is there, or in the other cell
+_CHANGES = 2
+_CROWD = 16
+# messages made at once
+_AT_ONCE = 2_000_000
+
+
+def interactive_attack(
+    layout: OnlineLayout,
+    ask: Ask,
+    how: CountMechanism | None,
+    *,
+    leaves: int = LEAVES,
+    made: Made | None = None,
+) -> Attack:
+    """The worst pair of users of the first batch against a counter of ``leaves`` batches, or against local messages.
+
+    Parameters
+    ----------
+    layout, ask
+        Which counts are kept, and the budget of all of them together.
+    how
+        Counter of joint privacy; None: local.
+    leaves
+        Batches of the counter.
+    made
+        What really adds up, where a test breaks it.
+
+    Raises
+    ------
+    CardError
+        If no noise is asked for.
+    """
+    layout = replace(layout, states=2, actions=1)
+    watch = Watch("once" if how in (None, "fresh") else how, leaves)
+    cost, leaves = watch.time.cost, watch.time.steps
+    scales = tight(layout, ask, cost)
+    rho = cost_of(layout, scales, cost)
+    if scales is None or rho is None:
+        raise CardError("an audit needs noise: epsilon is infinite")
+
+    def shipped(wide: OnlineLayout, noise: NoiseSource) -> InteractiveCounts:
+        if how is None:
+            return local(wide, leaves, ask, WORLD, noise)
+        return joint(wide, leaves, leaves, ask, WORLD, noise, mechanism=how)
+
+    path = _Batches(layout, OnlineLayout.extremes, watch, made or shipped)
+    variances = np.repeat(np.array(list(scales.values()), dtype=np.float64), [int(m.sum()) for m in path.moved])
+    words = "local messages" if how is None else "one release of a batch" if how == "fresh" else f"{how} counter"
+    return Attack(
+        mechanism=f"online counts, {words}, discrete gaussian" + (", rewards learnt" if layout.rewards else ""),
+        trust=Trust.LOCAL if how is None else Trust.JOINT,
+        path=path,
+        means=silence(replace(path, made=shipped)),
+        law=Gaussian([variances] * len(watch.ends)),
+        claimed_rho=rho,
+    )
+
+
+def shuffled_attack(
+    layout: OnlineLayout, epsilon: float, delta: float, users: int, honest: float = 1.0, *, noise: Fresh = fresh
+) -> Attack:
+    """The worst pair of users of one batch against the mechanism of counts-shuffle.
+
+    Parameters
+    ----------
+    layout, epsilon, delta
+        Which counts are kept, and what is claimed of each batch.
+    users, honest
+        Of the batch, and the declared share of them whose coins are counted on, in (0, 1].
+    noise
+        What really draws, where a test breaks it.
+    """
+    layout = replace(layout, states=2, actions=1)
+
+    def shipped(wide: OnlineLayout, source: NoiseSource) -> InteractiveCounts:
+        return shuffled(wide, epsilon, delta, WORLD, noise(), honest)
+
+    def extremes(wide: OnlineLayout) -> Iterator[Tally]:
+        for batch in BatchLayout((wide.horizon, wide.states, wide.actions)).extremes():
+            yield Tally(users, batch.n_sas, batch.r_sa if wide.rewards else None)
+
+    once = shipped(layout, fresh())
+    once.add(next(extremes(layout)))
+    promise = once.guarantee
+    assert isinstance(promise, ShuffledSums)
+    bits, means = promise.bits[0], _sides(promise.changes)
+    law = Binomial(bits.trials, bits.probability, promise.changes, delta)
+    return Attack(
+        mechanism=f"shuffled counts, binomial, {users:,} users" + (", rewards learnt" if layout.rewards else ""),
+        trust=Trust.SHUFFLE,
+        path=_Batches(layout, extremes, Watch("once"), shipped, bits.mean),
+        means=means,
+        law=law,
+        claimed_rho=law.loss(means),
+        claimed_epsilon=promise.epsilon(delta),
+    )
+
+
+def batch_attack(
+    layout: BatchLayout,
+    users: int,
+    shipped: ShuffleBinary | GaussianBatch,
+    *,
+    drawn: ShuffleBinary | GaussianBatch | None = None,
+    noise: Fresh = fresh,
+) -> Attack:
+    """The worst pair of users of one batch against SDP-PE's privatizer (paper 002).
+
+    Parameters
+    ----------
+    layout, users
+        Which counters the batch keeps, and how many are in it.
+    shipped
+        The privatizer, whose claim it is.
+    drawn, noise
+        What really adds noise, and what it draws from, where a test breaks one of them.
+    """
+    layout = replace(layout, shape=(layout.shape[0], 2, 1))
+    means, what = _sides(layout.changes), "every step" if layout.rewards else "one step"
+    if isinstance(shipped, GaussianBatch):
+        # a curator, or a user, draws once; of a batch of local messages one is attacked
+        users = 1 if shipped.trust == "local" else users
+        law, epsilon, trust = (
+            Gaussian([np.full(layout.changes, float(shipped.variance(layout)))]),
+            None,
+            Trust(shipped.trust),
+        )
+        words, mean = "discrete gaussian", 0.0
+    else:
+        bits = shipped.bits(users, layout)
+        law = Binomial(bits.trials, bits.probability, layout.changes, shipped.delta)
+        epsilon, trust, mean = shipped.delivered(users, layout), Trust.SHUFFLE, bits.mean
+        words = f"binomial, {shipped.calibration}, {users:,} users"
+
+    moved = _moved(*(_kept(tables, layout) for tables in layout.extremes()))
+
+    def release(side: Side, _: NoiseSource, copies: int) -> list[Array]:
+        wide = replace(layout, shape=(*layout.shape[:2], copies))
+        seen = (drawn or shipped).release(replace([*wide.extremes()][side], users=users), wide, noise()).noisy
+        return [np.rint(_entries(_kept(seen, layout), moved) + mean)]
+
+    return Attack(
+        mechanism=f"batch counts of {what}, {words}",
+        trust=trust,
+        path=release,
+        means=means,
+        law=law,
+        claimed_rho=law.loss(means),
+        claimed_epsilon=epsilon,
+    )
+
+
+def messages_attack(
+    epsilon: float, delta: float, calibration: str, *, users: int = _CROWD, send: Send = randomize
+) -> Attack:
+    """Everything that the shuffler hands over of one batch: a user's bit is in one counter, or in another.
+
+    Parameters
+    ----------
+    epsilon, delta, calibration
+        What is claimed, and by whose count of coins: ``tight`` or ``paper``.
+    users
+        Of the batch; fewer where so many would need less than a coin each.
+    send
+        What a device really sends, where a test breaks it.
+    """
+    bits, means, none = crowd(epsilon, delta, calibration, users), _sides(_CHANGES), [np.zeros(_CHANGES)]
+    law = Binomial(bits.trials, bits.probability, _CHANGES, delta)
+    return Attack(
+        mechanism=f"shuffled messages of one bit, {bits.users} users, {calibration}",
+        trust=Trust.SHUFFLE,
+        path=_Messages(bits, send),
+        means=(means[0] + none, means[1] + none),
+        law=law,
+        claimed_rho=law.loss(means),
+        claimed_epsilon=delivered_epsilon(bits, _CHANGES, delta),
+    )
+
+
+def crowd(epsilon: float, delta: float, calibration: str, users: int = _CROWD) -> NoiseBits:
+    """Coins of a small batch whose users have a bit in one of two counters.
+
+    Parameters
+    ----------
+    epsilon, delta, calibration, users
+        See :func:`messages_attack`.
+    """
+    if calibration == "paper":
+        return paper_bits(users, 1, epsilon, delta)
+    return tight_bits(min(users, smallest_total(_CHANGES, epsilon, delta)), _CHANGES, epsilon, delta)
+
+
+def _sides(changes: int) -> Means:
+    """Bits of the counters that differ: the first user's, then the other's, and so on."""
+    one = np.tile([1.0, 0.0], changes // 2)
+    return [one], [1 - one]
+
+
+def _moved(one: list[Array], other: list[Array]) -> list[NDArray[np.bool_]]:
+    """Where tables ``(G, S, 1[, S])`` of two users differ."""
+    return [(a != b)[:, :, 0] for a, b in zip(one, other, strict=True)]
+
+
+def _entries(tables: list[Array], moved: list[NDArray[np.bool_]]) -> Array:
+    """These entries of tables ``(G, S, copies[, S])``: ``(copies, n)``."""
+    return np.concatenate([np.moveaxis(t, 2, 0)[:, where] for t, where in zip(tables, moved, strict=True)], axis=1)
+
+
+def _kept(seen: NoisyTables | BatchTables, layout: BatchLayout) -> list[Array]:
+    """The tables that have counters of their own."""
+    rewards = [seen.r_sa] if seen.r_sa is not None and layout.rewards else []
+    return [seen.n_sas[: layout.moving], seen.n_sa[layout.visits], *rewards]
+
+
+@dataclass(frozen=True)
+class _Batches:
+    """The shipped mechanism over batches of which the first has a user; with a ``mean`` of coins, shuffled totals."""
+
+    layout: OnlineLayout
+    extremes: Callable[[OnlineLayout], Iterator[Tally]]
+    watch: Watch
+    made: Made
+    mean: float | None = None
+
+    @property
+    def moved(self) -> list[NDArray[np.bool_]]:
+        """Where what the users add differs, table by table."""
+        sums = (self.layout.sums(self.layout.integers(user)) for user in self.extremes(self.layout))
+        return _moved(*([table for table in tables if table is not None] for tables in sums))
+
+    def __call__(self, side: Side, noise: NoiseSource, copies: int) -> list[Array]:
+        """See :class:`~pipeline.audits.attack.ReleasePath`."""
+        wide = replace(self.layout, actions=copies)
+        counts, moved, user = self.made(wide, noise), self.moved, [*self.extremes(wide)][side]
+        nobody = Tally(1, 0 * user.transitions, None if user.rewards is None else 0 * user.rewards)
+        sums: list[Array] = []
+        for t in range(1, self.watch.time.steps + 1):
+            counts.add(user if t == 1 else nobody)
+            if t in self.watch.ends:
+                sums.append(look(lambda: self._show(counts.counts(), moved)))
+        return self.watch.read_off(sums)
+
+    def _show(self, seen: OnlineCounts, moved: list[NDArray[np.bool_]]) -> Array:
+        rewards = [] if seen.r_sa is None else [seen.r_sa]
+        if self.mean is None:
+            return _entries([seen.n_sas, *rewards], moved)
+        # of each visit's -1 or +1 the bit that was sent
+        bits = [(r + seen.n_sas.sum(-1)) / 2 for r in rewards]
+        return np.rint(_entries([seen.n_sas, *bits], moved) + self.mean)
+
+
+@dataclass(frozen=True)
+class _Messages:
+    bits: NoiseBits
+    send: Send
+
+    def __call__(self, side: Side, noise: NoiseSource, copies: int) -> list[Array]:
+        """See :class:`~pipeline.audits.attack.ReleasePath`; drawn by coins of its own."""
+        each = max(1, _AT_ONCE // (_CHANGES * (self.bits.users + self.bits.trials)))
+        parts = [self._crowds(side, min(each, copies - i)) for i in range(0, copies, each)]
+        return [np.concatenate(of) for of in zip(*parts, strict=True)]
+
+    def _crowds(self, side: Side, copies: int) -> tuple[Array, Array]:
+        """Ones in each counter, and messages that are no bit, of batches that have counters of their own."""
+        mine, coins = np.zeros((copies, _CHANGES)), OsCoins()
+        mine[:, side] = 1.0
+        values = [mine.ravel(), *[np.zeros(mine.size)] * (self.bits.users - 1)]
+        seen = shuffle([self.send(v, self.bits, coins, WORLD) for v in values])
+        ones = np.bincount(seen.counter, weights=seen.bit, minlength=mine.size)
+        strange = np.bincount(seen.counter[seen.bit > 1], minlength=mine.size)
+        return ones.reshape(mine.shape).astype(np.float64), strange.reshape(mine.shape).astype(np.float64)

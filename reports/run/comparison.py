@@ -1,0 +1,294 @@
+"""What changed between two runs, and whether the newer one may ship; from released facts and policies only."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline.mdp.policy import Policy
+from reports.facts.answers import (
+    BudgetAt,
+    CellChange,
+    CellChanges,
+    Comparison,
+    DecisionAt,
+    GainChange,
+    GainChanges,
+    IntervalOf,
+    ValueChange,
+)
+from reports.facts.dataset import DeclaredTables
+from reports.facts.learnt import ValueFacts
+from reports.facts.policy import Gains
+from reports.facts.report import Report
+from reports.format import clean, interval, number, percent
+
+# what must agree before two policies, or gains of scaled observations, can be laid side by side
+_SAME_TABLES = ("horizon", "live_states", "actions")
+_SAME_PLANT = ("horizon", "observation", "action")
+_SETTINGS = ("agent", "constants", "dataset", "guarantee")
+# said elsewhere in the comparison, or a sentence made of the rest
+_APART = ("dataset.snapshot", "guarantee.sentence")
+
+
+@dataclass(frozen=True)
+class TableSide:
+    """One of two runs whose policies are tables of decisions.
+
+    Parameters
+    ----------
+    report, data
+        What it says, and what it declares.
+    policy
+        As emitted.
+    tied
+        ``(H, L)`` bool: several actions were equally good.
+    """
+
+    report: Report
+    data: DeclaredTables
+    policy: Policy
+    tied: NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class GainsSide:
+    """One of two runs whose policies are gains.
+
+    Parameters
+    ----------
+    report
+        What it says.
+    view
+        Its gains.
+    """
+
+    report: Report
+    view: Gains
+
+
+def compare_runs(a: TableSide | GainsSide, b: TableSide | GainsSide) -> Comparison:
+    """What differs in the policy, intervals, budget and settings of run ``b`` beside those of run ``a``.
+
+    Parameters
+    ----------
+    a, b
+        The older run and the newer one.
+
+    Raises
+    ------
+    ValueError
+        If the runs decide in different states, actions, coordinates or numbers of steps.
+    """
+    names = f"{a.report.run} and {b.report.run}"
+    around: dict[str, object] = {
+        "a": a.report.run,
+        "b": b.report.run,
+        "snapshots": [side.report.dataset.snapshot for side in (a, b)],
+        "value": _values(a.report.value, b.report.value),
+        "budget": [_budget(side.report) for side in (a, b)],
+        "settings": _changes(a.report, b.report),
+    }
+    if isinstance(a, GainsSide) and isinstance(b, GainsSide):
+        _check_same(names, a.report, b.report, _SAME_PLANT)
+        return Comparison.model_validate({**around, "gains": compare_gains(a.view, b.view)})
+    if isinstance(a, GainsSide) or isinstance(b, GainsSide):
+        raise ValueError(f"{names}: one is a linear controller, the other a table of decisions: nothing to compare")
+    _check_same(names, a.report, b.report, _SAME_TABLES)
+    silent = [float(side.policy.abstains.mean()) for side in (a, b)]
+    return Comparison.model_validate({**around, "cells": _compare_cells(a, b), "abstain_share": silent})
+
+
+def _check_same(names: str, a: Report, b: Report, keys: Sequence[str]) -> None:
+    if wrong := [key for key in keys if getattr(a.dataset, key) != getattr(b.dataset, key)]:
+        raise ValueError(f"{names} differ in {', '.join(wrong)}: nothing to compare")
+
+
+def _compare_cells(a: TableSide, b: TableSide) -> CellChanges:
+    """A cell is a (step, state).
+
+    It differs where one policy abstains and the other does not, or where their action probabilities do.
+    """
+    distance = 0.5 * np.abs(a.policy.probabilities - b.policy.probabilities).sum(-1)
+    quiet = a.policy.abstains & b.policy.abstains
+    distance = np.where(quiet, 0.0, np.where(a.policy.abstains != b.policy.abstains, 1.0, distance))
+    # rows of probabilities sum to one within 1e-9
+    differs = distance > 1e-9
+    tied = a.tied | b.tied
+    return CellChanges(
+        total=int(differs.size),
+        differ=int(differs.sum()),
+        share=float(differs.mean()),
+        of_ties=int((differs & tied).sum()),
+        rows=[
+            CellChange(
+                step=int(h),
+                state=a.data.live_states[s],
+                a=_decision(a, h, s),
+                b=_decision(b, h, s),
+                distance=float(distance[h, s]),
+                tie=bool(tied[h, s]),
+            )
+            for h, s in np.argwhere(differs)
+        ],
+    )
+
+
+def _decision(side: TableSide, h: int, s: int) -> DecisionAt:
+    if side.policy.abstains[h, s]:
+        return DecisionAt(action=None, probability=None)
+    best = int(side.policy.probabilities[h, s].argmax())
+    return DecisionAt(action=side.data.actions[best], probability=float(side.policy.probabilities[h, s, best]))
+
+
+def compare_gains(a: Gains, b: Gains) -> GainChanges:
+    """Gains of ``b`` beside those of ``a``.
+
+    Parameters
+    ----------
+    a, b
+        Of the same coordinates, scaled alike.
+    """
+    moved = b.gains - a.gains
+    norms = [float(np.linalg.norm(side.gains)) for side in (a, b)]
+    distance = float(np.linalg.norm(moved))
+    index = np.argwhere(np.abs(moved) > 0)
+    largest = index[np.argsort(-np.abs(moved[tuple(index.T)]), kind="stable")]
+    rows = [
+        GainChange(
+            step=int(h),
+            action=a.action[i],
+            observation=a.observation[j],
+            a=float(a.gains[h, i, j]),
+            b=float(b.gains[h, i, j]),
+        )
+        for h, i, j in largest
+    ]
+    return GainChanges(
+        total=int(moved.size),
+        differ=len(rows),
+        norms=norms,
+        distance=distance,
+        change=distance / norms[0] if norms[0] else None,
+        rows=rows,
+    )
+
+
+def _values(a: ValueFacts, b: ValueFacts) -> ValueChange:
+    overlap = None
+    if a.upper is not None and b.upper is not None:
+        overlap = a.lower <= b.upper and b.lower <= a.upper
+    trivial = "trivial" in (a.lower_flag, b.lower_flag)
+    return ValueChange(
+        a=_interval_of(a), b=_interval_of(b), lower_gain=None if trivial else b.lower - a.lower, overlap=overlap
+    )
+
+
+def _interval_of(v: ValueFacts) -> IntervalOf:
+    return IntervalOf(lower=v.lower, upper=v.upper, estimate=v.estimate, status=v.status)
+
+
+def _budget(report: Report) -> BudgetAt:
+    promise, ledger = report.guarantee, report.ledger
+    return BudgetAt(
+        rho=promise.rho,
+        epsilon=promise.epsilon,
+        delta=promise.delta,
+        spent_rho=None if ledger is None else ledger.spent_rho,
+        remaining_rho=None if ledger is None else ledger.remaining_rho,
+        cap_rho=None if ledger is None else ledger.cap_rho,
+    )
+
+
+def _changes(a: Report, b: Report) -> dict[str, list[object]]:
+    """Settings that differ, by dotted name."""
+    told = [side.model_dump(include=set(_SETTINGS)) for side in (a, b)]
+    old, new = ({k: v for key in _SETTINGS for k, v in _flat(key, side[key])} for side in told)
+    differ = [k for k in {**old, **new} if old.get(k) != new.get(k) and k not in _APART]
+    return {k: [old.get(k), new.get(k)] for k in differ}
+
+
+def _flat(name: str, value: object) -> list[tuple[str, object]]:
+    if isinstance(value, Mapping):
+        return [leaf for key, inner in value.items() for leaf in _flat(f"{name}.{key}", inner)]
+    return [(name, value)]
+
+
+def sentences(c: Comparison, most: int = 20) -> list[str]:
+    """A comparison as lines a person reads; rows that were taken out are not told.
+
+    Parameters
+    ----------
+    c
+        Of two runs.
+    most
+        Rows that are told.
+    """
+    if c.gains is not None:
+        lines, rows = _gain_lines(c.gains, c.value), [_gain_row(row) for row in c.gains.rows or ()]
+    elif c.cells is not None:
+        lines, rows = _cell_lines(c, c.cells), [_cell_row(row) for row in c.cells.rows or ()]
+    else:
+        lines, rows = [], []
+    lines += [
+        "budget      " + " → ".join(_spent(b) for b in c.budget),
+        *(f"setting     {k}: {clean(old)} → {clean(new)}" for k, (old, new) in c.settings.items()),
+        *rows[:most],
+    ]
+    left = len(rows) - most
+    return lines + ([f"  … and {left:,} more: --json lists all"] if left > 0 else [])
+
+
+def _gain_lines(gains: GainChanges, value: ValueChange) -> list[str]:
+    old, new = (number(norm) for norm in gains.norms)
+    share = "" if gains.change is None else f" ({percent(gains.change)} of the first)"
+    return [
+        f"policy      {gains.differ:,} of {gains.total:,} gains differ; norms {old} → {new}, "
+        f"{number(gains.distance)} apart{share}",
+        f"value       {number(value.a.estimate)} → {number(value.b.estimate)}: estimates, each in its own released "
+        "model; no interval is claimed",
+    ]
+
+
+def _gain_row(row: GainChange) -> str:
+    name = f"{clean(row.action)} by {clean(row.observation)}"
+    return f"  step {row.step:>3}  {name:30} {number(row.a)} → {number(row.b)}"
+
+
+def _cell_lines(c: Comparison, cells: CellChanges) -> list[str]:
+    old, new = c.abstain_share or (None, None)
+    verdict = {
+        None: "one of them has no upper end, so the intervals cannot tell the two apart",
+        True: "they overlap: the data do not tell the two policies apart",
+        False: "they do not overlap",
+    }[c.value.overlap]
+    return [
+        f"policy      {cells.differ:,} of {cells.total:,} cells differ ({percent(cells.share)}), "
+        f"{cells.of_ties:,} of them where either run had a tie; abstains {percent(old)} → {percent(new)}",
+        f"value       {_interval(c.value.a)} → {_interval(c.value.b)}; {verdict}",
+    ]
+
+
+def _cell_row(row: CellChange) -> str:
+    old, new = (_words(decision) for decision in (row.a, row.b))
+    return f"  step {row.step:>3}  {clean(row.state):20} {old} → {new}{'   (tie)' if row.tie else ''}"
+
+
+def _interval(value: IntervalOf) -> str:
+    return f"{interval(value.lower, value.upper)} ({value.status})"
+
+
+def _spent(b: BudgetAt) -> str:
+    asked = "no noise" if b.rho is None and b.epsilon is None else f"ρ = {number(b.rho, toward='up')}"
+    spent = "" if b.spent_rho is None else f", {number(b.spent_rho, toward='up')} spent in all"
+    return asked + spent
+
+
+def _words(decision: DecisionAt) -> str:
+    if decision.action is None:
+        return "keep current practice"
+    share = decision.probability
+    return clean(decision.action) + ("" if share is None or share > 1 - 1e-9 else f" ({percent(share)})")
