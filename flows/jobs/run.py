@@ -80,7 +80,7 @@ def ingest_card(
         say(f"warning: {card.name} declares no ends, so the last step counts in no table; e.g. ends = ['end']")
     s = step(
         "ingest",
-        lambda: ingest(card, home.store, progress=progress, lenient=lenient, say=say, memory=home.means.memory),
+        lambda: ingest(card, home.store, progress=progress, lenient=lenient, say=say, memory=home.resources.memory),
     )
     return {
         "dataset": s.dataset,
@@ -158,7 +158,7 @@ def run_recipe(
             )
         say(f"releasing {plan.what} of snapshot {number} of {s.card.name}")
         curated: Curated = step(
-            "release", lambda: release_drawn(s.card, snapshot, plan, ledger, home.store, source, home.means)
+            "release", lambda: release_drawn(s.card, snapshot, plan, ledger, home.store, source, home.resources)
         )
     else:
         say(f"releasing {plan.what} of all nights so far of {s.card.name}")

@@ -86,10 +86,10 @@ class LqRun:
         """See :class:`~pipeline.transaction.release_once.Drawing`."""
         return self.request.rho, {"joint": self.request.joint(), "epsilon": None, "mechanisms": self._described()}
 
-    def draw(self, snapshot: Snapshot, noise: NoiseSource, means: Resources) -> Release:
+    def draw(self, snapshot: Snapshot, noise: NoiseSource, resources: Resources) -> Release:
         """See :class:`~pipeline.transaction.release_once.Drawing`."""
         r = self.request
-        return draw_lq(r.plan, lazy_lq_sums(r.plan, snapshot, r.card, means), noise)
+        return draw_lq(r.plan, lazy_lq_sums(r.plan, snapshot, r.card, resources), noise)
 
     def quote(self) -> Quote:
         """See :class:`~pipeline.learners.learner.RunPlan`: also how far the rows reach beside the noise."""

@@ -10,6 +10,7 @@ from pydantic import Field, model_validator
 
 from pipeline.declaration.card import AnyCard
 from pipeline.declaration.toml import CardError, Strict
+from pipeline.privacy.budget import check_delta
 from pipeline.privacy.continual import continual
 from pipeline.privacy.fast_noise import FastOsNoise
 from pipeline.privacy.noise import NoiseSource, OsNoise
@@ -138,12 +139,12 @@ class Terms:
         CardError
             If the people are real and delta exceeds 1 / (10 people).
         """
-        ask, people = self.ask(), card.unit.users_public
-        if card.kind == "real" and ask.delta and ask.delta > 1 / (10 * people):
-            raise CardError(
-                f"{self.where}: privacy.delta = {ask.delta:g} is too large for {people} people; "
-                f"at most {1 / (10 * people):g} means anything"
-            )
+        ask = self.ask()
+        if card.kind == "real" and ask.delta:
+            try:
+                check_delta("privacy.delta", ask.delta, card.unit.users_public)
+            except ValueError as e:
+                raise CardError(f"{self.where}: {e}") from None
         return ask
 
     def noise(self) -> NoiseSource:

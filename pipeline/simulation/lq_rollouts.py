@@ -25,7 +25,7 @@ from pipeline.privacy.budget import up
 from pipeline.privacy.losses import safe_epsilon
 from pipeline.privacy.noise import SeededNoise
 from pipeline.simulation.trial import Trial
-from pipeline.statistics.online_sum import Ask
+from pipeline.statistics.ask import Ask
 
 Array = NDArray[np.float64]
 _NOISE = 1
@@ -156,7 +156,7 @@ def ask_of(trial: Trial) -> Ask:
     """What a private trial asks for."""
     if trial.epsilon is None or trial.delta is None:
         raise CardError(f"{trial.agent} needs epsilon and delta")
-    return Ask(trial.epsilon, trial.delta, trial.calibration or "tight")
+    return Ask(epsilon=trial.epsilon, delta=trial.delta, calibration=trial.calibration or "tight")
 
 
 def noise_of(trial: Trial) -> SeededNoise:

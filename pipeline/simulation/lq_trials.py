@@ -41,6 +41,7 @@ from pipeline.statistics.lq_message import LqMessage
 from pipeline.statistics.lq_moments import release_lq_moments
 from pipeline.statistics.lq_regularizers import CountedLqRegularizer, epochs, fixed, tree
 from pipeline.statistics.lq_rows import Episodes, SimulatedRows
+from pipeline.statistics.online_sum import asked_rho
 from pipeline.statistics.regression import LqMoments
 
 Array = NDArray[np.float64]
@@ -135,7 +136,7 @@ def sums_of(trial: Trial) -> list[SumsTarget]:
 def cost_of(trial: Trial) -> tuple[Fraction | None, Fraction]:
     """What the optimist's sums cost one user, exactly (None without noise), and what is claimed.  Nobody plays."""
     ends = batch_ends(trial.episodes, float(trial.knobs.get("growth", _GROWTH)))
-    return _regularizer(trial, lq_world(trial), ends).guarantee.rho, ask_of(trial).rho()
+    return _regularizer(trial, lq_world(trial), ends).guarantee.rho, asked_rho(ask_of(trial))
 
 
 def dp_lqr(trial: Trial) -> Outcome:
@@ -228,7 +229,7 @@ def _plan(trial: Trial, world: LqSystem, exploration: Exploration) -> LqPlan:
     domain = LqDomain(
         trial.place, "synthetic", n, d, world.horizon, exploration.episodes, CUT[0], exploration.radius, CUT[1]
     )
-    return LqPlan(domain, Ask(ask_of(trial).rho()))
+    return LqPlan(domain, Ask(asked_rho(ask_of(trial))))
 
 
 def _release(trial: Trial, plan: LqPlan, batches: Sequence[LqBatch]) -> LqMoments:
