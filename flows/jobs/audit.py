@@ -41,10 +41,18 @@ def audit_job(
 
     Parameters
     ----------
+    recipe
+        Path or name.
+    home
+        Where store, ledger and runs are.
+    draws
+        Releases of each neighbour.
     canaries
         So many made-up people go through the whole pipeline as well, in a place of their own.
     table
         Draw with the fast sampler instead of the recipe's own: the same law.
+    say, progress
+        Told what is under way, and how far it is.
 
     Raises
     ------
