@@ -29,6 +29,7 @@ from pipeline.simulation.trial import Trial
 from pipeline.statistics.batch_privatizers import ShuffleBinary
 from pipeline.statistics.lq_layout import LqPlan
 from pipeline.statistics.mixture_message import Message
+from pipeline.statistics.online_sum import asked
 from pipeline.statistics.private_sum import PrivateSum
 
 _LAST_STEPS = 2
@@ -82,7 +83,7 @@ def _attack(trial: Trial, target: Target, say: Say) -> Attack:
         case CountsTarget(layout, ask, mechanism):
             return interactive_attack(layout, ask, mechanism)
         case ShuffledTarget(layout, ask, users, honest):
-            return shuffled_attack(layout, ask.epsilon, ask.delta, users, honest)
+            return shuffled_attack(layout, *asked(ask), users, honest)
         case BatchTarget(layout, users, privatizer):
             return batch_attack(layout, users, privatizer)
         case SumsTarget(message, ask, mechanism):

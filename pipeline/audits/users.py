@@ -25,11 +25,12 @@ from pipeline.privacy.guarantee import Trust
 from pipeline.privacy.noise import DataHandle, NoiseSource, SeededNoise
 from pipeline.privacy.shuffle import Messages, NoiseBits, randomize, shuffle
 from pipeline.privacy.shuffle_calibration import delivered_epsilon, paper_bits, smallest_total, tight_bits
+from pipeline.statistics.ask import Ask
 from pipeline.statistics.batch_counts import BatchLayout, BatchTables, NoisyTables
 from pipeline.statistics.batch_privatizers import GaussianBatch, ShuffleBinary
 from pipeline.statistics.interactive_counts import CountMechanism, ShuffledSums, joint, local, shuffled
 from pipeline.statistics.online_counts import InteractiveCounts, OnlineCounts, OnlineLayout, Tally
-from pipeline.statistics.online_sum import Ask, cost_of, tight
+from pipeline.statistics.online_sum import cost_of, tight
 
 Made = Callable[[OnlineLayout, NoiseSource], InteractiveCounts]
 Fresh = Callable[[], SeededNoise]
