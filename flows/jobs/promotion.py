@@ -1,4 +1,4 @@
-"""Which run is in use, and should tonight's take its place?  The recipe's rule, read off a comparison of released facts.
+"""Which run is in use, and should tonight's take its place?  The recipe's rule, read off released facts.
 
 ``runs/current`` is a symbolic link that is moved in one step, and what it pointed to before.
 """
