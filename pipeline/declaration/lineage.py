@@ -74,7 +74,7 @@ class Declaration(Strict):
     def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
         """As pydantic's; what was resolved from the old values is resolved anew."""
         copy = super().model_copy(update=update, deep=deep)
-        copy.__dict__.pop("log", None)
+        vars(copy).pop("log", None)
         return copy
 
     def placed(self, folder: Path) -> Self:

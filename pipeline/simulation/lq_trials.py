@@ -1,4 +1,4 @@
-"""Trials of linear-quadratic control (paper 004), in the worlds of :mod:`pipeline.simulation.lq_worlds`.
+"""Trials of linear-quadratic control (paper 004), in the worlds of :mod:`pipeline.simulation.lq_rollouts`.
 
 Regret is exact: J of the gains of each episode by the Riccati recursion, less J*.  Knobs:
 
@@ -32,8 +32,7 @@ from pipeline.environments.lq_systems import LqSystem, norm
 from pipeline.mdp.riccati import clip_norm, riccati
 from pipeline.mdp.rollout import LqBatch
 from pipeline.privacy.noise import SimulatedWorld
-from pipeline.simulation.lq_worlds import ask_of, lq_world, noise_of, spent
-from pipeline.simulation.online_lq import LqPlayed, play_lq
+from pipeline.simulation.lq_rollouts import LqPlayed, ask_of, lq_world, noise_of, play_lq, spent
 from pipeline.simulation.targets import SumsTarget
 from pipeline.simulation.trial import NOTHING_CONTROLLED, OnlineAgent, Outcome, Plain, Trial, Trust, staged_curve
 from pipeline.statistics.ask import Ask

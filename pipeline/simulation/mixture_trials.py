@@ -23,7 +23,7 @@ from pipeline.mdp.rollout import Agent
 from pipeline.privacy.guarantee import Guarantee
 from pipeline.privacy.noise import SeededNoise, SimulatedWorld
 from pipeline.simulation.mixture_settings import KINDS, Settings, constants_of, defaults_of, settings_of, variant_of
-from pipeline.simulation.online import play
+from pipeline.simulation.rollouts import play
 from pipeline.simulation.targets import SumsTarget
 from pipeline.simulation.trial import OnlineAgent, Outcome, Trial, as_control, curve
 from pipeline.statistics.ask import Ask

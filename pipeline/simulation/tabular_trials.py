@@ -24,7 +24,7 @@ from pipeline.mdp.model import TabularMDP
 from pipeline.mdp.planning import policy_value
 from pipeline.privacy.noise import SeededNoise, SimulatedWorld
 from pipeline.simulation.control_trials import optimum, world_of
-from pipeline.simulation.online_batches import play_batches
+from pipeline.simulation.rollouts import play_batches
 from pipeline.simulation.targets import CountsTarget, ShuffledTarget
 from pipeline.simulation.trial import OnlineAgent, Outcome, Plain, Trial, Trust, as_control, staged_curve
 from pipeline.statistics.ask import Ask

@@ -19,7 +19,7 @@ from pipeline.mdp.mixture import RewardFeatures
 from pipeline.mdp.planning import policy_value
 from pipeline.mdp.rollout import Trajectory
 from pipeline.privacy.noise import SeededNoise, SimulatedWorld
-from pipeline.simulation.online import play
+from pipeline.simulation.rollouts import play
 from pipeline.statistics.ask import Ask
 from pipeline.statistics.online_sum import asked_rho
 from pipeline.statistics.regularizers import fixed, tree

@@ -16,7 +16,7 @@ from pipeline.mdp.mixture import dense_one_hot
 from pipeline.mdp.planning import optimal_values
 from pipeline.mdp.rollout import Trajectory
 from pipeline.privacy.noise import SeededNoise, SimulatedWorld
-from pipeline.simulation.online import play
+from pipeline.simulation.rollouts import play
 from pipeline.statistics.ask import Ask
 from pipeline.statistics.regularizers import fixed, local, tree
 

@@ -13,7 +13,7 @@ from pipeline.environments.lq_systems import LqSystem, double_integrator, lq_ins
 from pipeline.mdp.riccati import clip_norm, riccati
 from pipeline.mdp.rollout import LqBatch
 from pipeline.privacy.noise import SeededNoise, SimulatedWorld
-from pipeline.simulation.online_lq import LqPlayed, play_lq
+from pipeline.simulation.lq_rollouts import LqPlayed, play_lq
 from pipeline.statistics.ask import Ask
 from pipeline.statistics.lq_message import LqMessage
 from pipeline.statistics.lq_regularizers import epochs, fixed, tree

@@ -16,8 +16,7 @@ from pipeline.environments.riverswim import riverswim_homogeneous
 from pipeline.mdp.planning import occupancies, optimal_values, policy_value
 from pipeline.mdp.rollout import Batch, Rollout
 from pipeline.privacy.noise import SeededNoise, SimulatedWorld
-from pipeline.simulation.online import play
-from pipeline.simulation.online_batches import play_batches
+from pipeline.simulation.rollouts import play, play_batches
 from pipeline.statistics.ask import Ask
 from pipeline.statistics.interactive_counts import exact, joint, local
 from pipeline.statistics.online_counts import OnlineCounts, OnlineLayout, nothing_seen
