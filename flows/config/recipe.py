@@ -63,7 +63,19 @@ class Promote(Strict):
 
 
 class Recipe(Strict):
-    """One offline run, or one night of many."""
+    """One offline run, or one night of many.
+
+    Parameters
+    ----------
+    recipe
+        Name, card and agent.
+    privacy, planner, linear, lq, evaluate, nightly
+        What is asked of the learner: see :mod:`pipeline.learners.terms`.
+    watch
+        When a scheduled run is to be worried about.
+    promote
+        When a new run takes the place of the one in use.
+    """
 
     recipe: Head
     privacy: Privacy | None = None

@@ -12,7 +12,7 @@ _UNITS = {"": 1, "MB": 10**6, "GB": 10**9, "TB": 10**12, "MIB": 1 << 20, "GIB": 
 _LEAST = 640 << 20
 
 
-def means(memory: str | None = None, dask: str | None = None) -> Resources:
+def choose_resources(memory: str | None = None, dask: str | None = None) -> Resources:
     """What the options ask for, else ``RETICENT_MEMORY`` and ``RETICENT_DASK``, else a GiB and this process.
 
     Parameters

@@ -63,7 +63,7 @@ def card_of_recipe(card: str, recipe_path: Path, shelf: Path | None = None) -> A
 class Home:
     """``store/`` (mode 0700: raw rows, quarantine, committed releases), ``runs/`` and the synthetic ``ledger.db``.
 
-    ``means``: memory and machines for reading the store.
+    ``resources``: memory and machines for reading the store.
 
     Parameters
     ----------
@@ -75,7 +75,7 @@ class Home:
 
     root: Path
     shelf: Path | None = None
-    means: Resources = HERE
+    resources: Resources = HERE
 
     @property
     def store(self) -> Path:

@@ -40,7 +40,16 @@ IS_NOT = (
 
 
 def foresee_job(recipe: str, home: Home, people: int | None = None) -> dict[str, Any]:
-    """The band of a recipe's suboptimality at the declared number of people, or at ``people``.
+    """The band of a recipe's suboptimality.
+
+    Parameters
+    ----------
+    recipe
+        Path or name.
+    home
+        Keeps what was simulated.
+    people
+        Instead of the card's declared number.
 
     Returns
     -------
@@ -131,7 +140,15 @@ def _key(s: Setting, episodes: int, draws: int) -> str:
 
 
 def quality_lines(q: dict[str, Any], number: Callable[..., str]) -> list[str]:
-    """The band as lines a person reads."""
+    """The band as lines a person reads.
+
+    Parameters
+    ----------
+    q
+        What :func:`foresee_job` returned.
+    number
+        Rounds a number to so many digits, as text.
+    """
     if "reason" in q:
         return [f"quality     not foreseen: {q['reason']}"]
     s, e, r = q["suboptimality"], q["without_noise"], q["reference"]

@@ -34,7 +34,22 @@ from reports.facts.answers import Left, RunAnswer
 
 
 def register_job(card_name: str, home: Home, *, amend: bool = False) -> dict[str, Any]:
-    """Create (or amend) the lineage in its ledger."""
+    """Create the lineage in its ledger.
+
+    Parameters
+    ----------
+    card_name
+        Path or name of the card.
+    home
+        Where the ledger of a synthetic card is.
+    amend
+        Change what a registration allows to change, as an entry of its own.
+
+    Raises
+    ------
+    CardError
+        If the card is wrong, or differs from its registration.
+    """
     card = load_any_card(find_card(card_name, home.shelf))
     check_names(card)
     not_lost(card.name, home.ledger_of(card), home.store)
@@ -62,7 +77,24 @@ def ingest_job(
     progress: Callable[[int, int | None], None] | None = None,
     say: Callable[[str], None] = lambda _: None,
 ) -> dict[str, Any]:
-    """Logs -> validated snapshot and quarantine; operator-only facts."""
+    """Logs -> validated snapshot and quarantine; operator-only facts.
+
+    Parameters
+    ----------
+    card_name
+        Path or name of the card.
+    home
+        Where the store is.
+    step
+        Runs the unit of work.
+    progress, say
+        Told how many bytes are done of how many, and what an operator should know.
+
+    Raises
+    ------
+    CardError
+        If the card or a file is wrong.
+    """
     return ingest_card(load_any_card(find_card(card_name, home.shelf)), home, step, progress, say)
 
 
@@ -80,7 +112,7 @@ def ingest_card(
         say(f"warning: {card.name} declares no ends, so the last step counts in no table; e.g. ends = ['end']")
     s = step(
         "ingest",
-        lambda: ingest(card, home.store, progress=progress, lenient=lenient, say=say, memory=home.means.memory),
+        lambda: ingest(card, home.store, progress=progress, lenient=lenient, say=say, memory=home.resources.memory),
     )
     return {
         "dataset": s.dataset,
@@ -158,7 +190,7 @@ def run_recipe(
             )
         say(f"releasing {plan.what} of snapshot {number} of {s.card.name}")
         curated: Curated = step(
-            "release", lambda: release_drawn(s.card, snapshot, plan, ledger, home.store, source, home.means)
+            "release", lambda: release_drawn(s.card, snapshot, plan, ledger, home.store, source, home.resources)
         )
     else:
         say(f"releasing {plan.what} of all nights so far of {s.card.name}")

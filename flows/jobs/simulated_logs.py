@@ -74,14 +74,14 @@ def simulate_logs(name: str, asked: Asked, home: Home) -> dict[str, Any]:
 
 
 def _shipped(name: str, home: Home) -> AnyCard | None:
-    from pipeline.simulation.synthetic_log_files import is_shipped
+    from pipeline.simulation.synthetic_logs import is_shipped
 
     named = is_shipped(name) or (name not in WORLDS and Path(name).exists())
     return load_any_card(find_card(name, home.shelf)) if named else None
 
 
 def _regenerate(card: AnyCard, to: Path | None) -> dict[str, Any]:
-    from pipeline.simulation.synthetic_log_files import regenerate
+    from pipeline.simulation.synthetic_logs import regenerate
 
     files = regenerate(card, to or card.folder)
     return {

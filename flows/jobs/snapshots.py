@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TypedDict
 
 from flows.config.setting import ledger_for, newest_snapshot
 from flows.config.shelf import Home, find_card
@@ -14,15 +14,38 @@ from pipeline.logs.ingest import lock_lineage
 from pipeline.logs.rules import check_names
 from pipeline.logs.store import Snapshot
 from pipeline.operator.advice import advice
+from pipeline.operator.facts import Examined, TableInspection, VectorInspection
 from pipeline.operator.hidden_state import hidden_state
 from pipeline.operator.inspection import inspect_tables
-from pipeline.operator.minari_export import export_minari
-from pipeline.operator.retention import COUNTERS_STAY, NOT_UNDONE, carry_out, plan_purge
+from pipeline.operator.leaving import COUNTERS_STAY, NOT_UNDONE, carry_out, export_minari, plan_purge
 from pipeline.operator.vector_inspection import inspect_vectors, vector_advice
 from pipeline.transaction.place import known_to_ledger, one_at_a_time, remember_head
 
 
-def inspect_job(card_name: str, home: Home) -> dict[str, Any]:
+class Purged(TypedDict):
+    """What ``store purge --json`` prints: ``bytes`` removed or to be removed, ``paths`` below the lineage's folder."""
+
+    dataset: str
+    purged: bool
+    snapshots: list[int]
+    paths: list[str]
+    bytes: int
+    not_undone: list[str]
+
+
+class Written(TypedDict):
+    """What ``store export --json`` prints: the data set, its folder and size, and the entry of the look."""
+
+    dataset: str
+    snapshot: int
+    minari: str
+    folder: str
+    episodes: int
+    steps: int
+    ledger_entry: int
+
+
+def inspect_job(card_name: str, home: Home) -> TableInspection | VectorInspection:
     """Enter the look in the ledger, then read the snapshot and the source files.
 
     Raises
@@ -37,9 +60,9 @@ def inspect_job(card_name: str, home: Home) -> dict[str, Any]:
     snapshot, entry = enter_inspection(card, home)
     if isinstance(card, LqCard):
         seen = inspect_vectors(snapshot, card)
-        return seen | {"warnings": vector_advice(seen, card), "ledger_entry": entry.seq}
-    facts = inspect_tables(snapshot, card) | {"hidden_state": hidden_state(snapshot, card)}
-    return facts | {"warnings": advice(facts, card), "ledger_entry": entry.seq}
+        return {**seen, "warnings": vector_advice(seen, card), "ledger_entry": entry.seq}
+    facts: Examined = {**inspect_tables(snapshot, card), "hidden_state": hidden_state(snapshot, card)}
+    return {**facts, "warnings": advice(facts, card), "ledger_entry": entry.seq}
 
 
 def enter_inspection(card: AnyCard, home: Home) -> tuple[Snapshot, Entry]:
@@ -62,7 +85,7 @@ def enter_inspection(card: AnyCard, home: Home) -> tuple[Snapshot, Entry]:
     return snapshot, entry
 
 
-def purge_job(card_name: str, home: Home, *, keep: int = 0, quarantine_only: bool = False, yes: bool) -> dict[str, Any]:
+def purge_job(card_name: str, home: Home, *, keep: int = 0, quarantine_only: bool = False, yes: bool) -> Purged:
     """Remove old snapshots (and what ingest set aside); without ``yes`` only say what would go."""
     card = load_any_card(find_card(card_name, home.shelf))
     ledger = ledger_for(card, home)
@@ -87,7 +110,7 @@ def purge_job(card_name: str, home: Home, *, keep: int = 0, quarantine_only: boo
     }
 
 
-def export_job(card_name: str, home: Home, to: Path) -> dict[str, Any]:
+def export_job(card_name: str, home: Home, to: Path) -> Written:
     """Enter the look in the ledger, then write the newest snapshot as a Minari data set below ``to``.
 
     Raises

@@ -16,7 +16,7 @@ from prefect.schedules import Schedule
 from prefect.types.entrypoint import EntrypointType
 from pydantic import Field
 
-from flows.config.resources import means
+from flows.config.resources import choose_resources
 from flows.config.shelf import Home, find_recipe
 from flows.jobs.nightly import run_night
 from flows.jobs.simulated_logs import Asked, simulate_logs
@@ -137,4 +137,4 @@ def _home(home: str | None) -> Home:
     named = home or os.environ.get("RETICENT_HOME", "")
     if not Path(named).is_absolute():
         raise CardError("a deployed run needs an absolute home: give the parameter home, or set RETICENT_HOME")
-    return Home(Path(named), means=means())
+    return Home(Path(named), resources=choose_resources())

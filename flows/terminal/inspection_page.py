@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from flows.terminal.terminal import Block, Grid
+from pipeline.operator.facts import TableInspection, TableShares, VectorInspection
 
-Facts = Mapping[str, Any]
+Inspection = TableInspection | VectorInspection
 # a matrix of more steps than this is no longer a glance
 _STEPS = 24
 
 
-def inspection_page(facts: Facts) -> list[Block]:
+def inspection_page(facts: Inspection) -> list[Block]:
     """Blocks of the page.
 
     Parameters
@@ -23,7 +23,7 @@ def inspection_page(facts: Facts) -> list[Block]:
     return _vector_page(facts) if "vectors" in facts else _table_page(facts)
 
 
-def _head(f: Facts) -> list[str]:
+def _head(f: Inspection) -> list[str]:
     return [
         f"{f['dataset']} snapshot {f['snapshot']} ({f['kind']}): {f['rows']:,} rows, {f['users']:,} users, "
         f"{f['episodes']:,} episodes; users_public declares {f['people']['declared']:,}",
@@ -31,14 +31,14 @@ def _head(f: Facts) -> list[str]:
     ]
 
 
-def _warnings(f: Facts) -> list[str]:
+def _warnings(f: Inspection) -> list[str]:
     lines: list[str] = []
     for w in f["warnings"]:
         lines += ["", f"WARNING {w['code']}: {w['what']}.", f"  means: {w['means']}.", f"  do: {w['do']}."]
     return lines if f["warnings"] else [*lines, "", "No warnings.  That is no proof that the log is good."]
 
 
-def _table_page(facts: Facts) -> list[Block]:
+def _table_page(facts: TableInspection) -> list[Block]:
     """Of a log of declared states and actions."""
     blocks: list[Block] = [_opening(facts)]
     for table in (_rules(facts), _states(facts), _matrix(facts), _noise(facts), _hidden(facts)):
@@ -47,7 +47,7 @@ def _table_page(facts: Facts) -> list[Block]:
     return [*blocks, *_closing(facts)]
 
 
-def _opening(f: Facts) -> str:
+def _opening(f: TableInspection) -> str:
     steps, reward = f["steps"], f["reward"]
     lines = [
         *_head(f),
@@ -64,7 +64,7 @@ def _opening(f: Facts) -> str:
     return "\n".join(lines)
 
 
-def _shares(shares: Facts) -> list[str]:
+def _shares(shares: TableShares) -> list[str]:
     words = {
         "unknown_next_state": "next state unknown",
         "other_state": "state OTHER",
@@ -79,7 +79,7 @@ def _table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], *,
     return Grid(columns, rows, title, left=plain) if rows else None
 
 
-def _rules(f: Facts) -> Grid | None:
+def _rules(f: Inspection) -> Grid | None:
     rows = [
         (
             r["rule"],
@@ -93,7 +93,7 @@ def _rules(f: Facts) -> Grid | None:
     return _table("Rules broken", ("rule", "effect", "rows", "share", "accepted"), rows, plain=2)
 
 
-def _states(f: Facts) -> Grid | None:
+def _states(f: TableInspection) -> Grid | None:
     by_state: dict[str, list[int]] = {}
     for r in f["coverage"]["table"]:
         sums = by_state.setdefault(r["state"], [0, 0, 0])
@@ -118,7 +118,7 @@ def _states(f: Facts) -> Grid | None:
     return _table(title, ("state", "visits", "never seen", f"< {c['few']} times", "top action (share)"), rows)
 
 
-def _matrix(f: Facts) -> Grid | None:
+def _matrix(f: TableInspection) -> Grid | None:
     """A row a state, a column a step: how many actions were never or hardly seen."""
     c, horizon = f["coverage"], f["steps"]["horizon"]
     if c["pooled"] or not 1 < horizon <= _STEPS:
@@ -131,7 +131,7 @@ def _matrix(f: Facts) -> Grid | None:
     return _table(title, ("state", *map(str, range(horizon))), list(rows.values()))
 
 
-def _noise(f: Facts) -> Grid | None:
+def _noise(f: TableInspection) -> Grid | None:
     rows = [
         (
             n["budget"],
@@ -147,7 +147,7 @@ def _noise(f: Facts) -> Grid | None:
     return _table("Visits against the noise (drowned: fewer than 2 sd)", columns, rows)
 
 
-def _hidden(f: Facts) -> Grid | None:
+def _hidden(f: TableInspection) -> Grid | None:
     rows = [
         (
             t["state"],
@@ -164,7 +164,7 @@ def _hidden(f: Facts) -> Grid | None:
     return _table("Does the logged action depend on what the states hide?", columns, rows, plain=2)
 
 
-def _closing(f: Facts) -> list[str]:
+def _closing(f: TableInspection) -> list[str]:
     hidden = f["hidden_state"]
     lines = (
         ["A 'no' is absence of evidence, not a proof; columns that the card does not name were not looked at."]
@@ -174,7 +174,7 @@ def _closing(f: Facts) -> list[str]:
     return [*lines, *_warnings(f)]
 
 
-def _vector_page(f: Facts) -> list[Block]:
+def _vector_page(f: VectorInspection) -> list[Block]:
     """Of a log of vectors."""
     steps, shares = f["steps"], f["shares"]
     lines: list[Block] = [

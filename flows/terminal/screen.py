@@ -48,10 +48,10 @@ class Context:
 
     def home_folder(self, progress: Progress | None = None) -> Home:
         """The home these options name, and what its sums may use; ``progress`` is told how far one is."""
-        from flows.config.resources import means
+        from flows.config.resources import choose_resources
         from flows.config.shelf import Home, home_folder
 
-        found = replace(means(self.memory, self.dask), progress=progress, say=say)
+        found = replace(choose_resources(self.memory, self.dask), progress=progress, say=say)
         return Home(home_folder(self.home), self.shelf, found)
 
 

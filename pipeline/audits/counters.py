@@ -26,11 +26,12 @@ from pipeline.privacy.factorisation import Factorisation, Once, Time
 from pipeline.privacy.guarantee import Trust
 from pipeline.privacy.noise import LARGEST_SCALE, Integers, NoiseBlocks, NoiseSource
 from pipeline.privacy.running import LazyTree, RunningSum
+from pipeline.statistics.ask import Ask
 from pipeline.statistics.interactive_counts import CountMechanism
 from pipeline.statistics.lq_message import LqMessage
 from pipeline.statistics.lq_regularizers import paper_004
 from pipeline.statistics.mixture_message import Message
-from pipeline.statistics.online_sum import Ask, Variances, cost_of, entry_variances, tight
+from pipeline.statistics.online_sum import Variances, cost_of, entry_variances, tight
 from pipeline.statistics.regularizers import paper_000, paper_001
 
 Kind = Mechanism | Literal["once"]

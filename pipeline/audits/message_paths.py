@@ -39,6 +39,7 @@ from pipeline.simulation.trial import Trial
 from pipeline.statistics.batch_privatizers import ShuffleBinary
 from pipeline.statistics.lq_layout import LqPlan
 from pipeline.statistics.mixture_message import Message
+from pipeline.statistics.online_sum import asked
 from pipeline.statistics.private_sum import PrivateSum
 
 _LAST_STEPS = 2
@@ -105,7 +106,7 @@ def _target(trial: Trial, target: Target, say: Say) -> AuditTarget:
         case CountsTarget(layout, ask, mechanism):
             return interactive_target(layout, ask, mechanism)
         case ShuffledTarget(layout, ask, users, honest):
-            return shuffled_target(layout, ask.epsilon, ask.delta, users, honest)
+            return shuffled_target(layout, *asked(ask), users, honest)
         case BatchTarget(layout, users, privatizer):
             return batch_target(layout, users, privatizer)
         case SumsTarget(message, ask, mechanism):

@@ -21,11 +21,12 @@ from pipeline.audits.sampling import WORLD, fresh
 from pipeline.declaration.card import CardError
 from pipeline.privacy.guarantee import Trust
 from pipeline.privacy.noise import NoiseSource, SeededNoise
+from pipeline.statistics.ask import Ask
 from pipeline.statistics.batch_counts import BatchLayout, BatchTables, NoisyTables
 from pipeline.statistics.batch_privatizers import GaussianBatch, ShuffleBinary
 from pipeline.statistics.interactive_counts import CountMechanism, ShuffledSums, joint, local, shuffled
 from pipeline.statistics.online_counts import InteractiveCounts, OnlineCounts, OnlineLayout, Tally
-from pipeline.statistics.online_sum import Ask, cost_of, tight
+from pipeline.statistics.online_sum import cost_of, tight
 
 Made = Callable[[OnlineLayout, NoiseSource], InteractiveCounts]
 Fresh = Callable[[], SeededNoise]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from pipeline.declaration.domain import Domain, Reward
@@ -43,11 +42,11 @@ class LogColumns:
         Pairs (where a row leads, where the next row stands), by column.
     """
 
-    roles: Mapping[str, str]
+    roles: dict[str, str]
     user: str | None
     flags: tuple[str, ...]
-    steps: Mapping[str, list[str]] = field(default_factory=dict[str, list[str]])
-    vectors: Mapping[str, str | list[str]] = field(default_factory=dict[str, str | list[str]])
+    steps: dict[str, list[str]] = field(default_factory=dict[str, list[str]])
+    vectors: dict[str, str | list[str]] = field(default_factory=dict[str, str | list[str]])
     chain: tuple[tuple[str, str], ...] = ()
 
     @property

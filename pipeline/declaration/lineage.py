@@ -13,6 +13,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field, PrivateAttr, model_validator
 
 from pipeline.declaration.toml import CardError, Strict
+from pipeline.privacy.budget import check_delta
 
 # names the catalogue of datasets in the environment
 CATALOG_VARIABLE = "RETICENT_SHELF"
@@ -73,7 +74,7 @@ class Declaration(Strict):
     def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
         """As pydantic's; what was resolved from the old values is resolved anew."""
         copy = super().model_copy(update=update, deep=deep)
-        copy.__dict__.pop("log", None)
+        vars(copy).pop("log", None)
         return copy
 
     def placed(self, folder: Path) -> Self:
@@ -96,11 +97,7 @@ class Declaration(Strict):
                 raise ValueError(
                     "budget.ledger: a real dataset names its own ledger (a path or a database URL), not 'home'"
                 )
-            if self.budget.delta > 1 / (10 * self.unit.users_public):
-                raise ValueError(
-                    f"budget.delta = {self.budget.delta:g} is too large for {self.unit.users_public} people; "
-                    f"at most {1 / (10 * self.unit.users_public):g} means anything"
-                )
+            check_delta("budget.delta", self.budget.delta, self.unit.users_public)
 
 
 def sha256_of(parts: Mapping[str, Any]) -> str:

@@ -31,7 +31,7 @@ from pipeline.mdp.model import TabularMDP
 from pipeline.mdp.policy import Policy
 from pipeline.privacy.noise import SeededNoise
 from pipeline.privacy.release import Mechanism
-from pipeline.simulation.logged import Integers, Logged
+from pipeline.simulation.logged_trials import Integers, Logged
 from pipeline.simulation.surrogate import Drawn, best_allowed, evenly, foreseen, made_up
 from pipeline.statistics.ask import Ask
 from pipeline.statistics.calibration import count_sum

@@ -138,7 +138,18 @@ def stored_gains(files: PolicyFiles, report: Mapping[str, Any], of: Exported) ->
 
 
 def control(file: StoredGains, observations: Array, steps: Ints) -> list[dict[str, Any]]:
-    """The control at each observation ``(N, n)`` and step ``(N,)``, as logged.
+    """The control at each observation and step, as logged.
+
+    Parameters
+    ----------
+    file
+        The controller.
+    observations, steps
+        ``(N, n)`` as logged, and ``(N,)`` from 0.
+
+    Returns
+    -------
+    One plain object a record: what to do, and whether a control was shortened or an observation is too long.
 
     Raises
     ------
@@ -179,6 +190,13 @@ def _refuse(wrong: NDArray[np.bool_], what: str, known: str) -> None:
 
 def parsed_observation(text: str, names: Sequence[str]) -> Array:
     """``0.5, -0.2`` as ``(1, n)``.
+
+    Parameters
+    ----------
+    text
+        Numbers with commas.
+    names
+        Of the n coordinates.
 
     Raises
     ------

@@ -132,14 +132,14 @@ class LinearRun:
             return r.rho, told | {"mechanisms": [describe_mechanism(m) for m in listed]}
         return r.rho, told | {"planned_calls": r.calls(), "planner": r.planner_facts()}
 
-    def draw(self, snapshot: Snapshot, noise: NoiseSource, means: Resources) -> Release:
+    def draw(self, snapshot: Snapshot, noise: NoiseSource, resources: Resources) -> Release:
         """See :class:`~pipeline.transaction.release_once.Drawing`."""
         r, asked = self.request, self.request.plan.terms
         split = asked.halves and r.adaptive
 
         def sums() -> dict[Side, Tallies]:
             steps = r.plan.reward_steps
-            return tally(snapshot, r.card, asked.value_steps, steps, split=split, means=means)
+            return tally(snapshot, r.card, asked.value_steps, steps, split=split, resources=resources)
 
         return drawn(r, TalliedRows(r.features, sums, snapshot.kind), noise)
 

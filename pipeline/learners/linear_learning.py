@@ -21,6 +21,7 @@ from pipeline.agents.pevi import pevi
 from pipeline.agents.vapvi import vapvi
 from pipeline.declaration.card import Card
 from pipeline.learners.linear_request import LinearRequest
+from pipeline.learners.tabular_learning import simple_policies
 from pipeline.mdp.policy import Policy
 from pipeline.privacy.noise import NoiseSource
 from pipeline.privacy.release import Release
@@ -63,15 +64,12 @@ class LinearLearnt:
     ----------
     policy
         What the planner does in each state; where it ``abstains`` no allowed action has evidence.
-    evidence
-        ``(H, L, A)``: rows that the released Gram matrix holds of each feature, ridge and shift included.
     threshold
-        Evidence above which an action counts as seen.
+        Rows that the released Gram matrix must hold of an action, ridge and shift included, for it to count as seen.
     """
 
     result: LinearResult
     policy: Policy
-    evidence: Array
     threshold: float
     value: Mapping[str, float | None]
     baselines: Mapping[str, Mapping[str, Any]]
@@ -97,11 +95,10 @@ def learn_linear(request: LinearRequest, release: Release) -> LinearLearnt:
     W = request.plan.weight("D") if request.adaptive else 1
     shift = shift_of(max(sds) / math.sqrt(2) * scale / W, task.dimension, task.horizon, c)
     threshold = _UNSEEN * (c.ridge + shift)
-    allowed = np.ones(evidence.shape[1:], bool) if task.allowed is None else task.allowed
-    abstains = np.where(allowed, evidence, 0.0).max(-1) <= threshold
+    abstains = np.where(request.card.domain.allowed, evidence, 0.0).max(-1) <= threshold
     policy = Policy(result.policy.probabilities, abstains)
     value, baselines = _values(request, release, result)
-    return LinearLearnt(result, policy, evidence, threshold, value, baselines)
+    return LinearLearnt(result, policy, threshold, value, baselines)
 
 
 def _planned(request: LinearRequest, mechanism: InteractiveMechanism) -> LinearResult:
@@ -143,22 +140,5 @@ def _values(
         return {"lower": lower, "upper": upper, "estimate": estimate, **trivial}
 
     best = float(p @ optimal_upper(statistics, task, c)[0]) * request.unit
-    return {**of(result.policy), "optimal_upper": best}, _baselines(request, of)
-
-
-def _baselines(request: LinearRequest, of: Any) -> dict[str, dict[str, Any]]:
-    """Uniform choice and the best constant action, in the released model."""
-    task, names = request.task, request.card.domain.action_labels
-    H, (L, A) = task.horizon, task.reference.shape[:2]
-    allowed = np.ones((L, A), bool) if task.allowed is None else task.allowed
-    nowhere = np.zeros((H, L), bool)
-
-    def tiled(rows: Array) -> dict[str, Any]:
-        return of(Policy(np.tile(rows, (H, 1, 1)), nowhere))
-
-    each = {names[a]: tiled(np.tile(np.eye(A)[a], (L, 1))) for a in range(A) if allowed[:, a].all()}
-    found: dict[str, dict[str, Any]] = {"uniform": tiled(allowed / allowed.sum(1, keepdims=True))}
-    if each:
-        best = max(each, key=lambda a: each[a]["estimate"])
-        found["best constant"] = {"action": best, **each[best]}
-    return found
+    d = request.card.domain
+    return {**of(result.policy), "optimal_upper": best}, simple_policies(d.allowed, d.horizon, d.action_labels, of)

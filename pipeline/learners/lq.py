@@ -14,8 +14,7 @@ from pipeline.declaration.card import AnyCard, require_linear_quadratic
 from pipeline.learners.forecast import foresee_lq
 from pipeline.learners.learner import Quote, fitting_rho, joint_cost
 from pipeline.learners.linear import check_gaussian
-from pipeline.learners.lq_facts import LearntGains
-from pipeline.learners.lq_learning import learn_lq
+from pipeline.learners.lq_learning import LqLearnt, learn_lq
 from pipeline.learners.lq_request import LqCut, LqRequest, lq_request
 from pipeline.learners.terms import Lq, Terms
 from pipeline.logs.regression_sums import lazy_lq_sums
@@ -85,10 +84,10 @@ class LqRun:
         """See :class:`~pipeline.transaction.release_once.Drawing`."""
         return self.request.rho, {"joint": self.request.joint(), "epsilon": None, "mechanisms": self._described()}
 
-    def draw(self, snapshot: Snapshot, noise: NoiseSource, means: Resources) -> Release:
+    def draw(self, snapshot: Snapshot, noise: NoiseSource, resources: Resources) -> Release:
         """See :class:`~pipeline.transaction.release_once.Drawing`."""
         r = self.request
-        return draw_lq(r.plan, lazy_lq_sums(r.plan, snapshot, r.card, means), noise)
+        return draw_lq(r.plan, lazy_lq_sums(r.plan, snapshot, r.card, resources), noise)
 
     def quote(self) -> Quote:
         """See :class:`~pipeline.learners.learner.RunPlan`: also how far the rows reach beside the noise."""
@@ -101,9 +100,9 @@ class LqRun:
         """See :class:`~pipeline.learners.learner.RunPlan`."""
         return fitting_rho(left)
 
-    def learn(self, release: Release) -> LearntGains:
+    def learn(self, release: Release) -> LqLearnt:
         """See :class:`~pipeline.learners.learner.RunPlan`."""
-        return LearntGains(self.request, learn_lq(self.request, release))
+        return learn_lq(self.request, release)
 
     def unforeseen(self) -> str | None:
         """See :class:`~pipeline.learners.learner.RunPlan`."""

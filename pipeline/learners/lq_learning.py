@@ -1,22 +1,37 @@
-"""From a committed LQ release to gains, and what the release says of their value: post-processing, reads no rows."""
+"""What an LQ release teaches: gains, what report.json says of them, and exact values in a known plant."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.agents.dp_lqr import LqResult, certainty_equivalence
 from pipeline.declaration.card import LqCard
+from pipeline.environments.lq_catalog import check_world, explorer, explorer_value, load_lq_world, wrong_models
+from pipeline.environments.lq_systems import LqSystem, simulate
+from pipeline.learners.gains import gain_files
 from pipeline.learners.lq_request import LqRequest
+from pipeline.learners.policy_files import PolicyFiles
+from pipeline.learners.terms import Lq
 from pipeline.mdp.riccati import expected_cost
+from pipeline.privacy.noise import SeededNoise
 from pipeline.privacy.release import Release
-from pipeline.statistics.lq_moments import released_moments
-from pipeline.statistics.regression import LqMoments
+from pipeline.statistics.lq_moments import release_lq_moments, released_moments
+from pipeline.statistics.lq_rows import Episodes, SimulatedRows
+from reports.facts.learnt import Baseline, LearntFacts, PlantConstants, PlantModel, PolicyFacts, Truth, ValueFacts
+from reports.facts.policy import Gains
+from reports.facts.promise import Joint
 
 Array = NDArray[np.float64]
+
+# of the log that certainty equivalence without noise is given: made up anew, so that no row of this run is read
+_SEED = 0
+# episodes of it at most: without noise more change nothing that four digits show
+_EPISODES = 20_000
 
 
 @dataclass(frozen=True)
@@ -25,6 +40,10 @@ class LqLearnt:
 
     Parameters
     ----------
+    request
+        What was asked.
+    result
+        Gains and model.
     value
         ``estimate`` of the policy, and the least and greatest values that declared balls allow.
     baselines
@@ -34,8 +53,8 @@ class LqLearnt:
         radius 1, to which a row adds at most 2.  Those below ``floor`` are too noisy and were raised to it.
     """
 
+    request: LqRequest
     result: LqResult
-    moments: LqMoments
     value: Mapping[str, float | None]
     baselines: Mapping[str, Mapping[str, float]]
     directions: tuple[float, ...]
@@ -45,6 +64,31 @@ class LqLearnt:
     def left_zero(self) -> bool:
         """Whether any gain differs from doing nothing."""
         return bool(np.any(self.result.gains))
+
+    def files(self) -> PolicyFiles:
+        """See :class:`~pipeline.learners.learner.Learnt`."""
+        return gain_files(self.request.card, self.result.gains, self.request.plan.domain.bounds)
+
+    def facts(self) -> LearntFacts:
+        """See :class:`~pipeline.learners.learner.Learnt`: a linear controller neither abstains nor ties."""
+        r = self.result
+        return LearntFacts(
+            constants=PlantConstants.model_validate(_constants(self.request, self)),
+            value=ValueFacts.model_validate(_value(self)),
+            model_baselines={name: Baseline.model_validate(b) for name, b in self.baselines.items()},
+            joint=Joint.model_validate(self.request.joint()),
+            model=PlantModel(A=r.A.tolist(), B=r.B.tolist()),
+            policy=PolicyFacts(abstain_share=0.0, tie_share=0.0, left_zero=self.left_zero),
+        )
+
+    def view(self) -> Gains:
+        """See :class:`~pipeline.learners.learner.Learnt`."""
+        d = self.request.card.domain
+        return Gains(d.observation.labels, d.action.labels, self.result.gains)
+
+    def truth(self, world: str, behaviour: str) -> Truth:
+        """See :class:`~pipeline.learners.learner.Learnt`."""
+        return Truth.model_validate(lq_truth(self.request, world, behaviour, self.result.gains))
 
 
 def learn_lq(request: LqRequest, release: Release) -> LqLearnt:
@@ -70,7 +114,7 @@ def learn_lq(request: LqRequest, release: Release) -> LqLearnt:
     value |= {"optimal_upper": None, "lower_trivial": least, "upper_trivial": 0.0}
     directions = np.linalg.eigvalsh(moments.gram)[::-1]
     baselines = {"zero": {"estimate": estimate(np.zeros_like(result.gains))}}
-    return LqLearnt(result, moments, value, baselines, tuple(map(float, directions)), request.floor)
+    return LqLearnt(request, result, value, baselines, tuple(map(float, directions)), request.floor)
 
 
 def least_value(card: LqCard) -> float:
@@ -78,3 +122,97 @@ def least_value(card: LqCard) -> float:
     cost, d = card.quadratic, card.domain
     worst = [np.linalg.eigvalsh(M)[-1] * v.radius**2 for M, v in ((cost.Q, d.observation), (cost.R, d.action))]
     return -float(d.horizon * sum(worst))
+
+
+def _constants(request: LqRequest, learnt: LqLearnt) -> dict[str, Any]:
+    """The ``constants`` of report.json."""
+    c, plan, domain = request.constants, request.plan, request.plan.domain
+    radius = request.card.domain.observation.radius
+    source = {
+        "ridge": "chosen by us, in sums of squares of (x, u), balls of radius 1",
+        "floor": "chosen by us: multiples of the noise's spectral norm below which a direction is not trusted",
+        "cut of x": "chosen on simulated plants that no figure uses; part of the release",
+        "cut of next x": "chosen on simulated plants that no figure uses; part of the release",
+        "share of the Gram matrix": "chosen on simulated plants that no figure uses; part of the release",
+        "lattice steps": "chosen by us; part of the release",
+    }
+    usual = Lq()
+    if (chosen := (domain.state_bound / radius, domain.successor_bound / radius)) != tuple(usual.cut):
+        source |= dict.fromkeys(("cut of x", "cut of next x"), "the recipe's; part of the release")
+    if float(plan.gram_share) != usual.gram_share:
+        source["share of the Gram matrix"] = "the recipe's; part of the release"
+    values = {
+        "ridge": c.ridge,
+        "floor": c.floor,
+        "cut of x": chosen[0],
+        "cut of next x": chosen[1],
+        "share of the Gram matrix": float(plan.gram_share),
+        "lattice steps": plan.steps,
+    }
+    return {
+        "policy": {"preset": "certainty equivalence", "values": values, "source": source},
+        "bounds": None,
+        "gamma": request.task.gamma,
+        "parameter_norm": request.card.domain.parameter_norm,
+        "directions": list(learnt.directions),
+        "floor": learnt.floor,
+        "raised": learnt.result.raised,
+    }
+
+
+def _value(learnt: LqLearnt) -> dict[str, Any]:
+    """The ``value`` of report.json: minus the expected cost in the released model; an estimate, never a bound."""
+    return dict(learnt.value) | {
+        "gap": None,
+        "lower_flag": "trivial",
+        "upper_flag": "trivial",
+        "status": "estimate",
+        "assumes": [
+            "values are rewards: minus the expected summed cost of one episode, x'Qx + u'Ru a step",
+            "the plant is the one estimated from the released sums, as if it were the truth (certainty equivalence)",
+            "first state and noise are as the card declares them; the noise has mean 0 and does not depend on the past",
+            "observations stay in their declared ball, so controls are never cut",
+            "the lower end is the least that declared balls allow; no interval is claimed",
+        ],
+        "start": "declared",
+    }
+
+
+def lq_truth(request: LqRequest, world: str, behaviour: str, gains: Array) -> dict[str, float]:
+    """True values of the policy and of controllers to compare it with.
+
+    Returns
+    -------
+    ``v_star``, ``v_policy``, ``v_policy_model`` (the same: the states are the plant's), ``suboptimality``,
+    ``v_behavior``, ``v_uniform`` (controls uniform on their sphere), ``v_zero``, ``v_fixed_gain`` (mean over gains of
+    models 30 % wrong), ``v_certainty`` (no privacy, on as many simulated episodes).
+
+    Raises
+    ------
+    CardError
+        If there is no such world or behaviour, or the card declares another plant.
+    """
+    system = load_lq_world(world)
+    check_world(system, request.card)
+    best, mine = (0.0 - system.expected_cost(K) for K in (system.optimal_gains(), gains))
+    return {
+        "v_star": best,
+        "v_policy": mine,
+        "v_policy_model": mine,
+        "suboptimality": best - mine,
+        "v_behavior": explorer_value(system, behaviour),
+        "v_uniform": explorer_value(system, "sphere"),
+        "v_zero": 0.0 - system.expected_cost(system.zero_gains()),
+        "v_fixed_gain": 0.0 - float(np.mean([system.expected_cost(K) for K in wrong_models(system)])),
+        "v_certainty": 0.0 - system.expected_cost(_certain(request, system, behaviour)),
+    }
+
+
+def _certain(request: LqRequest, system: LqSystem, behaviour: str) -> Array:
+    """Gains of certainty equivalence on the exact moments of a simulated log."""
+    plan, episodes = request.plan, min(request.plan.domain.episodes, _EPISODES)
+    x, u = simulate(system, explorer(system, behaviour), episodes, np.random.default_rng(_SEED))
+    rows = SimulatedRows((Episodes(x, u, np.full(episodes, system.horizon)),))
+    exact = replace(plan.without_noise(), domain=replace(plan.domain, kind="synthetic"))
+    seen = release_lq_moments(exact, rows, SeededNoise(_SEED))
+    return certainty_equivalence(seen, request.task, request.constants).gains

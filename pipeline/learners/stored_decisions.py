@@ -142,6 +142,8 @@ def state_indices(file: StoredDecisions, values: Sequence[str | None], *, raw: b
 
     Parameters
     ----------
+    file
+        The policy.
     values
         Declared labels, or with ``raw`` cells as the log's column holds them.
 
@@ -168,7 +170,20 @@ def state_indices(file: StoredDecisions, values: Sequence[str | None], *, raw: b
 
 
 def check_steps(file: StoredDecisions, steps: Ints) -> None:
-    """Refuse steps outside 0 … H - 1."""
+    """Refuse steps outside 0 … H - 1.
+
+    Parameters
+    ----------
+    file
+        The policy.
+    steps
+        ``(N,)``, counted from 0.
+
+    Raises
+    ------
+    CardError
+        Which records, by number.
+    """
     last = file.labels["horizon"] - 1
     _refuse((steps < 0) | (steps > last), "no step of the policy", f"steps count from 0 to {last}")
 
@@ -184,7 +199,18 @@ def _refuse(wrong: NDArray[np.bool_], what: str, known: str) -> None:
 def decide(file: StoredDecisions, states: Ints, steps: Ints, *, sample: bool) -> tuple[list[dict[str, Any]], Ints]:
     """The distinct decisions, and for each record which of them it gets.
 
-    With ``sample`` an action is drawn where several have positive probability, from the operating system's randomness.
+    Parameters
+    ----------
+    file
+        The policy.
+    states, steps
+        ``(N,)``: indices of :func:`state_indices`, and steps from 0.
+    sample
+        Draw an action where several have positive probability, from the operating system's randomness.
+
+    Returns
+    -------
+    Plain objects, and ``(N,)`` indices among them.
     """
     L = len(file.labels["states"])
     drawn = np.full(len(states), -1)

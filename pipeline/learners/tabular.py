@@ -140,9 +140,9 @@ class TabularRun:
                 )
         return rho, {"mechanisms": self._described(), "epsilon": None if pure is None else str(pure)}
 
-    def draw(self, snapshot: Snapshot, noise: NoiseSource, means: Resources) -> Release:
+    def draw(self, snapshot: Snapshot, noise: NoiseSource, resources: Resources) -> Release:
         """See :class:`~pipeline.transaction.release_once.Drawing`."""
-        return self.privatizer.draw(aggregate(snapshot, self.card, means), noise)
+        return self.privatizer.draw(aggregate(snapshot, self.card, resources), noise)
 
     def quote(self) -> Quote:
         """See :class:`~pipeline.learners.learner.RunPlan`."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -117,23 +117,39 @@ def best_upper(m: Model, start: Array | None) -> float:
     return min(m.task.value_range(0)[1], float(start_distribution(m.counts, start) @ V) + slip)
 
 
-def _baselines(m: Model, task: Task, names: list[str], start: Array | None, usual: Array) -> dict[str, dict[str, Any]]:
-    """Noisy-model values of uniform choice, of the best constant action and of practice, where any of it is known."""
-    H, (L, A) = task.horizon, task.allowed.shape
-    even = task.allowed / task.allowed.sum(1, keepdims=True)
-    nowhere = np.zeros((H, L), dtype=bool)
+def simple_policies(
+    allowed: NDArray[np.bool_], horizon: int, names: list[str], of: Callable[[Policy], dict[str, Any]]
+) -> dict[str, dict[str, Any]]:
+    """What is said of uniform choice, and of the constant action with the largest estimate.
 
-    def of(rows: Array) -> dict[str, Any]:
-        return policy_interval(m, Policy(np.broadcast_to(rows, (H, L, A)).copy(), nowhere), start)
+    Parameters
+    ----------
+    allowed
+        ``(L, A)``: a constant action that is vetoed somewhere is no policy.
+    horizon, names
+        Steps, and labels of the A actions.
+    of
+        Ends and ``estimate`` of a policy's value, in reward units.
+    """
+    L, A = allowed.shape
+    nowhere = np.zeros((horizon, L), dtype=bool)
 
-    # a constant action that is vetoed somewhere is no policy
-    each = {names[a]: of(np.tile(np.eye(A)[a], (L, 1))) for a in range(A) if task.allowed[:, a].all()}
-    found: dict[str, dict[str, Any]] = {"uniform": of(even)}
+    def steady(rows: Array) -> dict[str, Any]:
+        return of(Policy(np.tile(rows, (horizon, 1, 1)), nowhere))
+
+    each = {names[a]: steady(np.tile(np.eye(A)[a], (L, 1))) for a in range(A) if allowed[:, a].all()}
+    found = {"uniform": steady(allowed / allowed.sum(1, keepdims=True))}
     if each:
         best = max(each, key=lambda a: each[a]["estimate"])
         found["best constant"] = {"action": best, **each[best]}
+    return found
+
+
+def _baselines(m: Model, task: Task, names: list[str], start: Array | None, usual: Array) -> dict[str, dict[str, Any]]:
+    """Noisy-model values of simple policies and of practice, where any of it is known."""
+    found = simple_policies(task.allowed, task.horizon, names, lambda policy: policy_interval(m, policy, start))
     if not np.isnan(usual).all():
-        found["practice"] = policy_interval(m, as_practised(usual, task.allowed, H), start)
+        found["practice"] = policy_interval(m, as_practised(usual, task.allowed, task.horizon), start)
     return found
 
 

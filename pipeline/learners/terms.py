@@ -10,6 +10,7 @@ from pydantic import Field, model_validator
 
 from pipeline.declaration.card import AnyCard
 from pipeline.declaration.toml import CardError, Strict
+from pipeline.privacy.budget import check_delta
 from pipeline.privacy.continual import continual
 from pipeline.privacy.fast_noise import FastOsNoise
 from pipeline.privacy.noise import NoiseSource, OsNoise
@@ -20,7 +21,23 @@ Part = Annotated[float, Field(gt=0, le=1)]
 
 
 class Privacy(Strict):
-    """Budget of one run: ``rho``, or ``epsilon`` with ``delta``, or ``epsilon`` alone (pure, Laplace)."""
+    """Budget of one run: ``rho``, or ``epsilon`` with ``delta``, or ``epsilon`` alone (pure, Laplace).
+
+    Parameters
+    ----------
+    rho
+        zCDP.
+    epsilon, delta
+        Approximate where delta is given and positive.
+    calibration
+        ``tight``: scales from the true sensitivity; ``paper``: as printed, with the true cost recomputed.
+    release
+        Of counts: transitions alone, visits by summation; or ``two_tables``, as paper 003 has it.
+    sampler
+        Of counts: ``opendp`` is exact, ``table`` within 2^-130 a draw, which is counted in delta.
+    split
+        Of counts: share of the budget by table; by sensitivity where it is left out.
+    """
 
     rho: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
     epsilon: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
@@ -40,7 +57,20 @@ class Privacy(Strict):
 
 
 class Planner(Strict):
-    """Which constants make the policy, which its value bounds, and the seed that breaks ties."""
+    """Which constants make the policy, which its value bounds, and the seed that breaks ties.
+
+    Parameters
+    ----------
+    constants, bounds
+        Presets of :func:`pipeline.agents.pessimism.constants`, of the policy and of its interval; only ``paper`` has
+        the theorem.
+    penalty
+        Form of the width.
+    failure
+        Probability that some width fails.
+    seed
+        Breaks ties; hides nothing.
+    """
 
     constants: Preset = "practical"
     bounds: Preset = "tail"
@@ -50,7 +80,23 @@ class Planner(Strict):
 
 
 class Linear(Strict):
-    """How a linear agent asks and plans; with an adaptive one all of it is part of the release (privacy.md §0.1-4)."""
+    """How a linear agent asks and plans; with an adaptive one all of it is part of the release (privacy.md §0.1-4).
+
+    Parameters
+    ----------
+    C, D, ridge
+        The width is C √d ‖φ‖ + D / K in the inverse Gram matrix, to which ridge λ is added.
+    shift
+        What keeps a noisy Gram matrix positive: the ``edge`` of the noise's spectrum, or the ``paper``'s.
+    targets
+        Centred on the middle of the private values, or as the paper prints them.
+    halves
+        Of dp-vapvi: variances from one half of the people, the rest from the other.
+    steps
+        Lattice steps of the reward range.
+    beta
+        Of pevi: its multiplier; C √d where it is left out.
+    """
 
     C: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.1
     D: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0
@@ -63,7 +109,21 @@ class Linear(Strict):
 
 
 class Lq(Strict):
-    """How an LQ agent asks and plans: cut, gram_share and steps are part of the release, ridge and floor are free."""
+    """How an LQ agent asks and plans: cut, gram_share and steps are part of the release, ridge and floor are free.
+
+    Parameters
+    ----------
+    cut
+        Lengths to which observations and next observations are shortened, in parts of the radius.
+    gram_share
+        Of the budget on sums of z z', z = (x, u); the rest goes to z x_next'.
+    steps
+        Lattice steps from the middle of a ball to its edge.
+    ridge
+        λ in sums of squares of (x, u), balls of radius 1.
+    floor
+        Multiple of the noise's spectral norm below which a direction is not trusted.
+    """
 
     cut: tuple[Part, Part] = (0.5, 0.7)
     gram_share: Annotated[float, Field(gt=0, lt=1)] = 0.3
@@ -73,14 +133,28 @@ class Lq(Strict):
 
 
 class Evaluate(Strict):
-    """For synthetic data whose world is known: the world and the policy that logged."""
+    """For synthetic data whose world is known.
+
+    Parameters
+    ----------
+    world, behaviour
+        Names of the world and of its policy that made the log.
+    """
 
     world: str
     behaviour: str = "uniform"
 
 
 class Nightly(Strict):
-    """Every night is a leaf of one counter, and the budget is that of all its nights together."""
+    """Every night is a leaf of one counter, and the budget is that of all its nights together.
+
+    Parameters
+    ----------
+    nights, first
+        How many, and the date of the first (UTC).
+    counter
+        ``tree``, or ``toeplitz``: the square-root factorisation.
+    """
 
     nights: Annotated[int, Field(ge=1, le=10_000)] = 365
     first: date
@@ -99,6 +173,8 @@ class Terms:
         The agent's name as the recipe writes it; it is part of an adaptive release's key.
     privacy
         The budget; None for an agent without noise.
+    planner
+        Constants and ties.
     linear, lq
         The section of such an agent; None where the recipe leaves it out, which means its defaults.
     evaluate
@@ -138,12 +214,12 @@ class Terms:
         CardError
             If the people are real and delta exceeds 1 / (10 people).
         """
-        ask, people = self.ask(), card.unit.users_public
-        if card.kind == "real" and ask.delta and ask.delta > 1 / (10 * people):
-            raise CardError(
-                f"{self.where}: privacy.delta = {ask.delta:g} is too large for {people} people; "
-                f"at most {1 / (10 * people):g} means anything"
-            )
+        ask = self.ask()
+        if card.kind == "real" and ask.delta:
+            try:
+                check_delta("privacy.delta", ask.delta, card.unit.users_public)
+            except ValueError as e:
+                raise CardError(f"{self.where}: {e}") from None
         return ask
 
     def noise(self) -> NoiseSource:

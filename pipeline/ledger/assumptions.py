@@ -52,8 +52,9 @@ def assumptions(card: AnyCard, looks: Sequence[Entry], *, nightly: bool = False)
         Whether the release is a step of a continual release.
     """
     u = card.unit
+    plant = isinstance(card, LqCard)
     declared = "states, actions, horizon, reward range"
-    if isinstance(card, LqCard):
+    if plant:
         declared = "dimensions, balls and their scales, horizon, first state, noise and cost"
     whose = f"{u.user} identifies a person: two ids of one person are protected as two people"
     if (record := protected(card)) != "person":
@@ -71,7 +72,7 @@ def assumptions(card: AnyCard, looks: Sequence[Entry], *, nightly: bool = False)
             f"the log was read by {card.source.format}, which is not code of Reticent: that it makes the rows of one "
             "person from this person's rows alone is the word of its author"
         )
-    if isinstance(card, LqCard):
+    if plant:
         found.append(
             "every row was shortened to its declared balls before it was summed: the loss rests on this cut alone, "
             "whatever the plant does"

@@ -44,7 +44,9 @@ PARTS_PER_SCAN = 16
 _PIECE_ROWS = 1 << 15
 
 
-def aggregate(snapshot: Snapshot, card: Card, means: Resources = HERE, *, batch_rows: int = BATCH_ROWS) -> ExactSums:
+def aggregate(
+    snapshot: Snapshot, card: Card, resources: Resources = HERE, *, batch_rows: int = BATCH_ROWS
+) -> ExactSums:
     """Sum a snapshot, a batch of rows in memory at a time.
 
     Parameters
@@ -53,7 +55,7 @@ def aggregate(snapshot: Snapshot, card: Card, means: Resources = HERE, *, batch_
         What ``ingest`` wrote; partitions are disjoint in users.
     card
         What ``ingest`` used: tables, caps and the lattice of rewards.
-    means
+    resources
         Where partitions are summed and who is told; no table depends on it.
     batch_rows
         Rows read at once; no table depends on it.
@@ -62,7 +64,7 @@ def aggregate(snapshot: Snapshot, card: Card, means: Resources = HERE, *, batch_
     -------
     Exact int64 tables and the kind of people they count; secret, a privatizer's input.
     """
-    sums = sum_snapshot(CountSums(card, batch_rows), snapshot, means)
+    sums = sum_snapshot(CountSums(card, batch_rows), snapshot, resources)
     return ExactSums(card.name, snapshot.kind, card.domain.dynamics, _tables(card, sums))
 
 

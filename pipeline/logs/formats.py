@@ -158,15 +158,17 @@ def _own(name: str) -> dict[str, Reader]:
         raise CardError(f"source.format {name}: returns a {type(found).__name__}, not a Reader (docs/extend.md)")
     if not found.suffixes or found.types is None:
         raise CardError(f"source.format {name}: a Reader of your own names its suffixes and the types of its columns")
-    types = found.types
-    guarded = replace(
-        found,
-        types=lambda path, asked: _told(name, path, lambda: types(path, asked)),
-        read=lambda path, asked: _watched(name, path, asked, found.read),
-        # only of Parquet are the rows known beforehand
-        row_bytes=found.row_bytes or 1,
-    )
-    return dict.fromkeys(found.suffixes, guarded)
+    declared = found.types
+
+    def types(path: Path, asked: Asked) -> dict[str, pl.DataType]:
+        return _told(name, path, lambda: declared(path, asked))
+
+    def read(path: Path, asked: Asked) -> Iterator[Batch]:
+        return _watched(name, path, asked, found.read)
+
+    # only of Parquet are the rows known beforehand
+    own = replace(found, types=types, read=read, row_bytes=found.row_bytes or 1)
+    return dict.fromkeys(found.suffixes, own)
 
 
 def _watched(name: str, path: Path, asked: Asked, read: Callable[[Path, Asked], Iterator[Batch]]) -> Iterator[Batch]:

@@ -46,7 +46,7 @@ def tally(
     reward_steps: tuple[int, int],
     *,
     split: bool,
-    means: Resources = HERE,
+    resources: Resources = HERE,
 ) -> dict[Side, Tallies]:
     """Sum a snapshot, in units of the reward's span.
 
@@ -62,7 +62,7 @@ def tally(
         Least and largest reward on the lattice; every reward is clipped, then floored.
     split
         Whether D and D' are summed apart; else everybody is ``both``.
-    means
+    resources
         Where partitions are summed and who is told; no sum depends on it.
 
     Returns
@@ -70,7 +70,7 @@ def tally(
     Visits ``(H, L, A, L + END)``, reward integers ``(H, L, A)`` and first states ``(L,)`` of each side; secret.
     """
     work = TallySums(card, lattice, reward_steps, split)
-    return work.tallies(sum_snapshot(work, snapshot, means))
+    return work.tallies(sum_snapshot(work, snapshot, resources))
 
 
 def _batches(rows: pl.LazyFrame, card: Card, *, split: bool) -> Iterator[pl.DataFrame]:
@@ -196,7 +196,7 @@ class LqSums:
             seen(read)
 
 
-def lazy_lq_sums(plan: LqPlan, snapshot: Snapshot, card: LqCard, means: Resources) -> SummedRows:
+def lazy_lq_sums(plan: LqPlan, snapshot: Snapshot, card: LqCard, resources: Resources) -> SummedRows:
     """The sums of a snapshot, made when they are asked for.
 
     Parameters
@@ -207,7 +207,7 @@ def lazy_lq_sums(plan: LqPlan, snapshot: Snapshot, card: LqCard, means: Resource
         What ``ingest`` wrote.
     card
         Its sizes of observation and control.
-    means
+    resources
         Where partitions are summed and who is told; no sum depends on it.
 
     Returns
@@ -216,7 +216,7 @@ def lazy_lq_sums(plan: LqPlan, snapshot: Snapshot, card: LqCard, means: Resource
     """
 
     def sums() -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        found = sum_snapshot(LqSums(plan, card), snapshot, means)
+        found = sum_snapshot(LqSums(plan, card), snapshot, resources)
         return found["gram"], found["cross"]
 
     return SummedRows(snapshot.kind, sums)

@@ -176,7 +176,7 @@ class Resources:
 HERE = Resources()
 
 
-def sum_snapshot(work: Summation, snapshot: Snapshot, means: Resources = HERE) -> Sums:
+def sum_snapshot(work: Summation, snapshot: Snapshot, resources: Resources = HERE) -> Sums:
     """The sums of a snapshot.
 
     Partitions that a killed sum had finished are not read again where the rows, what is summed and the code are as
@@ -185,14 +185,14 @@ def sum_snapshot(work: Summation, snapshot: Snapshot, means: Resources = HERE) -
     kept = KeptSums(snapshot, work.depends_on())
     total = kept.load(work.zero()) or Partial(work.zero())
     if total.done:
-        means.say(
+        resources.say(
             f"resuming a sum of {snapshot.dataset} that stopped: "
             f"{len(total.done)} of {snapshot.partitions} partitions are added"
         )
     left = [part for part in snapshot.part_files if part.name not in total.done]
     keeping = _Keeping(kept)
-    groups = _here if means.elsewhere is None else _elsewhere
-    for _ in groups(work, left, total, means, snapshot):
+    groups = _here if resources.elsewhere is None else _elsewhere
+    for _ in groups(work, left, total, resources, snapshot):
         keeping.offer(total)
     if total.done != {part.name for part in snapshot.part_files}:
         raise RuntimeError(f"{snapshot.dataset}: some partitions are in no sum; nothing was drawn")
@@ -212,14 +212,14 @@ def forget(snapshot: Snapshot) -> None:
 
 
 def _here(
-    work: Summation, parts: Sequence[Path], total: Partial, means: Resources, snapshot: Snapshot
+    work: Summation, parts: Sequence[Path], total: Partial, resources: Resources, snapshot: Snapshot
 ) -> Iterator[None]:
     """One group after the other, straight into the total."""
 
     def seen(rows: int) -> None:
         total.rows += rows
-        if means.progress is not None:
-            means.progress(total.rows, snapshot.rows)
+        if resources.progress is not None:
+            resources.progress(total.rows, snapshot.rows)
 
     for first in range(0, len(parts), work.together):
         group = parts[first : first + work.together]
@@ -229,15 +229,15 @@ def _here(
 
 
 def _elsewhere(
-    work: Summation, parts: Sequence[Path], total: Partial, means: Resources, snapshot: Snapshot
+    work: Summation, parts: Sequence[Path], total: Partial, resources: Resources, snapshot: Snapshot
 ) -> Iterator[None]:
     """Groups in the order in which others finish them."""
-    assert means.elsewhere is not None
-    for group, rows in means.elsewhere.run(work, parts, total.sums):
+    assert resources.elsewhere is not None
+    for group, rows in resources.elsewhere.run(work, parts, total.sums):
         total.rows += rows
         total.done.update(part.name for part in group)
-        if means.progress is not None:
-            means.progress(total.rows, snapshot.rows)
+        if resources.progress is not None:
+            resources.progress(total.rows, snapshot.rows)
         yield
 
 

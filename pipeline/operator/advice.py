@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from pipeline.declaration.card import Card
+from pipeline.operator.facts import Examined, Warned
 from pipeline.operator.inspection import DROWNED, FEW
+from pipeline.privacy.budget import largest_delta
 
 # share of the usable cells that may drown in the noise at a quarter of the cap before a word is due
 THIN = 0.1
@@ -15,11 +16,8 @@ NEARLY_ALL = 0.95
 # people counted may differ from people declared by this share
 FAR = 0.1
 
-Facts = Mapping[str, Any]
-Said = dict[str, str]
 
-
-def advice(facts: Facts, card: Card) -> list[Said]:
+def advice(facts: Examined, card: Card) -> list[Warned]:
     """Warnings that matter, gravest first.
 
     Parameters
@@ -47,7 +45,7 @@ def advice(facts: Facts, card: Card) -> list[Said]:
     return [w for w in found if w is not None]
 
 
-def _warning(code: str, what: str, means: str, do: str) -> Said:
+def _warning(code: str, what: str, means: str, do: str) -> Warned:
     return {"code": code, "what": what, "means": means, "do": do}
 
 
@@ -56,7 +54,7 @@ def _listed(names: Sequence[str], most: int = 5) -> str:
     return "; ".join(names[:most]) + more
 
 
-def _hidden_state(facts: Facts) -> Said | None:
+def _hidden_state(facts: Examined) -> Warned | None:
     checked = facts["hidden_state"]
     loud = [t for t in checked["tests"] if t["speaks"]]
     if not loud:
@@ -75,7 +73,7 @@ def _hidden_state(facts: Facts) -> Said | None:
     )
 
 
-def _nearly_deterministic(facts: Facts) -> Said | None:
+def _nearly_deterministic(facts: Examined) -> Warned | None:
     rows = facts["coverage"]["table"]
     sure = [r for r in rows if r["visits"] >= FEW and r["actions_allowed"] > 1 and (r["top_share"] or 0.0) > NEARLY_ALL]
     if not sure:
@@ -90,7 +88,7 @@ def _nearly_deterministic(facts: Facts) -> Said | None:
     )
 
 
-def _thin_support(facts: Facts) -> Said | None:
+def _thin_support(facts: Examined) -> Warned | None:
     whole, quarter = facts["noise"]
     if quarter["share_of_cells"] <= THIN:
         return None
@@ -108,7 +106,7 @@ def _thin_support(facts: Facts) -> Said | None:
     )
 
 
-def _people(facts: Facts) -> Said | None:
+def _people(facts: Examined) -> Warned | None:
     people = facts["people"]
     share = people["counted_over_declared"]
     if abs(share - 1) <= FAR:
@@ -124,9 +122,9 @@ def _people(facts: Facts) -> Said | None:
     )
 
 
-def _delta(facts: Facts, card: Card) -> Said | None:
+def _delta(facts: Examined, card: Card) -> Warned | None:
     fewest = min(facts["people"]["declared"], max(1, facts["people"]["counted"]))
-    most = 1 / (10 * fewest)
+    most = largest_delta(fewest)
     if card.budget.delta <= most:
         return None
     return _warning(
@@ -137,7 +135,7 @@ def _delta(facts: Facts, card: Card) -> Said | None:
     )
 
 
-def _several_episodes(facts: Facts) -> Said | None:
+def _several_episodes(facts: Examined) -> Warned | None:
     people = facts["people"]
     dropped, above = people["episodes_dropped_by_cap"], people["above_cap"]
     if not dropped and not people["with_several_episodes"]:
@@ -157,7 +155,7 @@ def _several_episodes(facts: Facts) -> Said | None:
     )
 
 
-def _constant_state(facts: Facts) -> Said | None:
+def _constant_state(facts: Examined) -> Warned | None:
     visited = [b["state"] for b in facts["behaviour"] if b["visits"]]
     if len(visited) != 1 or len(facts["behaviour"]) == 1:
         return None
@@ -169,7 +167,7 @@ def _constant_state(facts: Facts) -> Said | None:
     )
 
 
-def _constant_reward(facts: Facts) -> Said | None:
+def _constant_reward(facts: Examined) -> Warned | None:
     reward = facts["reward"]
     if reward is None or reward["lowest"] != reward["highest"]:
         return None

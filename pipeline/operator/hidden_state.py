@@ -13,8 +13,6 @@ people stay, and that alone would look like dependence.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
@@ -27,6 +25,7 @@ from pipeline.logs.decode import decode, keyed_hash
 from pipeline.logs.sources import Sources, examine, read_batches
 from pipeline.logs.store import Snapshot
 from pipeline.logs.wide import unfold
+from pipeline.operator.facts import HiddenState, HiddenTest, Verdict
 
 # chance of one false alarm in a whole inspection, all states and columns together
 SIGNIFICANCE = 0.001
@@ -41,7 +40,7 @@ _SMALL, _PER_ACTION = 100, 10
 Array = NDArray[np.float64]
 
 
-def hidden_state(snapshot: Snapshot, card: Card) -> dict[str, Any]:
+def hidden_state(snapshot: Snapshot, card: Card) -> HiddenState:
     """Test every state of the card against the raw columns it was made from, read again from the source files.
 
     Parameters
@@ -57,17 +56,10 @@ def hidden_state(snapshot: Snapshot, card: Card) -> dict[str, Any]:
     ``people``, ``p_value``, ``difference`` (largest total-variation distance between the actions at one group of raw
     values and those of the whole state at the same steps, beyond chance), ``at`` (that group), ``speaks``.
     """
-    facts: dict[str, Any] = {
-        "checked": False,
-        "why_not": None,
-        "significance": SIGNIFICANCE,
-        "effect": EFFECT,
-        "tests": [],
-    }
     try:
         sources = examine(card)
     except (CardError, LogError) as e:
-        return facts | {"why_not": str(e)}
+        return _facts(str(e), [])
     read = card.log.steps if card.source.layout == "wide" else card.log.roles
     columns = [role for role in ("bin", "state") if role in read]
     rows = _first_visits(sources, card, columns, PEOPLE / max(1, snapshot.users))
@@ -78,16 +70,26 @@ def hidden_state(snapshot: Snapshot, card: Card) -> dict[str, Any]:
         if (table := _table(rows.filter(pl.col("state") == s), role, card)) is not None
     ]
     if not tables:
-        return facts | {"why_not": "no state stands for two raw values that were logged often enough"}
+        return _facts("no state stands for two raw values that were logged often enough", [])
     names = {
         "bin": _named(card.domain.states.bins.by if card.domain.states.bins else ""),
         "state": _named(card.domain.states.column),
     }
-    tests = [
+    tests: list[HiddenTest] = [
         {"state": card.domain.live_states[s], "column": names[role], **_verdict(counts, labels, len(tables))}
         for s, role, (counts, labels) in tables
     ]
-    return facts | {"checked": True, "tests": tests}
+    return _facts(None, tests)
+
+
+def _facts(why_not: str | None, tests: list[HiddenTest]) -> HiddenState:
+    return {
+        "checked": why_not is None,
+        "why_not": why_not,
+        "significance": SIGNIFICANCE,
+        "effect": EFFECT,
+        "tests": tests,
+    }
 
 
 def _first_visits(sources: Sources, card: Card, read: list[str], share: float) -> pl.DataFrame:
@@ -189,7 +191,7 @@ def _expected(counts: Array) -> Array:
     return np.einsum("hg,ha,h->ga", counts.sum(2), counts.sum(1), 1 / n)
 
 
-def _verdict(counts: Array, labels: list[str], tests: int) -> dict[str, Any]:
+def _verdict(counts: Array, labels: list[str], tests: int) -> Verdict:
     """P-value and effect of one table, judged as one of ``tests``."""
     n, rows, columns = counts.sum((1, 2)), counts.sum(2), counts.sum(1)
     weight = np.where(n > 1, 1 / np.maximum(n * n * (n - 1), 1.0), 0.0)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 import polars as pl
@@ -18,6 +17,18 @@ from pipeline.declaration.card import AnyCard, Card
 from pipeline.logs.aggregate import count_rows
 from pipeline.logs.rules import BY_NAME
 from pipeline.logs.store import Snapshot
+from pipeline.operator.facts import (
+    Behaviour,
+    Coverage,
+    NoiseFacts,
+    OverCap,
+    PeopleFacts,
+    RewardFacts,
+    RuleFacts,
+    SnapshotFacts,
+    StepFacts,
+    TableFacts,
+)
 from pipeline.statistics.ask import Ask
 from pipeline.statistics.calibration import count_sum
 
@@ -31,7 +42,7 @@ BUDGETS = {"the whole cap": 1.0, "a quarter of the cap": 0.25}
 Ints = NDArray[np.int64]
 
 
-def coverage(card: Card, n: Ints, allowed: NDArray[np.bool_]) -> dict[str, Any]:
+def coverage(card: Card, n: Ints, allowed: NDArray[np.bool_]) -> Coverage:
     """Visits ``n (G, L, A)`` of the cells that a policy may use, as the card's tables have them."""
     unseen, rare = (allowed & (n == 0)).sum(-1), (allowed & (n > 0) & (n < FEW)).sum(-1)
     pooled = card.domain.dynamics == "stationary"
@@ -59,7 +70,7 @@ def coverage(card: Card, n: Ints, allowed: NDArray[np.bool_]) -> dict[str, Any]:
     }
 
 
-def behaviour(card: Card, visits: Ints) -> list[dict[str, Any]]:
+def behaviour(card: Card, visits: Ints) -> list[Behaviour]:
     """The logging policy, all steps together, from rows before any cap of cells ``(L, A)``."""
     return [
         {
@@ -73,7 +84,7 @@ def behaviour(card: Card, visits: Ints) -> list[dict[str, Any]]:
     ]
 
 
-def noise(card: Card, n_sa: Ints, allowed: NDArray[np.bool_], budget: str, share: float) -> dict[str, Any]:
+def noise(card: Card, n_sa: Ints, allowed: NDArray[np.bool_], budget: str, share: float) -> NoiseFacts:
     """Visits against the noise of n[h,s,a] (n[h,s,a,s'] summed, the default release), where the state occurs."""
     rho = share * card.budget.rho
     table = next(m for m in count_sum(card, Ask(rho=rho)).mechanisms if m.table == "n_sas")
@@ -109,7 +120,7 @@ class _Sums:
     highest: float | None = None
 
 
-def inspect_tables(snapshot: Snapshot, card: Card) -> dict[str, Any]:
+def inspect_tables(snapshot: Snapshot, card: Card) -> TableFacts:
     """Facts of a snapshot, one partition in memory at a time.
 
     Parameters
@@ -180,10 +191,10 @@ def _add(sums: _Sums, rows: pl.DataFrame, card: Card) -> None:
         sums.highest = max(x for x in (sums.highest, float(reward.max())) if x is not None)
 
 
-def snapshot_facts(snapshot: Snapshot, card: AnyCard) -> dict[str, Any]:
+def snapshot_facts(snapshot: Snapshot, card: AnyCard) -> SnapshotFacts:
     """Which snapshot, its sizes, and the rules that rows broke or that the card has a tolerance for."""
     named = [name for name in BY_NAME if name in snapshot.quarantined or name in card.tolerance]
-    rules = [
+    rules: list[RuleFacts] = [
         {
             "rule": name,
             "effect": BY_NAME[name].effect,
@@ -205,7 +216,7 @@ def snapshot_facts(snapshot: Snapshot, card: AnyCard) -> dict[str, Any]:
     }
 
 
-def people_facts(snapshot: Snapshot, card: AnyCard, episodes: Counter[int]) -> dict[str, Any]:
+def people_facts(snapshot: Snapshot, card: AnyCard, episodes: Counter[int]) -> PeopleFacts:
     """People declared and counted; ``episodes``: how many people have how many."""
     return {
         "declared": card.unit.users_public,
@@ -218,7 +229,7 @@ def people_facts(snapshot: Snapshot, card: AnyCard, episodes: Counter[int]) -> d
     }
 
 
-def _over_cap(snapshot: Snapshot, card: AnyCard) -> dict[str, Any]:
+def _over_cap(snapshot: Snapshot, card: AnyCard) -> OverCap:
     """People above the cap and their dropped episodes, from the quarantine; null where it was purged."""
     files = sorted(snapshot.folder.glob("quarantine-*.parquet"))
     if not files:
@@ -233,7 +244,7 @@ def _over_cap(snapshot: Snapshot, card: AnyCard) -> dict[str, Any]:
     return {"above_cap": distinct["user"].n_unique(), "episodes_dropped_by_cap": len(distinct)}
 
 
-def step_facts(by_length: Ints, rows_by_step: Ints) -> dict[str, Any]:
+def step_facts(by_length: Ints, rows_by_step: Ints) -> StepFacts:
     """How long episodes are, ``by_length (H+1,)``, and how many rows each step has, ``(H,)``."""
     episodes = max(1, int(by_length.sum()))
     ranks = np.cumsum(by_length) / episodes
@@ -260,9 +271,9 @@ def _other(visits: Ints, declared: bool) -> float | None:
     return float(visits[-1] / max(1, visits.sum())) if declared else None
 
 
-def _reward(snapshot: Snapshot, sums: _Sums) -> dict[str, Any] | None:
+def _reward(snapshot: Snapshot, sums: _Sums) -> RewardFacts | None:
     """Rewards as they are summed, clipped and floored; None where the card declares a table."""
-    if sums.lowest is None:
+    if sums.lowest is None or sums.highest is None:
         return None
     rows = max(1, snapshot.rows)
     return {

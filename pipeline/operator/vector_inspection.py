@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 import polars as pl
@@ -14,6 +12,7 @@ from numpy.typing import NDArray
 from pipeline.declaration.card import LqCard
 from pipeline.logs.regression_sums import list_matrix
 from pipeline.logs.store import Snapshot
+from pipeline.operator.facts import Coordinate, VectorFacts, VectorSummary, Warned
 from pipeline.operator.inspection import people_facts, snapshot_facts, step_facts
 
 Array = NDArray[np.float64]
@@ -38,7 +37,7 @@ class _Sums:
     shortened: int = 0
 
 
-def inspect_vectors(snapshot: Snapshot, card: LqCard) -> dict[str, Any]:
+def inspect_vectors(snapshot: Snapshot, card: LqCard) -> VectorFacts:
     """Facts of a snapshot, one partition in memory at a time; keys as ``docs/inspect.md`` lists them.
 
     Parameters
@@ -61,7 +60,7 @@ def inspect_vectors(snapshot: Snapshot, card: LqCard) -> dict[str, Any]:
             "unknown_next_observation": 1 - sums.counted["next_observation"] / rows,
             "shortened": sums.shortened / rows,
         },
-        "vectors": {role: _told(role, card, sums) for role in ROLES},
+        "vectors": {role: _summarise(role, card, sums) for role in ROLES},
     }
 
 
@@ -94,22 +93,24 @@ def _add(sums: _Sums, rows: pl.DataFrame, card: LqCard) -> None:
     sums.shortened += int(far.sum())
 
 
-def _told(role: str, card: LqCard, sums: _Sums) -> dict[str, Any]:
+def _summarise(role: str, card: LqCard, sums: _Sums) -> VectorSummary:
     declared = card.domain.action if role == "action" else card.domain.observation
     count = max(1, sums.counted[role])
-    coordinates: list[dict[str, Any]] = []
+    coordinates: list[Coordinate] = []
     if role in sums.moments:
         least, most, total, square = sums.moments[role]
         mean = total / count
         deviation = np.sqrt(np.maximum(square / count - mean**2, 0.0))
         columns = zip(declared.labels, least, most, mean, deviation, strict=True)
-        keys = ("name", "lowest", "highest", "mean", "deviation")
-        coordinates = [dict(zip(keys, (c[0], *map(float, c[1:])), strict=True)) for c in columns]
+        coordinates = [
+            Coordinate(name=name, lowest=float(low), highest=float(high), mean=float(m), deviation=float(d))
+            for name, low, high, m, d in columns
+        ]
     longer = {f"{part:g}": float(share) for part, share in zip(PARTS, sums.longer[role] / count, strict=True)}
     return {"radius": declared.radius, "longer_than": longer, "coordinates": coordinates}
 
 
-def vector_advice(facts: Mapping[str, Any], card: LqCard) -> list[dict[str, str]]:
+def vector_advice(facts: VectorFacts, card: LqCard) -> list[Warned]:
     """Warnings that matter, gravest first: ``code`` (stable), ``what``, ``means``, ``do``.
 
     Parameters
@@ -119,7 +120,7 @@ def vector_advice(facts: Mapping[str, Any], card: LqCard) -> list[dict[str, str]
     card
         Its declared number of people is compared with those counted.
     """
-    found: list[dict[str, str]] = []
+    found: list[Warned] = []
     actions = facts["vectors"]["action"]["coordinates"]
     if still := [c["name"] for c in actions if c["deviation"] == 0.0]:
         found.append(

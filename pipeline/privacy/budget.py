@@ -45,6 +45,40 @@ def delta_from_rho(rho: float, epsilon: float) -> float:
     return 1.0 if math.isinf(rho) else math.exp(min(0.0, _log_delta(rho, epsilon)))
 
 
+def largest_delta(people: int) -> float:
+    """The largest delta that means anything: with more, publishing somebody's row outright would count as private.
+
+    Parameters
+    ----------
+    people
+        How many are protected, >= 1.
+    """
+    return 1 / (10 * people)
+
+
+def check_delta(name: str, delta: float, people: int) -> None:
+    """Refuse a delta that means nothing for so few people.
+
+    Parameters
+    ----------
+    name
+        Of the key that declares it, for the message.
+    delta
+        Of a conversion from rho, in (0, 1).
+    people
+        How many are protected, >= 1.
+
+    Raises
+    ------
+    ValueError
+        If it exceeds :func:`largest_delta`.
+    """
+    if delta > largest_delta(people):
+        raise ValueError(
+            f"{name} = {delta:g} is too large for {people} people; at most {largest_delta(people):g} means anything"
+        )
+
+
 def epsilon_from_rho(rho: float, delta: float) -> float:
     """Epsilon such that every rho-zCDP mechanism is ``(epsilon, delta)``-DP; floored at 0 (privacy.md §1.1, official).
 

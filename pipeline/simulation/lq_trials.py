@@ -1,4 +1,4 @@
-"""Trials of linear-quadratic control (paper 004), in the worlds of :mod:`pipeline.simulation.lq_worlds`.
+"""Trials of linear-quadratic control (paper 004), in the worlds of :mod:`pipeline.simulation.lq_rollouts`.
 
 Regret is exact: J of the gains of each episode by the Riccati recursion, less J*.  Knobs:
 
@@ -32,8 +32,7 @@ from pipeline.environments.lq_systems import LqSystem, norm
 from pipeline.mdp.riccati import clip_norm, riccati
 from pipeline.mdp.rollout import LqBatch
 from pipeline.privacy.noise import SimulatedWorld
-from pipeline.simulation.lq_worlds import ask_of, lq_world, noise_of, spent
-from pipeline.simulation.online_lq import LqPlayed, play_lq
+from pipeline.simulation.lq_rollouts import LqPlayed, ask_of, lq_world, noise_of, play_lq, spent
 from pipeline.simulation.targets import SumsTarget
 from pipeline.simulation.trial import NOTHING_CONTROLLED, OnlineAgent, Outcome, Plain, Trial, Trust, staged_curve
 from pipeline.statistics.ask import Ask
@@ -42,6 +41,7 @@ from pipeline.statistics.lq_message import LqMessage
 from pipeline.statistics.lq_moments import release_lq_moments
 from pipeline.statistics.lq_regularizers import CountedLqRegularizer, epochs, fixed, tree
 from pipeline.statistics.lq_rows import Episodes, SimulatedRows
+from pipeline.statistics.online_sum import asked_rho
 from pipeline.statistics.regression import LqMoments
 
 Array = NDArray[np.float64]
@@ -136,7 +136,7 @@ def sums_of(trial: Trial) -> list[SumsTarget]:
 def cost_of(trial: Trial) -> tuple[Fraction | None, Fraction]:
     """What the optimist's sums cost one user, exactly (None without noise), and what is claimed.  Nobody plays."""
     ends = batch_ends(trial.episodes, float(trial.knobs.get("growth", _GROWTH)))
-    return _regularizer(trial, lq_world(trial), ends).guarantee.rho, ask_of(trial).rho()
+    return _regularizer(trial, lq_world(trial), ends).guarantee.rho, asked_rho(ask_of(trial))
 
 
 def dp_lqr(trial: Trial) -> Outcome:
@@ -229,7 +229,7 @@ def _plan(trial: Trial, world: LqSystem, exploration: Exploration) -> LqPlan:
     domain = LqDomain(
         trial.place, "synthetic", n, d, world.horizon, exploration.episodes, CUT[0], exploration.radius, CUT[1]
     )
-    return LqPlan(domain, Ask(ask_of(trial).rho()))
+    return LqPlan(domain, Ask(asked_rho(ask_of(trial))))
 
 
 def _release(trial: Trial, plan: LqPlan, batches: Sequence[LqBatch]) -> LqMoments:

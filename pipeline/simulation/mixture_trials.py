@@ -23,11 +23,12 @@ from pipeline.mdp.rollout import Agent
 from pipeline.privacy.guarantee import Guarantee
 from pipeline.privacy.noise import SeededNoise, SimulatedWorld
 from pipeline.simulation.mixture_settings import KINDS, Settings, constants_of, defaults_of, settings_of, variant_of
-from pipeline.simulation.online import play
+from pipeline.simulation.rollouts import play
 from pipeline.simulation.targets import SumsTarget
 from pipeline.simulation.trial import OnlineAgent, Outcome, Trial, as_control, curve
+from pipeline.statistics.ask import Ask
 from pipeline.statistics.mixture_message import Message, Visits
-from pipeline.statistics.online_sum import Ask
+from pipeline.statistics.online_sum import asked_rho
 from pipeline.statistics.regularizers import CountedRegularizer, fixed, local, tree
 
 # purposes of a trial's streams
@@ -142,7 +143,7 @@ def messages_of(trial: Trial) -> list[tuple[Message, Ask]]:
 def cost_of(trial: Trial) -> tuple[Fraction | None, Fraction]:
     """What all sums of the trial cost one user, exactly (None without noise), and what is claimed.  Nobody plays."""
     _, guarantee, _ = problem_of(trial, settings_of(trial), _world(trial.world, trial.params))
-    return guarantee.rho, sum((ask.rho() for _, ask in messages_of(trial)), Fraction(0))
+    return guarantee.rho, sum((asked_rho(ask) for _, ask in messages_of(trial)), Fraction(0))
 
 
 def _task(trial: Trial, s: Settings, world: Mixture) -> MixtureTask:
@@ -168,7 +169,13 @@ def _ask(trial: Trial, share: Fraction, gram_share: float) -> Ask:
     if trial.epsilon is None or trial.calibration is None:
         raise CardError(f"{trial.agent} needs epsilon and delta")
     delta = trial.delta if trial.delta is not None else 1e-5
-    return Ask(trial.epsilon, delta, trial.calibration, Fraction(gram_share), share)
+    return Ask(
+        epsilon=trial.epsilon,
+        delta=delta,
+        calibration=trial.calibration,
+        split={"gram": Fraction(gram_share)},
+        part=share,
+    )
 
 
 def _regularizer(

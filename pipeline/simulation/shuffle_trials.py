@@ -24,8 +24,8 @@ from pipeline.mdp.planning import optimal_values
 from pipeline.mdp.policy_set import set_values
 from pipeline.privacy.noise import SeededNoise
 from pipeline.privacy.shuffle_calibration import smallest_total
-from pipeline.simulation.batches import PlayedRollouts, play_batch_rollouts
 from pipeline.simulation.control_trials import world_of
+from pipeline.simulation.rollouts import PlayedRollouts, play_batch_rollouts
 from pipeline.simulation.targets import BatchTarget
 from pipeline.simulation.trial import OnlineAgent, Outcome, Plain, Trial, staged_curve
 from pipeline.statistics.batch_counts import BatchLayout

@@ -20,7 +20,7 @@ from pipeline.mdp.planning import greedy, optimal_values, policy_value
 from pipeline.mdp.policy import Policy
 from pipeline.mdp.task import Task
 from pipeline.privacy.noise import SeededNoise
-from pipeline.simulation.logged import Logged
+from pipeline.simulation.logged_trials import Logged
 
 Array = NDArray[np.float64]
 WORDS = (

@@ -1,7 +1,8 @@
-"""The folder of a simulated log: card, recipe, world, README and the log itself."""
+"""The folder of a simulated log: card, recipe, world, README and the log itself, in TOML as a person would write it."""
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -13,14 +14,73 @@ import numpy as np
 from pipeline.declaration.card import CardError
 from pipeline.environments.world import World
 from pipeline.environments.worlds import WORLD_ARRAYS, WORLD_FILE, arrays_file
-from pipeline.simulation.synthetic_log_files import stream_log
-from pipeline.simulation.synthetic_toml_text import toml_text
+from pipeline.simulation.synthetic_logs import stream_log
 from pipeline.simulation.synthetic_world_card import COMMENTS
 
 # first words of a card this program wrote, and may therefore write again
 _MARK = "Written by `reticent simulate`"
 # budget of the recipe, unless the card's cap is smaller
 _RHO = 1.0
+
+
+def toml_text(
+    head: Sequence[str],
+    values: Mapping[str, Any],
+    comments: Mapping[str, str] | None = None,
+    inner: Sequence[str] = (),
+) -> str:
+    """Lines of ``head`` as comments, then ``values``.
+
+    Parameters
+    ----------
+    values
+        Tables are written as ``[table]``, what they hold inline; None is left out.
+    comments
+        Dotted key -> what stands behind its line.
+    inner
+        Dotted names of tables in tables that get a header of their own.
+    """
+    said = comments or {}
+    lines = [f"# {line}".rstrip() for line in head]
+    lines += _pairs("", {k: v for k, v in values.items() if not isinstance(v, Mapping)}, said)
+    for name, table in values.items():
+        if isinstance(table, Mapping):
+            own = {k: v for k, v in table.items() if f"{name}.{k}" in inner}
+            lines += ["", f"[{name}]", *_pairs(f"{name}.", {k: v for k, v in table.items() if k not in own}, said)]
+            for key, below in own.items():
+                lines += ["", f"[{name}.{key}]", *_pairs(f"{name}.{key}.", below, said)]
+    return "\n".join(lines) + "\n"
+
+
+def _pairs(prefix: str, values: Mapping[str, Any], said: Mapping[str, str]) -> list[str]:
+    found: list[str] = []
+    for key, value in values.items():
+        if value is not None:
+            comment = f"   # {said[prefix + key]}" if prefix + key in said else ""
+            found.append(f"{_key(key)} = {toml_value(value)}{comment}")
+    return found
+
+
+def _key(key: str) -> str:
+    return key if key.isascii() and key.replace("_", "a").replace("-", "a").isalnum() else _text(key)
+
+
+def _text(value: str) -> str:
+    # JSON strings are TOML strings but for one control character
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+
+
+def toml_value(value: Any) -> str:
+    """One value; lists and mappings inline."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, str):
+        return _text(value)
+    if isinstance(value, Mapping):
+        return "{ " + ", ".join(f"{_key(str(k))} = {toml_value(v)}" for k, v in value.items() if v is not None) + " }"
+    if isinstance(value, list | tuple):
+        return "[" + ", ".join(toml_value(v) for v in value) + "]"
+    return repr(value)
 
 
 @dataclass(frozen=True)

@@ -24,12 +24,13 @@ from pipeline.mdp.model import TabularMDP
 from pipeline.mdp.planning import policy_value
 from pipeline.privacy.noise import SeededNoise, SimulatedWorld
 from pipeline.simulation.control_trials import optimum, world_of
-from pipeline.simulation.online_batches import play_batches
+from pipeline.simulation.rollouts import play_batches
 from pipeline.simulation.targets import CountsTarget, ShuffledTarget
 from pipeline.simulation.trial import OnlineAgent, Outcome, Plain, Trial, Trust, as_control, staged_curve
+from pipeline.statistics.ask import Ask
 from pipeline.statistics.interactive_counts import exact, joint, local, shuffled
 from pipeline.statistics.online_counts import InteractiveCounts, OnlineCounts, OnlineLayout, Tally
-from pipeline.statistics.online_sum import Ask
+from pipeline.statistics.online_sum import asked, asked_rho
 
 DEFAULTS: dict[str, Plain] = {
     "c": None,
@@ -101,7 +102,7 @@ def _shuffled(t: Trial, layout: OnlineLayout, most: int, noise: SeededNoise) -> 
     ask = ask_of(t)
     if layout.pooled:
         raise CardError(f"{t.agent}: in the shuffle model every step needs counters of its own; leave out pooled")
-    return shuffled(layout, ask.epsilon, ask.delta, _world(t), noise, float(t.knobs.get("honest", 1.0)))
+    return shuffled(layout, *asked(ask), _world(t), noise, float(t.knobs.get("honest", 1.0)))
 
 
 def _local(t: Trial, layout: OnlineLayout, most: int, noise: SeededNoise) -> InteractiveCounts:
@@ -162,7 +163,7 @@ def cost_of(trial: Trial) -> tuple[Fraction | None, Fraction]:
     layout = layout_of(trial, world_of(trial))
     noise = SeededNoise(np.random.SeedSequence((_NOISE, trial.seed, trial.episodes)))
     counts = _PRIVATE[trial.agent](trial, layout, pace_of(trial, layout).most, noise)
-    return counts.guarantee.rho, ask_of(trial).rho()
+    return counts.guarantee.rho, asked_rho(ask_of(trial))
 
 
 def _task(mdp: TabularMDP, layout: OnlineLayout) -> CountTask:
@@ -238,7 +239,7 @@ def ask_of(trial: Trial) -> Ask:
         raise CardError(f"{trial.agent} needs epsilon and delta")
     if trial.calibration == "paper":
         raise CardError(f"{trial.agent}: no paper prints scales for its counts; use calibration = 'tight'")
-    return Ask(trial.epsilon, trial.delta)
+    return Ask(epsilon=trial.epsilon, delta=trial.delta)
 
 
 def _world(trial: Trial) -> SimulatedWorld:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 if TYPE_CHECKING:
     # no agent runs, or is measured anew for, the mechanisms of another
+    from pipeline.statistics.ask import Ask
     from pipeline.statistics.batch_counts import BatchLayout
     from pipeline.statistics.batch_privatizers import GaussianBatch, ShuffleBinary
     from pipeline.statistics.interactive_counts import CountMechanism
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
     from pipeline.statistics.lq_message import LqMessage
     from pipeline.statistics.mixture_message import Message
     from pipeline.statistics.online_counts import OnlineLayout
-    from pipeline.statistics.online_sum import Ask
     from pipeline.statistics.private_sum import PrivateSum
 
 

@@ -32,6 +32,8 @@ class Ask:
         Share of the budget per table; what is left out takes the rest, or a default that rests on declared constants.
     counter
         Where every night is a leaf of a continual counter: the budget is then that of all its nights together.
+    part
+        Of an online agent's budget for this sum, where several are released from one.
     """
 
     rho: float | Fraction | None = None
@@ -41,6 +43,7 @@ class Ask:
     calibration: Calibration = "tight"
     split: Mapping[str, float | Fraction] | None = None
     counter: Factorisation | None = None
+    part: Fraction = Fraction(1)
 
     @property
     def pure(self) -> bool:

@@ -34,8 +34,9 @@ from pipeline.privacy.noise import NoiseSource, SeededNoise, SimulatedWorld
 from pipeline.privacy.running import RunningSum
 from pipeline.privacy.shuffle import NoiseBits, analyzed_totals
 from pipeline.privacy.shuffle_calibration import delivered_epsilon, tight_bits
+from pipeline.statistics.ask import Ask
 from pipeline.statistics.online_counts import OnlineCounts, OnlineLayout, Tally
-from pipeline.statistics.online_sum import Ask, Variances, gaussian_sum, start, tight
+from pipeline.statistics.online_sum import Variances, asked, gaussian_sum, start, tight
 
 Array = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -228,13 +229,13 @@ def joint(
     else:
         time = continual(mechanism, batches if leaves == "batches" else episodes)
     variances = tight(layout, ask, time.cost)
-    return gaussian_counts(layout, variances, time, Trust.JOINT, ask.epsilon, world, noise, leaves)
+    return gaussian_counts(layout, variances, time, Trust.JOINT, asked(ask)[0], world, noise, leaves)
 
 
 def local(layout: OnlineLayout, episodes: int, ask: Ask, world: SimulatedWorld, noise: NoiseSource) -> CountsOverTime:
     """Local privacy: each user's one-hot tables are noisy before they leave their user."""
     variances = tight(layout, ask, 1)
-    return gaussian_counts(layout, variances, Once(episodes), Trust.LOCAL, ask.epsilon, world, noise, "messages")
+    return gaussian_counts(layout, variances, Once(episodes), Trust.LOCAL, asked(ask)[0], world, noise, "messages")
 
 
 def gaussian_counts(

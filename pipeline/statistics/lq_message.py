@@ -29,11 +29,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.mdp.rollout import LqBatch
+from pipeline.statistics.ask import Ask
 from pipeline.statistics.gram_moves import BallMoves
 from pipeline.statistics.layout import Rates, Relation, Table
 from pipeline.statistics.lq_layout import ANGLES
 from pipeline.statistics.lq_rows import cut, stretched
-from pipeline.statistics.online_sum import Ask, Groups, Simulated, lattice_table
+from pipeline.statistics.online_sum import Groups, Simulated, lattice_table
 
 Array = NDArray[np.float64]
 Integers = NDArray[np.int64]

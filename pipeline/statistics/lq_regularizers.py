@@ -31,9 +31,10 @@ from pipeline.privacy.factorisation import Once, Time
 from pipeline.privacy.guarantee import Trust
 from pipeline.privacy.noise import NoiseSource, SimulatedWorld
 from pipeline.privacy.running import LazyTree, RunningSum
+from pipeline.statistics.ask import Ask
 from pipeline.statistics.gram import raise_eigenvalues
 from pipeline.statistics.lq_message import LqMessage
-from pipeline.statistics.online_sum import Ask, Variances, gaussian_sum, start, tight
+from pipeline.statistics.online_sum import Variances, asked, gaussian_sum, start, tight
 from pipeline.statistics.private_sum import PrivateSum
 from pipeline.statistics.released_ridge import LqRidge
 
@@ -118,7 +119,7 @@ def tree(
     time = LazyTree(tuple(ends), "plain" if paper else "bottom-up")
     variances = paper_004(message, ask, ends[-1]) if paper else tight(message, ask, time.cost)
     tails = paper_tails(message, ends[-1], failure) if paper else tail_bounds(message, len(ends), failure)
-    return _regularizer(message, variances, time, Trust.JOINT, ask.epsilon, lam, world, noise, tails)
+    return _regularizer(message, variances, time, Trust.JOINT, asked(ask)[0], lam, world, noise, tails)
 
 
 def epochs(
@@ -142,7 +143,7 @@ def epochs(
     if ask.calibration == "paper":
         raise ValueError("paper 004 prints scales for its tree only; use calibration 'tight' with epochs")
     tails, time = tail_bounds(message, len(ends), failure), Once(len(ends))
-    return _regularizer(message, tight(message, ask, 1), time, Trust.JOINT, ask.epsilon, lam, world, noise, tails)
+    return _regularizer(message, tight(message, ask, 1), time, Trust.JOINT, asked(ask)[0], lam, world, noise, tails)
 
 
 def _regularizer(
@@ -166,10 +167,11 @@ def paper_004(message: LqMessage, ask: Ask, episodes: int) -> Variances | None:
     Delta_1 = H (1 + gamma)^2 and Delta_2 = H (1 + gamma), a counter each at half the budget; the Gram matrix has the
     same scale on and above its diagonal.
     """
-    if math.isinf(ask.epsilon):
+    epsilon, delta = asked(ask)
+    if math.isinf(epsilon):
         return None
     H, gamma = message.horizon, message.gamma
-    factor = 8 * _printed_levels(episodes) * math.log(2 / ask.delta) / ask.epsilon**2 * message.steps**4
+    factor = 8 * _printed_levels(episodes) * math.log(2 / delta) / epsilon**2 * message.steps**4
     gram, cross = (math.ceil(factor * (H * (1 + gamma) ** power) ** 2) for power in (2, 1))
     return {"diagonal": gram, "above": gram, "cross": cross}
 

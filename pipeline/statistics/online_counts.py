@@ -16,9 +16,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.privacy.guarantee import Promise
+from pipeline.statistics.ask import Ask
 from pipeline.statistics.consistency import consistent_counts
 from pipeline.statistics.layout import Rates, Relation, Table, added_cost
-from pipeline.statistics.online_sum import Ask, Groups, Simulated, lattice_table
+from pipeline.statistics.online_sum import Groups, Simulated, lattice_table
 
 Array = NDArray[np.float64]
 Integers = NDArray[np.int64]

@@ -17,11 +17,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from fractions import Fraction
 from itertools import groupby
 from operator import itemgetter
-from typing import Literal, Protocol
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,43 +32,14 @@ from pipeline.privacy.guarantee import Trust
 from pipeline.privacy.noise import DataHandle, NoiseBlocks, NoiseSource
 from pipeline.privacy.release import Running, check_slack
 from pipeline.privacy.running import RunningSum
+from pipeline.statistics.ask import Ask
 from pipeline.statistics.layout import Layout, Sensitivity, Table
 from pipeline.statistics.private_sum import PrivateSum
 
 Array = NDArray[np.float64]
-Calibration = Literal["tight", "paper"]
 Variances = Mapping[str, int]
 # tables whose variances keep a fixed ratio, and their share of the budget; all shares sum to 1
 Groups = Sequence[tuple[Mapping[str, int], Fraction]]
-
-
-@dataclass(frozen=True)
-class Ask:
-    """Privacy that is asked for, replace-one.
-
-    Parameters
-    ----------
-    epsilon, delta
-        Of everything one user adds; an infinite ``epsilon`` asks for no noise at all.
-    calibration
-        ``tight``: the least variances within the budget; ``paper``: the scales that a paper prints.
-    gram_share
-        Share of a tight budget that Gram matrices get.  A tenth is chosen by us: on RiverSwim, S = 3, the targets need
-        the rest (of 3/4, 1/2, 1/4, 1/10, 1/30 the last two lose least at epsilon = 1).
-    share
-        This sum's part where several are released from one budget.
-    """
-
-    epsilon: float
-    delta: float
-    calibration: Calibration = "tight"
-    gram_share: Fraction = Fraction(1, 10)
-    share: Fraction = Fraction(1)
-
-    def rho(self) -> Fraction:
-        """The sum's part of the zCDP budget (official conversion, privacy.md §1.1), rounded down."""
-        whole = down(Fraction(rho_from_epsilon(self.epsilon, self.delta)) * (1 - Fraction(1, 10**12)))
-        return fraction_of(whole) * self.share
 
 
 class GroupedLayout(Layout, Protocol):
@@ -112,6 +83,25 @@ def lattice_table(name: str, size: int, square: int, rule: str) -> Table:
     return Table(name, (size,), "lattice points", *both)
 
 
+def asked(ask: Ask) -> tuple[float, float]:
+    """Epsilon and delta of everything one user adds; an infinite epsilon asks for no noise at all.
+
+    Raises
+    ------
+    ValueError
+        If one of them is missing: an online agent's budget is asked as both.
+    """
+    if ask.epsilon is None or ask.delta is None:
+        raise ValueError("an online agent's budget is an epsilon with a delta")
+    return ask.epsilon, ask.delta
+
+
+def asked_rho(ask: Ask) -> Fraction:
+    """The sum's part of the zCDP budget (official conversion, privacy.md §1.1), rounded down."""
+    whole = down(Fraction(rho_from_epsilon(*asked(ask))) * (1 - Fraction(1, 10**12)))
+    return fraction_of(whole) * ask.part
+
+
 def tight(layout: GroupedLayout, ask: Ask, cost: int) -> Variances | None:
     """The least variances within the budget: one joint release of all tables and steps, integers rounded up.
 
@@ -130,7 +120,7 @@ def tight(layout: GroupedLayout, ask: Ask, cost: int) -> Variances | None:
     -------
     Table -> integer variance in squared lattice points; None where epsilon is infinite.
     """
-    if math.isinf(ask.epsilon):
+    if math.isinf(asked(ask)[0]):
         return None
     unit: dict[str, Fraction] = {}
     parts: list[tuple[Mapping[str, int], Fraction]] = []
@@ -138,7 +128,7 @@ def tight(layout: GroupedLayout, ask: Ask, cost: int) -> Variances | None:
         alone = layout.cost({name: Fraction(1, 2 * w) for name, w in weights.items()}) / share
         parts.append((weights, alone))
         unit |= {name: w * alone for name, w in weights.items()}
-    stretch = cost * layout.cost({name: 1 / (2 * v) for name, v in unit.items()}) / ask.rho()
+    stretch = cost * layout.cost({name: 1 / (2 * v) for name, v in unit.items()}) / asked_rho(ask)
     return {name: w * math.ceil(stretch * alone) for weights, alone in parts for name, w in weights.items()}
 
 

@@ -28,8 +28,9 @@ from pipeline.privacy.factorisation import Once, Time
 from pipeline.privacy.guarantee import Trust
 from pipeline.privacy.noise import NoiseSource, SimulatedWorld
 from pipeline.privacy.running import RunningSum
+from pipeline.statistics.ask import Ask
 from pipeline.statistics.mixture_message import LATTICE, PARTS, Message, Visits
-from pipeline.statistics.online_sum import Ask, Variances, gaussian_sum, start, tight
+from pipeline.statistics.online_sum import Variances, asked, gaussian_sum, start, tight
 from pipeline.statistics.private_sum import PrivateSum
 from pipeline.statistics.released_ridge import Bounds, Ridge
 
@@ -189,7 +190,7 @@ def tree(
     variances = paper_000(message, ask, episodes) if paper else tight(message, ask, time.cost)
     leaf: Leaf = "batch" if batches else "episode"
     return _regularizer(
-        message, variances, time, Trust.JOINT, ask.epsilon, lam, world, noise, shift, failure, leaf, prior
+        message, variances, time, Trust.JOINT, asked(ask)[0], lam, world, noise, shift, failure, leaf, prior
     )
 
 
@@ -208,7 +209,7 @@ def local(
     """Local privacy: each message is noisy before it leaves its person (paper 001); parameters as of :func:`tree`."""
     variances = paper_001(message, ask) if ask.calibration == "paper" else tight(message, ask, 1)
     return _regularizer(
-        message, variances, Once(episodes), Trust.LOCAL, ask.epsilon, lam, world, noise, shift, failure, prior=prior
+        message, variances, Once(episodes), Trust.LOCAL, asked(ask)[0], lam, world, noise, shift, failure, prior=prior
     )
 
 
@@ -232,9 +233,9 @@ def _regularizer(
 
 def paper_000(message: Message, ask: Ask, episodes: int) -> Variances:
     """Scales of paper 000: (epsilon / H, delta / H) for four counters a step, ceil(log2 K) levels, H as ``value``."""
-    H = message.horizon  # noqa: N806
+    H, (epsilon, delta) = message.horizon, asked(ask)  # noqa: N806
     levels = max(1, (episodes - 1).bit_length())
-    sd = math.sqrt(32 * levels * math.log(4 * H / ask.delta)) * H / ask.epsilon
+    sd = math.sqrt(32 * levels * math.log(4 * H / delta)) * H / epsilon
     row = message.stretch * message.value if message.of == "transitions" else 1.0
     return _printed(message, sd * row**2, sd * row * message.value)
 
@@ -249,8 +250,8 @@ def paper_001(message: Message, ask: Ask) -> Variances:
     """
     if message.of == "rewards":
         raise ValueError("paper 001 knows the rewards and prints no scale for them; use calibration 'tight'")
-    H = message.horizon  # noqa: N806
-    sd = 4 * H * message.value**2 * math.sqrt(2 * math.log(2.5 * H / ask.delta)) / ask.epsilon
+    H, (epsilon, delta) = message.horizon, asked(ask)  # noqa: N806
+    sd = 4 * H * message.value**2 * math.sqrt(2 * math.log(2.5 * H / delta)) / epsilon
     return _printed(message, sd, sd)
 
 

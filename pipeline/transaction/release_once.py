@@ -38,7 +38,7 @@ class Drawing(Protocol):
         """Exact rho, and what the INTENT says of it beside the snapshot."""
         ...
 
-    def draw(self, snapshot: Snapshot, noise: NoiseSource, means: Resources) -> Release:
+    def draw(self, snapshot: Snapshot, noise: NoiseSource, resources: Resources) -> Release:
         """Read the rows and draw; called once, after the charge is on disk."""
         ...
 
@@ -56,7 +56,7 @@ def release_drawn(
     ledger: Ledger,
     store: Path,
     noise: NoiseSource,
-    means: Resources = HERE,
+    resources: Resources = HERE,
 ) -> Curated:
     """Charge, draw, write and commit a release of a snapshot, or replay the committed one.
 
@@ -72,7 +72,7 @@ def release_drawn(
         What charges it, and the operator's store that keeps it.
     noise
         The operating system's wherever the data is real.
-    means
+    resources
         Where the rows are summed: here, or on a cluster.
 
     Raises
@@ -94,19 +94,19 @@ def release_drawn(
         check_snapshot(snapshot, card)
         key = key_of(card, snapshot, drawing)
         if drawing.exact:
-            return _write_exact(lineage, key, drawing.draw(snapshot, noise, means), snapshot)
+            return _write_exact(lineage, key, drawing.draw(snapshot, noise, resources), snapshot)
         commit = ledger.committed(card.name, key)
         if commit is not None:
             # a run that died after its COMMIT had not come to it
             forget(snapshot)
             return replay(lineage, card, commit, snapshot)
-        means.ready(snapshot)
+        resources.ready(snapshot)
         rho, told = drawing.charge()
         if rho is None:
             raise RealDataError(f"{card.name}: some tables have noise and some have none; nothing was read")
         told = {"snapshot": snapshot.number, **told}
         with transaction(lineage, key, rho, told, ["release"]) as t:
-            release = t.stage("release", lambda: drawing.draw(snapshot, noise, means))
+            release = t.stage("release", lambda: drawing.draw(snapshot, noise, resources))
             found = t.commit(release, snapshot.data_digest)
         forget(snapshot)
         return found

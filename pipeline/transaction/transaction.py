@@ -47,10 +47,8 @@ class OpenLineage:
 
     Parameters
     ----------
-    name
-        Of the dataset, in the ledger and in the store.
-    ledger, store
-        What charges it, and where its releases are kept.
+    name, ledger, store
+        Of the dataset, what charges it, and where its releases are kept.
     place
         Name of the locked store (:func:`~pipeline.transaction.place.one_at_a_time`).
     recovered
@@ -111,12 +109,8 @@ def open_lineage(name: str, ledger: Ledger, store: Path) -> Generator[OpenLineag
 
     Parameters
     ----------
-    name
-        Of the dataset.
-    ledger
-        The ledger that charges it; the lineage is registered there.
-    store
-        The operator's store; the lineage's folder is made where it is missing.
+    name, ledger, store
+        See :class:`OpenLineage`; the lineage is registered, its folder is made where it is missing.
 
     Yields
     ------
@@ -140,10 +134,8 @@ def transaction(
 
     Parameters
     ----------
-    lineage
-        From :func:`open_lineage`.
-    run_key
-        Hex key of the release.
+    lineage, run_key
+        From :func:`open_lineage`, and the hex key of the release.
     rho
         Exact zCDP cost of all stages together; a price is asked within the ledger's own transaction.
     told

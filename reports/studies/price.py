@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from pipeline.declaration.numbers import number
+from pipeline.privacy.budget import largest_delta
 from pipeline.simulation.registry import AGENTS
 from pipeline.studies.price import Family
 from pipeline.studies.price_claims import Priced, claims
@@ -117,7 +118,7 @@ def _measure(p: Priced) -> Section:
             "Not the same: one table serves all steps, but not for shuffled messages, one bit a counter; their "
             "“no noise” is the planner with one table all the same.",
         )
-    if p.delta > 1 / (10 * p.episodes[-1]):
+    if p.delta > largest_delta(p.episodes[-1]):
         points = (*points, f"δ = {p.delta:g} means nothing for more than {1 / (10 * p.delta):,.0f} people.")
     return Section("measure", "One measure, one promise", points=points)
 

@@ -12,7 +12,7 @@ from pipeline.agents.explore_then_commit import Exploration, explore_then_commit
 from pipeline.environments.lq_systems import lq_instance
 from pipeline.mdp.rollout import LinearRollout
 from pipeline.privacy.noise import SeededNoise
-from pipeline.simulation.online_lq import play_lq, rollout_cost
+from pipeline.simulation.lq_rollouts import play_lq, rollout_cost
 from pipeline.statistics.ask import Ask
 from pipeline.statistics.lq_layout import LqDomain, LqPlan
 from pipeline.statistics.lq_moments import release_lq_moments

@@ -19,8 +19,9 @@ from pipeline.mdp.mixture import RewardFeatures
 from pipeline.mdp.planning import policy_value
 from pipeline.mdp.rollout import Trajectory
 from pipeline.privacy.noise import SeededNoise, SimulatedWorld
-from pipeline.simulation.online import play
-from pipeline.statistics.online_sum import Ask
+from pipeline.simulation.rollouts import play
+from pipeline.statistics.ask import Ask
+from pipeline.statistics.online_sum import asked_rho
 from pipeline.statistics.regularizers import fixed, tree
 
 WORLD = SimulatedWorld("tests")
@@ -38,9 +39,9 @@ def learnt(world, episodes, features=None, epsilon=math.inf, noise=None):
     _, S, A = world.mdp.shape
     rewards = LearntRewards(features or RewardFeatures(None, S, A), world.mdp.rewards.max((1, 2)))
     task = MixtureTask(rewards, world.features, episodes, True)
-    ask = Ask(epsilon, 1e-5)
+    ask = Ask(epsilon=epsilon, delta=1e-5)
     shares = ((task.message, Fraction(4, 5)), (task.reward_message, Fraction(1, 5)))
-    p, r = (tree(m, episodes, replace(ask, share=x), 0.01, WORLD, noise or SeededNoise(1)) for m, x in shares)
+    p, r = (tree(m, episodes, replace(ask, part=x), 0.01, WORLD, noise or SeededNoise(1)) for m, x in shares)
     return Problem(task, Regression(p, linopt(0.01)), Regression(r, linopt_rewards(0.01)))
 
 
@@ -99,10 +100,10 @@ def test_with_every_episode_planned_it_is_the_page_in_loops(world):
 def test_without_noise_the_private_one_is_its_baseline_to_the_last_bit():
     plain = run(RIVER, linopt_po(known(RIVER, 200), 1.05, 2.0))
     task = known(RIVER, 200).task
-    quiet = tree(task.message, 200, Ask(math.inf, 1e-5), 0.01, WORLD, SeededNoise(0))
+    quiet = tree(task.message, 200, Ask(epsilon=math.inf, delta=1e-5), 0.01, WORLD, SeededNoise(0))
     same = run(RIVER, linopt_po(known(RIVER, 200, quiet), 1.05, 2.0))
     assert np.array_equal(same.regret, plain.regret)
-    noisy = tree(task.message, 200, Ask(10.0, 1e-5), 0.01, WORLD, SeededNoise(0))
+    noisy = tree(task.message, 200, Ask(epsilon=10.0, delta=1e-5), 0.01, WORLD, SeededNoise(0))
     assert not np.array_equal(run(RIVER, linopt_po(known(RIVER, 200, noisy), 1.05, 2.0)).regret, plain.regret)
 
 
@@ -140,7 +141,7 @@ def test_learnt_rewards_are_found_and_cost_their_share(given):
     assert played.regret[-200:].mean() < 0.05
     private = learnt(RIVER, 64, features, epsilon=3.0)
     joint = private.transitions.regularizer.guarantee.beside(private.rewards.regularizer.guarantee)
-    assert joint.rho <= Ask(3.0, 1e-5).rho()
+    assert joint.rho <= asked_rho(Ask(epsilon=3.0, delta=1e-5))
 
 
 def test_rewards_are_known_or_learnt_but_not_both():

@@ -16,8 +16,8 @@ from pipeline.mdp.mixture import dense_one_hot
 from pipeline.mdp.planning import optimal_values
 from pipeline.mdp.rollout import Trajectory
 from pipeline.privacy.noise import SeededNoise, SimulatedWorld
-from pipeline.simulation.online import play
-from pipeline.statistics.online_sum import Ask
+from pipeline.simulation.rollouts import play
+from pipeline.statistics.ask import Ask
 from pipeline.statistics.regularizers import fixed, local, tree
 
 WORLD = SimulatedWorld("tests")
@@ -43,7 +43,7 @@ def baseline(task, lam=0.01):
 
 
 def test_a_private_agent_without_noise_is_its_baseline_to_the_last_bit():
-    task, none = task_of(RIVER, 150), Ask(math.inf, 1e-5)
+    task, none = task_of(RIVER, 150), Ask(epsilon=math.inf, delta=1e-5)
     plain = run(RIVER, task, baseline(task), linopt(0.01))
     for make in (tree, local):
         quiet = make(task.message, 150, none, 0.01, WORLD, SeededNoise(0))
@@ -51,7 +51,7 @@ def test_a_private_agent_without_noise_is_its_baseline_to_the_last_bit():
         played = run(RIVER, task, quiet, linopt(0.01))
         assert np.array_equal(played.regret, plain.regret)
         assert np.array_equal(played.policy, plain.policy)
-    noisy = tree(task.message, 150, Ask(10.0, 1e-5), 0.01, WORLD, SeededNoise(0))
+    noisy = tree(task.message, 150, Ask(epsilon=10.0, delta=1e-5), 0.01, WORLD, SeededNoise(0))
     assert not np.array_equal(run(RIVER, task, noisy, linopt(0.01)).regret, plain.regret)
 
 
@@ -140,7 +140,7 @@ def test_ucrl_vtr_learns(world):
 def test_private_agents_play_every_episode_and_return_a_policy():
     for make, radii in ((tree, linopt(0.0)), (local, ldp(0.0))):
         task = task_of(LOW, 64)
-        regularizer = make(task.message, 64, Ask(10.0, 1e-5), 0.01, WORLD, SeededNoise(1))
+        regularizer = make(task.message, 64, Ask(epsilon=10.0, delta=1e-5), 0.01, WORLD, SeededNoise(1))
         played = run(LOW, task, regularizer, radii, growth=1.05)
         assert played.regret.shape == (64,)
         assert played.policy.shape == (4, 6)

@@ -13,10 +13,10 @@ from pipeline.environments.lq_systems import LqSystem, double_integrator, lq_ins
 from pipeline.mdp.riccati import clip_norm, riccati
 from pipeline.mdp.rollout import LqBatch
 from pipeline.privacy.noise import SeededNoise, SimulatedWorld
-from pipeline.simulation.online_lq import LqPlayed, play_lq
+from pipeline.simulation.lq_rollouts import LqPlayed, play_lq
+from pipeline.statistics.ask import Ask
 from pipeline.statistics.lq_message import LqMessage
 from pipeline.statistics.lq_regularizers import epochs, fixed, tree
-from pipeline.statistics.online_sum import Ask
 from pipeline.statistics.released_ridge import LqRidge
 
 WORLD, ONE = SimulatedWorld("tests"), OfuConstants()
@@ -45,12 +45,16 @@ def test_a_private_agent_without_noise_is_its_baseline_to_the_last_bit(calibrati
     plain = play(world, baseline(world, ends), ends)
     makes = [tree] if calibration == "paper" else [tree, epochs]
     for make in makes:
-        silent = make(message(world), ends, Ask(math.inf, 1e-5, calibration), 1.0, WORLD, SeededNoise(5))
+        silent = make(
+            message(world), ends, Ask(epsilon=math.inf, delta=1e-5, calibration=calibration), 1.0, WORLD, SeededNoise(5)
+        )
         assert silent.guarantee.rho is None
         played = play(world, silent, ends)
         assert played.losses == plain.losses
         np.testing.assert_array_equal(played.gains, plain.gains)
-    noisy = tree(message(world), ends, Ask(1e9, 1e-5, calibration), 1.0, WORLD, SeededNoise(5))
+    noisy = tree(
+        message(world), ends, Ask(epsilon=1e9, delta=1e-5, calibration=calibration), 1.0, WORLD, SeededNoise(5)
+    )
     assert play(world, noisy, ends).losses != plain.losses
 
 
@@ -125,9 +129,11 @@ def test_it_learns_and_certainty_equivalence_never_tries_a_control():
 def test_with_noise_as_printed_it_stays_at_zero_and_without_optimism_it_wanders():
     world, ends = double_integrator(), batch_ends(400, 1.5)
     for calibration in ("paper", "tight"):
-        r = tree(message(world), ends, Ask(4.0, 1e-5, calibration), 1.0, WORLD, SeededNoise(0))
+        r = tree(
+            message(world), ends, Ask(epsilon=4.0, delta=1e-5, calibration=calibration), 1.0, WORLD, SeededNoise(0)
+        )
         assert not np.any(play(world, r, ends).gains)
-    r = tree(message(world), ends, Ask(4.0, 1e-5), 1.0, WORLD, SeededNoise(0))
+    r = tree(message(world), ends, Ask(epsilon=4.0, delta=1e-5), 1.0, WORLD, SeededNoise(0))
     assert np.any(play(world, r, ends, OfuConstants(width=0.0)).gains)
 
 

@@ -18,7 +18,7 @@ from pipeline.environments.riverswim import riverswim
 from pipeline.mdp.planning import optimal_values
 from pipeline.privacy.noise import SeededNoise
 from pipeline.privacy.shuffle import NoiseBits
-from pipeline.simulation.batches import play_batch_rollouts
+from pipeline.simulation.rollouts import play_batch_rollouts
 from pipeline.statistics.batch_counts import BatchLayout, noisy_tables, private_batch
 from pipeline.statistics.batch_privatizers import BinomialNoise, ExactBatch, ShuffleBinary
 

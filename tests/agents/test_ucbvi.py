@@ -16,11 +16,10 @@ from pipeline.environments.riverswim import riverswim_homogeneous
 from pipeline.mdp.planning import occupancies, optimal_values, policy_value
 from pipeline.mdp.rollout import Batch, Rollout
 from pipeline.privacy.noise import SeededNoise, SimulatedWorld
-from pipeline.simulation.online import play
-from pipeline.simulation.online_batches import play_batches
+from pipeline.simulation.rollouts import play, play_batches
+from pipeline.statistics.ask import Ask
 from pipeline.statistics.interactive_counts import exact, joint, local
 from pipeline.statistics.online_counts import OnlineCounts, OnlineLayout, nothing_seen
-from pipeline.statistics.online_sum import Ask
 
 WORLD = SimulatedWorld("tests")
 RIVER = riverswim_homogeneous(3).mdp(6)
@@ -123,7 +122,7 @@ def test_values_agree_with_the_page_in_loops(sd, pooled, rewards, sign):
 
 
 def test_a_private_agent_without_noise_is_its_baseline_to_the_last_bit():
-    task, quiet = task_of(RIVER), Ask(math.inf, 1e-5)
+    task, quiet = task_of(RIVER), Ask(epsilon=math.inf, delta=1e-5)
     plain = run(RIVER, baseline(task), 3000)
     for desk in (
         joint(task.layout, 10**4, 3000, quiet, WORLD, SeededNoise(0)),
@@ -132,13 +131,13 @@ def test_a_private_agent_without_noise_is_its_baseline_to_the_last_bit():
         played = run(RIVER, desk, 3000)
         assert (played.losses, played.ends) == (plain.losses, plain.ends)
         assert np.array_equal(played.answer.policy, plain.answer.policy)
-    noisy = joint(task.layout, 10**4, 3000, Ask(10.0, 1e-5), WORLD, SeededNoise(0))
+    noisy = joint(task.layout, 10**4, 3000, Ask(epsilon=10.0, delta=1e-5), WORLD, SeededNoise(0))
     assert run(RIVER, noisy, 3000).losses != plain.losses
 
 
 def test_values_are_optimistic_with_the_theory_and_pessimistic_with_the_bonus_subtracted():
     task, best = task_of(RIVER), optimal_values(RIVER)[1]
-    desk = joint(task.layout, 10**4, 4000, Ask(1.0, 1e-5), WORLD, SeededNoise(0))
+    desk = joint(task.layout, 10**4, 4000, Ask(epsilon=1.0, delta=1e-5), WORLD, SeededNoise(0))
     run(RIVER, desk, 4000, constants=theory(36, 4000))
     k = theory(36, 4000)
     assert (best - 1e-12 <= planned(task, desk.counts(), k).V).all()
@@ -240,7 +239,7 @@ def test_it_learns_with_and_without_privacy():
     task = task_of(RIVER)
     played = run(RIVER, baseline(task), 10**4)
     assert np.dot(np.diff([0, *played.ends]), played.losses) < 30
-    private = run(RIVER, joint(task.layout, 1023, 10**6, Ask(10.0, 1e-5), WORLD, SeededNoise(0)), 10**6)
+    private = run(RIVER, joint(task.layout, 1023, 10**6, Ask(epsilon=10.0, delta=1e-5), WORLD, SeededNoise(0)), 10**6)
     assert np.dot(np.diff([0, *private.ends]), private.losses) < 300
     assert policy_value(RIVER, private.answer.policy) > 0.95 * optimal_values(RIVER)[1][0, 0]
 
@@ -259,7 +258,7 @@ def test_a_whole_batch_is_not_staked_on_a_cell_that_only_noise_recommends():
     for visits in (1.0, math.inf):
         each = []
         for seed in range(4):
-            desk = joint(task.layout, 255, K, Ask(1.0, 1e-5), WORLD, SeededNoise(seed))
+            desk = joint(task.layout, 255, K, Ask(epsilon=1.0, delta=1e-5), WORLD, SeededNoise(seed))
             agent = ucbvi(task, Pace(K, 2.0, most=255, visits=visits), Constants())
             played = play_batches(RIVER, agent, desk, np.random.default_rng(seed))
             each.append(np.dot(np.diff([0, *played.ends]), played.losses))

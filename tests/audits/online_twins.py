@@ -18,17 +18,18 @@ from pipeline.privacy.guarantee import Trust
 from pipeline.privacy.running import RunningSum
 from pipeline.privacy.shuffle import Messages, NoiseBits
 from pipeline.privacy.shuffle_calibration import smallest_total
+from pipeline.statistics.ask import Ask
 from pipeline.statistics.batch_counts import BatchLayout
 from pipeline.statistics.batch_privatizers import GaussianBatch, ShuffleBinary
 from pipeline.statistics.interactive_counts import GaussianSums, gaussian_counts, joint, local
 from pipeline.statistics.lq_message import LqMessage
 from pipeline.statistics.mixture_message import LATTICE, Message, Visits
 from pipeline.statistics.online_counts import OnlineLayout
-from pipeline.statistics.online_sum import Ask, Variances, tight
+from pipeline.statistics.online_sum import Variances, tight
 from tests.audits.broken import FewCoins, Make, Repeating, RepeatingCoins, Thinner, Twin
 
 LEAVES = 8
-ASK = Ask(7.0, 1e-5)
+ASK = Ask(epsilon=7.0, delta=1e-5)
 MESSAGE = Message(2, 1, 1.0, (1.0,), 1.0, unit=False)
 LQ = LqMessage(2, 1, 3, 1.0)
 TABLE = OnlineLayout(3, 2, 1, rewards=True)
@@ -48,7 +49,7 @@ def scaled(kind, gram: float, target: float, ask: Ask = ASK) -> Variances:
     return {name: math.ceil(x * (target if name.startswith("target") else gram)) for name, x in v.items()}
 
 
-EVEN = replace(ASK, gram_share=Fraction(1, 2))
+EVEN = replace(ASK, split={"gram": Fraction(1, 2)})
 
 
 class Redrawn(RunningSum):
@@ -106,7 +107,7 @@ def counted(charged: int, build=RunningSum, steps: OnlineLayout | None = None):
 
     def made(wide, noise):
         scales = tight(steps or wide, ASK, charged)
-        counts = gaussian_counts(wide, scales, Tree(LEAVES, "plain"), Trust.JOINT, ASK.epsilon, WORLD, noise)
+        counts = gaussian_counts(wide, scales, Tree(LEAVES, "plain"), Trust.JOINT, 7.0, WORLD, noise)
         sums = counts.running.sums
         return replace(counts, running=GaussianSums(build(sums.time, sums.blocks), counts.running.drawn, "batches"))
 

@@ -47,7 +47,7 @@ def main() -> None:
             made = Snapshot("speed", 1, store, "synthetic", "", "", "", rows, rows, 0, 0, {}, parts)
             work, elsewhere = CountSums(make_card(rewards=True)), OnDask(cluster.address)
             there, here = [
-                dict(sum_snapshot(work, made, means)) for means in (Resources(elsewhere=elsewhere), Resources())
+                dict(sum_snapshot(work, made, resources)) for resources in (Resources(elsewhere=elsewhere), Resources())
             ]
             equal = all((there[name] == here[name]).all() for name in here)
             times = []
@@ -56,8 +56,8 @@ def main() -> None:
                 alone = seconds(lambda work=work, made=made: sum_snapshot(work, made))
                 forget(made)
                 ready = seconds(lambda elsewhere=elsewhere, made=made: elsewhere.ready(made.part_files))
-                means = Resources(elsewhere=elsewhere)
-                both = seconds(lambda work=work, made=made, means=means: sum_snapshot(work, made, means))
+                resources = Resources(elsewhere=elsewhere)
+                both = seconds(lambda work=work, made=made, resources=resources: sum_snapshot(work, made, resources))
                 times.append((alone, ready, both, ready + both - alone / 2))
             alone, ready, both, adds = np.median(np.array(times), axis=0)
             print(

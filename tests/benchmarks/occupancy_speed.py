@@ -18,7 +18,7 @@ from pipeline.environments.random_tabular import random_tabular
 from pipeline.mdp.lagrangian import most_visits
 from pipeline.mdp.occupancy_lp import most_visits_lp
 from pipeline.privacy.noise import SeededNoise
-from pipeline.simulation.batches import play_batch_rollouts
+from pipeline.simulation.rollouts import play_batch_rollouts
 from pipeline.statistics.batch_privatizers import ShuffleBinary
 
 ROUNDS = 5

@@ -18,7 +18,7 @@ from pipeline.environments.mixture_worlds import tabular_mixture
 from pipeline.environments.riverswim import riverswim_homogeneous
 from pipeline.simulation.mixture_settings import settings_of
 from pipeline.simulation.mixture_trials import problem_of
-from pipeline.simulation.online import Sampler
+from pipeline.simulation.rollouts import Sampler
 from pipeline.simulation.trial import Trial
 
 ROUNDS = 3

@@ -16,10 +16,10 @@ from pipeline.agents.linear_backup import LinearConstants, linear_task
 from pipeline.agents.pevi import theory_beta
 from pipeline.environments.linear_003 import LinearWorld, linear_003
 from pipeline.mdp.planning import optimal_values, policy_value
-from pipeline.simulation.linear_runs import run_linear
 from pipeline.statistics.ask import Ask
 from pipeline.statistics.linear_calibration import true_rho
 from pipeline.statistics.linear_plan import LinearDomain, LinearPlan, LinearTerms
+from tests.campaigns.linear_runs import run_linear
 
 WORLDS, SEED = (0, 1), 1
 PRINTED, OURS = LinearConstants(shift="paper"), LinearConstants()

@@ -13,9 +13,9 @@ import numpy as np
 
 from pipeline.agents.linear_backup import LinearConstants
 from pipeline.environments.linear_003 import linear_003
-from pipeline.simulation.linear_runs import run_linear
 from pipeline.statistics.ask import Ask
 from pipeline.statistics.linear_plan import LinearTerms
+from tests.campaigns.linear_runs import run_linear
 
 WORLDS, SEED = (10, 11), 500
 BASE, ASK = LinearConstants(), LinearTerms(Ask(Fraction(1)))

@@ -19,17 +19,16 @@ from pipeline.audits.regressions import linear_target
 from pipeline.audits.users import batch_target
 from pipeline.mdp.features import FeatureMap
 from pipeline.privacy.budget import rho_from_epsilon
-from pipeline.statistics import ask
+from pipeline.statistics.ask import Ask
 from pipeline.statistics.batch_counts import BatchLayout
 from pipeline.statistics.batch_privatizers import ShuffleBinary
 from pipeline.statistics.linear_plan import LinearDomain, LinearPlan, LinearTerms
 from pipeline.statistics.lq_message import LqMessage
 from pipeline.statistics.mixture_message import Message
-from pipeline.statistics.online_sum import Ask
 
 DELTA = 1e-5
 ASKED = rho_from_epsilon(1.0, DELTA)
-PRINTED = Ask(1.0, DELTA, "paper")
+PRINTED = Ask(epsilon=1.0, delta=DELTA, calibration="paper")
 
 
 def lines() -> Iterator[tuple[str, str, float, float, float]]:
@@ -49,7 +48,7 @@ def lines() -> Iterator[tuple[str, str, float, float, float]]:
     features = FeatureMap(np.array([[[8, 0]], [[0, 8]], [[-8, 0]]], dtype=np.int64), 64, Fraction(1, 64))
     for split in (True, False):
         domain = LinearDomain("paper", "synthetic", 20, 1000, can_end=True)
-        terms = LinearTerms(ask.Ask(Fraction(1), calibration="paper"), variant="paper", halves=split)
+        terms = LinearTerms(Ask(Fraction(1), calibration="paper"), variant="paper", halves=split)
         a = linear_target(LinearPlan(domain, terms, features))
         words = "halves" if split else "the same data twice"
         yield f"003, DP-VAPVI, {words}, H = 20, ‖φ‖ = 1", "rho", 1.0, float(a.claimed_rho), a.attained

@@ -60,7 +60,6 @@ def test_an_uncommitted_release_that_is_published_is_seen(world):
 
 def test_a_second_commit_is_seen(world):
     book = world.ledger()
-    with book._transaction() as connection:
-        found = book._checked(connection)
-        book._append(connection, found, "shop", "COMMIT", dict(found[-1].body))
+    with book._chain.open() as page:
+        page.append("shop", "COMMIT", dict(page.entries[-1].body))
     assert crashes.violations(world) == ["a key has two COMMITs"]

@@ -11,7 +11,7 @@ import polars as pl
 import pytest
 
 import flows.terminal.progress as pacing
-from flows.config.resources import means, size_of
+from flows.config.resources import choose_resources, size_of
 from flows.config.shelf import Home
 from flows.jobs.run import ingest_job, run_job
 from flows.terminal.progress import Pace, duration, progress_line
@@ -40,13 +40,13 @@ def test_what_is_no_size_is_refused(text: str) -> None:
 
 
 def test_options_win_over_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert means() == Resources(DEFAULT_MEMORY)
+    assert choose_resources() == Resources(DEFAULT_MEMORY)
     monkeypatch.setenv("RETICENT_MEMORY", "3GiB")
     monkeypatch.setenv("RETICENT_DASK", "tcp://a:1")
-    assert means() == Resources(3 << 30, OnDask("tcp://a:1"))
-    assert means("2GiB", "tls://b:2") == Resources(2 << 30, OnDask("tls://b:2"))
+    assert choose_resources() == Resources(3 << 30, OnDask("tcp://a:1"))
+    assert choose_resources("2GiB", "tls://b:2") == Resources(2 << 30, OnDask("tls://b:2"))
     with pytest.raises(CardError, match="address of a scheduler"):
-        means(dask="somewhere")
+        choose_resources(dask="somewhere")
 
 
 def test_the_command_line_takes_both(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
@@ -58,7 +58,7 @@ def test_the_command_line_takes_both(tmp_path: Path, capfd: pytest.CaptureFixtur
 
 
 def home_and_folder(root: Path, memory: int) -> Path:
-    shop, home = lay_out(root / "shop"), Home(root / "home", means=Resources(memory, progress=lambda *_: None))
+    shop, home = lay_out(root / "shop"), Home(root / "home", resources=Resources(memory, progress=lambda *_: None))
     ingest_job(str(shop), home)
     return Path(run_job(str(shop / "exact.toml"), home)["folder"])
 
@@ -121,7 +121,7 @@ def test_durations_are_short(seconds: float, text: str) -> None:
 
 def test_a_context_gives_jobs_what_was_asked(tmp_path: Path) -> None:
     home = Context(tmp_path / "home", None, False, "2GiB", "tcp://a:1").home_folder()
-    assert home.means.memory == 2 << 30 and home.means.elsewhere == OnDask("tcp://a:1")
+    assert home.resources.memory == 2 << 30 and home.resources.elsewhere == OnDask("tcp://a:1")
 
 
 def likely(rows: int, memory: int) -> int:

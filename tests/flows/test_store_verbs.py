@@ -70,7 +70,7 @@ def test_what_a_purge_that_died_had_renamed_goes_with_the_next(used, monkeypatch
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr("pipeline.operator.retention.shutil.rmtree", dies)
+        patched.setattr("pipeline.operator.leaving.shutil.rmtree", dies)
         with pytest.raises(KeyboardInterrupt):
             purge_job(str(shop), home, keep=1, yes=True)
     lineage = home.store / "shop"

@@ -193,7 +193,7 @@ def test_a_twin_that_charges_m_and_not_its_square_is_caught(monkeypatch, tmp_pat
 def test_a_twin_that_keeps_every_episode_or_every_step_is_caught(monkeypatch, tmp_path):
     plan = plan_of(tmp_path, 4)
     with monkeypatch.context() as patch:
-        patch.setattr(screen_module, "over_cap", lambda episodes, card: episodes["episode"].head(0))
+        patch.setattr(screen_module, "find_over_cap", lambda episodes, card: episodes["episode"].head(0))
         assert emitted_loss(plan, points(tmp_path / "a", 4)) > 1.5
     with monkeypatch.context() as patch:
         patch.setattr(vectors_module.rules, "beyond_horizon", lambda card: pl.lit(value=False))

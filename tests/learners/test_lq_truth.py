@@ -12,8 +12,7 @@ import pytest
 from pipeline.agents.dp_lqr import LqConstants
 from pipeline.declaration.card import CardError, load_any_card, require_linear_quadratic
 from pipeline.environments.lq_systems import Controller, double_integrator, simulate
-from pipeline.learners.lq_facts import lq_truth
-from pipeline.learners.lq_learning import learn_lq, least_value
+from pipeline.learners.lq_learning import learn_lq, least_value, lq_truth
 from pipeline.learners.lq_request import LqCut, LqRequest, lq_request
 from pipeline.privacy.noise import RealDataError, SeededNoise
 from pipeline.statistics.lq_moments import draw_lq

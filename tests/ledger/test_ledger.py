@@ -114,8 +114,8 @@ def test_decimals_on_a_card_are_decimals(place, make_card):
 
 
 def test_inspections_and_other_free_entries_are_tolerated_everywhere(ledger, make_card):
-    with ledger._transaction() as connection:
-        ledger._append(connection, ledger._checked(connection), "tiny", "INSPECT", {"domain_hash": "0" * 64})
+    with ledger._chain.open() as page:
+        page.append("tiny", "INSPECT", {"domain_hash": "0" * 64})
     intent = ledger.intent("tiny", "k", Fraction(1), {})
     ledger.commit(intent, {"release_sha256": "0" * 64})
     assert ledger.register(make_card(budget={"rho": 2.0})) is None

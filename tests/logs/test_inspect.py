@@ -17,7 +17,7 @@ from pipeline.operator.advice import advice
 from pipeline.operator.hidden_state import hidden_state
 from pipeline.operator.inspection import inspect_tables
 from pipeline.simulation.simulate import sample_log
-from pipeline.simulation.synthetic_log_files import write_log
+from pipeline.simulation.synthetic_logs import write_log
 
 from .conftest import make_card
 

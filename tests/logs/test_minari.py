@@ -12,7 +12,7 @@ import pytest
 
 from pipeline.declaration.card import CardError
 from pipeline.logs.ingest import ingest
-from pipeline.operator.minari_export import export_minari
+from pipeline.operator.leaving import export_minari
 
 from .conftest import canonical, make_card
 from .layouts import LOG, Told, card_of, cards, flags

@@ -178,19 +178,19 @@ def test_nothing_raw_leaves_through_pages_keys_or_logs(
 
     monkeypatch.setattr(distributed.Client, "submit", noted)
     card = make_card(Path(), ["log.csv"])
-    means = Resources(elsewhere=OnDask(cluster.address), progress=look)
-    sum_snapshot(Slow(card), opened(folder), means)
+    resources = Resources(elsewhere=OnDask(cluster.address), progress=look)
+    sum_snapshot(Slow(card), opened(folder), resources)
     with pytest.raises(RuntimeError, match=r"part-000\d.parquet: ValueError on a worker") as careless:
-        sum_snapshot(Careless(card), opened(folder), means)
+        sum_snapshot(Careless(card), opened(folder), resources)
     with found.open("r+b") as file:
         file.seek(100)
         file.write(b"\0" * 2000)
     with pytest.raises(RuntimeError, match=r"part-000\d.parquet: \w+ on a worker") as damaged:
-        sum_snapshot(CountSums(card), opened(folder), means)
+        sum_snapshot(CountSums(card), opened(folder), resources)
     parts = [people(2), people(2)]
     snapshot([pl.concat(parts)] * PARTS, folder)
     with pytest.raises(LogError, match="not sorted by user"):
-        sum_snapshot(CountSums(capped_card()), opened(folder), means)
+        sum_snapshot(CountSums(capped_card()), opened(folder), resources)
     look()
     texts = {"pages": "\n".join(pages), "logs": cluster.logs(), "errors": f"{careless.value} {damaged.value}"}
     assert len(keys) > PARTS and any(key in texts["pages"] for key in keys)
@@ -226,12 +226,12 @@ def test_what_would_fail_later_is_refused_before_the_charge(cluster: Cluster, tm
     nobody = f"tcp://127.0.0.1:{free_port()}"
     for address, wrong in ((nobody, "no Dask scheduler answers"), ("tcp://nowhere", "no Dask scheduler answers")):
         with pytest.raises(CardError, match=wrong):
-            run_job(str(shop / "private.toml"), Home(home.root, means=Resources(elsewhere=OnDask(address))))
+            run_job(str(shop / "private.toml"), Home(home.root, resources=Resources(elsewhere=OnDask(address))))
     (tmp_path / "dask").mkdir()
     with dask_cluster(tmp_path / "dask", workers=0) as idle:
         idle.wait_for("Scheduler at")
         with pytest.raises(CardError, match="has no worker"):
-            run_job(str(shop / "private.toml"), Home(home.root, means=Resources(elsewhere=OnDask(idle.address))))
+            run_job(str(shop / "private.toml"), Home(home.root, resources=Resources(elsewhere=OnDask(idle.address))))
     assert spent.account("shop").spent == 0 and len(spent.entries()) == 1
 
 
@@ -245,7 +245,7 @@ def test_a_run_on_workers_with_the_ledger_on_postgresql(cluster: Cluster, tmp_pa
     with postgres_server() as server:
         server.psql("create database ledger")
         shop = lay_out(tmp_path / "shop", kind="real", ledger=server.url("ledger"), log=log)
-        home = Home(tmp_path / "home", means=Resources(elsewhere=OnDask(cluster.address)))
+        home = Home(tmp_path / "home", resources=Resources(elsewhere=OnDask(cluster.address)))
         register_job(str(shop), home)
         ingest_job(str(shop), home)
         found = run_job(str(shop / "private.toml"), home)
@@ -254,7 +254,7 @@ def test_a_run_on_workers_with_the_ledger_on_postgresql(cluster: Cluster, tmp_pa
     made, card = latest(home.store, "shop"), setting(str(shop / "private.toml"), home).tabular
     assert made is not None
     same(
-        dict(sum_snapshot(CountSums(card), made, home.means)),
+        dict(sum_snapshot(CountSums(card), made, home.resources)),
         dict(sum_snapshot(CountSums(card), made)),
     )
     published = "".join(p.read_text(errors="replace") for p in Path(found["folder"]).iterdir())

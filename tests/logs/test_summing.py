@@ -78,8 +78,8 @@ def work(which: str) -> Any:
     return TallySums(make_card(Path(), ["log.csv"]), 64, (0, 64), split=True)
 
 
-def sums(which: str, found: Snapshot, means: Resources = summing.HERE) -> dict[str, np.ndarray]:
-    return dict(sum_snapshot(work(which), found, means))
+def sums(which: str, found: Snapshot, resources: Resources = summing.HERE) -> dict[str, np.ndarray]:
+    return dict(sum_snapshot(work(which), found, resources))
 
 
 @pytest.fixture
@@ -128,8 +128,8 @@ def test_a_killed_sum_goes_on_where_it_stopped_and_ends_in_the_same_integers(
     assert died.returncode == -signal.SIGKILL, died.stderr.decode()
     assert {stat.S_IMODE(p.stat().st_mode) for p in folder.glob(".sums")} <= {0o600}
     read, told, progress = one_a_group(which, monkeypatch), list[str](), list[tuple[int, int | None]]()
-    means = Resources(say=told.append, progress=lambda *at: progress.append(at))
-    again = sums(which, opened(folder), means)
+    resources = Resources(say=told.append, progress=lambda *at: progress.append(at))
+    again = sums(which, opened(folder), resources)
     assert read == [f"part-{i:04d}.parquet" for i in range(done, PARTS)]
     assert progress[-1] == (90, 90) and progress[0][0] > 15 * done
     assert told == ([f"resuming a sum of tiny that stopped: {done} of {PARTS} partitions are added"] if done else [])

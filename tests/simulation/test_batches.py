@@ -11,7 +11,7 @@ from pipeline.mdp.planning import occupancies, optimal_values, policy_value
 from pipeline.mdp.policy_set import all_policies, set_arrivals, set_values
 from pipeline.mdp.rollout import BatchRollout
 from pipeline.privacy.noise import SeededNoise
-from pipeline.simulation.batches import play_batch_rollouts, sample_batch
+from pipeline.simulation.rollouts import play_batch_rollouts, sample_batch
 from pipeline.statistics.batch_privatizers import ExactBatch
 
 MDP = random_tabular(3, 2, 3, seed=4, successors=2).mdp(3)

@@ -10,9 +10,9 @@ import pytest
 
 from pipeline.agents.linear_backup import LinearConstants
 from pipeline.environments.linear_003 import linear_003, split_halves
-from pipeline.simulation.linear_runs import run_linear
 from pipeline.statistics.ask import Ask
 from pipeline.statistics.linear_plan import LinearTerms
+from tests.campaigns.linear_runs import run_linear
 
 WORLD, C = linear_003(0), LinearConstants()
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from pipeline.declaration.card import CardError
-from pipeline.simulation import logged, logged_trials
+from pipeline.simulation import logged_trials
 from pipeline.simulation.control_trials import world_of
 from pipeline.simulation.registry import run
 from pipeline.simulation.trial import Trial
@@ -91,7 +91,7 @@ def test_policies_have_the_value_of_the_world_itself():
 
 
 def noise_of(seed: int):
-    return logged.SeededNoise(seed)
+    return logged_trials.SeededNoise(seed)
 
 
 def test_no_data_is_an_empty_log():

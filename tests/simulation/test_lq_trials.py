@@ -9,8 +9,8 @@ import pytest
 
 from pipeline.declaration.card import CardError
 from pipeline.privacy.accounting import gdp_epsilon
+from pipeline.simulation.lq_rollouts import lq_world
 from pipeline.simulation.lq_trials import exploring
-from pipeline.simulation.lq_worlds import lq_world
 from pipeline.simulation.registry import run
 from pipeline.simulation.trial import Trial
 

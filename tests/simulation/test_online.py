@@ -9,7 +9,7 @@ from pipeline.environments.mixture_worlds import random_mixture, tabular_mixture
 from pipeline.environments.riverswim import riverswim_homogeneous
 from pipeline.mdp.planning import greedy, occupancies, optimal_values, policy_value
 from pipeline.mdp.rollout import Rollout
-from pipeline.simulation.online import play
+from pipeline.simulation.rollouts import play
 
 WORLD = random_mixture(3, 2, 2, 3, seed=4)
 

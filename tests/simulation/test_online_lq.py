@@ -7,7 +7,7 @@ import pytest
 
 from pipeline.environments.lq_systems import Controller, lq_instance, simulate
 from pipeline.mdp.rollout import LinearRollout
-from pipeline.simulation.online_lq import SIMULATED, moments, rolled_out, rollout_cost
+from pipeline.simulation.lq_rollouts import SIMULATED, moments, rolled_out, rollout_cost
 
 MANY = 40_000
 

@@ -14,7 +14,7 @@ from pipeline.environments.random_tabular import random_tabular
 from pipeline.environments.riverswim import riverswim, riverswim_inhomogeneous
 from pipeline.environments.world import World, declared_actions, declared_states
 from pipeline.environments.worlds import load_world
-from pipeline.simulation.synthetic_toml_text import toml_text
+from pipeline.simulation.synthetic_folder import toml_text
 from pipeline.simulation.synthetic_world_card import COMMENTS, checked, most_paid, possible_rewards, world_card
 from tests.simulation.test_simulate import ward
 

@@ -17,6 +17,7 @@ from pipeline.privacy.fast_noise import FastOsNoise
 from pipeline.privacy.guarantee import Trust
 from pipeline.privacy.noise import RealDataError, SeededNoise, SimulatedWorld
 from pipeline.privacy.running import CounterFullError
+from pipeline.statistics.ask import Ask
 from pipeline.statistics.interactive_counts import (
     CountsOverTime,
     GaussianSums,
@@ -27,13 +28,13 @@ from pipeline.statistics.interactive_counts import (
     shuffled,
 )
 from pipeline.statistics.online_counts import OnlineCounts, OnlineLayout, Tally, never_under
-from pipeline.statistics.online_sum import Ask, cost_of, gaussian_sum, start, tight
+from pipeline.statistics.online_sum import asked_rho, cost_of, gaussian_sum, start, tight
 from tests.privacy.handles import REAL
 
 H, S, A, WORLD = 2, 2, 2, SimulatedWorld("tests")
 LAYOUT = OnlineLayout(H, S, A)
 WIDE = OnlineLayout(3, 20, 10)
-QUIET = Ask(math.inf, 1e-5)
+QUIET = Ask(epsilon=math.inf, delta=1e-5)
 
 
 def person(states, actions, ends):
@@ -60,7 +61,7 @@ def test_a_replaced_user_moves_each_table_by_the_declared_squared_length_and_no_
     rows = np.array([np.frombuffer(b, dtype=np.int64) for b in sorted(leaves)])
     cut = np.cumsum([t.shape[0] for t in layout.tables])[:-1]
     largest, lengths, both = [0] * len(layout.tables), [0] * len(layout.tables), Fraction(0)
-    scales = tight(layout, Ask(1.0, 1e-5), 1)
+    scales = tight(layout, Ask(epsilon=1.0, delta=1e-5), 1)
     for row in rows:
         squares = [(part**2).sum(1) for part in np.split(row - rows, cut, axis=1)]
         largest = [max(a, int(b.max())) for a, b in zip(largest, squares, strict=True)]
@@ -89,18 +90,18 @@ def test_bits_of_the_shuffle_model_move_by_one_and_as_many_as_declared():
 
 
 def test_a_table_that_is_forgotten_costs_more_than_was_asked():
-    layout, ask = OnlineLayout(H, S, A, rewards=True), Ask(1.0, 1e-5)
+    layout, ask = OnlineLayout(H, S, A, rewards=True), Ask(epsilon=1.0, delta=1e-5)
     right, forgot = tight(layout, ask, 1), tight(OnlineLayout(H + 1, S, A), ask, 1)
-    assert cost_of(layout, right, 1) <= ask.rho() < cost_of(layout, right, 2)
+    assert cost_of(layout, right, 1) <= asked_rho(ask) < cost_of(layout, right, 2)
     # the same moves, but the rewards were not thought of
-    assert cost_of(layout, dict.fromkeys(right, forgot["n_sas"]), 1) > ask.rho()
+    assert cost_of(layout, dict.fromkeys(right, forgot["n_sas"]), 1) > asked_rho(ask)
 
 
 @pytest.mark.parametrize("mechanism", ["bottom-up", "plain", "square-root", "fresh"])
 def test_joint_noise_is_charged_for_every_release_a_user_is_in(mechanism):
-    ask, T = Ask(1.0, 1e-5), 37
+    ask, T = Ask(epsilon=1.0, delta=1e-5), 37
     counted = joint(LAYOUT, T, 10**4, ask, WORLD, SeededNoise(0), mechanism=mechanism)
-    assert ask.rho() * Fraction(99, 100) < counted.guarantee.rho <= ask.rho()
+    assert asked_rho(ask) * Fraction(99, 100) < counted.guarantee.rho <= asked_rho(ask)
     assert counted.guarantee.epsilon(1e-5) <= 1.0
     cost = {"square-root": SquareRoot(T).cost, "fresh": 1}.get(mechanism, levels(T))
     v = tight(LAYOUT, ask, cost)["n_sas"]
@@ -125,7 +126,7 @@ class HalfNoise(ShuffledSums):
 
 @pytest.mark.parametrize("trust", ["bottom-up", "square-root", "fresh", "local", "shuffle", "episodes"])
 def test_the_noise_is_as_large_as_is_said(trust):
-    ask, batches = Ask(1.0, 1e-5), 6
+    ask, batches = Ask(epsilon=1.0, delta=1e-5), 6
     if trust == "local":
         counted = local(WIDE, 300, ask, WORLD, SeededNoise(1))
     elif trust == "shuffle":
@@ -151,7 +152,7 @@ class Redrawing(GaussianSums):
 
 
 def test_noise_drawn_on_reading_is_caught():
-    ask = Ask(1.0, 1e-5)
+    ask = Ask(epsilon=1.0, delta=1e-5)
     counted = joint(LAYOUT, 4, 4, ask, WORLD, SeededNoise(0))
     counted = replace(counted, running=Redrawing(counted.running.sums, counted.running.drawn, "batches"))
     counted.add(Tally(1, np.zeros((H, S, A, S), dtype=np.int64)))
@@ -216,7 +217,7 @@ def test_what_cannot_be_done_is_refused():
     with pytest.raises(ValueError, match="nothing to count"):
         OnlineLayout(1, S, A)
     with pytest.raises(ValueError, match="no paper prints"):
-        tight(LAYOUT, Ask(1.0, 1e-5, "paper"), 1)
+        tight(LAYOUT, Ask(epsilon=1.0, delta=1e-5, calibration="paper"), 1)
     with pytest.raises(ValueError, match="leave out pooled"):
         shuffled(OnlineLayout(H, S, A, pooled=True), 1.0, 1e-5, WORLD, SeededNoise(0))
     with pytest.raises(RealDataError):
@@ -228,10 +229,14 @@ def test_what_cannot_be_done_is_refused():
 
 def test_a_sampler_whose_share_of_delta_is_not_listed_is_refused_and_one_that_is_counted_costs_it():
     """The table sampler is within 2^-130 of its law a draw: what it adds to delta stands in the price."""
-    listed = gaussian_sum(LAYOUT, tight(LAYOUT, Ask(1.0, 1e-5), 1), Once(3), Trust.JOINT, FastOsNoise(), 1.0)
+    listed = gaussian_sum(
+        LAYOUT, tight(LAYOUT, Ask(epsilon=1.0, delta=1e-5), 1), Once(3), Trust.JOINT, FastOsNoise(), 1.0
+    )
     assert listed.price().delta_slack > 0
     start(listed, FastOsNoise(), WORLD).add(np.zeros(8, dtype=np.int64))
-    unlisted = gaussian_sum(LAYOUT, tight(LAYOUT, Ask(1.0, 1e-5), 1), Once(3), Trust.JOINT, SeededNoise(0), 1.0)
+    unlisted = gaussian_sum(
+        LAYOUT, tight(LAYOUT, Ask(epsilon=1.0, delta=1e-5), 1), Once(3), Trust.JOINT, SeededNoise(0), 1.0
+    )
     assert not unlisted.mechanisms[0].delta_slack
     with pytest.raises(ValueError, match="share of delta"):
         start(unlisted, FastOsNoise(), WORLD)

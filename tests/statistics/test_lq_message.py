@@ -15,9 +15,10 @@ import pipeline.statistics.lq_message as lq_module
 from pipeline.mdp.rollout import LqBatch
 from pipeline.privacy.noise import SeededNoise, SimulatedWorld
 from pipeline.statistics import lq_regularizers
+from pipeline.statistics.ask import Ask
 from pipeline.statistics.lq_message import LqMessage
 from pipeline.statistics.lq_regularizers import CountedLqRegularizer, epochs, paper_004, tree
-from pipeline.statistics.online_sum import Ask, Variances, cost_of, tight
+from pipeline.statistics.online_sum import Variances, asked_rho, cost_of, tight
 
 WORLD = SimulatedWorld("tests")
 TINY = LqMessage(1, 1, 2, 1.0, 64)
@@ -101,18 +102,18 @@ def test_no_two_people_are_further_apart_than_claimed():
     gram, cross = squares(TINY, people)
     assert gram.max() == pytest.approx(float(TINY.cost({"diagonal": Fraction(1)})), rel=1e-9)
     assert cross.max() == pytest.approx(float(TINY.cost({"cross": Fraction(1)})), rel=1e-9)
-    for variances in (tight(TINY, Ask(1.0, 1e-5), 7), paper_004(TINY, Ask(1.0, 1e-5), 100)):
+    for variances in (tight(TINY, Ask(epsilon=1.0, delta=1e-5), 7), paper_004(TINY, Ask(epsilon=1.0, delta=1e-5), 100)):
         claimed = cost_of(TINY, variances, 7)
         assert loss(TINY, variances, people, 7) <= claimed * (1 + 1e-9)
 
 
 def test_the_joint_claim_is_met_by_two_real_episodes():
     """Over-charging fails too."""
-    message, ask = LqMessage(1, 2, 4, 1.0), Ask(1.0, 1e-5)
+    message, ask = LqMessage(1, 2, 4, 1.0), Ask(epsilon=1.0, delta=1e-5)
     variances = tight(message, ask, 3)
     worst = max(loss(message, variances, opposed(t, 4), 3) for t in np.linspace(0, np.pi, 181))
     claimed = cost_of(message, variances, 3)
-    assert 0.999 * claimed < worst <= claimed <= ask.rho()
+    assert 0.999 * claimed < worst <= claimed <= asked_rho(ask)
 
 
 def test_the_printed_sensitivities_are_not_those_of_a_replacement():
@@ -127,14 +128,14 @@ def test_the_printed_sensitivities_are_not_those_of_a_replacement():
 
 @pytest.mark.parametrize("twin", [unclipped, any_length])
 def test_twins_that_do_not_cut_break_the_claim(monkeypatch, twin):
-    variances = tight(TINY, Ask(1.0, 1e-5), 1)
+    variances = tight(TINY, Ask(epsilon=1.0, delta=1e-5), 1)
     monkeypatch.setattr(lq_module.LqMessage, "rows", twin)
     assert loss(TINY, variances, everybody()) > cost_of(TINY, variances, 1) * (1 + 1e-9)
 
 
 def test_a_box_is_no_ball(monkeypatch):
     message = LqMessage(2, 1, 2, 1.0, 64)
-    variances = tight(message, Ask(1.0, 1e-5), 1)
+    variances = tight(message, Ask(epsilon=1.0, delta=1e-5), 1)
     corners = [episode([[a, b]] * 3, [[1.0]] * 2) for a, b in product((-1.0, 1.0), repeat=2)]
     assert loss(message, variances, corners) <= cost_of(message, variances, 1)
     monkeypatch.setattr(lq_module.LqMessage, "rows", in_a_box)
@@ -165,9 +166,9 @@ def test_rows_that_are_no_numbers_count_as_absent():
     assert (np.abs(TINY.integers(*huge)) <= 2 * 64**2).all()
 
 
-RUNS, LEVEL, ASKED = 4000, 1e-4, Ask(6.0, 1e-5)
+RUNS, LEVEL, ASKED = 4000, 1e-4, Ask(epsilon=6.0, delta=1e-5)
 ATTACKED = LqMessage(1, 2, 4, 1.0)
-CLAIMED = float(ASKED.rho())
+CLAIMED = float(asked_rho(ASKED))
 SHIPPED = tight(ATTACKED, ASKED, 1)
 HALF = {name: v // 2 for name, v in SHIPPED.items()}
 
@@ -243,7 +244,7 @@ def test_a_regularizer_cuts_what_it_observes():
     message = LqMessage(1, 1, 2, 1.0)
     shown = []
     for scale in (1.0, 50.0):
-        r: CountedLqRegularizer = tree(message, (1,), Ask(math.inf, 1e-5), 1.0, WORLD, SeededNoise(0))
+        r: CountedLqRegularizer = tree(message, (1,), Ask(epsilon=math.inf, delta=1e-5), 1.0, WORLD, SeededNoise(0))
         r.observe(LqBatch(np.full((1, 3, 1), scale), np.zeros((1, 2, 1)), 1))
         shown.append(r.ridge().V)
     np.testing.assert_allclose(shown[1], shown[0], atol=1e-12)

@@ -12,9 +12,10 @@ from pipeline.mdp.rollout import LqBatch
 from pipeline.privacy.accounting import gdp_epsilon
 from pipeline.privacy.continual import levels
 from pipeline.privacy.noise import SeededNoise, SimulatedWorld
+from pipeline.statistics.ask import Ask
 from pipeline.statistics.lq_message import LqMessage
 from pipeline.statistics.lq_regularizers import epochs, fixed, paper_004, tree
-from pipeline.statistics.online_sum import Ask, cost_of, tight
+from pipeline.statistics.online_sum import asked_rho, cost_of, tight
 
 WORLD, K = SimulatedWorld("tests"), 10_000
 MESSAGE = LqMessage(2, 1, 10, 1.0)
@@ -24,7 +25,7 @@ PRINTED = {0.5: (2958, 1479, 0.237), 1.0: (1479, 740, 0.504), 4.0: (370, 185, 2.
 
 @pytest.mark.parametrize("epsilon", PRINTED)
 def test_printed_scales_and_what_they_are_worth(epsilon):
-    variances = paper_004(MESSAGE, Ask(epsilon, 1e-5, "paper"), K)
+    variances = paper_004(MESSAGE, Ask(epsilon=epsilon, delta=1e-5, calibration="paper"), K)
     sds = [math.sqrt(v) / MESSAGE.steps**2 for v in (variances["diagonal"], variances["cross"])]
     of_gram, of_cross, true = PRINTED[epsilon]
     assert sds == pytest.approx([of_gram, of_cross], abs=0.6)
@@ -34,21 +35,21 @@ def test_printed_scales_and_what_they_are_worth(epsilon):
 @pytest.mark.parametrize("epsilon", [0.5, 1.0, 4.0])
 @pytest.mark.parametrize("cost", [1, 14])
 def test_tight_spends_what_was_asked_to_the_last_integer(epsilon, cost):
-    ask = Ask(epsilon, 1e-5)
+    ask = Ask(epsilon=epsilon, delta=1e-5)
     variances = tight(MESSAGE, ask, cost)
-    assert 1 - 1e-9 < cost_of(MESSAGE, variances, cost) / ask.rho() <= 1
+    assert 1 - 1e-9 < cost_of(MESSAGE, variances, cost) / asked_rho(ask) <= 1
     assert variances["diagonal"] == 2 * variances["above"]
 
 
 def test_each_regularizer_says_what_it_costs():
-    ends, ask = batch_ends(K, 2.0), Ask(1.0, 1e-5)
+    ends, ask = batch_ends(K, 2.0), Ask(epsilon=1.0, delta=1e-5)
     none, joint = fixed(MESSAGE, ends, 1.0, WORLD, SeededNoise(0)), tree(MESSAGE, ends, ask, 1.0, WORLD, SeededNoise(0))
     assert none.guarantee.rho is None
     assert none.guarantee.trust == "none"
     assert joint.guarantee.trust == "joint"
     assert joint.guarantee.epsilon(1e-5) == pytest.approx(1.0, rel=1e-6)
     with pytest.raises(ValueError, match="tree only"):
-        epochs(MESSAGE, ends, Ask(1.0, 1e-5, "paper"), 1.0, WORLD, SeededNoise(0))
+        epochs(MESSAGE, ends, Ask(epsilon=1.0, delta=1e-5, calibration="paper"), 1.0, WORLD, SeededNoise(0))
 
 
 def silent_batches(ends):
@@ -79,7 +80,11 @@ def broken(make, ask, runs: int = 60) -> tuple[float, float]:
 
 
 def test_bounds_hold_at_every_read_and_the_printed_ones_are_wide():
-    for make, ask in ((tree, Ask(1.0, 1e-5)), (epochs, Ask(1.0, 1e-5)), (tree, Ask(1.0, 1e-5, "paper"))):
+    for make, ask in (
+        (tree, Ask(epsilon=1.0, delta=1e-5)),
+        (epochs, Ask(epsilon=1.0, delta=1e-5)),
+        (tree, Ask(epsilon=1.0, delta=1e-5, calibration="paper")),
+    ):
         # each bound may fail with probability 1/80
         assert max(broken(make, ask)) <= 0.05
 
@@ -89,14 +94,14 @@ def test_a_bound_of_half_the_size_does_not_hold(monkeypatch):
 
     right = module.tail_bounds
     monkeypatch.setattr(module, "tail_bounds", lambda *a: lambda *s: tuple(x / 2 for x in right(*a)(*s)))
-    assert max(broken(tree, Ask(1.0, 1e-5))) > 0.3
+    assert max(broken(tree, Ask(epsilon=1.0, delta=1e-5))) > 0.3
 
 
 def test_v_is_never_below_lambda_min_and_says_how_often_it_was_raised(monkeypatch):
     from pipeline.statistics import lq_regularizers as module
 
     monkeypatch.setattr(module, "tail_bounds", lambda *_: lambda above, cross, error: (1.0, 1.0))
-    r = tree(MESSAGE, (1, 2), Ask(1.0, 1e-5), 1.0, WORLD, SeededNoise(3))
+    r = tree(MESSAGE, (1, 2), Ask(epsilon=1.0, delta=1e-5), 1.0, WORLD, SeededNoise(3))
     r.observe(next(silent_batches((1,))))
     ridge = r.ridge()
     assert ridge.raised > 0

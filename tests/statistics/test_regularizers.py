@@ -14,8 +14,9 @@ import pytest
 from pipeline.privacy.continual import SquareRoot, levels
 from pipeline.privacy.noise import OsNoise, RealDataError, SeededNoise, SimulatedWorld
 from pipeline.privacy.running import CounterFullError
+from pipeline.statistics.ask import Ask
 from pipeline.statistics.mixture_message import LATTICE, MOVE, PARTS, Message, Visits
-from pipeline.statistics.online_sum import Ask, cost_of, tight
+from pipeline.statistics.online_sum import asked_rho, cost_of, tight
 from pipeline.statistics.regularizers import fixed, local, paper_000, paper_001, tree
 from tests.privacy.handles import REAL
 
@@ -111,11 +112,11 @@ def test_rows_taken_as_paper_001_takes_them_move_by_more_than_is_paid_for():
 
 
 def test_a_tree_charged_by_natural_logarithms_costs_more_than_was_asked():
-    m, ask = message(unit=True), Ask(1.0, 1e-5)
+    m, ask = message(unit=True), Ask(epsilon=1.0, delta=1e-5)
     for leaves in (64, 296, 1024, 10_000):
         wrong = tight(m, ask, math.floor(math.log(leaves)) + 1)
-        assert cost_of(m, wrong, levels(leaves)) > 1.25 * ask.rho()
-        assert cost_of(m, tight(m, ask, levels(leaves)), levels(leaves)) <= ask.rho()
+        assert cost_of(m, wrong, levels(leaves)) > 1.25 * asked_rho(ask)
+        assert cost_of(m, tight(m, ask, levels(leaves)), levels(leaves)) <= asked_rho(ask)
 
 
 def test_whatever_is_sent_stays_inside_the_bounds():
@@ -155,7 +156,7 @@ def test_a_batch_moves_by_one_message_when_one_of_its_people_changes():
 @pytest.mark.parametrize("cost", [1, levels(1024), SquareRoot(50).cost])
 @pytest.mark.parametrize("share", [Fraction(1, 2), Fraction(9, 10)])
 def test_tight_noise_costs_what_was_asked_on_the_worst_pair_and_a_lost_level_costs_more(epsilon, cost, share):
-    m, ask = message(unit=True), Ask(epsilon, 1e-5, "tight", share)
+    m, ask = message(unit=True), Ask(epsilon=epsilon, delta=1e-5, split={"gram": share})
     v = tight(m, ask, cost)
     # the worst pair: two visits of different cells at every step, drawn out in integers
     diagonal, above, target = of_steps(m, v)
@@ -163,13 +164,13 @@ def test_tight_noise_costs_what_was_asked_on_the_worst_pair_and_a_lost_level_cos
         Fraction(cost * MOVE, 2 * d) + Fraction(cost * MOVE, 2 * t) for d, t in zip(diagonal, target, strict=True)
     )
     assert all(d == 2 * a for d, a in zip(diagonal, above, strict=True))
-    assert ask.rho() * Fraction(999_999, 10**6) < worst == cost_of(m, v, cost) <= ask.rho()
-    assert cost_of(m, v, cost + 1) > ask.rho()
+    assert asked_rho(ask) * Fraction(999_999, 10**6) < worst == cost_of(m, v, cost) <= asked_rho(ask)
+    assert cost_of(m, v, cost + 1) > asked_rho(ask)
 
 
 def test_paper_scales_are_the_printed_ones_and_their_guarantee_is_recomputed():
     m = Message(18, 3, 3**0.5, tuple((6 - h) / 6 for h in range(1, 6)), 1.0, False)
-    ask = Ask(10.0, 1e-5, "paper")
+    ask = Ask(epsilon=10.0, delta=1e-5, calibration="paper")
     v = paper_001(m, ask)
     sd = np.sqrt(np.array(of_steps(m, v)[2], float)) * m.target_bound / LATTICE
     np.testing.assert_allclose(sd, 4 * 6 * np.sqrt(2 * np.log(2.5 * 6 / 1e-5)) / 10, rtol=1e-9)
@@ -177,12 +178,12 @@ def test_paper_scales_are_the_printed_ones_and_their_guarantee_is_recomputed():
     # 1.08 by the exact Gaussian trade-off (it counts a diagonal once less); zCDP is a little above
     true = local(m, 100, ask, 0.01, WORLD, SeededNoise(0)).guarantee.epsilon(1e-5)
     assert 1.08 < true < 1.5
-    tree_000 = paper_000(m, Ask(1.0, 1e-5, "paper"), 10_000)
+    tree_000 = paper_000(m, Ask(epsilon=1.0, delta=1e-5, calibration="paper"), 10_000)
     sd = np.sqrt(32 * 14 * np.log(4 * 6 / 1e-5)) * 6
     np.testing.assert_allclose(
         np.sqrt(np.array(of_steps(m, tree_000)[1], float)) * m.gram_bound / LATTICE, 3 * sd, rtol=1e-9
     )
-    private = tree(m, 10_000, Ask(1.0, 1e-5, "paper"), 0.01, WORLD, SeededNoise(0)).guarantee
+    private = tree(m, 10_000, Ask(epsilon=1.0, delta=1e-5, calibration="paper"), 0.01, WORLD, SeededNoise(0)).guarantee
     assert private.trust == "joint"
     # two counters a step, 14 levels, moves of 2 in units of the paper's Delta where a value reaches its range
     reach = sum(((6 - h) / 6) ** 4 for h in range(1, 6))
@@ -209,7 +210,7 @@ def nothing(episodes):
 
 
 def private(make, m, n, noise, **settings):
-    return make(m, n, Ask(5.0, 1e-5), 0.01, WORLD, noise, **settings)
+    return make(m, n, Ask(epsilon=5.0, delta=1e-5), 0.01, WORLD, noise, **settings)
 
 
 @pytest.mark.parametrize("shift", ["edge", "paper"])
@@ -245,7 +246,7 @@ def test_drawn_noise_has_the_standard_deviation_that_the_calibration_says(mechan
             r.observe(nothing(batch))
         draws.append(r.ridge().U)
     cost = {"square-root": SquareRoot(n).cost, "local": 1}.get(mechanism, levels(n))
-    sd = np.sqrt(tight(m, Ask(5.0, 1e-5), cost)["target_0"] * r._counter.error) / LATTICE
+    sd = np.sqrt(tight(m, Ask(epsilon=5.0, delta=1e-5), cost)["target_0"] * r._counter.error) / LATTICE
     ratio = np.std(draws) / sd
     # 1600 draws, a standard error of 1.8 per cent
     assert abs(ratio - 1) < 0.1
@@ -254,14 +255,14 @@ def test_drawn_noise_has_the_standard_deviation_that_the_calibration_says(mechan
 def test_a_batch_as_one_leaf_has_the_noise_of_a_counter_over_batches():
     m = message(unit=True)
     r = private(tree, m, 4096, SeededNoise(0), batches=3)
-    assert r.guarantee.rho <= Ask(5.0, 1e-5).rho() < r.guarantee.rho * Fraction(100_001, 100_000)
+    assert r.guarantee.rho <= asked_rho(Ask(epsilon=5.0, delta=1e-5)) < r.guarantee.rho * Fraction(100_001, 100_000)
     for episodes in (1, 95, 4000):
         r.observe(nothing(episodes))
     assert (r.seen, r._counter.seen, r._counter.time.cost) == (4096, 3, 2)
     with pytest.raises(CounterFullError):
         r.observe(nothing(1))
     with pytest.raises(ValueError, match="tree over episodes"):
-        tree(m, 10, Ask(1.0, 1e-5, "paper"), 0.01, WORLD, SeededNoise(0), batches=3)
+        tree(m, 10, Ask(epsilon=1.0, delta=1e-5, calibration="paper"), 0.01, WORLD, SeededNoise(0), batches=3)
 
 
 def test_floor_raises_low_eigenvalues_alone_and_a_prior_answers_where_nothing_was_seen():
@@ -275,7 +276,7 @@ def test_floor_raises_low_eigenvalues_alone_and_a_prior_answers_where_nothing_wa
     assert (e[..., 0] >= r.bounds.lambda_min[:, None] - 1e-9).all()
     # an added shift would move the seen direction by 1.3 edges or more
     assert abs(x @ (ridge.Lambda[0, 0] - exact) @ x) < (r.bounds.lambda_min[0] - 0.01)
-    quiet = tree(m, 9, Ask(math.inf, 1e-5), 0.01, WORLD, SeededNoise(0), **settings).ridge()
+    quiet = tree(m, 9, Ask(epsilon=math.inf, delta=1e-5), 0.01, WORLD, SeededNoise(0), **settings).ridge()
     np.testing.assert_allclose(np.linalg.solve(quiet.Lambda, quiet.U[..., None]), 0.5, atol=1e-12)
 
 
@@ -286,20 +287,20 @@ def test_reward_rows_move_by_the_declared_squared_length():
     assert max(g for g, _ in moves) == MOVE
     assert max(t for _, t in moves) == MOVE
     assert m.horizon == 1 and replace(m, of="transitions").horizon == 2
-    v = paper_000(m, Ask(1.0, 1e-5, "paper"), 1024)
+    v = paper_000(m, Ask(epsilon=1.0, delta=1e-5, calibration="paper"), 1024)
     sd = np.sqrt(32 * 10 * np.log(4 / 1e-5))
     np.testing.assert_allclose(np.sqrt(float(v["diagonal_0"])) / LATTICE, sd, rtol=1e-9)
     np.testing.assert_allclose(np.sqrt(float(v["target_0"])) / LATTICE * 0.5, 0.5 * sd, rtol=1e-9)
     with pytest.raises(ValueError, match="knows the rewards"):
-        paper_001(m, Ask(1.0, 1e-5, "paper"))
+        paper_001(m, Ask(epsilon=1.0, delta=1e-5, calibration="paper"))
 
 
 def test_shares_of_one_budget_add_up_to_it():
-    whole, m = Ask(3.0, 1e-5), message(unit=True)
-    parts = [replace(whole, share=Fraction(x, 5)) for x in (4, 1)]
+    whole, m = Ask(epsilon=3.0, delta=1e-5), message(unit=True)
+    parts = [replace(whole, part=Fraction(x, 5)) for x in (4, 1)]
     both = [tree(m, 64, ask, 0.01, WORLD, SeededNoise(0)).guarantee for ask in parts]
     joint = both[0].beside(both[1])
-    assert whole.rho() * Fraction(99_999, 100_000) < joint.rho <= whole.rho()
+    assert asked_rho(whole) * Fraction(99_999, 100_000) < joint.rho <= asked_rho(whole)
     assert joint.epsilon(1e-5) <= 3.0 + 1e-6
     # a broken twin: each regression takes the whole budget
     twice = [tree(m, 64, whole, 0.01, WORLD, SeededNoise(0)).guarantee for _ in parts]
@@ -310,7 +311,7 @@ def test_shares_of_one_budget_add_up_to_it():
 def test_real_data_is_refused():
     for make in (tree, local):
         with pytest.raises(RealDataError):
-            make(message(unit=True), 10, Ask(1.0, 1e-5), 0.01, REAL, OsNoise())
+            make(message(unit=True), 10, Ask(epsilon=1.0, delta=1e-5), 0.01, REAL, OsNoise())
     with pytest.raises(RealDataError):
         fixed(message(unit=True), 10, 0.01, REAL, OsNoise())
 

@@ -228,7 +228,7 @@ def test_a_run_that_died_in_its_sum_pays_again_but_reads_only_the_rest(tmp_path,
     assert kept.is_relative_to(home.store) and parts > 4
     monkeypatch.setattr(CountSums, "add", lambda *args: (read.extend(f.name for f in args[2]), add(*args)))
     told = []
-    told_home = Home(home.root, means=Resources(say=told.append))
+    told_home = Home(home.root, resources=Resources(say=told.append))
     run_job(str(folder / "private.toml"), told_home)
     assert read == [f"part-{i:04d}.parquet" for i in range(parts)] and f"3 of {parts} partitions" in told[0]
     assert not list(home.root.rglob(".sums*"))

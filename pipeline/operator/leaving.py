@@ -1,14 +1,19 @@
-"""A snapshot as a Minari data set (HDF5), for tools that read nothing else.  Raw rows: the operator's, as the store is.
+"""What leaves the store: raw rows that are no longer needed, and rows written for a tool that reads nothing else.
 
-States are ``0 … S - 1`` in the order of the card's labels (ends last) and ``S`` where nobody knows where an episode's
-last step led; vectors are in the card's units, NaN where unknown.  Where a logged next state differs from the state
-of the next row, the row is told.  ``infos/behavior_prob`` is there where the card maps it.  The people are numbered,
-their ids stay here: attribute ``user`` of an episode.
+Retention removes snapshots and what ingest set aside; the ledger and the releases stay.
+
+An export is a Minari data set (HDF5): raw rows, the operator's as the store is.  States are ``0 … S - 1`` in the order
+of the card's labels (ends last) and ``S`` where nobody knows where an episode's last step led; vectors are in the
+card's units, NaN where unknown.  Where a logged next state differs from the state of the next row, the row is told.
+``infos/behavior_prob`` is there where the card maps it.  The people are numbered, their ids stay here: attribute
+``user`` of an episode.
 """
 
 from __future__ import annotations
 
 import json
+import re
+import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +28,79 @@ from pipeline.files import open_private, private_folder, whole_folder
 from pipeline.logs.readers.hdf5 import library
 from pipeline.logs.regression_sums import list_matrix
 from pipeline.logs.store import Snapshot
+
+NOT_UNDONE = (
+    "the budget that was spent on these rows stays spent",
+    "the releases, policies and reports made from them stay where they went, and give away what they gave away",
+    "copies outside this store (the source files, backups, freed disk blocks) are not touched",
+)
+
+# of a lineage with nightly counters
+COUNTERS_STAY = "a nightly counter keeps its exact leaf tables and the hashes of who was counted (docs/nightly.md)"
+
+
+@dataclass(frozen=True)
+class Purge:
+    """What goes: numbers of whole snapshots, and all folders and files to remove, relative to the lineage's folder."""
+
+    snapshots: list[int]
+    paths: list[str]
+    size: int
+
+
+def plan_purge(lineage: Path, *, keep: int, quarantine_only: bool) -> Purge:
+    """What a purge would remove; touches nothing.
+
+    Parameters
+    ----------
+    lineage
+        The lineage's folder in the store.
+    keep
+        Newest snapshots that stay.
+    quarantine_only
+        Rows set aside by ingest go; snapshots stay.
+
+    Raises
+    ------
+    ValueError
+        If ``keep`` is negative.
+    """
+    if keep < 0:
+        raise ValueError(f"keep must be 0 or more; got {keep}")
+    folders = {int(p.name[9:]): p for p in lineage.glob("snapshot-*") if re.fullmatch(r"snapshot-\d{4,}", p.name)}
+    old = sorted(folders)[: max(0, len(folders) - keep)]
+    if quarantine_only:
+        gone = [q for number in sorted(folders) for q in sorted(folders[number].glob("quarantine-*.parquet"))]
+        old = []
+    else:
+        gone = [folders[number] for number in old]
+    gone += [p for p in (lineage / "refused", lineage / ".ingest") if p.exists()]
+    # what an earlier purge had renamed when it died
+    gone += sorted(lineage.glob(".purging-*"))
+    size = sum(f.stat().st_size for p in gone for f in ([p] if p.is_file() else p.rglob("*")) if f.is_file())
+    return Purge(old, [str(p.relative_to(lineage)) for p in gone], size)
+
+
+def carry_out(purge: Purge, lineage: Path) -> None:
+    """Remove what :func:`plan_purge` named; a folder leaves its name first, so that it is there whole or not at all.
+
+    Parameters
+    ----------
+    purge
+        Of :func:`plan_purge`.
+    lineage
+        The lineage's folder in the store.
+    """
+    for name in purge.paths:
+        path = lineage / name
+        if path.is_dir():
+            path = path.rename(lineage / f".purging-{path.name.lstrip('.')}")
+            shutil.rmtree(path)
+        else:
+            path.unlink(missing_ok=True)
+    for left in lineage.glob(".purging-*"):
+        shutil.rmtree(left)
+
 
 # the version of Minari whose layout this is
 MINARI = "0.5.4"
