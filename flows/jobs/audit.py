@@ -11,13 +11,12 @@ from flows.config.setting import setting
 from flows.config.shelf import Home, find_recipe
 from flows.config.world_recipe import is_world_recipe, load_world_recipe
 from flows.jobs.canaries import one_run
-from flows.jobs.folder import json_text
 from pipeline.audits.attack import DRAWS, AuditTarget, Verdict, WholePlan, attack
 from pipeline.audits.laws import OneRun
 from pipeline.audits.message_paths import targets_of, whole_plan
 from pipeline.declaration.card import CardError
 from pipeline.declaration.toml import read_toml
-from pipeline.files import write_folder
+from pipeline.files import json_text, write_folder
 from pipeline.privacy.fast_noise import FastOsNoise
 from pipeline.privacy.noise import NoiseSource
 from pipeline.simulation.registry import find

@@ -11,9 +11,8 @@ from flows.terminal.screen import Context, Json, say, show
 from flows.terminal.terminal import Grid, Place
 
 if TYPE_CHECKING:
-    from pipeline.audits.laws import OneRun
-
     from flows.jobs.audit import Audited
+    from pipeline.audits.laws import OneRun
 
 
 def audit(

@@ -24,7 +24,7 @@ from pipeline.privacy.noise import NoiseSource, SeededNoise
 from pipeline.statistics.ask import Ask
 from pipeline.statistics.batch_counts import BatchLayout, BatchTables, NoisyTables
 from pipeline.statistics.batch_privatizers import GaussianBatch, ShuffleBinary
-from pipeline.statistics.interactive_counts import CountMechanism, ShuffledSums, joint, local, shuffled
+from pipeline.statistics.interactive_counts import CountMechanism, ShuffledCounts, joint, local, shuffled
 from pipeline.statistics.online_counts import InteractiveCounts, OnlineCounts, OnlineLayout, Tally
 from pipeline.statistics.online_sum import cost_of, tight
 
@@ -110,7 +110,7 @@ def shuffled_target(
     once = shipped(layout, fresh())
     once.add(next(extremes(layout)))
     promise = once.guarantee
-    assert isinstance(promise, ShuffledSums)
+    assert isinstance(promise, ShuffledCounts)
     bits, means = promise.bits[0], bit_sides(promise.changes)
     law = Binomial(bits.trials, bits.probability, promise.changes, delta)
     return AuditTarget(
