@@ -1,48 +1,218 @@
-"""Spending against time: cumulative rho of a lineage as data, and as a line of blocks for a terminal."""
+"""What a lineage spent: its history as data, and spending against time as a line of blocks for a terminal."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime
-from typing import Any
+from fractions import Fraction
 
+from pipeline.ledger.account import registration
+from pipeline.ledger.chain import Entry
+from pipeline.ledger.ledger import Ledger
+from reports.facts.part import Number, Part
 from reports.format import number
 
 _BLOCKS = "▁▂▃▄▅▆▇█"
 _WIDTH = 60
 
 
-def spending(charges: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Cumulative ``spent_rho`` at the time ``at`` of each charge that cost something.
+class Spent(Part):
+    """What was spent until the time ``at``: ``spent_rho``."""
+
+    at: str
+    spent_rho: Number
+
+
+class LimitFacts(Part):
+    """What one more charge may cost at most: the limit it is ``of``, its ``cap_rho``, and ``left_rho``."""
+
+    of: str
+    cap_rho: Number
+    left_rho: Number
+
+
+class Event(Part):
+    """An ``entry`` of the ledger, and the time it was made ``at``."""
+
+    entry: int
+    at: str
+
+
+class Amended(Event):
+    """A new cap."""
+
+    cap_rho: Number
+
+
+class Inspected(Event):
+    """A look at a snapshot."""
+
+    snapshot: int
+
+
+class Charged(Part):
+    """An INTENT of a release; ``state`` says whether a COMMIT followed.
+
+    Parameters
+    ----------
+    entry, at
+        Of the ledger.
+    run, state, rho
+        Beginning of the release's key, ``committed`` or ``intent``, and what it cost.
+    partition
+        Of the people, where it was charged to one alone.
+    night, nights
+        Of a counter.
+    """
+
+    entry: int
+    run: str
+    state: str
+    rho: Number
+    at: str
+    partition: int | None = None
+    night: int | None = None
+    nights: int | None = None
+
+
+class Purged(Event):
+    """Snapshots that were deleted."""
+
+    what: str
+
+
+class Signed(Event):
+    """A run that somebody answers for."""
+
+    run: str
+    by: str
+    note: str | None
+
+
+class Lineage(Part):
+    """What happened to a lineage.
+
+    Parameters
+    ----------
+    name, registered_at
+        Of the lineage.
+    cap_rho, spent_rho, delta
+        Its account now.
+    schedule, limit
+        What may be spent in a month or a year, and which limit is the tightest now.
+    spending
+        Cumulative spending.
+    amendments, inspections, entries, purges, signatures
+        Entries of the ledger by kind, oldest first.
+    """
+
+    name: str
+    cap_rho: Number
+    spent_rho: Number
+    delta: Number
+    registered_at: str
+    schedule: dict[str, Number]
+    limit: LimitFacts
+    spending: list[Spent]
+    amendments: list[Amended]
+    inspections: list[Inspected]
+    entries: list[Charged]
+    purges: list[Purged]
+    signatures: list[Signed]
+
+
+def lineage_facts(ledger: Ledger, name: str) -> Lineage:
+    """All that the ledger knows of a lineage.
+
+    Parameters
+    ----------
+    ledger
+        Where it is registered.
+    name
+        Of the lineage.
+    """
+    account, entries = ledger.account(name), ledger.entries(name)
+    charges = [e for e in entries if e.kind == "INTENT"]
+    schedule: dict[str, str] = (registration(entries, name) or {}).get("schedule") or {}
+    done = {e.body["intent"] for e in entries if e.kind == "COMMIT"}
+    return Lineage(
+        name=name,
+        cap_rho=float(account.cap),
+        spent_rho=float(account.spent),
+        delta=account.delta,
+        registered_at=entries[0].at,
+        schedule={period: float(Fraction(rho)) for period, rho in schedule.items()},
+        limit=LimitFacts.model_validate(ledger.left(name).told()),
+        spending=spending((e.at, float(Fraction(e.body["rho"]))) for e in charges),
+        amendments=[
+            Amended(entry=e.seq, at=e.at, cap_rho=float(Fraction(e.body["rho"]))) for e in ledger.amendments(name)
+        ],
+        inspections=[Inspected(entry=e.seq, at=e.at, snapshot=e.body["snapshot"]) for e in ledger.inspections(name)],
+        entries=[_charged(e, done) for e in charges],
+        purges=[Purged(entry=e.seq, at=e.at, what=_purged(e)) for e in entries if e.kind == "PURGE"],
+        signatures=[
+            Signed(entry=e.seq, at=e.at, run=e.body["run"], by=e.body["by"], note=e.body.get("note"))
+            for e in entries
+            if e.kind == "SIGN"
+        ],
+    )
+
+
+def _charged(e: Entry, done: set[int]) -> Charged:
+    more = {"partition": e.body["partition"]} if "partition" in e.body else {}
+    more |= {key: e.body["counter"][key] for key in ("night", "nights") if "counter" in e.body}
+    state = "committed" if e.seq in done else "intent"
+    return Charged(
+        entry=e.seq, run=e.body["run_key"][:24], state=state, rho=float(Fraction(e.body["rho"])), at=e.at, **more
+    )
+
+
+def _purged(e: Entry) -> str:
+    if e.body["quarantine_only"]:
+        return "rows that ingest set aside"
+    return "snapshots " + (", ".join(map(str, e.body["snapshots"])) or "none: rows that ingest set aside")
+
+
+def spending(charges: Iterable[tuple[str, float]]) -> list[Spent]:
+    """Cumulative spending at the time of each charge that cost something.
 
     Parameters
     ----------
     charges
-        ``at`` (ISO 8601, UTC) and ``rho``, oldest first.
+        Time (ISO 8601, UTC) and rho, oldest first.
     """
-    total, points = 0.0, []
-    for c in charges:
-        total += c["rho"]
-        if c["rho"] > 0:
-            points.append({"at": c["at"], "spent_rho": total})
+    total, points = 0.0, list[Spent]()
+    for at, rho in charges:
+        total += rho
+        if rho > 0:
+            points.append(Spent(at=at, spent_rho=total))
     return points
 
 
-def chart(points: Sequence[Mapping[str, Any]], cap: float, since: str, until: str) -> list[str]:
+def chart(points: Sequence[Spent], cap: float, since: str, until: str) -> list[str]:
     """Two lines: what was spent at each of 60 moments between two times, in eighths of the cap, and the times.
 
     A moment before the first charge is a space; what touches the cap is a full block.
+
+    Parameters
+    ----------
+    points
+        Cumulative spending; none draws no line.
+    cap
+        Of the lineage, in rho.
+    since, until
+        The two times, ISO 8601.
     """
     if not points:
         return []
     begin, end = (datetime.fromisoformat(t).timestamp() for t in (since, until))
-    times = [datetime.fromisoformat(p["at"]).timestamp() for p in points]
+    times = [datetime.fromisoformat(p.at).timestamp() for p in points]
     span = max(end - begin, 1.0)
     line = ""
     for i in range(_WIDTH):
         now = begin + span * (i + 1) / _WIDTH
-        spent = max((p["spent_rho"] for p, t in zip(points, times, strict=True) if t <= now), default=None)
+        spent = max((p.spent_rho for p, t in zip(points, times, strict=True) if t <= now), default=None)
         line += " " if spent is None else _BLOCKS[min(7, int(8 * spent / cap))]
-    told = f"ρ = {number(points[-1]['spent_rho'], toward='up')} of {cap:g}"
+    told = f"ρ = {number(points[-1].spent_rho, toward='up')} of {cap:g}"
     first, last = since[:10], until[:10]
     return [f"  {line}  {told}", f"  {first}{last:>{_WIDTH - len(first)}}"]

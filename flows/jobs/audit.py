@@ -4,27 +4,87 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 from flows.config.setting import setting
 from flows.config.shelf import Home, find_recipe
 from flows.config.world_recipe import is_world_recipe, load_world_recipe
 from flows.jobs.canaries import one_run
-from flows.jobs.folder import json_text
 from pipeline.audits.attack import DRAWS, Attack, Verdict, attacked
+from pipeline.audits.one_run import OneRun
 from pipeline.audits.online import attacks_on, whole_plan
 from pipeline.audits.plans import WholePlan
 from pipeline.declaration.card import CardError
 from pipeline.declaration.toml import read_toml
-from pipeline.files import write_folder
+from pipeline.files import json_text, write_folder
 from pipeline.privacy.fast_noise import FastOsNoise
 from pipeline.privacy.noise import NoiseSource
 from pipeline.simulation.registry import find
 from reports.audit import audit_html, audit_markdown, figure_of
+from reports.facts.part import Dump
 
 Progress = Callable[[int, int | None], None]
+
+
+@dataclass(frozen=True)
+class Audited:
+    """What attacks on a recipe proved.
+
+    Parameters
+    ----------
+    name, dataset, sampler
+        The recipe, what it is about, and who drew.
+    verdicts, seconds
+        One an attack, and how long it took.
+    plan
+        The whole plan, where a smaller one was attacked.
+    one_run
+        What made-up people in the whole pipeline proved.
+    folder
+        Of the page.
+    """
+
+    name: str
+    dataset: str
+    sampler: str
+    verdicts: Sequence[Verdict]
+    seconds: Sequence[float]
+    plan: WholePlan | None
+    one_run: OneRun | None
+    folder: Path
+
+    @property
+    def violates(self) -> bool:
+        """Whether any claim is broken."""
+        over = self.plan is not None and self.plan.over
+        return any(v.violates for v in self.verdicts) or over or (self.one_run is not None and self.one_run.violates)
+
+    def told(self) -> Dump:
+        """The content of ``audit.json``."""
+        worst, each = max(self.verdicts, key=lambda v: v.ratio), zip(self.verdicts, self.seconds, strict=True)
+        told: Dump = {"name": self.name, "dataset": self.dataset, "sampler": self.sampler, **_plain(worst)}
+        told |= {"violates": self.violates, "attacks": [_plain(v) | {"seconds": round(s, 2)} for v, s in each]}
+        if (plan := self.plan) is not None:
+            told["whole_plan"] = {"rho": float(plan.rho), "claimed_rho": float(plan.claimed), "over": plan.over}
+        if (whole := self.one_run) is not None:
+            told["one_run"] = asdict(whole) | {"violates": whole.violates}
+        return told
+
+    def pages(self) -> dict[str, str]:
+        """Every file of the folder by name."""
+        notes = [] if self.plan is None else [self.plan.words]
+        return {
+            "page.html": audit_html(self.name, self.verdicts, notes),
+            "page.md": audit_markdown(self.name, self.verdicts, notes),
+            "figure.svg": figure_of(self.verdicts).svg,
+            "audit.json": json_text({"schema_version": 1, **self.told()}),
+        }
+
+    def answer(self) -> Dump:
+        """What ``audit --json`` prints."""
+        files = ["audit.json", "figure.svg", "page.html", "page.md"]
+        return self.told() | {"folder": str(self.folder), "files": [str(self.folder / f) for f in files]}
 
 
 def audit_job(
@@ -36,15 +96,15 @@ def audit_job(
     table: bool = False,
     say: Callable[[str], None] = lambda _: None,
     progress: Progress | None = None,
-) -> dict[str, Any]:
-    """Attack every mechanism of a recipe; the verdicts, and the folder of their page.
+) -> Audited:
+    """Attack every mechanism of a recipe, and write a page of the verdicts.
 
     Parameters
     ----------
     recipe
         Path or name.
     home
-        Where store, ledger and runs are.
+        Below which the page is written.
     draws
         Releases of each neighbour.
     canaries
@@ -52,7 +112,7 @@ def audit_job(
     table
         Draw with the fast sampler instead of the recipe's own: the same law.
     say, progress
-        Told what is under way, and how far it is.
+        Are told what happens, and how many releases were drawn.
 
     Raises
     ------
@@ -71,26 +131,16 @@ def audit_job(
         name, dataset, attacks = s.recipe.recipe.name, s.card.name, run.attacks(noise)
         plan = run.whole_plan()
     found = [_timed(attack, noise, draws, say, progress) for attack in attacks]
-    verdicts = [v for v, _ in found]
-    worst = max(verdicts, key=lambda v: v.ratio)
-    result = {
-        "name": name,
-        "dataset": dataset,
-        "sampler": noise.sampler,
-        **_plain(worst),
-        "violates": any(v.violates for v in verdicts),
-        "attacks": [_plain(v) | {"seconds": round(seconds, 2)} for v, seconds in found],
-    }
     if plan is not None:
         say(plan.words)
-        facts = {"rho": float(plan.rho), "claimed_rho": float(plan.claimed), "over": plan.over}
-        result |= {"whole_plan": facts, "violates": bool(result["violates"]) or plan.over}
+    whole: OneRun | None = None
     if canaries and s is not None:
         say(f"sending {canaries:,} made-up people through ingest and run")
         whole = one_run(s, canaries)
-        result |= {"one_run": whole, "violates": bool(result["violates"]) or whole["violates"]}
-    notes = [] if plan is None else [plan.words]
-    return result | _published(name, verdicts, notes, result, home.root / "audits")
+    verdicts, seconds = zip(*found, strict=True)
+    result = Audited(name, dataset, noise.sampler, verdicts, seconds, plan, whole, home.root / "audits" / name)
+    write_folder(result.folder, result.pages())
+    return result
 
 
 def _of_world(path: Path, draws: int, say: Callable[[str], None]) -> tuple[str, str, list[Attack], WholePlan | None]:
@@ -114,19 +164,5 @@ def _timed(
     return attacked(attack, noise, draws, progress=progress), time.monotonic() - began
 
 
-def _plain(v: Verdict) -> dict[str, Any]:
+def _plain(v: Verdict) -> Dump:
     return asdict(v) | {"violates": v.violates, "ratio": v.ratio, "testable": v.testable}
-
-
-def _published(
-    name: str, verdicts: Sequence[Verdict], notes: Sequence[str], result: dict[str, Any], root: Path
-) -> dict[str, Any]:
-    final, plain = root / name, [_plain(v) for v in verdicts]
-    files = {
-        "page.html": audit_html(name, plain, notes),
-        "page.md": audit_markdown(name, plain, notes),
-        "figure.svg": figure_of(plain).svg,
-        "audit.json": json_text({"schema_version": 1, **result}),
-    }
-    write_folder(final, files)
-    return {"folder": str(final), "files": [str(final / f) for f in sorted(files)]}

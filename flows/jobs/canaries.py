@@ -5,9 +5,7 @@ from __future__ import annotations
 import csv
 import secrets
 import tempfile
-from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -58,7 +56,7 @@ rho = {rho}
 """
 
 
-def one_run(s: Setting, canaries: int) -> dict[str, Any]:
+def one_run(s: Setting, canaries: int) -> OneRun:
     """Register, ingest and run a log in which each of ``canaries`` people is in by a coin, at the recipe's budget.
 
     Every person takes an action of its own at every step: its cells hold nobody else.
@@ -81,8 +79,7 @@ def one_run(s: Setting, canaries: int) -> dict[str, Any]:
         claimed = epsilon_from_rho(float(result.guarantee.rho or 0) / 2, _DELTA)
     guesses, right = guessed(scores, coins, _SHARE)
     bound = lower_epsilon(canaries, guesses, right, _DELTA, _DOUBT)
-    found = OneRun(canaries, guesses, right, bound, claimed, _DELTA, 1 - _DOUBT)
-    return asdict(found) | {"violates": found.violates}
+    return OneRun(canaries, guesses, right, bound, claimed, _DELTA, 1 - _DOUBT)
 
 
 def _write_log(path: Path, coins: np.ndarray) -> None:

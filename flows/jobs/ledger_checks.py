@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ from pipeline.declaration.card import CardError
 from pipeline.ledger.chain import BudgetError, Entry, Head, NoLedgerError, head_of_certificate, lacking
 from pipeline.ledger.ledger import Ledger
 from pipeline.ledger.steps import counters_problem
-from pipeline.ledger.verify import certified, verify_run
+from pipeline.ledger.verify import Check, certified, verify_run
 from pipeline.privacy.release_file import sha256_file
 from pipeline.transaction.place import known_to_ledger, one_at_a_time
 from pipeline.transaction.recovery import recover
@@ -66,12 +66,40 @@ def known_to_runs(lineage: str, ledger: Ledger, runs: Path) -> None:
             )
 
 
-def verify_run_job(folder: Path, ledger: Callable[[], Ledger]) -> dict[str, Any]:
+@dataclass(frozen=True)
+class Proof:
+    """What a recomputed certificate came to.
+
+    Parameters
+    ----------
+    run
+        Its name.
+    ok, problem
+        Whether nothing is wrong, and else the first thing that is.
+    checks
+        All that was checked.
+    """
+
+    run: str
+    ok: bool
+    problem: str | None
+    checks: list[Check]
+
+
+def verify_run_job(folder: Path, ledger: Callable[[], Ledger]) -> Proof:
     """Recompute a run's certificate; without a ledger at hand its entry stays unchecked.
 
-    Returns
-    -------
-    ``run``, ``ok``, ``problem`` and ``checks`` (``what``, ``ok`` or null, ``found``).
+    Parameters
+    ----------
+    folder
+        Of the run.
+    ledger
+        Opens the one that charged it.
+
+    Raises
+    ------
+    CardError
+        If there is no readable certificate.
     """
     try:
         entries = ledger().entries()
@@ -87,7 +115,7 @@ def verify_run_job(folder: Path, ledger: Callable[[], Ledger]) -> dict[str, Any]
         raise CardError(str(e)) from None
     wrong = next((c for c in checks if c.ok is False), None)
     problem = None if wrong is None else f"{wrong.what}: {wrong.found}"
-    return {"run": folder.name, "ok": wrong is None, "problem": problem, "checks": [asdict(c) for c in checks]}
+    return Proof(folder.name, wrong is None, problem, checks)
 
 
 def sign_job(ledger: Ledger, run: Path, by: str, note: str | None) -> Entry:

@@ -17,9 +17,8 @@ from flows.config.price_recipe import PriceRecipe, load_price_recipe
 from flows.config.setting import Step, plain_step
 from flows.config.shelf import Home
 from flows.config.world_recipe import WorldRecipe, load_world_recipe
-from flows.jobs.folder import json_text
 from pipeline.declaration.lineage import CATALOG_VARIABLE
-from pipeline.files import write_folder
+from pipeline.files import json_text, write_folder
 from pipeline.simulation.trial import Trial
 from pipeline.studies.cells import kept_of, measure_cells
 from pipeline.studies.price import price_rows

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from flows.terminal.progress import progress_line
 from flows.terminal.screen import Context, Json, say, show
 from flows.terminal.terminal import Grid, Place
+
+if TYPE_CHECKING:
+    from flows.jobs.audit import Audited
+    from pipeline.audits.one_run import OneRun
 
 
 def audit(
@@ -36,20 +39,19 @@ def audit(
         result = audit_job(
             recipe, options.home_folder(), draws=draws, canaries=canaries, table=table, say=say, progress=progress
         )
-    page = next(file for file in result["files"] if file.endswith("page.html"))
     show(
-        result,
+        result.answer(),
         as_json,
         lambda: [
-            summary(result["name"], result["attacks"]),
-            _attacks(result["attacks"]),
-            *_whole(result.get("one_run")),
-            Place("report", page),
+            summary(result.name, result.verdicts),
+            _attacks(result),
+            *_whole(result.one_run),
+            Place("report", str(result.folder / "page.html")),
         ],
     )
 
 
-def _attacks(attacks: Sequence[Mapping[str, Any]]) -> Grid:
+def _attacks(result: Audited) -> Grid:
     from reports.audit import bound, claim
 
     head = ("mechanism", "trust", "claimed", "proved ≥", "of it", "the pair spends", "broken", "seconds")
@@ -57,25 +59,25 @@ def _attacks(attacks: Sequence[Mapping[str, Any]]) -> Grid:
         head,
         [
             (
-                v["mechanism"],
-                v["trust"],
+                v.mechanism,
+                v.trust,
                 claim(v),
                 bound(v),
-                f"{v['ratio']:.0%}",
-                f"{v['attained']:.0%}",
-                "yes" if v["violates"] else "no",
-                str(v["seconds"]),
+                f"{v.ratio:.0%}",
+                f"{v.attained:.0%}",
+                "yes" if v.violates else "no",
+                str(round(seconds, 2)),
             )
-            for v in attacks
+            for v, seconds in zip(result.verdicts, result.seconds, strict=True)
         ],
         left=2,
     )
 
 
-def _whole(found: Mapping[str, Any] | None) -> list[str]:
-    if not found:
+def _whole(found: OneRun | None) -> list[str]:
+    if found is None:
         return []
     return [
-        f"  whole pipeline, {found['canaries']:,} people, {found['right']} of {found['guesses']} guesses right: "
-        f"ε ≥ {found['lower_bound_epsilon']:.3g} proved, {found['claimed_epsilon']:.3g} claimed (in or out)"
+        f"  whole pipeline, {found.canaries:,} people, {found.right} of {found.guesses} guesses right: "
+        f"ε ≥ {found.lower_bound_epsilon:.3g} proved, {found.claimed_epsilon:.3g} claimed (in or out)"
     ]

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import asdict
-from fractions import Fraction
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -14,8 +12,9 @@ from flows.terminal.screen import Context, Json, show
 from flows.terminal.terminal import Block, Drawn, Grid, Title
 
 if TYPE_CHECKING:
-    from pipeline.ledger.chain import Entry
+    from flows.jobs.ledger_checks import Proof
     from pipeline.ledger.ledger import Ledger
+    from reports.ledger_chart import Charged, Lineage
 
 app = typer.Typer(help="What was spent on which lineage, by which run.", no_args_is_help=True)
 CardOption = Annotated[
@@ -45,96 +44,37 @@ def _ledger(context: typer.Context, card: str | None) -> Ledger:
 def show_ledger(context: typer.Context, card: CardOption = None, as_json: Json = False) -> None:
     """Cap, spending over time, entries and sign-offs of every lineage."""
     from pipeline.ledger.ledger import now
-    from reports.ledger_chart import chart
+    from reports.ledger_chart import chart, lineage_facts
 
     ledger = _ledger(context, card)
-    datasets = [_lineage(ledger, name) for name in ledger.lineages()]
+    datasets = [lineage_facts(ledger, name) for name in ledger.lineages()]
     blocks: list[Block] = []
     for d in datasets:
-        spent = f"spent ρ = {d['spent_rho']:.6g} of {d['cap_rho']:g} (δ = {d['delta']:g})"
-        blocks.append(Title(d["name"], spent))
-        blocks.append(
-            Drawn(chart(d["spending"], d["cap_rho"], d["registered_at"], now().isoformat(timespec="seconds")))
-        )
-        blocks += [_limited(d["schedule"], d["limit"])] if d["schedule"] else []
+        blocks.append(Title(d.name, f"spent ρ = {d.spent_rho:.6g} of {d.cap_rho:g} (δ = {d.delta:g})"))
+        blocks.append(Drawn(chart(d.spending, d.cap_rho, d.registered_at, now().isoformat(timespec="seconds"))))
+        if d.schedule:
+            limits = ", ".join(f"ρ = {rho:g} a {period}" for period, rho in d.schedule.items())
+            blocks.append(f"  schedule: {limits}; left now {d.limit.left_rho:.6g} (of {d.limit.of})")
         blocks += _events(d)
-    show({"datasets": datasets}, as_json, lambda: blocks or ["no lineage is registered"])
+    told = {"datasets": [d.model_dump() for d in datasets]}
+    show(told, as_json, lambda: blocks or ["no lineage is registered"])
 
 
-def _events(d: dict[str, Any]) -> list[Block]:
+def _events(d: Lineage) -> list[Block]:
     """What happened to a lineage, a row an entry, in the order in which it happened."""
     told = [
-        *((a, "amended", f"{a['cap_rho']:g}", "the cap") for a in d["amendments"]),
-        *((i, "inspected", "", f"snapshot {i['snapshot']}") for i in d["inspections"]),
-        *((e, e["state"], f"{e['rho']:.6g}", f"{e['run']}{_night(e)}") for e in d["entries"]),
-        *((p, "purged", "", p["what"]) for p in d["purges"]),
-        *((s, "signed", "", _signature(s)) for s in d["signatures"]),
+        *((a, "amended", f"{a.cap_rho:g}", "the cap") for a in d.amendments),
+        *((i, "inspected", "", f"snapshot {i.snapshot}") for i in d.inspections),
+        *((e, e.state, f"{e.rho:.6g}", e.run + _night(e)) for e in d.entries),
+        *((p, "purged", "", p.what) for p in d.purges),
+        *((s, "signed", "", f"{s.run} by {s.by}" + (f": {s.note}" if s.note else "")) for s in d.signatures),
     ]
-    rows = [(str(e["entry"]), e["at"], *line) for e, *line in sorted(told, key=lambda x: x[0]["entry"])]
+    rows = [(str(e.entry), e.at, *line) for e, *line in sorted(told, key=lambda x: x[0].entry)]
     return [Grid(("entry", "at", "what", "ρ", "of"), rows, left=5, most=len(rows))] if rows else []
 
 
-def _night(e: Mapping[str, Any]) -> str:
-    return f"  night {e['night']} of {e['nights']}" if "night" in e else ""
-
-
-def _purged(body: Mapping[str, Any]) -> str:
-    if body["quarantine_only"]:
-        return "rows that ingest set aside"
-    return "snapshots " + (", ".join(map(str, body["snapshots"])) or "none: rows that ingest set aside")
-
-
-def _limited(schedule: Mapping[str, float], limit: Mapping[str, Any]) -> str:
-    limits = ", ".join(f"ρ = {rho:g} a {period}" for period, rho in schedule.items())
-    return f"  schedule: {limits}; left now {limit['left_rho']:.6g} (of {limit['of']})"
-
-
-def _lineage(ledger: Ledger, name: str) -> dict[str, Any]:
-    from pipeline.ledger.account import registration
-    from reports.ledger_chart import spending
-
-    account, entries = ledger.account(name), ledger.entries(name)
-    charges = [e for e in entries if e.kind == "INTENT"]
-    schedule: Mapping[str, str] = (registration(entries, name) or {}).get("schedule") or {}
-    done = {e.body["intent"] for e in entries if e.kind == "COMMIT"}
-    return {
-        "name": name,
-        "cap_rho": float(account.cap),
-        "spent_rho": float(account.spent),
-        "delta": account.delta,
-        "registered_at": entries[0].at,
-        "schedule": {period: float(Fraction(rho)) for period, rho in schedule.items()},
-        "limit": ledger.left(name).told(),
-        "spending": spending([{"at": e.at, "rho": float(Fraction(e.body["rho"]))} for e in charges]),
-        "amendments": [
-            {"entry": e.seq, "at": e.at, "cap_rho": float(Fraction(e.body["rho"]))} for e in ledger.amendments(name)
-        ],
-        "inspections": [{"entry": e.seq, "at": e.at, "snapshot": e.body["snapshot"]} for e in ledger.inspections(name)],
-        "entries": [_charge(e, done) for e in charges],
-        "purges": [{"entry": e.seq, "at": e.at, "what": _purged(e.body)} for e in entries if e.kind == "PURGE"],
-        "signatures": [
-            {"entry": e.seq, "at": e.at, "run": e.body["run"], "by": e.body["by"], "note": e.body.get("note")}
-            for e in entries
-            if e.kind == "SIGN"
-        ],
-    }
-
-
-def _charge(e: Entry, done: set[int]) -> dict[str, Any]:
-    of_part = {"partition": e.body["partition"]} if "partition" in e.body else {}
-    return {
-        "entry": e.seq,
-        "run": e.body["run_key"][:24],
-        "state": "committed" if e.seq in done else "intent",
-        "rho": float(Fraction(e.body["rho"])),
-        "at": e.at,
-        **of_part,
-        **{key: e.body["counter"][key] for key in ("night", "nights") if "counter" in e.body},
-    }
-
-
-def _signature(s: dict[str, Any]) -> str:
-    return f"{s['run']} by {s['by']}" + (f": {s['note']}" if s["note"] else "")
+def _night(e: Charged) -> str:
+    return "" if e.night is None else f"  night {e.night} of {e.nights}"
 
 
 @app.command("verify")
@@ -160,8 +100,8 @@ def verify(
         from flows.verbs.report import run_folder
 
         proof = verify_run_job(run_folder(options, run), lambda: _ledger(context, card))
-        show(proof, as_json, lambda: _checked(proof))
-        if not proof["ok"]:
+        show(asdict(proof), as_json, lambda: _checked(proof))
+        if not proof.ok:
             raise typer.Exit(4)
         return
     ledger = _ledger(context, card)
@@ -172,11 +112,11 @@ def verify(
         raise typer.Exit(4)
 
 
-def _checked(proof: dict[str, Any]) -> list[Block]:
+def _checked(proof: Proof) -> list[Block]:
     words = {True: "ok", False: "WRONG", None: "not checked"}
-    rows = [(words[c["ok"]], c["what"] + (f": {c['found']}" if c["found"] else "")) for c in proof["checks"]]
+    rows = [(words[c.ok], c.what + (f": {c.found}" if c.found else "")) for c in proof.checks]
     found = Grid(("result", "check"), rows, left=2, most=len(rows))
-    return [found, Title(proof["run"], "ok" if proof["ok"] else f"damaged: {proof['problem']}")]
+    return [found, Title(proof.run, "ok" if proof.ok else f"damaged: {proof.problem}")]
 
 
 @app.command("export")

@@ -28,7 +28,7 @@ from pipeline.privacy.shuffle_calibration import delivered_epsilon, paper_bits, 
 from pipeline.statistics.ask import Ask
 from pipeline.statistics.batch_counts import BatchLayout, BatchTables, NoisyTables
 from pipeline.statistics.batch_privatizers import GaussianBatch, ShuffleBinary
-from pipeline.statistics.interactive_counts import CountMechanism, ShuffledSums, joint, local, shuffled
+from pipeline.statistics.interactive_counts import CountMechanism, ShuffledCounts, joint, local, shuffled
 from pipeline.statistics.online_counts import InteractiveCounts, OnlineCounts, OnlineLayout, Tally
 from pipeline.statistics.online_sum import cost_of, tight
 
@@ -120,7 +120,7 @@ def shuffled_attack(
     once = shipped(layout, fresh())
     once.add(next(extremes(layout)))
     promise = once.guarantee
-    assert isinstance(promise, ShuffledSums)
+    assert isinstance(promise, ShuffledCounts)
     bits, means = promise.bits[0], _sides(promise.changes)
     law = Binomial(bits.trials, bits.probability, promise.changes, delta)
     return Attack(

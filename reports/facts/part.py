@@ -18,6 +18,8 @@ from pydantic import (
 # an integer stays one: 40 is not written as 40.0
 Number = Annotated[int | float, WithJsonSchema({"type": "number"})]
 Matrix = list[list[Number]]
+# an object of JSON, as it is dumped for a file or for ``--json``; nothing reads it again
+Dump = dict[str, Any]
 
 
 class Part(BaseModel):
@@ -40,10 +42,10 @@ class Part(BaseModel):
         return made
 
     @model_serializer(mode="wrap")
-    def _as_given(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+    def _as_given(self, handler: SerializerFunctionWrapHandler) -> Dump:
         told = handler(self)
         return {key: told[key] for key in self._given if key in told}
 
-    def parts(self) -> dict[str, Any]:
+    def parts(self) -> Dump:
         """What was given, part by part, for another part that has them too."""
         return {key: getattr(self, key) for key in self._given}

@@ -20,11 +20,11 @@ from pipeline.privacy.shuffle_calibration import smallest_total
 from pipeline.statistics.ask import Ask
 from pipeline.statistics.batch_counts import BatchLayout
 from pipeline.statistics.batch_privatizers import GaussianBatch, ShuffleBinary
-from pipeline.statistics.interactive_counts import GaussianSums, gaussian_counts, joint, local
+from pipeline.statistics.interactive_counts import GaussianCounts, joint, local
 from pipeline.statistics.lq_message import LqMessage
 from pipeline.statistics.mixture_message import LATTICE, Message, Visits
 from pipeline.statistics.online_counts import OnlineLayout
-from pipeline.statistics.online_sum import Variances, tight
+from pipeline.statistics.online_sum import Variances, gaussian_sum, tight
 from tests.audits.broken import FewCoins, Make, Repeating, RepeatingCoins, Thinner, Twin
 
 LEAVES = 8
@@ -106,9 +106,10 @@ def counted(charged: int, build=RunningSum, steps: OnlineLayout | None = None):
 
     def made(wide, noise):
         scales = tight(steps or wide, ASK, charged)
-        counts = gaussian_counts(wide, scales, Tree(LEAVES, "plain"), Trust.JOINT, 7.0, WORLD, noise)
-        sums = counts.running.sums
-        return replace(counts, running=GaussianSums(build(sums.time, sums.blocks), counts.running.drawn, "batches"))
+        private = gaussian_sum(wide, scales, Tree(LEAVES, "plain"), Trust.JOINT, noise, 7.0)
+        counts = GaussianCounts(wide, private, WORLD, noise)
+        counts.sums = build(counts.sums.time, counts.sums.blocks)
+        return counts
 
     return made
 

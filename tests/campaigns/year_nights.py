@@ -262,5 +262,5 @@ class Year:
         if sum(bool(Fraction(e.body["rho"])) for e in ledger.entries("year") if e.kind == "INTENT") != 1:
             self.broken.append(f"night {night}: charged more than once")
         newest = max(self.home.runs.glob("night-*"), key=lambda p: p.stat().st_mtime)
-        if not verify_run_job(newest, lambda: ledger)["ok"]:
+        if not verify_run_job(newest, lambda: ledger).ok:
             self.broken.append(f"night {night}: its certificate does not verify")

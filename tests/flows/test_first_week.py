@@ -102,7 +102,7 @@ def test_another_ledger_than_the_runs_own_does_not_make_the_run_look_damaged(tmp
     run_job(str(shop / "private.toml"), home)
     own, others = visits / "ledger.db", home.root / "ledger.db"
     other = verify_run_job(folder, lambda: open_ledger(others, create=False))
-    assert other["ok"] and [c["found"] for c in other["checks"] if c["ok"] is None] == [
+    assert other.ok and [c.found for c in other.checks if c.ok is None] == [
         "no ledger of visits at hand; a real dataset has its own: name its card with --card"
     ]
-    assert all(c["ok"] for c in verify_run_job(folder, lambda: open_ledger(own, create=False))["checks"])
+    assert all(c.ok for c in verify_run_job(folder, lambda: open_ledger(own, create=False)).checks)

@@ -55,7 +55,7 @@ def test_every_night_has_a_policy_from_all_data_so_far_under_one_charge(tmp_path
         assert np.abs(exact[m.table]).max() > 2 * m.standard_deviation
     for r in runs:
         proof = verify_run_job(shop.home.runs / r["run"], lambda: shop.ledger)
-        assert proof["ok"] and all(c["ok"] for c in proof["checks"]), proof
+        assert proof.ok and all(c.ok for c in proof.checks), proof
 
 
 def test_an_unchanged_night_is_an_empty_leaf_that_costs_nothing_and_a_second_snapshot_waits(tmp_path, monkeypatch):

@@ -202,5 +202,5 @@ def test_agents_and_budgets_without_a_counter_are_refused(tmp_path, monkeypatch,
 
 def test_an_audit_attacks_the_rows_of_a_counter(tmp_path, monkeypatch):
     shop = Shop(tmp_path, monkeypatch)
-    found = audit_job(shop.recipe, shop.home, draws=200, table=True)
+    found = audit_job(shop.recipe, shop.home, draws=200, table=True).answer()
     assert not found["violates"] and "night" in found["attacks"][0]["mechanism"]

@@ -70,5 +70,5 @@ def _hostile(shop: Path) -> Path:
 
 
 def _audit(folder: Path) -> str:
-    page = audit_job("riverswim", Home(folder / "audits"), draws=200, table=True)["files"]
-    return next(Path(file) for file in page if file.endswith("page.html")).read_text(encoding="utf-8")
+    made = audit_job("riverswim", Home(folder / "audits"), draws=200, table=True)
+    return (made.folder / "page.html").read_text(encoding="utf-8")
