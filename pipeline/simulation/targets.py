@@ -63,7 +63,17 @@ class ShuffledTarget:
 
 @dataclass(frozen=True)
 class BatchTarget:
-    """The counts of one batch of ``users`` under a batch privatizer (paper 002)."""
+    """The counts of one batch of ``users`` under a batch privatizer (paper 002).
+
+    Parameters
+    ----------
+    layout
+        Which counts one user of the batch sends.
+    users
+        Of the batch.
+    privatizer
+        Adds the noise, at the trial's budget.
+    """
 
     layout: BatchLayout
     users: int
