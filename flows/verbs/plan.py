@@ -19,8 +19,7 @@ def plan(
     as_json: Json = False,
 ) -> None:
     """Every mechanism with sensitivity, scale and cost, and the quality to expect, before anything is spent."""
-    from flows.jobs.forecast import foresee_job, quality_lines
-    from flows.jobs.plan import plan_job
+    from flows.jobs.plan import foresee_job, plan_job
     from reports.format import number
 
     def up(loss: float) -> str:
@@ -59,7 +58,7 @@ def plan(
     if not r["allowed"]:
         over = "counter" in r and r["counter"]["night"] is None
         lines.append("today is no night of this counter: see 'first' and 'nights'" if over else _still_fits(r["fits"]))
-    foreseen = ["", *quality_lines(r["quality"], number)] if quality else []
+    foreseen = ["", *_quality(r["quality"])] if quality else []
     show(r, as_json, lambda: [Title(lines[0]), _mechanisms(r), *lines[1:], *_grid(r), *foreseen])
 
 
@@ -126,4 +125,22 @@ def _grid(r: Mapping[str, Any]) -> list[Block]:
             "What would I need?  Visits of one (step, state, action) over their noise, if all were visited alike:",
         ),
         f"people needed at this budget: {needed}  (below 1 noise drowns the counts, 3 is usable, 10 is good)",
+    ]
+
+
+def _quality(q: Mapping[str, Any]) -> list[str]:
+    """The band of the forecast, in words."""
+    from reports.format import number
+
+    if "reason" in q:
+        return [f"quality     not foreseen: {q['reason']}"]
+    s, e, r = q["suboptimality"], q["without_noise"], q["reference"]
+    share = "" if q["share"] is None else f", {number(100 * q['share'], 2)} % of {r['name']}'s"
+    return [
+        f"quality     suboptimality {number(s['mean'], 3)} ({number(s['low'], 2)} to {number(s['high'], 2)} in eight "
+        f"of ten of {q['draws']} simulated runs){share} {number(r['suboptimality'], 3)}",
+        f"            without noise {number(e['mean'], 3)} ({number(e['low'], 2)} to {number(e['high'], 2)}); the best "
+        f"policy is worth {number(q['optimum'], 3)}",
+        f"            {q['episodes']:,} episodes, {q['world']}",
+        f"            {q['is_not']}",
     ]
