@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,9 @@ from pipeline.learners.learner import RunPlan
 from pipeline.ledger.chain import canonical
 from pipeline.privacy.release_file import sha256_file
 from pipeline.simulation.surrogate import SUCCESSORS, WORDS, Drawn
+from reports.facts.part import Dump
+from reports.facts.plan import Band, Quality, Reference
+from reports.format import number
 
 Array = np.ndarray[Any, np.dtype[np.float64]]
 # the band over draws, and how many draws: fewer where one takes long
@@ -39,7 +42,12 @@ IS_NOT = (
 )
 
 
-def foresee_job(recipe: str, home: Home, people: int | None = None) -> dict[str, Any]:
+def foresee_job(recipe: str, home: Home, people: int | None = None) -> Dump:
+    """The ``quality`` of ``plan --json``; parameters of :func:`forecast_quality`."""
+    return forecast_quality(recipe, home, people).model_dump()
+
+
+def forecast_quality(recipe: str, home: Home, people: int | None = None) -> Quality:
     """The band of a recipe's suboptimality.
 
     Parameters
@@ -50,27 +58,22 @@ def foresee_job(recipe: str, home: Home, people: int | None = None) -> dict[str,
         Keeps what was simulated.
     people
         Instead of the card's declared number.
-
-    Returns
-    -------
-    ``world``, ``episodes``, ``draws``, ``suboptimality`` and ``without_noise`` (``mean, low, high``), ``reference``
-    (what learns nothing), ``share`` of it that is left, ``abstains``; or ``reason`` where nothing is simulated.
     """
     s = _invented(setting(recipe, home))
     plan, unit = s.plan, s.card.unit
     episodes = (people or unit.users_public) * unit.episodes_per_user
     reason = _reason(plan, episodes)
     if reason is not None:
-        return {"world": None, "episodes": episodes, "reason": reason, "is_not": IS_NOT}
+        return Quality(world=None, episodes=episodes, reason=reason, is_not=IS_NOT)
     draws = range(max(_FEWEST, min(_DRAWS, _WORK // max(1, plan.log_size(episodes)))))
     at = home.root / "foresight" / f"{_key(s, episodes, len(draws))}.json"
     if at.is_file():
-        return json.loads(at.read_text(encoding="utf-8")) | {"cached": True}
+        return Quality.model_validate({**json.loads(at.read_text(encoding="utf-8")), "cached": True})
     told = _told(s, plan, episodes, plan.forecast(episodes, draws))
     at.parent.mkdir(parents=True, exist_ok=True)
     with whole_file(at, alone=False) as fresh:
-        fresh.write_text(json.dumps(told, allow_nan=False), encoding="utf-8")
-    return told | {"cached": False}
+        fresh.write_text(json.dumps(told.model_dump(), allow_nan=False), encoding="utf-8")
+    return Quality.model_validate({**told.parts(), "cached": False})
 
 
 def _invented(s: Setting) -> Setting:
@@ -100,29 +103,29 @@ def _reason(plan: RunPlan, episodes: int) -> str | None:
     return None
 
 
-def _told(s: Setting, plan: RunPlan, episodes: int, drawn: Sequence[Drawn]) -> dict[str, Any]:
+def _told(s: Setting, plan: RunPlan, episodes: int, drawn: Sequence[Drawn]) -> Quality:
     declared = _declared(s)
     reference = float(np.mean([d.reference for d in drawn]))
     loss = _band([d.loss for d in drawn])
     world = WORDS.format(successors=SUCCESSORS) if declared is None else f"{declared[0]}, logged by {declared[1]}"
-    return {
-        "world": world,
-        "declared": declared is not None,
-        "episodes": episodes,
-        "draws": len(drawn),
-        "optimum": float(np.mean([d.optimum for d in drawn])),
-        "suboptimality": loss,
-        "without_noise": _band([d.exact for d in drawn]),
-        "reference": {"name": plan.reference, "suboptimality": reference},
-        "share": loss["mean"] / reference if reference > 0 else None,
-        "abstains": float(np.mean([d.abstains for d in drawn])),
-        "is_not": IS_NOT,
-    }
+    return Quality(
+        world=world,
+        declared=declared is not None,
+        episodes=episodes,
+        draws=len(drawn),
+        optimum=float(np.mean([d.optimum for d in drawn])),
+        suboptimality=loss,
+        without_noise=_band([d.exact for d in drawn]),
+        reference=Reference(name=plan.reference, suboptimality=reference),
+        share=loss.mean / reference if reference > 0 else None,
+        abstains=float(np.mean([d.abstains for d in drawn])),
+        is_not=IS_NOT,
+    )
 
 
-def _band(values: Sequence[float]) -> dict[str, float]:
+def _band(values: Sequence[float]) -> Band:
     low, high = np.quantile(values, [LOW, HIGH])
-    return {"mean": float(np.mean(values)), "low": float(low), "high": float(high)}
+    return Band(mean=float(np.mean(values)), low=float(low), high=float(high))
 
 
 def _key(s: Setting, episodes: int, draws: int) -> str:
@@ -139,25 +142,23 @@ def _key(s: Setting, episodes: int, draws: int) -> str:
     return hashlib.sha256(canonical(parts).encode()).hexdigest()[:24]
 
 
-def quality_lines(q: dict[str, Any], number: Callable[..., str]) -> list[str]:
+def quality_lines(q: Quality) -> list[str]:
     """The band as lines a person reads.
 
     Parameters
     ----------
     q
-        What :func:`foresee_job` returned.
-    number
-        Rounds a number to so many digits, as text.
+        As it was simulated.
     """
-    if "reason" in q:
-        return [f"quality     not foreseen: {q['reason']}"]
-    s, e, r = q["suboptimality"], q["without_noise"], q["reference"]
-    share = "" if q["share"] is None else f", {number(100 * q['share'], 2)} % of {r['name']}'s"
+    s, e, r = q.suboptimality, q.without_noise, q.reference
+    if s is None or e is None or r is None:
+        return [f"quality     not foreseen: {q.reason}"]
+    share = "" if q.share is None else f", {number(100 * q.share, 2)} % of {r.name}'s"
     return [
-        f"quality     suboptimality {number(s['mean'], 3)} ({number(s['low'], 2)} to {number(s['high'], 2)} in eight "
-        f"of ten of {q['draws']} simulated runs){share} {number(r['suboptimality'], 3)}",
-        f"            without noise {number(e['mean'], 3)} ({number(e['low'], 2)} to {number(e['high'], 2)}); the best "
-        f"policy is worth {number(q['optimum'], 3)}",
-        f"            {q['episodes']:,} episodes, {q['world']}",
-        f"            {q['is_not']}",
+        f"quality     suboptimality {number(s.mean, 3)} ({number(s.low, 2)} to {number(s.high, 2)} in eight "
+        f"of ten of {q.draws} simulated runs){share} {number(r.suboptimality, 3)}",
+        f"            without noise {number(e.mean, 3)} ({number(e.low, 2)} to {number(e.high, 2)}); the best "
+        f"policy is worth {number(q.optimum, 3)}",
+        f"            {q.episodes:,} episodes, {q.world}",
+        f"            {q.is_not}",
     ]

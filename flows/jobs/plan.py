@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from fractions import Fraction
-from typing import Any
 
 from flows.config.setting import ledger_for, setting
 from flows.config.shelf import Home
@@ -13,9 +12,16 @@ from pipeline.privacy.budget import up
 from pipeline.privacy.losses import safe_epsilon
 from pipeline.privacy.noise import OsNoise
 from pipeline.transaction.release_once import key_of
+from reports.facts.part import Dump
+from reports.facts.plan import NightsPlan, PlanAnswer
 
 
-def plan_job(recipe: str, home: Home) -> dict[str, Any]:
+def plan_job(recipe: str, home: Home) -> Dump:
+    """What ``plan --json`` prints without the quality; parameters of :func:`plan_recipe`."""
+    return plan_recipe(recipe, home).model_dump()
+
+
+def plan_recipe(recipe: str, home: Home) -> PlanAnswer:
     """What a run would spend and what is left; reads no rows and writes nothing but a synthetic registration.
 
     Parameters
@@ -42,15 +48,15 @@ def plan_job(recipe: str, home: Home) -> dict[str, Any]:
     newest = latest(home.store, s.card.name)
     replays = newest is not None and ledger.committed(s.card.name, key_of(s.card, newest, plan)) is not None
     cost = Fraction(0) if replays or quote.rho is None else quote.rho
-    counter: dict[str, Any] = {}
+    counter: NightsPlan | None = None
     if s.recipe.nightly is not None:
-        cost, told = nightly_plan(s, ledger)
-        counter, replays = {"counter": told}, told["replays"]
+        cost, counter = nightly_plan(s, ledger)
+        replays = counter.replays
     left = ledger.left(s.card.name)
     fits = cost <= left.rho
     # before the first date of a counter and after its last there is nothing to run
-    allowed = fits and (not counter or replays or counter["counter"]["night"] is not None)
-    return {
+    allowed = fits and (counter is None or replays or counter.night is not None)
+    told = {
         "dataset": s.card.name,
         "recipe": s.recipe.recipe.name,
         "agent": s.recipe.recipe.agent,
@@ -66,7 +72,8 @@ def plan_job(recipe: str, home: Home) -> dict[str, Any]:
         "replays": replays,
         "allowed": allowed,
         "limit": left.told(),
-        **counter,
+        **({} if counter is None else {"counter": counter}),
         "fits": None if fits or left.rho <= 0 else plan.fitting(left.rho),
         **quote.outlook,
     }
+    return PlanAnswer.model_validate(told)
