@@ -10,7 +10,7 @@ from flows.terminal.screen import Context, Json, show
 from flows.terminal.terminal import Block, Grid, Title
 
 if TYPE_CHECKING:
-    from reports.facts.plan import Fits, NightsPlan, PlanAnswer
+    from reports.facts.plan import Fits, NightsPlan, PlanAnswer, Quality
 
 
 def plan(
@@ -21,8 +21,7 @@ def plan(
     as_json: Json = False,
 ) -> None:
     """Every mechanism with sensitivity, scale and cost, and the quality to expect, before anything is spent."""
-    from flows.jobs.forecast import forecast_quality, quality_lines
-    from flows.jobs.plan import plan_recipe
+    from flows.jobs.plan import forecast_quality, plan_recipe
     from reports.format import number
 
     def up(loss: float | None) -> str:
@@ -59,7 +58,7 @@ def plan(
     if not r.allowed:
         over = r.counter is not None and r.counter.night is None
         lines.append("today is no night of this counter: see 'first' and 'nights'" if over else _still_fits(r.fits))
-    lines_of_quality = [] if foreseen is None else ["", *quality_lines(foreseen)]
+    lines_of_quality = [] if foreseen is None else ["", *_quality(foreseen)]
     show(told, as_json, lambda: [Title(lines[0]), _mechanisms(r), *lines[1:], *_grid(r), *lines_of_quality])
 
 
@@ -126,4 +125,22 @@ def _grid(r: PlanAnswer) -> list[Block]:
             "What would I need?  Visits of one (step, state, action) over their noise, if all were visited alike:",
         ),
         f"people needed at this budget: {needed}  (below 1 noise drowns the counts, 3 is usable, 10 is good)",
+    ]
+
+
+def _quality(q: Quality) -> list[str]:
+    """The band as lines a person reads."""
+    from reports.format import number
+
+    s, e, r = q.suboptimality, q.without_noise, q.reference
+    if s is None or e is None or r is None:
+        return [f"quality     not foreseen: {q.reason}"]
+    share = "" if q.share is None else f", {number(100 * q.share, 2)} % of {r.name}'s"
+    return [
+        f"quality     suboptimality {number(s.mean, 3)} ({number(s.low, 2)} to {number(s.high, 2)} in eight "
+        f"of ten of {q.draws} simulated runs){share} {number(r.suboptimality, 3)}",
+        f"            without noise {number(e.mean, 3)} ({number(e.low, 2)} to {number(e.high, 2)}); the best "
+        f"policy is worth {number(q.optimum, 3)}",
+        f"            {q.episodes:,} episodes, {q.world}",
+        f"            {q.is_not}",
     ]

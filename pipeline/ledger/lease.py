@@ -22,7 +22,15 @@ SECONDS = 120.0
 
 @dataclass(frozen=True)
 class Holder:
-    """One attempt's random token, and the place (a store on a machine) whose lock it holds."""
+    """Who draws.
+
+    Parameters
+    ----------
+    token
+        Random, one an attempt.
+    place
+        A store on a machine, whose lock the attempt holds.
+    """
 
     token: str
     place: str

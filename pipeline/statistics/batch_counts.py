@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from fractions import Fraction
 from typing import Protocol
 
 import numpy as np
@@ -22,8 +21,8 @@ from numpy.typing import NDArray
 
 from pipeline.privacy.noise import SeededNoise
 from pipeline.statistics.consistency import consistent_counts
-from pipeline.statistics.layout import Rates, Relation, Table, added_cost
-from pipeline.statistics.online_sum import Simulated, lattice_table
+from pipeline.statistics.layout import Table
+from pipeline.statistics.online_sum import SimulatedLayout, lattice_table
 
 Array = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -59,7 +58,7 @@ class BatchTables:
 
 
 @dataclass(frozen=True)
-class BatchLayout(Simulated):
+class BatchLayout(SimulatedLayout):
     """See :class:`~pipeline.statistics.layout.Layout`: which counters a batch keeps for steps of ``shape (G, S, A)``.
 
     Parameters
@@ -96,13 +95,6 @@ class BatchLayout(Simulated):
             lattice_table(name, steps * S * A * each, 2 * steps, "one counter a step goes down and one up")
             for name, (steps, each) in kept.items()
         )
-
-    def cost(self, rates: Rates, relation: Relation = "replace") -> Fraction:
-        """See :class:`~pipeline.statistics.layout.Layout`: tables are priced alone."""
-        return added_cost(self, rates, relation)
-
-    def joint(self) -> None:
-        """See :class:`~pipeline.statistics.layout.Layout`: costs just add up."""
 
     def extremes(self) -> Iterator[BatchTables]:
         """Two users, copied to every action, who stay in a state of their own and always have the reward."""

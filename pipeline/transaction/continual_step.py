@@ -155,7 +155,17 @@ class ContinualRelease:
 
 @dataclass(frozen=True)
 class Appended:
-    """The release of step ``t``, and in a sentence what became of it."""
+    """What became of a date.
+
+    Parameters
+    ----------
+    curated
+        The release of the step, drawn now or replayed.
+    t
+        The step, counted from 1.
+    said
+        The same in a sentence, for the operator.
+    """
 
     curated: Curated
     t: int

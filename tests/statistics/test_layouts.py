@@ -1,0 +1,242 @@
+"""Every layout says how far one person moves its sums; all are held to the same enumeration, and so are broken twins.
+
+A case is a layout, all people of a tiny domain, and the shipped code that sums one of them.  Alone and together, under
+*replace one* and under *add or remove one*, nobody may move further than the layout says; where the domain holds the
+worst pair, somebody has to move just as far.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pipeline.statistics.ask import Ask
+from pipeline.statistics.count_layout import CountLayout, StartLayout
+from pipeline.statistics.interactive import call_window
+from pipeline.statistics.layout import Layout, Relation, Sensitivity, Table
+from pipeline.statistics.linear_layout import CallLayout, OneShotLayout
+from pipeline.statistics.linear_plan import LinearTerms
+from pipeline.statistics.lq_moments import lq_sums
+from pipeline.statistics.lq_rows import SimulatedRows
+from pipeline.statistics.one_shot import _sums
+from pipeline.statistics.private_sum import PrivateSum
+from pipeline.statistics.regression import Window
+from pipeline.statistics.rows import CountRows
+from tests.statistics import lq_people
+from tests.statistics.linear_people import people, plan_of, random_map, rows_of
+from tests.statistics.test_sensitivity import episodes, tiny, vectors
+
+RELATIONS: tuple[Relation, ...] = ("replace", "add_remove")
+SMALL = {"value_steps": 64, "weight_steps": 16}
+
+
+@dataclass(frozen=True)
+class Case:
+    """``sums``: table -> what each person of the domain adds ``(people, n)``."""
+
+    layout: Layout
+    sums: Mapping[str, np.ndarray]
+
+
+def counted(released: str = "two_tables", start: bool = False, **card: Any) -> Case:
+    declared = tiny(**card)
+    layout = StartLayout(declared) if start else CountLayout(declared, released)
+    rewards = [0.0, 1.0]
+    everyone = [(e,) for e in episodes(declared, rewards)]
+    return Case(layout, vectors(declared, everyone, [t.name for t in layout.tables]))
+
+
+def of_call(half: str, variant: str) -> Case:
+    """What single rows add to one call, whose planner asks for a value that overdraws its window."""
+    features = random_map(3)
+    plan = plan_of(features, LinearTerms(Ask(Fraction(1)), variant, **SMALL))
+    quantiser, bound = call_window(plan, 0, half, Window(0.0, 1.0))
+    layout = CallLayout(plan, 0, half, bound)
+
+    def value(rows: np.ndarray) -> np.ndarray:
+        flat = rows.reshape(*rows.shape[:-2], -1) @ np.arange(1, rows.shape[-1] * rows.shape[-2] + 1)
+        return np.where(flat > 0, 100.0, -100.0)
+
+    found: dict[str, list[np.ndarray]] = {t.name: [] for t in layout.tables}
+    for person in people(3, 2, True):
+        rows = rows_of(person[:1], features, lambda side: True)
+        # only the regression after a variance step is weighted
+        for weight in (None, lambda f: np.where(f.sum(-1) > 0, 1.0, 0.3))[: 2 if half == "D" else 1]:
+            gram, targets = rows.sums(0, "both", value, quantiser, weight, plan.extent())
+            W = plan.weight(half) if weight is None else 1
+            for t, x in zip(layout.tables, (gram, *targets), strict=True):
+                found[t.name].append((x * W).ravel())
+    return Case(layout, {name: np.array(each) for name, each in found.items()})
+
+
+def of_one_shot() -> Case:
+    """The same row at every step: what a person of two steps adds."""
+    features = random_map(0)
+    plan = plan_of(features, LinearTerms(Ask(Fraction(1)), "one_shot", value_steps=8))
+    layout = OneShotLayout(plan)
+    grams, tables = [], []
+    for s, a, s2, r in np.ndindex(3, 2, 4, 2):
+        visits, rewards = np.zeros((2, 3, 2, 4), np.int64), np.zeros((2, 3, 2))
+        visits[:, s, a, s2], rewards[:, s, a] = 1, r
+        rows = CountRows(features, {"both": visits}, rewards)
+        gram, table = _sums(rows, plan.one_shot_steps[0], *plan.reward_steps, plan.terms.value_steps)
+        grams.append(gram.ravel())
+        tables.append(table.ravel())
+    return Case(layout, {"gram": np.array(grams), "target": np.array(tables)})
+
+
+def of_moments() -> Case:
+    plan = lq_people.plan_of()
+    each = [lq_sums(plan, SimulatedRows((one,))) for one in lq_people.everybody()]
+    return Case(
+        plan, {"gram": np.array([g.ravel() for g, _ in each]), "target": np.array([x.ravel() for _, x in each])}
+    )
+
+
+CASES: dict[str, Callable[[], Case]] = {
+    "counts, per step": counted,
+    "counts, per step, finer rewards": lambda: counted(horizon=1, steps=3),
+    "counts, per step, declared total": lambda: counted(total=1.0),
+    "counts, stationary": lambda: counted(dynamics="stationary"),
+    "counts, stationary, cap 1": lambda: counted(dynamics="stationary", cap=1),
+    "counts, one table": lambda: counted(released="one_table"),
+    "first states": lambda: counted(start=True, dynamics="stationary"),
+    "a call for variances": lambda: of_call("D'", "centred"),
+    "a call for the regression": lambda: of_call("D", "centred"),
+    "a call for the paper's targets": lambda: of_call("D", "paper"),
+    "one-shot tables": of_one_shot,
+    "lq moments": of_moments,
+}
+
+
+@cache
+def case_of(name: str) -> Case:
+    return CASES[name]()
+
+
+def moved(case: Case, rates: Mapping[str, Fraction], relation: Relation) -> float:
+    """Largest ``sum rate * |move|^2`` of the enumerated people."""
+    at = np.concatenate([x * float(rates[name]) ** 0.5 for name, x in case.sums.items() if name in rates], axis=1)
+    squares = (at * at).sum(1)
+    if relation == "add_remove":
+        return float(squares.max())
+    return float((squares[:, None] + squares - 2 * at @ at.T).max())
+
+
+def sensitivity(table: Table, relation: Relation) -> Sensitivity:
+    return table.replace if relation == "replace" else table.add_remove
+
+
+def in_l1(x: np.ndarray, relation: Relation) -> int:
+    if relation == "add_remove":
+        return int(np.abs(x).sum(1).max())
+    x = np.unique(x, axis=0)
+    return max(int(np.abs(x - row).sum(1).max()) for row in x)
+
+
+def hold(case: Case, relation: Relation) -> None:
+    """Nobody moves further than the layout says, in one table or in all of them."""
+    for t in case.layout.tables:
+        said, found = sensitivity(t, relation), moved(case, {t.name: Fraction(1)}, relation)
+        assert found <= said.l2_squared * (1 + 1e-9), f"{t.name} moves by {found}, said is {said.l2_squared}"
+        assert in_l1(case.sums[t.name], relation) <= said.l1
+        assert case.layout.cost({t.name: Fraction(1)}, relation) <= said.l2_squared
+    rng = np.random.default_rng(0)
+    for _ in range(5):
+        scale = {t.name: sensitivity(t, relation).l2_squared for t in case.layout.tables}
+        rates = {name: Fraction(int(rng.integers(1, 100)), 100 * square) for name, square in scale.items()}
+        found, cost = moved(case, rates, relation), case.layout.cost(rates, relation)
+        assert found <= cost * (1 + 1e-9), f"together they move by {found}, said is {float(cost)}"
+
+
+@pytest.mark.parametrize("relation", RELATIONS)
+@pytest.mark.parametrize("name", CASES)
+def test_nobody_moves_further_than_the_layout_says(name, relation):
+    hold(case_of(name), relation)
+
+
+@pytest.mark.parametrize("relation", RELATIONS)
+@pytest.mark.parametrize("name", [n for n in CASES if n.startswith(("counts", "first"))])
+def test_somebody_moves_each_count_table_just_as_far(name, relation):
+    """Over-charging fails too."""
+    case = case_of(name)
+    for t in case.layout.tables:
+        said = sensitivity(t, relation)
+        assert moved(case, {t.name: Fraction(1)}, relation) == said.l2_squared
+        assert in_l1(case.sums[t.name], relation) == said.l1
+
+
+@pytest.mark.parametrize("relation", RELATIONS)
+def test_somebody_moves_the_moments_just_as_far(relation):
+    case = of_moments()
+    for t in case.layout.tables:
+        found = moved(case, {t.name: Fraction(1)}, relation)
+        assert found == pytest.approx(sensitivity(t, relation).l2_squared, rel=1e-9)
+
+
+class Halved:
+    """A broken twin of any layout: whatever it says under *replace one* is what adding one moves."""
+
+    def __init__(self, layout: Layout) -> None:
+        self.tables = tuple(replace(t, replace=t.add_remove) for t in layout.tables)
+        self.cost = lambda rates, relation="replace": layout.cost(rates, "add_remove")
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_twin_that_says_add_or_remove_where_people_are_replaced_is_caught(name):
+    case = case_of(name)
+    with pytest.raises(AssertionError):
+        hold(replace(case, layout=Halved(case.layout)), "replace")
+
+
+class Forgetful:
+    """A broken twin of any layout: its last table costs nothing where several are bounded together."""
+
+    def __init__(self, layout: Layout) -> None:
+        *_, last = (t.name for t in layout.tables)
+        self.tables = layout.tables
+        self.cost = lambda rates, relation="replace": layout.cost(
+            {name: Fraction(0) if name == last else rate for name, rate in rates.items()}, relation
+        )
+
+
+@pytest.mark.parametrize("name", [n for n in CASES if n != "first states"])
+def test_a_twin_that_forgets_a_table_is_caught(name):
+    case = case_of(name)
+    with pytest.raises(AssertionError, match="together"):
+        hold(replace(case, layout=Forgetful(case.layout)), "replace")
+
+
+def noisy(layout: Layout) -> PrivateSum:
+    return PrivateSum(layout, tuple(t.mechanism(2 * (t.replace.l2_squared // 2 + 1)) for t in layout.tables))
+
+
+@pytest.mark.parametrize("name", ["counts, per step", "counts, stationary, cap 1", "counts, one table"])
+def test_the_worst_pair_of_extreme_people_is_as_far_apart_as_claimed(name):
+    from pipeline.logs.aggregate import count_person
+
+    summed = noisy(case_of(name).layout)
+    pair = summed.worst_pair(lambda person: count_person(summed.layout.card, person))
+    assert 0.8 < _loss(summed, [count_person(summed.layout.card, p) for p in pair]) / float(summed.rho) <= 1 + 1e-9
+
+
+def test_the_worst_pair_of_lq_people_is_as_far_apart_as_claimed():
+    plan = lq_people.plan_of(n=2, d=2, steps=4096)
+
+    def sums(person):
+        gram, target = lq_sums(plan, SimulatedRows((person,)))
+        return {"gram": gram, "target": target}
+
+    pair = plan.summed.worst_pair(sums)
+    assert 0.99 < _loss(plan.summed, [sums(p) for p in pair]) / float(plan.summed.rho) <= 1 + 1e-9
+
+
+def _loss(summed: PrivateSum, sides: Sequence[Mapping[str, np.ndarray]]) -> float:
+    one, other = sides
+    return float(sum(((one[m.table] - other[m.table]) ** 2).sum() / (2 * m.variance) for m in summed.mechanisms))
