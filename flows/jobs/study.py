@@ -51,6 +51,8 @@ def reproduce_job(
 
     Parameters
     ----------
+    home
+        Where the folder goes, and the cells that are kept.
     name
         A key of :data:`~reports.studies.all_papers.STUDIES`; ``all`` does every one, each grid once, and a page
         over all.
@@ -122,6 +124,8 @@ def compare_job(
 
     Parameters
     ----------
+    home
+        Where the folder goes, and the runs that are kept.
     path
         A recipe with ``[compare]``.
     step, full, say, progress
@@ -203,6 +207,8 @@ def play_job(
 
     Parameters
     ----------
+    home
+        Where the folder goes, and the runs that are kept.
     path
         A recipe with ``[world]``.
     step, say, progress

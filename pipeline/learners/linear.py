@@ -8,9 +8,8 @@ from fractions import Fraction
 from typing import Any
 
 from pipeline.agents.linear_backup import LinearConstants
-from pipeline.audits.attack import Attack
-from pipeline.audits.linear import linear_attack
-from pipeline.audits.plans import WholePlan, linear_cost
+from pipeline.audits.attack import AuditTarget, WholePlan
+from pipeline.audits.regressions import linear_cost, linear_target
 from pipeline.declaration.card import AnyCard, require_tabular
 from pipeline.learners.forecast import foresee_linear, table_size
 from pipeline.learners.learner import Quote, fitting_rho, joint_cost
@@ -173,11 +172,11 @@ class LinearRun:
         """See :class:`~pipeline.learners.learner.RunPlan`."""
         return foresee_linear(self.request, self.terms, episodes, seeds)
 
-    def attacks(self, sampler: NoiseSource) -> list[Attack]:
+    def targets(self, sampler: NoiseSource) -> list[AuditTarget]:
         """See :class:`~pipeline.learners.learner.RunPlan`: every step is released alike, and by the same code."""
         plan = self.request.plan
         # a plan of two steps has each kind of call
-        return [linear_attack(replace(plan, domain=replace(plan.domain, horizon=min(plan.domain.horizon, _STEPS))))]
+        return [linear_target(replace(plan, domain=replace(plan.domain, horizon=min(plan.domain.horizon, _STEPS))))]
 
     def whole_plan(self) -> WholePlan | None:
         """See :class:`~pipeline.learners.learner.RunPlan`."""
