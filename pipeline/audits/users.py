@@ -111,8 +111,8 @@ def shuffled_target(
     once.add(next(extremes(layout)))
     promise = once.guarantee
     assert isinstance(promise, ShuffledCounts)
-    bits, means = promise.bits[0], bit_sides(promise.changes)
-    law = Binomial(bits.trials, bits.probability, promise.changes, delta)
+    bits, changes = promise.bits[0], sum(layout.bits)
+    law, means = Binomial(bits.trials, bits.probability, changes, delta), bit_sides(changes)
     return AuditTarget(
         mechanism=f"shuffled counts, binomial, {users:,} users" + (", rewards learnt" if layout.rewards else ""),
         trust=Trust.SHUFFLE,
