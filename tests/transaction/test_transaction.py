@@ -30,7 +30,7 @@ from pipeline.transaction.artifacts import drawn_folders
 from pipeline.transaction.kept_steps import KeptSteps
 from pipeline.transaction.place import one_at_a_time
 from pipeline.transaction.recovery import recover
-from pipeline.transaction.release_once import release_drawn
+from pipeline.transaction.release_once import release_once
 from pipeline.transaction.transaction import State, Transaction, open_lineage, transaction
 from tests.flows.nights import Shop, customers
 from tests.flows.shop import lay_out
@@ -96,7 +96,7 @@ def one_off(folder: Path, patch: pytest.MonkeyPatch) -> Caller:
 
     def call() -> Any:
         ledger, snapshot = ledger_for(s.card, home), newest_snapshot(s.card, home)
-        return release_drawn(s.card, snapshot, s.plan, ledger, home.store, OsNoise())
+        return release_once(s.card, snapshot, s.plan, ledger, home.store, OsNoise())
 
     found = Caller(home, lambda: ledger_for(s.card, home), call, rho, rho)
     watch(patch, PrivateSum, found.draws)
