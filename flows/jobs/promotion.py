@@ -40,6 +40,8 @@ class Pointer:
     ----------
     runs
         The home's folder of runs; the pointer, its history and its lock lie there.
+    name
+        Of the pointer.
     """
 
     runs: Path
