@@ -3,6 +3,7 @@
 Every rule looks at one user's rows only, so replacing a user changes no other user's rows (privacy.md §1.2).
 The table's order is the order of precedence: a dropped row is filed once, under the first rule that dropped it.
 ``docs/rules.md`` shows the same table.
+A card's tolerance is the share of rows that may break a rule before the log is refused.
 """
 
 from __future__ import annotations

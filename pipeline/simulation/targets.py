@@ -1,6 +1,7 @@
 """What an audit attacks of an online agent: the path from a user's data to what is released, as plain values.
 
-An agent's registration names these for a trial; :mod:`pipeline.audits.online` makes an attack of each.  Nobody plays.
+An agent's registration names these for a trial; :mod:`pipeline.audits.message_paths` makes an audit target of each.
+Nobody plays.
 """
 
 from __future__ import annotations

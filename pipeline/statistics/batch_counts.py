@@ -137,7 +137,14 @@ class CellNoise(Protocol):
 class NoisyTables:
     """Unbiased noisy sums of one or several batches; adding batches up is post-processing.
 
-    ``sd_sa (G,)`` and ``sd`` are standard deviations of the noise of one entry of ``n_sa``, and of the other two.
+    Parameters
+    ----------
+    users
+        n: public.
+    n_sas, n_sa, r_sa
+        ``(G, S, A, S)``, ``(G, S, A)`` and ``(G, S, A)`` or None.
+    sd, sd_sa
+        Standard deviations of the noise of one entry: of ``n_sas`` and ``r_sa``, and of ``n_sa (G,)``.
     """
 
     users: int
@@ -212,7 +219,19 @@ def private_batch(noisy: NoisyTables, layout: BatchLayout, cell: CellNoise, fail
 
 
 def consistent(noisy: NoisyTables, layout: BatchLayout, slack: float, shift: float, error: float) -> PrivateBatch:
-    """Clip at 0, solve (4) in closed form, shift by (5); where a step leads nowhere transitions are spread evenly."""
+    """Clip at 0, solve (4) in closed form, shift by (5); where a step leads nowhere transitions are spread evenly.
+
+    Parameters
+    ----------
+    noisy, layout
+        Unbiased sums, and which counters were kept.
+    slack
+        Of the programme: how far sums of transitions may be from visits (E/4 in paper 002).
+    shift
+        What is added to every visit count, evenly over its successors (E/2).
+    error
+        E, passed on.
+    """
     moving, S = layout.moving, layout.shape[1]  # noqa: N806
     visits = np.maximum(noisy.n_sa, 0.0)
     n_sas = np.repeat(visits[..., None] / S, S, axis=-1)
@@ -222,7 +241,7 @@ def consistent(noisy: NoisyTables, layout: BatchLayout, slack: float, shift: flo
 
 
 def pooled(batches: Sequence[NoisyTables]) -> NoisyTables:
-    """The sums of several batches of the same layout."""
+    """The sums of several ``batches`` of the same layout."""
     rewards = [b.r_sa for b in batches if b.r_sa is not None]
     return NoisyTables(
         users=sum(b.users for b in batches),

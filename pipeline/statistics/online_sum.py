@@ -27,9 +27,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.privacy.budget import down, fraction_of, rho_from_epsilon
-from pipeline.privacy.factorisation import Time
+from pipeline.privacy.factorisation import NoiseBlocks, Time
 from pipeline.privacy.guarantee import Trust
-from pipeline.privacy.noise import DataHandle, NoiseBlocks, NoiseSource
+from pipeline.privacy.noise import DataHandle, NoiseSource
 from pipeline.privacy.release import Running, check_slack
 from pipeline.privacy.running import RunningSum
 from pipeline.statistics.ask import Ask
