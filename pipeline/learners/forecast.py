@@ -32,7 +32,7 @@ from pipeline.mdp.policy import Policy
 from pipeline.privacy.noise import SeededNoise
 from pipeline.privacy.release import Mechanism
 from pipeline.simulation.logged_trials import Integers, Logged
-from pipeline.simulation.surrogate import Drawn, best_allowed, evenly, draw_runs, draw_surrogate
+from pipeline.simulation.surrogate import Drawn, best_allowed, draw_runs, draw_surrogate, evenly
 from pipeline.statistics.ask import Ask
 from pipeline.statistics.calibration import count_sum
 from pipeline.statistics.count_layout import reward_lattice
