@@ -11,19 +11,18 @@ import itertools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 from pipeline.declaration.card import Card
 from pipeline.privacy.lattice import RewardLattice
 from pipeline.statistics.ask import ReleasedTables
-from pipeline.statistics.layout import Rates, Relation, Sensitivity, Table, added_cost
+from pipeline.statistics.layout import Layout, Sensitivity, Table
 
 # rows (state, action, reward, next state) of every step of every episode of one person
 Person = Sequence[Sequence[tuple[int, int, float, int]]]
 
 
 @dataclass(frozen=True)
-class CountLayout:
+class CountLayout(Layout):
     """See :class:`~pipeline.statistics.layout.Layout`: each table is priced alone, because one row enters them all.
 
     Parameters
@@ -78,14 +77,6 @@ class CountLayout:
         if self.card.reward.kind == "estimate":
             release("r_sa", cell, f"{reward_lattice(self.card).unit:g} reward", reward_sensitivity)
         return tuple(found)
-
-    def cost(self, rates: Rates, relation: Relation = "replace") -> Any:
-        """See :class:`~pipeline.statistics.layout.Layout`: one row enters every table, so the costs add up."""
-        return added_cost(self, rates, relation)
-
-    def joint(self) -> None:
-        """See :class:`~pipeline.statistics.layout.Layout`."""
-        return
 
     def extremes(self) -> Iterator[Person]:
         """People of extreme rows: for each of a few cells, reward end and successor, every step of every episode there.

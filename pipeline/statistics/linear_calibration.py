@@ -77,33 +77,26 @@ def true_rho(plan: LinearPlan) -> Fraction | None:
         return plan.rho
     first = second = joint = Fraction(0)
     for h in range(plan.domain.horizon):
-        rates = _rates(plan, "D", _printed_bound(plan, h, "D"))
-        alone = plan.reach.cost(rates[0], Fraction(0), rates[1])
+        moves = _printed_moves(plan, h, "D")
+        alone = plan.reach.cost(*moves)
         if h == plan.domain.horizon - 1 or not plan.terms.variance:
             first, second, joint = first + alone, second + alone, joint + alone
             continue
-        more = _rates(plan, "D'", _printed_bound(plan, h, "D'"))
+        more = _printed_moves(plan, h, "D'")
         first += alone
         # where D' is not asked for variances, its people join the regression
-        second += max(alone, plan.reach.cost(more[0], Fraction(0), more[1]))
-        joint += plan.reach.cost(rates[0] + more[0], Fraction(0), rates[1] + more[1])
+        second += max(alone, plan.reach.cost(*more))
+        joint += plan.reach.cost(moves[0] + more[0], moves[1] + more[1], moves[2] + more[2])
     return max(first, second) if plan.terms.halves else joint
 
 
-def _printed_bound(plan: LinearPlan, h: int, half: Half) -> int:
-    """Largest integer target of a call in the paper's variant."""
+def _printed_moves(plan: LinearPlan, h: int, half: Half) -> tuple[Fraction, Fraction, Fraction]:
+    """Costs of a unit move of Gram matrix, signed and unsigned targets in one call of the paper's variant."""
     q, high = plan.terms.value_steps, plan.domain.bounds[1]
-    value = math.floor(plan.domain.value_range(h + 1)[1] * q + 1e-9)
-    return value + (math.floor(high * q + 1e-9) if half == "D" else 0)
-
-
-def _rates(plan: LinearPlan, half: Half, bound: int) -> tuple[Fraction, Fraction]:
-    """Costs of a unit move of the Gram matrix and of the (never negative) vectors at the printed scales."""
-    weight = plan.weight(half)
-    gram, variances = _printed(plan, half, weight)
-    targets = CallLayout(plan, 0, half, bound).targets
-    each = (Fraction(weight**2 * t.bound**2, 2 * v) for t, v in zip(targets, variances, strict=True))
-    return Fraction(weight**2, 2 * gram), sum(each, Fraction(0))
+    bound = math.floor(plan.domain.value_range(h + 1)[1] * q + 1e-9)
+    # its largest integer target
+    layout = CallLayout(plan, h, half, bound + (math.floor(high * q + 1e-9) if half == "D" else 0))
+    return layout.moves(call_sum(layout).rates)
 
 
 def planned_calls(plan: LinearPlan) -> list[dict[str, Any]]:
@@ -125,8 +118,7 @@ def planned_calls(plan: LinearPlan) -> list[dict[str, Any]]:
         for half in halves:
             rho = plan.call_rho(h, half, whole=not twice)
             if rho is not None and plan.printed:
-                rates = _rates(plan, half, _printed_bound(plan, h, half))
-                rho = plan.reach.cost(rates[0], Fraction(0), rates[1])
+                rho = plan.reach.cost(*_printed_moves(plan, h, half))
             adaptive = plan.terms.variant == "centred"
             rows.append({"name": f"step {h}, {half}", "sensitivity": rule, "adaptive": adaptive, "rho": rho})
     return rows
