@@ -10,7 +10,6 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 
 from pipeline.declaration.card import Card
 from pipeline.privacy.lattice import RewardLattice
@@ -54,7 +53,7 @@ class CountLayout(Layout):
         """``per_step``, or ``stationary``: one table for all steps."""
         return self.card.domain.dynamics
 
-    @cached_property
+    @property
     def tables(self) -> tuple[Table, ...]:
         """n_0, n_sa, n_sas and r_sa, each where it is released."""
         d = self.card.domain
@@ -102,7 +101,7 @@ class CountLayout(Layout):
 class StartLayout(CountLayout):
     """First states alone, beside the sums of a linear regression."""
 
-    @cached_property
+    @property
     def tables(self) -> tuple[Table, ...]:
         """n_0 alone."""
         moved, live = start_sensitivity(self.card), len(self.card.domain.live_states)

@@ -114,7 +114,7 @@ class CallLayout(_LinearLayout):
             return Target(self.bound**2, signed=False), Target(self.bound, signed=self.plan.centred)
         return (Target(self.bound, signed=self.plan.centred),)
 
-    @cached_property
+    @property
     def tables(self) -> tuple[Table, ...]:
         """The Gram matrix, then the targets; each with the moves it would have alone."""
         plan, W, d = self.plan, self.plan.weight(self.half), self.plan.features.dimension
@@ -167,13 +167,19 @@ class OneShotLayout(_LinearLayout):
         """Moves of one person at one step."""
         return table_moves(self._features, *self.plan.one_shot_steps, self.plan.domain.episodes)
 
+    @cached_property
+    def _largest(self) -> list[tuple[int, int]]:
+        """Largest squared moves of Gram and target over all steps: of a replacement, and of somebody who comes."""
+        H = self.plan.domain.horizon
+        return [(H * largest(self.reach, i), H * largest(self.reach, i, "add_remove")) for i in (0, 1)]
+
     @property
     def _features(self) -> FeatureMap:
         if not isinstance(self.plan.features, FeatureMap):
             raise ValueError("a one-shot release needs a finite feature map")
         return self.plan.features
 
-    @cached_property
+    @property
     def tables(self) -> tuple[Table, ...]:
         """Gram matrices ``(H, d, d)`` and tables ``(H, columns, d)``: the worst pair may meet at every step.
 
@@ -182,8 +188,7 @@ class OneShotLayout(_LinearLayout):
         H, (S, _, d) = self.plan.domain.horizon, self._features.integers.shape
         shapes = {"gram": (H, d, d), "target": (H, S + self.plan.domain.can_end + 1, d)}
         rule = "every step at its worst pair, joint with the other table"
-        moved = ((H * largest(self.reach, i), H * largest(self.reach, i, "add_remove")) for i in (0, 1))
-        each = zip(shapes.items(), moved, strict=True)
+        each = zip(shapes.items(), self._largest, strict=True)
         return tuple(self._table(name, shape, m, rule, gram=name == "gram") for (name, shape), m in each)
 
     def cost(self, rates: Rates, relation: Relation = "replace") -> Fraction:
