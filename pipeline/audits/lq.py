@@ -16,6 +16,7 @@ from pipeline.declaration.card import CardError
 from pipeline.privacy.guarantee import Trust
 from pipeline.privacy.noise import NoiseSource
 from pipeline.privacy.release import Release
+from pipeline.statistics.layout import Tables
 from pipeline.statistics.lq_layout import LqPlan
 from pipeline.statistics.lq_moments import draw_lq
 from pipeline.statistics.lq_rows import Episodes, SimulatedRows
@@ -44,7 +45,11 @@ def lq_attack(plan: LqPlan, drawn: Drawn | None = None) -> Attack:
     upper = np.where(np.eye(d, dtype=bool), float(gram), gram / 2)
     upper[np.tril_indices(d, -1)] = math.inf
     variances = [upper, np.full((d, n), float(cross))]
-    pair = made_up.summed.worst_pair(lambda person: _shipped(made_up, person, Silence()).tables)
+
+    def sums(person: Episodes) -> Tables:
+        return _shipped(made_up, person, Silence()).tables
+
+    pair = made_up.summed.worst_pair(sums)
     path: ReleasePath = tiled(*(_shipped(made_up, person, Silence()) for person in pair))
     if drawn is not None:
         path = _Path(made_up, pair, drawn)

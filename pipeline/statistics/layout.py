@@ -100,7 +100,7 @@ class Layout(Protocol):
         """
         return added_cost(self, rates, relation)
 
-    def joint(self) -> dict[str, Any] | None:
+    def joint(self) -> dict[str, object] | None:
         """What a bound on all tables together rests on, as plain values; None where the tables' costs just add up."""
         return None
 

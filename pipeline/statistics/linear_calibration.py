@@ -5,12 +5,14 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any
 
-from pipeline.statistics.linear_layout import CallLayout, OneShotLayout
+from pipeline.statistics.linear_layout import CallLayout, OneShotLayout, call_tables
 from pipeline.statistics.linear_plan import Half, LinearPlan
 from pipeline.statistics.private_sum import PrivateSum
+
+_RULE = "sup over two people's rows of |move of svec Gram|²/2σ² + |move of targets|²/2σ², jointly"
 
 
 def call_sum(layout: CallLayout, *, whole: bool = False) -> PrivateSum:
@@ -99,8 +101,38 @@ def _printed_moves(plan: LinearPlan, h: int, half: Half) -> tuple[Fraction, Frac
     return layout.moves(call_sum(layout).rates)
 
 
-def planned_calls(plan: LinearPlan) -> list[dict[str, Any]]:
-    """One row a call, in order: name, sensitivity rule, whether its scale is adaptive, and its rho (None: no noise).
+@dataclass(frozen=True)
+class PlannedCall:
+    """One call of a plan, as it is known before a row is read.
+
+    Parameters
+    ----------
+    h, half
+        Step, from 0, and whose rows are summed.
+    adaptive
+        Whether its scales follow earlier answers.
+    rho
+        What it costs alone, exactly; None without noise.
+    """
+
+    h: int
+    half: Half
+    adaptive: bool
+    rho: Fraction | None
+
+    def describe(self) -> dict[str, object]:
+        """The call as ``plan`` prints it and the ledger keeps it: its exact cost as text, and its tables."""
+        return {
+            "name": f"step {self.h}, {self.half}",
+            "sensitivity": _RULE,
+            "adaptive": self.adaptive,
+            "rho": None if self.rho is None else str(self.rho),
+            "tables": list(call_tables(self.h, self.half)),
+        }
+
+
+def planned_calls(plan: LinearPlan) -> list[PlannedCall]:
+    """All calls, in order.
 
     The paper's scales are charged what each call truly costs alone; :func:`true_rho` is what they cost together.
 
@@ -109,9 +141,8 @@ def planned_calls(plan: LinearPlan) -> list[dict[str, Any]]:
     plan
         What is declared.
     """
-    last = plan.domain.horizon - 1
-    rule = "sup over two people's rows of |move of svec Gram|²/2σ² + |move of targets|²/2σ², jointly"
-    rows: list[dict[str, Any]] = []
+    last, adaptive = plan.domain.horizon - 1, plan.terms.variant == "centred"
+    found: list[PlannedCall] = []
     for h in range(last, -1, -1):
         twice = plan.terms.variance and plan.terms.variant != "one_shot" and h < last
         halves: tuple[Half, ...] = ("D'", "D") if twice else ("D",)
@@ -119,9 +150,8 @@ def planned_calls(plan: LinearPlan) -> list[dict[str, Any]]:
             rho = plan.call_rho(h, half, whole=not twice)
             if rho is not None and plan.printed:
                 rho = plan.reach.cost(*_printed_moves(plan, h, half))
-            adaptive = plan.terms.variant == "centred"
-            rows.append({"name": f"step {h}, {half}", "sensitivity": rule, "adaptive": adaptive, "rho": rho})
-    return rows
+            found.append(PlannedCall(h, half, adaptive, rho))
+    return found
 
 
 def one_shot_sum(plan: LinearPlan) -> PrivateSum:

@@ -72,7 +72,7 @@ class _LinearLayout:
         """``real`` or ``synthetic``, as registered."""
         return self.plan.domain.kind
 
-    def joint(self) -> dict[str, Any]:
+    def joint(self) -> dict[str, object]:
         """See :func:`joint_facts`."""
         return joint_facts(self.plan)
 
@@ -235,7 +235,7 @@ def declared_map(told: Mapping[str, Any]) -> FeatureMap:
     return FeatureMap(integers, int(told["square"]), Fraction(told["unit_squared"]))
 
 
-def joint_facts(plan: LinearPlan) -> dict[str, Any]:
+def joint_facts(plan: LinearPlan) -> dict[str, object]:
     """What the bound rests on besides the mechanisms: plain values for ``release.json`` and the ledger.
 
     Parameters
@@ -244,7 +244,7 @@ def joint_facts(plan: LinearPlan) -> dict[str, Any]:
         What is declared.
     """
     terms, f = plan.terms, plan.features
-    facts: dict[str, Any] = {
+    facts: dict[str, object] = {
         "rule": "supremum over two people's rows of all tables of a step together",
         "variant": terms.variant,
         "split": terms.halves,
