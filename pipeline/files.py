@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
 import secrets
 import shutil
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 
 def private_folder(folder: Path) -> Path:
@@ -197,3 +198,19 @@ def write_folder(folder: Path, files: Mapping[str, str | bytes]) -> None:
     with whole_folder(folder, over=True) as partial:
         for name, content in files.items():
             (partial / name).write_bytes(content.encode() if isinstance(content, str) else content)
+
+
+def json_text(value: Mapping[str, Any]) -> str:
+    """Indented JSON with a final newline.
+
+    Parameters
+    ----------
+    value
+        Plain values; a number that is no number is an error, not a ``NaN``.
+
+    Raises
+    ------
+    ValueError
+        If a number is not finite.
+    """
+    return json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n"

@@ -11,14 +11,12 @@ from flows.config.setting import setting
 from flows.config.shelf import Home, find_recipe
 from flows.config.world_recipe import is_world_recipe, load_world_recipe
 from flows.jobs.canaries import one_run
-from flows.jobs.folder import json_text
-from pipeline.audits.attack import DRAWS, Attack, Verdict, attacked
-from pipeline.audits.one_run import OneRun
-from pipeline.audits.online import attacks_on, whole_plan
-from pipeline.audits.plans import WholePlan
+from pipeline.audits.attack import DRAWS, AuditTarget, Verdict, WholePlan, attack
+from pipeline.audits.laws import OneRun
+from pipeline.audits.message_paths import targets_of, whole_plan
 from pipeline.declaration.card import CardError
 from pipeline.declaration.toml import read_toml
-from pipeline.files import write_folder
+from pipeline.files import json_text, write_folder
 from pipeline.privacy.fast_noise import FastOsNoise
 from pipeline.privacy.noise import NoiseSource
 from pipeline.simulation.registry import find
@@ -124,14 +122,14 @@ def audit_job(
     if is_world_recipe(read_toml(path)):
         if canaries:
             raise CardError(f"{path.name}: --canaries go through ingest and run; a simulation has neither")
-        name, dataset, attacks, plan = _of_world(path, draws, say)
+        name, dataset, targets, plan = _of_world(path, draws, say)
         s, noise = None, FastOsNoise()
     else:
         s = setting(recipe, home)
         run, noise = s.plan, FastOsNoise() if table else s.recipe.terms.noise()
-        name, dataset, attacks = s.recipe.recipe.name, s.card.name, run.attacks(noise)
+        name, dataset, targets = s.recipe.recipe.name, s.card.name, run.targets(noise)
         plan = run.whole_plan()
-    found = [_timed(attack, noise, draws, say, progress) for attack in attacks]
+    found = [_time(target, noise, draws, say, progress) for target in targets]
     if plan is not None:
         say(plan.words)
     whole: OneRun | None = None
@@ -144,25 +142,27 @@ def audit_job(
     return result
 
 
-def _of_world(path: Path, draws: int, say: Callable[[str], None]) -> tuple[str, str, list[Attack], WholePlan | None]:
-    """Name and world of a simulation's recipe, an attack for each thing that its agent releases, and the whole plan."""
+def _of_world(
+    path: Path, draws: int, say: Callable[[str], None]
+) -> tuple[str, str, list[AuditTarget], WholePlan | None]:
+    """Name and world of a simulation's recipe, a target for each thing that its agent releases, and the whole plan."""
     recipe = load_world_recipe(path)
     agent = recipe.recipe.agent
     if not find(agent).private:
         raise CardError(f"{path.name}: {agent} adds no noise, no claim to attack")
     trial = recipe.trials()[agent][0]
     try:
-        return recipe.recipe.name, trial.place, attacks_on(trial, draws, say), whole_plan(trial)
+        return recipe.recipe.name, trial.place, targets_of(trial, draws, say), whole_plan(trial)
     except ValueError as e:
         raise CardError(f"{path.name}: {e}") from None
 
 
-def _timed(
-    attack: Attack, noise: NoiseSource, draws: int, say: Callable[[str], None], progress: Progress | None
+def _time(
+    target: AuditTarget, noise: NoiseSource, draws: int, say: Callable[[str], None], progress: Progress | None
 ) -> tuple[Verdict, float]:
-    say(f"attacking {attack.mechanism}: {draws:,} releases of each neighbour")
+    say(f"attacking {target.mechanism}: {draws:,} releases of each neighbour")
     began = time.monotonic()
-    return attacked(attack, noise, draws, progress=progress), time.monotonic() - began
+    return attack(target, noise, draws, progress=progress), time.monotonic() - began
 
 
 def _plain(v: Verdict) -> Dump:

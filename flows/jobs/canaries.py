@@ -12,7 +12,7 @@ import numpy as np
 from flows.config.setting import Setting
 from flows.config.shelf import Home
 from flows.jobs.run import ingest_job, run_recipe
-from pipeline.audits.one_run import OneRun, guessed, lower_epsilon
+from pipeline.audits.laws import OneRun, guess, lower_epsilon
 from pipeline.declaration.card import CardError
 from pipeline.privacy.budget import epsilon_from_rho
 
@@ -77,7 +77,7 @@ def one_run(s: Setting, canaries: int) -> OneRun:
         scores = _scores(Path(result.folder), canaries)
         # in or out is half of a replacement: one 1 in each of H cells instead of two
         claimed = epsilon_from_rho(float(result.guarantee.rho or 0) / 2, _DELTA)
-    guesses, right = guessed(scores, coins, _SHARE)
+    guesses, right = guess(scores, coins, _SHARE)
     bound = lower_epsilon(canaries, guesses, right, _DELTA, _DOUBT)
     return OneRun(canaries, guesses, right, bound, claimed, _DELTA, 1 - _DOUBT)
 

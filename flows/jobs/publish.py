@@ -12,10 +12,9 @@ from typing import Any
 
 from flows.config.recipe import Recipe
 from flows.config.shelf import Home
-from flows.jobs.folder import write_json
 from pipeline.declaration.card import AnyCard
 from pipeline.declaration.plugins import is_plugin, plugin_digest
-from pipeline.files import whole_folder
+from pipeline.files import json_text, whole_folder
 from pipeline.learners.learner import Learnt
 from pipeline.ledger.assumptions import NOT_COVERED, assumptions
 from pipeline.ledger.certificate import certificate, counter_facts, guarantee
@@ -106,10 +105,10 @@ def _publish_run(
         digests = {"release": copied, **tables, "labels": sha256_file(partial / file_of("labels"))}
         report = run_facts(card, recipe, name, snapshot, curated, learnt, digests, looks)
         told = report.model_dump()
-        write_json(partial / "report.json", told)
+        (partial / "report.json").write_text(json_text(told), encoding="utf-8")
         promise, listed = told["guarantee"], told["mechanisms"]
         proof = certificate(card, curated.release, promise, listed, curated.commit, digests, looks)
-        write_json(partial / "certificate.json", proof)
+        (partial / "certificate.json").write_text(json_text(proof), encoding="utf-8")
         render(partial, report, learnt.view())
     return Published(name, home.runs / name, report)
 

@@ -28,7 +28,27 @@ _NAME = 63
 
 @dataclass(frozen=True)
 class Asked:
-    """Options of a simulated log; None where nothing was said."""
+    """Options of a simulated log; None where nothing was said.
+
+    Parameters
+    ----------
+    behaviour
+        The logging policy: one of the world's own, or ``near-optimal-0.3`` and the like.
+    episodes, seed
+        How many, and of the log.
+    horizon
+        Steps of an episode; the world's own where None.
+    bins
+        Of ICU-Sepsis: 4, 8 or 32 bins of the SOFA score, or ``all``.
+    params
+        Arguments of the world, each ``key=value`` as TOML has it.
+    episodes_per_user
+        Consecutive episodes that one user has.
+    rho
+        Lifetime cap of the new lineage, zCDP.
+    name, to
+        Of the new dataset, and its folder.
+    """
 
     behaviour: str | None = None
     episodes: int | None = None
@@ -67,7 +87,17 @@ class Asked:
 
 
 def simulate_logs(name: str, asked: Asked, home: Home) -> dict[str, Any]:
-    """A shipped log anew where only its name is given, else a synthetic lineage of the world ``name``."""
+    """A shipped log anew where only its name is given, else a synthetic lineage of the world ``name``.
+
+    Parameters
+    ----------
+    name
+        A world, or a shipped dataset.
+    asked
+        The options that were given.
+    home
+        Where logs without a folder of their own go.
+    """
     if asked.nothing and (shipped := _shipped(name, home)) is not None:
         return _regenerate(shipped, asked.to)
     return _world_log(name, asked, home)
@@ -134,6 +164,15 @@ def _world_log(name: str, asked: Asked, home: Home) -> dict[str, Any]:
 def simulate_from_run(run: Path, asked: Asked, home: Home) -> dict[str, Any]:
     """A synthetic log from the released model of a run; reads the run's folder and nothing else.
 
+    Parameters
+    ----------
+    run
+        The folder of a run.
+    asked
+        The options that were given; those of worlds are refused.
+    home
+        Where logs without a folder of their own go.
+
     Raises
     ------
     CardError
@@ -162,7 +201,17 @@ def simulate_from_run(run: Path, asked: Asked, home: Home) -> dict[str, Any]:
 
 
 def world_table(names: Sequence[str], asked: Asked, home: Home) -> dict[str, Any]:
-    """Exact values of worlds by dynamic programming; writes nothing."""
+    """Exact values of worlds by dynamic programming; writes nothing.
+
+    Parameters
+    ----------
+    names
+        Worlds.
+    asked
+        Their parameters and horizon, and a logging policy to value beside.
+    home
+        Whose shelf holds the worlds that have a file.
+    """
     from pipeline.evaluation.exact import world_values
     from pipeline.mdp.planning import policy_value
 

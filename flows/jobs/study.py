@@ -17,9 +17,8 @@ from flows.config.price_recipe import PriceRecipe, load_price_recipe
 from flows.config.setting import Step, plain_step
 from flows.config.shelf import Home
 from flows.config.world_recipe import WorldRecipe, load_world_recipe
-from flows.jobs.folder import json_text
 from pipeline.declaration.lineage import CATALOG_VARIABLE
-from pipeline.files import write_folder
+from pipeline.files import json_text, write_folder
 from pipeline.simulation.trial import Trial
 from pipeline.studies.cells import kept_of, measure_cells
 from pipeline.studies.price import price_rows
@@ -52,6 +51,8 @@ def reproduce_job(
 
     Parameters
     ----------
+    home
+        Where the folder goes, and the cells that are kept.
     name
         A key of :data:`~reports.studies.all_papers.STUDIES`; ``all`` does every one, each grid once, and a page
         over all.
@@ -123,6 +124,8 @@ def compare_job(
 
     Parameters
     ----------
+    home
+        Where the folder goes, and the runs that are kept.
     path
         A recipe with ``[compare]``.
     step, full, say, progress
@@ -204,6 +207,8 @@ def play_job(
 
     Parameters
     ----------
+    home
+        Where the folder goes, and the runs that are kept.
     path
         A recipe with ``[world]``.
     step, say, progress

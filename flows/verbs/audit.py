@@ -12,7 +12,7 @@ from flows.terminal.terminal import Grid, Place
 
 if TYPE_CHECKING:
     from flows.jobs.audit import Audited
-    from pipeline.audits.one_run import OneRun
+    from pipeline.audits.laws import OneRun
 
 
 def audit(

@@ -51,13 +51,38 @@ def export(
     as_json: Json = False,
 ) -> None:
     """Write the policy with labels as CSV that no spreadsheet evaluates, or as JSON with the exact labels."""
-    from flows.jobs.folder import write_whole
-
     file = _read(context, run)
     chosen = form or (Format.json if to.suffix.lower() == ".json" else Format.csv)
     write_whole(to, file.as_json() if chosen is Format.json else file.as_csv(), force=force)
     result = {"run": file.of.run, "file": str(to.resolve()), "format": chosen.value, "policy_sha256": file.of.sha256}
     show(result, as_json, lambda: [result["file"]])
+
+
+def write_whole(path: Path, text: str, *, force: bool) -> None:
+    """Write a file at once or not at all; without ``force`` never over another.
+
+    Parameters
+    ----------
+    path, text
+        Where and what.
+    force
+        Whether a file that stands there is replaced.
+
+    Raises
+    ------
+    CardError
+        If the file exists and ``force`` is not set, or the place takes no file.
+    """
+    from pipeline.declaration.card import CardError
+    from pipeline.files import whole_file
+
+    try:
+        with whole_file(path, over=force, alone=False) as fresh:
+            fresh.write_text(text, encoding="utf-8", newline="")
+    except FileExistsError:
+        raise CardError(f"{path} exists; name another file, or replace it with --force") from None
+    except OSError as e:
+        raise CardError(f"{path}: cannot be written ({e.strerror}); name a file in a folder that exists") from None
 
 
 @app.command("act")

@@ -17,7 +17,7 @@ def promote(
     as_json: Json = False,
 ) -> None:
     """Point runs/current to a run, whatever the recipe's rule says, or back to the run before."""
-    from flows.jobs.alias import Pointer
+    from flows.jobs.promotion import Pointer
     from flows.verbs.report import run_folder
     from pipeline.declaration.card import CardError
 

@@ -31,7 +31,7 @@ def report(context: typer.Context, run: str, as_json: Json = False) -> None:
 
 def run_folder(options: Context, run: str) -> Path:
     """A run's folder by path, full name, unique beginning, or the name of a pointer such as ``current``."""
-    from flows.jobs.alias import Pointer
+    from flows.jobs.promotion import Pointer
     from pipeline.declaration.card import CardError
 
     runs = options.home_folder().runs

@@ -17,7 +17,7 @@ from typing import Literal, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.audits.laws import Binomial, Gaussian, Laplace, Means
+from pipeline.audits.laws import Binomial, Gaussian, Laplace, Law, Means
 from pipeline.audits.sampling import RELEASES, Drawn, Pooled, Silence, hold_noise
 from pipeline.privacy.guarantee import Trust
 from pipeline.privacy.noise import NoiseSource
@@ -69,11 +69,15 @@ def silence(path: ReleasePath) -> Means:
 
 
 @dataclass(frozen=True)
-class Attack:
-    """One mechanism under attack.
+class AuditTarget:
+    """A mechanism that draws from the shipped code, two neighbouring inputs, the claimed loss, and who is trusted.
 
     Parameters
     ----------
+    mechanism, trust
+        Its name in words, and who adds the noise.
+    path
+        From one of the two inputs to fresh releases.
     means
         What the path publishes of each side where no noise is drawn: one list of tables a side.
     law
@@ -90,7 +94,7 @@ class Attack:
     trust: Trust
     path: ReleasePath
     means: Means
-    law: Gaussian | Laplace | Binomial
+    law: Law
     claimed_rho: Fraction | float
     claimed_epsilon: Fraction | float | None = None
     whole: ReleasePath | None = None
@@ -114,6 +118,37 @@ class Attack:
         """Share of the claim that the attacked pair spends, exactly and before any draw: in epsilon where pure."""
         whole = self.claimed_epsilon if isinstance(self.law, Laplace) else self.claimed_rho
         return self.law.loss(self.means) / float(whole or 0)
+
+
+@dataclass(frozen=True)
+class WholePlan:
+    """What all that a recipe releases costs, without a draw, where a smaller plan was attacked.
+
+    Parameters
+    ----------
+    stands_for
+        What was attacked instead, in words.
+    rho, claimed
+        Cost in zCDP by the plan's own variances, exactly, and what is claimed.
+    """
+
+    stands_for: str
+    rho: Fraction
+    claimed: Fraction
+
+    @property
+    def over(self) -> bool:
+        """Whether the plan costs more than it claims."""
+        return self.rho > self.claimed
+
+    @property
+    def words(self) -> str:
+        """One sentence for a page."""
+        verdict = "MORE than" if self.over else "within"
+        return (
+            f"{self.stands_for} was attacked; the whole plan costs rho = {float(self.rho):.9g} by its own variances, "
+            f"{verdict} the {float(self.claimed):.9g} that is claimed."
+        )
 
 
 @dataclass(frozen=True)
@@ -162,8 +197,8 @@ class Verdict:
         return self.lower_bound_rho / self.claimed_rho
 
 
-def attacked(
-    attack: Attack,
+def attack(
+    target: AuditTarget,
     noise: NoiseSource,
     draws: int = DRAWS,
     doubt: float = DOUBT,
@@ -176,34 +211,42 @@ def attacked(
 
     Parameters
     ----------
+    target
+        What is attacked.
     noise
         The source that a deployment draws from.
+    draws
+        Releases of each neighbour.
     doubt
         Error probability of each of the two rates.
+    progress
+        Hears how many of the releases are drawn.
+    batch
+        Releases drawn at once.
     """
-    seen = attack.drawn(noise)
-    if attack.whole is not None and (seen.less or seen.more):
-        attack = replace(attack, path=attack.whole)
+    seen = target.drawn(noise)
+    if target.whole is not None and (seen.less or seen.more):
+        target = replace(target, path=target.whole)
     found: tuple[list[Array], list[Array]] = ([], [])
     for first in range(0, draws, batch):
         copies = min(batch, draws - first)
-        found[0].append(attack.scores(0, noise, copies))
-        found[1].append(attack.scores(1, noise, copies))
+        found[0].append(target.scores(0, noise, copies))
+        found[1].append(target.scores(1, noise, copies))
         if progress is not None:
             progress(first + copies, draws)
     zero, one = np.concatenate(found[0]), np.concatenate(found[1])
-    bound = attack.law.bound(zero, one, attack.means, doubt)
+    bound = target.law.bound(zero, one, target.means, doubt)
     certain = np.full(draws, np.inf)
-    ceiling = attack.law.bound(certain, -certain, attack.means, doubt)
+    ceiling = target.law.bound(certain, -certain, target.means, doubt)
     return Verdict(
-        mechanism=attack.mechanism,
-        trust=attack.trust,
-        claimed_rho=float(attack.claimed_rho),
+        mechanism=target.mechanism,
+        trust=target.trust,
+        claimed_rho=float(target.claimed_rho),
         lower_bound_rho=bound.rho,
-        claimed_epsilon=None if attack.claimed_epsilon is None else float(attack.claimed_epsilon),
+        claimed_epsilon=None if target.claimed_epsilon is None else float(target.claimed_epsilon),
         lower_bound_epsilon=bound.epsilon,
-        claimed_delta=attack.law.delta if isinstance(attack.law, Binomial) else None,
-        attained=attack.attained,
+        claimed_delta=target.law.delta if isinstance(target.law, Binomial) else None,
+        attained=target.attained,
         confidence=1 - 2 * doubt,
         draws=draws,
         true_positives=bound.right,
@@ -216,6 +259,12 @@ def attacked(
 
 
 def trade_off(zero: Array, one: Array) -> list[tuple[float, float]]:
-    """(FPR, TPR) of thresholds at the quantiles of side 1, from strict to lenient."""
+    """(FPR, TPR) of thresholds at the quantiles of side 1, from strict to lenient.
+
+    Parameters
+    ----------
+    zero, one
+        Scores ``(draws,)`` of each side.
+    """
     thresholds = np.quantile(np.clip(one, -1e300, 1e300), 1 - _GRID)
     return [(float((one > t).mean()), float((zero > t).mean())) for t in thresholds]

@@ -1,4 +1,4 @@
-"""Attack on running sums: two people who differ in the first step alone; the steps after it are empty.
+"""Audit targets of running sums: two people who differ in the first step alone; the steps after it are empty.
 
 What a step moves is a column of M where the running sums are factored as A = W M
 (:mod:`pipeline.privacy.factorisation`), and the first column is the longest.  Whoever sees released rows reads M x + z
@@ -17,14 +17,14 @@ from typing import Literal
 import numpy as np
 from scipy.linalg import solve_triangular
 
-from pipeline.audits.attack import Array, Attack, Side, silence
+from pipeline.audits.attack import Array, AuditTarget, Side, silence
 from pipeline.audits.laws import Gaussian
 from pipeline.audits.sampling import WORLD, Pooled, Silence, fresh
 from pipeline.declaration.card import CardError
 from pipeline.privacy.continual import Mechanism, continual
-from pipeline.privacy.factorisation import Factorisation, Once, Time
+from pipeline.privacy.factorisation import Factorisation, NoiseBlocks, Once, Time
 from pipeline.privacy.guarantee import Trust
-from pipeline.privacy.noise import LARGEST_SCALE, Integers, NoiseBlocks, NoiseSource
+from pipeline.privacy.noise import LARGEST_SCALE, Integers, NoiseSource
 from pipeline.privacy.running import LazyTree, RunningSum
 from pipeline.statistics.ask import Ask
 from pipeline.statistics.interactive_counts import CountMechanism
@@ -145,7 +145,7 @@ class Sums:
         return self.watch.read_off(sums)
 
 
-def sums_attack(
+def sums_target(
     layout: Message | LqMessage,
     ask: Ask,
     how: CountMechanism | None,
@@ -154,7 +154,7 @@ def sums_attack(
     variances: Variances | None = None,
     build: Build = RunningSum,
     integers: Callable[..., Integers] | None = None,
-) -> Attack:
+) -> AuditTarget:
     """The worst pair of first episodes against the sums of a linear mixture agent, or of Private-OFU-RL.
 
     The tree of Private-OFU-RL is the shipped one that draws what is read.
@@ -191,7 +191,7 @@ def sums_attack(
     where = sent[0] != sent[1]
     drawn = entry_variances(layout, variances or noise)[where]
     model = Sums(watch, (honest[0][where], honest[other][where]), entries[where], time)
-    return Attack(
+    return AuditTarget(
         mechanism=_words(layout, ask, _WORDS[how]),
         trust=Trust.LOCAL if how is None else Trust.JOINT,
         path=Sums(watch, (sent[0][where], sent[1][where]), drawn, time, build),

@@ -1,4 +1,4 @@
-"""What two error rates prove of a mechanism whose noise has the claimed shape.
+"""What two error rates prove of a mechanism whose noise has the claimed shape, and what the guesses of one run prove.
 
 Which loss follows from how often an attacker is right depends on the shape of the noise, and the shape is part of the
 claim; only the black-box bound ``TPR <= e^epsilon FPR + delta`` holds for any.
@@ -10,13 +10,16 @@ law                 score: log-likelihood ratio of        loss that two rates pr
 :class:`Laplace`    Laplace noise of these scales         the multiple of the claim that is told apart this well
 :class:`Binomial`   coins of a batch in its counters      epsilon at delta of as many coins as are told apart so well
 ==================  ====================================  =========================================================
+
+One run (Steinke, Nasr and Jagielski 2023): many made-up people are each in or out by a coin, and the attacker guesses
+those it is surest of; too many right guesses prove a loss.  It finds gross faults of the whole pipeline (no noise,
+repeated noise, raw counts in a file), not factors of two.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,18 +44,6 @@ class Bound:
     wrong: float
 
 
-class Law(Protocol):
-    """The claimed law of the noise."""
-
-    def score(self, tables: list[Array], means: Means) -> Array:
-        """How much likelier side 0 is, ``(copies,)``; an attacker guesses it where positive."""
-        ...
-
-    def bound(self, zero: Array, one: Array, means: Means, doubt: float) -> Bound:
-        """What the scores of both sides prove; ``doubt`` is the error probability of each rate."""
-        ...
-
-
 @dataclass(frozen=True)
 class Gaussian:
     """Variances of a table each, entry by entry; what is infinite is not read."""
@@ -60,7 +51,13 @@ class Gaussian:
     variances: list[Array]
 
     def score(self, tables: list[Array], means: Means) -> Array:
-        """See :class:`Law`."""
+        """How much likelier side 0 is, ``(copies,)``; an attacker guesses it where positive.
+
+        Parameters
+        ----------
+        tables, means
+            What was released, and what it is of each side without noise.
+        """
         total = np.zeros(len(tables[0]))
         for x, zero, one, variance in zip(tables, *means, self.variances, strict=True):
             weight = (zero - one) / variance
@@ -68,7 +65,7 @@ class Gaussian:
         return total
 
     def bound(self, zero: Array, one: Array, means: Means, doubt: float) -> Bound:
-        """See :class:`Law`."""
+        """What the scores ``(draws,)`` of both sides prove; ``doubt`` is the error probability of each rate."""
         tpr, fpr, right, wrong = rates(zero > 0, one > 0, doubt)
         return Bound(gaussian_rho(tpr, fpr), None, right, wrong)
 
@@ -84,22 +81,21 @@ class Laplace:
     scales: tuple[float, ...]
 
     def score(self, tables: list[Array], means: Means) -> Array:
-        """See :class:`Law`."""
+        """See :class:`Gaussian`."""
         total = np.zeros(len(tables[0]))
         for x, zero, one, scale in zip(tables, *means, self.scales, strict=True):
             total += ((np.abs(x - one) - np.abs(x - zero)) / scale).sum(tuple(range(1, x.ndim)))
         return total
 
     def bound(self, zero: Array, one: Array, means: Means, doubt: float) -> Bound:
-        """See :class:`Law`."""
+        """See :class:`Gaussian`."""
         tpr, fpr, right, wrong = rates(zero > 0, one > 0, doubt)
         epsilon = laplace_epsilon(tpr, fpr, self.steps(means))
         return Bound(epsilon**2 / 2, epsilon, right, wrong)
 
     def steps(self, means: Means) -> Array:
         """Largest loss of each coordinate, ``|difference| / scale``; zeros left out."""
-        parts = [np.abs(x - y).ravel() / s for x, y, s in zip(*means, self.scales, strict=True)]
-        steps = np.concatenate(parts)
+        steps = np.concatenate([np.abs(x - y).ravel() / s for x, y, s in zip(*means, self.scales, strict=True)])
         return steps[steps > 0]
 
     def loss(self, means: Means) -> float:
@@ -125,7 +121,7 @@ class Binomial:
     delta: float
 
     def score(self, tables: list[Array], means: Means) -> Array:
-        """See :class:`Law`; infinite where only one side can have sent what is seen."""
+        """See :class:`Gaussian`; infinite where only one side can have sent what is seen."""
         x, (zero, one) = tables[0], (means[0][0], means[1][0])
         with np.errstate(divide="ignore", invalid="ignore"):
             # log of P(Q = x - 1) / P(Q = x); a total out of reach of both sides says nothing
@@ -139,7 +135,7 @@ class Binomial:
         return total
 
     def bound(self, zero: Array, one: Array, means: Means, doubt: float) -> Bound:
-        """See :class:`Law`; two guesses share the doubt: where side 0 is likelier, and where side 1 is impossible."""
+        """See :class:`Gaussian`; two guesses share the doubt: side 0 is likelier, and side 1 is impossible."""
         tpr, fpr, right, wrong = rates(zero > 0, one > 0, doubt / 2)
         sure, sure_wrong, *_ = rates(zero == math.inf, one == math.inf, doubt / 2)
         trials = self._as_well_told(tpr - fpr)
@@ -174,6 +170,9 @@ class Binomial:
             told = shuffle_delta(middle, self.q, half, half, 0.0) >= variation
             low, high = (middle, high) if told else (low, middle)
         return high
+
+
+Law = Gaussian | Laplace | Binomial
 
 
 def rates(right: NDArray[np.bool_], wrong: NDArray[np.bool_], doubt: float) -> tuple[float, float, float, float]:
@@ -224,8 +223,7 @@ def laplace_success(steps: Array) -> float:
     """
     if not steps.any():
         return 0.5
-    cell = float(steps.max()) / 256
-    law = np.ones(1)
+    cell, law = float(steps.max()) / 256, np.ones(1)
     for a in steps:
         n = max(1, round(a / cell))
         edges = np.linspace(-a, a, 2 * n + 1)
@@ -238,3 +236,68 @@ def laplace_success(steps: Array) -> float:
         law = np.convolve(law, one)
     middle = len(law) // 2
     return float(law[middle + 1 :].sum() + law[middle] / 2)
+
+
+@dataclass(frozen=True)
+class OneRun:
+    """What guesses prove of the loss between being in the data and being out of it (zero-out), at ``delta``."""
+
+    canaries: int
+    guesses: int
+    right: int
+    lower_bound_epsilon: float
+    claimed_epsilon: float
+    delta: float
+    confidence: float
+
+    @property
+    def violates(self) -> bool:
+        """Whether more is lost than claimed."""
+        return self.lower_bound_epsilon > self.claimed_epsilon
+
+
+def guess(scores: Array, coins: NDArray[np.bool_], share: float) -> tuple[int, int]:
+    """Say of the top ``share`` of scores that they are in, of as many at the bottom that they are out.
+
+    Parameters
+    ----------
+    scores, coins
+        ``(n,)`` of each person: how present they look, and whether they are.
+    share
+        Of the people, at each end.
+
+    Returns
+    -------
+    Guesses, and how many of them are right.
+    """
+    n, order = max(1, round(share * len(scores))), np.argsort(scores, kind="stable")
+    return 2 * n, int(coins[order[-n:]].sum() + (~coins[order[:n]]).sum())
+
+
+def lower_epsilon(canaries: int, guesses: int, right: int, delta: float, doubt: float) -> float:
+    """Largest epsilon that so many right guesses exclude (Steinke, Nasr and Jagielski 2023, Theorem 5.2).
+
+    Parameters
+    ----------
+    canaries
+        Made-up people.
+    guesses, right
+        Of them, and right ones of these.
+    delta
+        Of the claim.
+    doubt
+        Probability of excluding an epsilon that holds.
+    """
+    low, high = 0.0, 30.0
+    for _ in range(50):
+        middle = (low + high) / 2
+        low, high = (middle, high) if _chance(canaries, guesses, right, middle, delta) < doubt else (low, middle)
+    return low
+
+
+def _chance(canaries: int, guesses: int, right: int, epsilon: float, delta: float) -> float:
+    """Most that an (epsilon, delta) mechanism allows for at least ``right`` of ``guesses``."""
+    p = 1 / (1 + np.exp(-epsilon))
+    tail = stats.binom.sf(right - 1 - np.arange(right + 1), guesses, p)
+    slack = ((tail[1:] - tail[0]) / np.arange(1, right + 1)).max(initial=0.0)
+    return float(tail[0] + 2 * canaries * delta * slack)

@@ -1,4 +1,4 @@
-"""Attacks on what is released of a log: two made-up people, through the code that sums and the code that adds noise."""
+"""Audit targets of count tables: two made-up people, through the code that sums and the code that adds noise."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from functools import cached_property, partial
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.audits.attack import Array, Attack, Side, silence
+from pipeline.audits.attack import Array, AuditTarget, Side, silence
 from pipeline.audits.laws import Gaussian, Laplace
 from pipeline.audits.sampling import WORLD
 from pipeline.declaration.card import CardError
@@ -21,7 +21,7 @@ from pipeline.statistics.layout import ExactSums, Tables
 from pipeline.statistics.private_sum import PrivateSum
 
 
-def counts_attack(shipped: PrivateSum, drawn: PrivateSum | None = None) -> Attack:
+def counts_target(shipped: PrivateSum, drawn: PrivateSum | None = None) -> AuditTarget:
     """The worst pair of people against count tables, or all rows of a counter that hold its first night.
 
     What a night publishes is post-processing of its rows, and the ledger charges for these.
@@ -58,7 +58,7 @@ def counts_attack(shipped: PrivateSum, drawn: PrivateSum | None = None) -> Attac
     if time is not None:
         words = f"nightly {time.kind}, {time.steps} nights, discrete gaussian"
     names = ", ".join(m.table for m in mechanisms)
-    return Attack(f"{words}, {names}", Trust.CENTRAL, path, means, law, rho, claimed_epsilon=pure)
+    return AuditTarget(f"{words}, {names}", Trust.CENTRAL, path, means, law, rho, claimed_epsilon=pure)
 
 
 @dataclass(frozen=True)

@@ -1,10 +1,9 @@
-"""Attacks on what online users send in batches: counters of joint privacy, local messages, and the shuffle model.
+"""Audit targets of what online users send in batches: counters of joint privacy, local messages, shuffled totals.
 
 Noise is independent from action to action, and its scale depends on the number of steps alone: a mechanism with as many
 actions as copies *is* so many mechanisms with one.  So the shipped code serves all copies at once, and what it shows is
 read in the entries in which the two users differ.  The totals of the shuffle model are drawn by their law, on fresh
-seeds; its messages go through the three functions of :mod:`pipeline.privacy.shuffle` with the operating system's coins,
-a counter of its own for each copy.
+seeds.
 """
 
 from __future__ import annotations
@@ -15,41 +14,32 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.audits.attack import Array, Attack, Side, silence
+from pipeline.audits.attack import Array, AuditTarget, Side, silence
 from pipeline.audits.counters import LEAVES, Watch, look
 from pipeline.audits.laws import Binomial, Gaussian, Means
 from pipeline.audits.sampling import WORLD, fresh
 from pipeline.declaration.card import CardError
-from pipeline.privacy.bernoulli import Coins, OsCoins
 from pipeline.privacy.guarantee import Trust
-from pipeline.privacy.noise import DataHandle, NoiseSource, SeededNoise
-from pipeline.privacy.shuffle import Messages, NoiseBits, randomize, shuffle
-from pipeline.privacy.shuffle_calibration import delivered_epsilon, paper_bits, smallest_total, tight_bits
+from pipeline.privacy.noise import NoiseSource, SeededNoise
 from pipeline.statistics.ask import Ask
 from pipeline.statistics.batch_counts import BatchLayout, BatchTables, NoisyTables
 from pipeline.statistics.batch_privatizers import GaussianBatch, ShuffleBinary
-from pipeline.statistics.interactive_counts import CountMechanism, ShuffledSums, joint, local, shuffled
+from pipeline.statistics.interactive_counts import CountMechanism, ShuffledCounts, joint, local, shuffled
 from pipeline.statistics.online_counts import InteractiveCounts, OnlineCounts, OnlineLayout, Tally
 from pipeline.statistics.online_sum import cost_of, tight
 
 Made = Callable[[OnlineLayout, NoiseSource], InteractiveCounts]
 Fresh = Callable[[], SeededNoise]
-Send = Callable[[Array, NoiseBits, Coins, DataHandle], Messages]
-# counters of one user that differ, where messages are attacked: a visit is there, or in the other cell
-_CHANGES = 2
-_CROWD = 16
-# messages made at once
-_AT_ONCE = 2_000_000
 
 
-def interactive_attack(
+def interactive_target(
     layout: OnlineLayout,
     ask: Ask,
     how: CountMechanism | None,
     *,
     leaves: int = LEAVES,
     made: Made | None = None,
-) -> Attack:
+) -> AuditTarget:
     """The worst pair of users of the first batch against a counter of ``leaves`` batches, or against local messages.
 
     Parameters
@@ -84,7 +74,7 @@ def interactive_attack(
     path = _Batches(layout, OnlineLayout.extremes, watch, made or shipped)
     variances = np.repeat(np.array(list(scales.values()), dtype=np.float64), [int(m.sum()) for m in path.moved])
     words = "local messages" if how is None else "one release of a batch" if how == "fresh" else f"{how} counter"
-    return Attack(
+    return AuditTarget(
         mechanism=f"online counts, {words}, discrete gaussian" + (", rewards learnt" if layout.rewards else ""),
         trust=Trust.LOCAL if how is None else Trust.JOINT,
         path=path,
@@ -94,9 +84,9 @@ def interactive_attack(
     )
 
 
-def shuffled_attack(
+def shuffled_target(
     layout: OnlineLayout, epsilon: float, delta: float, users: int, honest: float = 1.0, *, noise: Fresh = fresh
-) -> Attack:
+) -> AuditTarget:
     """The worst pair of users of one batch against the mechanism of counts-shuffle.
 
     Parameters
@@ -120,10 +110,10 @@ def shuffled_attack(
     once = shipped(layout, fresh())
     once.add(next(extremes(layout)))
     promise = once.guarantee
-    assert isinstance(promise, ShuffledSums)
-    bits, means = promise.bits[0], _sides(promise.changes)
-    law = Binomial(bits.trials, bits.probability, promise.changes, delta)
-    return Attack(
+    assert isinstance(promise, ShuffledCounts)
+    bits, changes = promise.bits[0], sum(layout.bits)
+    law, means = Binomial(bits.trials, bits.probability, changes, delta), bit_sides(changes)
+    return AuditTarget(
         mechanism=f"shuffled counts, binomial, {users:,} users" + (", rewards learnt" if layout.rewards else ""),
         trust=Trust.SHUFFLE,
         path=_Batches(layout, extremes, Watch("once"), shipped, bits.mean),
@@ -134,14 +124,14 @@ def shuffled_attack(
     )
 
 
-def batch_attack(
+def batch_target(
     layout: BatchLayout,
     users: int,
     shipped: ShuffleBinary | GaussianBatch,
     *,
     drawn: ShuffleBinary | GaussianBatch | None = None,
     noise: Fresh = fresh,
-) -> Attack:
+) -> AuditTarget:
     """The worst pair of users of one batch against SDP-PE's privatizer (paper 002).
 
     Parameters
@@ -154,7 +144,7 @@ def batch_attack(
         What really adds noise, and what it draws from, where a test breaks one of them.
     """
     layout = replace(layout, shape=(layout.shape[0], 2, 1))
-    means, what = _sides(layout.changes), "every step" if layout.rewards else "one step"
+    means, what = bit_sides(layout.changes), "every step" if layout.rewards else "one step"
     if isinstance(shipped, GaussianBatch):
         # a curator, or a user, draws once; of a batch of local messages one is attacked
         users = 1 if shipped.trust == "local" else users
@@ -177,7 +167,7 @@ def batch_attack(
         seen = (drawn or shipped).release(replace([*wide.extremes()][side], users=users), wide, noise()).noisy
         return [np.rint(_entries(_kept(seen, layout), moved) + mean)]
 
-    return Attack(
+    return AuditTarget(
         mechanism=f"batch counts of {what}, {words}",
         trust=trust,
         path=release,
@@ -188,48 +178,14 @@ def batch_attack(
     )
 
 
-def messages_attack(
-    epsilon: float, delta: float, calibration: str, *, users: int = _CROWD, send: Send = randomize
-) -> Attack:
-    """Everything that the shuffler hands over of one batch: a user's bit is in one counter, or in another.
+def bit_sides(changes: int) -> Means:
+    """Bits of the counters that differ: the first user's, then the other's, and so on.
 
     Parameters
     ----------
-    epsilon, delta, calibration
-        What is claimed, and by whose count of coins: ``tight`` or ``paper``.
-    users
-        Of the batch; fewer where so many would need less than a coin each.
-    send
-        What a device really sends, where a test breaks it.
+    changes
+        Counters that differ, an even number.
     """
-    bits, means, none = crowd(epsilon, delta, calibration, users), _sides(_CHANGES), [np.zeros(_CHANGES)]
-    law = Binomial(bits.trials, bits.probability, _CHANGES, delta)
-    return Attack(
-        mechanism=f"shuffled messages of one bit, {bits.users} users, {calibration}",
-        trust=Trust.SHUFFLE,
-        path=_Messages(bits, send),
-        means=(means[0] + none, means[1] + none),
-        law=law,
-        claimed_rho=law.loss(means),
-        claimed_epsilon=delivered_epsilon(bits, _CHANGES, delta),
-    )
-
-
-def crowd(epsilon: float, delta: float, calibration: str, users: int = _CROWD) -> NoiseBits:
-    """Coins of a small batch whose users have a bit in one of two counters.
-
-    Parameters
-    ----------
-    epsilon, delta, calibration, users
-        See :func:`messages_attack`.
-    """
-    if calibration == "paper":
-        return paper_bits(users, 1, epsilon, delta)
-    return tight_bits(min(users, smallest_total(_CHANGES, epsilon, delta)), _CHANGES, epsilon, delta)
-
-
-def _sides(changes: int) -> Means:
-    """Bits of the counters that differ: the first user's, then the other's, and so on."""
     one = np.tile([1.0, 0.0], changes // 2)
     return [one], [1 - one]
 
@@ -285,25 +241,3 @@ class _Batches:
         # of each visit's -1 or +1 the bit that was sent
         bits = [(r + seen.n_sas.sum(-1)) / 2 for r in rewards]
         return np.rint(_entries([seen.n_sas, *bits], moved) + self.mean)
-
-
-@dataclass(frozen=True)
-class _Messages:
-    bits: NoiseBits
-    send: Send
-
-    def __call__(self, side: Side, noise: NoiseSource, copies: int) -> list[Array]:
-        """See :class:`~pipeline.audits.attack.ReleasePath`; drawn by coins of its own."""
-        each = max(1, _AT_ONCE // (_CHANGES * (self.bits.users + self.bits.trials)))
-        parts = [self._crowds(side, min(each, copies - i)) for i in range(0, copies, each)]
-        return [np.concatenate(of) for of in zip(*parts, strict=True)]
-
-    def _crowds(self, side: Side, copies: int) -> tuple[Array, Array]:
-        """Ones in each counter, and messages that are no bit, of batches that have counters of their own."""
-        mine, coins = np.zeros((copies, _CHANGES)), OsCoins()
-        mine[:, side] = 1.0
-        values = [mine.ravel(), *[np.zeros(mine.size)] * (self.bits.users - 1)]
-        seen = shuffle([self.send(v, self.bits, coins, WORLD) for v in values])
-        ones = np.bincount(seen.counter, weights=seen.bit, minlength=mine.size)
-        strange = np.bincount(seen.counter[seen.bit > 1], minlength=mine.size)
-        return ones.reshape(mine.shape).astype(np.float64), strange.reshape(mine.shape).astype(np.float64)

@@ -12,8 +12,7 @@ from decimal import ROUND_FLOOR, Decimal, localcontext
 from fractions import Fraction
 from typing import Any, Protocol
 
-from pipeline.audits.attack import Attack
-from pipeline.audits.plans import WholePlan
+from pipeline.audits.attack import AuditTarget, WholePlan
 from pipeline.declaration.card import AnyCard
 from pipeline.learners.policy_files import PolicyFiles
 from pipeline.learners.terms import Terms
@@ -181,8 +180,8 @@ class RunPlan(Drawing, Protocol):
         """
         ...
 
-    def attacks(self, sampler: NoiseSource) -> list[Attack]:
-        """One attack for each mechanism that would be released, on a plan that is small enough for it.
+    def targets(self, sampler: NoiseSource) -> list[AuditTarget]:
+        """An audit target for each mechanism that would be released, of a plan that is small enough to be attacked.
 
         Parameters
         ----------
@@ -192,7 +191,7 @@ class RunPlan(Drawing, Protocol):
         ...
 
     def whole_plan(self) -> WholePlan | None:
-        """What this plan costs where :meth:`attacks` attacks a smaller one; None where it attacks the plan itself."""
+        """What this plan costs where :meth:`targets` attacks a smaller one; None where it attacks the plan itself."""
         ...
 
 

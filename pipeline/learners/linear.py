@@ -8,14 +8,12 @@ from fractions import Fraction
 from typing import Any
 
 from pipeline.agents.linear_backup import LinearConstants
-from pipeline.audits.attack import Attack
-from pipeline.audits.linear import linear_attack
-from pipeline.audits.plans import WholePlan, linear_cost
+from pipeline.audits.attack import AuditTarget, WholePlan
+from pipeline.audits.regressions import linear_cost, linear_target
 from pipeline.declaration.card import AnyCard, require_tabular
 from pipeline.learners.forecast import foresee_linear, table_size
 from pipeline.learners.learner import Quote, fitting_rho, joint_cost
-from pipeline.learners.linear_facts import LearntWeights
-from pipeline.learners.linear_learning import drawn, learn_linear
+from pipeline.learners.linear_learning import LinearLearnt, drawn, learn_linear
 from pipeline.learners.linear_request import LinearMethod, LinearRequest, linear_request
 from pipeline.learners.terms import Linear, Privacy, Terms
 from pipeline.logs.regression_sums import tally
@@ -153,9 +151,9 @@ class LinearRun:
         """See :class:`~pipeline.learners.learner.RunPlan`."""
         return fitting_rho(left)
 
-    def learn(self, release: Release) -> LearntWeights:
+    def learn(self, release: Release) -> LinearLearnt:
         """See :class:`~pipeline.learners.learner.RunPlan`."""
-        return LearntWeights(self.request, learn_linear(self.request, release))
+        return learn_linear(self.request, release)
 
     def unforeseen(self) -> str | None:
         """See :class:`~pipeline.learners.learner.RunPlan`."""
@@ -174,11 +172,11 @@ class LinearRun:
         """See :class:`~pipeline.learners.learner.RunPlan`."""
         return foresee_linear(self.request, self.terms, episodes, seeds)
 
-    def attacks(self, sampler: NoiseSource) -> list[Attack]:
+    def targets(self, sampler: NoiseSource) -> list[AuditTarget]:
         """See :class:`~pipeline.learners.learner.RunPlan`: every step is released alike, and by the same code."""
         plan = self.request.plan
         # a plan of two steps has each kind of call
-        return [linear_attack(replace(plan, domain=replace(plan.domain, horizon=min(plan.domain.horizon, _STEPS))))]
+        return [linear_target(replace(plan, domain=replace(plan.domain, horizon=min(plan.domain.horizon, _STEPS))))]
 
     def whole_plan(self) -> WholePlan | None:
         """See :class:`~pipeline.learners.learner.RunPlan`."""

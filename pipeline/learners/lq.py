@@ -8,9 +8,8 @@ from fractions import Fraction
 from typing import Any
 
 from pipeline.agents.dp_lqr import LqConstants
-from pipeline.audits.attack import Attack
-from pipeline.audits.lq import lq_attack
-from pipeline.audits.plans import WholePlan
+from pipeline.audits.attack import AuditTarget, WholePlan
+from pipeline.audits.regressions import lq_target
 from pipeline.declaration.card import AnyCard, require_linear_quadratic
 from pipeline.learners.forecast import foresee_lq
 from pipeline.learners.learner import Quote, fitting_rho, joint_cost
@@ -121,9 +120,9 @@ class LqRun:
         assert self.terms.evaluate is not None
         return foresee_lq(self.request, self.terms.evaluate, episodes, seeds)
 
-    def attacks(self, sampler: NoiseSource) -> list[Attack]:
+    def targets(self, sampler: NoiseSource) -> list[AuditTarget]:
         """See :class:`~pipeline.learners.learner.RunPlan`."""
-        return [lq_attack(self.request.plan)]
+        return [lq_target(self.request.plan)]
 
     def whole_plan(self) -> WholePlan | None:
         """See :class:`~pipeline.learners.learner.RunPlan`: the plan itself is attacked."""

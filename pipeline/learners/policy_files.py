@@ -14,6 +14,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from pipeline.files import json_text
 from pipeline.privacy.release import Release
 from reports.facts.policy import PolicyView
 from reports.facts.report import Report
@@ -60,8 +61,7 @@ class PolicyFiles:
 
         for stem, columns in self.tables.items():
             pq.write_table(pa.table(dict(columns)), folder / f"{stem}.parquet", compression="zstd")
-        text = json.dumps(self.labels, indent=2, ensure_ascii=False, allow_nan=False)
-        (folder / "policy.json").write_text(text + "\n", encoding="utf-8")
+        (folder / "policy.json").write_text(json_text(self.labels), encoding="utf-8")
         return tuple(self.tables)
 
 

@@ -9,10 +9,9 @@ from fractions import Fraction
 from typing import Any
 
 from pipeline.agents.apvi import CountsPlanner, apvi
-from pipeline.audits.attack import Attack
+from pipeline.audits.attack import AuditTarget, WholePlan
 from pipeline.audits.counters import LEAVES
-from pipeline.audits.plans import WholePlan
-from pipeline.audits.releases import counts_attack
+from pipeline.audits.releases import counts_target
 from pipeline.declaration.card import AnyCard, Card, CardError, require_tabular
 from pipeline.learners.forecast import foresee_counts, table_size
 from pipeline.learners.learner import Quote, typeable
@@ -190,13 +189,13 @@ class TabularRun:
         )
         return foresee_counts(self.card, self.terms, once, episodes, seeds, self.planner)
 
-    def attacks(self, sampler: NoiseSource) -> list[Attack]:
+    def targets(self, sampler: NoiseSource) -> list[AuditTarget]:
         """See :class:`~pipeline.learners.learner.RunPlan`: of a counter, one of few leaves."""
         nightly, shipped = self.terms.nightly, self.privatizer
         if nightly is not None:
             few = nightly.model_copy(update={"nights": min(nightly.nights, LEAVES)})
             shipped = counts_privatizer(self.card, replace(self.terms, nightly=few))
-        return [counts_attack(_with_slack(self.card, shipped, sampler))]
+        return [counts_target(_with_slack(self.card, shipped, sampler))]
 
     def whole_plan(self) -> WholePlan | None:
         """See :class:`~pipeline.learners.learner.RunPlan`."""

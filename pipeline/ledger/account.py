@@ -21,7 +21,19 @@ _PERIODS = {"month": "%Y-%m", "year": "%Y"}
 
 @dataclass(frozen=True)
 class Account:
-    """Where a lineage stands: cap, what is spent (all INTENTs), what is left; exact zCDP rhos."""
+    """Where a lineage stands; exact zCDP rhos.
+
+    Parameters
+    ----------
+    lineage
+        Name of the dataset.
+    cap
+        What may be spent over its lifetime.
+    spent
+        All INTENTs, whatever became of them.
+    delta
+        At which rho is told as epsilon.
+    """
 
     lineage: str
     cap: Fraction
@@ -35,13 +47,26 @@ class Account:
 
 
 def registration(entries: Sequence[Entry], lineage: str) -> Body | None:
-    """The values registered last, or None."""
+    """The values registered last, or None.
+
+    Parameters
+    ----------
+    entries, lineage
+        Of the ledger, in order, and the name of the dataset.
+    """
     found = [e.body for e in entries if e.lineage == lineage and e.kind in ("REGISTER", "AMEND")]
     return found[-1] if found else None
 
 
 def account_of(entries: Sequence[Entry], lineage: str, where: str) -> Account:
     """Cap and spending.
+
+    Parameters
+    ----------
+    entries, lineage
+        See :func:`registration`.
+    where
+        Names the ledger in messages.
 
     Raises
     ------
@@ -55,15 +80,26 @@ def account_of(entries: Sequence[Entry], lineage: str, where: str) -> Account:
 
 
 def spent_on(entries: Sequence[Entry], lineage: str) -> Fraction:
-    """All that was charged to a lineage; no refunds, whatever became of an attempt."""
+    """All that was charged to a lineage, as an exact rho; no refunds, whatever became of an attempt.
+
+    Parameters
+    ----------
+    entries, lineage
+        See :func:`registration`.
+    """
     return spent_of(_charges(entries, lineage))
 
 
 def spent_of(charges: Sequence[tuple[int | None, Fraction]]) -> Fraction:
-    """Cost of charges ``(partition or None, rho)`` to the person who pays most.
+    """Cost of charges to the person who pays most (parallel composition).
 
     Partitions are user-disjoint: a keyed hash of the user id puts everybody in one.  A person in partition p pays
     what was charged to everybody plus what was charged to p, so the lineage costs the first plus the largest second.
+
+    Parameters
+    ----------
+    charges
+        Pairs ``(partition, rho)``; partition None means everybody.
     """
     whole, parts = Fraction(0), dict[int, Fraction]()
     for partition, rho in charges:
@@ -76,7 +112,15 @@ def spent_of(charges: Sequence[tuple[int | None, Fraction]]) -> Fraction:
 
 @dataclass(frozen=True)
 class Left:
-    """What one more charge may cost at most, and which limit says so: ``lifetime``, or this ``month`` or ``year``."""
+    """What one more charge may cost at most.
+
+    Parameters
+    ----------
+    rho, cap
+        What is left, and of how much; exact zCDP rhos.
+    limit
+        Which limit says so: ``lifetime``, or this ``month`` or ``year``.
+    """
 
     rho: Fraction
     limit: str
@@ -91,6 +135,15 @@ def left_for(entries: Sequence[Entry], account: Account, partition: int | None, 
     """What one more charge to everybody, or to one partition, may cost at most: the tightest of cap and schedule.
 
     A month and a year are those of the calendar (UTC); charges are dated by their INTENTs.
+
+    Parameters
+    ----------
+    entries, account
+        Of the ledger, and of the lineage.
+    partition
+        None: everybody is charged.
+    now
+        Says which month and year it is (UTC).
     """
     schedule: Mapping[str, str] = (registration(entries, account.lineage) or {}).get("schedule") or {}
     limits = [("lifetime", account.cap, "")]
@@ -104,14 +157,26 @@ def left_for(entries: Sequence[Entry], account: Account, partition: int | None, 
 
 
 def commit_of(entries: Sequence[Entry], lineage: str, run_key: str) -> Entry | None:
-    """The COMMIT of a key, if there is one."""
+    """The COMMIT of a key, if there is one.
+
+    Parameters
+    ----------
+    entries, lineage, run_key
+        Of the ledger, the name of the dataset, and the hex key of a release.
+    """
     return next(
         (e for e in entries if e.lineage == lineage and e.kind == "COMMIT" and e.body["run_key"] == run_key), None
     )
 
 
 def intents_of(entries: Sequence[Entry], lineage: str, run_key: str) -> list[Entry]:
-    """All attempts at a key, oldest first."""
+    """All attempts at a key, oldest first.
+
+    Parameters
+    ----------
+    entries, lineage, run_key
+        See :func:`commit_of`.
+    """
     return [e for e in entries if e.lineage == lineage and e.kind == "INTENT" and e.body["run_key"] == run_key]
 
 
@@ -123,7 +188,7 @@ def _charges(entries: Sequence[Entry], lineage: str) -> list[tuple[int | None, F
     ]
 
 
-def registered_fields(card: AnyCard) -> dict[str, Any]:
+def _registered_fields(card: AnyCard) -> dict[str, Any]:
     """What registration fixes: later runs compare the card with this (privacy.md §0.1-14)."""
     schedule = card.budget.schedule
     limits = None if schedule is None else {k: str(fraction_of(v)) for k, v in schedule.limits().items()}
@@ -142,8 +207,15 @@ def registered_fields(card: AnyCard) -> dict[str, Any]:
 
 def change_of_registration(
     entries: Sequence[Entry], card: AnyCard, *, amend: bool, partitions: int | None
-) -> tuple[str, dict[str, Any]] | None:
+) -> tuple[str, Body] | None:
     """Kind and body of the entry that brings a registration up to the card; None where they agree.
+
+    Parameters
+    ----------
+    entries, card
+        Of the ledger, and of the dataset.
+    amend, partitions
+        See :meth:`~pipeline.ledger.ledger.Ledger.register`.
 
     Raises
     ------
@@ -153,7 +225,7 @@ def change_of_registration(
     now = registration(entries, card.name)
     declared = partitions or (now or {}).get("partitions", 1)
     # a lineage without partitions is registered in the words of before there were any
-    fields = registered_fields(card) | ({"partitions": declared} if declared > 1 else {})
+    fields = _registered_fields(card) | ({"partitions": declared} if declared > 1 else {})
     if now is None:
         return "REGISTER", fields
     old, new = ({"partitions": 1, "schedule": None, **told} for told in (now, fields))
@@ -178,7 +250,15 @@ def change_of_registration(
 
 
 def check_partition(entries: Sequence[Entry], lineage: str, partition: int | None) -> None:
-    """Refuse a partition that registration did not declare: nothing says that its users are in no other."""
+    """Refuse a partition that registration did not declare: nothing says that its users are in no other.
+
+    Parameters
+    ----------
+    entries, lineage
+        See :func:`registration`.
+    partition
+        Counted from 0; None: everybody's rows.
+    """
     declared = (registration(entries, lineage) or {}).get("partitions", 1)
     if partition is not None and not (declared > 1 and 0 <= partition < declared):
         raise CardError(
@@ -191,6 +271,11 @@ def card_hash(card: AnyCard) -> str:
     """Sha256 of all that a card declares, vetoes, markov and tolerance included; not where files and ledger lie.
 
     A key left at its default is as good as absent, so that a new key of a later version changes no old hash.
+
+    Parameters
+    ----------
+    card
+        Of the dataset.
     """
     declared = card.model_dump(mode="json", exclude={"source": {"files"}, "budget": {"ledger"}}, exclude_defaults=True)
     return hashlib.sha256(canonical(declared).encode()).hexdigest()

@@ -24,12 +24,24 @@ NOT_COVERED = (
 
 
 def protected(card: AnyCard) -> str:
-    """``person``; where the card says that its files name none, the record that it protects instead."""
+    """``person``; where the card says that its files name none, the record that it protects instead.
+
+    Parameters
+    ----------
+    card
+        Of the dataset.
+    """
     return card.unit.user if card.unit.user == MADE.get(card.source.format) else "person"
 
 
 def unit_sentence(card: AnyCard) -> str:
-    """Whose privacy, in words."""
+    """Whose privacy, in words.
+
+    Parameters
+    ----------
+    card
+        Of the dataset.
+    """
     m = card.unit.episodes_per_user
     if (record := protected(card)) != "person":
         steps = "one step" if card.domain.horizon == 1 else f"at most {card.domain.horizon} steps"
@@ -124,7 +136,13 @@ def _named(looks: Sequence[Entry]) -> str:
 
 
 def implementation(release: Release) -> dict[str, str]:
-    """The middle of the pyramid: why the program keeps what the mathematics promises."""
+    """The middle of the pyramid: why the program keeps what the mathematics promises.
+
+    Parameters
+    ----------
+    release
+        Says which sampler drew its noise, if any.
+    """
     exact = release.noise == "none"
     return {
         "algorithm": "each sensitivity is an integer computed from what the code sums, and proved by enumerating "
@@ -139,7 +157,13 @@ def implementation(release: Release) -> dict[str, str]:
 
 
 def stewardship(card: AnyCard) -> dict[str, str]:
-    """The base of the pyramid: what is known of the data's collection and of who can reach it."""
+    """The base of the pyramid: what is known of the data's collection and of who can reach it.
+
+    Parameters
+    ----------
+    card
+        Of the dataset.
+    """
     return {
         "collection": "declared by the card and not checked by this program: how the log was collected, and whether "
         "its people agreed, is for whoever signs",

@@ -78,7 +78,7 @@ def spent_budget(mechanisms: Sequence[Mechanism], delta: float, joint: Fraction 
     return {"rho": up(rho), "epsilon": safe_epsilon(up(rho), left), "delta": delta, "pure": False}
 
 
-def guarantee(card: AnyCard, release: Release, calibration: str, asked: Mapping[str, float]) -> dict[str, object]:
+def guarantee(card: AnyCard, release: Release, calibration: str, asked: Body) -> dict[str, object]:
     """The guarantee of one release, in numbers and in one plain sentence.
 
     Parameters

@@ -35,8 +35,21 @@ class NoLedgerError(BudgetError):
 class Entry:
     """One line of the ledger: what happened to which lineage, chained to the line before by hash.
 
-    ``kind`` is ``REGISTER``, ``AMEND``, ``INTENT`` (budget spent, whatever follows), ``COMMIT``, ``INSPECT``
-    ``PURGE`` (raw rows left the store) or ``SIGN``.
+    Parameters
+    ----------
+    seq
+        Counted from 1, without a gap.
+    lineage
+        Name of the dataset.
+    kind
+        ``REGISTER``, ``AMEND``, ``INTENT`` (budget spent, whatever follows), ``COMMIT``, ``INSPECT``, ``PURGE`` (raw
+        rows left the store) or ``SIGN``.
+    at
+        When, ISO 8601 in UTC, to the second.
+    body
+        What the kind asks for; no fact about a person.
+    previous, hash
+        Of the entry before, and of this one; 64 hex digits.
     """
 
     seq: int
@@ -49,7 +62,13 @@ class Entry:
 
 
 def canonical(value: Any) -> str:
-    """Canonical JSON: sorted keys, no spaces."""
+    """Canonical JSON: sorted keys, no spaces.
+
+    Parameters
+    ----------
+    value
+        Plain JSON values.
+    """
     return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
 
 
@@ -59,7 +78,15 @@ def entry_hash(seq: int, lineage: str, kind: str, at: str, body: Body, previous:
 
 
 def chain_problem(entries: Sequence[Entry], after: Entry | None = None) -> str | None:
-    """The first break in the chain in words, or None; ``after`` is the checked entry before the first, if any."""
+    """The first break in the chain in words, or None.
+
+    Parameters
+    ----------
+    entries
+        In order.
+    after
+        The checked entry before the first, if any.
+    """
     first, previous = (1, GENESIS) if after is None else (after.seq + 1, after.hash)
     for expected, e in enumerate(entries, start=first):
         if e.seq != expected:
@@ -74,7 +101,13 @@ def chain_problem(entries: Sequence[Entry], after: Entry | None = None) -> str |
 
 @dataclass(frozen=True)
 class Head:
-    """An entry that somebody saw: the ledger of then had it, so the ledger of now must."""
+    """An entry that somebody saw: the ledger of then had it, so the ledger of now must.
+
+    Parameters
+    ----------
+    seq, hash
+        Of the entry; kept in mail, in git, on paper, or in a certificate.
+    """
 
     seq: int
     hash: str
@@ -84,7 +117,12 @@ class Head:
 
 
 def parse_heads(text: str) -> list[Head]:
-    """``SEQ:HASH``, or a file that holds such heads or the JSON of ``ledger head``.
+    """Read what somebody kept.
+
+    Parameters
+    ----------
+    text
+        ``SEQ:HASH``, or the path of a file that holds such heads or the JSON of ``ledger head``.
 
     Raises
     ------
@@ -109,6 +147,11 @@ def parse_heads(text: str) -> list[Head]:
 def head_of_certificate(path: Path) -> Head:
     """The COMMIT that a run's ``certificate.json`` names.
 
+    Parameters
+    ----------
+    path
+        Of the certificate.
+
     Raises
     ------
     CardError
@@ -124,7 +167,13 @@ def head_of_certificate(path: Path) -> Head:
 
 
 def lacking(entries: Sequence[Entry], heads: Sequence[Head]) -> Head | None:
-    """The first of the heads that these entries lack, or None."""
+    """The first of the heads that these entries lack, or None.
+
+    Parameters
+    ----------
+    entries, heads
+        Of the ledger of now, and what was seen of the ledger of then.
+    """
     seen = {e.seq: e.hash for e in entries}
     return next((h for h in heads if seen.get(h.seq) != h.hash), None)
 

@@ -15,14 +15,22 @@ from threading import Event, Thread
 import sqlalchemy as sa
 
 from pipeline.ledger.chain import BudgetError
-from pipeline.ledger.tables import leases
+from pipeline.ledger.chain_tables import leases
 
 SECONDS = 120.0
 
 
 @dataclass(frozen=True)
 class Holder:
-    """One attempt's random token, and the place (a store on a machine) whose lock it holds."""
+    """Who draws.
+
+    Parameters
+    ----------
+    token
+        Random, one an attempt.
+    place
+        A store on a machine, whose lock the attempt holds.
+    """
 
     token: str
     place: str

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cache, partial
 from pathlib import Path
-from typing import Any
 
 from pipeline.ledger.certificate import spent_budget
-from pipeline.ledger.chain import Entry, canonical
+from pipeline.ledger.chain import Body, Entry, canonical
 from pipeline.ledger.steps import charge_problem, noise_problem, same_number
 from pipeline.privacy.release import total_rho
 from pipeline.privacy.release_file import file_of, mechanism_from, sha256_file
@@ -24,7 +23,17 @@ SCHEMA_FILE = Path(__file__).with_name("certificate.schema.json")
 
 @dataclass(frozen=True)
 class Check:
-    """One thing that was checked; ``ok`` is None where it could not be."""
+    """One thing that was checked.
+
+    Parameters
+    ----------
+    what
+        In words.
+    ok
+        None where it could not be checked.
+    found
+        What is wrong, or why it could not be checked.
+    """
 
     what: str
     ok: bool | None
@@ -47,43 +56,46 @@ def verify_run(folder: Path, entries: Sequence[Entry] | None = None) -> list[Che
         If there is no readable certificate.
     """
     proof = certified(folder)
-    checks = [_against_schema(proof)]
-    if checks[0].ok:
-        checks += [
-            _guarded("the loss, recomputed from the listed mechanisms", lambda: _loss(proof)),
-            *(
-                [_guarded("the joint loss, recomputed from scales and declarations", lambda: _joint(folder, proof))]
-                if "joint" in proof
-                else []
-            ),
-            *(
-                [_guarded("the noise of tonight's sums, recomputed from the counter", lambda: noise_problem(proof))]
-                if "counter" in proof
-                else []
-            ),
-            _guarded("release.json lists the same mechanisms", lambda: _same_mechanisms(folder, proof)),
-            _guarded("the report states the same guarantee", lambda: _same_guarantee(folder, proof)),
-            *(
-                _guarded(f"sha256 of {file_of(kind)}", lambda k=kind: _digest(folder, proof, k))
-                for kind in proof["sha256"]
-            ),
-            *_ledger_checks(proof, entries),
-        ]
-    return checks
+    form = _against_schema(proof)
+    return [form, *_file_checks(folder, proof), *_ledger_checks(proof, entries)] if form.ok else [form]
 
 
-def certified(folder: Path) -> dict[str, Any]:
-    """What ``certificate.json`` of a run's folder says, unchecked; ValueError where there is none."""
+def _file_checks(folder: Path, proof: Body) -> Iterator[Check]:
+    """What can be recomputed from the run's folder alone."""
+    yield _guarded("the loss, recomputed from the listed mechanisms", lambda: _loss(proof))
+    if "joint" in proof:
+        yield _guarded("the joint loss, recomputed from scales and declarations", lambda: _joint(folder, proof))
+    if "counter" in proof:
+        yield _guarded("the noise of tonight's sums, recomputed from the counter", lambda: noise_problem(proof))
+    yield _guarded("release.json lists the same mechanisms", lambda: _same_mechanisms(folder, proof))
+    yield _guarded("the report states the same guarantee", lambda: _same_guarantee(folder, proof))
+    for kind in proof["sha256"]:
+        yield _guarded(f"sha256 of {file_of(kind)}", partial(_digest, folder, proof, kind))
+
+
+def certified(folder: Path) -> Body:
+    """What ``certificate.json`` of a run's folder says, unchecked.
+
+    Parameters
+    ----------
+    folder
+        Of the run.
+
+    Raises
+    ------
+    ValueError
+        If there is none.
+    """
     return _read(folder, "certificate.json")
 
 
 @cache
-def schema() -> Mapping[str, Any]:
+def schema() -> Body:
     """The shipped JSON Schema of a certificate."""
     return json.loads(SCHEMA_FILE.read_text(encoding="utf-8"))
 
 
-def _read(folder: Path, name: str) -> dict[str, Any]:
+def _read(folder: Path, name: str) -> Body:
     try:
         found = json.loads((folder / name).read_text(encoding="utf-8"))
     except (OSError, ValueError) as e:
@@ -102,7 +114,7 @@ def _guarded(what: str, check: Callable[[], str | None]) -> Check:
     return Check(what, problem is None, problem or "")
 
 
-def _against_schema(proof: Mapping[str, Any]) -> Check:
+def _against_schema(proof: Body) -> Check:
     from jsonschema import Draft202012Validator
 
     errors = sorted(Draft202012Validator(schema()).iter_errors(proof), key=lambda e: list(map(str, e.absolute_path)))
@@ -110,7 +122,7 @@ def _against_schema(proof: Mapping[str, Any]) -> Check:
     return Check("the certificate has the form of its schema", not errors, found)
 
 
-def _loss(proof: Mapping[str, Any]) -> str | None:
+def _loss(proof: Body) -> str | None:
     mechanisms = tuple(mechanism_from(m) for m in proof["mechanisms"])
     alone, stated = total_rho(mechanisms), proof["guarantee"]
     joint = proof["joint"]["rho_exact"] if "joint" in proof else None
@@ -129,7 +141,7 @@ def _loss(proof: Mapping[str, Any]) -> str | None:
     return None
 
 
-def _joint(folder: Path, proof: Mapping[str, Any]) -> str | None:
+def _joint(folder: Path, proof: Body) -> str | None:
     """The policy rests on what was charged for (features, lengths of rows), and scales cost no more than was said."""
     facts, told = proof["joint"], _read(folder, "policy.json")
     mechanisms = tuple(mechanism_from(m) for m in proof["mechanisms"])
@@ -152,7 +164,7 @@ def _joint(folder: Path, proof: Mapping[str, Any]) -> str | None:
     return None if cost <= stated else f"together they cost rho = {float(cost):.6g}, stated is {float(stated):.6g}"
 
 
-def _same_mechanisms(folder: Path, proof: Mapping[str, Any]) -> str | None:
+def _same_mechanisms(folder: Path, proof: Body) -> str | None:
     described = _read(folder, "release.json")
     if described["mechanisms"] != proof["mechanisms"]:
         return "they differ"
@@ -165,17 +177,17 @@ def _same_mechanisms(folder: Path, proof: Mapping[str, Any]) -> str | None:
     return f"{', '.join(differ)} differ" if differ else None
 
 
-def _same_guarantee(folder: Path, proof: Mapping[str, Any]) -> str | None:
+def _same_guarantee(folder: Path, proof: Body) -> str | None:
     report = _read(folder, "report.json")
     return None if report["guarantee"] == proof["guarantee"] else "report.json says something else"
 
 
-def _digest(folder: Path, proof: Mapping[str, Any], kind: str) -> str | None:
+def _digest(folder: Path, proof: Body, kind: str) -> str | None:
     found = sha256_file(folder / file_of(kind))
     return None if found == proof["sha256"][kind] else f"the file has {found[:16]}…: it was changed"
 
 
-def _ledger_checks(proof: Mapping[str, Any], entries: Sequence[Entry] | None) -> list[Check]:
+def _ledger_checks(proof: Body, entries: Sequence[Entry] | None) -> list[Check]:
     said, what = proof["ledger"], "the ledger holds this very entry"
     if said is None:
         exact = proof["guarantee"]["noise"] == "none"
@@ -202,7 +214,7 @@ def _ledger_checks(proof: Mapping[str, Any], entries: Sequence[Entry] | None) ->
     ]
 
 
-def _charged(proof: Mapping[str, Any], commit: Entry, intent: Entry | None, entries: Sequence[Entry]) -> str | None:
+def _charged(proof: Body, commit: Entry, intent: Entry | None, entries: Sequence[Entry]) -> str | None:
     if commit.body["release_sha256"] != proof["sha256"]["release"]:
         return "its COMMIT names another release"
     if intent is None or intent.kind != "INTENT":
@@ -219,7 +231,7 @@ def _charged(proof: Mapping[str, Any], commit: Entry, intent: Entry | None, entr
     return None if charged == Fraction(proof["rho_exact"]) else f"entry {intent.seq} charged {float(charged):.6g}"
 
 
-def _as_entered(proof: Mapping[str, Any], commit: Entry, entries: Sequence[Entry]) -> str | None:
+def _as_entered(proof: Body, commit: Entry, entries: Sequence[Entry]) -> str | None:
     """What mechanisms do not tell: which noise, which people, at which delta, and what else was spent."""
     stated, told, said = proof["guarantee"], commit.body, proof["ledger"]
     registered = [e.body for e in entries if e.lineage == commit.lineage and e.kind in ("REGISTER", "AMEND")]
@@ -240,7 +252,7 @@ def _as_entered(proof: Mapping[str, Any], commit: Entry, entries: Sequence[Entry
     return f"{', '.join(differ)} differ" if differ else None
 
 
-def _looks_told(proof: Mapping[str, Any], commit: Entry, entries: Sequence[Entry]) -> str | None:
+def _looks_told(proof: Body, commit: Entry, entries: Sequence[Entry]) -> str | None:
     """Looks that came later may be missing: a page that was rendered before them is honest."""
     before = [e for e in entries if e.kind == "INSPECT" and e.lineage == commit.lineage and e.seq < commit.seq]
     told = " ".join(proof["assumptions"])

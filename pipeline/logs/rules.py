@@ -1,8 +1,9 @@
-"""What happens to rows outside the declared domain: one table, and one function a rule, named like the rule.
+"""What happens to rows outside the declared domain: one table, and one expression over decoded rows a rule.
 
 Every rule looks at one user's rows only, so replacing a user changes no other user's rows (privacy.md §1.2).
 The table's order is the order of precedence: a dropped row is filed once, under the first rule that dropped it.
 ``docs/rules.md`` shows the same table.
+A card's tolerance is the share of rows that may break a rule before the log is refused.
 """
 
 from __future__ import annotations
@@ -75,7 +76,26 @@ BY_NAME: dict[str, Rule] = {rule.name: rule for rule in RULES}
 DROPS: frozenset[Effect] = frozenset({"drop_step", "drop_episode", "over_cap"})
 
 
-# Rules of a step: expressions over decoded rows.
+# Rules of an episode: aggregates over the rows of one episode that no step rule dropped.
+_OF_EPISODES: dict[str, pl.Expr] = {
+    "unparsable": pl.col("unreadable").any(),
+    # the second of two rows of a step is marked among all rows of the episode
+    "repeat": pl.col("repeated").first(),
+    "unknown_label": pl.col("homeless").any(),
+    "bad_reward": pl.col("not_a_reward").any(),
+    "wrong_length": pl.col("wrong_length").any(),
+    "not_finite": pl.col("not_finite").any(),
+    # given that none repeats, the steps are 0 … k
+    "gap": (pl.col("step").min() != 0) | (pl.col("step").max() + 1 != pl.len()),
+}
+_OF_VECTORS = ("wrong_length", "not_finite")
+_OF_TABLES = ("unknown_label", "bad_reward")
+# Rules that change a cell of a row that stays.
+COERCED: dict[str, pl.Expr] = {
+    "unknown_label": pl.col("relabelled"),
+    "reward_range": pl.col("clipped"),
+    "reward_off_lattice": pl.col("floored"),
+}
 
 
 def null_user(user: pl.Expr) -> pl.Expr:
@@ -90,112 +110,35 @@ def beyond_horizon(card: AnyCard) -> pl.Expr:
 
 def terminates(card: Card) -> pl.Expr:
     """The episode is over at this row, as far as the row itself says."""
-    end = card.domain.states.first_terminal
-    return (
-        pl.col("terminated")
-        | (pl.col("state") >= end).fill_null(value=False)
-        | (pl.col("logged") >= end).fill_null(value=False)
-    )
+    return pl.col("terminated") | _in_end("state", card) | _in_end("logged", card)
 
 
-def after_end(card: Card) -> pl.Expr:
-    """In an end state, or later than ``ended``: the episode's first step at which :func:`terminates` holds."""
-    in_end = (pl.col("state") >= card.domain.states.first_terminal).fill_null(value=False)
-    return in_end | after_last(pl.col("ended"))
+def step_rules(card: AnyCard) -> dict[str, pl.Expr]:
+    """Rules that drop one step, in table order; ``ended`` is the first step at which the episode was over."""
+    later = (pl.col("step") > pl.col("ended")).fill_null(value=False)
+    if isinstance(card, Card):
+        return {"beyond_horizon": beyond_horizon(card), "after_end": _in_end("state", card) | later}
+    last = pl.col("episode").ne_missing(pl.col("episode").shift(-1))
+    return {"closing_row": pl.col("no_action") & last, "beyond_horizon": beyond_horizon(card), "after_end": later}
 
 
-def after_last(ended: pl.Expr) -> pl.Expr:
-    """Later than the step at which the episode ended."""
-    return (pl.col("step") > ended).fill_null(value=False)
+def episode_rules(card: AnyCard) -> dict[str, pl.Expr]:
+    """Rules that drop an episode, in table order."""
+    others = _OF_VECTORS if isinstance(card, Card) else _OF_TABLES
+    found = {name: broken for name, broken in _OF_EPISODES.items() if name not in others}
+    return found | ({"early_end": _early_end(card)} if isinstance(card, Card) else {})
 
 
-def closing_row() -> pl.Expr:
-    """The last row of its episode, without any control."""
-    return pl.col("no_action") & pl.col("episode").ne_missing(pl.col("episode").shift(-1))
+def _in_end(column: str, card: Card) -> pl.Expr:
+    return (pl.col(column) >= card.domain.states.first_terminal).fill_null(value=False)
 
 
-def reward_range() -> pl.Expr:
-    """Reward outside the declared range."""
-    return pl.col("clipped")
-
-
-def reward_off_lattice() -> pl.Expr:
-    """Reward strictly between two lattice points."""
-    return pl.col("floored")
-
-
-# Rules of an episode: aggregates over the rows of one episode that no step rule dropped.
-
-
-def unparsable() -> pl.Expr:
-    """Some cell of the episode cannot be read."""
-    return pl.col("unreadable").any()
-
-
-def repeat() -> pl.Expr:
-    """A step occurs twice; ``again`` marks the second, among all rows of the episode."""
-    return pl.col("repeated").first()
-
-
-def unknown_label() -> pl.Expr:
-    """An undeclared label that no OTHER takes in."""
-    return pl.col("homeless").any()
-
-
-def bad_reward() -> pl.Expr:
-    """A reward that is no finite number."""
-    return pl.col("not_a_reward").any()
-
-
-def wrong_length() -> pl.Expr:
-    """A vector with another number of coordinates than declared."""
-    return pl.col("wrong_length").any()
-
-
-def not_finite() -> pl.Expr:
-    """A vector with a coordinate that is missing, NaN or infinite."""
-    return pl.col("not_finite").any()
-
-
-def gap() -> pl.Expr:
-    """Steps are not 0 … k (given that none repeats)."""
-    return (pl.col("step").min() != 0) | (pl.col("step").max() + 1 != pl.len())
-
-
-def early_end(card: Card) -> pl.Expr:
+def _early_end(card: Card) -> pl.Expr:
     """The episode ends before H - 1 although the card declares that none does."""
     if card.domain.states.ends:
         return pl.lit(value=False)
     last = card.domain.horizon - 1
     return (pl.col("step").max() < last) | (pl.col("terminated") & (pl.col("step") < last)).any()
-
-
-def step_rules(card: Card) -> dict[str, pl.Expr]:
-    """Rules that drop one step, in table order."""
-    return {"beyond_horizon": beyond_horizon(card), "after_end": after_end(card)}
-
-
-def episode_rules(card: Card) -> dict[str, pl.Expr]:
-    """Rules that drop an episode, in table order."""
-    return {
-        "unparsable": unparsable(),
-        "repeat": repeat(),
-        "unknown_label": unknown_label(),
-        "bad_reward": bad_reward(),
-        "gap": gap(),
-        "early_end": early_end(card),
-    }
-
-
-def vector_rules() -> dict[str, pl.Expr]:
-    """Rules that drop an episode of vectors, in table order."""
-    return {
-        "unparsable": unparsable(),
-        "repeat": repeat(),
-        "wrong_length": wrong_length(),
-        "not_finite": not_finite(),
-        "gap": gap(),
-    }
 
 
 def first_broken(rules: dict[str, pl.Expr]) -> pl.Expr:

@@ -31,17 +31,9 @@ def screen(raw: pl.DataFrame, card: Card, names: tuple[str, ...]) -> tuple[pl.Da
     """
     steps = unfold(raw, card) if card.source.layout == "wide" else raw
     rows = sort_episodes(decode(steps, card), rules.terminates(card))
-    rows = rows.with_columns(
-        _next_state(card).alias("next_state"), rules.first_broken(rules.step_rules(card)).alias("rule")
-    )
-    rows = mark_episodes(rows, rules.episode_rules(card), card)
+    rows = mark_broken(rows.with_columns(_next_state(card).alias("next_state")), card)
     kept = rows.filter(pl.col("rule").is_null())
-    coerced = {
-        "unknown_label": pl.col("relabelled"),
-        "reward_range": rules.reward_range(),
-        "reward_off_lattice": rules.reward_off_lattice(),
-    }
-    entries = file_entries(rows, kept, coerced)
+    entries = file_entries(rows, kept, rules.COERCED)
     if card.source.layout == "wide":
         entries = _by_source_row(entries, raw, steps, card)
     return _canonical(kept, card), quarantine_rows(raw, entries, card, names)
@@ -83,8 +75,10 @@ def _next_state(card: Card) -> pl.Expr:
     return pl.when("has_next").then("logged").otherwise(unlogged)
 
 
-def mark_episodes(rows: pl.DataFrame, broken: dict[str, pl.Expr], card: AnyCard) -> pl.DataFrame:
-    """Fill ``rule`` for the rows of dropped episodes; ``broken``: the rules of an episode, in table order."""
+def mark_broken(rows: pl.DataFrame, card: AnyCard) -> pl.DataFrame:
+    """Add ``rule``: what dropped the row, or its episode, by the table's order; null where it stays."""
+    broken = rules.episode_rules(card)
+    rows = rows.with_columns(rules.first_broken(rules.step_rules(card)).alias("rule"))
     left = rows.filter(pl.col("rule").is_null()).group_by("episode", maintain_order=True)
     verdict = left.agg(
         pl.col("user_id").first(),

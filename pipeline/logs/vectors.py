@@ -11,9 +11,8 @@ import polars as pl
 from pipeline.declaration.card import LqCard
 from pipeline.declaration.columns import step_role
 from pipeline.declaration.linear_quadratic import Vector
-from pipeline.logs import rules
 from pipeline.logs.decode import NUMBERS, Dtypes, episode_number, flag, number_of, probability, step_number
-from pipeline.logs.screening import file_entries, mark_episodes, quarantine_rows, sort_episodes
+from pipeline.logs.screening import file_entries, mark_broken, quarantine_rows, sort_episodes
 from pipeline.logs.store import VECTORS
 
 # a vector on its ball may pass it by the rounding of 32-bit numbers
@@ -23,13 +22,7 @@ _ROUNDING = 1e-5
 def screen_vectors(raw: pl.DataFrame, card: LqCard, names: tuple[str, ...]) -> tuple[pl.DataFrame, pl.DataFrame]:
     """Apply every rule; parameters and results as of :func:`~pipeline.logs.screening.screen`."""
     rows = sort_episodes(decode_vectors(raw, card), pl.col("terminated"))
-    steps = {
-        "closing_row": rules.closing_row(),
-        "beyond_horizon": rules.beyond_horizon(card),
-        "after_end": rules.after_last(pl.col("ended")),
-    }
-    rows = rows.with_columns(_next_observation(card).alias("following"), rules.first_broken(steps).alias("rule"))
-    rows = mark_episodes(rows, rules.vector_rules(), card)
+    rows = mark_broken(rows.with_columns(_next_observation(card).alias("following")), card)
     kept = rows.filter(pl.col("rule").is_null())
     d = card.domain
     far = [_longer(pl.col(c), v.radius) for c, v in _vectors(card).items()]

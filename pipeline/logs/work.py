@@ -1,4 +1,8 @@
-"""Work in progress of an ingest: what is finished, so that one that was killed continues where it stopped."""
+"""Work in progress of an ingest: how many partitions, the rows spilt into them, and what of them is finished.
+
+The first pass sends each row to one temporary file a partition, chosen by a keyed hash of the user, in bounded memory;
+an ingest that was killed continues where it stopped.
+"""
 
 from __future__ import annotations
 

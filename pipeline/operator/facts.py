@@ -105,7 +105,19 @@ class Behaviour(TypedDict):
 
 
 class TableShares(TypedDict):
-    """Shares of the rows; of ``ends``, of the counted transitions into each."""
+    """Shares of the rows; ``ends``: of the counted transitions into each.
+
+    Parameters
+    ----------
+    ends
+        Label -> share.
+    unknown_next_state
+        Rows that lead nobody knows where.
+    other_state, other_action
+        Rows whose label became OTHER; None where the card declares none.
+    beyond_cell_cap
+        Rows that count in no table, because the person was in the cell often enough before.
+    """
 
     ends: dict[str, float]
     unknown_next_state: float
@@ -178,13 +190,13 @@ class TableFacts(SnapshotFacts):
 
 
 class Examined(TableFacts):
-    """The same with the test of what its states hide: what advice is given on."""
+    """What advice is given on: facts, and ``hidden_state``, the test of what the states hide."""
 
     hidden_state: HiddenState
 
 
 class TableInspection(Examined):
-    """All that ``inspect`` tells; ``ledger_entry`` is the number of the entry of this look."""
+    """All that ``inspect`` tells: ``warnings``, gravest first, and ``ledger_entry``, the number of the look's entry."""
 
     warnings: list[Warned]
     ledger_entry: int
@@ -225,7 +237,7 @@ class VectorFacts(SnapshotFacts):
 
 
 class VectorInspection(VectorFacts):
-    """All that ``inspect`` tells of it."""
+    """All that ``inspect`` tells of it: ``warnings``, gravest first, and ``ledger_entry``."""
 
     warnings: list[Warned]
     ledger_entry: int

@@ -105,15 +105,36 @@ def noise(card: Card, n_sa: Ints, allowed: NDArray[np.bool_], budget: str, share
 _READ = ["user_id", "episode_id", "step", "state", "action", "reward", "next_state", "terminated"]
 
 
-@dataclass
-class _Sums:
-    """Running sums over the partitions of a snapshot; ``visits (H, L, A)`` knows no cap of cells."""
+@dataclass(kw_only=True)
+class EpisodeSums:
+    """Running sums over the partitions of a snapshot.
+
+    Parameters
+    ----------
+    lengths
+        ``(H + 1,)``: episodes by their number of steps.
+    episodes
+        Number of episodes -> people who have so many.
+    """
+
+    lengths: Ints
+    episodes: Counter[int] = field(default_factory=Counter[int])
+
+    def count_episodes(self, rows: pl.DataFrame) -> None:
+        """Add the episodes of whole users."""
+        each = rows.group_by("user_id", "episode_id").agg(pl.len().alias("length"))
+        self.lengths += np.bincount(each["length"].to_numpy(), minlength=len(self.lengths))
+        several = each.group_by("user_id").len("episodes").group_by("episodes").len("people")
+        self.episodes.update(dict(several.iter_rows()))
+
+
+@dataclass(kw_only=True)
+class _Sums(EpisodeSums):
+    """Of a log of declared states and actions; ``visits (H, L, A)`` knows no cap of cells."""
 
     n_sa: Ints
     visits: Ints
     successors: Ints
-    lengths: Ints
-    episodes: Counter[int] = field(default_factory=Counter[int])
     unknown: int = 0
     reward_sum: float = 0.0
     lowest: float | None = None
@@ -159,10 +180,10 @@ def _sums(snapshot: Snapshot, card: Card) -> _Sums:
     d = card.domain
     shape = d.horizon, len(d.live_states), len(d.action_labels)
     sums = _Sums(
-        np.zeros((d.table_steps, *shape[1:]), dtype=np.int64),
-        np.zeros(shape, dtype=np.int64),
-        np.zeros(len(d.state_labels), dtype=np.int64),
-        np.zeros(d.horizon + 1, dtype=np.int64),
+        lengths=np.zeros(d.horizon + 1, dtype=np.int64),
+        n_sa=np.zeros((d.table_steps, *shape[1:]), dtype=np.int64),
+        visits=np.zeros(shape, dtype=np.int64),
+        successors=np.zeros(len(d.state_labels), dtype=np.int64),
     )
     for part in snapshot.part_files:
         _add(sums, pl.read_parquet(part, columns=_READ), card)
@@ -180,10 +201,7 @@ def _add(sums: _Sums, rows: pl.DataFrame, card: Card) -> None:
     sums.visits += np.bincount(flat, minlength=sums.visits.size).reshape(sums.visits.shape)
     sums.successors += tables["n_sas"].sum((0, 1, 2))
     sums.unknown += rows["next_state"].null_count()
-    episodes = rows.group_by("user_id", "episode_id").agg(pl.len().alias("length"))
-    sums.lengths += np.bincount(episodes["length"].to_numpy(), minlength=len(sums.lengths))
-    several = episodes.group_by("user_id").len("episodes").group_by("episodes").len("people")
-    sums.episodes.update(dict(several.iter_rows()))
+    sums.count_episodes(rows)
     reward = rows["reward"].drop_nulls().to_numpy()
     if len(reward):
         sums.reward_sum += float(reward.sum())

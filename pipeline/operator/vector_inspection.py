@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -13,7 +12,7 @@ from pipeline.declaration.card import LqCard
 from pipeline.logs.regression_sums import list_matrix
 from pipeline.logs.store import Snapshot
 from pipeline.operator.facts import Coordinate, VectorFacts, VectorSummary, Warned
-from pipeline.operator.inspection import people_facts, snapshot_facts, step_facts
+from pipeline.operator.inspection import EpisodeSums, people_facts, snapshot_facts, step_facts
 
 Array = NDArray[np.float64]
 
@@ -24,13 +23,11 @@ ROLES = ("observation", "action", "next_observation")
 _MANY, _FAR = 0.2, 0.1
 
 
-@dataclass
-class _Sums:
-    """Running sums over the partitions of a snapshot."""
+@dataclass(kw_only=True)
+class _Sums(EpisodeSums):
+    """Of a log of vectors."""
 
-    lengths: NDArray[np.int64]
     by_step: NDArray[np.int64]
-    episodes: Counter[int] = field(default_factory=Counter[int])
     longer: dict[str, Array] = field(default_factory=lambda: {role: np.zeros(len(PARTS)) for role in ROLES})
     counted: dict[str, int] = field(default_factory=lambda: dict.fromkeys(ROLES, 0))
     moments: dict[str, list[Array]] = field(default_factory=dict[str, list[Array]])
@@ -48,7 +45,7 @@ def inspect_vectors(snapshot: Snapshot, card: LqCard) -> VectorFacts:
         The one it was ingested with.
     """
     H = card.domain.horizon  # noqa: N806
-    sums = _Sums(np.zeros(H + 1, dtype=np.int64), np.zeros(H, dtype=np.int64))
+    sums = _Sums(lengths=np.zeros(H + 1, dtype=np.int64), by_step=np.zeros(H, dtype=np.int64))
     for part in snapshot.part_files:
         _add(sums, pl.read_parquet(part, columns=["user_id", "episode_id", "step", *ROLES]), card)
     rows = max(1, snapshot.rows)
@@ -69,10 +66,7 @@ def _add(sums: _Sums, rows: pl.DataFrame, card: LqCard) -> None:
     if rows.is_empty():
         return
     sums.by_step += np.bincount(rows["step"].to_numpy(), minlength=len(sums.by_step))
-    episodes = rows.group_by("user_id", "episode_id").agg(pl.len().alias("length"))
-    sums.lengths += np.bincount(episodes["length"].to_numpy(), minlength=len(sums.lengths))
-    several = episodes.group_by("user_id").len("episodes").group_by("episodes").len("people")
-    sums.episodes.update(dict(several.iter_rows()))
+    sums.count_episodes(rows)
     far = np.zeros(len(rows), dtype=bool)
     for role in ROLES:
         declared = card.domain.action if role == "action" else card.domain.observation

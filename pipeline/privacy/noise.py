@@ -190,7 +190,7 @@ def gaussian_scale(variance: int) -> float:
 
 
 class SeededNoise:
-    """Reproducible noise for simulations only: same laws (up to float), never private, refuses real data."""
+    """Reproducible noise of a ``seed`` for simulations only: same laws (up to float), never private, no real data."""
 
     name = "seeded"
     sampler = "numpy, seeded: simulation, not private"
@@ -250,56 +250,3 @@ class SeededNoise:
         cdf = np.cumsum(weight / weight.sum())
         index = np.searchsorted(cdf, self._rng.random(size), side="right")
         return support[np.minimum(index, len(support) - 1)].astype(np.int64)
-
-
-@dataclass(frozen=True)
-class NoiseBlocks:
-    """Noise of one released vector: consecutive blocks of entries, one variance each.
-
-    Parameters
-    ----------
-    sizes, variances
-        Entries, and integer variance, of each block, in squared lattice steps; variance 0 draws nothing (simulation
-        only).
-    noise
-        What is drawn from.
-    data
-        Handle of what the noise protects.
-
-    Raises
-    ------
-    RealDataError
-        If the data is registered as real and a block has no noise, or the noise is not the operating system's.
-    """
-
-    sizes: tuple[int, ...]
-    variances: tuple[int, ...]
-    noise: NoiseSource
-    data: DataHandle
-
-    def __post_init__(self) -> None:
-        if 0 in self.variances and self.data.data_kind != "synthetic":
-            raise RealDataError("a counter without noise is for simulations; this dataset is registered as real")
-        self.noise.admit(self.data.data_kind)
-
-    @property
-    def length(self) -> int:
-        """Entries of the vector, n."""
-        return sum(self.sizes)
-
-    def draw(self, rows: int, times: int = 1) -> Integers:
-        """Fresh noise ``(rows, n)``, one call of the source a block.
-
-        Parameters
-        ----------
-        times
-            Each row is the sum of so many draws, in one (simulation only).  Sums of discrete Gaussians are nearly, not
-            exactly, discrete Gaussian: below 10^-15 at the scales drawn here.
-        """
-        if times > 1 and self.data.data_kind != "synthetic":
-            raise RealDataError("noise of several leaves in one draw is for simulations; this dataset is real")
-        drawn = [
-            self.noise.gaussian(rows * n, v * times, self.data) if v else np.zeros(rows * n, dtype=np.int64)
-            for n, v in zip(self.sizes, self.variances, strict=True)
-        ]
-        return np.concatenate([x.reshape(rows, n) for x, n in zip(drawn, self.sizes, strict=True)], axis=1)

@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.privacy.continual import Estimate, Tree, digits, largest_node, levels, node_variance
-from pipeline.privacy.factorisation import Factorisation, Once, Time
-from pipeline.privacy.noise import Integers, NoiseBlocks, RealDataError
+from pipeline.privacy.factorisation import Factorisation, NoiseBlocks, Once, Time
+from pipeline.privacy.noise import Integers, RealDataError
 
 Array = NDArray[np.float64]
 

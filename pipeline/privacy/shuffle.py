@@ -105,6 +105,17 @@ def randomize(values: Array, noise: NoiseBits, coins: Coins, data: DataHandle) -
     values
         ``(C,)`` what this user adds to each counter, in [0, 1]; clipped here, on the device, because the guarantee
         rests on it.
+    noise
+        What every user of the batch adds: public.
+    coins
+        Exact coins of the device; seeded ones in simulations.
+    data
+        Handle of what the coins protect.
+
+    Returns
+    -------
+    Messages
+        ``C (1 + each)`` of one bit.
     """
     y = np.clip(np.asarray(values, dtype=np.float64), 0.0, 1.0)
     bits = [coins.rounded(y, data), coins.flips(len(y) * noise.each, noise.chance, data)]
@@ -113,7 +124,13 @@ def randomize(values: Array, noise: NoiseBits, coins: Coins, data: DataHandle) -
 
 
 def shuffle(messages: Sequence[Messages]) -> Messages:
-    """The messages of all users as a multiset: sorted, so that nothing of who sent what is left in their order."""
+    """The messages of all users as a multiset: sorted, so that nothing of who sent what is left in their order.
+
+    Parameters
+    ----------
+    messages
+        Of each user, in any order.
+    """
     counter = np.concatenate([m.counter for m in messages])
     bit = np.concatenate([m.bit for m in messages])
     order = np.lexsort((bit, counter))
@@ -143,6 +160,15 @@ def analyzed_totals(sums: Integers, noise: NoiseBits, seeded: SeededNoise, data:
     ----------
     sums
         Exact sums of the users' bits, any shape.
+    noise
+        What every user of the batch adds.
+    seeded, data
+        Draws one binomial a counter, and the handle of the simulated world.
+
+    Returns
+    -------
+    Array
+        Unbiased noisy sums, of the shape of ``sums``.
     """
     heads = seeded.heads(sums.size, noise.trials, noise.chance, data)
     return (sums + heads.reshape(sums.shape)).astype(np.float64) - noise.mean

@@ -56,8 +56,19 @@ def tight_bits(users: int, changes: int, epsilon: float, delta: float, honest: i
 
     Parameters
     ----------
+    users
+        n, of the batch.
+    changes
+        Counters that one replaced user moves by 1: even.
+    epsilon, delta
+        Of one user.
     honest
         Declared minimum of users who do flip their coins, those of the others count for nothing; None: all.
+
+    Raises
+    ------
+    ValueError
+        If ``honest`` is not in 1 .. n; or see :func:`smallest_total`.
     """
     n = users if honest is None else honest
     if not 1 <= n <= users:
@@ -81,7 +92,15 @@ def tight_bits(users: int, changes: int, epsilon: float, delta: float, honest: i
 
 
 def paper_bits(users: int, horizon: int, epsilon: float, beta: float) -> NoiseBits:
-    """Paper 002, Algorithm 4 with epsilon' = epsilon / 3H: tau = 96 ln(2/beta) / epsilon'^2."""
+    """Paper 002, Algorithm 4 with epsilon' = epsilon / 3H: tau = 96 ln(2/beta) / epsilon'^2.
+
+    Parameters
+    ----------
+    users, horizon
+        n and H.
+    epsilon, beta
+        Of one user; beta is the paper's delta.
+    """
     tau = paper_total(horizon, epsilon, beta)
     if users <= tau:
         return NoiseBits(users, math.ceil(tau / users))
@@ -95,7 +114,17 @@ def paper_total(horizon: int, epsilon: float, beta: float) -> float:
 
 @cache
 def delivered_epsilon(bits: NoiseBits, changes: int, delta: float, honest: int | None = None) -> float:
-    """Epsilon at ``delta`` that the coins of the honest users really give, replace-one."""
+    """Epsilon at ``delta`` that the coins of the honest users really give, replace-one.
+
+    Parameters
+    ----------
+    bits
+        Of the batch.
+    changes, honest
+        As of :func:`tight_bits`.
+    delta
+        At least 1e-11.
+    """
     n, half = bits.users if honest is None else honest, changes // 2
     return shuffle_epsilon(n * bits.each, bits.probability, half, half, delta)
 

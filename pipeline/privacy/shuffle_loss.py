@@ -44,12 +44,21 @@ class LossLaw:
 
 
 def shuffle_delta(trials: int, q: float, up: int, down: int, epsilon: float) -> float:
-    """Smallest delta at ``epsilon`` of noise Bin(trials, q) where ``up`` counters rise, ``down`` fall; both orders."""
+    """Smallest delta at ``epsilon`` of noise Bin(``trials``, ``q``) where ``up`` counters rise and ``down`` fall."""
     return max(law.delta(epsilon) for law in loss_laws(trials, q, up, down))
 
 
 def shuffle_epsilon(trials: int, q: float, up: int, down: int, delta: float) -> float:
     """Smallest epsilon at ``delta``; infinity where no epsilon will do.
+
+    Parameters
+    ----------
+    trials, q
+        Honest noise bits in one counter, and the chance of each to be one.
+    up, down
+        Counters that rise, and that fall, when one user is replaced.
+    delta
+        At least 1e-11.
 
     Raises
     ------

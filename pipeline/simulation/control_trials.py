@@ -58,7 +58,13 @@ def logging_policy(trial: Trial, name: str) -> Policy:
 
 
 def world_of(trial: Trial) -> TabularMDP:
-    """The trial's world, cut at its horizon (``horizon`` among its parameters, else the world's own)."""
+    """The trial's world, cut at its horizon (``horizon`` among its parameters, else the world's own).
+
+    Parameters
+    ----------
+    trial
+        Names the world and its parameters.
+    """
     return named_world(trial.world, trial.params)
 
 
@@ -84,7 +90,13 @@ def loaded_world(name: str, params: tuple[tuple[str, object], ...]) -> World:
 
 
 def optimum(mdp: TabularMDP) -> float:
-    """V* from the start distribution, reward units."""
+    """V* from the start distribution, reward units.
+
+    Parameters
+    ----------
+    mdp
+        A known world.
+    """
     return float(mdp.start @ optimal_values(mdp)[1][0])
 
 

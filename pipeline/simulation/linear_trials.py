@@ -44,7 +44,21 @@ Beta = Literal["matched", "theory"]
 
 @dataclass(frozen=True)
 class Contender:
-    """A learner of the figure: its name, its features, and how its sums are released."""
+    """A learner of the figure: its name, its features, and how its sums are released.
+
+    Parameters
+    ----------
+    agent
+        The algorithm.
+    variant
+        What rows call it.
+    features
+        As printed, with norms up to sqrt(7), or divided by that.
+    release
+        How sums are released: as the paper prints it, centred, or once for all steps.
+    beta
+        PEVI's multiplier; None for the others.
+    """
 
     agent: Literal["dp-vapvi", "vapvi", "pevi"]
     variant: str
@@ -60,7 +74,21 @@ class Contender:
 
 @dataclass(frozen=True)
 class Cell:
-    """One setting to be measured; ``learner`` is None for a control."""
+    """One setting to be measured; ``learner`` is None for a control.
+
+    Parameters
+    ----------
+    name
+        Of the agent or control.
+    rho
+        The asked budget, zCDP; None without privacy.
+    episodes
+        Of each log.
+    world
+        Seed of the instance.
+    runs
+        Independent logs, noises and ties.
+    """
 
     name: str
     learner: Contender | None

@@ -50,6 +50,14 @@ class Logged:
 
     Parameters
     ----------
+    task
+        What the planner is told: horizon, reward range, allowed actions, known rewards.
+    constants, penalty, failure
+        Of the planner's bonus, and the probability with which its noise bounds may fail.
+    slack
+        How released counts are made consistent.
+    planner
+        Plans on the released counts.
     card
         Synthetic, with L live states first among the S states of ``mdp``; the rest are its ends.
     behaviour

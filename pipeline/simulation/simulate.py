@@ -75,6 +75,10 @@ def sample_log(world: World, behaviour: str | Array, horizon: int, episodes: int
 
     Parameters
     ----------
+    world
+        The world whose law the rows follow.
+    rng
+        All randomness of the log.
     behaviour
         Name of one of the world's logging policies, or probabilities ``(H, S, A)`` over raw states and actions.
     """

@@ -33,7 +33,17 @@ SUCCESSORS = 3
 
 @dataclass(frozen=True)
 class Drawn:
-    """One simulated run: what its policy, the same without noise, and uniform choice lose against the best policy."""
+    """One simulated run: what its policy, the same without noise, and uniform choice lose against the best policy.
+
+    Parameters
+    ----------
+    loss, exact, reference
+        v* - v of the policy, of the same planner without noise, and of uniform choice; reward units.
+    optimum
+        v* of the drawn world.
+    abstains
+        Share of (step, state) in which the policy recommends nothing.
+    """
 
     loss: float
     exact: float
@@ -46,6 +56,11 @@ def made_up(card: Card, rng: np.random.Generator) -> TabularMDP:
     """A random world of the declared size over ``card.domain.state_labels``, ends last and absorbing.
 
     An episode ends at each step with chance 1 / H where the card declares ends.
+
+    Parameters
+    ----------
+    rng
+        Of transitions and rewards.
     """
     d = card.domain
     H, L, A, S = d.horizon, len(d.live_states), len(d.action_labels), len(d.state_labels)
@@ -81,6 +96,11 @@ def foreseen(
     """A simulated run for each seed of ``draws``; ``setting`` gives the recipe's and the one without noise.
 
     Both meet the same world and the same log.
+
+    Parameters
+    ----------
+    episodes
+        Of each simulated log.
     """
     found: list[Drawn] = []
     for seed in draws:
@@ -98,14 +118,28 @@ def foreseen(
 
 
 def evenly(task: Task) -> Policy:
-    """Uniform choice among allowed actions."""
+    """Uniform choice among allowed actions.
+
+    Parameters
+    ----------
+    task
+        Names the allowed actions.
+    """
     H, (L, A) = task.horizon, task.allowed.shape
     rows = task.allowed / task.allowed.sum(1, keepdims=True)
     return Policy(np.broadcast_to(rows, (H, L, A)).copy(), np.zeros((H, L), dtype=bool))
 
 
 def best_allowed(mdp: TabularMDP, task: Task) -> float:
-    """v* among policies that stay with allowed actions."""
+    """v* among policies that stay with allowed actions.
+
+    Parameters
+    ----------
+    mdp
+        The world, whose first states are the live ones.
+    task
+        Names the allowed actions ``(L, A)``.
+    """
     L = task.allowed.shape[0]
     rewards = mdp.rewards.copy()
     # a barred action costs more than a whole episode can pay

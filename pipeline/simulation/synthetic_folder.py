@@ -89,6 +89,10 @@ class Simulated:
 
     Attributes
     ----------
+    behaviour
+        Name of the logging policy in ``world``.
+    episodes, seed
+        Of the log.
     values
         The card, as plain values.
     about
@@ -112,6 +116,11 @@ class Simulated:
 def refuse_foreign(folder: Path) -> None:
     """Never overwrite what this program did not write.
 
+    Parameters
+    ----------
+    folder
+        Where a log shall be written; it may be absent or empty.
+
     Raises
     ------
     CardError
@@ -128,6 +137,10 @@ def write_folder(s: Simulated, folder: Path, world_folder: Path | None = None) -
 
     Parameters
     ----------
+    s
+        What is to be written.
+    folder
+        Empty.
     world_folder
         Where the world's own file lies, if it has one; it is copied, so that the folder stands on its own.
     """

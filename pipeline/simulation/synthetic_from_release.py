@@ -42,6 +42,11 @@ class ReleasedRun:
 def read_run(folder: Path) -> ReleasedRun:
     """Read a run's folder: report.json, certificate.json and the release; nothing else.
 
+    Parameters
+    ----------
+    folder
+        Of a run, with ``report.json`` and the release.
+
     Raises
     ------
     CardError
@@ -64,6 +69,17 @@ def read_run(folder: Path) -> ReleasedRun:
 
 def released_card(run: ReleasedRun, *, name: str, episodes: int, episodes_per_user: int, rho: float) -> dict[str, Any]:
     """Plain values of a synthetic card that declares what the run's card declared; states and actions by label.
+
+    Parameters
+    ----------
+    run
+        The run whose release is sampled.
+    name
+        Of the new lineage.
+    episodes, episodes_per_user
+        Size of the new log.
+    rho
+        Lifetime cap of the new lineage, zCDP.
 
     Raises
     ------
@@ -121,7 +137,15 @@ def released_card(run: ReleasedRun, *, name: str, episodes: int, episodes_per_us
 
 
 def released_world(run: ReleasedRun, card: Card) -> World:
-    """The released model over the card's labels; its one behaviour is :data:`PRACTICE`."""
+    """The released model over the card's labels; its one behaviour is :data:`PRACTICE`.
+
+    Parameters
+    ----------
+    run
+        The run whose release is sampled.
+    card
+        Of the new log: its states and actions are the run's.
+    """
     d, task = card.domain, task_of(card)
     counts = private_counts(run.release, card)
     visits = counts.n_sa

@@ -144,12 +144,25 @@ _SHIPPED_PLANTS = {"double_integrator": LqLog("double-integrator", "sphere", 10_
 
 
 def is_shipped(name: str) -> bool:
-    """Whether a log of that name lies on the shelf and can be made anew."""
+    """Whether a log of that name lies on the shelf and can be made anew.
+
+    Parameters
+    ----------
+    name
+        Of a dataset.
+    """
     return name in _SHIPPED or name in _SHIPPED_PLANTS
 
 
 def regenerate(card: AnyCard, folder: Path) -> list[Path]:
     """Write a shipped dataset's log anew, byte for byte where the library versions are the same.
+
+    Parameters
+    ----------
+    card
+        Of the shipped dataset.
+    folder
+        Where the files are written.
 
     Raises
     ------

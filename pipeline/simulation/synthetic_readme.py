@@ -29,6 +29,12 @@ def world_readme(
 
     Parameters
     ----------
+    name
+        Of the new dataset.
+    world, params
+        The world and its arguments.
+    command
+        The command line that writes the same bytes.
     log
         What was simulated: horizon, behaviour, episodes, seed, in words and numbers.
     values
@@ -59,7 +65,19 @@ Exact values of one episode, in the world's own reward units, by dynamic program
 
 
 def release_readme(*, name: str, run: ReleasedRun, episodes: int, seed: int, command: str) -> str:
-    """README of a log sampled from a released model."""
+    """README of a log sampled from a released model.
+
+    Parameters
+    ----------
+    name
+        Of the new dataset.
+    run
+        The run whose release was sampled.
+    episodes, seed
+        Of the log.
+    command
+        The command line that writes the same bytes.
+    """
     g = run.guarantee
     return f"""# {name}: synthetic episodes from a release
 
@@ -93,7 +111,15 @@ In a state that the counts never saw, actions are uniform over the allowed ones;
 
 
 def release_about(run: ReleasedRun, episodes: int) -> list[str]:
-    """Head of the card of a log sampled from a released model: the README in four lines."""
+    """Head of the card of a log sampled from a released model: the README in four lines.
+
+    Parameters
+    ----------
+    run
+        The run whose release was sampled.
+    episodes
+        Of the log.
+    """
     return [
         f"{episodes} episodes from what run {run.name} released of {run.dataset['name']}; no record was read.",
         "Good for trying the pipeline, teaching, sharing the format, load tests.  No new evidence: any analysis",

@@ -39,6 +39,11 @@ COMMENTS: Mapping[str, str] = {
 def checked(values: Mapping[str, Any]) -> Card:
     """The card of plain values.
 
+    Parameters
+    ----------
+    values
+        A card as plain values.
+
     Raises
     ------
     CardError
@@ -64,6 +69,16 @@ def world_card(
 
     Parameters
     ----------
+    world
+        The world behind the log.
+    name
+        Of the new lineage.
+    horizon
+        Steps of an episode.
+    episodes, episodes_per_user
+        Size of the log.
+    rho
+        Lifetime cap of the lineage, zCDP.
     bins
         One of the world's binnings, or ``all`` for a label a state; default: the first binning, else ``all``.
 

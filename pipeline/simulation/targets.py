@@ -1,6 +1,7 @@
 """What an audit attacks of an online agent: the path from a user's data to what is released, as plain values.
 
-An agent's registration names these for a trial; :mod:`pipeline.audits.online` makes an attack of each.  Nobody plays.
+An agent's registration names these for a trial; :mod:`pipeline.audits.message_paths` makes an audit target of each.
+Nobody plays.
 """
 
 from __future__ import annotations
@@ -62,7 +63,17 @@ class ShuffledTarget:
 
 @dataclass(frozen=True)
 class BatchTarget:
-    """The counts of one batch of ``users`` under a batch privatizer (paper 002)."""
+    """The counts of one batch of ``users`` under a batch privatizer (paper 002).
+
+    Parameters
+    ----------
+    layout
+        Which counts one user of the batch sends.
+    users
+        Of the batch.
+    privatizer
+        Adds the noise, at the trial's budget.
+    """
 
     layout: BatchLayout
     users: int

@@ -29,6 +29,8 @@ class Trial:
 
     Parameters
     ----------
+    episodes
+        K: users who come, one episode each.
     agent
         A name of :mod:`pipeline.simulation.registry`.
     world, params
@@ -186,6 +188,16 @@ class Row:
 
     Attributes
     ----------
+    agent, variant
+        Who played, and in which of its ways; ``control`` where nothing is learnt.
+    trust
+        Whom a user must trust.
+    world, episodes
+        Where, and how long.
+    calibration, constants
+        Whose noise, and what was chosen beside it; None where there is none.
+    metric
+        What ``mean`` is the mean of.
     rho, epsilon
         As asked, exactly; both None without privacy.
     true_rho, true_epsilon

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from fractions import Fraction
 from typing import Protocol
 
 import numpy as np
@@ -22,8 +21,8 @@ from numpy.typing import NDArray
 
 from pipeline.privacy.noise import SeededNoise
 from pipeline.statistics.consistency import consistent_counts
-from pipeline.statistics.layout import Rates, Relation, Table, added_cost
-from pipeline.statistics.online_sum import Simulated, lattice_table
+from pipeline.statistics.layout import Table
+from pipeline.statistics.online_sum import SimulatedLayout, lattice_table
 
 Array = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -59,7 +58,7 @@ class BatchTables:
 
 
 @dataclass(frozen=True)
-class BatchLayout(Simulated):
+class BatchLayout(SimulatedLayout):
     """See :class:`~pipeline.statistics.layout.Layout`: which counters a batch keeps for steps of ``shape (G, S, A)``.
 
     Parameters
@@ -96,13 +95,6 @@ class BatchLayout(Simulated):
             lattice_table(name, steps * S * A * each, 2 * steps, "one counter a step goes down and one up")
             for name, (steps, each) in kept.items()
         )
-
-    def cost(self, rates: Rates, relation: Relation = "replace") -> Fraction:
-        """See :class:`~pipeline.statistics.layout.Layout`: tables are priced alone."""
-        return added_cost(self, rates, relation)
-
-    def joint(self) -> None:
-        """See :class:`~pipeline.statistics.layout.Layout`: costs just add up."""
 
     def extremes(self) -> Iterator[BatchTables]:
         """Two users, copied to every action, who stay in a state of their own and always have the reward."""
@@ -145,7 +137,14 @@ class CellNoise(Protocol):
 class NoisyTables:
     """Unbiased noisy sums of one or several batches; adding batches up is post-processing.
 
-    ``sd_sa (G,)`` and ``sd`` are standard deviations of the noise of one entry of ``n_sa``, and of the other two.
+    Parameters
+    ----------
+    users
+        n: public.
+    n_sas, n_sa, r_sa
+        ``(G, S, A, S)``, ``(G, S, A)`` and ``(G, S, A)`` or None.
+    sd, sd_sa
+        Standard deviations of the noise of one entry: of ``n_sas`` and ``r_sa``, and of ``n_sa (G,)``.
     """
 
     users: int
@@ -220,7 +219,19 @@ def private_batch(noisy: NoisyTables, layout: BatchLayout, cell: CellNoise, fail
 
 
 def consistent(noisy: NoisyTables, layout: BatchLayout, slack: float, shift: float, error: float) -> PrivateBatch:
-    """Clip at 0, solve (4) in closed form, shift by (5); where a step leads nowhere transitions are spread evenly."""
+    """Clip at 0, solve (4) in closed form, shift by (5); where a step leads nowhere transitions are spread evenly.
+
+    Parameters
+    ----------
+    noisy, layout
+        Unbiased sums, and which counters were kept.
+    slack
+        Of the programme: how far sums of transitions may be from visits (E/4 in paper 002).
+    shift
+        What is added to every visit count, evenly over its successors (E/2).
+    error
+        E, passed on.
+    """
     moving, S = layout.moving, layout.shape[1]  # noqa: N806
     visits = np.maximum(noisy.n_sa, 0.0)
     n_sas = np.repeat(visits[..., None] / S, S, axis=-1)
@@ -230,7 +241,7 @@ def consistent(noisy: NoisyTables, layout: BatchLayout, slack: float, shift: flo
 
 
 def pooled(batches: Sequence[NoisyTables]) -> NoisyTables:
-    """The sums of several batches of the same layout."""
+    """The sums of several ``batches`` of the same layout."""
     rewards = [b.r_sa for b in batches if b.r_sa is not None]
     return NoisyTables(
         users=sum(b.users for b in batches),

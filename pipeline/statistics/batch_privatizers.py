@@ -123,7 +123,7 @@ class BinomialNoise:
 
 @dataclass(frozen=True)
 class ExactBatch(BatchPrivatizer):
-    """No privacy: the baseline."""
+    """No privacy: the baseline; its E is 0, whatever ``failure``."""
 
     failure: float = 1.0
 
@@ -145,6 +145,8 @@ class GaussianBatch(BatchPrivatizer):
         Of one user, who is in one batch.
     trust
         ``joint``: a curator adds noise once; ``local``: each user does.
+    failure
+        See :class:`BatchPrivatizer`.
     """
 
     epsilon: float

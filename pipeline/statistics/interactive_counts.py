@@ -20,23 +20,23 @@ protocols of a simulation: whoever holds logs is a central curator (privacy.md Â
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field, replace
-from fractions import Fraction
-from typing import Literal, Protocol
+from abc import ABC, abstractmethod
+from dataclasses import replace
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.privacy.continual import Mechanism, continual
-from pipeline.privacy.factorisation import Once, Time
+from pipeline.privacy.factorisation import Once
 from pipeline.privacy.guarantee import Promise, Trust
 from pipeline.privacy.noise import NoiseSource, SeededNoise, SimulatedWorld
-from pipeline.privacy.running import RunningSum
 from pipeline.privacy.shuffle import NoiseBits, analyzed_totals
 from pipeline.privacy.shuffle_calibration import delivered_epsilon, tight_bits
 from pipeline.statistics.ask import Ask
 from pipeline.statistics.online_counts import OnlineCounts, OnlineLayout, Tally
-from pipeline.statistics.online_sum import Variances, asked, gaussian_sum, start, tight
+from pipeline.statistics.online_sum import asked, gaussian_sum, start, tight
+from pipeline.statistics.private_sum import PrivateSum
 
 Array = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -44,91 +44,85 @@ Leaves = Literal["batches", "episodes"]
 CountMechanism = Mechanism | Literal["fresh"]
 
 
-class Sums(Protocol):
-    """A running sum of batches' integers ``(n,)``, seen through noise."""
+class _Counts(ABC):
+    """See :class:`~pipeline.statistics.online_counts.InteractiveCounts`: sums of batches, of any law of noise."""
+
+    def __init__(self, layout: OnlineLayout) -> None:
+        self.layout, self.users = layout, 0
 
     @property
-    def users(self) -> int:
-        """Users so far."""
-        ...
-
-    @property
+    @abstractmethod
     def variances(self) -> tuple[float, ...]:
         """Of the noise in one entry of each table, now."""
-        ...
 
-    def add(self, batch: Integers, users: int) -> None:
-        """One more batch."""
-        ...
-
+    @abstractmethod
     def total(self) -> Array:
-        """``(n,)`` as released: the same until the next batch."""
-        ...
+        """Sums ``(n,)`` as released: the same until the next batch."""
+
+    @abstractmethod
+    def _add(self, batch: Integers, users: int) -> None:
+        """One more batch's integers ``(n,)``."""
+
+    def add(self, tally: Tally) -> None:
+        """See :class:`~pipeline.statistics.online_counts.InteractiveCounts`."""
+        self._add(self.layout.integers(tally), tally.episodes)
+        self.users += tally.episodes
+
+    def counts(self) -> OnlineCounts:
+        """See :class:`~pipeline.statistics.online_counts.InteractiveCounts`."""
+        n_sas, r_sa = self.layout.sums(self.total())
+        sd = [math.sqrt(v) for v in self.variances]
+        return OnlineCounts(self.users, n_sas, r_sa, sd[0], sd[1] if self.layout.rewards else 0.0)
 
 
-@dataclass(frozen=True)
-class CountsOverTime:
-    """See :class:`~pipeline.statistics.online_counts.InteractiveCounts`.
+class GaussianCounts(_Counts):
+    """Counts with Gaussian noise, priced by what is drawn.
+
+    Noise of messages is drawn batch by batch: the sum of n discrete Gaussians and one of n times the variance differ by
+    far less than float arithmetic does.
 
     Parameters
     ----------
     layout
         What is counted.
-    running
-        Its sums so far.
-    guarantee
-        What their noise gives a user.
+    private
+        What is released of its sums, and when.
+    world, noise
+        Handle of the simulated world, and what draws the noise.
+    steps
+        Steps of the release: batches, the users one by one (``episodes``), or their own ``messages``.
     """
 
-    layout: OnlineLayout
-    running: Sums
-    guarantee: Promise
-
-    def add(self, tally: Tally) -> None:
-        """See :class:`~pipeline.statistics.online_counts.InteractiveCounts`."""
-        self.running.add(self.layout.integers(tally), tally.episodes)
-
-    def counts(self) -> OnlineCounts:
-        """See :class:`~pipeline.statistics.online_counts.InteractiveCounts`."""
-        n_sas, r_sa = self.layout.sums(self.running.total())
-        sd = [math.sqrt(v) for v in self.running.variances]
-        return OnlineCounts(self.running.users, n_sas, r_sa, sd[0], sd[1] if self.layout.rewards else 0.0)
-
-
-@dataclass
-class GaussianSums:
-    """A running sum whose steps are batches, the users one by one (``episodes``), or their own ``messages``.
-
-    Noise of messages is drawn batch by batch: the sum of n discrete Gaussians and one of n times the variance differ by
-    far less than float arithmetic does.
-    """
-
-    sums: RunningSum
-    drawn: tuple[int, ...]
-    steps: Leaves | Literal["messages"]
-    users: int = 0
+    def __init__(
+        self,
+        layout: OnlineLayout,
+        private: PrivateSum,
+        world: SimulatedWorld,
+        noise: NoiseSource,
+        steps: Leaves | Literal["messages"] = "batches",
+    ) -> None:
+        super().__init__(layout)
+        self.guarantee, self.sums, self._steps = private.guarantee, start(private, noise, world), steps
+        self._drawn = tuple(m.variance or 0 for m in private.mechanisms)
 
     @property
     def variances(self) -> tuple[float, ...]:
-        """See :class:`Sums`."""
-        return tuple(self.sums.error * v for v in self.drawn)
+        """Of the noise in one entry of each table, now."""
+        return tuple(self.sums.error * v for v in self._drawn)
 
-    def add(self, batch: Integers, users: int) -> None:
-        """See :class:`Sums`."""
-        if self.steps == "episodes":
+    def total(self) -> Array:
+        """Sums ``(n,)`` as released: the same until the next batch."""
+        return self.sums.total()
+
+    def _add(self, batch: Integers, users: int) -> None:
+        if self._steps == "episodes":
             # sums are read after the last user only: which of them carries the counts changes nothing that is released
             for _ in range(users - 1):
                 self.sums.add(np.zeros_like(batch))
-        self.sums.add(batch, users if self.steps == "messages" else 1)
-        self.users += users
-
-    def total(self) -> Array:
-        """See :class:`Sums`."""
-        return self.sums.total()
+        self.sums.add(batch, users if self._steps == "messages" else 1)
 
 
-@dataclass
-class ShuffledSums:
+class ShuffledCounts(_Counts):
     """Batches of one-bit messages, each released by itself and added up (paper 002, section V); also their promise.
 
     A user is in one batch, so their loss is that of one batch, however many there are.
@@ -137,67 +131,79 @@ class ShuffledSums:
     ----------
     layout
         What is counted; a table a step.
-    asked, delta
-        Epsilon and delta of one user.
+    epsilon, delta
+        Of one user.
+    world, noise
+        Handle of the simulated world, and what draws the coins.
     honest
         Declared share of a batch's users whose coins may be counted on, in (0, 1].
     """
 
-    layout: OnlineLayout
-    asked: float
-    delta: float
-    honest: float
-    noise: SeededNoise
-    world: SimulatedWorld
-    users: int = 0
-    bits: list[NoiseBits] = field(default_factory=list[NoiseBits])
-    trust: Trust = Trust.SHUFFLE
-    rho: Fraction | None = None
+    trust, rho = Trust.SHUFFLE, None
 
-    def __post_init__(self) -> None:
-        self._sum = np.zeros(sum(t.shape[0] for t in self.layout.tables))
+    def __init__(
+        self,
+        layout: OnlineLayout,
+        epsilon: float,
+        delta: float,
+        world: SimulatedWorld,
+        noise: SeededNoise,
+        honest: float = 1.0,
+    ) -> None:
+        super().__init__(layout)
+        self._asked, self._world, self._noise, self._honest = (epsilon, delta), world, noise, honest
+        self.bits: list[NoiseBits] = []
+        self._sum = np.zeros(sum(t.shape[0] for t in layout.tables))
 
     @property
-    def changes(self) -> int:
-        """Counters that one replaced user moves by 1."""
-        return sum(self.layout.bits)
+    def guarantee(self) -> Promise:
+        """What the coins so far give a user."""
+        return self
 
     @property
     def variances(self) -> tuple[float, ...]:
-        """See :class:`Sums`; a reward is twice its bits less the visits, which are summed over S counters."""
+        """Of one entry of each table; a reward is twice its bits less the visits, which are summed over S counters."""
         variance = sum(bits.standard_deviation**2 for bits in self.bits)
         return (variance, (4 + self.layout.states) * variance) if self.layout.rewards else (variance,)
 
     def epsilon(self, delta: float) -> float | None:
         """Largest over the batches so far, by an exact accountant; None before the first."""
-        each = (delivered_epsilon(b, self.changes, delta, _honest(b.users, self.honest)) for b in self.bits)
+        changes = sum(self.layout.bits)
+        each = (delivered_epsilon(b, changes, delta, self._honest_of(b.users)) for b in self.bits)
         return max(each, default=None)
 
-    def add(self, batch: Integers, users: int) -> None:
-        """See :class:`Sums`."""
+    def total(self) -> Array:
+        """Sums ``(n,)`` as released: the same until the next batch."""
+        return self._sum
+
+    def _add(self, batch: Integers, users: int) -> None:
         layout, few = self.layout, _coarse(users)
         # calibrated for no more users than there are: the coins of the others can only hide more
-        few_bits = tight_bits(few, self.changes, self.asked, self.delta, _honest(few, self.honest))
-        bits = replace(few_bits, users=users)
-        self.bits.append(bits)
+        bits = tight_bits(few, sum(layout.bits), *self._asked, self._honest_of(few))
+        self.bits.append(replace(bits, users=users))
         first = layout.tables[0].shape[0]
         visits, signs = batch[:first], batch[first:]
         n = visits.reshape(-1, layout.states).sum(-1)
         # of -1 and +1 a visit only the ups are sent, as bits
         ups = (signs + n) // 2 if layout.rewards else signs
-        noisy = analyzed_totals(np.concatenate([visits, ups]), bits, self.noise, self.world)
+        noisy = analyzed_totals(np.concatenate([visits, ups]), self.bits[-1], self._noise, self._world)
         if layout.rewards:
             noisy[first:] = 2 * noisy[first:] - noisy[:first].reshape(-1, layout.states).sum(-1)
-        self._sum, self.users = self._sum + noisy, self.users + users
+        self._sum = self._sum + noisy
 
-    def total(self) -> Array:
-        """See :class:`Sums`."""
-        return self._sum
+    def _honest_of(self, users: int) -> int:
+        return max(1, int(self._honest * users))
 
 
-def exact(layout: OnlineLayout, batches: int, world: SimulatedWorld, noise: NoiseSource) -> CountsOverTime:
-    """The sums themselves: the baseline, without privacy; ``noise`` is never drawn from."""
-    return gaussian_counts(layout, None, Once(batches), Trust.NONE, math.inf, world, noise)
+def exact(layout: OnlineLayout, batches: int, world: SimulatedWorld, noise: NoiseSource) -> GaussianCounts:
+    """The sums themselves: the baseline, without privacy; ``noise`` is never drawn from.
+
+    Parameters
+    ----------
+    layout, batches, world
+        As of :func:`joint`.
+    """
+    return GaussianCounts(layout, gaussian_sum(layout, None, Once(batches), Trust.NONE, noise, math.inf), world, noise)
 
 
 def joint(
@@ -210,48 +216,49 @@ def joint(
     *,
     mechanism: CountMechanism = "bottom-up",
     leaves: Leaves = "batches",
-) -> CountsOverTime:
+) -> GaussianCounts:
     """Joint privacy: policies are a private function of all other users.
 
     Parameters
     ----------
+    layout
+        What is counted.
     batches, episodes
         Declared numbers of batches and of users.
+    ask
+        Epsilon and delta of one user.
+    world, noise
+        Handle of the simulated world, and what draws the noise.
     mechanism
         A tree, averaged from below or ``plain``; the ``square-root`` factorisation; or sums of batches with ``fresh``
         noise each, for a few batches that grow fast.  Weights that let older batches fade lose less to noise, and are
         worse: what is known of actions that were given up fades with them, until they are tried for a whole batch.
     leaves
         Steps of the release: ``batches``, or ``episodes``: the textbook counter, with as many steps as users.
+
+    Raises
+    ------
+    ValueError
+        If a paper's calibration is asked: none prints scales for counts.
     """
     if mechanism == "fresh":
         time, leaves = Once(batches), "batches"
     else:
         time = continual(mechanism, batches if leaves == "batches" else episodes)
-    variances = tight(layout, ask, time.cost)
-    return gaussian_counts(layout, variances, time, Trust.JOINT, asked(ask)[0], world, noise, leaves)
+    private = gaussian_sum(layout, tight(layout, ask, time.cost), time, Trust.JOINT, noise, asked(ask)[0])
+    return GaussianCounts(layout, private, world, noise, leaves)
 
 
-def local(layout: OnlineLayout, episodes: int, ask: Ask, world: SimulatedWorld, noise: NoiseSource) -> CountsOverTime:
-    """Local privacy: each user's one-hot tables are noisy before they leave their user."""
-    variances = tight(layout, ask, 1)
-    return gaussian_counts(layout, variances, Once(episodes), Trust.LOCAL, asked(ask)[0], world, noise, "messages")
+def local(layout: OnlineLayout, episodes: int, ask: Ask, world: SimulatedWorld, noise: NoiseSource) -> GaussianCounts:
+    """Local privacy: each user's one-hot tables are noisy before they leave their user.
 
-
-def gaussian_counts(
-    layout: OnlineLayout,
-    variances: Variances | None,
-    time: Time,
-    trust: Trust,
-    epsilon: float,
-    world: SimulatedWorld,
-    noise: NoiseSource,
-    steps: Leaves | Literal["messages"] = "batches",
-) -> CountsOverTime:
-    """Counts with Gaussian noise of these variances (None: without noise), priced by what is drawn."""
-    private = gaussian_sum(layout, variances, time, trust, noise, epsilon)
-    drawn = tuple(m.variance or 0 for m in private.mechanisms)
-    return CountsOverTime(layout, GaussianSums(start(private, noise, world), drawn, steps), private.guarantee)
+    Parameters
+    ----------
+    layout, episodes, ask, world, noise
+        As of :func:`joint`.
+    """
+    private = gaussian_sum(layout, tight(layout, ask, 1), Once(episodes), Trust.LOCAL, noise, asked(ask)[0])
+    return GaussianCounts(layout, private, world, noise, "messages")
 
 
 def shuffled(
@@ -261,15 +268,13 @@ def shuffled(
     world: SimulatedWorld,
     noise: SeededNoise,
     honest: float = 1.0,
-) -> CountsOverTime:
+) -> ShuffledCounts:
     """Shuffle privacy: whoever sees the shuffled messages of a batch learns little of any one of its users.
 
     Parameters
     ----------
-    epsilon, delta
-        Of one user, who is in one batch.
-    honest
-        Declared share of a batch's users whose coins may be counted on, in (0, 1].
+    layout, epsilon, delta, world, noise, honest
+        See :class:`ShuffledCounts`.
 
     Raises
     ------
@@ -278,15 +283,10 @@ def shuffled(
     """
     if layout.pooled:
         raise ValueError("in the shuffle model every step needs counters of its own; leave out pooled")
-    sums = ShuffledSums(layout, epsilon, delta, honest, noise, world)
-    return CountsOverTime(layout, sums, sums)
+    return ShuffledCounts(layout, epsilon, delta, world, noise, honest)
 
 
 def _coarse(users: int) -> int:
     """The largest number of at most four binary digits within ``users``: an accountant run for each of few sizes."""
     low = max(0, users.bit_length() - 4)
     return users >> low << low
-
-
-def _honest(users: int, share: float) -> int:
-    return max(1, int(share * users))

@@ -165,7 +165,7 @@ class OneShotLayout(_LinearLayout):
     @cached_property
     def reach(self) -> Reach:
         """Moves of one person at one step."""
-        return table_moves(self._features, *self.plan.one_shot_steps, self.plan.domain.episodes)
+        return table_moves(self.plan.features, *self.plan.one_shot_steps, self.plan.domain.episodes)
 
     @cached_property
     def _largest(self) -> list[tuple[int, int]]:
@@ -174,18 +174,12 @@ class OneShotLayout(_LinearLayout):
         return [(H * largest(self.reach, i), H * largest(self.reach, i, "add_remove")) for i in (0, 1)]
 
     @property
-    def _features(self) -> FeatureMap:
-        if not isinstance(self.plan.features, FeatureMap):
-            raise ValueError("a one-shot release needs a finite feature map")
-        return self.plan.features
-
-    @property
     def tables(self) -> tuple[Table, ...]:
         """Gram matrices ``(H, d, d)`` and tables ``(H, columns, d)``: the worst pair may meet at every step.
 
         There is a column a successor, END included where episodes end, and one for the reward.
         """
-        H, (S, _, d) = self.plan.domain.horizon, self._features.integers.shape
+        H, (S, _, d) = self.plan.domain.horizon, self.plan.features.integers.shape
         shapes = {"gram": (H, d, d), "target": (H, S + self.plan.domain.can_end + 1, d)}
         rule = "every step at its worst pair, joint with the other table"
         each = zip(shapes.items(), self._largest, strict=True)
@@ -252,7 +246,7 @@ def joint_facts(plan: LinearPlan) -> dict[str, object]:
         "episodes": plan.domain.episodes,
         "square": f.square,
         "weights": {"D": plan.weight("D"), "D'": plan.weight("D'")},
-        "features_sha256": features_digest(f) if isinstance(f, FeatureMap) else None,
+        "features_sha256": features_digest(f),
     }
     if terms.variant == "one_shot":
         tag, reward = plan.one_shot_steps
@@ -266,10 +260,8 @@ def extreme_rows(plan: LinearPlan) -> Iterator[Row]:
     Parameters
     ----------
     plan
-        With a finite feature map; a map of observations declares no rows, and gives none.
+        Declares the rows.
     """
-    if not isinstance(plan.features, FeatureMap):
-        return
     S, A, d = plan.features.integers.shape
     f = plan.features.integers.reshape(-1, d)
     order = np.argsort(-(f * f).sum(1), kind="stable")

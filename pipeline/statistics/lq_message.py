@@ -33,7 +33,7 @@ from pipeline.statistics.gram_moves import BallMoves
 from pipeline.statistics.layout import Rates, Relation, Table
 from pipeline.statistics.lq_layout import ANGLES
 from pipeline.statistics.lq_rows import cut, stretched
-from pipeline.statistics.online_sum import Groups, Simulated, lattice_table
+from pipeline.statistics.online_sum import Groups, SimulatedLayout, lattice_table
 
 Array = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -43,7 +43,7 @@ GRAM_SHARE = Fraction(2, 3)
 
 
 @dataclass(frozen=True)
-class LqMessage(Simulated):
+class LqMessage(SimulatedLayout):
     """Shape and bounds of one episode's sums, all declared.
 
     Parameters
@@ -105,7 +105,7 @@ class LqMessage(Simulated):
         return {"rule": "both sums together, rows cut to balls", "steps": self.steps, "horizon": self.horizon}
 
     def groups(self, ask: Ask) -> Groups:
-        """See :class:`~pipeline.statistics.online_sum.GroupedLayout`: isotropic in svec coordinates."""
+        """See :class:`~pipeline.statistics.online_sum.SimulatedLayout`: isotropic in svec coordinates."""
         return [({"diagonal": 2, "above": 1}, GRAM_SHARE), ({"cross": 1}, 1 - GRAM_SHARE)]
 
     def extremes(self) -> Iterator[tuple[Array, Array]]:

@@ -27,10 +27,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.mdp.rollout import LqBatch
-from pipeline.privacy.factorisation import Once, Time
+from pipeline.privacy.factorisation import Once
 from pipeline.privacy.guarantee import Trust
 from pipeline.privacy.noise import NoiseSource, SimulatedWorld
-from pipeline.privacy.running import LazyTree, RunningSum
+from pipeline.privacy.running import LazyTree
 from pipeline.statistics.ask import Ask
 from pipeline.statistics.gram import raise_eigenvalues
 from pipeline.statistics.lq_message import LqMessage
@@ -44,20 +44,35 @@ Tails = Callable[[float, float, float], tuple[float, float]]
 
 
 class CountedLqRegularizer:
-    """A regularizer over any counter; build one with :func:`fixed`, :func:`tree` or :func:`epochs`."""
+    """A regularizer over any private sum; build one with :func:`fixed`, :func:`tree` or :func:`epochs`.
+
+    Parameters
+    ----------
+    message
+        What an episode adds.
+    private
+        What is released of the sums, and when.
+    world, noise
+        Handle of the simulated world, and what draws the noise.
+    lam
+        λ, in units squared.
+    tails
+        Bounds on the norms of the noise in both sums, from its standard deviations and the error of a sum.
+    """
 
     def __init__(
         self,
         message: LqMessage,
         private: PrivateSum,
-        counter: RunningSum,
+        world: SimulatedWorld,
+        noise: NoiseSource,
         lam: float,
         tails: Tails,
     ) -> None:
         if not lam > 0:
             raise ValueError(f"lam must be positive; got {lam}")
         self.message, self.guarantee = message, private.guarantee
-        self._counter, self._lam, self._tails = counter, lam, tails
+        self._counter, self._lam, self._tails = start(private, noise, world), lam, tails
         unit = message.steps**2
         diagonal, above, cross = (m.variance or 0 for m in private.mechanisms)
         self._sds = math.sqrt(max(above, diagonal / 2)) / unit, math.sqrt(cross) / unit
@@ -83,9 +98,15 @@ class CountedLqRegularizer:
 def fixed(
     message: LqMessage, ends: Sequence[int], lam: float, world: SimulatedWorld, noise: NoiseSource
 ) -> CountedLqRegularizer:
-    """V = exact sums + λ I: the baseline, without privacy; ``noise`` is never drawn from."""
-    tails = tail_bounds(message, 1, 0.05)
-    return _regularizer(message, None, Once(len(ends)), Trust.NONE, math.inf, lam, world, noise, tails)
+    """V = exact sums + λ I: the baseline, without privacy; ``noise`` is never drawn from.
+
+    Parameters
+    ----------
+    message, ends, lam, world
+        As of :func:`tree`.
+    """
+    private = gaussian_sum(message, None, Once(len(ends)), Trust.NONE, noise, math.inf)
+    return CountedLqRegularizer(message, private, world, noise, lam, tail_bounds(message, 1, 0.05))
 
 
 def tree(
@@ -110,8 +131,8 @@ def tree(
         Episodes seen after each batch, declared; the last is K.
     ask
         The budget.
-    lam
-        λ, in units squared.
+    lam, world, noise
+        See :class:`CountedLqRegularizer`.
     failure
         Probability with which the bounds may fail.
     """
@@ -119,7 +140,8 @@ def tree(
     time = LazyTree(tuple(ends), "plain" if paper else "bottom-up")
     variances = paper_004(message, ask, ends[-1]) if paper else tight(message, ask, time.cost)
     tails = paper_tails(message, ends[-1], failure) if paper else tail_bounds(message, len(ends), failure)
-    return _regularizer(message, variances, time, Trust.JOINT, asked(ask)[0], lam, world, noise, tails)
+    private = gaussian_sum(message, variances, time, Trust.JOINT, noise, asked(ask)[0])
+    return CountedLqRegularizer(message, private, world, noise, lam, tails)
 
 
 def epochs(
@@ -133,7 +155,10 @@ def epochs(
 ) -> CountedLqRegularizer:
     """One release of every batch: each person is in one, so no budget is divided; the noise of all batches adds up.
 
-    Parameters are those of :func:`tree`.
+    Parameters
+    ----------
+    message, ends, ask, lam, world, noise, failure
+        As of :func:`tree`.
 
     Raises
     ------
@@ -142,23 +167,8 @@ def epochs(
     """
     if ask.calibration == "paper":
         raise ValueError("paper 004 prints scales for its tree only; use calibration 'tight' with epochs")
-    tails, time = tail_bounds(message, len(ends), failure), Once(len(ends))
-    return _regularizer(message, tight(message, ask, 1), time, Trust.JOINT, asked(ask)[0], lam, world, noise, tails)
-
-
-def _regularizer(
-    message: LqMessage,
-    variances: Variances | None,
-    time: Time,
-    trust: Trust,
-    epsilon: float,
-    lam: float,
-    world: SimulatedWorld,
-    noise: NoiseSource,
-    tails: Tails,
-) -> CountedLqRegularizer:
-    private = gaussian_sum(message, variances, time, trust, noise, epsilon)
-    return CountedLqRegularizer(message, private, start(private, noise, world), lam, tails)
+    private = gaussian_sum(message, tight(message, ask, 1), Once(len(ends)), Trust.JOINT, noise, asked(ask)[0])
+    return CountedLqRegularizer(message, private, world, noise, lam, tail_bounds(message, len(ends), failure))
 
 
 def paper_004(message: LqMessage, ask: Ask, episodes: int) -> Variances | None:
@@ -166,6 +176,17 @@ def paper_004(message: LqMessage, ask: Ask, episodes: int) -> Variances | None:
 
     Delta_1 = H (1 + gamma)^2 and Delta_2 = H (1 + gamma), a counter each at half the budget; the Gram matrix has the
     same scale on and above its diagonal.
+
+    Parameters
+    ----------
+    message, ask
+        What an episode adds, and the (epsilon, delta) asked for both sums.
+    episodes
+        K.
+
+    Returns
+    -------
+    Table -> integer variance, in lattice steps to the 4th; None for an infinite epsilon.
     """
     epsilon, delta = asked(ask)
     if math.isinf(epsilon):

@@ -31,7 +31,7 @@ from numpy.typing import NDArray
 
 from pipeline.statistics.ask import Ask
 from pipeline.statistics.layout import Rates, Relation, Table
-from pipeline.statistics.online_sum import Groups, Simulated, lattice_table
+from pipeline.statistics.online_sum import Groups, SimulatedLayout, lattice_table
 
 Array = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -74,7 +74,7 @@ class Visits:
 
 
 @dataclass(frozen=True)
-class Message(Simulated):
+class Message(SimulatedLayout):
     """Shape and bounds of one episode's statistics, all declared.
 
     Parameters
@@ -142,7 +142,7 @@ class Message(Simulated):
         return {"rule": "every step at its worst; a Gram matrix by its Frobenius norm", "steps": self.steps}
 
     def groups(self, ask: Ask) -> Groups:
-        """See :class:`~pipeline.statistics.online_sum.GroupedLayout`: equal shares a step, isotropic Gram matrices."""
+        """See :class:`~pipeline.statistics.online_sum.SimulatedLayout`: equal shares a step."""
         share, gram = Fraction(1, self.steps), ask.share("gram", GRAM_SHARE)
         grams = [({f"diagonal_{h}": 2, f"above_{h}": 1}, share * gram) for h in range(self.steps)]
         return [*grams, *(({f"target_{h}": 1}, share * (1 - gram)) for h in range(self.steps))]

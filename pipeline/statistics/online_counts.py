@@ -9,24 +9,22 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from fractions import Fraction
 from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.privacy.guarantee import Promise
-from pipeline.statistics.ask import Ask
 from pipeline.statistics.consistency import consistent_counts
-from pipeline.statistics.layout import Rates, Relation, Table, added_cost
-from pipeline.statistics.online_sum import Groups, Simulated, lattice_table
+from pipeline.statistics.layout import Table
+from pipeline.statistics.online_sum import SimulatedLayout, lattice_table
 
 Array = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
-class OnlineLayout(Simulated):
+class OnlineLayout(SimulatedLayout):
     """Which counts are kept, and how far one replaced user moves them.
 
     Parameters
@@ -71,25 +69,6 @@ class OnlineLayout(Simulated):
         moved = lattice_table("n_sas", visits * self.states, 2 * n, "a transition a step leaves its cell, one enters")
         turned = lattice_table("r_sa", visits, 4 * n, "a reward a step turns from end to end of its range")
         return (moved, turned) if self.rewards else (moved,)
-
-    def groups(self, ask: Ask) -> Groups:
-        """See :class:`~pipeline.statistics.online_sum.GroupedLayout`: equal shares a table.
-
-        Raises
-        ------
-        ValueError
-            If another calibration than ``tight`` is asked: no paper prints scales for these counts.
-        """
-        if ask.calibration != "tight":
-            raise ValueError("no paper prints scales for these counts; use calibration 'tight'")
-        return [({t.name: 1}, Fraction(1, len(self.tables))) for t in self.tables]
-
-    def cost(self, rates: Rates, relation: Relation = "replace") -> Fraction:
-        """See :class:`~pipeline.statistics.layout.Layout`: tables are priced alone."""
-        return added_cost(self, rates, relation)
-
-    def joint(self) -> None:
-        """See :class:`~pipeline.statistics.layout.Layout`: costs just add up."""
 
     def extremes(self) -> Iterator[Tally]:
         """Two users, copied to every action: they go from the first state to the first, or to the second.
@@ -168,7 +147,13 @@ class OnlineCounts:
 
 
 def consistent(counts: OnlineCounts) -> Array:
-    """The consistency programme with n'_sa by summation: ``(G, S, A, S)``, nowhere negative, unshifted."""
+    """The consistency programme with n'_sa by summation: ``(G, S, A, S)``, nowhere negative, unshifted.
+
+    Parameters
+    ----------
+    counts
+        As released.
+    """
     noisy = np.maximum(counts.n_sas, 0.0)
     return consistent_counts(np.maximum(counts.n_sas.sum(-1), 0.0), noisy, 0.0)
 
@@ -179,6 +164,13 @@ def never_under(counts: OnlineCounts, z: float) -> tuple[Array, Array]:
 
     ``z sd`` is added to the visits and spread evenly over the successors: n~_sa = sum n~_sas, and a cell that only
     noise has visited looks uniform.
+
+    Parameters
+    ----------
+    counts
+        As released.
+    z
+        How many standard deviations of the noise the visits are raised by, at least 0.
     """
     x, shift = consistent(counts), z * counts.sd_sa
     return x.sum(-1) + shift, x + shift / x.shape[-1]
@@ -207,5 +199,5 @@ class InteractiveCounts(Protocol):
 
 
 def nothing_seen(layout: OnlineLayout) -> OnlineCounts:
-    """Counts before the first batch."""
+    """Counts of ``layout`` before the first batch."""
     return OnlineCounts(0, np.zeros((*layout.cells, layout.states)), np.zeros(layout.cells), 0.0, 0.0)

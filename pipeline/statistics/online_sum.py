@@ -21,19 +21,19 @@ from dataclasses import replace
 from fractions import Fraction
 from itertools import groupby
 from operator import itemgetter
-from typing import Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.privacy.budget import down, fraction_of, rho_from_epsilon
-from pipeline.privacy.factorisation import Time
+from pipeline.privacy.factorisation import NoiseBlocks, Time
 from pipeline.privacy.guarantee import Trust
-from pipeline.privacy.noise import DataHandle, NoiseBlocks, NoiseSource
+from pipeline.privacy.noise import DataHandle, NoiseSource
 from pipeline.privacy.release import Running, check_slack
 from pipeline.privacy.running import RunningSum
 from pipeline.statistics.ask import Ask
-from pipeline.statistics.layout import Layout, Sensitivity, Table
+from pipeline.statistics.layout import Layout, Rates, Relation, Sensitivity, Table, added_cost
 from pipeline.statistics.private_sum import PrivateSum
 
 Array = NDArray[np.float64]
@@ -42,16 +42,11 @@ Variances = Mapping[str, int]
 Groups = Sequence[tuple[Mapping[str, int], Fraction]]
 
 
-class GroupedLayout(Layout, Protocol):
-    """What one user adds to an online agent's sums: a layout that says which variances go together."""
+class SimulatedLayout(Layout):
+    """What one user of a simulated world adds to an online agent's sums; tables are flat.
 
-    def groups(self, ask: Ask) -> Groups:
-        """Weights of the variances of each group of tables, and the group's share of the budget."""
-        ...
-
-
-class Simulated:
-    """What all layouts of simulated worlds have in common."""
+    Where a subclass says nothing else, tables are priced alone and get equal shares of the budget.
+    """
 
     @property
     def dataset(self) -> str:
@@ -67,6 +62,26 @@ class Simulated:
     def dynamics(self) -> str:
         """See :class:`~pipeline.statistics.layout.Layout`."""
         return "per_step"
+
+    def cost(self, rates: Rates, relation: Relation = "replace") -> Fraction:
+        """See :class:`~pipeline.statistics.layout.Layout`."""
+        return added_cost(self, rates, relation)
+
+    def joint(self) -> dict[str, Any] | None:
+        """See :class:`~pipeline.statistics.layout.Layout`."""
+        return None
+
+    def groups(self, ask: Ask) -> Groups:
+        """Weights of the variances of each group of tables, and the group's share of the budget.
+
+        Raises
+        ------
+        ValueError
+            If another calibration than ``tight`` is asked: no paper prints scales for counts.
+        """
+        if ask.calibration != "tight":
+            raise ValueError("no paper prints scales for these counts; use calibration 'tight'")
+        return [({t.name: 1}, Fraction(1, len(self.tables))) for t in self.tables]
 
 
 def lattice_table(name: str, size: int, square: int, rule: str) -> Table:
@@ -86,6 +101,11 @@ def lattice_table(name: str, size: int, square: int, rule: str) -> Table:
 def asked(ask: Ask) -> tuple[float, float]:
     """Epsilon and delta of everything one user adds; an infinite epsilon asks for no noise at all.
 
+    Parameters
+    ----------
+    ask
+        What an online agent is asked for.
+
     Raises
     ------
     ValueError
@@ -97,12 +117,12 @@ def asked(ask: Ask) -> tuple[float, float]:
 
 
 def asked_rho(ask: Ask) -> Fraction:
-    """The sum's part of the zCDP budget (official conversion, privacy.md §1.1), rounded down."""
+    """The sum's ``part`` of the zCDP budget of ``ask`` (official conversion, privacy.md §1.1), rounded down."""
     whole = down(Fraction(rho_from_epsilon(*asked(ask))) * (1 - Fraction(1, 10**12)))
     return fraction_of(whole) * ask.part
 
 
-def tight(layout: GroupedLayout, ask: Ask, cost: int) -> Variances | None:
+def tight(layout: SimulatedLayout, ask: Ask, cost: int) -> Variances | None:
     """The least variances within the budget: one joint release of all tables and steps, integers rounded up.
 
     Each group alone would take its share; then all are stretched alike until they cost the whole *together*.
@@ -133,14 +153,28 @@ def tight(layout: GroupedLayout, ask: Ask, cost: int) -> Variances | None:
 
 
 def cost_of(layout: Layout, variances: Variances | None, cost: int) -> Fraction | None:
-    """What tables of these variances cost one user of a time of this ``cost``, in zCDP, exactly; None without noise."""
+    """What everything that is released costs one user, in zCDP, exactly; None without noise.
+
+    Parameters
+    ----------
+    layout, cost
+        As of :func:`tight`.
+    variances
+        Table -> integer variance of one row's noise.
+    """
     if variances is None:
         return None
     return cost * layout.cost({name: Fraction(1, 2 * v) for name, v in variances.items()})
 
 
 def entry_variances(layout: Layout, variances: Variances) -> Array:
-    """Variance of every integer of one row ``(n,)``, table after table."""
+    """Variance of every integer of one row ``(n,)``, table after table.
+
+    Parameters
+    ----------
+    layout, variances
+        Tables, and the variance of each.
+    """
     return np.concatenate([np.full(math.prod(t.shape), float(variances[t.name])) for t in layout.tables])
 
 

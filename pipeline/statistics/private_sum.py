@@ -24,10 +24,10 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.privacy.factorisation import Row, Time, draw_rows
+from pipeline.privacy.factorisation import NoiseBlocks, Row, Time, draw_rows
 from pipeline.privacy.guarantee import Guarantee, Trust
 from pipeline.privacy.losses import ZCDP, ApproximateZCDP, Loss, Pure
-from pipeline.privacy.noise import DataHandle, NoiseBlocks, NoiseSource, RealDataError, admit_release, symmetric_noise
+from pipeline.privacy.noise import DataHandle, NoiseSource, RealDataError, admit_release, symmetric_noise
 from pipeline.privacy.release import (
     Mechanism,
     Release,

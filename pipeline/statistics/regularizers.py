@@ -24,10 +24,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.privacy.continual import Mechanism, continual
-from pipeline.privacy.factorisation import Once, Time
+from pipeline.privacy.factorisation import Once
 from pipeline.privacy.guarantee import Trust
 from pipeline.privacy.noise import NoiseSource, SimulatedWorld
-from pipeline.privacy.running import RunningSum
 from pipeline.statistics.ask import Ask
 from pipeline.statistics.mixture_message import LATTICE, PARTS, Message, Visits
 from pipeline.statistics.online_sum import Variances, asked, gaussian_sum, start, tight
@@ -51,8 +50,10 @@ class CountedRegularizer:
     ----------
     message
         What an episode adds.
-    private, counter
-        What is released of the sums, and the sums so far.
+    private
+        What is released of the sums, and when.
+    world, noise
+        Handle of the simulated world, and what draws the noise.
     lam
         lambda, what is added to every Gram matrix beyond the noise's shift, squared reward units (``unit``: none).
     shift
@@ -74,17 +75,19 @@ class CountedRegularizer:
         self,
         message: Message,
         private: PrivateSum,
-        counter: RunningSum,
+        world: SimulatedWorld,
+        noise: NoiseSource,
         lam: float,
-        shift: Shift,
-        failure: float,
+        shift: Shift = "edge",
+        failure: float = 0.01,
         leaf: Leaf = "episode",
         prior: float = 0.0,
     ) -> None:
         if not lam > 0:
             raise ValueError(f"lam must be positive; got {lam}")
         self.message, self.guarantee = message, private.guarantee
-        self._counter, self._lam, self._shift, self._leaf = counter, lam, shift, leaf
+        self._counter = counter = start(private, noise, world)
+        self._lam, self._shift, self._leaf = lam, shift, leaf
         self.seen, self._prior = 0, prior / message.dimension
         unit = np.array([message.gram_bound, message.target_bound]) / LATTICE
         drawn = np.array([m.variance or 0 for m in private.mechanisms], float)
@@ -139,8 +142,15 @@ class CountedRegularizer:
 
 
 def fixed(message: Message, episodes: int, lam: float, world: SimulatedWorld, noise: NoiseSource) -> CountedRegularizer:
-    """Lambda = lam I plus the exact sums: the baseline, without privacy; ``noise`` is never drawn from."""
-    return _regularizer(message, None, Once(episodes), Trust.NONE, math.inf, lam, world, noise, "edge", 0.01)
+    """Lambda = lam I plus the exact sums: the baseline, without privacy; ``noise`` is never drawn from.
+
+    Parameters
+    ----------
+    message, episodes, lam, world
+        As of :func:`tree`.
+    """
+    private = gaussian_sum(message, None, Once(episodes), Trust.NONE, noise, math.inf)
+    return CountedRegularizer(message, private, world, noise, lam)
 
 
 def tree(
@@ -169,7 +179,7 @@ def tree(
         K, declared.
     ask
         The budget.
-    lam, shift, failure, prior
+    lam, world, noise, shift, failure, prior
         See :class:`CountedRegularizer`.
     mechanism
         The factorisation of the continual release.
@@ -188,10 +198,9 @@ def tree(
         )
     time = continual(mechanism, batches or episodes)
     variances = paper_000(message, ask, episodes) if paper else tight(message, ask, time.cost)
+    private = gaussian_sum(message, variances, time, Trust.JOINT, noise, asked(ask)[0])
     leaf: Leaf = "batch" if batches else "episode"
-    return _regularizer(
-        message, variances, time, Trust.JOINT, asked(ask)[0], lam, world, noise, shift, failure, leaf, prior
-    )
+    return CountedRegularizer(message, private, world, noise, lam, shift, failure, leaf, prior)
 
 
 def local(
@@ -206,33 +215,32 @@ def local(
     failure: float = 0.01,
     prior: float = 0.0,
 ) -> CountedRegularizer:
-    """Local privacy: each message is noisy before it leaves its person (paper 001); parameters as of :func:`tree`."""
+    """Local privacy: each message is noisy before it leaves its person (paper 001).
+
+    Parameters
+    ----------
+    message, episodes, ask, lam, world, noise, shift, failure, prior
+        As of :func:`tree`.
+    """
     variances = paper_001(message, ask) if ask.calibration == "paper" else tight(message, ask, 1)
-    return _regularizer(
-        message, variances, Once(episodes), Trust.LOCAL, asked(ask)[0], lam, world, noise, shift, failure, prior=prior
-    )
-
-
-def _regularizer(
-    message: Message,
-    variances: Variances | None,
-    time: Time,
-    trust: Trust,
-    epsilon: float,
-    lam: float,
-    world: SimulatedWorld,
-    noise: NoiseSource,
-    shift: Shift,
-    failure: float,
-    leaf: Leaf = "episode",
-    prior: float = 0.0,
-) -> CountedRegularizer:
-    private = gaussian_sum(message, variances, time, trust, noise, epsilon)
-    return CountedRegularizer(message, private, start(private, noise, world), lam, shift, failure, leaf, prior)
+    private = gaussian_sum(message, variances, Once(episodes), Trust.LOCAL, noise, asked(ask)[0])
+    return CountedRegularizer(message, private, world, noise, lam, shift, failure, prior=prior)
 
 
 def paper_000(message: Message, ask: Ask, episodes: int) -> Variances:
-    """Scales of paper 000: (epsilon / H, delta / H) for four counters a step, ceil(log2 K) levels, H as ``value``."""
+    """Scales of paper 000: (epsilon / H, delta / H) for four counters a step, ceil(log2 K) levels, H as ``value``.
+
+    Parameters
+    ----------
+    message, ask
+        What an episode adds, and the (epsilon, delta) asked for all of it.
+    episodes
+        K.
+
+    Returns
+    -------
+    Table -> integer variance, in squared lattice points.
+    """
     H, (epsilon, delta) = message.horizon, asked(ask)  # noqa: N806
     levels = max(1, (episodes - 1).bit_length())
     sd = math.sqrt(32 * levels * math.log(4 * H / delta)) * H / epsilon
@@ -242,6 +250,11 @@ def paper_000(message: Message, ask: Ask, episodes: int) -> Variances:
 
 def paper_001(message: Message, ask: Ask) -> Variances:
     """Scale of paper 001, section 6: 4 H^3 sqrt(2 ln(2.5 H / delta)) / epsilon, with H^2 read as ``value^2``.
+
+    Parameters
+    ----------
+    message, ask
+        As of :func:`paper_000`.
 
     Raises
     ------

@@ -24,8 +24,14 @@ class Ridge:
 
 @dataclass(frozen=True)
 class Bounds:
-    """Paper 000, Assumption 2, a step ``(steps,)``: the regularizer lies in ``[lambda_min, lambda_max]``, and the noise
-    of U is at most ``nu`` long in the norm of Lambda^-1.
+    """Paper 000, Assumption 2, a step ``(steps,)`` each.
+
+    Parameters
+    ----------
+    lambda_min, lambda_max
+        The regularizer lies between them.
+    nu
+        The noise of U is at most so long in the norm of Lambda^-1.
     """
 
     lambda_min: Array
@@ -57,9 +63,16 @@ class Regularizer(Protocol):
 
 @dataclass(frozen=True)
 class LqRidge:
-    """What may be looked at: ``V (D, D)`` positive definite, ``U (D, n)``, and Assumption 2's numbers at this moment.
+    """What may be looked at, and the numbers of Assumption 2 (paper 004) at this moment.
 
-    ``raised`` counts eigenvalues of V that the noise pushed below ``lambda_min`` and that were raised to it.
+    Parameters
+    ----------
+    V, U
+        ``(D, D)`` positive definite, and ``(D, n)``.
+    lambda_min, lambda_max, nu
+        Bounds on the regularizer, and on the noise of U.
+    raised
+        Eigenvalues of V that the noise pushed below ``lambda_min`` and that were raised to it.
     """
 
     V: Array

@@ -31,6 +31,8 @@ def measure_cells(
 
     Parameters
     ----------
+    study
+        Says how a cell is measured, and on which code that depends.
     cells
         The cells asked for.
     kept
@@ -56,7 +58,17 @@ def measure_cells(
 
 
 def kept_of(study: Study, cells: Sequence[Any], kept: Path) -> int:
-    """How many of the cells are found there, measured by the same code."""
+    """How many of the cells are found there, measured by the same code.
+
+    Parameters
+    ----------
+    study
+        Whose cells they are.
+    cells
+        The cells asked for.
+    kept
+        The folder of kept rows.
+    """
     return sum(path.is_file() for path in _places(study, cells, kept).values())
 
 

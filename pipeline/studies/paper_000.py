@@ -91,7 +91,13 @@ def _private(runs: int, episodes: int, budgets: tuple[float, ...], places: tuple
 
 @dataclass(frozen=True)
 class Evidence:
-    """Rows of the study by variant."""
+    """Rows of the study by variant.
+
+    Parameters
+    ----------
+    rows
+        Gathered rows of this study.
+    """
 
     rows: Rows
 
@@ -162,7 +168,13 @@ def _states(e: Evidence, variant: str) -> Verdict:
 
 
 def claims(rows: Rows) -> list[dict[str, Any]]:
-    """Every statement with its verdict, regime and rule, and the verdicts by variant."""
+    """Every statement with its verdict, regime and rule, and the verdicts by variant.
+
+    Parameters
+    ----------
+    rows
+        Gathered rows of this study.
+    """
     e = Evidence(rows)
     sure = f"{SURE:.0f} standard errors"
     judged: list[Claim[Evidence]] = [

@@ -119,7 +119,13 @@ def tuned(agent: str, knob: str) -> list[dict[str, str]]:
 
 @dataclass(frozen=True)
 class Evidence:
-    """Rows of the study at the paper's K."""
+    """Rows of the study at the paper's K.
+
+    Parameters
+    ----------
+    every
+        Gathered rows of this study, at all K.
+    """
 
     every: Rows
 
@@ -219,7 +225,13 @@ def _slower(e: Evidence, scales: str) -> Verdict:
 
 
 def claims(rows: Rows) -> list[dict[str, Any]]:
-    """Every sentence with its verdict, regime and rule, and the verdicts by scales."""
+    """Every sentence with its verdict, regime and rule, and the verdicts by scales.
+
+    Parameters
+    ----------
+    rows
+        Gathered rows of this study.
+    """
     e = Evidence(rows)
     sure = f"{SURE:.0f} standard errors"
     judged: list[Claim[Evidence]] = [

@@ -83,7 +83,13 @@ class Point:
 
 @dataclass(frozen=True)
 class Evidence:
-    """Points of one study, found by world, model, K and epsilon."""
+    """Points of one study, found by world, model, K and epsilon.
+
+    Parameters
+    ----------
+    rows
+        Gathered rows of this study.
+    """
 
     rows: Rows
 
@@ -148,7 +154,13 @@ def model_of(row: Mapping[str, Any]) -> str:
 
 
 def power(K: int) -> str:  # noqa: N803
-    """A power of ten as it is written, e.g. 10⁴; other numbers in digits."""
+    """A power of ten as it is written, e.g. 10⁴; other numbers in digits.
+
+    Parameters
+    ----------
+    K
+        A number of episodes.
+    """
     e = len(str(K)) - 1
     return f"10{str(e).translate(_RAISED)}" if 10**e == K else f"{K:,}"
 
@@ -196,7 +208,13 @@ def _beats(low: str, high: str) -> Callable[[Evidence, str], Verdict]:
 
 
 def claims(rows: Rows) -> list[dict[str, Any]]:
-    """Every claim with its verdict, regime, rule, and the verdicts by world."""
+    """Every claim with its verdict, regime, rule, and the verdicts by world.
+
+    Parameters
+    ----------
+    rows
+        Gathered rows of this study.
+    """
     e = Evidence(rows)
     last, sure = e.episodes[-1], f"{SURE:.0f} standard errors"
     fit = f"least squares of logarithms over K from {power(FROM)} to {power(last)}"

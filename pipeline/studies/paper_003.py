@@ -71,7 +71,13 @@ def full_grid() -> list[Cell]:
 
 @dataclass(frozen=True)
 class Evidence:
-    """Curves of one study, found by name."""
+    """Curves of one study, found by name.
+
+    Parameters
+    ----------
+    rows
+        What was measured of each cell.
+    """
 
     rows: Rows
 
@@ -192,7 +198,13 @@ def _per_budget(said: Mapping[float, str], lead: str = "") -> str:
 
 
 def claims(rows: Rows) -> list[dict[str, Any]]:
-    """Every claim with its verdict, regime, rule, and the verdicts by variant."""
+    """Every claim with its verdict, regime, rule, and the verdicts by variant.
+
+    Parameters
+    ----------
+    rows
+        What was measured of each cell.
+    """
     e = Evidence(rows)
     tenth = f"{100 * SLIGHT:.0f} % of what uniform choice loses ({number(SLIGHT * e.uniform[e.episodes[-1]].mean, 2)})"
     sure = f"{SURE:.0f} standard errors"

@@ -67,13 +67,25 @@ def full_grid() -> list[Trial]:
 
 
 def kind_of(row: Mapping[str, Any]) -> str:
-    """Which of :data:`VARIANTS` a row of Private-OFU-RL is."""
+    """Which of :data:`VARIANTS` a row of Private-OFU-RL is.
+
+    Parameters
+    ----------
+    row
+        Of Private-OFU-RL.
+    """
     return VARIANTS[2] if "one release a plan" in row["variant"] else str(row["calibration"])
 
 
 @dataclass(frozen=True)
 class Evidence:
-    """Rows of one study, found by name; ``episodes`` is the K at which claims are judged."""
+    """Rows of one study, found by name; ``episodes`` is the K at which claims are judged.
+
+    Parameters
+    ----------
+    rows
+        Gathered rows of this study.
+    """
 
     rows: Rows
 
@@ -172,7 +184,13 @@ def _clearly_below(low: Found, high: Found) -> bool:
 
 
 def claims(rows: Rows) -> list[dict[str, Any]]:
-    """Every claim with its verdict, regime, rule, and the verdicts by variant."""
+    """Every claim with its verdict, regime, rule, and the verdicts by variant.
+
+    Parameters
+    ----------
+    rows
+        Gathered rows of this study.
+    """
     e = Evidence(rows)
     at = f"at K = {e.episodes:,}"
     sure = f"{SURE:.0f} standard errors"

@@ -83,6 +83,19 @@ FAMILIES: Mapping[str, Family] = {
 class Grid:
     """Everything that is asked of one world; ``told``: ``rewards``, ``pooled`` and ``behaviour``, as all agents know
     them.
+
+    Parameters
+    ----------
+    world, params
+        Name and sorted parameters of the world.
+    families
+        Keys of :data:`FAMILIES`.
+    episodes, budgets
+        Every n and every epsilon.
+    delta
+        The same for all private agents.
+    runs, seed
+        How many, and the seed of the first.
     """
 
     world: str
@@ -132,6 +145,11 @@ def price_rows(trials: Sequence[Trial], outcomes: Sequence[Mapping[str, Any]]) -
     """A row for each group of seeds: mean, spread and band of the suboptimality, and what the noise was really worth.
 
     ``true_epsilon`` is the largest of all runs, and None where any private run drew no noise.
+
+    Parameters
+    ----------
+    trials, outcomes
+        Of one :class:`Grid`, in its order; outcomes as :func:`~pipeline.simulation.registry.measure` gives them.
     """
     rows: list[dict[str, Any]] = []
     for g in gather(trials, outcomes):
@@ -168,6 +186,15 @@ def episodes_needed(points: Mapping[int, float], bar: float) -> int | None:
 def episode_grid(first: int, last: int, per_decade: int) -> tuple[int, ...]:
     """Numbers of episodes at even ratios, ``last`` included.
 
+    Parameters
+    ----------
+    first
+        The fewest.
+    per_decade
+        How many numbers for a factor of ten.
+
+    Examples
+    --------
     >>> episode_grid(100, 10_000, 2)
     (100, 316, 1000, 3162, 10000)
     """

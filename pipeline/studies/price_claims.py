@@ -18,7 +18,15 @@ _ORDER = (("central", "joint"), ("central", "shuffle"), ("joint", "local"), ("sh
 
 @dataclass(frozen=True)
 class Priced:
-    """The rows of one world; ``mean`` is v* - v^pi of the policy after ``episodes`` episodes."""
+    """The rows of one world; ``mean`` is v* - v^pi of the policy after ``episodes`` episodes.
+
+    Parameters
+    ----------
+    name
+        Of the comparison.
+    rows
+        As :func:`~pipeline.studies.price.price_rows` gives them.
+    """
 
     name: str
     rows: Rows
@@ -172,7 +180,13 @@ def _nowhere(exceptions: Callable[[Priced], list[str]], right: str) -> Callable[
 
 
 def claims(p: Priced) -> list[dict[str, Any]]:
-    """Verdicts on general sentences, each with its rule and where it fails."""
+    """Verdicts on general sentences, each with its rule and where it fails.
+
+    Parameters
+    ----------
+    p
+        The rows of one world.
+    """
     judged: list[Claim[Priced]] = [
         Claim(
             "nobody's noise is worth more than the ε asked",

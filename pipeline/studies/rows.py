@@ -78,7 +78,13 @@ READERS = ("marks", "curve_mean", "curve_std", "totals", "facts")
 
 
 def gathered_rows(trials: Sequence[Trial], outcomes: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """A row for each group, with the keys :data:`READERS` beside; all runs of a group share their marks."""
+    """A row for each group, with the keys :data:`READERS` beside; all runs of a group share their marks.
+
+    Parameters
+    ----------
+    trials, outcomes
+        Of one length; outcomes as :func:`~pipeline.simulation.registry.measure` gives them.
+    """
     rows: list[dict[str, Any]] = []
     for g in gather(trials, outcomes):
         curves = np.array([o["regret"] for o in g.outcomes])
@@ -92,12 +98,24 @@ def gathered_rows(trials: Sequence[Trial], outcomes: Sequence[Mapping[str, Any]]
 
 
 def printed(row: Mapping[str, Any]) -> dict[str, Any]:
-    """A row without what only readers need."""
+    """A row without what only readers need.
+
+    Parameters
+    ----------
+    row
+        A gathered row.
+    """
     return {key: value for key, value in row.items() if key not in READERS}
 
 
 def curve_points(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Every mark of every row's curve as a row of its own: who, after how many episodes, mean and spread."""
+    """Every mark of every row's curve as a row of its own: who, after how many episodes, mean and spread.
+
+    Parameters
+    ----------
+    rows
+        Gathered rows.
+    """
     names = ("agent", "variant", "trust", "world", "epsilon", "delta", "calibration", "constants", "runs")
     return [
         {name: row[name] for name in names} | {"episodes": at, "regret_mean": mean, "regret_std": std}
@@ -114,6 +132,13 @@ def select(rows: Rows, **wanted: Any) -> list[Found]:
 def only(rows: Rows, **wanted: Any) -> Found:
     """The one row with these values.
 
+    Parameters
+    ----------
+    rows
+        Of the study.
+    wanted
+        Column and value.
+
     Raises
     ------
     ValueError
@@ -126,13 +151,25 @@ def only(rows: Rows, **wanted: Any) -> Found:
 
 
 def end_loss(row: Found) -> float:
-    """Mean regret of one episode between the last two marks of the curve."""
+    """Mean regret of one episode between the last two marks of the curve.
+
+    Parameters
+    ----------
+    row
+        A gathered row; regret in reward units.
+    """
     (before, K), (low, high) = row["marks"][-2:], row["curve_mean"][-2:]  # noqa: N806
     return (high - low) / (K - before)
 
 
 def growth(row: Found) -> float:
-    """Summed regret after K episodes over that after K / 10; infinite where the latter is none."""
+    """Summed regret after K episodes over that after K / 10; infinite where the latter is none.
+
+    Parameters
+    ----------
+    row
+        A gathered row of at least ten episodes.
+    """
     at = row["marks"][-1] / 10
     early = max(i for i, mark in enumerate(row["marks"]) if mark <= at)
     then = row["curve_mean"][early] * at / row["marks"][early]
@@ -156,12 +193,26 @@ def bar(rows: Rows, world: str) -> float:
 
 
 def learns(rows: Rows, row: Found) -> bool:
-    """Whether an episode at the end costs at most half of what it costs the better control."""
+    """Whether an episode at the end costs at most half of what it costs the better control.
+
+    Parameters
+    ----------
+    rows
+        Of the study: the controls of the same world are among them.
+    row
+        The row that is judged.
+    """
     return end_loss(row) <= LEARNT * bar(rows, row["world"])
 
 
 def spread(row: Found) -> str:
-    """Mean and standard deviation in words."""
+    """Mean and standard deviation in words.
+
+    Parameters
+    ----------
+    row
+        A row.
+    """
     return f"{number(row['mean'], 3)} ± {number(row['std'], 2)}"
 
 

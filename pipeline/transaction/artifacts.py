@@ -18,7 +18,15 @@ _PARTIAL = re.compile(r"(?P<key>[0-9a-f]{24})\.attempt-(?P<attempt>\d+)")
 
 @dataclass(frozen=True)
 class Attempt:
-    """Which draw a folder holds: key, attempt number, digest of the data (operator-only: it would confirm guesses)."""
+    """Which draw a folder holds.
+
+    Parameters
+    ----------
+    run_key, attempt
+        Hex key of the release, and which try at it, counted from 1.
+    data_digest
+        Sha256 of the rows' files; for the operator alone, as it would confirm guesses.
+    """
 
     run_key: str
     attempt: int
@@ -26,24 +34,51 @@ class Attempt:
 
 
 def folder_of(store: Path, lineage: str, run_key: str, *, exact: bool) -> Path:
-    """Where the release of a key is kept."""
+    """Where the release of a key is kept.
+
+    Parameters
+    ----------
+    store, lineage
+        The operator's store, and the name of the dataset.
+    run_key
+        64 hex digits.
+    exact
+        Whether it has no noise: exact tables of a simulation are no private release.
+    """
     return store / lineage / "releases" / f"{'exact-' if exact else ''}{run_key[:24]}"
 
 
 def drawn_folders(store: Path, lineage: str) -> list[Path]:
-    """Folders of finished private releases; the exact tables of a simulation are not among them."""
+    """Folders of finished private releases; the exact tables of a simulation are not among them.
+
+    Parameters
+    ----------
+    store, lineage
+        The operator's store, and the name of the dataset.
+    """
     found = sorted((store / lineage / "releases").glob("*/attempt.json"))
     return [p.parent for p in found if re.fullmatch(r"[0-9a-f]{24}", p.parent.name)]
 
 
 def unfinished(store: Path, lineage: str) -> list[tuple[Path, str, int]]:
-    """Folders of draws that were never finished, with the beginning of their key and their attempt."""
+    """Folders of draws that were never finished, with the beginning of their key and their attempt.
+
+    Parameters
+    ----------
+    store, lineage
+        The operator's store, and the name of the dataset.
+    """
     found = [(p, _PARTIAL.fullmatch(p.name)) for p in sorted((store / lineage / "releases").glob("*.attempt-*"))]
     return [(p, m["key"], int(m["attempt"])) for p, m in found if m is not None]
 
 
 def read_attempt(folder: Path) -> Attempt:
-    """Which draw a folder holds.
+    """Which draw a folder holds, as its ``attempt.json`` says.
+
+    Parameters
+    ----------
+    folder
+        Of :func:`drawn_folders`.
 
     Raises
     ------

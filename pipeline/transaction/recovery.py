@@ -6,10 +6,9 @@ import json
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from pipeline.ledger.account import commit_of
-from pipeline.ledger.chain import BudgetError, Entry, canonical
+from pipeline.ledger.chain import Body, BudgetError, Entry, canonical
 from pipeline.ledger.ledger import Ledger
 from pipeline.ledger.steps import overtaken
 from pipeline.privacy.release import Release
@@ -20,7 +19,15 @@ from pipeline.transaction.place import remember_head
 
 @dataclass(frozen=True)
 class Recovered:
-    """COMMITs made late, and how many unfinished or beaten draws were deleted."""
+    """What dead runs had left.
+
+    Parameters
+    ----------
+    committed
+        COMMITs made late.
+    deleted
+        How many unfinished or beaten draws were deleted; their spend stays.
+    """
 
     committed: tuple[Entry, ...] = ()
     deleted: int = 0
@@ -37,6 +44,13 @@ def recover(lineage: str, ledger: Ledger, store: Path, place: str) -> Recovered:
 
     A release is committed only if its folder names its key and attempt, that INTENT is there and describes it, no
     COMMIT has the key, and the attempt is dead (privacy.md §0.1-15).  What a living attempt made is left.
+
+    Parameters
+    ----------
+    lineage, ledger, store
+        Name of the dataset, what charges it, and the operator's store.
+    place
+        Of the lock that the caller holds (:func:`~pipeline.transaction.place.one_at_a_time`).
 
     Raises
     ------
@@ -67,8 +81,14 @@ def recover(lineage: str, ledger: Ledger, store: Path, place: str) -> Recovered:
     return Recovered(tuple(committed), deleted)
 
 
-def commit_facts(release: Release, folder: Path) -> dict[str, Any]:
-    """What a COMMIT says of a release on disk; with scales that followed earlier answers, those that were used."""
+def commit_facts(release: Release, folder: Path) -> Body:
+    """What a COMMIT says of a release on disk; with scales that followed earlier answers, those that were used.
+
+    Parameters
+    ----------
+    release, folder
+        What was drawn, and where it lies under its final name.
+    """
     drawn = {} if release.counter is None else {"drawn_sha256": release.counter["drawn_sha256"]}
     used = {} if release.joint is None else {"mechanisms": [describe_mechanism(m) for m in release.mechanisms]}
     return {
@@ -81,7 +101,15 @@ def commit_facts(release: Release, folder: Path) -> dict[str, Any]:
 
 
 def fits(release: Release, intent: Entry, commit: Entry | None = None) -> bool:
-    """Whether a release is described as it was charged; adaptive scales, as they were committed."""
+    """Whether a release is described as it was charged; adaptive scales, as they were committed.
+
+    Parameters
+    ----------
+    release
+        As it lies in the store.
+    intent, commit
+        Its entries; None where it is not committed yet.
+    """
     if (release.relation, release.trust_model) != ("replace", "central"):
         return False
     told = json.loads(canonical(describe(release)))

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from pipeline.declaration.card import AnyCard, CardError
-from pipeline.ledger.chain import canonical
+from pipeline.ledger.chain import Body, canonical
 from pipeline.ledger.ledger import Ledger
 from pipeline.logs.store import Snapshot
 from pipeline.logs.summing import HERE, Resources, forget
@@ -19,7 +19,7 @@ from pipeline.transaction.transaction import Curated, OpenLineage, open_lineage,
 
 
 class Drawing(Protocol):
-    """What a curator may release: priced before a row is read, drawn once."""
+    """What may be released of a snapshot: priced before a row is read, drawn once."""
 
     @property
     def exact(self) -> bool:
@@ -31,20 +31,38 @@ class Drawing(Protocol):
         ...
 
     def spec(self) -> list[Any]:
-        """What tells this release from any other of the snapshot: plain values, part of the run key."""
+        """What tells this release from any other of the snapshot: plain JSON values, part of the run key."""
         ...
 
-    def charge(self) -> tuple[Fraction | None, dict[str, Any]]:
-        """Exact rho, and what the INTENT says of it beside the snapshot."""
+    def charge(self) -> tuple[Fraction | None, Body]:
+        """Exact zCDP rho (None: some table has no noise), and what the INTENT says of it beside the snapshot."""
         ...
 
     def draw(self, snapshot: Snapshot, noise: NoiseSource, resources: Resources) -> Release:
-        """Read the rows and draw; called once, after the charge is on disk."""
+        """Read the rows and draw; called once, after the charge is on disk.
+
+        Parameters
+        ----------
+        snapshot
+            Whose rows are read.
+        noise
+            Admitted before (:meth:`admit`).
+        resources
+            Where the rows are summed.
+        """
         ...
 
 
 def key_of(card: AnyCard, snapshot: Snapshot, drawing: Drawing) -> str:
-    """Hex key of a release: lineage, snapshot *number*, registered domain and what is drawn; no digest of data."""
+    """Hex key of a release: lineage, snapshot *number*, registered domain and what is drawn; no digest of data.
+
+    Parameters
+    ----------
+    card, snapshot
+        Of the dataset, and which ingest of it.
+    drawing
+        What would be released.
+    """
     parts = [card.name, snapshot.number, card.domain_hash(), drawing.spec()]
     return hashlib.sha256(canonical(parts).encode()).hexdigest()
 

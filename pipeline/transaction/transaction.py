@@ -19,16 +19,16 @@ from __future__ import annotations
 
 import secrets
 import shutil
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import Enum
 from fractions import Fraction
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from pipeline.declaration.card import AnyCard
-from pipeline.ledger.chain import AttemptLostError, BudgetError, Entry
+from pipeline.ledger.chain import AttemptLostError, Body, BudgetError, Entry
 from pipeline.ledger.lease import Holder
 from pipeline.ledger.ledger import Ledger, Price
 from pipeline.logs.store import Snapshot
@@ -128,7 +128,7 @@ def open_lineage(name: str, ledger: Ledger, store: Path) -> Generator[OpenLineag
 
 @contextmanager
 def transaction(
-    lineage: OpenLineage, run_key: str, rho: Fraction | Price, told: Mapping[str, Any], stages: Sequence[str]
+    lineage: OpenLineage, run_key: str, rho: Fraction | Price, told: Body, stages: Sequence[str]
 ) -> Generator[Transaction]:
     """Charge a release on entering; the block draws its stages and commits.
 
@@ -178,7 +178,7 @@ class Transaction:
         return self._intent
 
     @contextmanager
-    def charge(self, rho: Fraction | Price, told: Mapping[str, Any]) -> Generator[None]:
+    def charge(self, rho: Fraction | Price, told: Body) -> Generator[None]:
         """Idle -> INTENT -> leased; when the block is left, the lease ends and the store knows the newest entry."""
         lineage, ledger, folder = self.lineage, self.lineage.ledger, self.lineage.store / self.lineage.name
         self._require(State.IDLE)

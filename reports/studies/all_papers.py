@@ -44,6 +44,11 @@ STUDIES: dict[str, Entry] = {
 def find(name: str) -> dict[str, Entry]:
     """The study of that name, or every one for ``all``.
 
+    Parameters
+    ----------
+    name
+        A key of :data:`STUDIES`, or ``all``.
+
     Raises
     ------
     CardError
@@ -79,7 +84,15 @@ def errata() -> tuple[Erratum, ...]:
 
 @dataclass(frozen=True)
 class Effort:
-    """What measuring took: cells in all, those found kept, and seconds for the rest."""
+    """What measuring took: cells in all, those found kept, and seconds for the rest.
+
+    Parameters
+    ----------
+    cells, kept
+        In all, and found from before.
+    seconds
+        That measuring the rest took.
+    """
 
     cells: int
     kept: int
@@ -167,5 +180,11 @@ def plain(text: str) -> str:
 
 
 def claims_of(studies: Sequence[PaperStudy]) -> list[dict[str, Any]]:
-    """All claims, each with the name of its study."""
+    """All claims, each with the name of its study.
+
+    Parameters
+    ----------
+    studies
+        In the order of the page.
+    """
     return [{"name": s.name, **claim} for s in studies for claim in s.claims]

@@ -21,7 +21,15 @@ SEES = {
 
 @dataclass(frozen=True)
 class Played:
-    """Gathered rows, the agent's first, then its baselines'."""
+    """Gathered rows, the agent's first, then its baselines'.
+
+    Parameters
+    ----------
+    name
+        Of the recipe.
+    rows
+        Gathered rows.
+    """
 
     name: str
     rows: Sequence[Mapping[str, Any]]
@@ -33,13 +41,25 @@ class Played:
 
 
 def figure_of(played: Played) -> Figure:
-    """Regret curves of all rows in one panel."""
+    """Regret curves of all rows in one panel.
+
+    Parameters
+    ----------
+    played
+        The rows.
+    """
     lines = {str(r["agent"]): line_of(r) for r in played.rows}
     return draw_curves({str(played.mine["world"]): lines}, "regret", f"{played.mine['agent']} and its baselines")
 
 
 def promise(row: Mapping[str, Any]) -> str:
-    """What a deployment of the agent would guarantee, in one sentence."""
+    """What a deployment of the agent would guarantee, in one sentence.
+
+    Parameters
+    ----------
+    row
+        The agent's gathered row.
+    """
     if row["trust"] == "none":
         return f"{row['agent']} adds no noise and would promise nothing."
     true = row["true_epsilon"]
@@ -52,7 +72,13 @@ def promise(row: Mapping[str, Any]) -> str:
 
 
 def page_of(p: Played) -> Page:
-    """What came out, what a deployment would guarantee, and the setting."""
+    """What came out, what a deployment would guarantee, and the setting.
+
+    Parameters
+    ----------
+    p
+        The rows.
+    """
     m, figure = p.mine, figure_of(p)
     beaten = [str(r["agent"]) for r in p.rows[1:] if m["mean"] + m["std"] < r["mean"] - r["std"]]
     lost = [str(r["agent"]) for r in p.rows[1:] if m["mean"] - m["std"] > r["mean"] + r["std"]]

@@ -139,7 +139,13 @@ def table_files(rows: Rows) -> tuple[bytes, str]:
 
 
 def figure_files(figure: Figure) -> tuple[str, bytes]:
-    """The figure as an SVG of its own, dark on white, and as a PNG of twice its size."""
+    """The figure as an SVG of its own, dark on white, and as a PNG of twice its size.
+
+    Parameters
+    ----------
+    figure
+        The figure as a page shows it.
+    """
     import vl_convert
 
     svg = standalone(figure.svg)

@@ -8,11 +8,11 @@ from fractions import Fraction
 
 import numpy as np
 
-from pipeline.audits.attack import Attack
+from pipeline.audits.attack import AuditTarget
 from pipeline.privacy.fast_noise import FastOsNoise
 from pipeline.privacy.noise import NoiseSource, SeededNoise
 
-Make = Callable[[], Attack]
+Make = Callable[[], AuditTarget]
 
 
 @dataclass(frozen=True)

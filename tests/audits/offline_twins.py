@@ -11,10 +11,9 @@ import numpy as np
 
 import pipeline.statistics.lq_moments as lq_moments
 import pipeline.statistics.private_sum as private_sum
-from pipeline.audits.attack import Attack
-from pipeline.audits.linear import Person, desk_of, linear_attack, one_shot_of
-from pipeline.audits.lq import lq_attack
-from pipeline.audits.releases import counts_attack
+from pipeline.audits.attack import AuditTarget
+from pipeline.audits.regressions import Person, draw_answers, draw_one_shot, linear_target, lq_target
+from pipeline.audits.releases import counts_target
 from pipeline.declaration.card import Card
 from pipeline.mdp.features import FeatureMap
 from pipeline.privacy.continual import continual
@@ -41,12 +40,12 @@ def card(m: int = 1, recurs: str = "never") -> Card:
     return Card.model_validate(card_dict(unit=unit))
 
 
-def counts(ask: Ask, broken: Callable[[Mechanism], Mechanism] | None = None, m: int = 1) -> Attack:
+def counts(ask: Ask, broken: Callable[[Mechanism], Mechanism] | None = None, m: int = 1) -> AuditTarget:
     # the fast sampler's share of delta, which it must be listed with
     shipped = count_sum(card(m), ask).with_slack(FastOsNoise(), 20.0)
     if broken is None:
-        return counts_attack(shipped)
-    return counts_attack(shipped, replace(shipped, mechanisms=tuple(broken(x) for x in shipped.mechanisms)))
+        return counts_target(shipped)
+    return counts_target(shipped, replace(shipped, mechanisms=tuple(broken(x) for x in shipped.mechanisms)))
 
 
 def halved(m: Mechanism) -> Mechanism:
@@ -71,13 +70,13 @@ def features() -> FeatureMap:
     return FeatureMap(f, 16, Fraction(1, 16))
 
 
-def linear(drawn=None, split=None, **terms) -> Attack:
+def linear(drawn=None, split=None, **terms) -> AuditTarget:
     plan = LinearPlan(
         LinearDomain("tiny", "synthetic", 2, 100, can_end=True),
         LinearTerms(Ask(Fraction(1), split=split), **terms),
         features(),
     )
-    return linear_attack(plan, drawn)
+    return linear_target(plan, drawn)
 
 
 def thin() -> Thinner:
@@ -106,7 +105,7 @@ def long_features(plan: LinearPlan, person: Person, noise: NoiseSource) -> Relea
     """Rows of twice the declared length that nobody clips; scales as declared."""
     twice = FeatureMap(plan.features.integers * 2, plan.features.square * 4, plan.features.unit_squared)
     wide = replace(plan, features=twice)
-    loud = desk_of(wide, person, Thinner(noise, 1 / 16))
+    loud = draw_answers(wide, person, Thinner(noise, 1 / 16))
     return replace(loud, joint_rho=None)
 
 
@@ -130,11 +129,11 @@ def _whole_rows(plan: LqPlan, batch: Episodes):
     return np.hstack([x, u]), y
 
 
-def nights(kind: str, share: float = 1.0, m: int = 1, made: type[PrivateSum] = PrivateSum) -> Attack:
+def nights(kind: str, share: float = 1.0, m: int = 1, made: type[PrivateSum] = PrivateSum) -> AuditTarget:
     chosen = card(m, "never" if m == 1 else "capped")
     shipped = count_sum(chosen, Ask(rho=1.0, counter=continual(kind, NIGHTS))).with_slack(FastOsNoise(), 20.0)
     really = tuple(replace(x, variance=math.ceil(x.variance * share)) for x in shipped.mechanisms)
-    return counts_attack(shipped, made(shipped.layout, really, shipped.time))
+    return counts_target(shipped, made(shipped.layout, really, shipped.time))
 
 
 class Redrawn(PrivateSum):
@@ -169,7 +168,7 @@ OFFLINE: dict[str, tuple[Make, dict[str, Twin]]] = {
         linear,
         {
             "half the variance": Twin(linear, noise=thin),
-            "add/remove Gram": Twin(lambda: linear(add_remove(desk_of), **MOSTLY_GRAM)),
+            "add/remove Gram": Twin(lambda: linear(add_remove(draw_answers), **MOSTLY_GRAM)),
             "features not clipped": Twin(lambda: linear(long_features)),
         },
     ),
@@ -185,16 +184,16 @@ OFFLINE: dict[str, tuple[Make, dict[str, Twin]]] = {
         lambda: linear(variant="one_shot"),
         {
             "half the variance": Twin(lambda: linear(variant="one_shot"), noise=thin),
-            "add/remove Gram": Twin(lambda: linear(add_remove(one_shot_of), variant="one_shot", **MOSTLY_GRAM)),
+            "add/remove Gram": Twin(lambda: linear(add_remove(draw_one_shot), variant="one_shot", **MOSTLY_GRAM)),
         },
     ),
     "lq moments": (
-        lambda: lq_attack(LQ),
+        lambda: lq_target(LQ),
         {
-            "half the variance": Twin(lambda: lq_attack(LQ), noise=thin),
-            "add/remove Gram": Twin(lambda: lq_attack(EVEN_LQ, add_remove(shipped_lq))),
-            "states not clipped": Twin(lambda: lq_attack(LQ, unclipped_lq)),
-            "seeded noise": Twin(lambda: lq_attack(LQ), noise=Repeating),
+            "half the variance": Twin(lambda: lq_target(LQ), noise=thin),
+            "add/remove Gram": Twin(lambda: lq_target(EVEN_LQ, add_remove(shipped_lq))),
+            "states not clipped": Twin(lambda: lq_target(LQ, unclipped_lq)),
+            "seeded noise": Twin(lambda: lq_target(LQ), noise=Repeating),
         },
     ),
     "nightly tree": (
@@ -222,7 +221,7 @@ OFFLINE: dict[str, tuple[Make, dict[str, Twin]]] = {
 
 # the same releases made whole, one at a time
 WHOLE: dict[str, Make] = {
-    "desk, centred": lambda: linear(desk_of),
-    "one-shot": lambda: linear(one_shot_of, variant="one_shot"),
-    "lq moments": lambda: lq_attack(LQ, shipped_lq),
+    "desk, centred": lambda: linear(draw_answers),
+    "one-shot": lambda: linear(draw_one_shot, variant="one_shot"),
+    "lq moments": lambda: lq_target(LQ, shipped_lq),
 }

@@ -8,10 +8,11 @@ from fractions import Fraction
 
 import numpy as np
 
-from pipeline.audits.attack import Attack
-from pipeline.audits.counters import Watch, sums_attack
+from pipeline.audits.attack import AuditTarget
+from pipeline.audits.counters import Watch, sums_target
+from pipeline.audits.message_paths import messages_target
 from pipeline.audits.sampling import WORLD
-from pipeline.audits.users import batch_attack, interactive_attack, messages_attack, shuffled_attack
+from pipeline.audits.users import batch_target, interactive_target, shuffled_target
 from pipeline.privacy.continual import Tree, levels
 from pipeline.privacy.guarantee import Trust
 from pipeline.privacy.running import RunningSum
@@ -20,11 +21,11 @@ from pipeline.privacy.shuffle_calibration import smallest_total
 from pipeline.statistics.ask import Ask
 from pipeline.statistics.batch_counts import BatchLayout
 from pipeline.statistics.batch_privatizers import GaussianBatch, ShuffleBinary
-from pipeline.statistics.interactive_counts import GaussianSums, gaussian_counts, joint, local
+from pipeline.statistics.interactive_counts import GaussianCounts, joint, local
 from pipeline.statistics.lq_message import LqMessage
 from pipeline.statistics.mixture_message import LATTICE, Message, Visits
 from pipeline.statistics.online_counts import OnlineLayout
-from pipeline.statistics.online_sum import Variances, tight
+from pipeline.statistics.online_sum import Variances, gaussian_sum, tight
 from tests.audits.broken import FewCoins, Make, Repeating, RepeatingCoins, Thinner, Twin
 
 LEAVES = 8
@@ -39,8 +40,8 @@ SHUFFLE = ShuffleBinary(EPSILON, DELTA, "tight", 3)
 BATCH = BatchLayout((3, 2, 1), lean=False, rewards=True, ends=True)
 
 
-def counter(kind, ask: Ask = ASK, **broken) -> Attack:
-    return sums_attack(MESSAGE, ask, kind, leaves=LEAVES, **broken)
+def counter(kind, ask: Ask = ASK, **broken) -> AuditTarget:
+    return sums_target(MESSAGE, ask, kind, leaves=LEAVES, **broken)
 
 
 def scaled(kind, gram: float, target: float, ask: Ask = ASK) -> Variances:
@@ -70,8 +71,8 @@ def uncut(visits: Visits) -> np.ndarray:
     return (np.concatenate(parts) * LATTICE).astype(np.int64)
 
 
-def lq(how="bottom-up", **broken) -> Attack:
-    return sums_attack(LQ, ASK, how, leaves=LEAVES, **broken)
+def lq(how="bottom-up", **broken) -> AuditTarget:
+    return sums_target(LQ, ASK, how, leaves=LEAVES, **broken)
 
 
 def lq_scaled(how: str, gram: float, cross: float) -> Variances:
@@ -87,8 +88,8 @@ def whole_rows(states: np.ndarray, controls: np.ndarray) -> np.ndarray:
     return np.concatenate([gram.diagonal(), gram[np.triu_indices(len(gram), 1)], cross.ravel()]).astype(np.int64)
 
 
-def online(how, layout: OnlineLayout = TABLE, made=None) -> Attack:
-    return interactive_attack(layout, ASK, how, leaves=LEAVES, made=made)
+def online(how, layout: OnlineLayout = TABLE, made=None) -> AuditTarget:
+    return interactive_target(layout, ASK, how, leaves=LEAVES, made=made)
 
 
 def thin(how):
@@ -106,15 +107,16 @@ def counted(charged: int, build=RunningSum, steps: OnlineLayout | None = None):
 
     def made(wide, noise):
         scales = tight(steps or wide, ASK, charged)
-        counts = gaussian_counts(wide, scales, Tree(LEAVES, "plain"), Trust.JOINT, 7.0, WORLD, noise)
-        sums = counts.running.sums
-        return replace(counts, running=GaussianSums(build(sums.time, sums.blocks), counts.running.drawn, "batches"))
+        private = gaussian_sum(wide, scales, Tree(LEAVES, "plain"), Trust.JOINT, noise, 7.0)
+        counts = GaussianCounts(wide, private, WORLD, noise)
+        counts.sums = build(counts.sums.time, counts.sums.blocks)
+        return counts
 
     return made
 
 
-def batch(drawn=None, **rest) -> Attack:
-    return batch_attack(BATCH, 64, SHUFFLE, drawn=drawn, **rest)
+def batch(drawn=None, **rest) -> AuditTarget:
+    return batch_target(BATCH, 64, SHUFFLE, drawn=drawn, **rest)
 
 
 class OneCounter(ShuffleBinary):
@@ -131,9 +133,9 @@ def integers(values, bits: NoiseBits, coins, data) -> Messages:
     return Messages(np.arange(len(values)), own + noise.sum(1))
 
 
-def messages(**broken) -> Attack:
+def messages(**broken) -> AuditTarget:
     # as many users as coins: a coin each, as tau = n has it
-    return messages_attack(2.0, DELTA, "tight", users=smallest_total(2, 2.0, DELTA), **broken)
+    return messages_target(2.0, DELTA, "tight", users=smallest_total(2, 2.0, DELTA), **broken)
 
 
 ONLINE: dict[str, tuple[Make, dict[str, Twin]]] = {
@@ -197,18 +199,18 @@ ONLINE: dict[str, tuple[Make, dict[str, Twin]]] = {
         {"half the variance": Twin(lambda: online(None, made=thin(None)))},
     ),
     "batch counts, Gaussian": (
-        lambda: batch_attack(BATCH, 64, GaussianBatch(7.0, DELTA, "local")),
+        lambda: batch_target(BATCH, 64, GaussianBatch(7.0, DELTA, "local")),
         {
             "twice the epsilon": Twin(
-                lambda: batch_attack(
+                lambda: batch_target(
                     BATCH, 64, GaussianBatch(7.0, DELTA, "local"), drawn=GaussianBatch(14.0, DELTA, "local")
                 )
             )
         },
     ),
     "shuffled counts, a batch's totals": (
-        lambda: shuffled_attack(TABLE, EPSILON, DELTA, 64),
-        {"half the coins": Twin(lambda: shuffled_attack(TABLE, EPSILON, DELTA, 64, noise=FewCoins), 20_000)},
+        lambda: shuffled_target(TABLE, EPSILON, DELTA, 64),
+        {"half the coins": Twin(lambda: shuffled_target(TABLE, EPSILON, DELTA, 64, noise=FewCoins), 20_000)},
     ),
     "SDP-PE, a batch's totals": (
         batch,

@@ -19,20 +19,18 @@ from flows.cli import app
 from flows.config.setting import setting
 from flows.config.shelf import Home
 from flows.jobs.canaries import one_run
-from pipeline.audits.attack import attacked, trade_off
+from pipeline.audits.attack import attack, trade_off
 from pipeline.audits.laws import (
     Binomial,
     black_box_epsilon,
     gaussian_rho,
     laplace_epsilon,
     laplace_success,
+    lower_epsilon,
     lower_rate,
     upper_rate,
 )
-from pipeline.audits.linear import linear_attack
-from pipeline.audits.lq import lq_attack
-from pipeline.audits.one_run import lower_epsilon
-from pipeline.audits.plans import linear_cost
+from pipeline.audits.regressions import linear_cost, linear_target, lq_target
 from pipeline.audits.sampling import Drawn, hold_noise
 from pipeline.privacy.fast_noise import FastOsNoise
 from pipeline.privacy.noise import OsNoise
@@ -71,12 +69,12 @@ _DRAWS = {name: 4000 for name in NAMES if "Laplace" in name} | {"shuffled messag
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_shipped_mechanism_is_not_flagged_and_the_attack_is_not_blind(name):
-    v = attacked(MECHANISMS[name][0](), FastOsNoise(), _DRAWS.get(name, 1500))
+    v = attack(MECHANISMS[name][0](), FastOsNoise(), _DRAWS.get(name, 1500))
     assert not v.violates and v.ratio > 0.3, v
 
 
 def test_the_exact_sampler_of_a_release_is_not_flagged():
-    v = attacked(MECHANISMS["counts, Gaussian, one table"][0](), OsNoise(), 1500)
+    v = attack(MECHANISMS["counts, Gaussian, one table"][0](), OsNoise(), 1500)
     assert not v.violates and v.ratio > 0.3, v
 
 
@@ -109,7 +107,7 @@ def _half_gram_noise(right):
 def test_noise_that_the_shipped_code_leaves_out_is_flagged_without_being_told(monkeypatch, name, broken):
     """The audit of a recipe draws the listed noise; what is published has less, though the worst pair may not show."""
     monkeypatch.setattr(private_sum, "symmetric_noise", broken(private_sum.symmetric_noise))
-    v = attacked(MECHANISMS[name][0](), FastOsNoise(), 200)
+    v = attack(MECHANISMS[name][0](), FastOsNoise(), 200)
     assert v.less_noise and v.violates
 
 
@@ -118,7 +116,7 @@ def test_a_desk_that_halves_all_of_its_noise_is_flagged_and_proved_to_lose_more(
         desk.noise = Thinner(desk.noise, 0.5)
 
     monkeypatch.setattr(desk_module.InteractiveRegression, "__post_init__", halve)
-    v = attacked(MECHANISMS["desk, centred"][0](), FastOsNoise(), 1500)
+    v = attack(MECHANISMS["desk, centred"][0](), FastOsNoise(), 1500)
     assert v.less_noise and v.lower_bound_rho > v.claimed_rho
 
 
@@ -135,7 +133,7 @@ def test_gram_sums_without_noise_are_flagged_by_the_verb_and_proved_by_whole_rel
 
 def test_whole_releases_are_attacked_where_they_differ_from_what_they_list(monkeypatch):
     monkeypatch.setattr(private_sum, "symmetric_noise", _no_gram_noise(private_sum.symmetric_noise))
-    v = attacked(lq_attack(EVEN_LQ), FastOsNoise(), 2000)
+    v = attack(lq_target(EVEN_LQ), FastOsNoise(), 2000)
     assert v.lower_bound_rho > v.claimed_rho
 
 
@@ -151,8 +149,8 @@ def test_listed_noise_is_no_alarm_and_a_shift_or_another_variance_is():
 
 
 def test_a_claim_that_so_few_draws_cannot_reach_is_called_untested(tmp_path):
-    """Twenty draws, all guessed right, prove a rho of 0.23; of the claimed 1 they say nothing."""
-    few, enough = (attacked(lq_attack(LQ), FastOsNoise(), draws) for draws in (20, 2000))
+    """Twenty draws, all guess right, prove a rho of 0.23; of the claimed 1 they say nothing."""
+    few, enough = (attack(lq_target(LQ), FastOsNoise(), draws) for draws in (20, 2000))
     assert few.ceiling_rho < few.claimed_rho < enough.ceiling_rho
     assert not few.testable and enough.testable
     assert "cannot be tested at so few draws" in audit_markdown("tiny", [few])
@@ -161,8 +159,8 @@ def test_a_claim_that_so_few_draws_cannot_reach_is_called_untested(tmp_path):
 
 def test_a_linear_plan_for_real_people_is_attacked_without_them():
     domain = LinearDomain("tiny", "real", 2, 100, can_end=True)
-    attack = linear_attack(LinearPlan(domain, LinearTerms(Ask(Fraction(1))), features()))
-    assert attack.attained == pytest.approx(1, abs=0.01)
+    target = linear_target(LinearPlan(domain, LinearTerms(Ask(Fraction(1))), features()))
+    assert target.attained == pytest.approx(1, abs=0.01)
 
 
 QUICK = ("half the variance", "integer messages", "m instead of m²", "seeded noise")
@@ -177,7 +175,7 @@ QUICK = ("half the variance", "integer messages", "m instead of m²", "seeded no
 )
 def test_a_broken_twin_is_caught(name, twin):
     broken = MECHANISMS[name][1][twin]
-    v = attacked(broken.make(), broken.noise(), broken.draws)
+    v = attack(broken.make(), broken.noise(), broken.draws)
     assert v.violates, v
 
 

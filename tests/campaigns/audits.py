@@ -15,7 +15,7 @@ import time
 
 import numpy as np
 
-from pipeline.audits.attack import Attack, attacked
+from pipeline.audits.attack import AuditTarget, attack
 from pipeline.audits.sampling import fresh
 from pipeline.privacy.fast_noise import FastOsNoise
 from pipeline.privacy.noise import DataHandle, Integers, NoiseSource
@@ -60,12 +60,12 @@ def main(audits: int = 20, draws: int = 20_000, only: str = "") -> None:
         line(name, "(as shipped)", right(), Quick(), 1, 5 * draws)
 
 
-def line(name: str, what: str, attack: Attack, noise: NoiseSource, audits: int, draws: int) -> None:
+def line(name: str, what: str, target: AuditTarget, noise: NoiseSource, audits: int, draws: int) -> None:
     began = time.monotonic()
-    found = [attacked(attack, noise, draws) for _ in range(audits)]
+    found = [attack(target, noise, draws) for _ in range(audits)]
     each = (time.monotonic() - began) / audits
     flagged, ratio = sum(v.violates for v in found), np.mean([v.ratio for v in found])
-    spent = f"{attack.attained:.3f}"
+    spent = f"{target.attained:.3f}"
     print(f"{name:44} {what:28} {flagged:>4}/{audits:<3} {ratio:>12.3f} {spent:>12} {each:>8.1f}", flush=True)
 
 

@@ -27,8 +27,7 @@ from flows.config.setting import setting
 from flows.jobs.nights import nightly_counter
 from pipeline.ledger.steps import committed_steps, mispriced
 from pipeline.privacy.continual import continual
-from pipeline.privacy.factorisation import squared_weights
-from pipeline.privacy.noise import NoiseBlocks
+from pipeline.privacy.factorisation import NoiseBlocks, squared_weights
 from pipeline.privacy.release_file import read_release
 from pipeline.transaction.artifacts import folder_of
 from pipeline.transaction.kept_steps import KeptSteps

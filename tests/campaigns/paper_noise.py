@@ -14,9 +14,9 @@ from fractions import Fraction
 
 import numpy as np
 
-from pipeline.audits.counters import sums_attack
-from pipeline.audits.linear import linear_attack
-from pipeline.audits.users import batch_attack
+from pipeline.audits.counters import sums_target
+from pipeline.audits.regressions import linear_target
+from pipeline.audits.users import batch_target
 from pipeline.mdp.features import FeatureMap
 from pipeline.privacy.budget import rho_from_epsilon
 from pipeline.statistics.ask import Ask
@@ -36,20 +36,20 @@ def lines() -> Iterator[tuple[str, str, float, float, float]]:
     for H in (5, 20):
         message = Message(2, 1, 1.0, tuple(float(H - h) for h in range(1, H)), float(H), unit=False)
         for what, kind, leaves in (("000, tree over 1 024 episodes", "plain", 1024), ("001, one message", None, 1)):
-            a = sums_attack(message, PRINTED, kind, leaves=leaves)
+            a = sums_target(message, PRINTED, kind, leaves=leaves)
             yield f"{what}, H = {H}, features that keep the norm bound", "rho", ASKED, float(a.claimed_rho), a.attained
     for gamma in (0.1, 1.0):
-        a = sums_attack(LqMessage(2, 1, 10, gamma), PRINTED, "plain", leaves=1023)
+        a = sums_target(LqMessage(2, 1, 10, gamma), PRINTED, "plain", leaves=1023)
         yield f"004, tree over 1 023 episodes, H = 10, γ = {gamma:g}", "rho", ASKED, float(a.claimed_rho), a.attained
     for H in (2, 5, 10):
         layout = BatchLayout((H, 2, 1), lean=False, rewards=True, ends=False)
-        a = batch_attack(layout, 10**6, ShuffleBinary(1.0, DELTA, "paper", H))
+        a = batch_target(layout, 10**6, ShuffleBinary(1.0, DELTA, "paper", H))
         yield f"002, a batch of 10⁶ users, H = {H}", "epsilon", 1.0, float(a.claimed_epsilon or 0), a.attained
     features = FeatureMap(np.array([[[8, 0]], [[0, 8]], [[-8, 0]]], dtype=np.int64), 64, Fraction(1, 64))
     for split in (True, False):
         domain = LinearDomain("paper", "synthetic", 20, 1000, can_end=True)
         terms = LinearTerms(Ask(Fraction(1), calibration="paper"), variant="paper", halves=split)
-        a = linear_attack(LinearPlan(domain, terms, features))
+        a = linear_target(LinearPlan(domain, terms, features))
         words = "halves" if split else "the same data twice"
         yield f"003, DP-VAPVI, {words}, H = 20, ‖φ‖ = 1", "rho", 1.0, float(a.claimed_rho), a.attained
 

@@ -12,8 +12,8 @@ from typer.testing import CliRunner
 
 from flows.cli import app
 from flows.config.shelf import Home
-from flows.jobs import forecast as foresight
-from flows.jobs.forecast import foresee_job
+from flows.jobs import plan as foresight
+from flows.jobs.plan import foresee_job
 from pipeline.declaration.card import Card, load_card, task_of
 from pipeline.learners import tabular
 from pipeline.mdp.planning import optimal_values

@@ -12,9 +12,9 @@ import pytest
 
 from flows.config.recipe import Promote, load_recipe
 from flows.config.shelf import Home
-from flows.jobs.alias import Pointer
 from flows.jobs.monitor import alert, watch_of
 from flows.jobs.nightly import nightly_job
+from flows.jobs.promotion import Pointer
 from pipeline.declaration.toml import LogError
 from pipeline.ledger.chain import BudgetError
 from pipeline.ledger.ledger import open_ledger

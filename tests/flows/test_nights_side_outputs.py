@@ -16,7 +16,7 @@ from flows.jobs.ledger_checks import verify_job
 from flows.jobs.run import ingest_card
 from pipeline.ledger import ledger
 from pipeline.logs.store import latest
-from pipeline.privacy.noise import NoiseBlocks
+from pipeline.privacy.factorisation import NoiseBlocks
 from reports.facts.answers import NightAnswer
 from reports.night import night_page
 from tests.flows.nights import FIRST, Shop, customers

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from flows.jobs.alias import Pointer
+from flows.jobs.promotion import Pointer
 from pipeline.declaration.card import CardError
 
 

@@ -14,8 +14,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flows.jobs.folder import write_json, write_whole
+from flows.verbs.policy import write_whole
 from pipeline.declaration.card import Card, CardError
+from pipeline.files import json_text
 from pipeline.learners.decisions import decision_files
 from pipeline.learners.policy_files import escape, unescape
 from pipeline.learners.registry import read_stored
@@ -49,10 +50,8 @@ def lay_out(folder, made: Card):
     p[0, 0] = [1 / 3, 1 / 3, 0, 1 / 3]
     folder.mkdir(parents=True)
     decision_files(made, Policy(p, abstains)).write(folder)
-    write_json(
-        folder / "report.json",
-        {"schema_version": 1, "policy": {"tied": [[1, 0]]}, "guarantee": {"sentence": "Nobody, “truly”; =2"}},
-    )
+    told = {"schema_version": 1, "policy": {"tied": [[1, 0]]}, "guarantee": {"sentence": "Nobody, “truly”; =2"}}
+    (folder / "report.json").write_text(json_text(told), encoding="utf-8")
     return folder
 
 

@@ -7,7 +7,7 @@ import json
 import numpy as np
 import pytest
 
-from flows.jobs.folder import write_json
+from pipeline.files import json_text
 from pipeline.learners.decisions import decision_files
 from pipeline.mdp.policy import Policy
 from reports.facts.dataset import declared
@@ -28,7 +28,7 @@ def publish(runs, name: str, action: int, lower: float):
     decision_files(made, Policy(p, np.zeros(p.shape[:2], dtype=bool))).write(folder)
     facts = sample_facts(value={"lower": lower, "upper": 2.0}, policy={"tied": []})
     told = {"run": name, "dataset": declared(made, 1).model_dump(), "ledger": None}
-    write_json(folder / "report.json", facts | told)
+    (folder / "report.json").write_text(json_text(facts | told), encoding="utf-8")
     return folder
 
 

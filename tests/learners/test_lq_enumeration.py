@@ -10,7 +10,6 @@ import polars as pl
 import pytest
 
 import pipeline.logs.screening as screen_module
-import pipeline.logs.vectors as vectors_module
 import pipeline.statistics.lq_moments as lq_module
 import pipeline.statistics.private_sum as private_sum
 from pipeline.agents.dp_lqr import LqConstants
@@ -196,7 +195,7 @@ def test_a_twin_that_keeps_every_episode_or_every_step_is_caught(monkeypatch, tm
         patch.setattr(screen_module, "find_over_cap", lambda episodes, card: episodes["episode"].head(0))
         assert emitted_loss(plan, points(tmp_path / "a", 4)) > 1.5
     with monkeypatch.context() as patch:
-        patch.setattr(vectors_module.rules, "beyond_horizon", lambda card: pl.lit(value=False))
+        patch.setattr(screen_module.rules, "beyond_horizon", lambda card: pl.lit(value=False))
         assert emitted_loss(plan_of(tmp_path), points(tmp_path / "b", 1)) > 1.5
 
 

@@ -7,8 +7,8 @@ import pytest
 from scipy import stats
 
 from pipeline.privacy.continual import SquareRoot, Tree
-from pipeline.privacy.factorisation import Once
-from pipeline.privacy.noise import NoiseBlocks, OsNoise, RealDataError, SeededNoise, SimulatedWorld
+from pipeline.privacy.factorisation import NoiseBlocks, Once
+from pipeline.privacy.noise import OsNoise, RealDataError, SeededNoise, SimulatedWorld
 from pipeline.privacy.running import CounterFullError, LazyTree, RunningSum
 from tests.privacy.handles import REAL
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from pipeline.privacy.continual import SquareRoot, levels
+from pipeline.privacy.continual import SquareRoot, Tree, levels
 from pipeline.privacy.factorisation import Once
 from pipeline.privacy.fast_noise import FastOsNoise
 from pipeline.privacy.guarantee import Trust
@@ -19,9 +19,8 @@ from pipeline.privacy.noise import RealDataError, SeededNoise, SimulatedWorld
 from pipeline.privacy.running import CounterFullError
 from pipeline.statistics.ask import Ask
 from pipeline.statistics.interactive_counts import (
-    CountsOverTime,
-    GaussianSums,
-    ShuffledSums,
+    GaussianCounts,
+    ShuffledCounts,
     exact,
     joint,
     local,
@@ -116,7 +115,7 @@ def noise_of(counted, batches, users=50):
     return counted.counts()
 
 
-class HalfNoise(ShuffledSums):
+class HalfNoise(ShuffledCounts):
     """A broken twin: it says more noise than it draws."""
 
     @property
@@ -144,7 +143,7 @@ def test_the_noise_is_as_large_as_is_said(trust):
     assert np.array_equal(counted.counts().n_sas, counts.n_sas), "read twice, drawn twice"
 
 
-class Redrawing(GaussianSums):
+class Redrawing(GaussianCounts):
     """A broken twin: the sums get new noise when they are read."""
 
     def total(self):
@@ -153,8 +152,8 @@ class Redrawing(GaussianSums):
 
 def test_noise_drawn_on_reading_is_caught():
     ask = Ask(epsilon=1.0, delta=1e-5)
-    counted = joint(LAYOUT, 4, 4, ask, WORLD, SeededNoise(0))
-    counted = replace(counted, running=Redrawing(counted.running.sums, counted.running.drawn, "batches"))
+    private = gaussian_sum(LAYOUT, tight(LAYOUT, ask, levels(4)), Tree(4), Trust.JOINT, SeededNoise(0), 1.0)
+    counted = Redrawing(LAYOUT, private, WORLD, SeededNoise(0))
     counted.add(Tally(1, np.zeros((H, S, A, S), dtype=np.int64)))
     assert not np.array_equal(counted.counts().n_sas, counted.counts().n_sas)
     honest = joint(LAYOUT, 4, 4, ask, WORLD, SeededNoise(0))
@@ -163,8 +162,7 @@ def test_noise_drawn_on_reading_is_caught():
 
 
 def test_half_the_noise_is_caught():
-    sums = HalfNoise(WIDE, 1.0, 1e-5, 1.0, SeededNoise(1), WORLD)
-    counts = noise_of(CountsOverTime(WIDE, sums, sums), 6)
+    counts = noise_of(HalfNoise(WIDE, 1.0, 1e-5, WORLD, SeededNoise(1)), 6)
     squares = (counts.n_sas**2).sum() / counts.sd_sas**2
     assert stats.chi2.cdf(squares, counts.n_sas.size) < 1e-6
 

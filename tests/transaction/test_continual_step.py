@@ -17,8 +17,7 @@ from pipeline.ledger.chain import BudgetError, Entry
 from pipeline.ledger.ledger import Ledger
 from pipeline.ledger.steps import committed_steps, mispriced, overtaken, step_price
 from pipeline.privacy.continual import continual
-from pipeline.privacy.factorisation import squared_weights
-from pipeline.privacy.noise import NoiseBlocks
+from pipeline.privacy.factorisation import NoiseBlocks, squared_weights
 from pipeline.privacy.release import Mechanism
 from pipeline.privacy.release_file import describe_mechanism, read_release
 from pipeline.transaction.kept_steps import KeptSteps, digest

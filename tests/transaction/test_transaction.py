@@ -22,8 +22,8 @@ from pipeline.ledger import lease
 from pipeline.ledger.chain import BudgetError
 from pipeline.ledger.ledger import Ledger
 from pipeline.privacy.continual import continual
-from pipeline.privacy.factorisation import squared_weights
-from pipeline.privacy.noise import NoiseBlocks, OsNoise
+from pipeline.privacy.factorisation import NoiseBlocks, squared_weights
+from pipeline.privacy.noise import OsNoise
 from pipeline.privacy.release_file import read_release
 from pipeline.statistics.private_sum import PrivateSum
 from pipeline.transaction.artifacts import drawn_folders

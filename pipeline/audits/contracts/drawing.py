@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
-from pipeline.audits.attack import Attack, Side, attacked
+from pipeline.audits.attack import AuditTarget, Side, attack
 from pipeline.audits.laws import Gaussian
 from pipeline.declaration.card import Card
 from pipeline.logs.aggregate import count_person
@@ -174,7 +174,7 @@ def the_worst_pair_is_no_easier_to_tell_apart_than_it_says(make: Privatizer) -> 
         releases = [privatizer.draw(_counts(pair[side]), noise) for _ in range(copies)]
         return [np.stack([r.tables[t] for r in releases]).astype(np.float64) for t in names]
 
-    attack = Attack(
+    target = AuditTarget(
         mechanism="counts",
         trust=Trust.CENTRAL,
         path=path,
@@ -182,7 +182,7 @@ def the_worst_pair_is_no_easier_to_tell_apart_than_it_says(make: Privatizer) -> 
         law=Gaussian([np.full(m.shape, m.standard_deviation**2) for m in privatizer.mechanisms]),
         claimed_rho=claimed,
     )
-    verdict = attacked(attack, SeededNoise(2), draws=_COPIES)
+    verdict = attack(target, SeededNoise(2), draws=_COPIES)
     promised(
         not verdict.violates, f"told apart like rho = {verdict.lower_bound_rho:.3g}; it says {verdict.claimed_rho:.3g}"
     )

@@ -7,13 +7,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pipeline.declaration.toml import LogError
-from pipeline.logs.readers.batch import NO_LINES, Batch
+from pipeline.logs.readers.batch import NO_LINES, Batch, lines_from
 
 BATCH_ROWS = 1 << 18
 _USUAL_COLUMNS = 12
@@ -44,6 +43,11 @@ def _polars_type(arrow: Any) -> pl.DataType:
         return pl.DataFrame(pl.from_arrow(pa.table({"x": pa.array([], type=arrow)})))["x"].dtype
     except (pa.ArrowException, pl.exceptions.PolarsError, BaseExceptionGroup, ValueError):
         return pl.Object()
+
+
+def _damaged(path: Path, kind: str, rows: int | None = None) -> LogError:
+    where = "" if rows is None else f" after row {rows}"
+    return LogError(f"{path.name}: not a whole {kind} file{where}; write or copy it again")
 
 
 def parquet_types(path: Path) -> dict[str, pl.DataType]:
@@ -77,21 +81,17 @@ def read_parquet(path: Path, columns: list[str]) -> Iterator[Batch]:
         try:
             for batch in file.iter_batches(batch_size=batch_rows(columns), columns=columns):
                 frame = frame_of(batch, columns)
-                yield Batch(frame, np.arange(first, first + len(frame), dtype=np.int64), NO_LINES)
+                yield Batch(frame, lines_from(first, len(frame)), NO_LINES)
                 first += len(frame)
         except (pa.ArrowException, pl.exceptions.PolarsError, OSError):
-            raise _damaged_parquet(path, f" after row {first - 1}") from None
+            raise _damaged(path, "Parquet", first - 1) from None
 
 
 def _open_parquet(path: Path) -> Any:
     try:
         return pq.ParquetFile(path)
     except (pa.ArrowException, OSError):
-        raise _damaged_parquet(path, "") from None
-
-
-def _damaged_parquet(path: Path, where: str) -> LogError:
-    return LogError(f"{path.name}: not a whole Parquet file{where}; write or copy it again")
+        raise _damaged(path, "Parquet") from None
 
 
 _FILE, _FEATHER_1 = b"ARROW1", b"FEA1"
@@ -130,9 +130,9 @@ def read_ipc(path: Path, columns: list[str]) -> Iterator[Batch]:
                 batch.validate(full=True)
                 frames = [frame_of(batch.slice(i, most), columns) for i in range(0, batch.num_rows, most)]
             except _FAULTS:
-                raise _damaged_ipc(path, f" after row {first - 1}") from None
+                raise _damaged(path, "Arrow", first - 1) from None
             for frame in frames:
-                yield Batch(frame, np.arange(first, first + len(frame), dtype=np.int64), NO_LINES)
+                yield Batch(frame, lines_from(first, len(frame)), NO_LINES)
                 first += len(frame)
 
 
@@ -164,7 +164,7 @@ def _open_ipc(path: Path, columns: list[str] | None) -> Generator[tuple[Any, Any
     try:
         source = pa.OSFile(str(path), "rb")
     except _FAULTS:
-        raise _damaged_ipc(path, "") from None
+        raise _damaged(path, "Arrow") from None
     with source:
         try:
             reader = opening(source)
@@ -173,9 +173,5 @@ def _open_ipc(path: Path, columns: list[str] | None) -> Generator[tuple[Any, Any
                 source.seek(0)
                 reader = opening(source, options=wanted)
         except _FAULTS:
-            raise _damaged_ipc(path, "") from None
+            raise _damaged(path, "Arrow") from None
         yield reader, source if magic != _FILE else None
-
-
-def _damaged_ipc(path: Path, where: str) -> LogError:
-    return LogError(f"{path.name}: not a whole Arrow file{where}; write or copy it again")

@@ -2,6 +2,10 @@
 
 A physical line is a record.  A newline inside quotes is not one value but two malformed lines: otherwise one person's
 stray quote would swallow the lines of the people after it, and no rule could be 1-stable.
+
+Open Bandit data is a CSV of impressions, each an episode of one step.  Its columns are the file's (``item_id``,
+``position``, ``click``, ``propensity_score``, ``user_feature_0``, …), beside ``impression``: the line as an id.  There
+are no user ids, so the impression is all that can be protected.
 """
 
 from __future__ import annotations

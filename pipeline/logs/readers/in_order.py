@@ -1,6 +1,11 @@
 """Rows in the order they were logged -> episodes and steps: a flag ends an episode, or a row that leads elsewhere.
 
-A person's rows are cut by that person's rows alone, wherever other rows lie between them.
+A person's rows are cut by that person's rows alone, wherever other rows lie between them.  The readers make the columns
+``episode`` and ``step``.
+
+``transitions``: flat (s, a, r, s') rows of any table format.  ``d4rl``, D4RL and its kin: one HDF5 file of long arrays;
+columns are the arrays (``observations``, ``actions``, ``rewards``, ``terminals``, ``timeouts``, perhaps
+``next_observations``, ``infos/…``).  Two terminals in a row are an episode of one step, not an empty one.
 """
 
 from __future__ import annotations

@@ -1,9 +1,14 @@
-"""Minari in HDF5: a group an episode, T actions between T + 1 observations.
+"""Minari: T actions between T + 1 observations, in HDF5 or in Arrow.
 
 Columns: ``episode``, ``step``, ``observations``, ``next_observations``, ``actions``, ``rewards``, ``terminations``,
-``truncations``, ``infos/…``; the parts of a Dict space are ``observations/part``.  Episodes come in the order of their
-numbers; row n of the file is its n-th transition.  What an episode's numbers read as depends on that episode alone: one
-number an entry becomes the text that its own type gives, several become 64-bit floats.
+``truncations``, ``infos/…``; the parts of a Dict space are ``observations/part``.
+
+HDF5: a group an episode.  Episodes come in the order of their numbers; row n of the file is its n-th transition.  What
+an episode's numbers read as depends on that episode alone: one number an entry becomes the text that its own type
+gives, several become 64-bit floats.
+
+Arrow or Parquet: a folder an episode, whose name is its number, one file in it; the last row is padding around the last
+observation.  A file is read whole, batch after batch: a record batch is no episode.
 """
 
 from __future__ import annotations

@@ -1,8 +1,13 @@
-"""RLDS, exported to Parquet: a row an episode with a list ``steps``, or a row a step in order, split by ``is_first``.
+"""RLDS and LeRobot: recorded steps in Parquet, with flags or indices that tell the episodes.
 
-Columns are those of a step (``observation``, ``action``, ``reward``, …; parts as ``observation/part`` and
-``action[0]``), those of the episode, and ``next_observation``, ``terminated``, ``truncated``, ``episode`` and ``step``.
-In the last step of an episode action and reward are undefined: it is no row, it is where the row before it led.
+RLDS, exported: a row an episode with a list ``steps``, or a row a step in order, split by ``is_first``.  Columns are
+those of a step (``observation``, ``action``, ``reward``, …; parts as ``observation/part`` and ``action[0]``), those of
+the episode, and ``next_observation``, ``terminated``, ``truncated``, ``episode`` and ``step``.  In the last step of an
+episode action and reward are undefined: it is no row, it is where the row before it led.
+
+LeRobot v3 (and v2, with a file an episode): few files, ``meta/info.json`` beside ``data/``.  Columns are the files'
+(``observation.state``, ``action``, ``next.reward``, ``next.done``, ``episode_index``, …), entries of lists as
+``action[0]``, beside ``episode`` and ``step`` (``episode_index`` as an id, ``frame_index``).
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ from sqlalchemy.pool import NullPool
 from pipeline.declaration.card import CardError
 from pipeline.files import whole_file
 from pipeline.ledger.chain import BudgetError, NoLedgerError
-from pipeline.ledger.tables import lay_out
+from pipeline.ledger.chain_tables import lay_out
 
 _LOCK = 0x7265746963656E74
 _BUSY = {"SQLITE_BUSY", "55P03"}
@@ -28,6 +28,13 @@ _FORBIDDEN = {"SQLITE_READONLY", "SQLITE_CANTOPEN", "SQLITE_PERM", "42501", "250
 
 def open_engine(where: Path | str, *, create: bool) -> tuple[sa.Engine, str]:
     """Engine of a ledger whose tables are there, and how to name it in a message (no password).
+
+    Parameters
+    ----------
+    where
+        Path of a SQLite file, or a database URL.
+    create
+        Whether a ledger is made where there is none.
 
     Raises
     ------

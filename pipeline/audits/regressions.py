@@ -1,0 +1,293 @@
+"""Audit targets of regressions: linear ones in every variant, interactive or one-shot, and moments of linear control.
+
+The planner on the other side of the interactive mechanism is an adversary: its V is the lowest allowed at one successor
+and overdrawn at the others, so that clipping inside the mechanism matters.  A step's answers depend on that step's row
+alone, so the worst two people are found step by step.
+"""
+
+# ruff: noqa: N806  (the letters of the paper)
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from functools import partial
+from typing import TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline.audits.attack import Array, AuditTarget, Side, Whole, silence
+from pipeline.audits.laws import Gaussian
+from pipeline.audits.sampling import WORLD, Silence
+from pipeline.declaration.card import CardError
+from pipeline.privacy.guarantee import Trust
+from pipeline.privacy.noise import NoiseSource, symmetric_noise
+from pipeline.privacy.release import Mechanism, Release
+from pipeline.statistics.interactive import InteractiveRegression, call_window
+from pipeline.statistics.linear_calibration import call_sum, one_shot_sum, true_rho
+from pipeline.statistics.linear_layout import CallLayout, Row, extreme_rows
+from pipeline.statistics.linear_plan import Half, LinearPlan
+from pipeline.statistics.lq_layout import LqPlan
+from pipeline.statistics.lq_moments import draw_lq
+from pipeline.statistics.lq_rows import Episodes, SimulatedRows
+from pipeline.statistics.one_shot import release_one_shot
+from pipeline.statistics.private_sum import PrivateSum
+from pipeline.statistics.regression import Window
+from pipeline.statistics.rows import Batch, CountRows, Rows, StreamRows
+
+# at which the fast sampler's share of delta is listed: without it nothing is drawn
+EPSILON = 20.0
+_OVERDRAWN = 3.0
+
+# one row a step, or none: the person is absent then
+Person = tuple[Row | None, ...]
+Anybody = TypeVar("Anybody")
+
+
+def linear_target(
+    plan: LinearPlan, drawn: Callable[[LinearPlan, Person, NoiseSource], Release] | None = None
+) -> AuditTarget:
+    """The worst pair of people against a plan.
+
+    Parameters
+    ----------
+    plan
+        What is declared, with a finite feature map; each step is attacked.
+    drawn
+        What really makes a whole release of a person's rows, where a test breaks it.
+
+    Raises
+    ------
+    CardError
+        If the plan has no budget.
+    """
+    claimed = true_rho(plan)
+    if claimed is None:
+        raise CardError(f"{plan.domain.name}: no noise: nothing to attack")
+    # nobody's rows are read, so the plan is that of a simulation
+    plan = replace(plan, domain=replace(plan.domain, kind="synthetic"))
+    honest = partial(draw_one_shot if plan.terms.variant == "one_shot" else draw_answers, plan)
+    rows, H = [None, *extreme_rows(plan)], plan.domain.horizon
+    answers = [honest((row,) * H, Silence()) for row in rows]
+    scales = _variances(answers[0])
+    worst = [_furthest([_of_step(a, scales, h) for a in answers]) for h in range(H)]
+    pair = tuple(rows[i] for i, _ in worst), tuple(rows[j] for _, j in worst)
+    words = f"{plan.terms.variant} targets, {plan.terms.ask.calibration} calibration"
+    words = f"linear, discrete gaussian, {words}" + (", halves" if plan.terms.halves else "")
+    return _target(words, claimed, pair, honest, None if drawn is None else partial(drawn, plan))
+
+
+def lq_target(plan: LqPlan, drawn: Callable[[LqPlan, Episodes, NoiseSource], Release] | None = None) -> AuditTarget:
+    """The worst pair of people who repeat one row, as long as their balls allow and longer, against a plan.
+
+    Parameters
+    ----------
+    plan
+        What is declared.
+    drawn
+        What really makes a whole release of a person's episodes, where a test breaks it.
+
+    Raises
+    ------
+    CardError
+        If the plan draws no noise.
+    """
+    claimed = plan.summed.rho
+    if claimed is None:
+        raise CardError(f"{plan.domain.name}: no noise, no claim to attack")
+    plan = replace(plan, domain=replace(plan.domain, kind="synthetic"))
+
+    def honest(person: Episodes, noise: NoiseSource) -> Release:
+        return draw_lq(plan, SimulatedRows((person,)), noise, epsilon=EPSILON)
+
+    pair = plan.summed.worst_pair(lambda person: honest(person, Silence()).tables)
+    words = "lq moments, discrete gaussian, gram and target"
+    return _target(words, claimed, pair, honest, None if drawn is None else partial(drawn, plan))
+
+
+def linear_cost(plan: LinearPlan) -> Fraction:
+    """What a whole plan costs without a draw: every call at its widest window, summed as one person meets them.
+
+    Parameters
+    ----------
+    plan
+        What is declared.
+
+    Raises
+    ------
+    ValueError
+        If the plan draws no noise.
+    """
+    printed = true_rho(plan)
+    if plan.terms.variant == "one_shot":
+        return _rho(one_shot_sum(plan))
+    if plan.printed and printed is not None:
+        return printed
+    last = plan.domain.horizon - 1
+    cost = {h: _call(plan, h, "D") for h in range(last + 1)}
+    first = sum(cost.values(), Fraction(0))
+    second = sum((_call(plan, h, "D'") for h in range(last)), Fraction(0)) if plan.terms.variance else Fraction(0)
+    # of disjoint halves a person is in one, and both meet the last step
+    return max(first, second + cost[last]) if plan.terms.halves else first + second
+
+
+def _call(plan: LinearPlan, h: int, half: Half) -> Fraction:
+    _, bound = call_window(plan, h, half, Window(*plan.domain.value_range(h + 1)))
+    alone = not plan.terms.variance or h == plan.domain.horizon - 1
+    return _rho(call_sum(CallLayout(plan, h, half, bound), whole=alone))
+
+
+def _rho(summed: PrivateSum) -> Fraction:
+    if summed.rho is None:
+        raise ValueError("this plan draws no noise")
+    return summed.rho
+
+
+def _target(
+    mechanism: str,
+    claimed: Fraction,
+    pair: tuple[Anybody, Anybody],
+    honest: Callable[[Anybody, NoiseSource], Release],
+    drawn: Callable[[Anybody, NoiseSource], Release] | None,
+) -> AuditTarget:
+    """The shipped sums once a side and the listed noise for many copies; whole releases are held against that list."""
+    zero, one = (honest(person, Silence()) for person in pair)
+    names = [m.table for m in zero.mechanisms]
+
+    def whole(release: Callable[[Anybody, NoiseSource], Release]) -> Whole:
+        def tables(side: Side, noise: NoiseSource) -> list[NDArray[np.int64]]:
+            found = release(pair[side], noise)
+            return [found.tables[name] for name in names]
+
+        return Whole(tables)
+
+    path = _Tiled(zero.mechanisms, (zero.tables, one.tables)) if drawn is None else whole(drawn)
+    law = Gaussian(_variances(zero))
+    checked = whole(honest) if drawn is None else None
+    return AuditTarget(mechanism, Trust.CENTRAL, path, silence(path), law, claimed, whole=checked)
+
+
+@dataclass(frozen=True)
+class _Tiled:
+    """Noise of the listed mechanisms, as a release draws it, on the exact tables of two people."""
+
+    mechanisms: tuple[Mechanism, ...]
+    sides: tuple[Mapping[str, NDArray[np.int64]], Mapping[str, NDArray[np.int64]]]
+
+    def __call__(self, side: Side, noise: NoiseSource, copies: int) -> list[Array]:
+        """See :class:`~pipeline.audits.attack.ReleasePath`."""
+        found: list[Array] = []
+        for m in self.mechanisms:
+            assert m.variance is not None
+            if m.table.startswith("gram"):
+                each = copies * m.cells // m.shape[-1] ** 2
+                drawn = symmetric_noise(noise, each, m.shape[-1], m.variance, WORLD)
+            else:
+                drawn = noise.gaussian(copies * m.cells, m.variance, WORLD)
+            found.append((self.sides[side][m.table] + drawn.reshape(copies, *m.shape)).astype(np.float64))
+        return found
+
+
+def _variances(release: Release) -> list[Array]:
+    """Of every entry: a Gram matrix is symmetric, so half of its entries say nothing new and are not read."""
+    found: list[Array] = []
+    for m in release.mechanisms:
+        v = np.full(m.shape, float(m.variance or math.inf))
+        if m.table.startswith("gram"):
+            d = m.shape[-1]
+            v = np.broadcast_to(np.where(np.eye(d, dtype=bool), v, v / 2), m.shape).copy()
+            v[..., *np.tril_indices(d, -1)] = math.inf
+        found.append(v)
+    return found
+
+
+def _of_step(release: Release, variances: list[Array], h: int) -> Array:
+    """What a release says of one step, in units of its noise."""
+    found: list[Array] = []
+    for m, v in zip(release.mechanisms, variances, strict=True):
+        each = release.tables[m.table] / np.sqrt(v)
+        if m.table in ("gram", "target"):
+            found.append(each[h].ravel())
+        elif m.table.endswith(f"_{h}"):
+            found.append(each.ravel())
+    return np.concatenate(found)
+
+
+def _furthest(points: list[Array]) -> tuple[int, int]:
+    at = np.array(points)
+    squares = (at**2).sum(1)
+    apart = squares[:, None] + squares - 2 * at @ at.T
+    one, other = np.unravel_index(int(apart.argmax()), apart.shape)
+    return int(one), int(other)
+
+
+def draw_answers(plan: LinearPlan, person: Person, noise: NoiseSource) -> Release:
+    """All answers of a mechanism whose rows are one person's.
+
+    Parameters
+    ----------
+    plan, person, noise
+        What is declared, one row a step, and what draws.
+    """
+    mechanism = InteractiveRegression(plan, rows_of(plan, person), noise, epsilon=EPSILON)
+    ask_all(mechanism)
+    return mechanism.release()
+
+
+def draw_one_shot(plan: LinearPlan, person: Person, noise: NoiseSource) -> Release:
+    """The one-shot release of one person's rows.
+
+    Parameters
+    ----------
+    plan, person, noise
+        See :func:`draw_answers`.
+    """
+    found = release_one_shot(plan, counts_of(plan, person), noise, epsilon=EPSILON).release
+    assert found is not None
+    return found
+
+
+def ask_all(mechanism: InteractiveRegression) -> None:
+    """Every call the plan allows, from the last step to the first, by a planner that wants to tell people apart."""
+    plan = mechanism.plan
+    low, high = plan.domain.value_range(1)
+    for h in reversed(range(plan.domain.horizon)):
+        least, most = plan.domain.value_range(h + 1)
+        window = Window(least, most) if h < plan.domain.horizon - 1 else Window(0.0, 0.0)
+        if plan.terms.variance and h < plan.domain.horizon - 1:
+            mechanism.variance(h, lambda f: _value(f, low, high), window)
+        mechanism.regression(h, lambda f: _value(f, low, high), window)
+
+
+def _value(features: Array, low: float, high: float) -> Array:
+    """Lowest where a state's first features are all 0 or below, overdrawn elsewhere."""
+    return np.where(features.sum((-1, -2)) > 0, high + _OVERDRAWN, low - _OVERDRAWN)
+
+
+def rows_of(plan: LinearPlan, person: Person) -> Rows:
+    """One person, in both halves where nothing is split, else in the first."""
+    f = plan.features.integers.astype(np.float64)
+    padded = np.concatenate([f, np.zeros((1, *f.shape[1:]))])
+
+    def batches(h: int, side: Half) -> Iterator[Batch]:
+        row = person[h]
+        if row is not None and (side != "D'" or not plan.terms.halves):
+            reward, ended = np.array([row.reward]), np.array([row.successor == len(f)])
+            yield Batch(f[row.state, row.action][None], reward, padded[row.successor][None], ended)
+
+    return StreamRows(batches, plan.features.dimension, "synthetic")
+
+
+def counts_of(plan: LinearPlan, person: Person) -> CountRows:
+    """The same person as counts."""
+    S, A, _ = plan.features.integers.shape
+    visits = np.zeros((plan.domain.horizon, S, A, S + plan.domain.can_end), dtype=np.int64)
+    rewards = np.full((plan.domain.horizon, S, A), plan.domain.bounds[0])
+    for h, row in enumerate(person):
+        if row is not None:
+            visits[h, row.state, row.action, row.successor] = 1
+            rewards[h, row.state, row.action] = row.reward
+    return CountRows(plan.features, {"both": visits}, rewards)
