@@ -223,8 +223,7 @@ def _value(learnt: LinearLearnt) -> ValueFacts:
     """Always an estimate; of an adaptive release there is no upper end but the trivial one."""
     request, card = learnt.request, learnt.request.card
     released = card.domain.start == "released"
-    value = dict(learnt.value)
-    upper, lower = value["upper"], value["lower"]
+    upper, lower = learnt.value["upper"], learnt.value["lower"]
     assert lower is not None
     one_hot = card.features is not None and card.features.kind == "one_hot"
     assumes = [
@@ -243,14 +242,14 @@ def _value(learnt: LinearLearnt) -> ValueFacts:
         )
     if upper is None:
         assumes.append("no upper end: asking an adaptive planner for one would be a release of its own")
-    return ValueFacts(
-        **value,
-        gap=None if upper is None else upper - lower,
-        upper_flag="trivial" if upper is None else None,
-        status="estimate",
-        assumes=assumes,
-        start="released" if released else "declared",
-    )
+    told = {
+        "gap": None if upper is None else upper - lower,
+        "upper_flag": "trivial" if upper is None else None,
+        "status": "estimate",
+        "assumes": assumes,
+        "start": "released" if released else "declared",
+    }
+    return ValueFacts.model_validate({**learnt.value, **told})
 
 
 def _weight_labels(learnt: LinearLearnt) -> dict[str, Any]:

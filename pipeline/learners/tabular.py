@@ -133,10 +133,10 @@ class TabularRun:
         pure, rho = total_epsilon(mechanisms), total_rho(mechanisms)
         if self.card.kind == "real" and ask.calibration == "paper":
             true, asked, unit = (pure, ask.epsilon, "ε") if ask.pure else (rho, ask.zcdp(), "ρ")
-            if true is None or asked is None or true > fraction_of(asked):
+            if asked is None or true is None or true > fraction_of(asked):
                 raise CardError(
                     f"{self.card.name}: calibration = 'paper' would spend {unit} = {float(true or 0):.4g}, asked was "
-                    f"{float(asked)}; a real dataset needs calibration = 'tight'"
+                    f"{float(asked or 0)}; a real dataset needs calibration = 'tight'"
                 )
         return rho, {"mechanisms": self._described(), "epsilon": None if pure is None else str(pure)}
 
@@ -160,14 +160,15 @@ class TabularRun:
         """See :class:`~pipeline.learners.learner.RunPlan`: also what it would buy."""
         ask = self.terms.ask()
         if ask.pure:
-            asked = replace(ask, epsilon=typeable(math.sqrt(2 * float(left))))
+            budget = {"epsilon": typeable(math.sqrt(2 * float(left)))}
+            asked = replace(ask, epsilon=budget["epsilon"])
         else:
-            asked = replace(ask, rho=typeable(float(left)), epsilon=None, delta=None)
+            budget = {"rho": typeable(float(left))}
+            asked = replace(ask, rho=budget["rho"], epsilon=None, delta=None)
         rho = total_rho(count_sum(self.card, asked).mechanisms)
         if rho is None or rho > left:
             return None
-        budget = {"epsilon": asked.epsilon} if asked.pure else {"rho": asked.rho}
-        return {**{k: v for k, v in budget.items() if v is not None}, "ratio": signal_to_noise(self.card, asked).ratio}
+        return {**budget, "ratio": signal_to_noise(self.card, asked).ratio}
 
     def learn(self, release: Release) -> LearntCounts:
         """See :class:`~pipeline.learners.learner.RunPlan`."""
@@ -215,6 +216,6 @@ def _what_if(card: Card, ask: Ask) -> list[dict[str, float | None]]:
         asked = scale_budget(ask, factor)
         for share in PEOPLE:
             y = signal_to_noise(card, asked, card.unit.users_public * share)
-            budget = {"rho": asked.rho, "epsilon": asked.epsilon}
+            budget = {k: None if v is None else float(v) for k, v in (("rho", asked.rho), ("epsilon", asked.epsilon))}
             rows.append({**budget, "people": y.people, "visits": y.visits, "noise": y.noise, "ratio": y.ratio})
     return rows
