@@ -160,15 +160,13 @@ class TabularRun:
         """See :class:`~pipeline.learners.learner.RunPlan`: also what it would buy."""
         ask = self.terms.ask()
         if ask.pure:
-            budget = {"epsilon": typeable(math.sqrt(2 * float(left)))}
-            asked = replace(ask, epsilon=budget["epsilon"])
+            asked = replace(ask, epsilon=typeable(math.sqrt(2 * float(left))))
         else:
-            budget = {"rho": typeable(float(left))}
-            asked = replace(ask, rho=budget["rho"], epsilon=None, delta=None)
+            asked = replace(ask, rho=typeable(float(left)), epsilon=None, delta=None)
         rho = total_rho(count_sum(self.card, asked).mechanisms)
         if rho is None or rho > left:
             return None
-        return {**budget, "ratio": signal_to_noise(self.card, asked).ratio}
+        return {**asked.written, "ratio": signal_to_noise(self.card, asked).ratio}
 
     def learn(self, release: Release) -> LearntCounts:
         """See :class:`~pipeline.learners.learner.RunPlan`."""
@@ -216,6 +214,6 @@ def _what_if(card: Card, ask: Ask) -> list[dict[str, float | None]]:
         asked = scale_budget(ask, factor)
         for share in PEOPLE:
             y = signal_to_noise(card, asked, card.unit.users_public * share)
-            budget = {k: None if v is None else float(v) for k, v in (("rho", asked.rho), ("epsilon", asked.epsilon))}
+            budget = {name: asked.written.get(name) for name in ("rho", "epsilon")}
             rows.append({**budget, "people": y.people, "visits": y.visits, "noise": y.noise, "ratio": y.ratio})
     return rows
