@@ -10,6 +10,7 @@ from pipeline.ledger.account import registration
 from pipeline.ledger.chain import Entry
 from pipeline.ledger.ledger import Ledger
 from reports.facts.part import Number, Part
+from reports.facts.plan import LimitFacts
 from reports.format import number
 
 _BLOCKS = "▁▂▃▄▅▆▇█"
@@ -21,14 +22,6 @@ class Spent(Part):
 
     at: str
     spent_rho: Number
-
-
-class LimitFacts(Part):
-    """What one more charge may cost at most: the limit it is ``of``, its ``cap_rho``, and ``left_rho``."""
-
-    of: str
-    cap_rho: Number
-    left_rho: Number
 
 
 class Event(Part):

@@ -24,7 +24,7 @@ class Page:
     title: str
     markdown: str
     link: str
-    rows: Sequence[Mapping[str, Any]] = ()
+    rows: Sequence[Mapping[str, object]] = ()
 
 
 def night_page(night: NightAnswer) -> Page:

@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NotRequired, TypedDict
 
 from flows.config.shelf import Home
 from pipeline.declaration.card import CardError
@@ -19,7 +19,16 @@ from pipeline.transaction.place import known_to_ledger, one_at_a_time
 from pipeline.transaction.recovery import recover
 
 
-def verify_job(ledger: Ledger, home: Home, heads: Sequence[Head]) -> dict[str, Any]:
+class Verified(TypedDict):
+    """What ``ledger verify --json`` prints; ``recovered`` are lines on what dead runs had left."""
+
+    ok: bool
+    entries: int
+    problem: str | None
+    recovered: NotRequired[list[str]]
+
+
+def verify_job(ledger: Ledger, home: Home, heads: Sequence[Head]) -> Verified:
     """Check a ledger against itself, heads kept elsewhere, the store and signed runs; settle what dead runs left.
 
     Returns
@@ -37,8 +46,10 @@ def verify_job(ledger: Ledger, home: Home, heads: Sequence[Head]) -> dict[str, A
         except BudgetError as e:
             problem = str(e)
     problem = problem or counters_problem(ledger.entries()) or _changed_since_signed(ledger, home)
-    found = {"ok": problem is None, "entries": 0 if problem else len(ledger.entries()), "problem": problem}
-    return found | ({"recovered": recovered} if recovered else {})
+    found: Verified = {"ok": problem is None, "entries": 0 if problem else len(ledger.entries()), "problem": problem}
+    if recovered:
+        found["recovered"] = recovered
+    return found
 
 
 def known_to_runs(lineage: str, ledger: Ledger, runs: Path) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import TypedDict
 
 from flows.config.shelf import Home, find_recipe
 from pipeline.declaration.card import CardError
@@ -19,6 +19,26 @@ from pipeline.files import whole_file
 
 ALERT = "RETICENT_ALERT"
 _PATIENCE = 60
+
+
+class Note(TypedDict, total=False):
+    """What is known of the last night (``outcome``, ``exit``; ``kind`` and ``text`` of an error) and the last good one.
+
+    ``news_at`` is when its snapshot was new, ``stale_days`` after how many days that is too long ago.
+    """
+
+    outcome: str
+    exit: int
+    kind: str
+    text: str
+    run: str
+    snapshot: int
+    done_at: str
+    news_at: str
+    stale_days: float | None
+    schema_version: int
+    recipe: str
+    at: str
 
 
 @dataclass(frozen=True)
@@ -29,7 +49,7 @@ class Watch:
     file: Path
 
     @property
-    def note(self) -> dict[str, Any]:
+    def note(self) -> Note:
         """What is known of the last night and of the last good one; empty before the first, or where it is damaged."""
         try:
             return json.loads(self.file.read_text(encoding="utf-8"))
@@ -53,27 +73,29 @@ class Watch:
     def done(self, run: str, snapshot: int, stale_days: float | None) -> str | None:
         """Note a good night; returns the alert's text where its snapshot is the same as that of too long ago."""
         last, now = self.note, _now()
-        news_at = last["news_at"] if last.get("snapshot") == snapshot else now
-        told = {"outcome": "done", "exit": 0, "run": run, "snapshot": snapshot, "done_at": now, "news_at": news_at}
-        self._write({**told, "stale_days": stale_days})
-        return self._stale({**told, "stale_days": stale_days})
+        news_at = last["news_at"] if "news_at" in last and last.get("snapshot") == snapshot else now
+        told: Note = {"outcome": "done", "exit": 0, "run": run, "snapshot": snapshot}
+        told |= {"done_at": now, "news_at": news_at, "stale_days": stale_days}
+        self._write(told)
+        return self._stale(told)
 
     def problem(self, hours: float) -> str | None:
         """Why somebody should look: no good night within ``hours``, the last one failed, or no news for too long."""
         note = self.note
         if note.get("outcome") == "failed":
-            return f"the last night of {self.recipe} failed ({note['kind']}, exit {note['exit']})"
-        if not note or _age(note["done_at"]) > timedelta(hours=hours):
+            return f"the last night of {self.recipe} failed ({note.get('kind')}, exit {note.get('exit')})"
+        done_at = note.get("done_at")
+        if done_at is None or _age(done_at) > timedelta(hours=hours):
             return f"no night of {self.recipe} was done within {hours:g} hours"
         return self._stale(note)
 
-    def _stale(self, note: dict[str, Any]) -> str | None:
-        days = note["stale_days"]
-        if days is None or _age(note["news_at"]) <= timedelta(days=days):
+    def _stale(self, note: Note) -> str | None:
+        days, news_at = note.get("stale_days"), note.get("news_at")
+        if days is None or news_at is None or _age(news_at) <= timedelta(days=days):
             return None
         return f"no new log of {self.recipe} for {days:g} days; the policy in use stays"
 
-    def _write(self, note: dict[str, Any]) -> None:
+    def _write(self, note: Note) -> None:
         self.file.parent.mkdir(mode=0o700, exist_ok=True)
         with whole_file(self.file, private=True, alone=False) as fresh:
             told = {**note, "schema_version": 1, "recipe": self.recipe, "at": _now()}

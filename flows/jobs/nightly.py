@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any
 
 from flows.config.exit_codes import exit_code
 from flows.config.setting import Setting, Step, ledger_for, plain_step, setting
@@ -25,6 +24,7 @@ from pipeline.logs.store import latest
 from pipeline.privacy.noise import NoiseSource
 from pipeline.transaction.continual_step import ContinualRelease
 from reports.facts.answers import Charge, NightAnswer, NightFacts, Promotion, RunAnswer
+from reports.facts.part import Dump
 
 
 def nightly_job(
@@ -33,7 +33,7 @@ def nightly_job(
     step: Step = plain_step,
     noise: NoiseSource | None = None,
     say: Callable[[str], None] = lambda _: None,
-) -> dict[str, Any]:
+) -> Dump:
     """What ``nightly --json`` prints; parameters and result of :func:`run_night`."""
     return run_night(recipe, home, step, noise, say).model_dump()
 

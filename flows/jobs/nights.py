@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from datetime import date
 from fractions import Fraction
-from typing import Any
 
 from flows.config.setting import Setting
 from pipeline.declaration.card import CardError
@@ -15,6 +14,7 @@ from pipeline.ledger.ledger import Ledger
 from pipeline.ledger.steps import committed_steps
 from pipeline.privacy.continual import continual
 from pipeline.transaction.continual_step import ContinualRelease
+from reports.facts.plan import NightsPlan
 
 
 def nightly_counter(s: Setting) -> ContinualRelease:
@@ -51,14 +51,15 @@ def night_of(day: date | None) -> date:
     return day or today
 
 
-def nightly_plan(s: Setting, ledger: Ledger) -> tuple[Fraction, dict[str, Any]]:
+def nightly_plan(s: Setting, ledger: Ledger) -> tuple[Fraction, NightsPlan]:
     """What a run would charge today, and the counter's part of a plan; reads no row.
 
-    Returns
-    -------
-    The charge, and ``kind, nights, first, last, cost``; ``night`` (today's, None outside the dates), ``drawn`` (nights
-    with a release), ``left`` (nights after today), ``replays``, ``charge_rho``; ``standard_deviation`` of each table's
-    sums and ``times_one_release`` (their variance beside one release at the same rho), ``tonight`` and at ``worst``.
+    Parameters
+    ----------
+    s
+        A recipe with [nightly] and its card.
+    ledger
+        Of the lineage.
     """
     nightly = nightly_counter(s)
     counter, tonight, entries = nightly.counter, nightly.until(night_of(None)), ledger.entries()
@@ -73,18 +74,18 @@ def nightly_plan(s: Setting, ledger: Ledger) -> tuple[Fraction, dict[str, Any]]:
     if inside:
         errors["tonight"] = counter.error(tonight)
     variances = {m.table: m.variance or 0 for m in nightly.privatizer.mechanisms}
-    return charge, {
-        "key": nightly.key,
-        "kind": counter.kind,
-        "nights": counter.steps,
-        "first": nightly.first.isoformat(),
-        "last": nightly.last.isoformat(),
-        "cost": counter.cost,
-        "night": tonight if inside else None,
-        "drawn": len(nights),
-        "left": min(counter.steps, max(0, counter.steps - tonight)),
-        "replays": replays,
-        "charge_rho": float(charge),
-        "standard_deviation": {t: {k: math.sqrt(v * e) for k, e in errors.items()} for t, v in variances.items()},
-        "times_one_release": {k: counter.cost * e for k, e in errors.items()},
-    }
+    return charge, NightsPlan(
+        key=nightly.key,
+        kind=counter.kind,
+        nights=counter.steps,
+        first=nightly.first.isoformat(),
+        last=nightly.last.isoformat(),
+        cost=counter.cost,
+        night=tonight if inside else None,
+        drawn=len(nights),
+        left=min(counter.steps, max(0, counter.steps - tonight)),
+        replays=replays,
+        charge_rho=float(charge),
+        standard_deviation={t: {k: math.sqrt(v * e) for k, e in errors.items()} for t, v in variances.items()},
+        times_one_release={k: counter.cost * e for k, e in errors.items()},
+    )

@@ -12,7 +12,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -33,6 +32,8 @@ from pipeline.privacy.noise import OsNoise
 from pipeline.privacy.release_file import sha256_file
 from pipeline.simulation.surrogate import SUCCESSORS, WORDS, Drawn
 from pipeline.transaction.release_once import key_of
+from reports.facts.part import Dump
+from reports.facts.plan import Band, NightsPlan, PlanAnswer, Quality, Reference
 
 # the band over draws, and how many draws: fewer where one takes long
 LOW, HIGH = 0.1, 0.9
@@ -45,7 +46,12 @@ IS_NOT = (
 )
 
 
-def plan_job(recipe: str, home: Home) -> dict[str, Any]:
+def plan_job(recipe: str, home: Home) -> Dump:
+    """What ``plan --json`` prints without the quality; parameters of :func:`plan_recipe`."""
+    return plan_recipe(recipe, home).model_dump()
+
+
+def plan_recipe(recipe: str, home: Home) -> PlanAnswer:
     """What a run would spend and what is left; reads no rows and writes nothing but a synthetic registration.
 
     Parameters
@@ -72,15 +78,15 @@ def plan_job(recipe: str, home: Home) -> dict[str, Any]:
     newest = latest(home.store, s.card.name)
     replays = newest is not None and ledger.committed(s.card.name, key_of(s.card, newest, plan)) is not None
     cost = Fraction(0) if replays or quote.rho is None else quote.rho
-    counter: dict[str, Any] = {}
+    counter: NightsPlan | None = None
     if s.recipe.nightly is not None:
-        cost, told = nightly_plan(s, ledger)
-        counter, replays = {"counter": told}, told["replays"]
+        cost, counter = nightly_plan(s, ledger)
+        replays = counter.replays
     left = ledger.left(s.card.name)
     fits = cost <= left.rho
     # before the first date of a counter and after its last there is nothing to run
-    allowed = fits and (not counter or replays or counter["counter"]["night"] is not None)
-    return {
+    allowed = fits and (counter is None or replays or counter.night is not None)
+    told = {
         "dataset": s.card.name,
         "recipe": s.recipe.recipe.name,
         "agent": s.recipe.recipe.agent,
@@ -96,13 +102,19 @@ def plan_job(recipe: str, home: Home) -> dict[str, Any]:
         "replays": replays,
         "allowed": allowed,
         "limit": left.told(),
-        **counter,
+        **({} if counter is None else {"counter": counter}),
         "fits": None if fits or left.rho <= 0 else plan.fitting(left.rho),
         **quote.outlook,
     }
+    return PlanAnswer.model_validate(told)
 
 
-def foresee_job(recipe: str, home: Home, people: int | None = None) -> dict[str, Any]:
+def foresee_job(recipe: str, home: Home, people: int | None = None) -> Dump:
+    """The ``quality`` of ``plan --json``; parameters of :func:`forecast_quality`."""
+    return forecast_quality(recipe, home, people).model_dump()
+
+
+def forecast_quality(recipe: str, home: Home, people: int | None = None) -> Quality:
     """The band of a recipe's suboptimality.
 
     Parameters
@@ -113,27 +125,22 @@ def foresee_job(recipe: str, home: Home, people: int | None = None) -> dict[str,
         Keeps what was simulated.
     people
         Instead of the card's declared number.
-
-    Returns
-    -------
-    ``world``, ``episodes``, ``draws``, ``suboptimality`` and ``without_noise`` (``mean, low, high``), ``reference``
-    (what learns nothing), ``share`` of it that is left, ``abstains``; or ``reason`` where nothing is simulated.
     """
     s = _invented(setting(recipe, home))
     plan, unit = s.plan, s.card.unit
     episodes = (people or unit.users_public) * unit.episodes_per_user
     reason = _reason(plan, episodes)
     if reason is not None:
-        return {"world": None, "episodes": episodes, "reason": reason, "is_not": IS_NOT}
+        return Quality(world=None, episodes=episodes, reason=reason, is_not=IS_NOT)
     draws = range(max(_FEWEST, min(_DRAWS, _WORK // max(1, plan.log_size(episodes)))))
     at = home.root / "foresight" / f"{_key(s, episodes, len(draws))}.json"
     if at.is_file():
-        return json.loads(at.read_text(encoding="utf-8")) | {"cached": True}
+        return Quality.model_validate({**json.loads(at.read_text(encoding="utf-8")), "cached": True})
     told = _told(s, plan, episodes, plan.forecast(episodes, draws))
     at.parent.mkdir(parents=True, exist_ok=True)
     with whole_file(at, alone=False) as fresh:
-        fresh.write_text(json.dumps(told, allow_nan=False), encoding="utf-8")
-    return told | {"cached": False}
+        fresh.write_text(json.dumps(told.model_dump(), allow_nan=False), encoding="utf-8")
+    return Quality.model_validate({**told.parts(), "cached": False})
 
 
 def _invented(s: Setting) -> Setting:
@@ -163,29 +170,29 @@ def _reason(plan: RunPlan, episodes: int) -> str | None:
     return None
 
 
-def _told(s: Setting, plan: RunPlan, episodes: int, drawn: Sequence[Drawn]) -> dict[str, Any]:
+def _told(s: Setting, plan: RunPlan, episodes: int, drawn: Sequence[Drawn]) -> Quality:
     declared = _declared(s)
     reference = float(np.mean([d.reference for d in drawn]))
     loss = _band([d.loss for d in drawn])
     world = WORDS.format(successors=SUCCESSORS) if declared is None else f"{declared[0]}, logged by {declared[1]}"
-    return {
-        "world": world,
-        "declared": declared is not None,
-        "episodes": episodes,
-        "draws": len(drawn),
-        "optimum": float(np.mean([d.optimum for d in drawn])),
-        "suboptimality": loss,
-        "without_noise": _band([d.exact for d in drawn]),
-        "reference": {"name": plan.reference, "suboptimality": reference},
-        "share": loss["mean"] / reference if reference > 0 else None,
-        "abstains": float(np.mean([d.abstains for d in drawn])),
-        "is_not": IS_NOT,
-    }
+    return Quality(
+        world=world,
+        declared=declared is not None,
+        episodes=episodes,
+        draws=len(drawn),
+        optimum=float(np.mean([d.optimum for d in drawn])),
+        suboptimality=loss,
+        without_noise=_band([d.exact for d in drawn]),
+        reference=Reference(name=plan.reference, suboptimality=reference),
+        share=loss.mean / reference if reference > 0 else None,
+        abstains=float(np.mean([d.abstains for d in drawn])),
+        is_not=IS_NOT,
+    )
 
 
-def _band(values: Sequence[float]) -> dict[str, float]:
+def _band(values: Sequence[float]) -> Band:
     low, high = np.quantile(values, [LOW, HIGH])
-    return {"mean": float(np.mean(values)), "low": float(low), "high": float(high)}
+    return Band(mean=float(np.mean(values)), low=float(low), high=float(high))
 
 
 def _key(s: Setting, episodes: int, draws: int) -> str:

@@ -9,7 +9,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TypedDict
 
 from flows.config.recipe import Promote
 from pipeline.declaration.card import CardError
@@ -23,6 +23,13 @@ from reports.facts.policy import Gains
 from reports.facts.report import read_report
 from reports.format import number, percent
 from reports.run.comparison import GainsSide, TableSide, compare_runs
+
+
+class Kept(TypedDict):
+    """Runs in use so far, the present one last, and those that were rolled back."""
+
+    history: list[str]
+    rejected: list[str]
 
 
 @dataclass(frozen=True)
@@ -88,7 +95,7 @@ class Pointer:
             self._keep(before, [*(r for r in kept["rejected"] if r != gone), gone])
             return before[-1]
 
-    def _past(self, kept: dict[str, Any]) -> list[str]:
+    def _past(self, kept: Kept) -> list[str]:
         """Runs in use so far, the present one last; what a kill between two writes left behind is cut off."""
         now, past = self.now(), kept["history"]
         if now is None:
@@ -99,7 +106,7 @@ class Pointer:
     def _file(self) -> Path:
         return self.runs / f".{self.name}.json"
 
-    def _kept(self) -> dict[str, Any]:
+    def _kept(self) -> Kept:
         if not self._file.is_file():
             return {"history": [], "rejected": []}
         return json.loads(self._file.read_text(encoding="utf-8"))

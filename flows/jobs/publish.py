@@ -152,7 +152,8 @@ def run_facts(
     ask, release, told = recipe.terms.ask(), curated.release, learnt.facts()
     # a real dataset's ledger is not home's
     of_card = " --card CARD" if card.kind == "real" else ""
-    asked = {k: v for k, v in (("rho", ask.rho), ("epsilon", ask.epsilon), ("delta", ask.delta)) if v is not None}
+    named = {"rho": ask.rho, "epsilon": ask.epsilon, "delta": ask.delta}
+    asked = {name: float(value) for name, value in named.items() if value is not None}
     parts = {
         "practice": told.practice,
         "mechanisms": [MechanismFacts.model_validate(describe_mechanism(m)) for m in release.mechanisms],

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import date
-from typing import Any
+from typing import TypedDict
 
 from flows.config.setting import (
     Step,
@@ -31,9 +31,37 @@ from pipeline.transaction.place import known_to_ledger, not_lost
 from pipeline.transaction.release_once import release_drawn
 from pipeline.transaction.transaction import Curated
 from reports.facts.answers import Left, RunAnswer
+from reports.facts.part import Dump
 
 
-def register_job(card_name: str, home: Home, *, amend: bool = False) -> dict[str, Any]:
+class Registered(TypedDict):
+    """What ``register --json`` prints: the lineage's account, and the entry that was written (None: unchanged)."""
+
+    dataset: str
+    ledger: str
+    kind: str
+    entry: int | None
+    action: str
+    cap_rho: float
+    spent_rho: float
+    delta: float
+    domain_hash: str
+
+
+class Ingested(TypedDict):
+    """What ``ingest --json`` prints: sizes of the snapshot, and rows set aside by rule; operator only."""
+
+    dataset: str
+    snapshot: int
+    rows: int
+    users: int
+    episodes: int
+    quarantined: dict[str, int]
+    partitions: int
+    folder: str
+
+
+def register_job(card_name: str, home: Home, *, amend: bool = False) -> Registered:
     """Create the lineage in its ledger.
 
     Parameters
@@ -76,7 +104,7 @@ def ingest_job(
     step: Step = plain_step,
     progress: Callable[[int, int | None], None] | None = None,
     say: Callable[[str], None] = lambda _: None,
-) -> dict[str, Any]:
+) -> Ingested:
     """Logs -> validated snapshot and quarantine; operator-only facts.
 
     Parameters
@@ -106,7 +134,7 @@ def ingest_card(
     say: Callable[[str], None] = lambda _: None,
     *,
     lenient: bool = False,
-) -> dict[str, Any]:
+) -> Ingested:
     """The same for a card that is loaded; ``lenient``: see :func:`~pipeline.logs.ingest.ingest`."""
     if isinstance(card, Card) and card.loses_last_step:
         say(f"warning: {card.name} declares no ends, so the last step counts in no table; e.g. ends = ['end']")
@@ -133,7 +161,7 @@ def run_job(
     noise: NoiseSource | None = None,
     say: Callable[[str], None] = lambda _: None,
     day: date | None = None,
-) -> dict[str, Any]:
+) -> Dump:
     """What ``run --json`` prints, see :class:`~reports.facts.answers.RunAnswer`; parameters of :func:`run_recipe`."""
     return run_recipe(recipe, home, step, noise, say, day).model_dump()
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, TypedDict
 
 from flows.server.serving import API, answers
 from pipeline.declaration.card import CardError
@@ -14,7 +14,7 @@ from pipeline.declaration.card import CardError
 _POLL = 1.0
 
 
-def parsed(params: Sequence[str]) -> dict[str, Any]:
+def parsed(params: Sequence[str]) -> dict[str, object]:
     """``key=value`` pairs; a value that is JSON is read as such, any other is a text.
 
     Raises
@@ -22,7 +22,7 @@ def parsed(params: Sequence[str]) -> dict[str, Any]:
     CardError
         If a pair has no ``=`` or a key comes twice.
     """
-    found: dict[str, Any] = {}
+    found: dict[str, object] = {}
     for pair in params:
         key, equals, value = pair.partition("=")
         if not equals or not key or key in found:
@@ -34,7 +34,19 @@ def parsed(params: Sequence[str]) -> dict[str, Any]:
     return found
 
 
-def trigger_job(deployment: str, params: Sequence[str], timeout: float | None) -> dict[str, Any]:
+class Triggered(TypedDict):
+    """What ``trigger --json`` prints: the flow run that was started, and its state."""
+
+    deployment: str
+    flow_run: str
+    name: str
+    state: str
+    final: bool
+    message: str | None
+    parameters: dict[str, object]
+
+
+def trigger_job(deployment: str, params: Sequence[str], timeout: float | None) -> Triggered:
     """Start a run of a deployment; wait for its end where ``timeout`` (seconds) is given.
 
     Parameters
@@ -88,7 +100,7 @@ def trigger_job(deployment: str, params: Sequence[str], timeout: float | None) -
     }
 
 
-def _check_names(deployment: str, values: dict[str, Any], schema: dict[str, Any]) -> None:
+def _check_names(deployment: str, values: Mapping[str, object], schema: Mapping[str, Mapping[str, object]]) -> None:
     """The server checks types and patterns but takes a parameter nobody knows, whose run then fails."""
     known = list(schema.get("properties", {}))
     if strange := sorted(set(values) - set(known)):

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
+from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 import typer
 
@@ -66,7 +66,7 @@ def say(message: str) -> None:
     print(message, file=sys.stderr, flush=True)
 
 
-def show(result: Mapping[str, Any], as_json: bool, human: Callable[[], Sequence[Block]]) -> None:
+def show(result: Mapping[str, object], as_json: bool, human: Callable[[], Sequence[Block]]) -> None:
     """Print a result as one JSON object, or as a summary: drawn on a terminal, plain in a pipe.
 
     Parameters

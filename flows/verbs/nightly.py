@@ -46,7 +46,7 @@ def _check(recipe: str, options: Context, hours: float, as_json: bool) -> None:
 
     watch = watch_of(recipe, options.home_folder())
     problem = watch.problem(hours)
-    last = watch.note
+    last = dict(watch.note)
     if problem is not None:
         alert(problem, say)
     lines = [f"{watch.recipe}: {'all is well' if problem is None else problem}"]

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from flows.terminal.screen import Context, Json, show
 from flows.terminal.terminal import Block, Grid, Title
+
+if TYPE_CHECKING:
+    from reports.facts.plan import Fits, NightsPlan, PlanAnswer, Quality
 
 
 def plan(
@@ -19,104 +21,102 @@ def plan(
     as_json: Json = False,
 ) -> None:
     """Every mechanism with sensitivity, scale and cost, and the quality to expect, before anything is spent."""
-    from flows.jobs.plan import foresee_job, plan_job
+    from flows.jobs.plan import forecast_quality, plan_recipe
     from reports.format import number
 
-    def up(loss: float) -> str:
+    def up(loss: float | None) -> str:
         return number(loss, toward="up")
 
     options: Context = context.obj
-    r = plan_job(recipe, options.home_folder())
-    if quality:
-        r |= {"quality": foresee_job(recipe, options.home_folder(), people)}
-    lines = [f"{r['recipe']} on {r['dataset']} ({r['agent']})"]
-    if r["rho"] is not None:
-        sum_of = "together" if "joint" in r else "total"
-        lines.append(f"{sum_of} ρ = {up(r['rho'])}, ε = {up(r['epsilon'])} at δ = {r['delta']:g}")
-    if r.get("squares_a_direction_needs"):
+    r = plan_recipe(recipe, options.home_folder())
+    foreseen = forecast_quality(recipe, options.home_folder(), people) if quality else None
+    told = r.model_dump() | ({} if foreseen is None else {"quality": foreseen.model_dump()})
+    lines = [f"{r.recipe} on {r.dataset} ({r.agent})"]
+    if r.rho is not None:
+        sum_of = "total" if r.joint is None else "together"
+        lines.append(f"{sum_of} ρ = {up(r.rho)}, ε = {up(r.epsilon)} at δ = {r.delta:g}")
+    if r.squares_a_direction_needs:
         lines.append(
             "a direction of (x, u) is told from the noise if its squares sum to "
-            f"{number(r['squares_a_direction_needs'])}; all declared rows add up to at most {r['most_squares']:,}"
+            f"{number(r.squares_a_direction_needs)}; all declared rows add up to at most {r.most_squares:,}"
         )
-    if "counter" in r:
-        lines += _nights(r["counter"])
-    elif r["replays"]:
+    if r.counter is not None:
+        lines += _nights(r.counter)
+    elif r.replays:
         lines.append("committed already on the latest snapshot: a run replays it and spends nothing")
-    if r["limit"]["of"] != "lifetime":
-        limit = r["limit"]
-        lines.append(f"this {limit['of']}: ρ = {limit['cap_rho']:g}, left {number(limit['left_rho'], toward='down')}")
+    if r.limit.of != "lifetime":
+        left = number(r.limit.left_rho, toward="down")
+        lines.append(f"this {r.limit.of}: ρ = {r.limit.cap_rho:g}, left {left}")
     left = (
-        f"left after it {number(r['remaining_after'], toward='down')}"
-        if r["allowed"]
-        else f"refused: left now {number(r['limit']['left_rho'], toward='down')}"
+        f"left after it {number(r.remaining_after, toward='down')}"
+        if r.allowed
+        else f"refused: left now {number(r.limit.left_rho, toward='down')}"
     )
-    lines.append(f"lineage: cap {r['cap_rho']:g}, spent {up(r['spent_before'])}, {left}")
-    if r["allowed"] and not r["replays"] and r["epsilon"] is not None:
-        lines.append(
-            f"lineage's ε at δ = {r['delta_of_lineage']:g}: {up(r['epsilon_before'])} → {up(r['epsilon_after'])}"
-        )
-    if not r["allowed"]:
-        over = "counter" in r and r["counter"]["night"] is None
-        lines.append("today is no night of this counter: see 'first' and 'nights'" if over else _still_fits(r["fits"]))
-    foreseen = ["", *_quality(r["quality"])] if quality else []
-    show(r, as_json, lambda: [Title(lines[0]), _mechanisms(r), *lines[1:], *_grid(r), *foreseen])
+    lines.append(f"lineage: cap {r.cap_rho:g}, spent {up(r.spent_before)}, {left}")
+    if r.allowed and not r.replays and r.epsilon is not None:
+        lines.append(f"lineage's ε at δ = {r.delta_of_lineage:g}: {up(r.epsilon_before)} → {up(r.epsilon_after)}")
+    if not r.allowed:
+        over = r.counter is not None and r.counter.night is None
+        lines.append("today is no night of this counter: see 'first' and 'nights'" if over else _still_fits(r.fits))
+    lines_of_quality = [] if foreseen is None else ["", *_quality(foreseen)]
+    show(told, as_json, lambda: [Title(lines[0]), _mechanisms(r), *lines[1:], *_grid(r), *lines_of_quality])
 
 
-def _mechanisms(r: Mapping[str, Any]) -> Grid:
+def _mechanisms(r: PlanAnswer) -> Grid:
     """What would be released: tables one by one, or the calls of an adaptive planner."""
-    calls = [m for m in r["mechanisms"] if "table" not in m]
-    if not calls:
-        head = ("table", "mechanism", "cells", "sensitivity", "scale", "ρ")
-        rows = [
-            (m["table"], m["name"], f"{m['cells']:,}", f"{m['sensitivity']:.4g}", f"{m['scale']:.4g}", _cost(m))
-            for m in r["mechanisms"]
-        ]
-        return Grid(head, rows, left=2, most=len(rows))
-    rows = [
-        (m["name"], ", ".join(m["tables"]), "adaptive" if m["adaptive"] else "fixed", _cost(m)) for m in r["mechanisms"]
-    ]
-    return Grid(("call", "tables", "scale", "ρ"), rows, left=3, most=len(rows))
+    from reports.facts.promise import MechanismFacts
+
+    rows: list[tuple[str, ...]] = []
+    calls: list[tuple[str, ...]] = []
+    for m in r.mechanisms:
+        if isinstance(m, MechanismFacts):
+            calls.append((m.name, m.table, "fixed", _cost(m.rho)))
+            rows.append((m.table, m.name, f"{m.cells:,}", f"{m.sensitivity:.4g}", f"{m.scale:.4g}", _cost(m.rho)))
+        else:
+            calls.append((m.name, ", ".join(m.tables), "adaptive" if m.adaptive else "fixed", _cost(m.rho)))
+    if len(rows) == len(calls):
+        return Grid(("table", "mechanism", "cells", "sensitivity", "scale", "ρ"), rows, left=2, most=len(rows))
+    return Grid(("call", "tables", "scale", "ρ"), calls, left=3, most=len(calls))
 
 
-def _cost(m: Mapping[str, Any]) -> str:
-    return "no noise" if m["rho"] is None else f"{m['rho']:.4g}"
+def _cost(rho: float | None) -> str:
+    return "no noise" if rho is None else f"{rho:.4g}"
 
 
-def _nights(c: Mapping[str, Any]) -> list[str]:
+def _nights(c: NightsPlan) -> list[str]:
     from reports.format import number
 
-    tonight = "tonight" if "tonight" in c["times_one_release"] else "worst"
-    charge = "replays the last night and charges nothing" if c["replays"] else f"charges ρ = {c['charge_rho']:.4g}"
-    night = "no night of it" if c["night"] is None else f"night {c['night']}"
-    sds = ", ".join(f"{table} ± {number(sd[tonight], 3)}" for table, sd in c["standard_deviation"].items())
-    times, worst = (number(c["times_one_release"][k], 3, "up") for k in (tonight, "worst"))
+    tonight = "tonight" if "tonight" in c.times_one_release else "worst"
+    charge = "replays the last night and charges nothing" if c.replays else f"charges ρ = {c.charge_rho:.4g}"
+    night = "no night of it" if c.night is None else f"night {c.night}"
+    sds = ", ".join(f"{table} ± {number(sd[tonight], 3)}" for table, sd in c.standard_deviation.items())
+    times, worst = (number(c.times_one_release[k], 3, "up") for k in (tonight, "worst"))
     return [
-        f"counter ({c['kind']}, {c['nights']} nights from {c['first']} to {c['last']}): paid once for all of them, "
-        f"{c['drawn']} drawn",
-        f"today is {night}, {c['left']} left after it; a run {charge}",
-        f"noise on the sums: {sds}; variance {times} × one release (at worst {worst} ×, re-releasing {c['nights']} ×)",
+        f"counter ({c.kind}, {c.nights} nights from {c.first} to {c.last}): paid once for all of them, {c.drawn} drawn",
+        f"today is {night}, {c.left} left after it; a run {charge}",
+        f"noise on the sums: {sds}; variance {times} × one release (at worst {worst} ×, re-releasing {c.nights} ×)",
     ]
 
 
-def _still_fits(fits: Mapping[str, float] | None) -> str:
+def _still_fits(fits: Fits | None) -> str:
     if fits is None:
         return "nothing fits any more: a larger cap is a decision of its own (`reticent register --amend`)"
-    asked = f"epsilon = {fits['epsilon']:g}" if "epsilon" in fits else f"rho = {fits['rho']:g}"
-    ratio = f" (visits = {fits['ratio']:.3g} × noise)" if "ratio" in fits else ""
+    asked = f"epsilon = {fits.epsilon:g}" if fits.epsilon is not None else f"rho = {fits.rho:g}"
+    ratio = "" if fits.ratio is None else f" (visits = {fits.ratio:.3g} × noise)"
     return f"what still fits: {asked}{ratio}"
 
 
-def _grid(r: Mapping[str, Any]) -> list[Block]:
+def _grid(r: PlanAnswer) -> list[Block]:
     """Visits of a cell in units of its noise, budgets down and people across."""
-    if not r["what_if"]:
+    if not r.what_if:
         return []
-    people = sorted({row["people"] for row in r["what_if"]})
+    people = sorted({row.people for row in r.what_if})
     rows: list[tuple[str, ...]] = []
-    for start in range(0, len(r["what_if"]), len(people)):
-        found = r["what_if"][start : start + len(people)]
-        asked = f"ρ = {found[0]['rho']:g}" if found[0]["rho"] is not None else f"ε = {found[0]['epsilon']:g}"
-        rows.append((asked, *(f"{row['ratio']:.3g}" for row in found)))
-    needed = ", ".join(f"{n:,} for {level}" for level, n in r["people_needed"].items())
+    for start in range(0, len(r.what_if), len(people)):
+        found = r.what_if[start : start + len(people)]
+        asked = f"ρ = {found[0].rho:g}" if found[0].rho is not None else f"ε = {found[0].epsilon:g}"
+        rows.append((asked, *(f"{row.ratio:.3g}" for row in found)))
+    needed = ", ".join(f"{n:,} for {level}" for level, n in r.people_needed.items())
     return [
         "",
         Grid(
@@ -128,19 +128,19 @@ def _grid(r: Mapping[str, Any]) -> list[Block]:
     ]
 
 
-def _quality(q: Mapping[str, Any]) -> list[str]:
-    """The band of the forecast, in words."""
+def _quality(q: Quality) -> list[str]:
+    """The band as lines a person reads."""
     from reports.format import number
 
-    if "reason" in q:
-        return [f"quality     not foreseen: {q['reason']}"]
-    s, e, r = q["suboptimality"], q["without_noise"], q["reference"]
-    share = "" if q["share"] is None else f", {number(100 * q['share'], 2)} % of {r['name']}'s"
+    s, e, r = q.suboptimality, q.without_noise, q.reference
+    if s is None or e is None or r is None:
+        return [f"quality     not foreseen: {q.reason}"]
+    share = "" if q.share is None else f", {number(100 * q.share, 2)} % of {r.name}'s"
     return [
-        f"quality     suboptimality {number(s['mean'], 3)} ({number(s['low'], 2)} to {number(s['high'], 2)} in eight "
-        f"of ten of {q['draws']} simulated runs){share} {number(r['suboptimality'], 3)}",
-        f"            without noise {number(e['mean'], 3)} ({number(e['low'], 2)} to {number(e['high'], 2)}); the best "
-        f"policy is worth {number(q['optimum'], 3)}",
-        f"            {q['episodes']:,} episodes, {q['world']}",
-        f"            {q['is_not']}",
+        f"quality     suboptimality {number(s.mean, 3)} ({number(s.low, 2)} to {number(s.high, 2)} in eight "
+        f"of ten of {q.draws} simulated runs){share} {number(r.suboptimality, 3)}",
+        f"            without noise {number(e.mean, 3)} ({number(e.low, 2)} to {number(e.high, 2)}); the best "
+        f"policy is worth {number(q.optimum, 3)}",
+        f"            {q.episodes:,} episodes, {q.world}",
+        f"            {q.is_not}",
     ]

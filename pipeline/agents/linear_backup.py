@@ -17,7 +17,6 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.mdp.features import FeatureMap
 from pipeline.mdp.policy import Policy
 from pipeline.statistics.linear_plan import LinearPlan
 from pipeline.statistics.regression import PrivateRegression, floored
@@ -68,8 +67,8 @@ class LinearTask:
         return (self.horizon - h) * low, (self.horizon - h) * high
 
 
-def linear_task(plan: LinearPlan, reference: Array | None = None) -> LinearTask:
-    """The task a plan declares; ``reference (M, A, d)`` is needed where states cannot be listed.
+def linear_task(plan: LinearPlan) -> LinearTask:
+    """The task a plan declares.
 
     Parameters
     ----------
@@ -77,10 +76,7 @@ def linear_task(plan: LinearPlan, reference: Array | None = None) -> LinearTask:
         What is asked of which features; reads no rows.
     """
     d, f = plan.domain, plan.features
-    if reference is None:
-        if not isinstance(f, FeatureMap):
-            raise ValueError("observations cannot be listed: pass the integer features of a public sample")
-        reference = f.integers.astype(np.float64)
+    reference = f.integers.astype(np.float64)
     return LinearTask(d.horizon, d.bounds, d.total, reference, f.unit, plan.terms.value_steps, d.can_end)
 
 

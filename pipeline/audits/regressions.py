@@ -23,7 +23,6 @@ from pipeline.audits.attack import Array, AuditTarget, Side, Whole, silence
 from pipeline.audits.laws import Gaussian
 from pipeline.audits.sampling import WORLD, Silence
 from pipeline.declaration.card import CardError
-from pipeline.mdp.features import FeatureMap
 from pipeline.privacy.guarantee import Trust
 from pipeline.privacy.noise import NoiseSource, symmetric_noise
 from pipeline.privacy.release import Mechanism, Release
@@ -63,11 +62,11 @@ def linear_target(
     Raises
     ------
     CardError
-        If the plan has no budget, or its features are not a finite map.
+        If the plan has no budget.
     """
     claimed = true_rho(plan)
-    if claimed is None or not isinstance(plan.features, FeatureMap):
-        raise CardError(f"{plan.domain.name}: no noise, or no declared features: nothing to attack")
+    if claimed is None:
+        raise CardError(f"{plan.domain.name}: no noise: nothing to attack")
     # nobody's rows are read, so the plan is that of a simulation
     plan = replace(plan, domain=replace(plan.domain, kind="synthetic"))
     honest = partial(draw_one_shot if plan.terms.variant == "one_shot" else draw_answers, plan)
@@ -270,7 +269,6 @@ def _value(features: Array, low: float, high: float) -> Array:
 
 def rows_of(plan: LinearPlan, person: Person) -> Rows:
     """One person, in both halves where nothing is split, else in the first."""
-    assert isinstance(plan.features, FeatureMap)
     f = plan.features.integers.astype(np.float64)
     padded = np.concatenate([f, np.zeros((1, *f.shape[1:]))])
 
@@ -285,7 +283,6 @@ def rows_of(plan: LinearPlan, person: Person) -> Rows:
 
 def counts_of(plan: LinearPlan, person: Person) -> CountRows:
     """The same person as counts."""
-    assert isinstance(plan.features, FeatureMap)
     S, A, _ = plan.features.integers.shape
     visits = np.zeros((plan.domain.horizon, S, A, S + plan.domain.can_end), dtype=np.int64)
     rewards = np.full((plan.domain.horizon, S, A), plan.domain.bounds[0])

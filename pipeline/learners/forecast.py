@@ -32,7 +32,7 @@ from pipeline.mdp.policy import Policy
 from pipeline.privacy.noise import SeededNoise
 from pipeline.privacy.release import Mechanism
 from pipeline.simulation.logged_trials import Integers, Logged
-from pipeline.simulation.surrogate import Drawn, best_allowed, evenly, foreseen, made_up
+from pipeline.simulation.surrogate import Drawn, best_allowed, draw_runs, draw_surrogate, evenly
 from pipeline.statistics.ask import Ask
 from pipeline.statistics.calibration import count_sum
 from pipeline.statistics.count_layout import reward_lattice
@@ -86,7 +86,7 @@ def foresee_counts(
         one = replace(logged(mechanisms, rng), planner=planner)
         return one, replace(one, mechanisms=silent)
 
-    return foreseen(both, episodes, seeds)
+    return draw_runs(both, episodes, seeds)
 
 
 def _logs(card: Card, terms: Terms) -> Callable[[tuple[Mechanism, ...], np.random.Generator], Logged]:
@@ -107,7 +107,7 @@ def _logged(
     rng: np.random.Generator,
 ) -> Logged:
     p, task = terms.planner, task_of(card)
-    mdp = made_up(card, rng) if known is None else known[0]
+    mdp = draw_surrogate(card, rng) if known is None else known[0]
     behaviour = np.full(mdp.shape, 1 / mdp.shape[2]) if known is None else known[1]
     c = constants(p.constants, task.horizon * task.allowed.size, p.failure, pooled=card.domain.dynamics == "stationary")
     return Logged(card, task, mdp, behaviour, mechanisms, c, p.penalty, slack_of(p.constants), p.failure)

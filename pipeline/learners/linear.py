@@ -13,8 +13,7 @@ from pipeline.audits.regressions import linear_cost, linear_target
 from pipeline.declaration.card import AnyCard, require_tabular
 from pipeline.learners.forecast import foresee_linear, table_size
 from pipeline.learners.learner import Quote, fitting_rho, joint_cost
-from pipeline.learners.linear_facts import LearntWeights
-from pipeline.learners.linear_learning import drawn, learn_linear
+from pipeline.learners.linear_learning import LinearLearnt, drawn, learn_linear
 from pipeline.learners.linear_request import LinearMethod, LinearRequest, linear_request
 from pipeline.learners.terms import Linear, Privacy, Terms
 from pipeline.logs.regression_sums import tally
@@ -152,9 +151,9 @@ class LinearRun:
         """See :class:`~pipeline.learners.learner.RunPlan`."""
         return fitting_rho(left)
 
-    def learn(self, release: Release) -> LearntWeights:
+    def learn(self, release: Release) -> LinearLearnt:
         """See :class:`~pipeline.learners.learner.RunPlan`."""
-        return LearntWeights(self.request, learn_linear(self.request, release))
+        return learn_linear(self.request, release)
 
     def unforeseen(self) -> str | None:
         """See :class:`~pipeline.learners.learner.RunPlan`."""

@@ -20,7 +20,15 @@ from pipeline.agents.one_shot import one_shot, optimal_upper, policy_bound
 from pipeline.agents.pevi import pevi
 from pipeline.agents.vapvi import vapvi
 from pipeline.declaration.card import Card
+from pipeline.learners.decisions import (
+    decision_columns,
+    decision_facts,
+    decision_labels,
+    linear_view,
+    tabular_truth,
+)
 from pipeline.learners.linear_request import LinearRequest
+from pipeline.learners.policy_files import PolicyFiles, columns_by_step
 from pipeline.learners.tabular_learning import simple_policies
 from pipeline.mdp.policy import Policy
 from pipeline.privacy.noise import NoiseSource
@@ -29,11 +37,18 @@ from pipeline.statistics.interactive import InteractiveRegression, RecordedRegre
 from pipeline.statistics.one_shot import release_one_shot, released_statistics
 from pipeline.statistics.regression import InteractiveMechanism
 from pipeline.statistics.rows import TalliedRows
+from reports.facts.learnt import Baseline, Constants, FeatureFacts, LearntFacts, PlannerFacts, Preset, Truth, ValueFacts
+from reports.facts.policy import Decisions
+from reports.facts.promise import Joint
 
 Array = NDArray[np.float64]
 
 # a direction with at most this multiple of ridge and shift behind it may be one that nobody took
 _UNSEEN = 2
+_STAND_IN = (
+    "not enough evidence: keep current practice; the probabilities there are the planner's own choice, so that the "
+    "policy can be evaluated"
+)
 
 
 def drawn(request: LinearRequest, rows: TalliedRows, noise: NoiseSource) -> Release:
@@ -62,17 +77,54 @@ class LinearLearnt:
 
     Parameters
     ----------
+    request, result
+        What was asked, and what the planner made of the answers.
     policy
         What the planner does in each state; where it ``abstains`` no allowed action has evidence.
     threshold
         Rows that the released Gram matrix must hold of an action, ridge and shift included, for it to count as seen.
     """
 
+    request: LinearRequest
     result: LinearResult
     policy: Policy
     threshold: float
     value: Mapping[str, float | None]
     baselines: Mapping[str, Mapping[str, Any]]
+
+    def files(self) -> PolicyFiles:
+        """See :class:`~pipeline.learners.learner.Learnt`: the decisions have a digest of their own."""
+        policy, d = self.policy, self.request.plan.features.dimension
+        upper = np.triu_indices(d)
+        weights = np.stack([np.concatenate([b.w, b.inverse[upper]]) for b in self.result.backups])
+        labels = decision_labels(self.request.card, policy) | {"abstention": _STAND_IN}
+        return PolicyFiles(
+            labels | _weight_labels(self),
+            {"policy": columns_by_step(weights), "decisions": decision_columns(policy)},
+        )
+
+    def facts(self) -> LearntFacts:
+        """See :class:`~pipeline.learners.learner.Learnt`."""
+        r, map_ = self.request, self.request.card.features
+        assert map_ is not None
+        return LearntFacts(
+            constants=_constants(self),
+            value=_value(self),
+            model_baselines={name: Baseline.model_validate(b) for name, b in self.baselines.items()},
+            joint=Joint(rho_exact=None if r.rho is None else str(r.rho)),
+            features=FeatureFacts(kind=map_.kind, dimension=r.plan.features.dimension, balanced=map_.balanced),
+            policy=decision_facts(self.policy, self.result.tied),
+        )
+
+    def view(self) -> Decisions:
+        """See :class:`~pipeline.learners.learner.Learnt`."""
+        d = self.request.card.domain
+        labels = d.live_states, d.action_labels
+        return linear_view(labels, self.policy, self.result.tied, self.files())
+
+    def truth(self, world: str, behaviour: str) -> Truth:
+        """See :class:`~pipeline.learners.learner.Learnt`."""
+        return tabular_truth(self.request.card, world, behaviour, self.policy)
 
 
 def learn_linear(request: LinearRequest, release: Release) -> LinearLearnt:
@@ -98,7 +150,7 @@ def learn_linear(request: LinearRequest, release: Release) -> LinearLearnt:
     abstains = np.where(request.card.domain.allowed, evidence, 0.0).max(-1) <= threshold
     policy = Policy(result.policy.probabilities, abstains)
     value, baselines = _values(request, release, result)
-    return LinearLearnt(result, policy, threshold, value, baselines)
+    return LinearLearnt(request, result, policy, threshold, value, baselines)
 
 
 def _planned(request: LinearRequest, mechanism: InteractiveMechanism) -> LinearResult:
@@ -142,3 +194,82 @@ def _values(
     best = float(p @ optimal_upper(statistics, task, c)[0]) * request.unit
     d = request.card.domain
     return {**of(result.policy), "optimal_upper": best}, simple_policies(d.allowed, d.horizon, d.action_labels, of)
+
+
+def _constants(learnt: LinearLearnt) -> Constants:
+    request = learnt.request
+    c, told = request.constants, request.planner_facts()
+    source = {
+        "C": "paper 003 leaves it universal; chosen on simulated instances that no figure uses",
+        "D": "paper 003's would clip every value below 10^8 episodes",
+        "ridge": "relative to features of norm 1",
+    }
+    values = {"C": c.C, "D": c.D, "ridge": c.ridge}
+    if request.method == "pevi":
+        values["beta"] = told["beta"]
+        source["beta"] = "C √d, as VAPVI's" if request.beta is None else "declared in the recipe"
+    return Constants(
+        policy=Preset(preset=f"linear, {c.shift} shift", values=values, source=source),
+        bounds=None,
+        failure_probability=c.failure,
+        threshold=learnt.threshold,
+        seed_of_ties=request.seed,
+        part_of_the_release=request.adaptive,
+        planner=PlannerFacts.model_validate(told),
+    )
+
+
+def _value(learnt: LinearLearnt) -> ValueFacts:
+    """Always an estimate; of an adaptive release there is no upper end but the trivial one."""
+    request, card = learnt.request, learnt.request.card
+    released = card.domain.start == "released"
+    value = dict(learnt.value)
+    upper, lower = value["upper"], value["lower"]
+    assert lower is not None
+    one_hot = card.features is not None and card.features.kind == "one_hot"
+    assumes = [
+        "start distribution: " + ("a released table of first states" if released else "declared on the card"),
+        "rewards and values were rounded down to the lattice of the recipe before anything was summed",
+        "the declared states carry all that matters for what comes next (Markov, declared)"
+        if card.domain.markov == "declared"
+        else "the binned process only: the bins hide part of the state, so the true process may differ",
+        "rewards and transitions are linear in the declared features: "
+        + ("true of any process, one feature a pair" if one_hot else "declared, not checked"),
+        "containment: neither proved nor measured for these constants and this process",
+    ]
+    if request.plan.rho is not None:
+        assumes.append(
+            "the width leaves out the noise of the targets: with little budget the lower end can be too high"
+        )
+    if upper is None:
+        assumes.append("no upper end: asking an adaptive planner for one would be a release of its own")
+    return ValueFacts(
+        **value,
+        gap=None if upper is None else upper - lower,
+        upper_flag="trivial" if upper is None else None,
+        status="estimate",
+        assumes=assumes,
+        start="released" if released else "declared",
+    )
+
+
+def _weight_labels(learnt: LinearLearnt) -> dict[str, Any]:
+    """What turns ``policy.parquet`` into decisions: scale, feature map and clips, for ``policy.json``."""
+    request, backups = learnt.request, learnt.result.backups
+    f = request.task.reference
+    square, unit2 = request.plan.features.square, request.plan.features.unit_squared
+    return {
+        "kind": "linear",
+        "dimension": int(f.shape[-1]),
+        "weights": "index below d: w; from d on: the upper triangle of the inverse Gram matrix, row by row",
+        "rule": "Q = phi.w + offset - multiplier (phi.inverse.phi)^1/2 - constant, clipped; phi = unit x integers; "
+        "the greatest Q among allowed actions, then the greatest unclipped one, then chance",
+        "reward_unit": request.unit,
+        "unit": request.task.unit,
+        "offset": [b.offset for b in backups],
+        "multiplier": [b.multiplier for b in backups],
+        "constant": [b.constant for b in backups],
+        "clip": [list(b.clip) for b in backups],
+        "features": {"integers": f.astype(np.int64).tolist(), "square": square, "unit_squared": str(unit2)},
+        "decisions": "decisions.parquet: the same policy, state by state",
+    }

@@ -62,7 +62,6 @@ class LinearRequest:
     @property
     def features(self) -> FeatureMap:
         """The declared map, as the sums see it."""
-        assert isinstance(self.plan.features, FeatureMap)
         return self.plan.features
 
     @property

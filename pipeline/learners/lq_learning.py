@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,7 +21,16 @@ from pipeline.privacy.noise import SeededNoise
 from pipeline.privacy.release import Release
 from pipeline.statistics.lq_moments import release_lq_moments, released_moments
 from pipeline.statistics.lq_rows import Episodes, SimulatedRows
-from reports.facts.learnt import Baseline, LearntFacts, PlantConstants, PlantModel, PolicyFacts, Truth, ValueFacts
+from reports.facts.learnt import (
+    Baseline,
+    LearntFacts,
+    PlantConstants,
+    PlantModel,
+    PolicyFacts,
+    Preset,
+    Truth,
+    ValueFacts,
+)
 from reports.facts.policy import Gains
 from reports.facts.promise import Joint
 
@@ -73,8 +81,8 @@ class LqLearnt:
         """See :class:`~pipeline.learners.learner.Learnt`: a linear controller neither abstains nor ties."""
         r = self.result
         return LearntFacts(
-            constants=PlantConstants.model_validate(_constants(self.request, self)),
-            value=ValueFacts.model_validate(_value(self)),
+            constants=_constants(self),
+            value=_value(self),
             model_baselines={name: Baseline.model_validate(b) for name, b in self.baselines.items()},
             joint=Joint.model_validate(self.request.joint()),
             model=PlantModel(A=r.A.tolist(), B=r.B.tolist()),
@@ -124,8 +132,8 @@ def least_value(card: LqCard) -> float:
     return -float(d.horizon * sum(worst))
 
 
-def _constants(request: LqRequest, learnt: LqLearnt) -> dict[str, Any]:
-    """The ``constants`` of report.json."""
+def _constants(learnt: LqLearnt) -> PlantConstants:
+    request = learnt.request
     c, plan, domain = request.constants, request.plan, request.plan.domain
     radius = request.card.domain.observation.radius
     source = {
@@ -149,33 +157,34 @@ def _constants(request: LqRequest, learnt: LqLearnt) -> dict[str, Any]:
         "share of the Gram matrix": float(plan.gram_share),
         "lattice steps": plan.steps,
     }
-    return {
-        "policy": {"preset": "certainty equivalence", "values": values, "source": source},
-        "bounds": None,
-        "gamma": request.task.gamma,
-        "parameter_norm": request.card.domain.parameter_norm,
-        "directions": list(learnt.directions),
-        "floor": learnt.floor,
-        "raised": learnt.result.raised,
-    }
+    return PlantConstants(
+        policy=Preset(preset="certainty equivalence", values=values, source=source),
+        bounds=None,
+        gamma=request.task.gamma,
+        parameter_norm=request.card.domain.parameter_norm,
+        directions=list(learnt.directions),
+        floor=learnt.floor,
+        raised=learnt.result.raised,
+    )
 
 
-def _value(learnt: LqLearnt) -> dict[str, Any]:
-    """The ``value`` of report.json: minus the expected cost in the released model; an estimate, never a bound."""
-    return dict(learnt.value) | {
-        "gap": None,
-        "lower_flag": "trivial",
-        "upper_flag": "trivial",
-        "status": "estimate",
-        "assumes": [
+def _value(learnt: LqLearnt) -> ValueFacts:
+    """Minus the expected cost in the released model; an estimate, never a bound."""
+    return ValueFacts(
+        **learnt.value,
+        gap=None,
+        lower_flag="trivial",
+        upper_flag="trivial",
+        status="estimate",
+        assumes=[
             "values are rewards: minus the expected summed cost of one episode, x'Qx + u'Ru a step",
             "the plant is the one estimated from the released sums, as if it were the truth (certainty equivalence)",
             "first state and noise are as the card declares them; the noise has mean 0 and does not depend on the past",
             "observations stay in their declared ball, so controls are never cut",
             "the lower end is the least that declared balls allow; no interval is claimed",
         ],
-        "start": "declared",
-    }
+        start="declared",
+    )
 
 
 def lq_truth(request: LqRequest, world: str, behaviour: str, gains: Array) -> dict[str, float]:

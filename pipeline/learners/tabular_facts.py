@@ -8,18 +8,28 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from pipeline.agents import pessimism
 from pipeline.declaration.card import Card
 from pipeline.environments.worlds import WORLD_ARRAYS, WORLD_FILE
 from pipeline.learners.decisions import counts_view, decision_facts, decision_files, practice_facts, tabular_truth
 from pipeline.learners.policy_files import PolicyFiles
-from pipeline.learners.tabular_learning import Learnt, planner_facts
-from pipeline.learners.terms import Terms
+from pipeline.learners.tabular_learning import Learnt, slack_of
+from pipeline.learners.terms import Planner, Terms
 from pipeline.ledger.chain import canonical
 from pipeline.privacy.release import Release
 from pipeline.privacy.release_file import describe_mechanism, sha256_file
 from pipeline.statistics.calibration import count_sum
 from pipeline.statistics.consistency import ConsistencyCertificate
-from reports.facts.learnt import Baseline, CaseFacts, ConsistencyFacts, Constants, LearntFacts, Truth, ValueFacts
+from reports.facts.learnt import (
+    Baseline,
+    CaseFacts,
+    ConsistencyFacts,
+    Constants,
+    LearntFacts,
+    Preset,
+    Truth,
+    ValueFacts,
+)
 from reports.facts.policy import Decisions
 
 # at least this many draws, and this share of them inside, make a measured status (design §5.3)
@@ -53,7 +63,7 @@ class LearntCounts:
         row = measured(containment(self.card), setting_key(self.card, self.terms)) if once else None
         is_proved = once and proved(self.card, self.terms)
         return LearntFacts(
-            constants=Constants.model_validate(planner_facts(self.learnt, self.terms.planner)),
+            constants=_constants(self.learnt, self.terms.planner),
             value=value_facts(self.card, self.learnt.value, is_proved=is_proved, row=row),
             model_baselines={name: Baseline.model_validate(b) for name, b in self.learnt.baselines.items()},
             practice=practice_facts(self.learnt.against, self.learnt.plan.policy),
@@ -69,6 +79,22 @@ class LearntCounts:
     def truth(self, world: str, behaviour: str) -> Truth:
         """See :class:`~pipeline.learners.learner.Learnt`."""
         return tabular_truth(self.card, world, behaviour, self.learnt.plan.policy)
+
+
+def _constants(learnt: Learnt, p: Planner) -> Constants:
+    def shown(c: pessimism.Constants) -> Preset:
+        values = {"C1": c.C1, "C2": c.C2, "C": c.C, "iota": c.iota}
+        return Preset(preset=c.preset, values=values, source=c.source())
+
+    return Constants(
+        policy=shown(learnt.policy_constants),
+        bounds=shown(learnt.bound_constants),
+        penalty=p.penalty,
+        failure_probability=p.failure,
+        slack=slack_of(p.constants),
+        threshold=learnt.plan.threshold,
+        seed_of_ties=p.seed,
+    )
 
 
 def setting_key(card: Card, terms: Terms) -> dict[str, str]:

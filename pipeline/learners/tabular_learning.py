@@ -166,21 +166,3 @@ def practice(release: Release) -> Array:
     heard = np.where(visits > 2 * noise, visits, 0.0)
     total = heard.sum(-1, keepdims=True)
     return np.where(enough & (total > 0), heard / np.where(total > 0, total, 1.0), np.nan)
-
-
-def planner_facts(learnt: Learnt, p: Planner) -> dict[str, Any]:
-    """The ``constants`` of report.json."""
-
-    def shown(c: Constants) -> dict[str, Any]:
-        values = {"C1": c.C1, "C2": c.C2, "C": c.C, "iota": c.iota}
-        return {"preset": c.preset, "values": values, "source": c.source()}
-
-    return {
-        "policy": shown(learnt.policy_constants),
-        "bounds": shown(learnt.bound_constants),
-        "penalty": p.penalty,
-        "failure_probability": p.failure,
-        "slack": slack_of(p.constants),
-        "threshold": learnt.plan.threshold,
-        "seed_of_ties": p.seed,
-    }

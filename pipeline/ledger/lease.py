@@ -15,7 +15,7 @@ from threading import Event, Thread
 import sqlalchemy as sa
 
 from pipeline.ledger.chain import BudgetError
-from pipeline.ledger.tables import leases
+from pipeline.ledger.chain_tables import leases
 
 SECONDS = 120.0
 

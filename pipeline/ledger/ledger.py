@@ -29,9 +29,9 @@ from pipeline.ledger.account import (
     registration,
 )
 from pipeline.ledger.chain import AttemptLostError, Body, BudgetError, Entry, Head
-from pipeline.ledger.engine import open_engine, refusal
+from pipeline.ledger.chain_tables import Chain, Page
+from pipeline.ledger.database import open_engine, refusal
 from pipeline.ledger.steps import overtaken
-from pipeline.ledger.tables import Chain, Page
 
 Price = Callable[[Sequence[Entry]], Fraction]
 

@@ -22,22 +22,27 @@ from pipeline.privacy.release import Mechanism, total_rho
 from pipeline.privacy.release_file import mechanism_from
 
 
-class CounterShape(TypedDict):
-    """What is public of a counter: its factorisation, its number T of steps, and the date of the first (ISO)."""
+class CounterBody(TypedDict):
+    """The ``counter`` of an INTENT.
 
-    kind: Kind
-    nights: int
-    first: str
-
-
-class CounterBody(CounterShape):
-    """The ``counter`` of an INTENT: which counter, and the steps ``since .. night`` that become known.
-
-    ``cost`` is the largest squared L2 weight of one person over all T steps, ``error`` the variance of the step's sums
-    in units of one row's; ``date`` is that of the step.
+    Parameters
+    ----------
+    key
+        Of the counter, 64 hex digits.
+    kind, nights, first
+        Of its factorisation; its number T of steps; the date of step 1 (ISO).
+    night, since
+        The steps ``since .. night`` become known, all but the last of them empty.
+    date
+        Of the step (ISO).
+    cost, error
+        Largest squared L2 weight of one person over all T steps; variance of the step's sums in units of one row's.
     """
 
     key: str
+    kind: Kind
+    nights: int
+    first: str
     night: int
     since: int
     date: str
@@ -68,15 +73,15 @@ class Step:
         return int(self.commit.body["attempt"])
 
 
-def counter_key(lineage: str, domain_hash: str, counter: CounterShape, mechanisms: Sequence[Body]) -> str:
+def counter_key(lineage: str, domain_hash: str, kind: Kind, nights: int, first: str, mechanisms: Sequence[Body]) -> str:
     """Hex key of a counter: lineage, registered domain, dates and variances; the same recipe goes on with it.
 
     Parameters
     ----------
     lineage, domain_hash
         Of the card.
-    counter
-        Its shape.
+    kind, nights, first
+        See :class:`CounterBody`.
     mechanisms
         As :func:`~pipeline.privacy.release_file.describe_mechanism` describes them, at any step.
 
@@ -86,10 +91,15 @@ def counter_key(lineage: str, domain_hash: str, counter: CounterShape, mechanism
     """
     # the sampler's share of delta follows the cap of the lineage, the error follows the step
     known = [{k: v for k, v in m.items() if k not in ("delta_slack", "running", "scale")} for m in mechanisms]
-    shape = [counter["kind"], counter["nights"], counter["first"]]
     table = ["table"] if any("delta_slack" in m for m in mechanisms) else []
-    parts = [lineage, "counter", domain_hash, shape, known, table]
+    parts = [lineage, "counter", domain_hash, [kind, nights, first], known, table]
     return hashlib.sha256(canonical(parts).encode()).hexdigest()
+
+
+def _key_of(lineage: str, domain_hash: str, said: Body) -> str:
+    """The key that the ``counter`` and the ``mechanisms`` of an INTENT or a certificate have."""
+    told: CounterBody = said["counter"]
+    return counter_key(lineage, domain_hash, told["kind"], told["nights"], told["first"], said["mechanisms"])
 
 
 def counter_intents(entries: Sequence[Entry], lineage: str, key: str) -> list[Entry]:
@@ -197,8 +207,7 @@ def _miskeyed(entries: Sequence[Entry], lineage: str, key: str) -> Entry | None:
     """
     for e in counter_intents(entries, lineage, key):
         registered = registration([r for r in entries if r.seq < e.seq], lineage) or {}
-        domain_hash = str(registered.get("domain_hash"))
-        if counter_key(lineage, domain_hash, e.body["counter"], e.body["mechanisms"]) != key:
+        if _key_of(lineage, str(registered.get("domain_hash")), e.body) != key:
             return e
     return None
 
@@ -260,7 +269,7 @@ def noise_problem(proof: Body) -> str | None:
         The step's ``certificate.json``.
     """
     told: CounterBody = proof["counter"]
-    if counter_key(proof["dataset"], proof["data"]["domain_hash"], told, proof["mechanisms"]) != told["key"]:
+    if _key_of(proof["dataset"], proof["data"]["domain_hash"], proof) != told["key"]:
         return "its key is of another domain, of other dates, or of other variances"
     shape = continual(told["kind"], told["nights"])
     if not 1 <= told["since"] <= told["night"] <= shape.steps:

@@ -12,7 +12,6 @@ nothing.  On paper 003's Appendix F, one-hot bits (0, 1) turn into about (-1, 1)
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -88,53 +87,6 @@ def quantise(phi: Array, steps: int) -> Array:
 def finite_map(phi: Array, steps: int = 1024) -> FeatureMap:
     """Real features ``(S, A, d)`` of norm at most 1 on the lattice of ``1 / steps``."""
     return FeatureMap(quantise(phi, steps).astype(np.int64), steps * steps, Fraction(1, steps * steps))
-
-
-@dataclass(frozen=True)
-class ObservationMap:
-    """Features of any observation, for states that cannot be listed.
-
-    Parameters
-    ----------
-    lift
-        ``(observations (n, p), actions (n,) int64) -> (n, d)``: public and row by row, to the last bit (no BLAS product
-        over rows, whose rounding depends on a row's place; ``einsum`` does not).
-    observed, actions, dimension
-        p, A and d.
-    steps
-        Lattice steps a unit.
-    """
-
-    lift: Callable[[Array, Integers], Array]
-    observed: int
-    actions: int
-    dimension: int
-    steps: int = 256
-
-    @property
-    def square(self) -> int:
-        """F^2: holds for every observation, because :meth:`chosen` clips."""
-        return self.steps * self.steps
-
-    @property
-    def unit_squared(self) -> Fraction:
-        """Squared length of one integer step."""
-        return Fraction(1, self.square)
-
-    @property
-    def unit(self) -> float:
-        """Length of one integer step."""
-        return 1 / self.steps
-
-    def chosen(self, observations: Array, actions: Integers) -> Array:
-        """Integer features ``(n, d)`` of the actions taken, as float64."""
-        return quantise(self.lift(observations, actions), self.steps)
-
-    def every(self, observations: Array) -> Array:
-        """Integer features ``(n, A, d)`` of every action, as float64."""
-        n = len(observations)
-        each = (self.chosen(observations, np.full(n, a, dtype=np.int64)) for a in range(self.actions))
-        return np.stack(list(each), axis=1)
 
 
 _ROUNDS = 500

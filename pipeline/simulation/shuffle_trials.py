@@ -171,7 +171,7 @@ def _delivered(privatizer: BatchPrivatizer, played: PlayedRollouts[agent.Answer]
 
 
 def _stages(trial: Trial, mdp: TabularMDP, played: PlayedRollouts[agent.Answer]) -> dict[str, Any]:
-    """What elimination did; only the bench knows the best policy, and whether it was kept."""
+    """What elimination did; only the simulation knows the best policy, and whether it was kept."""
     to_go, values = optimal_values(mdp)
     best, answer = to_go.argmax(-1), played.answer
     first, last = answer.first_elimination, answer.stages[-1]

@@ -52,7 +52,7 @@ class Drawn:
     abstains: float
 
 
-def made_up(card: Card, rng: np.random.Generator) -> TabularMDP:
+def draw_surrogate(card: Card, rng: np.random.Generator) -> TabularMDP:
     """A random world of the declared size over ``card.domain.state_labels``, ends last and absorbing.
 
     An episode ends at each step with chance 1 / H where the card declares ends.
@@ -90,7 +90,7 @@ def _rewards(card: Card, rng: np.random.Generator, shape: tuple[int, ...]) -> Ar
     return low + share * (high - low) * rng.random(shape)
 
 
-def foreseen(
+def draw_runs(
     setting: Callable[[np.random.Generator], tuple[Logged, Logged]], episodes: int, draws: Sequence[int]
 ) -> list[Drawn]:
     """A simulated run for each seed of ``draws``; ``setting`` gives the recipe's and the one without noise.

@@ -184,7 +184,7 @@ SIMULATION = "simulation, not private"
 
 @dataclass(frozen=True)
 class Row:
-    """What a bench measured of one agent at one setting.
+    """What a study measured of one agent at one setting.
 
     Attributes
     ----------
@@ -207,7 +207,7 @@ class Row:
     tie_share
         Share of the (step, state) pairs where clipping left several best actions; None for a control.
     noise
-        Every row of a bench comes from seeded noise: it protects nobody.
+        Every row of a study comes from seeded noise: it protects nobody.
     """
 
     agent: str

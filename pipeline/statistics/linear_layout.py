@@ -164,15 +164,11 @@ class OneShotLayout:
     @property
     def columns(self) -> int:
         """Successors, END included where episodes end, and one for the reward."""
-        if not isinstance(self.plan.features, FeatureMap):
-            raise ValueError("a one-shot release needs a finite feature map")
         return self.plan.features.integers.shape[0] + self.plan.domain.can_end + 1
 
     @cached_property
     def reach(self) -> Reach:
         """Moves of one person at one step."""
-        if not isinstance(self.plan.features, FeatureMap):
-            raise ValueError("a one-shot release needs a finite feature map")
         return table_moves(self.plan.features, *self.plan.one_shot_steps, self.plan.domain.episodes)
 
     @cached_property
@@ -257,7 +253,7 @@ def joint_facts(plan: LinearPlan) -> dict[str, Any]:
         "episodes": plan.domain.episodes,
         "square": f.square,
         "weights": {"D": plan.weight("D"), "D'": plan.weight("D'")},
-        "features_sha256": features_digest(f) if isinstance(f, FeatureMap) else None,
+        "features_sha256": features_digest(f),
     }
     if terms.variant == "one_shot":
         tag, reward = plan.one_shot_steps
@@ -271,10 +267,8 @@ def extreme_rows(plan: LinearPlan) -> Iterator[Row]:
     Parameters
     ----------
     plan
-        With a finite feature map; a map of observations declares no rows, and gives none.
+        Declares the rows.
     """
-    if not isinstance(plan.features, FeatureMap):
-        return
     S, A, d = plan.features.integers.shape
     f = plan.features.integers.reshape(-1, d)
     order = np.argsort(-(f * f).sum(1), kind="stable")

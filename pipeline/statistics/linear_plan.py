@@ -13,10 +13,10 @@ from fractions import Fraction
 from functools import cached_property
 from typing import Literal
 
-from pipeline.mdp.features import FeatureMap, ObservationMap
+from pipeline.mdp.features import FeatureMap
 from pipeline.statistics.ask import Ask
 from pipeline.statistics.gram import Extent
-from pipeline.statistics.gram_moves import BallMoves, Reach, largest, moves
+from pipeline.statistics.gram_moves import Reach, largest, moves
 
 Variant = Literal["paper", "centred", "one_shot"]
 Half = Literal["D", "D'"]
@@ -113,7 +113,7 @@ class LinearPlan:
     terms
         Budget, targets and lattice.
     features
-        Integer feature map, of declared states or of observations.
+        Integers of every declared (state, action).
 
     Raises
     ------
@@ -125,7 +125,7 @@ class LinearPlan:
 
     domain: LinearDomain
     terms: LinearTerms
-    features: FeatureMap | ObservationMap
+    features: FeatureMap
 
     def __post_init__(self) -> None:
         if self.rho is not None and self.rho <= 0:
@@ -154,7 +154,7 @@ class LinearPlan:
     def reach(self) -> Reach:
         """Moves of one person at one step."""
         m = self.domain.episodes
-        return moves(self.features, m) if isinstance(self.features, FeatureMap) else BallMoves(self.features.square, m)
+        return moves(self.features, m)
 
     @cached_property
     def largest_moves(self) -> tuple[int, int, int]:

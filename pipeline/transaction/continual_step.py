@@ -21,7 +21,6 @@ from pipeline.ledger.chain import BudgetError, Entry, canonical
 from pipeline.ledger.ledger import Ledger
 from pipeline.ledger.steps import (
     CounterBody,
-    CounterShape,
     Step,
     committed_steps,
     counter_intents,
@@ -67,9 +66,9 @@ class ContinualRelease:
     @cached_property
     def key(self) -> str:
         """See :func:`~pipeline.ledger.steps.counter_key`."""
-        shape: CounterShape = {"kind": self.counter.kind, "nights": self.counter.steps, "first": self.first.isoformat()}
-        described = [describe_mechanism(m) for m in self.privatizer.mechanisms]
-        return counter_key(self.card.name, self.card.domain_hash(), shape, described)
+        counter, described = self.counter, [describe_mechanism(m) for m in self.privatizer.mechanisms]
+        whose = self.card.name, self.card.domain_hash()
+        return counter_key(*whose, counter.kind, counter.steps, self.first.isoformat(), described)
 
     def step_key(self, t: int) -> str:
         """Hex key of the release of step 1 .. T; no snapshot and no digest of data is in it."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from reports.facts.policy import Decisions
 from reports.format import clean, shorten
@@ -65,7 +64,7 @@ def policy_figure(view: Decisions) -> Figure:
 
 def _cell(
     view: Decisions, step: int, state: int, row: int, codes: Sequence[str], colour: Mapping[int, str]
-) -> dict[str, Any]:
+) -> dict[str, int | str]:
     if view.abstains[step, state]:
         return {"x": step, "y": row, "t": "–", "fill": HATCH, "ink": INK}
     action = int(view.action[step, state])

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from reports.facts.policy import Decisions
@@ -32,7 +30,7 @@ def share_figure(view: Decisions) -> Figure:
 
     shares = action_shares(view)
     actions = leading_actions(shares)
-    bars: list[dict[str, Any]] = []
+    bars: list[dict[str, float | str]] = []
     for row, a in enumerate(actions):
         found = [("policy", shares.policy[a], _MARK)]
         if shares.practice is not None:

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import numpy as np
 
-from pipeline.mdp.features import ObservationMap
+from pipeline.mdp.features import FeatureMap, quantise
 from pipeline.privacy.noise import SeededNoise
 from pipeline.statistics.ask import Ask
 from pipeline.statistics.gram import Extent, counted_sums, exact_sums
@@ -85,15 +85,16 @@ def peak_kilobytes() -> int:
 
 def one_call(rows: int, d: int) -> None:
     """Peak resident memory of a desk call over generated batches, in this process."""
-    fmap = ObservationMap(lambda o, a: o * (1 - 0.5 * a)[:, None], d, 2, d, STEPS)
+    fmap = FeatureMap(STEPS * np.eye(2, d, dtype=np.int64)[None], STEPS**2, Fraction(1, STEPS**2))
     rng = np.random.default_rng(0)
 
     def batches(h: int, side: str) -> Iterator[Batch]:
         for start in range(0, rows, 16_384):
             n = min(16_384, rows - start)
             seen = rng.random((n, d)) / d**0.5
-            f = fmap.chosen(seen, rng.integers(2, size=n))
-            yield Batch(f, rng.random(n), fmap.every(seen), np.zeros(n, dtype=bool))
+            both = np.stack([quantise(seen, STEPS), quantise(seen * 0.5, STEPS)], axis=1)
+            f = both[np.arange(n), rng.integers(2, size=n)]
+            yield Batch(f, rng.random(n), both, np.zeros(n, dtype=bool))
 
     plan = LinearPlan(
         LinearDomain("bench", "synthetic", 2, rows),

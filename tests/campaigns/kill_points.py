@@ -15,8 +15,8 @@ from sqlalchemy.engine.default import DefaultDialect
 import flows.jobs.run
 import pipeline.files
 import pipeline.learners.tabular
+import pipeline.ledger.chain_tables
 import pipeline.ledger.lease
-import pipeline.ledger.tables
 from pipeline.ledger.ledger import Ledger
 from pipeline.statistics.private_sum import PrivateSum
 
@@ -33,7 +33,7 @@ STEPS: tuple[tuple[Any, str], ...] = (
     (DefaultDialect, "do_commit"),
     (Ledger, "intent"),
     (Ledger, "commit"),
-    (pipeline.ledger.tables, "insert"),
+    (pipeline.ledger.chain_tables, "insert"),
     (pipeline.ledger.lease, "grant"),
     (pipeline.ledger.lease, "end"),
     (pipeline.learners.tabular, "aggregate"),

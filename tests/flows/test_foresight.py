@@ -17,7 +17,7 @@ from flows.jobs.plan import foresee_job
 from pipeline.declaration.card import Card, load_card, task_of
 from pipeline.learners import tabular
 from pipeline.mdp.planning import optimal_values
-from pipeline.simulation.surrogate import best_allowed, made_up
+from pipeline.simulation.surrogate import best_allowed, draw_surrogate
 from pipeline.statistics.ask import Ask
 from pipeline.statistics.calibration import count_sum
 from tests.flows.shop import RECIPE, lay_out
@@ -169,20 +169,20 @@ def icu() -> Card:
 
 
 def test_a_made_up_world_is_what_the_card_declares(icu):
-    mdp = made_up(icu, np.random.default_rng(3))
+    mdp = draw_surrogate(icu, np.random.default_rng(3))
     assert mdp.shape == (20, 7, 25) and (mdp.transitions == mdp.transitions[:1]).all()
     assert np.abs(mdp.transitions.sum(-1) - 1).max() < 1e-12 and (mdp.transitions[:, 4:, :, :4] == 0).all()
     assert mdp.rewards[:, 4:].max() == 0 and mdp.rewards.min() >= 0
     # a declared total: nobody can be paid more
     assert optimal_values(mdp)[1][0].max() <= icu.reward.total + 1e-12
-    other = made_up(icu, np.random.default_rng(4))
+    other = draw_surrogate(icu, np.random.default_rng(4))
     assert (other.transitions != mdp.transitions).any()
-    per_step = made_up(load_card(DATA / "riverswim" / "card.toml"), np.random.default_rng(3))
+    per_step = draw_surrogate(load_card(DATA / "riverswim" / "card.toml"), np.random.default_rng(3))
     assert (per_step.transitions[0] != per_step.transitions[1]).any()
 
 
 def test_the_best_policy_keeps_to_allowed_actions(icu):
-    mdp, task = made_up(icu, np.random.default_rng(3)), task_of(icu)
+    mdp, task = draw_surrogate(icu, np.random.default_rng(3)), task_of(icu)
     free = best_allowed(mdp, task)
     assert free == pytest.approx(float(mdp.start @ optimal_values(mdp)[1][0]))
     barred = replace(task, allowed=task.allowed & (np.arange(25) < 5))

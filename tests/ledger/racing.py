@@ -4,12 +4,19 @@ from __future__ import annotations
 
 from fractions import Fraction
 from multiprocessing import get_context
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
+
+import numpy as np
 
 from pipeline.declaration.card import Card
 from pipeline.ledger.chain import BudgetError
 from pipeline.ledger.lease import Holder
 from pipeline.ledger.ledger import open_ledger
+from pipeline.privacy.release import Mechanism, Release
+from pipeline.privacy.release_file import describe_mechanism
+from pipeline.transaction.transaction import open_lineage, transaction
 from tests.conftest import card_dict
 
 
@@ -22,6 +29,18 @@ def draw(where: str, number: int) -> None:
     """One release, from a store of one's own: the budget would allow all."""
     holder = Holder(f"{number}", f"place-{number}")
     open_ledger(where, create=False).intent("tiny", "one", Fraction(1, 100), {}, holder=holder)
+
+
+def release(where: str, number: int) -> None:
+    """One release through the one machine, from a store of one's own, drawn and committed."""
+    table = Mechanism("n_sas", (1, 1, 1, 2), "transitions", 2, 2, "", variance=10)
+    book, mechanisms = open_ledger(where, create=False), [describe_mechanism(table)]
+    with TemporaryDirectory() as folder, open_lineage("tiny", book, Path(folder)) as lineage:
+        terms = Fraction(1, 10), {"mechanisms": mechanisms, "epsilon": None}
+        with transaction(lineage, "1" * 64, *terms, ["counts"]) as t:
+            drawn = t.stage("counts", lambda: np.full(table.shape, number))
+            noise = {"noise": "seeded", "sampler": "none, a test"}
+            t.commit(Release("tiny", "synthetic", "stationary", (table,), {"n_sas": drawn}, **noise), "")
 
 
 def commit(where: str, number: int) -> None:

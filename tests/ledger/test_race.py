@@ -6,7 +6,7 @@ from fractions import Fraction
 
 import pytest
 
-from tests.ledger.racing import commit, draw, race, register, spend
+from tests.ledger.racing import commit, draw, race, register, release, spend
 
 RUNNERS = 3
 
@@ -22,6 +22,13 @@ def test_of_stores_racing_to_draw_one_release_exactly_one_draws(ledger, place):
     wins, told = race(draw, place.where, RUNNERS)
     assert wins == 1 and all("being drawn elsewhere" in t for t in told)
     assert ledger.account("tiny").spent == Fraction(1, 100)
+
+
+@pytest.mark.slow
+def test_of_stores_racing_through_the_machine_exactly_one_draws_and_commits(ledger, place):
+    wins, told = race(release, place.where, RUNNERS)
+    assert wins == 1 and all("being drawn elsewhere" in t or "is committed" in t for t in told)
+    assert [e.kind for e in ledger.entries()] == ["REGISTER", "INTENT", "COMMIT"]
 
 
 @pytest.mark.slow

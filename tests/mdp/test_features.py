@@ -7,7 +7,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from pipeline.mdp.features import FeatureMap, ObservationMap, balance, balance_rows, finite_map, quantise
+from pipeline.mdp.features import FeatureMap, balance, balance_rows, finite_map, quantise
 
 
 @pytest.mark.parametrize("steps", [1, 7, 256, 4096])
@@ -37,14 +37,6 @@ def test_a_map_longer_than_declared_is_refused(square):
 def test_a_wrapped_square_does_not_look_small():
     with pytest.raises(ValueError, match="longer"):
         FeatureMap(np.array([[[2**32]]]), 4, Fraction(1))
-
-
-def test_observations_are_lifted_row_by_row():
-    m = ObservationMap(lambda o, a: o * (1.0 + a)[:, None], 2, 3, 2, 10)
-    seen = np.array([[0.1, 0.2], [5.0, 0.0]])
-    np.testing.assert_array_equal(m.every(seen)[:, 2], m.chosen(seen, np.array([2, 2])))
-    np.testing.assert_array_equal(m.every(seen)[1], m.every(seen[1:])[0])
-    assert m.every(np.zeros((0, 2))).shape == (0, 3, 2)
 
 
 def test_a_skewed_map_becomes_even_and_keeps_its_span():

@@ -12,7 +12,7 @@ import pipeline.mdp.features as features_module
 import pipeline.statistics.interactive as desk_module
 import pipeline.statistics.linear_plan as plan_module
 from pipeline.environments.linear_003 import feature_map
-from pipeline.mdp.features import FeatureMap, ObservationMap
+from pipeline.mdp.features import FeatureMap
 from pipeline.privacy.noise import SeededNoise, SimulatedWorld, symmetric_noise
 from pipeline.statistics.ask import Ask
 from pipeline.statistics.gram_moves import BallMoves, Moves, moves, table_moves
@@ -174,11 +174,11 @@ def _lifted(clip: bool, monkeypatch) -> float:
 
     if not clip:
         monkeypatch.setattr(features_module, "quantise", lambda phi, steps: np.trunc(np.asarray(phi) * steps))
-    fmap = ObservationMap(lambda o, a: o * (1 + a)[:, None], 2, 2, 2, 64)
-    far = np.array([[300.0, -7.0]])
+    fmap = FeatureMap(64 * np.eye(2, dtype=np.int64)[None], 64 * 64, Fraction(1, 64 * 64))
+    far = features_module.quantise(np.array([[600.0, -14.0]]), 64)
 
     def batches(h, side):
-        yield Batch(fmap.chosen(far, np.array([1])), np.array([0.5]), fmap.every(far), np.array([False]))
+        yield Batch(far, np.array([0.5]), far[:, None], np.array([False]))
 
     plan = LinearPlan(LinearDomain("t", "synthetic", 1, 10), LinearTerms(Ask(ONE), variance=False), fmap)
     desk = InteractiveRegression(plan, StreamRows(batches, 2, "synthetic"), Silent())

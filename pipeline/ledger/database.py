@@ -18,7 +18,7 @@ from sqlalchemy.pool import NullPool
 from pipeline.declaration.card import CardError
 from pipeline.files import whole_file
 from pipeline.ledger.chain import BudgetError, NoLedgerError
-from pipeline.ledger.tables import lay_out
+from pipeline.ledger.chain_tables import lay_out
 
 _LOCK = 0x7265746963656E74
 _BUSY = {"SQLITE_BUSY", "55P03"}

@@ -118,7 +118,7 @@ class Chain:
     Parameters
     ----------
     engine
-        From :func:`~pipeline.ledger.engine.open_engine`.
+        From :func:`~pipeline.ledger.database.open_engine`.
     where
         Names the ledger in messages.
     clock
