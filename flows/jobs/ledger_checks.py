@@ -31,9 +31,14 @@ class Verified(TypedDict):
 def verify_job(ledger: Ledger, home: Home, heads: Sequence[Head]) -> Verified:
     """Check a ledger against itself, heads kept elsewhere, the store and signed runs; settle what dead runs left.
 
-    Returns
-    -------
-    ``ok``, ``entries``, ``problem``; ``recovered`` where something was, a list of lines.
+    Parameters
+    ----------
+    ledger
+        The one to check.
+    home
+        Whose store and runs bear witness.
+    heads
+        Kept elsewhere; the ledger must have them.
     """
     recovered: list[str] = []
     problem = ledger.problem() or _lost(ledger, heads)
@@ -131,6 +136,15 @@ def verify_run_job(folder: Path, ledger: Callable[[], Ledger]) -> Proof:
 
 def sign_job(ledger: Ledger, run: Path, by: str, note: str | None) -> Entry:
     """Append a sign-off: who answers for a run, when, and for which certificate.
+
+    Parameters
+    ----------
+    ledger
+        That charged the run.
+    run
+        Its folder.
+    by, note
+        Who signs, and a line beside the name.
 
     Raises
     ------
