@@ -10,25 +10,7 @@ from typing import Annotated
 import typer
 
 from flows.terminal.screen import Context, fail
-from flows.verbs import (
-    audit,
-    compare,
-    compare_runs,
-    demo,
-    ledger,
-    nightly,
-    plan,
-    policy,
-    promote,
-    raw_logs,
-    register,
-    report,
-    reproduce,
-    run,
-    serve,
-    simulate,
-    trigger,
-)
+from flows.verbs import ledger, plan, policy, published, raw_logs, runs, service, studies
 
 app = typer.Typer(
     name="reticent",
@@ -38,22 +20,22 @@ app = typer.Typer(
     add_completion=False,
     rich_markup_mode=None,
 )
-app.command("demo")(demo.demo)
-app.command("register")(register.register)
+app.command("demo")(runs.demo)
+app.command("register")(ledger.register)
 app.command("ingest")(raw_logs.ingest)
 app.command("inspect")(raw_logs.inspect)
 app.command("plan")(plan.plan)
-app.command("run")(run.run)
-app.command("simulate")(simulate.simulate)
-app.command("reproduce")(reproduce.reproduce)
-app.command("compare")(compare.compare)
-app.command("audit")(audit.audit)
-app.command("report")(report.report)
-app.command("nightly")(nightly.nightly)
-app.command("compare-runs")(compare_runs.compare_runs)
-app.command("promote")(promote.promote)
-app.command("serve")(serve.serve)
-app.command("trigger")(trigger.trigger)
+app.command("run")(runs.run)
+app.command("simulate")(studies.simulate)
+app.command("reproduce")(studies.reproduce)
+app.command("compare")(studies.compare)
+app.command("audit")(studies.audit)
+app.command("report")(published.report)
+app.command("nightly")(runs.nightly)
+app.command("compare-runs")(published.compare_runs)
+app.command("promote")(published.promote)
+app.command("serve")(service.serve)
+app.command("trigger")(service.trigger)
 app.add_typer(policy.app, name="policy")
 app.add_typer(ledger.app, name="ledger")
 app.add_typer(raw_logs.app, name="store")

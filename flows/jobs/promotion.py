@@ -33,13 +33,15 @@ class Kept(TypedDict):
 
 
 @dataclass(frozen=True)
-class Pointer:
+class Alias:
     """A named pointer to one run of a home.
 
     Parameters
     ----------
     runs
         The home's folder of runs; the pointer, its history and its lock lie there.
+    name
+        Of the pointer.
     """
 
     runs: Path
@@ -163,7 +165,7 @@ def consider(rule: Promote | None, runs: Path, run: str, status: str) -> Promoti
     runs, run, status
         The home's runs, the fresh one's name, and the status of its value.
     """
-    pointer = Pointer(runs, rule.pointer if rule is not None else "current")
+    pointer = Alias(runs, rule.pointer if rule is not None else "current")
     before = pointer.now()
     changes: Comparison | None = None
     held: list[str] = []
@@ -232,9 +234,7 @@ def _gains_to_hold(rule: Promote, gains: GainChanges) -> list[str]:
     return [f"its gains moved {moved}, the rule allows {percent(rule.most_changed)}"]
 
 
-def _said(
-    pointer: Pointer, before: str | None, promoted: bool, held: list[str], changes: Comparison | None
-) -> Promotion:
+def _said(pointer: Alias, before: str | None, promoted: bool, held: list[str], changes: Comparison | None) -> Promotion:
     """Without the cells or gains themselves, which ``compare-runs`` lists."""
     return Promotion(
         pointer=pointer.name,

@@ -1,4 +1,4 @@
-"""``reticent ledger show|verify|export|head|sign``: what was spent on which lineage, by which run, who signed it."""
+"""``register`` and ``ledger``: what a lineage may spend, what was spent, and proof of it."""
 
 from __future__ import annotations
 
@@ -15,6 +15,28 @@ if TYPE_CHECKING:
     from flows.jobs.ledger_checks import Proof
     from pipeline.ledger.ledger import Ledger
     from reports.ledger_chart import Charged, Lineage
+
+
+def register(
+    context: typer.Context,
+    card: str,
+    amend: Annotated[bool, typer.Option("--amend", help="Change registered values; an entry of its own.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Fix cap, delta, unit, domain and kind of a dataset in the ledger it names."""
+    from flows.jobs.run import register_job
+
+    options: Context = context.obj
+    r = register_job(card, options.home_folder(), amend=amend)
+    show(
+        r,
+        as_json,
+        lambda: [
+            f"{r['dataset']}: {r['action']} ({r['kind']}), cap ρ = {r['cap_rho']:g}, "
+            f"spent {r['spent_rho']:.4g}, ledger {r['ledger']}"
+        ],
+    )
+
 
 app = typer.Typer(help="What was spent on which lineage, by which run.", no_args_is_help=True)
 CardOption = Annotated[
@@ -97,7 +119,7 @@ def verify(
     options: Context = context.obj
     heads = [h for text in head or [] for h in parse_heads(text)] + [head_of_certificate(c) for c in certificate or []]
     if run is not None:
-        from flows.verbs.report import run_folder
+        from flows.verbs.published import run_folder
 
         proof = verify_run_job(run_folder(options, run), lambda: _ledger(context, card))
         show(asdict(proof), as_json, lambda: _checked(proof))
@@ -154,7 +176,7 @@ def sign(
 ) -> None:
     """Sign off a run: who, when and for which certificate, as an entry of the chain."""
     from flows.jobs.ledger_checks import sign_job
-    from flows.verbs.report import run_folder
+    from flows.verbs.published import run_folder
 
     folder = run_folder(context.obj, run)
     e = sign_job(_ledger(context, card), folder, by, note)

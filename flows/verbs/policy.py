@@ -26,7 +26,7 @@ class Format(StrEnum):
 
 
 def _read(context: typer.Context, run: str) -> StoredPolicy:
-    from flows.verbs.report import run_folder
+    from flows.verbs.published import run_folder
     from pipeline.learners.registry import read_stored
 
     options: Context = context.obj

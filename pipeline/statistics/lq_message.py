@@ -23,7 +23,6 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -101,7 +100,7 @@ class LqMessage(SimulatedLayout):
         reach = BallMoves(of_state + of_control, self.horizon)
         return reach.cost(max(diagonal, above / 2), cross * of_state, Fraction(0))
 
-    def joint(self) -> dict[str, Any]:
+    def joint(self) -> dict[str, object]:
         """See :class:`~pipeline.statistics.layout.Layout`."""
         return {"rule": "both sums together, rows cut to balls", "steps": self.steps, "horizon": self.horizon}
 

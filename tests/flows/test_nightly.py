@@ -14,7 +14,7 @@ from flows.config.recipe import Promote, load_recipe
 from flows.config.shelf import Home
 from flows.jobs.monitor import alert, watch_of
 from flows.jobs.nightly import nightly_job
-from flows.jobs.promotion import Pointer
+from flows.jobs.promotion import Alias
 from pipeline.declaration.toml import LogError
 from pipeline.ledger.chain import BudgetError
 from pipeline.ledger.ledger import open_ledger
@@ -92,7 +92,7 @@ def test_the_rule_promotes_holds_and_never_promotes_again_what_was_rolled_back(t
     lay_out(shop, cap=100.0, log=rows(seed=1))
     recipe = with_tables(shop, "[promote]\n")
     assert nightly_job(recipe, home)["promotion"]["now"] == second["run"]
-    Pointer(home.runs).roll_back()
+    Alias(home.runs).roll_back()
     kept = nightly_job(recipe, home)["promotion"]
     assert kept["now"] == first["run"] and kept["held"] == ["it was rolled back before"]
 
@@ -109,7 +109,7 @@ def test_without_a_rule_nothing_is_promoted_and_the_rule_is_no_part_of_a_runs_na
 def test_a_recipe_has_a_pointer_of_its_own_where_it_says_so(tmp_path, home):
     shop = lay_out(tmp_path / "shop")
     run = nightly_job(with_tables(shop, '[promote]\npointer = "shop-now"\n'), home)["run"]
-    assert Pointer(home.runs, "shop-now").now() == run and Pointer(home.runs).now() is None
+    assert Alias(home.runs, "shop-now").now() == run and Alias(home.runs).now() is None
 
 
 def test_a_night_of_a_linear_controller_is_compared_by_its_gains(tmp_path, home):

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from flows.jobs.promotion import Pointer
+from flows.jobs.promotion import Alias
 from pipeline.declaration.card import CardError
 
 
@@ -15,7 +15,7 @@ def pointer(tmp_path):
     for name in ("a-1", "b-2", "c-3"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "report.json").write_text("{}")
-    return Pointer(tmp_path)
+    return Alias(tmp_path)
 
 
 def test_it_points_to_what_was_promoted_and_back_to_what_was_before(pointer):
@@ -53,7 +53,7 @@ def test_a_run_that_is_not_there_is_refused_and_the_pointer_stays(pointer):
 def test_a_promotion_killed_between_its_two_writes_changes_nothing(pointer, monkeypatch):
     pointer.promote("a-1")
     pointer.promote("b-2")
-    monkeypatch.setattr(Pointer, "_point", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+    monkeypatch.setattr(Alias, "_point", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
     for move in (lambda: pointer.promote("c-3"), pointer.roll_back):
         with pytest.raises(KeyboardInterrupt):
             move()

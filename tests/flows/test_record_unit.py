@@ -10,7 +10,7 @@ from flows.config.recipe import load_recipe
 from flows.config.setting import Setting, check_numbered
 from flows.config.shelf import Home
 from flows.jobs.run import ingest_job, run_job
-from flows.verbs.run import summary
+from flows.verbs.runs import summary
 from pipeline.declaration.card import CardError
 from pipeline.ledger.assumptions import assumptions
 from reports.facts.answers import RunAnswer

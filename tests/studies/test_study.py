@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-
 from pipeline.audits.online import attacks_on, whole_plan
+
 from pipeline.declaration.toml import CardError
 from pipeline.simulation.registry import AGENTS, find, modules_of
 from pipeline.simulation.trial import OnlineAgent, Trial

@@ -1,0 +1,146 @@
+"""``demo``, ``run`` and ``nightly``: from a snapshot to a policy and its report."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from flows.terminal.progress import progress_line, working
+from flows.terminal.screen import Context, Json, say, show
+from flows.terminal.terminal import Block, Pairs, Place
+
+if TYPE_CHECKING:
+    from reports.facts.answers import Promotion, RunAnswer
+    from reports.facts.learnt import ValueFacts
+
+
+def run(
+    context: typer.Context,
+    recipe: str,
+    night: Annotated[
+        datetime | None, typer.Option(formats=["%Y-%m-%d"], help="With [nightly]: the date of the leaf; default today.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Release, policy, certificate and report from the latest snapshot of the recipe's card."""
+    from flows.jobs.run import run_recipe
+    from flows.server.engine import carry_out
+
+    options: Context = context.obj
+    day = None if night is None else night.date()
+    with working("run") as work:
+        home = options.home_folder(work.progress)
+        result = carry_out("run", lambda step: run_recipe(recipe, home, step, say=work.say, day=day))
+    show(result.model_dump(), as_json, lambda: summary(result))
+
+
+def summary(result: RunAnswer) -> list[Block]:
+    """What a person wants to know of a run, in a few lines."""
+    from reports.format import number
+
+    v, g, b = result.value, result.guarantee, result.ledger
+    promised = "not private (exact counts of simulated data)"
+    if g.epsilon is not None:
+        promised = (
+            f"ε = {number(g.epsilon, toward='up')} at δ = {g.delta:g} (ρ = {number(g.rho, toward='up')}), "
+            f"{g.trust_model}, replace one {g.protected or 'person'}"
+        )
+    status = "bound" if v.status == "bound" else "estimate, not a guarantee"
+    rows = [
+        ("guarantee", f"{promised}; claim: {g.claim}"),
+        ("value", f"{_interval(v)} ({status}){_empty(v)}"),
+        (
+            "budget",
+            f"spent ρ = {number(b.spent_rho, toward='up')}, left {number(b.remaining_rho, toward='down')}"
+            + ("   (replayed: nothing was drawn)" if result.replayed else ""),
+        ),
+    ]
+    if t := result.truth:
+        true = {"policy": t.v_policy, "optimal": t.v_star, "behaviour": t.v_behavior, "uniform": t.v_uniform}
+        rows.append(("truth", " | ".join(f"{name} {x:.4f}" for name, x in true.items())))
+    if c := result.counter:
+        times = number(c.times_one_release, 3, "up")
+        rows.insert(1, ("night", f"{c.night} of {c.nights} ({c.date}); noise {times} × that of one release"))
+    return [Pairs(rows), Place("report", result.report)]
+
+
+def _interval(v: ValueFacts) -> str:
+    """Rounded outward; at least the lower end where no upper one is given."""
+    from reports.format import interval, number
+
+    return number(v.estimate) if v.upper is None and v.estimate is not None else interval(v.lower, v.upper)
+
+
+def _empty(v: ValueFacts) -> str:
+    """An interval that holds every possible value says nothing, and the line says so."""
+    if v.upper is None or v.lower > v.lower_trivial or v.upper < v.upper_trivial:
+        return ""
+    return ": all that is possible, so this run says nothing about the value"
+
+
+def demo(context: typer.Context, as_json: Json = False) -> None:
+    """Register, ingest, release, plan and report on the shipped log; a second demo costs nothing."""
+    from flows.jobs.run import demo_job
+    from flows.server.engine import carry_out
+
+    options: Context = context.obj
+    with progress_line("ingest") as bar:
+        result = carry_out("demo", lambda step: demo_job(options.home_folder(), step, say, bar))
+    show(result.model_dump(), as_json, lambda: summary(result))
+
+
+def nightly(
+    context: typer.Context,
+    recipe: str,
+    check: Annotated[bool, typer.Option("--check", help="Run nothing; exit 1 if somebody should look.")] = False,
+    hours: Annotated[float, typer.Option(help="With --check: how old the last good night may be.")] = 30.0,
+    as_json: Json = False,
+) -> None:
+    """Ingest new files, release, learn, report, compare with the run in use; an unchanged night costs nothing.
+
+    A counter's night ([nightly]) goes on where its log breaks the card, and exits 3 all the same.
+    """
+    from flows.jobs.nightly import run_night
+    from flows.server.engine import carry_out
+    from reports.night import night_page
+
+    options: Context = context.obj
+    if check:
+        _check(recipe, options, hours, as_json)
+        return
+    with working("nightly") as work:
+        home = options.home_folder(work.progress)
+        result = carry_out("nightly", lambda step: run_night(recipe, home, step, say=work.say), night_page)
+    show(result.model_dump(), as_json, lambda: [*summary(result), *_promotion(result.promotion)])
+    if result.exit:
+        raise typer.Exit(result.exit)
+
+
+def _check(recipe: str, options: Context, hours: float, as_json: bool) -> None:
+    from flows.jobs.monitor import alert, watch_of
+
+    watch = watch_of(recipe, options.home_folder())
+    problem = watch.problem(hours)
+    last = dict(watch.note)
+    if problem is not None:
+        alert(problem, say)
+    lines = [f"{watch.recipe}: {'all is well' if problem is None else problem}"]
+    lines += [f"  {k:10}{last[k]}" for k in ("at", "outcome", "kind", "text", "run", "done_at", "news_at") if k in last]
+    show({"recipe": watch.recipe, "ok": problem is None, "problem": problem, "last": last}, as_json, lambda: lines)
+    if problem is not None:
+        raise typer.Exit(1)
+
+
+def _promotion(p: Promotion) -> list[str]:
+    lines: list[str] = []
+    if (changes := p.changes) is not None:
+        what, count = ("gains", changes.gains) if changes.gains is not None else ("cells", changes.cells)
+        if count is not None:
+            lines.append(f"changed     {count.differ:,} of {count.total:,} {what} against {changes.a}")
+    if p.promoted:
+        return [*lines, f"promoted    {p.pointer} is {p.now}"]
+    if p.held:
+        return [*lines, f"held        {p.pointer} stays {p.now}: {'; '.join(p.held)}"]
+    return [*lines, f"in use      {p.now}"] if p.now else lines

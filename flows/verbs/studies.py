@@ -1,0 +1,281 @@
+"""``simulate``, ``reproduce``, ``compare`` and ``audit``: worlds and attacks of our own making; nobody's rows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from flows.terminal.progress import progress_line, working
+from flows.terminal.screen import Context, Json, say, show
+from flows.terminal.terminal import Grid, Place
+
+if TYPE_CHECKING:
+    from flows.jobs.audit import Audited
+    from flows.jobs.simulated_logs import Asked
+    from pipeline.audits.laws import OneRun
+
+
+def simulate(
+    context: typer.Context,
+    world: Annotated[
+        str, typer.Argument(help="A recipe with [world]; with --logs a world (see --values) or a shipped dataset.")
+    ] = "",
+    logs: Annotated[bool, typer.Option("--logs", help="Write a simulated log with card and recipe.")] = False,
+    from_run: Annotated[
+        str, typer.Option(metavar="RUN", help="Sample from what this run released, instead of a world.")
+    ] = "",
+    values: Annotated[bool, typer.Option("--values", help="Print exact values of WORLD, or of all; no log.")] = False,
+    behaviour: Annotated[
+        str | None, typer.Option(help="Logging policy: uniform, near-optimal-0.3, or one of the world's own.")
+    ] = None,
+    episodes: Annotated[int | None, typer.Option(min=1, help="Number of episodes; default 10000.")] = None,
+    horizon: Annotated[int | None, typer.Option(min=1, help="Steps of an episode; default the world's.")] = None,
+    seed: Annotated[int | None, typer.Option(min=0, help="Seed of the log; default 0.")] = None,
+    bins: Annotated[str | None, typer.Option(help="ICU-Sepsis: 4, 8 or 32 bins of the SOFA score, or all.")] = None,
+    param: Annotated[
+        list[str] | None, typer.Option(metavar="KEY=VALUE", help="Parameter of the world; may be repeated.")
+    ] = None,
+    episodes_per_user: Annotated[int | None, typer.Option(min=1, help="Episodes of one user; default 1.")] = None,
+    rho: Annotated[float | None, typer.Option(help="Lifetime cap of the new lineage (zCDP); default 4.")] = None,
+    name: Annotated[str | None, typer.Option(help="Name of the new dataset; default made from what is asked.")] = None,
+    to: Annotated[
+        Path | None, typer.Option(help="Folder to write; default simulated/NAME in the home, or a shipped log's own.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """An online agent in a known world beside its baselines; with --logs a log of the world, ready to ingest and run.
+
+    A simulation broken off goes on where it was: finished runs are kept in the home.  `simulate DATASET --logs` and
+    nothing else writes the log of a shipped dataset anew, byte for byte.
+    """
+    from flows.jobs.simulated_logs import Asked, simulate_from_run, simulate_logs, world_table
+    from flows.verbs.published import run_folder
+    from pipeline.declaration.card import CardError
+    from pipeline.environments.worlds import WORLDS
+
+    options: Context = context.obj
+    params = tuple(param or ())
+    asked = Asked(behaviour, episodes, horizon, seed, bins, params, episodes_per_user, rho, name, to)
+    if values:
+        table = world_table([world] if world else WORLDS, asked, options.home_folder())
+        show(table, as_json, lambda: _values(table))
+        return
+    if not logs:
+        _play(options, world, asked, as_json)
+        return
+    if bool(world) == bool(from_run):
+        raise CardError(f"simulate --logs: name a world or --from-run RUN; worlds: {', '.join(WORLDS)}")
+    with working("simulating") as work:
+        work.say("simulating")
+        if from_run:
+            result = simulate_from_run(run_folder(options, from_run), asked, options.home_folder())
+        else:
+            result = simulate_logs(world, asked, options.home_folder())
+    show(result, as_json, lambda: _written(result))
+
+
+def _play(options: Context, recipe: str, asked: Asked, as_json: bool) -> None:
+    from flows.config.shelf import find_recipe
+    from flows.jobs.simulated_logs import Asked
+    from flows.jobs.study import play_job
+    from flows.server.engine import carry_out
+    from pipeline.declaration.card import CardError
+    from pipeline.environments.worlds import WORLDS
+
+    if not recipe or recipe in WORLDS or asked != Asked():
+        raise CardError(
+            "simulate: name a recipe that has [world], or say --logs to write a log, --values for values; see --help"
+        )
+    path, home = find_recipe(recipe), options.home_folder()
+    with progress_line(path.stem, "runs") as progress:
+        result = carry_out("simulate", lambda step: play_job(path, home, step, say=say, progress=progress))
+    show(result, as_json, lambda: _played(result))
+
+
+def _played(result: Mapping[str, Any]) -> list[str]:
+    from pipeline.declaration.numbers import number
+    from reports.studies.simulation import promise
+
+    lines = [
+        f"{r['agent']:22} regret {number(r['mean']):>9} ± {number(r['std']):<8} {r['trust']}" for r in result["rows"]
+    ]
+    head = f"{result['world']}, {result['episodes']:,} episodes; simulation, not private"
+    page = next(file for file in result["files"] if file.endswith("page.html"))
+    return [head, *lines, f"would promise  {promise(result['rows'][0])}", f"report         {page}"]
+
+
+def _written(result: Mapping[str, Any]) -> list[str]:
+    files = result["files"]
+    if "folder" not in result:
+        return list(files)
+    lines = [f"{result['dataset']}: {result['episodes']:,} simulated episodes in {len(files)} files"]
+    if exact := result.get("values"):
+        lines.append("exact       " + " | ".join(f"{k} {v:.4f}" for k, v in exact.items()))
+    if promise := result.get("guarantee"):
+        lines.append(f"privacy     nothing beyond the release of {result['from_run']}; its claim: {promise['claim']}")
+    return [*lines, f"next        reticent ingest {result['folder']}", f"            reticent run {result['recipe']}"]
+
+
+def _values(table: Mapping[str, Any]) -> list[str]:
+    lines = [f"{'world':24} {'H':>3} {'states':>6} {'actions':>7}  exact values of one episode"]
+    for r in table["worlds"]:
+        exact = " | ".join(f"{k} {v:.6g}" for k, v in r["values"].items())
+        lines.append(f"{r['world']:24} {r['horizon']:>3} {r['states']:>6} {r['actions']:>7}  {exact}")
+    return lines
+
+
+def reproduce(
+    context: typer.Context,
+    name: Annotated[str, typer.Argument(help="A study, such as 003-figure-1a; all for every one.")],
+    full: Annotated[bool, typer.Option("--full", help="More episodes, worlds and runs.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Measure a paper's figure or table anew and say which of its claims hold, and where (simulation, not private)."""
+    from flows.jobs.study import reproduce_job
+    from flows.server.engine import carry_out
+
+    options: Context = context.obj
+    home = options.home_folder()
+    with progress_line(name, "cells") as progress:
+        result = carry_out(
+            "reproduce", lambda step: reproduce_job(name, home, step, full=full, say=say, progress=progress)
+        )
+    show(result, as_json, lambda: _verdicts(result))
+
+
+def _verdicts(result: Mapping[str, Any]) -> list[str]:
+    """The claims with their verdicts, and where the page is."""
+    lines = [f"{'yes' if c['holds'] else 'no':4}{c['claim']}\n    {c['regime']}" for c in result["claims"]]
+    return [*lines, *(f"page    {file}" for file in result["files"] if file.endswith("page.html"))]
+
+
+def compare(
+    context: typer.Context,
+    recipes: Annotated[list[str], typer.Argument(help="Recipes with [compare], such as trust_riverswim.")],
+    full: Annotated[bool, typer.Option("--full", help="The recipe's larger grid.")] = False,
+    as_json: Json = False,
+) -> None:
+    """What privacy and trust cost: none, central, joint, shuffle, local at the same (ε, δ) (simulation, not private).
+
+    A comparison broken off goes on where it was: finished runs are kept in the home.  What changed between two runs of
+    your own data is `compare-runs A B`.
+    """
+    from flows.config.shelf import find_recipe
+    from flows.jobs.study import compare_job
+    from flows.server.engine import carry_out
+
+    options: Context = context.obj
+    home = options.home_folder()
+    results: list[dict[str, Any]] = []
+    for name in recipes:
+        path = find_recipe(name)
+        with progress_line(path.stem, "runs") as progress:
+            results.append(
+                carry_out(
+                    "compare",
+                    lambda step, p=path, b=progress: compare_job(p, home, step, full=full, say=say, progress=b),
+                )
+            )
+    result = results[0] if len(results) == 1 else _together(results)
+    show(result, as_json, lambda: [line for r in results for line in _prices(r)])
+
+
+def _together(results: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Several comparisons as one object."""
+    return {
+        "name": ", ".join(r["name"] for r in results),
+        "rows": [row for r in results for row in r["rows"]],
+        "claims": [{"name": r["name"], **claim} for r in results for claim in r["claims"]],
+        "needed": [{"name": r["name"], **row} for r in results for row in r["needed"]],
+        "files": [file for r in results for file in r["files"]],
+    }
+
+
+def _prices(result: Mapping[str, Any]) -> list[str]:
+    """Episodes needed by trust model and budget, the claims, and where the page is."""
+    from pipeline.declaration.numbers import number
+
+    lines = [f"{result['name']} ({result['world']}): episodes until suboptimality stays ≤ 10 % of uniform choice's"]
+    by_agent: dict[str, list[Mapping[str, Any]]] = {}
+    for row in result["needed"]:
+        by_agent.setdefault(f"  {row['trust']:8} {row['agent']:18}", []).append(row)
+    for who, rows in by_agent.items():
+        told = [
+            ("no noise: " if r["epsilon"] is None else f"ε = {number(r['epsilon'])}: ")
+            + (f"> {r['most']:,}" if r["episodes"] is None else f"{r['episodes']:,}")
+            for r in rows
+        ]
+        lines.append(who + " | ".join(told))
+    lines += [f"{'yes' if c['holds'] else 'no':4}{c['claim']}: {c['regime']}" for c in result["claims"]]
+    return [*lines, *(f"page    {file}" for file in result["files"] if file.endswith("page.html"))]
+
+
+def audit(
+    context: typer.Context,
+    recipe: str,
+    draws: Annotated[int, typer.Option(min=100, help="Releases of each neighbour.")] = 20_000,
+    canaries: Annotated[
+        int, typer.Option(min=0, help="Also send so many made-up people through ingest and run; try 2000.")
+    ] = 0,
+    table: Annotated[
+        bool, typer.Option("--table", help="Draw with the fast sampler, not the recipe's own: seconds, not minutes.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Attack a recipe's mechanisms with made-up neighbours: a proved lower bound on the loss beside the claim.
+
+    Exits 0 whatever was proved; `violates` says whether a claim is broken.
+    """
+    from flows.jobs.audit import audit_job
+    from reports.audit import summary
+
+    options: Context = context.obj
+    with progress_line("audit", "releases") as progress:
+        result = audit_job(
+            recipe, options.home_folder(), draws=draws, canaries=canaries, table=table, say=say, progress=progress
+        )
+    show(
+        result.answer(),
+        as_json,
+        lambda: [
+            summary(result.name, result.verdicts),
+            _attacks(result),
+            *_whole(result.one_run),
+            Place("report", str(result.folder / "page.html")),
+        ],
+    )
+
+
+def _attacks(result: Audited) -> Grid:
+    from reports.audit import bound, claim
+
+    head = ("mechanism", "trust", "claimed", "proved ≥", "of it", "the pair spends", "broken", "seconds")
+    return Grid(
+        head,
+        [
+            (
+                v.mechanism,
+                v.trust,
+                claim(v),
+                bound(v),
+                f"{v.ratio:.0%}",
+                f"{v.attained:.0%}",
+                "yes" if v.violates else "no",
+                str(round(seconds, 2)),
+            )
+            for v, seconds in zip(result.verdicts, result.seconds, strict=True)
+        ],
+        left=2,
+    )
+
+
+def _whole(found: OneRun | None) -> list[str]:
+    if found is None:
+        return []
+    return [
+        f"  whole pipeline, {found.canaries:,} people, {found.right} of {found.guesses} guesses right: "
+        f"ε ≥ {found.lower_bound_epsilon:.3g} proved, {found.claimed_epsilon:.3g} claimed (in or out)"
+    ]
