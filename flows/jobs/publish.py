@@ -152,8 +152,6 @@ def run_facts(
     ask, release, told = recipe.terms.ask(), curated.release, learnt.facts()
     # a real dataset's ledger is not home's
     of_card = " --card CARD" if card.kind == "real" else ""
-    named = {"rho": ask.rho, "epsilon": ask.epsilon, "delta": ask.delta}
-    asked = {name: float(value) for name, value in named.items() if value is not None}
     parts = {
         "practice": told.practice,
         "mechanisms": [MechanismFacts.model_validate(describe_mechanism(m)) for m in release.mechanisms],
@@ -169,7 +167,7 @@ def run_facts(
         recipe=recipe.recipe.name,
         agent=recipe.recipe.agent,
         dataset=declared(card, snapshot),
-        guarantee=Guarantee.model_validate(guarantee(card, release, ask.calibration, asked)),
+        guarantee=Guarantee.model_validate(guarantee(card, release, ask.calibration, ask.written)),
         constants=told.constants,
         value=told.value,
         model_baselines=told.model_baselines,

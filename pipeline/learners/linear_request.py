@@ -16,7 +16,7 @@ from pipeline.privacy.release import Mechanism
 from pipeline.statistics.ask import Ask
 from pipeline.statistics.count_layout import StartLayout
 from pipeline.statistics.linear_calibration import one_shot_sum, planned_calls, true_rho
-from pipeline.statistics.linear_layout import call_tables, joint_facts
+from pipeline.statistics.linear_layout import joint_facts
 from pipeline.statistics.linear_plan import LinearDomain, LinearPlan, LinearTerms
 from pipeline.statistics.private_sum import PrivateSum
 
@@ -116,11 +116,7 @@ class LinearRequest:
 
     def calls(self) -> list[dict[str, Any]]:
         """The planned calls of an adaptive release, exact costs as text, and the table of first states."""
-        found: list[dict[str, Any]] = []
-        for call in planned_calls(self.plan):
-            h, half = call["name"].removeprefix("step ").split(", ")
-            told = {"tables": list(call_tables(int(h), half)), "rho": None if call["rho"] is None else str(call["rho"])}
-            found.append({**call, **told})
+        found: list[dict[str, Any]] = [call.describe() for call in planned_calls(self.plan)]
         if (first := self.start_mechanism) is not None:
             found.append(
                 {"name": "first states", "sensitivity": first.rule, "adaptive": False, "rho": str(first.rho)}

@@ -166,8 +166,7 @@ class TabularRun:
         rho = total_rho(count_sum(self.card, asked).mechanisms)
         if rho is None or rho > left:
             return None
-        budget = {"epsilon": asked.epsilon} if asked.pure else {"rho": asked.rho}
-        return {**{k: v for k, v in budget.items() if v is not None}, "ratio": signal_to_noise(self.card, asked).ratio}
+        return {**asked.written, "ratio": signal_to_noise(self.card, asked).ratio}
 
     def learn(self, release: Release) -> LearntCounts:
         """See :class:`~pipeline.learners.learner.RunPlan`."""
@@ -215,6 +214,6 @@ def _what_if(card: Card, ask: Ask) -> list[dict[str, float | None]]:
         asked = scale_budget(ask, factor)
         for share in PEOPLE:
             y = signal_to_noise(card, asked, card.unit.users_public * share)
-            budget = {"rho": asked.rho, "epsilon": asked.epsilon}
+            budget = {name: asked.written.get(name) for name in ("rho", "epsilon")}
             rows.append({**budget, "people": y.people, "visits": y.visits, "noise": y.noise, "ratio": y.ratio})
     return rows

@@ -237,7 +237,7 @@ class Release:
     trust_model: str = "central"
     relation: str = "replace"
     joint_rho: Fraction | None = None
-    joint: Mapping[str, Any] | None = None
+    joint: Mapping[str, object] | None = None
     counter: Mapping[str, Any] | None = None
 
     def __post_init__(self) -> None:

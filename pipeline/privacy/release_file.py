@@ -106,7 +106,7 @@ def read_release(folder: Path) -> Release:
     return Release(mechanisms=mechanisms, tables=tables, **told)
 
 
-def describe(release: Release) -> dict[str, Any]:
+def describe(release: Release) -> dict[str, object]:
     """Everything about a release but its numbers.
 
     Parameters
@@ -133,7 +133,7 @@ def describe(release: Release) -> dict[str, Any]:
     }
 
 
-def describe_joint(release: Release) -> dict[str, Any]:
+def describe_joint(release: Release) -> dict[str, object]:
     """The joint cost of a release, exact, and what it rests on.
 
     Parameters
@@ -149,7 +149,7 @@ def describe_joint(release: Release) -> dict[str, Any]:
     return {"rho_exact": None if rho is None else str(rho), **(release.joint or {})}
 
 
-def describe_mechanism(m: Mechanism) -> dict[str, Any]:
+def describe_mechanism(m: Mechanism) -> dict[str, object]:
     """One mechanism as JSON; exact fractions as text.
 
     ``delta_slack`` stands there only where it is not 0, ``running`` only where the table is a running sum.

@@ -50,6 +50,12 @@ class Ask:
         """Whether delta = 0 is demanded."""
         return self.epsilon is not None and not self.delta
 
+    @property
+    def written(self) -> dict[str, float]:
+        """What was asked, as it was written: ``rho``, ``epsilon`` and ``delta``, each where it is given."""
+        given = {"rho": self.rho, "epsilon": self.epsilon, "delta": self.delta}
+        return {name: float(x) for name, x in given.items() if x is not None}
+
     def zcdp(self) -> Fraction | None:
         """Asked budget as rho, the decimal that was written; None for pure and for no privacy."""
         if self.rho is not None:

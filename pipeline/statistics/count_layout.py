@@ -10,20 +10,18 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
-from typing import Any
 
 from pipeline.declaration.card import Card
 from pipeline.privacy.lattice import RewardLattice
 from pipeline.statistics.ask import ReleasedTables
-from pipeline.statistics.layout import Rates, Relation, Sensitivity, Table, added_cost
+from pipeline.statistics.layout import Layout, Sensitivity, Table
 
 # rows (state, action, reward, next state) of every step of every episode of one person
 Person = Sequence[Sequence[tuple[int, int, float, int]]]
 
 
 @dataclass(frozen=True)
-class CountLayout:
+class CountLayout(Layout):
     """See :class:`~pipeline.statistics.layout.Layout`: each table is priced alone, because one row enters them all.
 
     Parameters
@@ -55,7 +53,7 @@ class CountLayout:
         """``per_step``, or ``stationary``: one table for all steps."""
         return self.card.domain.dynamics
 
-    @cached_property
+    @property
     def tables(self) -> tuple[Table, ...]:
         """n_0, n_sa, n_sas and r_sa, each where it is released."""
         d = self.card.domain
@@ -78,14 +76,6 @@ class CountLayout:
         if self.card.reward.kind == "estimate":
             release("r_sa", cell, f"{reward_lattice(self.card).unit:g} reward", reward_sensitivity)
         return tuple(found)
-
-    def cost(self, rates: Rates, relation: Relation = "replace") -> Any:
-        """See :class:`~pipeline.statistics.layout.Layout`: one row enters every table, so the costs add up."""
-        return added_cost(self, rates, relation)
-
-    def joint(self) -> None:
-        """See :class:`~pipeline.statistics.layout.Layout`."""
-        return
 
     def extremes(self) -> Iterator[Person]:
         """People of extreme rows: for each of a few cells, reward end and successor, every step of every episode there.
@@ -111,7 +101,7 @@ class CountLayout:
 class StartLayout(CountLayout):
     """First states alone, beside the sums of a linear regression."""
 
-    @cached_property
+    @property
     def tables(self) -> tuple[Table, ...]:
         """n_0 alone."""
         moved, live = start_sensitivity(self.card), len(self.card.domain.live_states)

@@ -112,7 +112,8 @@ class InteractiveRegression:
         plan, (quantiser, bound) = self.plan, call_window(self.plan, h, half, window)
         alone = half == "D" and (h, "D'") not in self._done
         side: Side = "both" if not plan.terms.halves or alone else half
-        summed = call_sum(CallLayout(plan, h, half, bound), whole=alone)
+        layout = CallLayout(plan, h, half, bound)
+        summed = call_sum(layout, whole=alone)
         if self.epsilon is not None:
             summed = summed.with_slack(self.noise, self.epsilon)
         gram, sums = self.rows.sums(h, side, value, quantiser, weight, plan.extent())
@@ -123,7 +124,7 @@ class InteractiveRegression:
         self.spent += summed.rho or 0
         self._mechanisms += summed.mechanisms
         self._tables |= tables
-        return answer(summed.layout, quantiser.offset, summed.mechanisms, tables)
+        return answer(layout, quantiser.offset, summed.mechanisms, tables)
 
     def release(self) -> Release:
         """All that was answered so far, at the joint cost of its calls; without noise it is marked so (simulation)."""

@@ -83,10 +83,10 @@ def _calls(
     for step in {h for h, _ in rates}:
         halves = {half: found for (h, half), found in rates.items() if h == step}
         if not facts["split"]:
-            together = [sum(parts, Fraction(0)) for parts in zip(*halves.values(), strict=True)]
-            total["D"] += reach.cost(*together)
+            gram, signed, unsigned = (sum(parts, Fraction(0)) for parts in zip(*halves.values(), strict=True))
+            total["D"] += reach.cost(gram, signed, unsigned)
             continue
-        each = {half: reach.cost(*found) for half, found in halves.items()}
+        each = {half: reach.cost(found[0], found[1], found[2]) for half, found in halves.items()}
         total["D"] += each.get("D", Fraction(0))
         total["D'"] += each.get("D'", each.get("D", Fraction(0)))
     return max(total.values())

@@ -98,11 +98,11 @@ class Layout(Protocol):
         relation
             ``replace`` one person by another, or ``add_remove`` one.
         """
-        ...
+        return added_cost(self, rates, relation)
 
-    def joint(self) -> dict[str, Any] | None:
+    def joint(self) -> dict[str, object] | None:
         """What a bound on all tables together rests on, as plain values; None where the tables' costs just add up."""
-        ...
+        return None
 
     def extremes(self) -> Iterable[Any]:
         """Made-up people of extreme rows, in whatever form the code that sums takes; the worst pair is among them."""

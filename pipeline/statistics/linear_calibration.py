@@ -5,12 +5,14 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any
 
-from pipeline.statistics.linear_layout import CallLayout, OneShotLayout
+from pipeline.statistics.linear_layout import CallLayout, OneShotLayout, call_tables
 from pipeline.statistics.linear_plan import Half, LinearPlan
 from pipeline.statistics.private_sum import PrivateSum
+
+_RULE = "sup over two people's rows of |move of svec Gram|²/2σ² + |move of targets|²/2σ², jointly"
 
 
 def call_sum(layout: CallLayout, *, whole: bool = False) -> PrivateSum:
@@ -77,37 +79,60 @@ def true_rho(plan: LinearPlan) -> Fraction | None:
         return plan.rho
     first = second = joint = Fraction(0)
     for h in range(plan.domain.horizon):
-        rates = _rates(plan, "D", _printed_bound(plan, h, "D"))
-        alone = plan.reach.cost(rates[0], Fraction(0), rates[1])
+        moves = _printed_moves(plan, h, "D")
+        alone = plan.reach.cost(*moves)
         if h == plan.domain.horizon - 1 or not plan.terms.variance:
             first, second, joint = first + alone, second + alone, joint + alone
             continue
-        more = _rates(plan, "D'", _printed_bound(plan, h, "D'"))
+        more = _printed_moves(plan, h, "D'")
         first += alone
         # where D' is not asked for variances, its people join the regression
-        second += max(alone, plan.reach.cost(more[0], Fraction(0), more[1]))
-        joint += plan.reach.cost(rates[0] + more[0], Fraction(0), rates[1] + more[1])
+        second += max(alone, plan.reach.cost(*more))
+        joint += plan.reach.cost(moves[0] + more[0], moves[1] + more[1], moves[2] + more[2])
     return max(first, second) if plan.terms.halves else joint
 
 
-def _printed_bound(plan: LinearPlan, h: int, half: Half) -> int:
-    """Largest integer target of a call in the paper's variant."""
+def _printed_moves(plan: LinearPlan, h: int, half: Half) -> tuple[Fraction, Fraction, Fraction]:
+    """Costs of a unit move of Gram matrix, signed and unsigned targets in one call of the paper's variant."""
     q, high = plan.terms.value_steps, plan.domain.bounds[1]
-    value = math.floor(plan.domain.value_range(h + 1)[1] * q + 1e-9)
-    return value + (math.floor(high * q + 1e-9) if half == "D" else 0)
+    bound = math.floor(plan.domain.value_range(h + 1)[1] * q + 1e-9)
+    # its largest integer target
+    layout = CallLayout(plan, h, half, bound + (math.floor(high * q + 1e-9) if half == "D" else 0))
+    return layout.moves(call_sum(layout).rates)
 
 
-def _rates(plan: LinearPlan, half: Half, bound: int) -> tuple[Fraction, Fraction]:
-    """Costs of a unit move of the Gram matrix and of the (never negative) vectors at the printed scales."""
-    weight = plan.weight(half)
-    gram, variances = _printed(plan, half, weight)
-    targets = CallLayout(plan, 0, half, bound).targets
-    each = (Fraction(weight**2 * t.bound**2, 2 * v) for t, v in zip(targets, variances, strict=True))
-    return Fraction(weight**2, 2 * gram), sum(each, Fraction(0))
+@dataclass(frozen=True)
+class PlannedCall:
+    """One call of a plan, as it is known before a row is read.
+
+    Parameters
+    ----------
+    h, half
+        Step, from 0, and whose rows are summed.
+    adaptive
+        Whether its scales follow earlier answers.
+    rho
+        What it costs alone, exactly; None without noise.
+    """
+
+    h: int
+    half: Half
+    adaptive: bool
+    rho: Fraction | None
+
+    def describe(self) -> dict[str, object]:
+        """The call as ``plan`` prints it and the ledger keeps it: its exact cost as text, and its tables."""
+        return {
+            "name": f"step {self.h}, {self.half}",
+            "sensitivity": _RULE,
+            "adaptive": self.adaptive,
+            "rho": None if self.rho is None else str(self.rho),
+            "tables": list(call_tables(self.h, self.half)),
+        }
 
 
-def planned_calls(plan: LinearPlan) -> list[dict[str, Any]]:
-    """One row a call, in order: name, sensitivity rule, whether its scale is adaptive, and its rho (None: no noise).
+def planned_calls(plan: LinearPlan) -> list[PlannedCall]:
+    """All calls, in order.
 
     The paper's scales are charged what each call truly costs alone; :func:`true_rho` is what they cost together.
 
@@ -116,20 +141,17 @@ def planned_calls(plan: LinearPlan) -> list[dict[str, Any]]:
     plan
         What is declared.
     """
-    last = plan.domain.horizon - 1
-    rule = "sup over two people's rows of |move of svec Gram|²/2σ² + |move of targets|²/2σ², jointly"
-    rows: list[dict[str, Any]] = []
+    last, adaptive = plan.domain.horizon - 1, plan.terms.variant == "centred"
+    found: list[PlannedCall] = []
     for h in range(last, -1, -1):
         twice = plan.terms.variance and plan.terms.variant != "one_shot" and h < last
         halves: tuple[Half, ...] = ("D'", "D") if twice else ("D",)
         for half in halves:
             rho = plan.call_rho(h, half, whole=not twice)
             if rho is not None and plan.printed:
-                rates = _rates(plan, half, _printed_bound(plan, h, half))
-                rho = plan.reach.cost(rates[0], Fraction(0), rates[1])
-            adaptive = plan.terms.variant == "centred"
-            rows.append({"name": f"step {h}, {half}", "sensitivity": rule, "adaptive": adaptive, "rho": rho})
-    return rows
+                rho = plan.reach.cost(*_printed_moves(plan, h, half))
+            found.append(PlannedCall(h, half, adaptive, rho))
+    return found
 
 
 def one_shot_sum(plan: LinearPlan) -> PrivateSum:

@@ -56,8 +56,38 @@ class Target:
     signed: bool
 
 
+class _LinearLayout:
+    """What the layouts of one plan have in common; see :class:`~pipeline.statistics.layout.Layout`."""
+
+    plan: LinearPlan
+    dynamics = "per_step"
+
+    @property
+    def dataset(self) -> str:
+        """Name of the lineage."""
+        return self.plan.domain.name
+
+    @property
+    def data_kind(self) -> str:
+        """``real`` or ``synthetic``, as registered."""
+        return self.plan.domain.kind
+
+    def joint(self) -> dict[str, object]:
+        """See :func:`joint_facts`."""
+        return joint_facts(self.plan)
+
+    def extremes(self) -> Iterator[Row]:
+        """See :func:`extreme_rows`."""
+        return extreme_rows(self.plan)
+
+    def _table(self, name: str, shape: tuple[int, ...], moved: tuple[int, int], rule: str, *, gram: bool) -> Table:
+        """A table with its largest squared moves, of a replacement and of somebody who comes or goes."""
+        each = (Sensitivity(x, math.isqrt(x * math.prod(shape)) + 1, rule) for x in moved)
+        return Table(name, shape, "lattice steps", *each, symmetric=gram)
+
+
 @dataclass(frozen=True)
-class CallLayout:
+class CallLayout(_LinearLayout):
     """What one call of the interactive mechanism sums; see :class:`~pipeline.statistics.layout.Layout`.
 
     Parameters
@@ -78,64 +108,50 @@ class CallLayout:
     bound: int
 
     @property
-    def dataset(self) -> str:
-        """Name of the lineage."""
-        return self.plan.domain.name
-
-    @property
-    def data_kind(self) -> str:
-        """``real`` or ``synthetic``, as registered."""
-        return self.plan.domain.kind
-
-    @property
-    def dynamics(self) -> str:
-        """A table a step."""
-        return "per_step"
-
-    @property
     def targets(self) -> tuple[Target, ...]:
         """The D' call has targets V^2 and V, the D call has r + V."""
         if self.half == "D'":
             return Target(self.bound**2, signed=False), Target(self.bound, signed=self.plan.centred)
         return (Target(self.bound, signed=self.plan.centred),)
 
-    @cached_property
+    @property
     def tables(self) -> tuple[Table, ...]:
         """The Gram matrix, then the targets; each with the moves it would have alone."""
-        W, d, targets = self.plan.weight(self.half), self.plan.features.dimension, self.targets
+        plan, W, d = self.plan, self.plan.weight(self.half), self.plan.features.dimension
         rule = "{}, joint with the other sums of the step: the step costs no more than their sum"
-        words = ["svec: half the variance off the diagonal", *("targets at their bound" for _ in targets)]
-        factors = [W**2, *((W * t.bound) ** 2 for t in targets)]
-        which = [0, *(1 if t.signed else 2 for t in targets)]
-        shapes = [(d, d), *((d,) for _ in targets)]
+        gram, *names = call_tables(self.h, self.half)
 
-        def table(i: int, name: str) -> Table:
-            shape, alone = shapes[i], largest(self.plan.reach, which[i], "add_remove")
-            moved = [factors[i] * m for m in (self.plan.largest_moves[which[i]], alone)]
-            each = [Sensitivity(x, math.isqrt(x * math.prod(shape)) + 1, rule.format(words[i])) for x in moved]
-            return Table(name, shape, "lattice steps", *each, symmetric=i == 0)
+        def moved(which: int, square: int) -> tuple[int, int]:
+            return square * plan.largest_moves[which], square * largest(plan.reach, which, "add_remove")
 
-        return tuple(table(i, name) for i, name in enumerate(call_tables(self.h, self.half)))
+        words = rule.format("svec: half the variance off the diagonal")
+        found = [self._table(gram, (d, d), moved(0, W**2), words, gram=True)]
+        for name, t in zip(names, self.targets, strict=True):
+            squares = moved(1 if t.signed else 2, (W * t.bound) ** 2)
+            found.append(self._table(name, (d,), squares, rule.format("targets at their bound"), gram=False))
+        return tuple(found)
+
+    def moves(self, rates: Rates) -> tuple[Fraction, Fraction, Fraction]:
+        """Weights of the moves of one row: Gram matrix, signed targets, unsigned ones.
+
+        Parameters
+        ----------
+        rates
+            See :class:`~pipeline.statistics.layout.Layout`; a table that is left out weighs nothing.
+        """
+        W, (gram, *names) = self.plan.weight(self.half), call_tables(self.h, self.half)
+        found = {True: Fraction(0), False: Fraction(0)}
+        for name, t in zip(names, self.targets, strict=True):
+            found[t.signed] += rates.get(name, 0) * (W * t.bound) ** 2
+        return rates.get(gram, Fraction(0)) * W**2, found[True], found[False]
 
     def cost(self, rates: Rates, relation: Relation = "replace") -> Fraction:
         """See :class:`~pipeline.statistics.layout.Layout`."""
-        W, (gram, *names) = self.plan.weight(self.half), call_tables(self.h, self.half)
-        moved = {True: Fraction(0), False: Fraction(0)}
-        for name, t in zip(names, self.targets, strict=True):
-            moved[t.signed] += rates.get(name, 0) * (W * t.bound) ** 2
-        return self.plan.reach.cost(rates.get(gram, Fraction(0)) * W**2, moved[True], moved[False], relation)
-
-    def joint(self) -> dict[str, Any]:
-        """See :func:`joint_facts`."""
-        return joint_facts(self.plan)
-
-    def extremes(self) -> Iterator[Row]:
-        """See :func:`extreme_rows`."""
-        return extreme_rows(self.plan)
+        return self.plan.reach.cost(*self.moves(rates), relation)
 
 
 @dataclass(frozen=True)
-class OneShotLayout:
+class OneShotLayout(_LinearLayout):
     """What the one-shot release sums; see :class:`~pipeline.statistics.layout.Layout`.
 
     Parameters
@@ -146,56 +162,33 @@ class OneShotLayout:
 
     plan: LinearPlan
 
-    @property
-    def dataset(self) -> str:
-        """Name of the lineage."""
-        return self.plan.domain.name
-
-    @property
-    def data_kind(self) -> str:
-        """``real`` or ``synthetic``, as registered."""
-        return self.plan.domain.kind
-
-    @property
-    def dynamics(self) -> str:
-        """A table a step."""
-        return "per_step"
-
-    @property
-    def columns(self) -> int:
-        """Successors, END included where episodes end, and one for the reward."""
-        return self.plan.features.integers.shape[0] + self.plan.domain.can_end + 1
-
     @cached_property
     def reach(self) -> Reach:
         """Moves of one person at one step."""
         return table_moves(self.plan.features, *self.plan.one_shot_steps, self.plan.domain.episodes)
 
     @cached_property
+    def _largest(self) -> list[tuple[int, int]]:
+        """Largest squared moves of Gram and target over all steps: of a replacement, and of somebody who comes."""
+        H = self.plan.domain.horizon
+        return [(H * largest(self.reach, i), H * largest(self.reach, i, "add_remove")) for i in (0, 1)]
+
+    @property
     def tables(self) -> tuple[Table, ...]:
-        """Gram matrices ``(H, d, d)`` and tables ``(H, columns, d)``: the worst pair may meet at every step."""
-        H, d = self.plan.domain.horizon, self.plan.features.dimension
+        """Gram matrices ``(H, d, d)`` and tables ``(H, columns, d)``: the worst pair may meet at every step.
+
+        There is a column a successor, END included where episodes end, and one for the reward.
+        """
+        H, (S, _, d) = self.plan.domain.horizon, self.plan.features.integers.shape
+        shapes = {"gram": (H, d, d), "target": (H, S + self.plan.domain.can_end + 1, d)}
         rule = "every step at its worst pair, joint with the other table"
-
-        def table(i: int, name: str, shape: tuple[int, ...]) -> Table:
-            moved = (H * largest(self.reach, i), H * largest(self.reach, i, "add_remove"))
-            each = [Sensitivity(x, math.isqrt(x * math.prod(shape)) + 1, rule) for x in moved]
-            return Table(name, shape, "lattice steps", *each, symmetric=i == 0)
-
-        return table(0, "gram", (H, d, d)), table(1, "target", (H, self.columns, d))
+        each = zip(shapes.items(), self._largest, strict=True)
+        return tuple(self._table(name, shape, m, rule, gram=name == "gram") for (name, shape), m in each)
 
     def cost(self, rates: Rates, relation: Relation = "replace") -> Fraction:
         """See :class:`~pipeline.statistics.layout.Layout`."""
         gram, target = (rates.get(name, Fraction(0)) for name in ("gram", "target"))
         return self.plan.domain.horizon * self.reach.cost(gram, target, Fraction(0), relation)
-
-    def joint(self) -> dict[str, Any]:
-        """See :func:`joint_facts`."""
-        return joint_facts(self.plan)
-
-    def extremes(self) -> Iterator[Row]:
-        """See :func:`extreme_rows`."""
-        return extreme_rows(self.plan)
 
 
 def call_tables(h: int, half: Half) -> tuple[str, ...]:
@@ -236,7 +229,7 @@ def declared_map(told: Mapping[str, Any]) -> FeatureMap:
     return FeatureMap(integers, int(told["square"]), Fraction(told["unit_squared"]))
 
 
-def joint_facts(plan: LinearPlan) -> dict[str, Any]:
+def joint_facts(plan: LinearPlan) -> dict[str, object]:
     """What the bound rests on besides the mechanisms: plain values for ``release.json`` and the ledger.
 
     Parameters
@@ -245,7 +238,7 @@ def joint_facts(plan: LinearPlan) -> dict[str, Any]:
         What is declared.
     """
     terms, f = plan.terms, plan.features
-    facts: dict[str, Any] = {
+    facts: dict[str, object] = {
         "rule": "supremum over two people's rows of all tables of a step together",
         "variant": terms.variant,
         "split": terms.halves,

@@ -19,7 +19,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -234,7 +233,7 @@ class LqPlan:
         variances = (None, None) if self.rho is None else self.variances
         return PrivateSum(self, tuple(t.mechanism(v) for t, v in zip(self.tables, variances, strict=True)))
 
-    def joint(self) -> dict[str, Any]:
+    def joint(self) -> dict[str, object]:
         """What the joint bound rests on besides the mechanisms: plain values for release, ledger and certificate."""
         return {
             "rule": "supremum over two people's rows of both tables together",

@@ -24,7 +24,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -137,7 +137,7 @@ class Message(SimulatedLayout):
             total += max(diagonal, above / 2) + target
         return total * (MOVE if relation == "replace" else MOVE // 2)
 
-    def joint(self) -> dict[str, Any]:
+    def joint(self) -> dict[str, object]:
         """See :class:`~pipeline.statistics.layout.Layout`."""
         return {"rule": "every step at its worst; a Gram matrix by its Frobenius norm", "steps": self.steps}
 

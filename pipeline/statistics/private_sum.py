@@ -69,12 +69,16 @@ class PrivateSum:
         return all(m.variance is None and m.scale is None for m in self.mechanisms)
 
     @property
+    def rates(self) -> dict[str, Fraction]:
+        """Table -> zCDP cost of a unit move, for every table of Gaussian noise."""
+        return {m.table: Fraction(1, 2 * m.variance) for m in self.mechanisms if m.variance}
+
+    @property
     def rho(self) -> Fraction | None:
         """Exact zCDP cost of all that is ever released, tables bounded together; None where a table has no noise."""
         if any(m.variance is None for m in self.mechanisms):
             return total_rho(self.mechanisms)
-        rates = {m.table: Fraction(1, 2 * (m.variance or 1)) for m in self.mechanisms}
-        return self.layout.cost(rates) * (1 if self.time is None else self.time.cost)
+        return self.layout.cost(self.rates) * (1 if self.time is None else self.time.cost)
 
     @property
     def guarantee(self) -> Guarantee:
