@@ -30,7 +30,13 @@ def _opening(match: re.Match[str]) -> str:
 
 
 def percent(value: float | None) -> str:
-    """A share as a percentage; a dash where it is unknown."""
+    """A share as a percentage; a dash where it is unknown.
+
+    Parameters
+    ----------
+    value
+        Between 0 and 1; None or NaN where it is unknown.
+    """
     if value is None or math.isnan(value):
         return "–"
     if 0 < value < 0.001:

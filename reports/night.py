@@ -18,7 +18,17 @@ _ROWS = 400
 
 @dataclass(frozen=True)
 class Page:
-    """One page: a key of lowercase letters, digits and dashes, a title, a text, a link and rows of the ledger."""
+    """One page of a server.
+
+    Parameters
+    ----------
+    key
+        Of lowercase letters, digits and dashes.
+    title, markdown, link
+        What it is called, its text, and where the whole of it lies.
+    rows
+        Of the ledger, a table below it.
+    """
 
     key: str
     title: str
@@ -60,7 +70,13 @@ def night_page(night: NightAnswer) -> Page:
 
 
 def study_page(result: Mapping[str, Any]) -> Page:
-    """The page of a reproduced figure: its claims and where they hold."""
+    """The page of a reproduced figure: its claims and where they hold.
+
+    Parameters
+    ----------
+    result
+        ``name``, ``claims`` (``claim``, ``holds``) and ``files`` of the reproduction.
+    """
     lines = [f"* **{'yes' if c['holds'] else 'no'}**: {markdown(c['claim'])}" for c in result["claims"]]
     pages = [file for file in result["files"] if file.endswith("page.html")]
     return Page(
@@ -72,7 +88,13 @@ def study_page(result: Mapping[str, Any]) -> Page:
 
 
 def simulation_page(result: Mapping[str, Any]) -> Page:
-    """The page of an online agent that was played: its regret and that of its baselines."""
+    """The page of an online agent that was played: its regret and that of its baselines.
+
+    Parameters
+    ----------
+    result
+        ``agent``, ``world``, ``episodes``, ``rows`` (``agent, mean, std, trust``) and ``files`` of the simulation.
+    """
     lines = [
         f"* **{markdown(r['agent'])}**: regret {number(r['mean'])} ± {number(r['std'])} ({markdown(r['trust'])})"
         for r in result["rows"]
@@ -88,7 +110,13 @@ def simulation_page(result: Mapping[str, Any]) -> Page:
 
 
 def log_page(result: Mapping[str, Any]) -> Page:
-    """The page of a simulated log: how much of it there is, where it lies."""
+    """The page of a simulated log: how much of it there is, where it lies.
+
+    Parameters
+    ----------
+    result
+        ``dataset``, ``episodes``, ``files`` and ``card`` of the log.
+    """
     text = f"{result['episodes']:,} simulated episodes in {len(result['files'])} files; nobody real is in them"
     return Page(
         slug(f"log-{result['dataset']}"),

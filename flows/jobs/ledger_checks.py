@@ -13,9 +13,9 @@ from pipeline.declaration.card import CardError
 from pipeline.ledger.chain import BudgetError, Entry, Head, NoLedgerError, head_of_certificate, lacking
 from pipeline.ledger.ledger import Ledger
 from pipeline.ledger.steps import counters_problem
-from pipeline.ledger.verify import Check, certified, verify_run
+from pipeline.ledger.verify import Check, read_certificate, verify_run
 from pipeline.privacy.release_file import sha256_file
-from pipeline.transaction.place import known_to_ledger, one_at_a_time
+from pipeline.transaction.place import one_at_a_time, refuse_old_ledger
 from pipeline.transaction.recovery import recover
 
 
@@ -31,16 +31,21 @@ class Verified(TypedDict):
 def verify_job(ledger: Ledger, home: Home, heads: Sequence[Head]) -> Verified:
     """Check a ledger against itself, heads kept elsewhere, the store and signed runs; settle what dead runs left.
 
-    Returns
-    -------
-    ``ok``, ``entries``, ``problem``; ``recovered`` where something was, a list of lines.
+    Parameters
+    ----------
+    ledger
+        The one to check.
+    home
+        Whose store and runs bear witness.
+    heads
+        Kept elsewhere; the ledger must have them.
     """
     recovered: list[str] = []
     problem = ledger.problem() or _lost(ledger, heads)
     if problem is None:
         try:
             for lineage in ledger.lineages():
-                known_to_ledger(lineage, ledger, home.store)
+                refuse_old_ledger(lineage, ledger, home.store)
                 known_to_runs(lineage, ledger, home.runs)
                 recovered += _settle(lineage, ledger, home.store)
         except BudgetError as e:
@@ -117,7 +122,7 @@ def verify_run_job(folder: Path, ledger: Callable[[], Ledger]) -> Proof:
     except NoLedgerError:
         entries = None
     try:
-        lineage = certified(folder)["dataset"]
+        lineage = read_certificate(folder)["dataset"]
         if entries is not None and all(e.lineage != lineage for e in entries):
             # another ledger than the one that charged the run
             entries = None
@@ -131,6 +136,15 @@ def verify_run_job(folder: Path, ledger: Callable[[], Ledger]) -> Proof:
 
 def sign_job(ledger: Ledger, run: Path, by: str, note: str | None) -> Entry:
     """Append a sign-off: who answers for a run, when, and for which certificate.
+
+    Parameters
+    ----------
+    ledger
+        That charged the run.
+    run
+        Its folder.
+    by, note
+        Who signs, and a line beside the name.
 
     Raises
     ------

@@ -103,7 +103,15 @@ class Watch:
 
 
 def watch_of(recipe: str, home: Home) -> Watch:
-    """The watch over a recipe, named by its file: it is watched even where it cannot be read."""
+    """The watch over a recipe, named by its file: it is watched even where it cannot be read.
+
+    Parameters
+    ----------
+    recipe
+        Path or name.
+    home
+        Whose store holds the note.
+    """
     try:
         path = find_recipe(recipe).resolve()
     except CardError:
@@ -114,7 +122,15 @@ def watch_of(recipe: str, home: Home) -> Watch:
 
 
 def alert(text: str, say: Callable[[str], None]) -> None:
-    """A line for the log, and the operator's command ``RETICENT_ALERT`` with the text as its last word."""
+    """A line for the log, and the operator's command ``RETICENT_ALERT`` with the text as its last word.
+
+    Parameters
+    ----------
+    text
+        Without data: the recipe, the kind of an error, its exit code.
+    say
+        Takes the line, and a warning where the command failed.
+    """
     say(f"alert: {text}")
     command = shlex.split(os.environ.get(ALERT, ""))
     if not command:

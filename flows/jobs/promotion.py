@@ -40,6 +40,8 @@ class Alias:
     ----------
     runs
         The home's folder of runs; the pointer, its history and its lock lie there.
+    name
+        Of the pointer.
     """
 
     runs: Path

@@ -17,6 +17,7 @@ from pipeline.privacy.release import total_rho
 from pipeline.privacy.release_file import file_of, mechanism_from, sha256_file
 from pipeline.statistics.joint_loss import joint_loss, lq_loss
 from pipeline.statistics.linear_layout import declared_map, features_digest
+from reports.facts.report import form_problem
 
 SCHEMA_FILE = Path(__file__).with_name("certificate.schema.json")
 
@@ -55,7 +56,7 @@ def verify_run(folder: Path, entries: Sequence[Entry] | None = None) -> list[Che
     ValueError
         If there is no readable certificate.
     """
-    proof = certified(folder)
+    proof = read_certificate(folder)
     form = _against_schema(proof)
     return [form, *_file_checks(folder, proof), *_ledger_checks(proof, entries)] if form.ok else [form]
 
@@ -73,7 +74,7 @@ def _file_checks(folder: Path, proof: Body) -> Iterator[Check]:
         yield _guarded(f"sha256 of {file_of(kind)}", partial(_digest, folder, proof, kind))
 
 
-def certified(folder: Path) -> Body:
+def read_certificate(folder: Path) -> Body:
     """What ``certificate.json`` of a run's folder says, unchecked.
 
     Parameters
@@ -179,7 +180,10 @@ def _same_mechanisms(folder: Path, proof: Body) -> str | None:
 
 def _same_guarantee(folder: Path, proof: Body) -> str | None:
     report = _read(folder, "report.json")
-    return None if report["guarantee"] == proof["guarantee"] else "report.json says something else"
+    if report["guarantee"] != proof["guarantee"]:
+        return "report.json says something else"
+    wrong = form_problem(report)
+    return None if wrong is None else f"report.json has not the form of its schema: {wrong}"
 
 
 def _digest(folder: Path, proof: Body, kind: str) -> str | None:

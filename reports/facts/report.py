@@ -145,5 +145,19 @@ def shipped_schema() -> dict[str, Any]:
     return json.loads(SCHEMA_FILE.read_text(encoding="utf-8"))
 
 
+def form_problem(told: object) -> str | None:
+    """Where the content of a ``report.json`` has not the form of its shipped schema; None where it has.
+
+    Parameters
+    ----------
+    told
+        As it was read.
+    """
+    from jsonschema import Draft202012Validator
+
+    wrong = next(iter(Draft202012Validator(shipped_schema()).iter_errors(told)), None)
+    return None if wrong is None else f"{'/'.join(map(str, wrong.absolute_path)) or 'top'}: {wrong.message[:120]}"
+
+
 if __name__ == "__main__":
     SCHEMA_FILE.write_text(json.dumps(report_schema(), indent=1, ensure_ascii=False) + "\n", encoding="utf-8")

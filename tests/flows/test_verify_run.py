@@ -66,6 +66,7 @@ EDITS = {
     "more noise in release.json": ("release.json", better_noise, "same mechanisms"),
     "another sampler": ("release.json", lambda f: f.update(sampler="none"), "same mechanisms"),
     "a report that promises more": ("report.json", smaller_epsilon, "same guarantee"),
+    "a report of another form": ("report.json", lambda f: f.update(rows=7), "same guarantee"),
     "another hash": ("certificate.json", lambda f: f["sha256"].update(policy="0" * 64), "policy.parquet"),
     "another entry": ("certificate.json", lambda f: f["ledger"].update(entry=1), "very entry"),
     "an entry to come": ("certificate.json", lambda f: f["ledger"].update(entry=99), "very entry"),
