@@ -34,9 +34,9 @@ from pipeline.mdp.policy import Policy
 from pipeline.privacy.noise import NoiseSource
 from pipeline.privacy.release import Release
 from pipeline.statistics.interactive import InteractiveRegression, RecordedRegression
-from pipeline.statistics.one_shot import release_one_shot, released_statistics
+from pipeline.statistics.one_shot_tables import release_one_shot, released_statistics
 from pipeline.statistics.regression import InteractiveMechanism
-from pipeline.statistics.rows import TalliedRows
+from pipeline.statistics.regression_rows import TalliedRows
 from reports.facts.learnt import Baseline, Constants, FeatureFacts, LearntFacts, PlannerFacts, Preset, Truth, ValueFacts
 from reports.facts.policy import Decisions
 from reports.facts.promise import Joint

@@ -10,8 +10,7 @@ from typing import Any
 
 from pipeline.agents.apvi import CountsPlanner, apvi
 from pipeline.audits.attack import AuditTarget, WholePlan
-from pipeline.audits.counters import LEAVES
-from pipeline.audits.releases import counts_target
+from pipeline.audits.sums import LEAVES, counts_target
 from pipeline.declaration.card import AnyCard, Card, CardError, require_tabular
 from pipeline.learners.forecast import foresee_counts, table_size
 from pipeline.learners.learner import Quote, typeable
