@@ -14,7 +14,7 @@ from pipeline.learners.learner import RunPlan
 from pipeline.learners.registry import plan_run
 from pipeline.ledger.ledger import Ledger, open_ledger
 from pipeline.logs.store import Snapshot, latest
-from pipeline.transaction.place import not_lost
+from pipeline.transaction.place import refuse_lost_ledger
 
 T = TypeVar("T")
 
@@ -120,7 +120,7 @@ def ledger_for(card: AnyCard, home: Home) -> Ledger:
     home
         Holds the ledger of synthetic cards.
     """
-    not_lost(card.name, home.ledger_of(card), home.store)
+    refuse_lost_ledger(card.name, home.ledger_of(card), home.store)
     if card.kind == "synthetic":
         ledger = open_ledger(home.ledger_of(card), create=True)
         ledger.register(card)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from flows.config.setting import setting
 from flows.config.shelf import Home, find_recipe
-from flows.config.world_recipe import is_world_recipe, load_world_recipe
+from flows.config.study_recipes import is_world_recipe, load_world_recipe
 from flows.jobs.canaries import one_run
 from pipeline.audits.attack import DRAWS, AuditTarget, Verdict, WholePlan, attack
 from pipeline.audits.laws import OneRun

@@ -13,9 +13,9 @@ from pipeline.declaration.card import CardError
 from pipeline.ledger.chain import BudgetError, Entry, Head, NoLedgerError, head_of_certificate, lacking
 from pipeline.ledger.ledger import Ledger
 from pipeline.ledger.steps import counters_problem
-from pipeline.ledger.verify import Check, certified, verify_run
+from pipeline.ledger.verify import Check, read_certificate, verify_run
 from pipeline.privacy.release_file import sha256_file
-from pipeline.transaction.place import known_to_ledger, one_at_a_time
+from pipeline.transaction.place import one_at_a_time, refuse_old_ledger
 from pipeline.transaction.recovery import recover
 
 
@@ -45,7 +45,7 @@ def verify_job(ledger: Ledger, home: Home, heads: Sequence[Head]) -> Verified:
     if problem is None:
         try:
             for lineage in ledger.lineages():
-                known_to_ledger(lineage, ledger, home.store)
+                refuse_old_ledger(lineage, ledger, home.store)
                 known_to_runs(lineage, ledger, home.runs)
                 recovered += _settle(lineage, ledger, home.store)
         except BudgetError as e:
@@ -122,7 +122,7 @@ def verify_run_job(folder: Path, ledger: Callable[[], Ledger]) -> Proof:
     except NoLedgerError:
         entries = None
     try:
-        lineage = certified(folder)["dataset"]
+        lineage = read_certificate(folder)["dataset"]
         if entries is not None and all(e.lineage != lineage for e in entries):
             # another ledger than the one that charged the run
             entries = None

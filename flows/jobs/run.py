@@ -27,8 +27,8 @@ from pipeline.logs.ingest import ingest
 from pipeline.logs.rules import check_names
 from pipeline.privacy.noise import NoiseSource
 from pipeline.transaction.continual_step import append_step
-from pipeline.transaction.place import known_to_ledger, not_lost
-from pipeline.transaction.release_once import release_drawn
+from pipeline.transaction.place import refuse_lost_ledger, refuse_old_ledger
+from pipeline.transaction.release_once import release_once
 from pipeline.transaction.transaction import Curated
 from reports.facts.answers import Left, RunAnswer
 from reports.facts.part import Dump
@@ -80,9 +80,9 @@ def register_job(card_name: str, home: Home, *, amend: bool = False) -> Register
     """
     card = load_any_card(find_card(card_name, home.shelf))
     check_names(card)
-    not_lost(card.name, home.ledger_of(card), home.store)
+    refuse_lost_ledger(card.name, home.ledger_of(card), home.store)
     ledger = open_ledger(home.ledger_of(card), create=True)
-    known_to_ledger(card.name, ledger, home.store)
+    refuse_old_ledger(card.name, ledger, home.store)
     entry = ledger.register(card, amend=amend)
     account = ledger.account(card.name)
     return {
@@ -218,7 +218,7 @@ def run_recipe(
             )
         say(f"releasing {plan.what} of snapshot {number} of {s.card.name}")
         curated: Curated = step(
-            "release", lambda: release_drawn(s.card, snapshot, plan, ledger, home.store, source, home.resources)
+            "release", lambda: release_once(s.card, snapshot, plan, ledger, home.store, source, home.resources)
         )
     else:
         say(f"releasing {plan.what} of all nights so far of {s.card.name}")

@@ -19,7 +19,7 @@ from pipeline.operator.hidden_state import hidden_state
 from pipeline.operator.inspection import inspect_tables
 from pipeline.operator.leaving import COUNTERS_STAY, NOT_UNDONE, carry_out, export_minari, plan_purge
 from pipeline.operator.vector_inspection import inspect_vectors, vector_advice
-from pipeline.transaction.place import known_to_ledger, one_at_a_time, remember_head
+from pipeline.transaction.place import one_at_a_time, refuse_old_ledger, remember_head
 
 
 class Purged(TypedDict):
@@ -79,8 +79,8 @@ def enter_inspection(card: AnyCard, home: Home) -> tuple[Snapshot, Entry]:
     ledger.require(card)
     snapshot = newest_snapshot(card, home)
     with one_at_a_time(home.store / card.name):
-        known_to_ledger(card.name, ledger, home.store)
-        entry = ledger.inspected(card, snapshot.number)
+        refuse_old_ledger(card.name, ledger, home.store)
+        entry = ledger.record_inspection(card, snapshot.number)
         remember_head(home.store / card.name, entry)
     return snapshot, entry
 
@@ -93,11 +93,11 @@ def purge_job(card_name: str, home: Home, *, keep: int = 0, quarantine_only: boo
     lineage = home.store / card.name
     # the ingest's lock first: who waits for a long ingest must not keep runs waiting
     with lock_lineage(private_folder(lineage)), one_at_a_time(lineage):
-        known_to_ledger(card.name, ledger, home.store)
+        refuse_old_ledger(card.name, ledger, home.store)
         purge = plan_purge(lineage, keep=keep, quarantine_only=quarantine_only)
         if yes and purge.paths:
             # noted first: a purge that died half-way is known, and done again at no harm
-            entry = ledger.purged(card.name, {"snapshots": purge.snapshots, "quarantine_only": quarantine_only})
+            entry = ledger.record_purge(card.name, {"snapshots": purge.snapshots, "quarantine_only": quarantine_only})
             remember_head(lineage, entry)
             carry_out(purge, lineage)
     return {

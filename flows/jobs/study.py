@@ -13,10 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from flows.config.price_recipe import PriceRecipe, load_price_recipe
 from flows.config.setting import Step, plain_step
 from flows.config.shelf import Home
-from flows.config.world_recipe import WorldRecipe, load_world_recipe
+from flows.config.study_recipes import PriceRecipe, WorldRecipe, load_price_recipe, load_world_recipe
 from pipeline.declaration.lineage import CATALOG_VARIABLE
 from pipeline.files import json_text, write_folder
 from pipeline.simulation.trial import Trial

@@ -128,7 +128,7 @@ class Ledger:
         self.account(card.name)
         self.register(card)
 
-    def inspected(self, card: AnyCard, snapshot: int) -> Entry:
+    def record_inspection(self, card: AnyCard, snapshot: int) -> Entry:
         """Record, at no cost and without a counted fact, that somebody is about to look at a snapshot."""
         body = {"snapshot": snapshot, "domain_hash": card.domain_hash(), "card_hash": card_hash(card), "rho": "0"}
         with self._chain.open() as page:
@@ -139,7 +139,7 @@ class Ledger:
         with self._chain.open() as page:
             return page.append(commit.lineage, "SIGN", {"commit": commit.seq, **body})
 
-    def purged(self, lineage: str, body: Body) -> Entry:
+    def record_purge(self, lineage: str, body: Body) -> Entry:
         """Note, at no cost, that raw rows left the store."""
         with self._chain.open() as page:
             return page.append(lineage, "PURGE", body)

@@ -142,10 +142,8 @@ def overtaken(entries: Sequence[Entry], lineage: str, counter: CounterBody) -> S
 
     Parameters
     ----------
-    entries, lineage
-        See :func:`counter_intents`.
-    counter
-        Of the draw in question.
+    entries, lineage, counter
+        See :func:`counter_intents`; the ``counter`` of the draw in question.
     """
     return next((s for s in committed_steps(entries, lineage, counter["key"]) if s.t >= counter["since"]), None)
 

@@ -56,7 +56,7 @@ def verify_run(folder: Path, entries: Sequence[Entry] | None = None) -> list[Che
     ValueError
         If there is no readable certificate.
     """
-    proof = certified(folder)
+    proof = read_certificate(folder)
     form = _against_schema(proof)
     return [form, *_file_checks(folder, proof), *_ledger_checks(proof, entries)] if form.ok else [form]
 
@@ -74,7 +74,7 @@ def _file_checks(folder: Path, proof: Body) -> Iterator[Check]:
         yield _guarded(f"sha256 of {file_of(kind)}", partial(_digest, folder, proof, kind))
 
 
-def certified(folder: Path) -> Body:
+def read_certificate(folder: Path) -> Body:
     """What ``certificate.json`` of a run's folder says, unchecked.
 
     Parameters

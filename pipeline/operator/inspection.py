@@ -107,15 +107,7 @@ _READ = ["user_id", "episode_id", "step", "state", "action", "reward", "next_sta
 
 @dataclass(kw_only=True)
 class EpisodeSums:
-    """Running sums over the partitions of a snapshot.
-
-    Parameters
-    ----------
-    lengths
-        ``(H + 1,)``: episodes by their number of steps.
-    episodes
-        Number of episodes -> people who have so many.
-    """
+    """Sums over partitions: ``lengths (H + 1,)``, episodes by number of steps; ``episodes``, people by how many."""
 
     lengths: Ints
     episodes: Counter[int] = field(default_factory=Counter[int])

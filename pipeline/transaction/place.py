@@ -66,7 +66,7 @@ def remember_head(folder: Path, entry: Entry) -> None:
         fresh.write_text(json.dumps({"seq": entry.seq, "hash": entry.hash}))
 
 
-def known_to_ledger(lineage: str, ledger: Ledger, store: Path) -> None:
+def refuse_old_ledger(lineage: str, ledger: Ledger, store: Path) -> None:
     """Refuse a ledger that is older than this store: one that lacks an entry or a release seen here.
 
     Parameters
@@ -99,7 +99,7 @@ def known_to_ledger(lineage: str, ledger: Ledger, store: Path) -> None:
         )
 
 
-def not_lost(lineage: str, where: Path | str, store: Path) -> None:
+def refuse_lost_ledger(lineage: str, where: Path | str, store: Path) -> None:
     """Refuse to go on, or to begin anew, where this store has seen a ledger file that is gone.
 
     Parameters

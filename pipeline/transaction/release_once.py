@@ -67,7 +67,7 @@ def key_of(card: AnyCard, snapshot: Snapshot, drawing: Drawing) -> str:
     return hashlib.sha256(canonical(parts).encode()).hexdigest()
 
 
-def release_drawn(
+def release_once(
     card: AnyCard,
     snapshot: Snapshot,
     drawing: Drawing,

@@ -35,7 +35,7 @@ from pipeline.logs.store import Snapshot
 from pipeline.privacy.release import Release
 from pipeline.privacy.release_file import read_release, sha256_file
 from pipeline.transaction.artifacts import Attempt, folder_of, read_attempt, write_attempt
-from pipeline.transaction.place import known_to_ledger, one_at_a_time, remember_head
+from pipeline.transaction.place import one_at_a_time, refuse_old_ledger, remember_head
 from pipeline.transaction.recovery import Recovered, commit_facts, fits, recover
 
 T = TypeVar("T")
@@ -122,7 +122,7 @@ def open_lineage(name: str, ledger: Ledger, store: Path) -> Generator[OpenLineag
         If the ledger was cut or is an old copy, or what a dead run left was edited; nothing was read.
     """
     with one_at_a_time(store / name) as place:
-        known_to_ledger(name, ledger, store)
+        refuse_old_ledger(name, ledger, store)
         yield OpenLineage(name, ledger, store, place, recover(name, ledger, store, place))
 
 

@@ -28,7 +28,7 @@ def domain(**changes):
 
 
 def test_a_look_costs_nothing_and_holds_nothing_counted(book, make_card):
-    entry = book.inspected(make_card(), 3)
+    entry = book.record_inspection(make_card(), 3)
     assert (entry.kind, entry.seq) == ("INSPECT", 2)
     assert set(entry.body) == {"snapshot", "domain_hash", "card_hash", "rho"}
     assert (entry.body["snapshot"], entry.body["rho"]) == (3, "0")
@@ -52,7 +52,7 @@ def test_nobody_looked_and_nothing_is_said(book, make_card):
     ],
 )
 def test_any_change_of_what_the_card_declares_is_told(book, make_card, change):
-    book.inspected(make_card(), 1)
+    book.record_inspection(make_card(), 1)
     same, other = (assumptions(card, book.inspections("tiny")) for card in (make_card(), make_card(**change)))
     assert any("looked at the data with `reticent inspect` (entry 2)" in s for s in same)
     assert not any(CHANGED in s for s in same)
@@ -61,8 +61,8 @@ def test_any_change_of_what_the_card_declares_is_told(book, make_card, change):
 
 def test_a_second_look_at_the_changed_card_does_not_wash_the_change_away(book, make_card):
     changed = make_card(domain=domain(vetoes=[["x", "a"]]))
-    book.inspected(make_card(), 1)
-    book.inspected(changed, 1)
+    book.record_inspection(make_card(), 1)
+    book.record_inspection(changed, 1)
     told = assumptions(changed, book.inspections("tiny"))
     assert any("(entries 2, 3)" in s for s in told) and any(f"{CHANGED} (entry 2)" in s for s in told)
 

@@ -17,9 +17,9 @@ from pipeline.ledger.ledger import Ledger
 from pipeline.privacy.noise import OsNoise
 from pipeline.privacy.release import total_rho
 from pipeline.transaction.artifacts import drawn_folders
-from pipeline.transaction.place import known_to_ledger, one_at_a_time
+from pipeline.transaction.place import one_at_a_time, refuse_old_ledger
 from pipeline.transaction.recovery import recover
-from pipeline.transaction.release_once import release_drawn
+from pipeline.transaction.release_once import release_once
 from tests.flows.shop import lay_out
 
 
@@ -41,7 +41,7 @@ def release(people, name="private", home=None):
     s = setting(str(folder / f"{name}.toml"), home or own)
     ledger = ledger_for(s.card, s.home)
     snapshot = newest_snapshot(s.card, s.home)
-    return release_drawn(s.card, snapshot, s.plan, ledger, s.home.store, OsNoise())
+    return release_once(s.card, snapshot, s.plan, ledger, s.home.store, OsNoise())
 
 
 def ledger_of(people):
@@ -212,7 +212,7 @@ def test_a_damaged_note_in_the_store_is_refused(people, name, content):
     release(people)
     next((home.store / "shop").glob(name)).write_text(content)
     with pytest.raises(BudgetError, match="is damaged"):
-        known_to_ledger("shop", ledger_of(people), home.store)
+        refuse_old_ledger("shop", ledger_of(people), home.store)
 
 
 def test_a_draw_that_the_ledger_never_heard_of_means_an_old_ledger(people):

@@ -25,7 +25,7 @@ from pipeline.logs import summing, work
 from pipeline.logs.aggregate import CountSums
 from pipeline.logs.summing import Resources
 from pipeline.privacy.noise import OsNoise
-from pipeline.transaction.release_once import release_drawn
+from pipeline.transaction.release_once import release_once
 from tests.flows.shop import lay_out
 
 
@@ -94,7 +94,7 @@ def test_only_a_snapshot_that_is_there_and_of_this_very_card_is_charged(people):
     snapshot, ledger = newest_snapshot(s.card, home), ledger_for(s.card, home)
 
     def release(given):
-        release_drawn(s.card, given, s.plan, ledger, home.store, OsNoise())
+        release_once(s.card, given, s.plan, ledger, home.store, OsNoise())
 
     for other in ({"domain_hash": "0" * 64}, {"dataset": "another"}):
         with pytest.raises(CardError, match="another card"):

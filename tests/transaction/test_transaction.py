@@ -30,7 +30,7 @@ from pipeline.transaction.artifacts import drawn_folders
 from pipeline.transaction.kept_steps import KeptSteps
 from pipeline.transaction.place import one_at_a_time
 from pipeline.transaction.recovery import recover
-from pipeline.transaction.release_once import release_drawn
+from pipeline.transaction.release_once import release_once
 from pipeline.transaction.transaction import State, Transaction, open_lineage, transaction
 from tests.flows.nights import Shop, customers
 from tests.flows.shop import lay_out
@@ -96,7 +96,7 @@ def one_off(folder: Path, patch: pytest.MonkeyPatch) -> Caller:
 
     def call() -> Any:
         ledger, snapshot = ledger_for(s.card, home), newest_snapshot(s.card, home)
-        return release_drawn(s.card, snapshot, s.plan, ledger, home.store, OsNoise())
+        return release_once(s.card, snapshot, s.plan, ledger, home.store, OsNoise())
 
     found = Caller(home, lambda: ledger_for(s.card, home), call, rho, rho)
     watch(patch, PrivateSum, found.draws)
@@ -196,30 +196,27 @@ def same(one: Any, other: Any) -> bool:
 @pytest.mark.parametrize("killed", [False, True], ids=["raised", "killed"])
 @pytest.mark.parametrize("name", CALLERS)
 def test_every_crash_point_has_one_recovery(tmp_path, monkeypatch, name, killed):
-    for at in range(walk(tmp_path, monkeypatch, name)):
-        with monkeypatch.context() as patch:
-            caller = CALLERS[name](tmp_path / str(at), patch)
-            with dying(at, killed=killed) as said, pytest.raises(DiedError):
-                caller.call()
-            charges = sum(e.kind == "INTENT" for e in caller.entries()) - caller.before
-            whole = len(drawn_folders(caller.home.store, "shop")) > caller.before
-            assert not broken(caller), said
-            # spend as documented: again where the first died after its charge and before its rename, and only there
-            paid = sum(e.kind == "INTENT" for e in caller.entries()) - caller.before
-            assert paid == charges + (not whole), said
-        shutil.rmtree(tmp_path / str(at))
-
-
-def walk(folder: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> int:
-    """How many crash points there are; every transition of the machine is among them, in order."""
-    with monkeypatch.context() as patch:
-        caller = CALLERS[name](folder / "alive", patch)
-        with dying(None, killed=False) as said:
-            caller.call()
+    now, begun = tmp_path / "now", tmp_path / "begun"
+    caller = CALLERS[name](now, monkeypatch)
+    shutil.copytree(now, begun)
+    with dying(None, killed=False) as alive:
+        caller.call()
+    # every transition of the machine is among the crash points, in order
     order = ["intent", "remember_head", "stage", "write_attempt", "commit", "end", "remember_head"]
-    seen = iter(said)
-    assert all(f"after {transition}" in seen for transition in order), said
-    return len(said)
+    seen = iter(alive)
+    assert all(f"after {transition}" in seen for transition in order), alive
+    for at in range(len(alive)):
+        shutil.rmtree(now)
+        shutil.copytree(begun, now)
+        caller.draws.clear()
+        with dying(at, killed=killed) as said, pytest.raises(DiedError):
+            caller.call()
+        charges = sum(e.kind == "INTENT" for e in caller.entries()) - caller.before
+        whole = len(drawn_folders(caller.home.store, "shop")) > caller.before
+        assert not broken(caller), said
+        # spend as documented: again where the first died after its charge and before its rename, and only there
+        paid = sum(e.kind == "INTENT" for e in caller.entries()) - caller.before
+        assert paid == charges + (not whole), said
 
 
 class Late(Transaction):

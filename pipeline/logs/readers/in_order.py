@@ -68,7 +68,7 @@ class Cutter:
         self._cut, self._path, self._mark = cut, path, mark
         self._last: pl.DataFrame | None = None
 
-    def numbered(self, batch: Batch) -> pl.DataFrame:
+    def number_rows(self, batch: Batch) -> pl.DataFrame:
         """The batch's frame with ``episode`` (text) and ``step`` (0-based).
 
         Raises
@@ -156,7 +156,7 @@ def read_transitions(path: Path, asked: Asked, inner: _Read, cut: Cut) -> Iterat
     """
     cutter = Cutter(cut, path, asked.mark)
     for batch in inner(path, replace(asked, columns=asked.but(*NUMBERED))):
-        yield Batch(cutter.numbered(batch).select(asked.columns), batch.lines, NO_LINES)
+        yield Batch(cutter.number_rows(batch).select(asked.columns), batch.lines, NO_LINES)
 
 
 _TIMEOUTS = "timeouts"
@@ -200,7 +200,7 @@ def read_d4rl(path: Path, asked: Asked, cut: Cut) -> Iterator[Batch]:
             frame = pl.DataFrame({base: hdf5.column(data[base], low, high) for base in bases})
             frame = frame.select(take_fields(asked.but(*NUMBERED), frame.schema))
             batch = Batch(frame, lines_from(low + 1, high - low), NO_LINES)
-            yield Batch(cutter.numbered(batch).select(asked.columns), batch.lines, NO_LINES)
+            yield Batch(cutter.number_rows(batch).select(asked.columns), batch.lines, NO_LINES)
 
 
 def _length(path: Path, data: dict[str, Any], types: dict[str, pl.DataType], asked: Asked) -> int:

@@ -1,0 +1,276 @@
+"""Recipes of studies: a simulation (an agent in a world), a comparison (a grid).  They name no card and read no log."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self, TypeVar
+
+from pydantic import Field, ValidationError, field_validator, model_validator
+
+from pipeline.declaration.toml import CardError, Strict, explain, read_toml
+from pipeline.simulation.registry import find
+from pipeline.simulation.trial import Plain, Trial
+from pipeline.studies.price import FAMILIES, Grid, episode_grid
+from pipeline.studies.study import NONE, Budget, Place, sweep
+
+Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_\-]{0,62}$")]
+Recipe = TypeVar("Recipe", bound=Strict)
+
+
+def _place(world: Mapping[str, Plain]) -> Place:
+    return str(world["name"]), tuple(sorted((k, v) for k, v in world.items() if k != "name"))
+
+
+def _named(world: Mapping[str, Plain]) -> None:
+    if not isinstance(world.get("name"), str):
+        raise ValueError("[world]: 'name' is missing; `reticent simulate --values` lists the worlds")
+
+
+def _known(agent: str) -> str:
+    try:
+        find(agent)
+    except CardError as e:
+        raise ValueError(str(e)) from None
+    return agent
+
+
+class Player(Strict):
+    """What to call it and who plays."""
+
+    name: Name
+    agent: str
+
+    @field_validator("agent")
+    @classmethod
+    def _can_play(cls, agent: str) -> str:
+        return _known(agent)
+
+
+class Asked(Strict):
+    """The loss of one user that a deployment would be held to."""
+
+    epsilon: Annotated[float, Field(gt=0, allow_inf_nan=False)]
+    delta: Annotated[float, Field(gt=0, lt=1)]
+    calibration: Literal["tight", "paper"] = "tight"
+
+
+class Runs(Strict):
+    """``runs`` independent runs of ``episodes`` episodes; run i has seed ``seed + i``."""
+
+    episodes: Annotated[int, Field(ge=1, le=10**10)]
+    runs: Annotated[int, Field(ge=1, le=1000)] = 10
+    seed: Annotated[int, Field(ge=0)] = 0
+
+
+class WorldRecipe(Strict):
+    """One agent in one world, and the baselines beside it.
+
+    ``world`` holds ``name`` and the world's parameters; ``agent`` the agent's knobs; ``baselines`` replaces the usual
+    ones.
+    """
+
+    recipe: Player
+    world: dict[str, Plain]
+    runs: Runs
+    privacy: Asked | None = None
+    agent: dict[str, Plain] = Field(default_factory=dict)
+    baselines: list[str] | None = None
+
+    @model_validator(mode="after")
+    def _complete(self) -> Self:
+        agent = self.recipe.agent
+        _named(self.world)
+        private = find(agent).private
+        if not private and self.privacy is not None:
+            raise ValueError(f"[privacy] is given, but {agent} is not private")
+        if private and self.privacy is None:
+            raise ValueError(f"[privacy] is missing; {agent} needs epsilon and delta")
+        for name in self.baselines or ():
+            _known(name)
+        return self
+
+    def trials(self) -> dict[str, list[Trial]]:
+        """Runs of the agent, then of each baseline, by name; all meet the same worlds' luck."""
+        beside = find(self.recipe.agent).baselines if self.baselines is None else self.baselines
+        return {name: self._runs_of(name) for name in dict.fromkeys([self.recipe.agent, *beside])}
+
+    def _runs_of(self, agent: str) -> list[Trial]:
+        options = self.agent if agent == self.recipe.agent else {}
+        if agent == "no-data":
+            options = {"of": self.recipe.agent, **self.agent}
+        # the control draws the noise of the agent it stands beside
+        asked = self.privacy if find(agent).private or agent == "no-data" else None
+        budget = NONE if asked is None else Budget(asked.epsilon, asked.delta, asked.calibration)
+        r = self.runs
+        told = [(agent, tuple(options.items()))]
+        return sweep([_place(self.world)], [r.episodes], told, [budget], range(r.seed, r.seed + r.runs))
+
+
+class Compared(Strict):
+    """What to call it, and which families of agents play."""
+
+    name: Name
+    families: Annotated[list[str], Field(min_length=1)]
+
+    @field_validator("families")
+    @classmethod
+    def _known(cls, families: list[str]) -> list[str]:
+        if unknown := [name for name in families if name not in FAMILIES]:
+            raise ValueError(f"no family {unknown[0]!r}; there are: {', '.join(FAMILIES)}")
+        return list(dict.fromkeys(families))
+
+
+class Budgets(Strict):
+    """The loss of one user, the same for every trust model."""
+
+    epsilon: Annotated[list[Annotated[float, Field(gt=0, allow_inf_nan=False)]], Field(min_length=1)]
+    delta: Annotated[float, Field(gt=0, lt=1)]
+
+
+class Declared(Strict):
+    """What every agent is told of the world, and who logged the episodes of the central curator."""
+
+    rewards: Literal["known", "learnt"] = "known"
+    stationary: bool = False
+    behaviour: str = "uniform"
+
+
+class Episodes(Strict):
+    """Numbers of episodes at even ratios."""
+
+    first: Annotated[int, Field(ge=2)]
+    last: Annotated[int, Field(ge=2, le=10**10)]
+    per_decade: Annotated[int, Field(ge=1, le=10)] = 2
+
+    @model_validator(mode="after")
+    def _ordered(self) -> Self:
+        if self.first >= self.last:
+            raise ValueError(f"'first' must be below 'last'; got {self.first} and {self.last}")
+        return self
+
+
+class GridRuns(Strict):
+    """``runs`` runs of each cell; run i has seed ``seed + i``."""
+
+    episodes: Episodes
+    runs: Annotated[int, Field(ge=1, le=1000)] = 8
+    seed: Annotated[int, Field(ge=0)] = 0
+
+
+class Full(Strict):
+    """What ``--full`` changes."""
+
+    per_decade: Annotated[int, Field(ge=1, le=10)] | None = None
+    runs: Annotated[int, Field(ge=1, le=1000)] | None = None
+    epsilon: list[Annotated[float, Field(gt=0, allow_inf_nan=False)]] | None = None
+
+
+class PriceRecipe(Strict):
+    """One comparison."""
+
+    compare: Compared
+    world: dict[str, Plain]
+    privacy: Budgets
+    declared: Declared = Declared()
+    runs: GridRuns
+    full: Full = Full()
+
+    @model_validator(mode="after")
+    def _has_a_world(self) -> Self:
+        _named(self.world)
+        return self
+
+    def grid(self, full: bool = False) -> Grid:
+        """What is measured.
+
+        Parameters
+        ----------
+        full
+            More of it, as ``[full]`` says.
+        """
+        e, more = self.runs.episodes, self.full if full else Full()
+        return Grid(
+            *_place(self.world),
+            tuple(self.compare.families),
+            episode_grid(e.first, e.last, more.per_decade or e.per_decade),
+            tuple(sorted(more.epsilon or self.privacy.epsilon)),
+            self.privacy.delta,
+            more.runs or self.runs.runs,
+            self.runs.seed,
+            self.declared.rewards,
+            self.declared.stationary,
+            self.declared.behaviour,
+        )
+
+
+def is_world_recipe(values: Mapping[str, Any]) -> bool:
+    """Whether a recipe is that of a simulation: it has a world instead of a card.
+
+    Parameters
+    ----------
+    values
+        Content of a recipe's file.
+    """
+    return "world" in values and "recipe" in values
+
+
+def is_price_recipe(values: Mapping[str, Any]) -> bool:
+    """Whether a recipe is that of a comparison.
+
+    Parameters
+    ----------
+    values
+        Content of a recipe's file.
+    """
+    return "compare" in values
+
+
+def load_world_recipe(path: Path) -> WorldRecipe:
+    """Read and check the recipe of a simulation.
+
+    Parameters
+    ----------
+    path
+        Of a recipe with ``[world]`` and ``[runs]``.
+
+    Raises
+    ------
+    CardError
+        One line for each wrong key: which, what was found, what is allowed.
+    """
+    values = read_toml(path)
+    if is_price_recipe(values):
+        raise CardError(f"{path}: this is the recipe of a comparison; measure it with `reticent compare {path}`")
+    if not is_world_recipe(values):
+        raise CardError(f"{path}: not the recipe of a simulation: it needs [recipe] and [world]; see docs/simulate.md")
+    return _checked(WorldRecipe, values, path)
+
+
+def load_price_recipe(path: Path) -> PriceRecipe:
+    """Read and check the recipe of a comparison.
+
+    Parameters
+    ----------
+    path
+        Of a recipe with ``[compare]``.
+
+    Raises
+    ------
+    CardError
+        One line for each wrong key: which, what was found, what is allowed.
+    """
+    values = read_toml(path)
+    if not is_price_recipe(values):
+        raise CardError(
+            f"{path}: not the recipe of a comparison: it needs [compare] and [world]; see docs/compare.md. "
+            "To compare two runs say `reticent compare-runs A B`"
+        )
+    return _checked(PriceRecipe, values, path)
+
+
+def _checked(kind: type[Recipe], values: Mapping[str, Any], path: Path) -> Recipe:
+    try:
+        return kind.model_validate(values)
+    except ValidationError as e:
+        raise CardError(explain(e, str(path))) from None
