@@ -9,9 +9,9 @@ from fractions import Fraction
 import numpy as np
 
 from pipeline.audits.attack import AuditTarget
-from pipeline.audits.counters import Watch, sums_target
 from pipeline.audits.message_paths import messages_target
 from pipeline.audits.sampling import WORLD
+from pipeline.audits.sums import Watch, sums_target
 from pipeline.audits.users import batch_target, interactive_target, shuffled_target
 from pipeline.mdp.rollout import LqBatch
 from pipeline.privacy.continual import Tree, levels
