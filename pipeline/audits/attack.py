@@ -153,11 +153,22 @@ class WholePlan:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What an attack proves; rates are point estimates, ``curve`` their trade-off ``(FPR, TPR)`` over thresholds.
+    """What an attack proves.
 
-    ``ceiling_rho`` and ``ceiling_epsilon`` are what so many draws prove of a mechanism without any noise: a claim above
-    them is not tested.  ``less_noise`` says that whole releases draw less than they list, with a chance of 1e-9 to be
-    wrong.
+    Parameters
+    ----------
+    mechanism, trust, claimed_rho, claimed_epsilon, attained
+        See :class:`AuditTarget`; ``claimed_delta`` is where epsilon is claimed.
+    lower_bound_rho, lower_bound_epsilon
+        What is lost at least, with this ``confidence``; epsilon where the claim is made in it.
+    draws
+        Releases of each neighbour.
+    true_positives, false_positives
+        Rates of right and wrong guesses; ``curve`` is their trade-off ``(FPR, TPR)`` over thresholds.
+    ceiling_rho, ceiling_epsilon
+        What so many draws prove of a mechanism without any noise: a claim above them is not tested.
+    less_noise
+        Whether whole releases draw less than they list, with a chance of 1e-9 to be wrong.
     """
 
     mechanism: str

@@ -51,13 +51,7 @@ class Gaussian:
     variances: list[Array]
 
     def score(self, tables: list[Array], means: Means) -> Array:
-        """How much likelier side 0 is, ``(copies,)``; an attacker guesses it where positive.
-
-        Parameters
-        ----------
-        tables, means
-            What was released, and what it is of each side without noise.
-        """
+        """How much likelier side 0 is, ``(copies,)``, by ``tables`` that were released; a guess where positive."""
         total = np.zeros(len(tables[0]))
         for x, zero, one, variance in zip(tables, *means, self.variances, strict=True):
             weight = (zero - one) / variance
@@ -240,7 +234,15 @@ def laplace_success(steps: Array) -> float:
 
 @dataclass(frozen=True)
 class OneRun:
-    """What guesses prove of the loss between being in the data and being out of it (zero-out), at ``delta``."""
+    """What guesses prove of the loss between being in the data and being out of it (zero-out).
+
+    Parameters
+    ----------
+    canaries, guesses, right
+        Made-up people, guesses about them, and right ones.
+    lower_bound_epsilon, claimed_epsilon
+        At ``delta``: what is lost at least, with this ``confidence``, and what is claimed.
+    """
 
     canaries: int
     guesses: int
@@ -257,7 +259,7 @@ class OneRun:
 
 
 def guess(scores: Array, coins: NDArray[np.bool_], share: float) -> tuple[int, int]:
-    """Say of the top ``share`` of scores that they are in, of as many at the bottom that they are out.
+    """Number of guesses, and of right ones: the top ``share`` of scores is said to be in, as many at the bottom out.
 
     Parameters
     ----------
@@ -265,10 +267,6 @@ def guess(scores: Array, coins: NDArray[np.bool_], share: float) -> tuple[int, i
         ``(n,)`` of each person: how present they look, and whether they are.
     share
         Of the people, at each end.
-
-    Returns
-    -------
-    Guesses, and how many of them are right.
     """
     n, order = max(1, round(share * len(scores))), np.argsort(scores, kind="stable")
     return 2 * n, int(coins[order[-n:]].sum() + (~coins[order[:n]]).sum())
@@ -279,10 +277,8 @@ def lower_epsilon(canaries: int, guesses: int, right: int, delta: float, doubt: 
 
     Parameters
     ----------
-    canaries
-        Made-up people.
-    guesses, right
-        Of them, and right ones of these.
+    canaries, guesses, right
+        Made-up people, guesses about them, and right ones.
     delta
         Of the claim.
     doubt

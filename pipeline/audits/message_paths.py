@@ -14,11 +14,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from pipeline.audits.attack import Array, AuditTarget, Side, WholePlan
-from pipeline.audits.counters import LEAVES, sums_target
 from pipeline.audits.laws import Binomial
 from pipeline.audits.regressions import lq_target
-from pipeline.audits.releases import counts_target
 from pipeline.audits.sampling import WORLD
+from pipeline.audits.sums import LEAVES, counts_target, sums_target
 from pipeline.audits.users import batch_target, bit_sides, interactive_target, shuffled_target
 from pipeline.declaration.toml import CardError
 from pipeline.privacy.bernoulli import Coins, OsCoins

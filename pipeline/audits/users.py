@@ -15,9 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.audits.attack import Array, AuditTarget, Side, silence
-from pipeline.audits.counters import LEAVES, Watch, look
 from pipeline.audits.laws import Binomial, Gaussian, Means
 from pipeline.audits.sampling import WORLD, fresh
+from pipeline.audits.sums import LEAVES, Watch, look
 from pipeline.declaration.card import CardError
 from pipeline.privacy.guarantee import Trust
 from pipeline.privacy.noise import NoiseSource, SeededNoise

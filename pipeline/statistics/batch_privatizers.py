@@ -40,12 +40,9 @@ Integers = NDArray[np.int64]
 
 
 class BatchPrivatizer(ABC):
-    """The last place that sees exact sums of a batch."""
+    """The last place that sees exact sums of a batch; E may fail with chance ``failure``, for all entries together."""
 
-    @property
-    @abstractmethod
-    def failure(self) -> float:
-        """Chance with which E may fail, for all entries of a release together."""
+    failure: float
 
     @abstractmethod
     def cell(self, users: int, layout: BatchLayout) -> CellNoise:

@@ -166,10 +166,14 @@ class ShuffledCounts(_Counts):
         variance = sum(bits.standard_deviation**2 for bits in self.bits)
         return (variance, (4 + self.layout.states) * variance) if self.layout.rewards else (variance,)
 
+    @property
+    def changes(self) -> int:
+        """Counters that one replaced user moves by 1."""
+        return sum(self.layout.bits)
+
     def epsilon(self, delta: float) -> float | None:
         """Largest over the batches so far, by an exact accountant; None before the first."""
-        changes = sum(self.layout.bits)
-        each = (delivered_epsilon(b, changes, delta, self._honest_of(b.users)) for b in self.bits)
+        each = (delivered_epsilon(b, self.changes, delta, self._honest_of(b.users)) for b in self.bits)
         return max(each, default=None)
 
     def total(self) -> Array:
@@ -179,7 +183,7 @@ class ShuffledCounts(_Counts):
     def _add(self, batch: Integers, users: int) -> None:
         layout, few = self.layout, _coarse(users)
         # calibrated for no more users than there are: the coins of the others can only hide more
-        bits = tight_bits(few, sum(layout.bits), *self._asked, self._honest_of(few))
+        bits = tight_bits(few, self.changes, *self._asked, self._honest_of(few))
         self.bits.append(replace(bits, users=users))
         first = layout.tables[0].shape[0]
         visits, signs = batch[:first], batch[first:]

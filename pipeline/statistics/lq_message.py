@@ -108,8 +108,8 @@ class LqMessage(SimulatedLayout):
         """See :class:`~pipeline.statistics.online_sum.SimulatedLayout`: isotropic in svec coordinates."""
         return [({"diagonal": 2, "above": 1}, GRAM_SHARE), ({"cross": 1}, 1 - GRAM_SHARE)]
 
-    def extremes(self) -> Iterator[tuple[Array, Array]]:
-        """Episodes ``(states (1, H+1, n), controls (1, H, d))`` that keep one long row, turned by two angles.
+    def extremes(self) -> Iterator[LqBatch]:
+        """Episodes that keep one row, longer than the bounds allow, turned by two angles.
 
         The first stands still; every other flips its sign at each step.
         """
@@ -117,20 +117,24 @@ class LqMessage(SimulatedLayout):
         turns = itertools.product(np.linspace(0, np.pi, ANGLES), repeat=2)
         for how in (((0.0, 0.0), 1.0), *((turn, -1.0) for turn in turns)):
             states, controls = stretched(self.horizon, sizes, bounds, *how)
-            yield states[None], controls[None]
+            yield LqBatch(states[None], controls[None], 1)
 
-    def integers(self, states: Array, controls: Array) -> Integers:
-        """The message of several episodes together ``(L,)``, in lattice steps squared: the sum of theirs.
+    def integers(self, batch: LqBatch) -> Integers:
+        """The message of all episodes that a batch stands for ``(L,)``, in lattice steps squared: the sum of theirs.
 
         Parameters
         ----------
-        states, controls
-            ``(B, T+1, n)`` and ``(B, T, d)``; a row that is not finite counts as absent.
+        batch
+            Episodes; a row that is not finite counts as absent.
         """
-        z, following = self.rows(states, controls)
+        z, following = self.rows(batch.states, batch.controls)
         # products up to 2^25 each: sums of 2^28 rows are exact in float64
-        gram, cross = z.T @ z, z.T @ following
-        return np.concatenate([gram.diagonal(), gram[np.triu_indices(len(gram), 1)], cross.ravel()]).astype(np.int64)
+        found, episodes = _flat(z.T @ z, z.T @ following), len(batch.states)
+        if batch.means is not None:
+            mean = _flat(*batch.means) * self.steps**2
+            deviation = found.astype(np.int64) - episodes * mean
+            found = np.rint(batch.episodes * mean + math.sqrt(batch.episodes / episodes) * deviation)
+        return found.astype(np.int64)
 
     def rows(self, states: Array, controls: Array) -> tuple[Array, Array]:
         """Integers held as float64: z ``(rows, D)`` and next states ``(rows, n)``, cut, truncated toward zero."""
@@ -149,17 +153,6 @@ class LqMessage(SimulatedLayout):
         x, u, following = (np.where(within, v, 0.0) for v in (x, u, following))
         return np.hstack([x, u]), following
 
-    def batch(self, batch: LqBatch) -> Integers:
-        """The message of all episodes that a batch stands for."""
-        found = self.integers(batch.states, batch.controls)
-        if batch.means is None:
-            return found
-        mean = self._flat(*batch.means) * self.steps**2
-        deviation = found - len(batch.states) * mean
-        return np.rint(batch.episodes * mean + math.sqrt(batch.episodes / len(batch.states)) * deviation).astype(
-            np.int64
-        )
-
     def sums(self, total: Array) -> tuple[Array, Array]:
         """The inverse of :meth:`integers` on noisy sums: ``(D, D)`` symmetric and ``(D, n)``, in units."""
         D, n = self.dimension, self.state
@@ -168,6 +161,6 @@ class LqMessage(SimulatedLayout):
         gram[np.triu_indices(D, 1)] = above
         return gram + gram.T + np.diag(diagonal), cross.reshape(D, n)
 
-    @staticmethod
-    def _flat(gram: Array, cross: Array) -> Array:
-        return np.concatenate([gram.diagonal(), gram[np.triu_indices(len(gram), 1)], cross.ravel()])
+
+def _flat(gram: Array, cross: Array) -> Array:
+    return np.concatenate([gram.diagonal(), gram[np.triu_indices(len(gram), 1)], cross.ravel()])

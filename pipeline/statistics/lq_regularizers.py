@@ -79,7 +79,7 @@ class CountedLqRegularizer:
 
     def observe(self, batch: LqBatch) -> None:
         """See :class:`~pipeline.statistics.released_ridge.LqRegularizer`."""
-        self._counter.add(self.message.batch(batch))
+        self._counter.add(self.message.integers(batch))
 
     def sums(self) -> tuple[Array, Array]:
         """T_1 ``(D, D)`` and T_2 ``(D, n)`` as released, before they are regularized."""

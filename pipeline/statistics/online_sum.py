@@ -94,8 +94,8 @@ def lattice_table(name: str, size: int, square: int, rule: str) -> Table:
     rule
         Where the bound is from, in words.
     """
-    both = (Sensitivity(s, math.isqrt(s * max(size, 1)) + 1, rule) for s in (square, square // 2))
-    return Table(name, (size,), "lattice points", *both)
+    replaced, come = (Sensitivity(s, math.isqrt(s * max(size, 1)) + 1, rule) for s in (square, square // 2))
+    return Table(name, (size,), "lattice points", replaced, come)
 
 
 def asked(ask: Ask) -> tuple[float, float]:

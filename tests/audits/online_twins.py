@@ -9,10 +9,11 @@ from fractions import Fraction
 import numpy as np
 
 from pipeline.audits.attack import AuditTarget
-from pipeline.audits.counters import Watch, sums_target
 from pipeline.audits.message_paths import messages_target
 from pipeline.audits.sampling import WORLD
+from pipeline.audits.sums import Watch, sums_target
 from pipeline.audits.users import batch_target, interactive_target, shuffled_target
+from pipeline.mdp.rollout import LqBatch
 from pipeline.privacy.continual import Tree, levels
 from pipeline.privacy.guarantee import Trust
 from pipeline.privacy.running import RunningSum
@@ -80,10 +81,10 @@ def lq_scaled(how: str, gram: float, cross: float) -> Variances:
     return {name: math.ceil(x * (cross if name == "cross" else gram)) for name, x in v.items()}
 
 
-def whole_rows(states: np.ndarray, controls: np.ndarray) -> np.ndarray:
+def whole_rows(batch: LqBatch) -> np.ndarray:
     """Sums of rows that nobody cut."""
-    z = np.trunc(np.concatenate([states[0, :-1], controls[0]], axis=1) * LQ.steps)
-    following = np.trunc(states[0, 1:] * LQ.steps)
+    z = np.trunc(np.concatenate([batch.states[0, :-1], batch.controls[0]], axis=1) * LQ.steps)
+    following = np.trunc(batch.states[0, 1:] * LQ.steps)
     gram, cross = z.T @ z, z.T @ following
     return np.concatenate([gram.diagonal(), gram[np.triu_indices(len(gram), 1)], cross.ravel()]).astype(np.int64)
 

@@ -14,8 +14,8 @@ from fractions import Fraction
 
 import numpy as np
 
-from pipeline.audits.counters import sums_target
 from pipeline.audits.regressions import linear_target
+from pipeline.audits.sums import sums_target
 from pipeline.audits.users import batch_target
 from pipeline.mdp.features import FeatureMap
 from pipeline.privacy.budget import rho_from_epsilon

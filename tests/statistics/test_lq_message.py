@@ -49,7 +49,7 @@ def opposed(angle: float, horizon: int, gamma: float = 1.0) -> list[Episode]:
 
 def squares(message: LqMessage, people: list[Episode]) -> tuple[np.ndarray, np.ndarray]:
     """Squared moves of the Gram matrix (Frobenius) and of the cross sums between every two people."""
-    p = np.array([message.integers(*one) for one in people], dtype=float)
+    p = np.array([message.integers(LqBatch(*one, 1)) for one in people], dtype=float)
     D, above, _ = message.sizes
     p[:, D : D + above] *= math.sqrt(2)
     moved = []
@@ -153,7 +153,7 @@ def test_sums_on_the_lattice_are_those_of_the_loops():
         z = np.concatenate([x[e, h], u[e, h]])
         gram += np.outer(z, z)
         cross += np.outer(z, x[e, h + 1])
-    found = message.sums(message.integers(x, u).astype(float))
+    found = message.sums(message.integers(LqBatch(x, u, len(x))).astype(float))
     np.testing.assert_allclose(found[0], gram, atol=1e-10)
     np.testing.assert_allclose(found[1], cross, atol=1e-10)
 
@@ -161,9 +161,9 @@ def test_sums_on_the_lattice_are_those_of_the_loops():
 def test_rows_that_are_no_numbers_count_as_absent():
     x, u = episode([[0.5]] * 3, [[0.5]] * 2)
     x[0, 2] = np.nan
-    assert TINY.integers(x, u).tolist() == [32**2, 32**2, 32**2, 32**2, 32**2]
+    assert TINY.integers(LqBatch(x, u, len(x))).tolist() == [32**2, 32**2, 32**2, 32**2, 32**2]
     huge = episode([[1e308]] * 3, [[1.7e308]] * 2)
-    assert (np.abs(TINY.integers(*huge)) <= 2 * 64**2).all()
+    assert (np.abs(TINY.integers(LqBatch(*huge, 1))) <= 2 * 64**2).all()
 
 
 RUNS, LEVEL, ASKED = 4000, 1e-4, Ask(epsilon=6.0, delta=1e-5)
@@ -185,7 +185,7 @@ def attack(make, people: list[Episode] | None = None) -> float:
     """
     pair = people or max((opposed(t, 4) for t in np.linspace(0, np.pi, 37)), key=lambda p: loss(ATTACKED, SHIPPED, p))
     scale = np.sqrt(np.repeat(list(SHIPPED.values()), ATTACKED.sizes).astype(float))
-    points = [ATTACKED.integers(*one) / scale for one in pair]
+    points = [ATTACKED.integers(LqBatch(*one, 1)) / scale for one in pair]
     shift, middle = points[0] - points[1], (points[0] - points[1]) @ (points[0] + points[1]) / 2
     noise, above = SeededNoise(0), np.triu_indices(3, 1)
 
@@ -230,7 +230,7 @@ def test_a_batch_of_many_has_the_mean_and_the_spread_of_its_sum():
     z = np.concatenate([states[:, :-1], controls], axis=2)
     mean = (np.diag([1.0, 1.0]), np.zeros((2, 1)))
     sums = [
-        message.batch(LqBatch(states[i : i + 200], controls[i : i + 200], 5000, mean)) / message.steps**2
+        message.integers(LqBatch(states[i : i + 200], controls[i : i + 200], 5000, mean)) / message.steps**2
         for i in range(0, 4000, 200)
     ]
     # 5 000 episodes of three steps with E z z' = I / 3 each: E of the diagonal is one an episode

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from pipeline.audits.online import attacks_on, whole_plan
 
+from pipeline.audits.message_paths import targets_of, whole_plan
 from pipeline.declaration.toml import CardError
 from pipeline.simulation.registry import AGENTS, find, modules_of
 from pipeline.simulation.trial import OnlineAgent, Trial
@@ -51,7 +51,7 @@ def test_a_bare_function_that_claims_privacy_has_nothing_to_attack_and_says_so(t
     trial = Trial("bare:agent", *RIVER, 10, 1.0, 1e-5, "tight")
     assert find("bare:agent").private and whole_plan(trial) is None
     with pytest.raises(CardError, match="registers no targets"):
-        attacks_on(trial, 100, lambda _: None)
+        targets_of(trial, 100, lambda _: None)
 
 
 def test_an_agent_of_another_package_is_the_same_type_as_ours(tmp_path, monkeypatch):
@@ -63,5 +63,5 @@ def test_an_agent_of_another_package_is_the_same_type_as_ours(tmp_path, monkeypa
     mine = find("mine:agent")
     assert isinstance(mine, OnlineAgent) and mine == AGENTS["dp-ucbvi-jdp"] and mine.baselines[0] == "ucbvi"
     trial = Trial("dp-ucbvi-jdp", *RIVER, 100, 1.0, 1e-5, "tight")
-    assert len(attacks_on(trial, 100, lambda _: None)) == 1
+    assert len(targets_of(trial, 100, lambda _: None)) == 1
     assert modules_of(replace(trial, agent="mine:agent")) == ("pipeline.simulation.tabular_trials", "mine")

@@ -1,19 +1,30 @@
-"""What every world and every online agent must do.
+"""The contracts: what everything of ours passes, and what is of your own can be put to (docs/extend.md).
 
-A world is a process, and its logs are of it: :class:`~pipeline.environments.world.World`.  An online agent is a
-function from a :class:`~pipeline.simulation.trial.Trial` to an outcome; the checks play short trials in RiverSwim
-(three states, six steps) unless the subject says where it plays.
+==================  ==============================================  ====================================================
+contract            a subject                                       its checks stand
+==================  ==============================================  ====================================================
+:data:`WORLD`       a :class:`~pipeline.environments.world.World`   here: a world is a process, and its logs are of it
+:data:`AGENT`       a :class:`Player`                               here: short trials in RiverSwim, or where it says
+:data:`PRIVATIZER`  a function from a card to a private sum         in :mod:`pipeline.audits.noise_contracts`
+:data:`NOISE`       a function that makes a noise source            there too
+==================  ==============================================  ====================================================
+
+A check that passes proves nothing beyond what it looks at.  Each catches a twin made to break it: a test compares
+:data:`CONTRACTS` with the twins of ``tests/audits/test_contracts_twins.py``.
 """
 
 from __future__ import annotations
 
 import json
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 
-from pipeline.audits.contracts.drawing import BrokenContractError, promised
+from pipeline.audits import noise_contracts as drawn
+from pipeline.audits.noise_contracts import BrokenContractError, Privatizer, Source, promised
 from pipeline.declaration.toml import CardError
 from pipeline.environments.world import World, declared_actions, declared_states
 from pipeline.mdp.planning import policy_value
@@ -24,11 +35,29 @@ from pipeline.simulation.simulate import sample_log
 from pipeline.simulation.synthetic_world_card import checked, world_card
 from pipeline.simulation.trial import Outcome, Plain, Trial
 
+Subject = TypeVar("Subject")
+
 _TRUSTS = ("none", "joint", "local", "shuffle", "central")
 _ROUNDING = 1e-9
 # a frequency this many standard deviations off is a defect, not luck: one false alarm in 10^9
 _SIGMAS = 6.5
 _EPISODES = 4000
+
+
+@dataclass(frozen=True)
+class Contract(Generic[Subject]):
+    """What all subjects of one kind promise.
+
+    Parameters
+    ----------
+    kind
+        What they are, in a word.
+    checks
+        Each looks at one promise of a subject, and raises a :class:`BrokenContractError` that says what was found.
+    """
+
+    kind: str
+    checks: tuple[Callable[[Subject], None], ...]
 
 
 def transitions_are_distributions(world: World) -> None:
@@ -207,3 +236,52 @@ def the_policy_is_one_of_the_worlds(player: Player) -> None:
     promised(bool(((actions >= 0) & (actions < A)).all()), "the policy takes actions that do not exist")
     value = policy_value(mdp, Policy(np.eye(A)[actions], np.zeros((H, S), dtype=bool)))
     promised(value <= optimum(mdp) + _ROUNDING, "the policy beats the optimum")
+
+
+WORLD: Contract[World] = Contract(
+    "world",
+    (
+        transitions_are_distributions,
+        rewards_are_finite,
+        labels_fit,
+        ends_are_worth_nothing,
+        every_behaviour_is_a_policy,
+        a_log_follows_the_tables,
+        a_card_can_be_written,
+    ),
+)
+AGENT: Contract[Player] = Contract(
+    "online agent",
+    (
+        marks_and_regret_are_a_curve,
+        the_same_trial_gives_the_same_outcome,
+        outcomes_are_plain_values,
+        facts_say_what_it_is,
+        no_budget_is_refused,
+        less_privacy_is_less_noise,
+        the_policy_is_one_of_the_worlds,
+    ),
+)
+PRIVATIZER: Contract[Privatizer] = Contract(
+    "privatizer",
+    (
+        drawn.tables_are_known_beforehand,
+        drawn.no_person_moves_a_table_further_than_it_says,
+        drawn.every_cell_gets_the_noise_it_says,
+        drawn.noise_does_not_look_at_the_counts,
+        drawn.releases_are_integers_that_name_their_source,
+        drawn.seeded_noise_never_touches_real_people,
+        drawn.the_worst_pair_is_no_easier_to_tell_apart_than_it_says,
+    ),
+)
+NOISE: Contract[Source] = Contract(
+    "noise source",
+    (
+        drawn.gaussian_draws_have_their_law,
+        drawn.laplace_draws_have_their_law,
+        drawn.neighbouring_draws_do_not_follow_each_other,
+        drawn.what_can_be_repeated_refuses_real_people,
+        drawn.the_distance_from_the_law_is_small,
+    ),
+)
+CONTRACTS: tuple[Contract[Any], ...] = (WORLD, AGENT, PRIVATIZER, NOISE)
