@@ -6,8 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
+from flows.config.home import Home, card_of_recipe, find_recipe
 from flows.config.recipe import Recipe, load_recipe
-from flows.config.shelf import Home, card_of_recipe, find_recipe
 from pipeline.declaration.card import AnyCard, Card, CardError, require_tabular
 from pipeline.declaration.source import only_flags_part
 from pipeline.learners.learner import RunPlan

@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from flows.config.home import Home, find_recipe
 from flows.config.setting import setting
-from flows.config.shelf import Home, find_recipe
 from flows.config.study_recipes import is_world_recipe, load_world_recipe
 from flows.jobs.canaries import one_run
 from pipeline.audits.attack import DRAWS, AuditTarget, Verdict, WholePlan, attack

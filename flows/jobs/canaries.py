@@ -9,8 +9,8 @@ from pathlib import Path
 
 import numpy as np
 
+from flows.config.home import Home
 from flows.config.setting import Setting
-from flows.config.shelf import Home
 from flows.jobs.run import ingest_job, run_recipe
 from pipeline.audits.laws import OneRun, guess, lower_epsilon
 from pipeline.declaration.card import CardError

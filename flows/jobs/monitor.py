@@ -13,7 +13,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TypedDict
 
-from flows.config.shelf import Home, find_recipe
+from flows.config.home import Home, find_recipe
 from pipeline.declaration.card import CardError
 from pipeline.files import whole_file
 

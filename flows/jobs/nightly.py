@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from flows.config.exit_codes import exit_code
+from flows.config.home import Home
 from flows.config.setting import Setting, Step, ledger_for, plain_step, setting
-from flows.config.shelf import Home
 from flows.jobs.ledger_checks import known_to_runs
 from flows.jobs.monitor import alert, watch_of
 from flows.jobs.nights import nightly_counter

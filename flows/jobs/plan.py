@@ -15,8 +15,8 @@ from pathlib import Path
 
 import numpy as np
 
+from flows.config.home import Home
 from flows.config.setting import Setting, ledger_for, setting
-from flows.config.shelf import Home
 from flows.jobs.nights import nightly_plan
 from pipeline.declaration.code import code_digest
 from pipeline.declaration.plugins import is_plugin, plugin_digest

@@ -10,8 +10,8 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
+from flows.config.home import Home
 from flows.config.recipe import Recipe
-from flows.config.shelf import Home
 from pipeline.declaration.card import AnyCard
 from pipeline.declaration.plugins import is_plugin, plugin_digest
 from pipeline.files import json_text, whole_folder

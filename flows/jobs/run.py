@@ -9,6 +9,7 @@ from collections.abc import Callable
 from datetime import date
 from typing import TypedDict
 
+from flows.config.home import Home, find_card
 from flows.config.setting import (
     Step,
     ledger_for,
@@ -16,7 +17,6 @@ from flows.config.setting import (
     plain_step,
     setting,
 )
-from flows.config.shelf import Home, find_card
 from flows.jobs.ledger_checks import known_to_runs
 from flows.jobs.nights import night_of, nightly_counter
 from flows.jobs.publish import Published, publish_run

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from flows.config.shelf import Home, find_card
+from flows.config.home import Home, find_card
 from pipeline.declaration.card import AnyCard, CardError, load_any_card, load_card
 from pipeline.declaration.lineage import catalogs
 from pipeline.environments.worlds import WORLDS, arrays_file, load_world

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TypedDict
 
+from flows.config.home import Home, find_card
 from flows.config.setting import ledger_for, newest_snapshot
-from flows.config.shelf import Home, find_card
 from pipeline.declaration.card import AnyCard, CardError, LqCard, load_any_card
 from pipeline.files import private_folder
 from pipeline.ledger.chain import Entry

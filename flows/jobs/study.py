@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
+from flows.config.home import Home
 from flows.config.setting import Step, plain_step
-from flows.config.shelf import Home
 from flows.config.study_recipes import PriceRecipe, WorldRecipe, load_price_recipe, load_world_recipe
 from pipeline.declaration.lineage import CATALOG_VARIABLE
 from pipeline.files import json_text, write_folder

@@ -16,8 +16,7 @@ from prefect.schedules import Schedule
 from prefect.types.entrypoint import EntrypointType
 from pydantic import Field
 
-from flows.config.resources import choose_resources
-from flows.config.shelf import Home, find_recipe
+from flows.config.home import Home, choose_resources, find_recipe
 from flows.jobs.nightly import run_night
 from flows.jobs.simulated_logs import Asked, simulate_logs
 from flows.jobs.study import play_job, reproduce_job

@@ -1,11 +1,17 @@
-"""What a person sees: results on stdout (one JSON object with ``--json``), everything else on stderr."""
+"""What a person sees: results on stdout (one JSON object with ``--json``), everything else on stderr.
+
+Rows of a log are the operator's to know.  What progress tells goes to this terminal or the service's own log; it
+reaches neither a run's folder nor a Prefect server, and what takes less than two seconds says nothing.
+"""
 
 from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+import time
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypeAlias
 
@@ -15,7 +21,8 @@ from flows.config.exit_codes import exit_code
 from flows.terminal.terminal import Block, put
 
 if TYPE_CHECKING:
-    from flows.config.shelf import Home
+    from flows.config.home import Home
+
 
 # done so far, and of how many where that is known
 Progress: TypeAlias = Callable[[int, int | None], None]
@@ -48,8 +55,7 @@ class Context:
 
     def home_folder(self, progress: Progress | None = None) -> Home:
         """The home these options name, and what its sums may use; ``progress`` is told how far one is."""
-        from flows.config.resources import choose_resources
-        from flows.config.shelf import Home, home_folder
+        from flows.config.home import Home, choose_resources, home_folder
 
         found = replace(choose_resources(self.memory, self.dask), progress=progress, say=say)
         return Home(home_folder(self.home), self.shelf, found)
@@ -102,3 +108,134 @@ def fail(error: Exception, *, as_json: bool) -> int:
     if as_json:
         print(json.dumps({"error": {"code": code, "message": text}}, ensure_ascii=False))
     return code
+
+
+SILENT = 2.0
+# between two lines where stderr is no terminal
+_PAUSE = 10.0
+
+
+@dataclass
+class Pace:
+    """Speed of one pass, from what it has done since the first it was told.
+
+    What was done before, such as the rows of a sum that is resumed, is not counted as fast work.
+    """
+
+    clock: Callable[[], float] = field(default=time.monotonic, repr=False)
+    began: float = 0.0
+    first: int = 0
+    done: int | None = None
+    total: int | None = None
+
+    def told(self, done: int, total: int | None) -> bool:
+        """Take note; whether a new pass begins here."""
+        anew = self.done is None or done < self.done
+        if anew:
+            self.began, self.first = self.clock(), done
+        self.done, self.total = done, total
+        return anew
+
+    @property
+    def passed(self) -> float:
+        """Seconds of this pass."""
+        return self.clock() - self.began
+
+    @property
+    def rate(self) -> float | None:
+        """Units a second; None before there is any to tell."""
+        more = (self.done or 0) - self.first
+        return more / self.passed if more and self.passed > 0 else None
+
+    def line(self, label: str, unit: str) -> str:
+        """One plain line."""
+        parts = [f"{label}: {self.done or 0:,}" + (f" of {self.total:,} {unit}" if self.total else f" {unit}")]
+        if (rate := self.rate) is not None:
+            parts.append(f"{rate:,.0f} {unit}/s" if rate >= 10 else f"{rate:.1f} {unit}/s")
+            if self.total:
+                parts.append(f"{duration((self.total - (self.done or 0)) / rate)} left")
+        return ", ".join(parts)
+
+
+def duration(seconds: float) -> str:
+    """``45 s``, ``12 min``, ``3 h 05 min``."""
+    if seconds < 90:
+        return f"{max(0, round(seconds))} s"
+    minutes = round(seconds / 60)
+    return f"{minutes} min" if minutes < 90 else f"{minutes // 60} h {minutes % 60:02} min"
+
+
+@contextmanager
+def progress_line(label: str, unit: str = "rows") -> Generator[Progress]:
+    """A line that is written anew where stderr is a terminal, a plain line now and then elsewhere.
+
+    Parameters
+    ----------
+    label
+        What is being done, the line's first words.
+    unit
+        What is counted.
+    """
+    pace, on_terminal = Pace(), sys.stderr.isatty()
+    pause, last, shown = 0.25 if on_terminal else _PAUSE, 0.0, False
+
+    def tell(done: int, total: int | None) -> None:
+        nonlocal last, shown
+        if pace.told(done, total):
+            last = pace.began + SILENT - pause
+        if pace.clock() - last < pause:
+            return
+        last = pace.clock()
+        line = pace.line(label, unit)
+        print(f"\r\x1b[K{line}" if on_terminal else line, end="" if on_terminal else "\n", file=sys.stderr, flush=True)
+        shown = True
+
+    try:
+        yield tell
+    finally:
+        if shown and on_terminal:
+            print("\r\x1b[K", end="", file=sys.stderr, flush=True)
+
+
+@dataclass(frozen=True)
+class Working:
+    """What a long job tells while it works: messages, and how far a pass over rows is."""
+
+    say: Callable[[str], None]
+    progress: Progress
+
+
+@contextmanager
+def working(label: str) -> Generator[Working]:
+    """A line on stderr that shows work going on and for how long, where it is a terminal; plain lines elsewhere.
+
+    What is said stays above the line; the newest of it, or the pace of a pass over rows, is the label.
+
+    Parameters
+    ----------
+    label
+        What is being done, until something is said.
+    """
+    from rich.console import Console
+    from rich.markup import escape
+    from rich.progress import Progress as Bar
+    from rich.progress import SpinnerColumn, TextColumn, TimeElapsedColumn
+
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        with progress_line(label) as progress:
+            yield Working(say, progress)
+        return
+    columns = SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn()
+    with Bar(*columns, console=console, transient=True, refresh_per_second=4) as line:
+        task, pace = line.add_task(escape(label), total=None), Pace()
+
+        def told(message: str) -> None:
+            say(message)
+            line.update(task, description=escape(message[:60]))
+
+        def paced(done: int, total: int | None) -> None:
+            pace.told(done, total)
+            line.update(task, description=escape(pace.line(label, "rows")))
+
+        yield Working(told, paced)

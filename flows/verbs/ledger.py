@@ -52,7 +52,7 @@ CertificatesOption = Annotated[
 
 
 def _ledger(context: typer.Context, card: str | None) -> Ledger:
-    from flows.config.shelf import find_card
+    from flows.config.home import find_card
     from pipeline.declaration.card import load_any_card
     from pipeline.ledger.ledger import open_ledger
 

@@ -7,8 +7,7 @@ from typing import Annotated
 
 import typer
 
-from flows.terminal.progress import working
-from flows.terminal.screen import Context, Json, show
+from flows.terminal.screen import Context, Json, show, working
 
 
 def report(context: typer.Context, run: str, as_json: Json = False) -> None:

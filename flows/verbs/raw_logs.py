@@ -7,8 +7,7 @@ from typing import Annotated
 
 import typer
 
-from flows.terminal.progress import progress_line, working
-from flows.terminal.screen import Context, Json, say, show
+from flows.terminal.screen import Context, Json, progress_line, say, show, working
 
 # above this share an accepted rule is worth a warning
 _LOUD = 0.05

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from flows.terminal.progress import progress_line, working
-from flows.terminal.screen import Context, Json, say, show
+from flows.terminal.screen import Context, Json, progress_line, say, show, working
 from flows.terminal.terminal import Block, Pairs, Place
 
 if TYPE_CHECKING:

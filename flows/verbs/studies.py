@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from flows.terminal.progress import progress_line, working
-from flows.terminal.screen import Context, Json, say, show
+from flows.terminal.screen import Context, Json, progress_line, say, show, working
 from flows.terminal.terminal import Grid, Place
 
 if TYPE_CHECKING:
@@ -78,7 +77,7 @@ def simulate(
 
 
 def _play(options: Context, recipe: str, asked: Asked, as_json: bool) -> None:
-    from flows.config.shelf import find_recipe
+    from flows.config.home import find_recipe
     from flows.jobs.simulated_logs import Asked
     from flows.jobs.study import play_job
     from flows.server.engine import carry_out
@@ -163,7 +162,7 @@ def compare(
     A comparison broken off goes on where it was: finished runs are kept in the home.  What changed between two runs of
     your own data is `compare-runs A B`.
     """
-    from flows.config.shelf import find_recipe
+    from flows.config.home import find_recipe
     from flows.jobs.study import compare_job
     from flows.server.engine import carry_out
 

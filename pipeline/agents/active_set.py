@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.mdp.lagrangian import most_visits
-from pipeline.mdp.policy_set import MOST_POLICIES, all_policies, policy_count, set_arrivals, set_values
+from pipeline.mdp.policy import MOST_POLICIES, all_policies, policy_count, set_arrivals, set_values
 
 Array = NDArray[np.float64]
 Integers = NDArray[np.int64]

@@ -38,8 +38,8 @@ from pipeline.agents.pessimism import (
     transition_estimate,
     width,
 )
+from pipeline.mdp.model import Task
 from pipeline.mdp.policy import Policy
-from pipeline.mdp.task import Task
 from pipeline.statistics.counts import PrivateCounts
 
 Array = NDArray[np.float64]

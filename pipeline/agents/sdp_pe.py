@@ -60,7 +60,7 @@ from pipeline.agents.absorbing_model import (
     transition_estimate,
 )
 from pipeline.agents.active_set import ActiveSet, Constrained, Listed, best_value
-from pipeline.mdp.policy_set import all_policies, set_values
+from pipeline.mdp.policy import all_policies, set_values
 from pipeline.mdp.rollout import BatchRollout
 from pipeline.statistics.batch_counts import BatchLayout, NoisyTables, PrivateBatch, pooled
 

@@ -28,8 +28,8 @@ from pipeline.declaration.source import (
     check_layout,
 )
 from pipeline.declaration.toml import CardError, explain, read_toml
+from pipeline.mdp.model import Task
 from pipeline.mdp.riccati import QuadraticCost
-from pipeline.mdp.task import Task
 
 __all__ = [
     "END",

@@ -14,8 +14,8 @@ from pipeline.agents.apvi import CountsPlanner, Model, Plan, apvi, model, model_
 from pipeline.agents.pessimism import Constants, constants, start_distribution, start_width
 from pipeline.declaration.card import Card, CardError, declared_start, task_of
 from pipeline.learners.terms import Planner
+from pipeline.mdp.model import Task
 from pipeline.mdp.policy import Policy
-from pipeline.mdp.task import Task
 from pipeline.privacy.release import Release
 from pipeline.statistics.consistency import ConsistencyCertificate, certify
 from pipeline.statistics.counts import PrivateCounts, Slack, noisy_tables, private_counts

@@ -1,4 +1,4 @@
-"""A tabular, finite-horizon Markov decision process whose parameters are known."""
+"""Finite decision processes: what a planner may know without any row, and a whole model with its rewards."""
 
 from __future__ import annotations
 
@@ -89,3 +89,36 @@ def stationary_mdp(transition: Array, reward: Array, start: Array, horizon: int)
     shape = (horizon, *np.shape(transition))
     P = np.broadcast_to(np.asarray(transition, dtype=np.float64), shape)
     return TabularMDP(P, np.broadcast_to(np.asarray(reward, dtype=np.float64), shape[:3]), start)
+
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Task:
+    """What is declared about the decision process: horizon, per-step reward range, allowed actions.
+
+    ``allowed (L, A)`` is False where an action is vetoed or is OTHER.  ``rewards``, ``(L, A)`` or one such table a step
+    ``(H, L, A)``, is None where the release estimates them.  ``can_end``: whether an episode may end before H, worth 0
+    from then on.
+
+    Parameters
+    ----------
+    horizon
+        H.
+    bounds
+        Least and largest reward of one step.
+    """
+
+    horizon: int
+    bounds: tuple[float, float]
+    allowed: NDArray[np.bool_]
+    rewards: Array | None = None
+    can_end: bool = True
+
+    def value_range(self, h: int) -> tuple[float, float]:
+        """Least and largest value to go at 0-based step ``h``: paper's [0, H-h+1] for rewards in [0, 1]."""
+        low, high = self.bounds
+        if self.can_end:
+            low, high = min(low, 0.0), max(high, 0.0)
+        return (self.horizon - h) * low, (self.horizon - h) * high

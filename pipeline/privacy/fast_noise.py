@@ -10,8 +10,13 @@ from fractions import Fraction
 
 from pipeline.privacy.csprng import Words
 from pipeline.privacy.noise import LARGEST_SCALE, DataHandle, Integers
-from pipeline.privacy.rejection import gaussian_by_rejection, laplace_by_rejection
-from pipeline.privacy.table import LARGEST_VARIANCE, TV_BOUND, gaussian_by_table
+from pipeline.privacy.samplers import (
+    LARGEST_VARIANCE,
+    TV_BOUND,
+    gaussian_by_rejection,
+    gaussian_by_table,
+    laplace_by_rejection,
+)
 
 
 class FastOsNoise:

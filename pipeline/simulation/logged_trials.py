@@ -22,10 +22,9 @@ from pipeline.agents.apvi import CountsPlanner, Plan, apvi
 from pipeline.agents.pessimism import Constants, Penalty, constants
 from pipeline.declaration.card import Card, CardError
 from pipeline.environments.count_tables import sample_count_tables
-from pipeline.mdp.model import TabularMDP
+from pipeline.mdp.model import TabularMDP, Task
 from pipeline.mdp.planning import policy_value
 from pipeline.mdp.policy import Policy
-from pipeline.mdp.task import Task
 from pipeline.privacy.budget import epsilon_from_rho
 from pipeline.privacy.noise import SeededNoise
 from pipeline.privacy.release import Mechanism, total_rho

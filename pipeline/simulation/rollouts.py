@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from pipeline.environments.count_tables import multinomials, sample_count_tables
 from pipeline.mdp.model import TabularMDP
 from pipeline.mdp.planning import optimal_values, policy_value
-from pipeline.mdp.policy_set import set_values
+from pipeline.mdp.policy import set_values
 from pipeline.mdp.rollout import Agent, Batch, BatchRollout, Rollout, Trajectory
 from pipeline.privacy.noise import SeededNoise
 from pipeline.statistics.batch_counts import BatchLayout, BatchTables, PrivateBatch

@@ -21,7 +21,7 @@ from pipeline.mdp.lagrangian import most_visits
 from pipeline.mdp.model import TabularMDP
 from pipeline.mdp.occupancy_lp import most_visits_lp
 from pipeline.mdp.planning import optimal_values
-from pipeline.mdp.policy_set import set_values
+from pipeline.mdp.policy import set_values
 from pipeline.privacy.noise import SeededNoise
 from pipeline.privacy.shuffle_calibration import smallest_total
 from pipeline.simulation.control_trials import world_of

@@ -15,10 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.declaration.card import Card
-from pipeline.mdp.model import TabularMDP, stationary_mdp
+from pipeline.mdp.model import TabularMDP, Task, stationary_mdp
 from pipeline.mdp.planning import greedy, optimal_values, policy_value
 from pipeline.mdp.policy import Policy
-from pipeline.mdp.task import Task
 from pipeline.privacy.noise import SeededNoise
 from pipeline.simulation.logged_trials import Logged
 

@@ -10,9 +10,8 @@ import pytest
 from pipeline.agents.apvi import apvi, best_actions, model, optimal_upper, policy_bounds
 from pipeline.agents.pessimism import constants
 from pipeline.declaration.card import Card, task_of
-from pipeline.mdp.model import TabularMDP
+from pipeline.mdp.model import TabularMDP, Task
 from pipeline.mdp.planning import policy_values
-from pipeline.mdp.task import Task
 from pipeline.privacy.noise import OsNoise, SeededNoise
 from pipeline.statistics.ask import Ask
 from pipeline.statistics.calibration import count_sum

@@ -16,8 +16,8 @@ import pipeline.statistics.interactive as desk_module
 import pipeline.statistics.lq_regularizers as lq_regularizers
 import pipeline.statistics.private_sum as private_sum
 from flows.cli import app
+from flows.config.home import Home
 from flows.config.setting import setting
-from flows.config.shelf import Home
 from flows.jobs.canaries import one_run
 from pipeline.audits.attack import attack, trade_off
 from pipeline.audits.laws import (

@@ -13,8 +13,13 @@ from fractions import Fraction
 
 from pipeline.privacy.csprng import Words
 from pipeline.privacy.noise import OsNoise, SimulatedWorld
-from pipeline.privacy.rejection import gaussian_by_rejection, laplace_by_rejection
-from pipeline.privacy.table import LARGEST_VARIANCE, gaussian_by_table, gaussian_table
+from pipeline.privacy.samplers import (
+    LARGEST_VARIANCE,
+    gaussian_by_rejection,
+    gaussian_by_table,
+    gaussian_table,
+    laplace_by_rejection,
+)
 
 ROUNDS = 5
 SLOW, FAST = 10_000, 1_000_000

@@ -19,7 +19,7 @@ from pipeline.audits.attack import AuditTarget, attack
 from pipeline.audits.sampling import fresh
 from pipeline.privacy.fast_noise import FastOsNoise
 from pipeline.privacy.noise import DataHandle, Integers, NoiseSource
-from pipeline.privacy.table import LARGEST_VARIANCE
+from pipeline.privacy.samplers import LARGEST_VARIANCE
 from tests.audits.broken import Thinner
 from tests.audits.mutants import MECHANISMS
 

@@ -11,9 +11,9 @@ import numpy as np
 
 from pipeline.agents.apvi import apvi, model, optimal_upper, policy_bounds
 from pipeline.agents.pessimism import Constants, Penalty, Preset, constants
+from pipeline.mdp.model import Task
 from pipeline.mdp.planning import policy_value
 from pipeline.mdp.policy import Policy
-from pipeline.mdp.task import Task
 from pipeline.privacy.noise import SeededNoise
 from pipeline.privacy.release import Release
 from pipeline.statistics.ask import Ask

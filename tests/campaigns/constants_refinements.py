@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.agents.pessimism import privacy_deviation, variance
+from pipeline.mdp.model import Task
 from pipeline.mdp.policy import Policy
-from pipeline.mdp.task import Task
 from pipeline.statistics.consistency import consistent_counts
 from pipeline.statistics.counts import PrivateCounts
 

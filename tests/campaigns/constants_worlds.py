@@ -10,9 +10,8 @@ from numpy.typing import NDArray
 from pipeline.declaration.card import Card
 from pipeline.environments.count_tables import sample_count_tables
 from pipeline.environments.riverswim import riverswim
-from pipeline.mdp.model import TabularMDP, stationary_mdp
+from pipeline.mdp.model import TabularMDP, Task, stationary_mdp
 from pipeline.mdp.planning import optimal_values, policy_value
-from pipeline.mdp.task import Task
 from pipeline.privacy.release import Mechanism
 from pipeline.statistics.ask import Ask
 from pipeline.statistics.calibration import count_sum

@@ -10,8 +10,8 @@ import csv
 import sys
 from pathlib import Path
 
+from flows.config.home import find_recipe
 from flows.config.recipe import load_recipe
-from flows.config.shelf import find_recipe
 from pipeline.learners.tabular_facts import setting_key
 from tests.campaigns.draws import SHELF, draws, shelf_card, world_of
 

@@ -12,8 +12,8 @@ from typing import Any
 
 import flows.jobs.publish
 import pipeline.learners.tabular
+from flows.config.home import Home
 from flows.config.setting import setting
-from flows.config.shelf import Home
 from flows.jobs.run import ingest_job, register_job, run_job
 from pipeline.learners.tabular_learning import learn
 from pipeline.ledger.ledger import Ledger, open_ledger

@@ -17,7 +17,7 @@ from tempfile import TemporaryDirectory
 
 import numpy as np
 
-from flows.config.shelf import find_card
+from flows.config.home import find_card
 from pipeline.agents.dp_lqr import LqConstants, LqTask, certainty_equivalence
 from pipeline.declaration.card import load_any_card, require_linear_quadratic
 from pipeline.environments.lq_systems import Controller, LqSystem, double_integrator, lq_instance, norm, simulate

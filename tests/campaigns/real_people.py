@@ -16,7 +16,7 @@ import shutil
 import tempfile
 from pathlib import Path
 
-from flows.config.shelf import Home
+from flows.config.home import Home
 from flows.jobs.run import ingest_job, register_job, run_job
 from pipeline.ledger.ledger import open_ledger
 

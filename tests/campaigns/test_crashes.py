@@ -10,7 +10,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from flows.config.shelf import Home
+from flows.config.home import Home
 from pipeline.ledger.ledger import open_ledger
 from tests.campaigns import crashes, races
 

@@ -24,7 +24,7 @@ from typing import Any
 
 import numpy as np
 
-from flows.config.shelf import Home
+from flows.config.home import Home
 from flows.jobs.run import register_job
 from pipeline.ledger.ledger import open_ledger
 from pipeline.logs.store import latest

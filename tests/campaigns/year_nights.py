@@ -25,8 +25,8 @@ import polars as pl
 import flows.jobs.publish
 import pipeline.ledger.ledger as book
 from flows.config.exit_codes import exit_code
+from flows.config.home import Home
 from flows.config.setting import setting
-from flows.config.shelf import Home
 from flows.jobs.ledger_checks import verify_run_job
 from flows.jobs.nightly import nightly_job
 from flows.jobs.nights import nightly_counter

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from flows.config.home import find_card, find_recipe
 from flows.config.recipe import load_recipe
-from flows.config.shelf import find_card, find_recipe
 from flows.config.study_recipes import is_price_recipe, is_world_recipe, load_price_recipe, load_world_recipe
 from pipeline.declaration.card import Card, CardError, load_any_card, load_card
 from pipeline.declaration.toml import read_toml

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 import pipeline.ledger.ledger as book
+from flows.config.home import Home
 from flows.config.setting import setting
-from flows.config.shelf import Home
 from flows.jobs.nightly import nightly_job
 from flows.jobs.nights import night_of, nightly_counter
 from flows.jobs.run import ingest_job, register_job, run_job

@@ -11,7 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from flows.cli import app
-from flows.config.shelf import Home
+from flows.config.home import Home
 from flows.config.study_recipes import load_price_recipe
 from flows.jobs.study import compare_job
 from pipeline.declaration.card import CardError

@@ -11,8 +11,8 @@ from prefect.exceptions import ParameterTypeError, SignatureMismatchError
 
 import flows.server.deployments
 import flows.server.recorded
+from flows.config.home import Home
 from flows.config.recipe import Promote
-from flows.config.shelf import Home
 from flows.jobs.nightly import nightly_job
 from flows.jobs.promotion import reasons_to_hold
 from flows.server.deployments import EXAMPLE_CRON, FLOWS, deployments, nightly, reproduce, simulate

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from flows.config.shelf import Home
+from flows.config.home import Home
 from flows.jobs.ledger_checks import verify_run_job
 from flows.jobs.run import ingest_job, register_job, run_job
 from flows.jobs.snapshots import inspect_job

@@ -11,7 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from flows.cli import app
-from flows.config.shelf import Home
+from flows.config.home import Home
 from flows.jobs import plan as foresight
 from flows.jobs.plan import foresee_job
 from pipeline.declaration.card import Card, load_card, task_of

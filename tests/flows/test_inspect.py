@@ -8,7 +8,7 @@ import shutil
 
 import pytest
 
-from flows.config.shelf import Home
+from flows.config.home import Home
 from flows.jobs.run import ingest_job, register_job, run_job
 from flows.jobs.snapshots import inspect_job
 from flows.terminal.inspection_page import inspection_page as page

@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from flows.cli import app
-from flows.config.shelf import Home
+from flows.config.home import Home
 from flows.jobs.run import ingest_job, register_job, run_job
 from pipeline.declaration.card import CardError
 from pipeline.ledger.chain import BudgetError

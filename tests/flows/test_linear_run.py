@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import pipeline.learners.linear as drawing_module
-from flows.config.shelf import Home
+from flows.config.home import Home
 from flows.jobs.plan import plan_job
 from flows.jobs.run import ingest_job, register_job, run_job
 from pipeline.declaration.card import CardError

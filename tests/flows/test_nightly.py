@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from flows.config.home import Home
 from flows.config.recipe import Promote, load_recipe
-from flows.config.shelf import Home
 from flows.jobs.monitor import alert, watch_of
 from flows.jobs.nightly import nightly_job
 from flows.jobs.promotion import Alias

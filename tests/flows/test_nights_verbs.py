@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from flows.cli import app
 from flows.config.exit_codes import exit_code
-from flows.config.shelf import Home
+from flows.config.home import Home
 from flows.jobs.audit import audit_job
 from flows.jobs.ledger_checks import verify_job
 from flows.jobs.plan import plan_job

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 import flows.cli
 from flows.cli import app
-from flows.config.shelf import Home
+from flows.config.home import Home
 from flows.config.study_recipes import load_world_recipe
 from flows.jobs.study import play_job
 from pipeline.declaration.card import CardError

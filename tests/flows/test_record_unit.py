@@ -6,9 +6,9 @@ import json
 
 import pytest
 
+from flows.config.home import Home
 from flows.config.recipe import load_recipe
 from flows.config.setting import Setting, check_numbered
-from flows.config.shelf import Home
 from flows.jobs.run import ingest_job, run_job
 from flows.verbs.runs import summary
 from pipeline.declaration.card import CardError

@@ -11,7 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from flows.cli import app
-from flows.config.shelf import Home
+from flows.config.home import Home
 from flows.jobs.study import reproduce_job
 from pipeline.declaration.card import CardError
 from pipeline.simulation.linear_trials import measure

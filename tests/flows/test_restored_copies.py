@@ -7,7 +7,7 @@ import shutil
 import pytest
 
 from flows.config.exit_codes import exit_code
-from flows.config.shelf import Home
+from flows.config.home import Home
 from flows.jobs.ledger_checks import known_to_runs, verify_job
 from flows.jobs.nightly import nightly_job
 from flows.jobs.run import run_job

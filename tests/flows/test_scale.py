@@ -10,12 +10,10 @@ from typing import Any
 import polars as pl
 import pytest
 
-import flows.terminal.progress as pacing
-from flows.config.resources import choose_resources, size_of
-from flows.config.shelf import Home
+import flows.terminal.screen as pacing
+from flows.config.home import Home, choose_resources, size_of
 from flows.jobs.run import ingest_job, run_job
-from flows.terminal.progress import Pace, duration, progress_line
-from flows.terminal.screen import Context
+from flows.terminal.screen import Context, Pace, duration, progress_line
 from pipeline.declaration.card import CardError
 from pipeline.logs import work
 from pipeline.logs.on_dask import OnDask

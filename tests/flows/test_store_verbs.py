@@ -7,7 +7,7 @@ from threading import Thread
 
 import pytest
 
-from flows.config.shelf import Home
+from flows.config.home import Home
 from flows.jobs.run import ingest_job, run_job
 from flows.jobs.snapshots import export_job, purge_job
 from pipeline.declaration.card import CardError

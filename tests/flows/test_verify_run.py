@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from flows.config.shelf import Home
+from flows.config.home import Home
 from flows.jobs.run import ingest_job, run_job
 from flows.jobs.snapshots import inspect_job
 from pipeline.ledger.ledger import open_ledger

@@ -19,8 +19,8 @@ from unittest import mock
 
 import pipeline.ledger.ledger
 from flows.cli import main
+from flows.config.home import Home
 from flows.config.setting import setting
-from flows.config.shelf import Home
 from flows.jobs.nights import nightly_counter
 from flows.jobs.run import run_job
 from pipeline.privacy.noise import SeededNoise

@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from flows.config.home import Home
 from flows.config.recipe import load_recipe
 from flows.config.setting import setting
-from flows.config.shelf import Home
 from flows.jobs.plan import plan_job
 from flows.jobs.run import ingest_job, run_job
 from pipeline.agents.apvi import apvi

@@ -17,8 +17,8 @@ from urllib.error import HTTPError
 import polars as pl
 import pytest
 
+from flows.config.home import Home
 from flows.config.setting import setting
-from flows.config.shelf import Home
 from flows.jobs.run import ingest_job, register_job, run_job
 from pipeline.declaration.card import CardError
 from pipeline.declaration.toml import LogError

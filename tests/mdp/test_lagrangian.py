@@ -7,7 +7,7 @@ import pytest
 
 from pipeline.mdp.lagrangian import most_visits
 from pipeline.mdp.occupancy_lp import most_visits_lp
-from pipeline.mdp.policy_set import all_policies, policy_count, set_arrivals, set_values
+from pipeline.mdp.policy import all_policies, policy_count, set_arrivals, set_values
 
 
 def problem(seed, shape, tightness):

@@ -13,7 +13,7 @@ from pipeline.privacy.fast_noise import FastOsNoise
 from pipeline.privacy.noise import OsNoise
 from pipeline.privacy.release import Mechanism, Release, total_delta_slack, with_sampler_slack
 from pipeline.privacy.release_file import describe, describe_mechanism, mechanism_from, read_release, write_release
-from pipeline.privacy.table import LARGEST_VARIANCE, TV_BOUND
+from pipeline.privacy.samplers import LARGEST_VARIANCE, TV_BOUND
 from tests.privacy.handles import REAL
 
 GAUSSIAN = Mechanism("n_sa", (2, 3, 4), "user", 4, 4, "2H", variance=40)

@@ -10,12 +10,18 @@ import pytest
 from scipy import stats
 
 from pipeline.privacy import csprng as words
-from pipeline.privacy import rejection
+from pipeline.privacy import samplers
 from pipeline.privacy.csprng import Words, exp_trials, fixed_point
 from pipeline.privacy.fast_noise import FastOsNoise
 from pipeline.privacy.noise import OsNoise
-from pipeline.privacy.rejection import gaussian_by_rejection, laplace_by_rejection
-from pipeline.privacy.table import LARGEST_VARIANCE, TV_BOUND, gaussian_by_table, gaussian_table
+from pipeline.privacy.samplers import (
+    LARGEST_VARIANCE,
+    TV_BOUND,
+    gaussian_by_rejection,
+    gaussian_by_table,
+    gaussian_table,
+    laplace_by_rejection,
+)
 from tests.privacy.handles import REAL
 
 THRESHOLD, BINS = 1e-6, 60
@@ -216,12 +222,12 @@ def test_ties_of_exponential_trials_are_settled_by_more_bits():
 
 
 def test_ties_of_the_geometric_are_settled_by_more_bits():
-    e1 = int(rejection._powers()[-1])
-    assert list(rejection.geometric(Script(e1, 0), 1)) == [1]
-    assert list(rejection.geometric(Script(e1, 2**64 - 1), 1)) == [0]
-    assert list(rejection.geometric(Script(e1 - 1, e1 + 1), 2)) == [1, 0]
+    e1 = int(samplers._powers()[-1])
+    assert list(samplers.geometric(Script(e1, 0), 1)) == [1]
+    assert list(samplers.geometric(Script(e1, 2**64 - 1), 1)) == [0]
+    assert list(samplers.geometric(Script(e1 - 1, e1 + 1), 2)) == [1, 0]
     # 2^40 / 2^192 lies between exp(-106) and exp(-105)
-    assert list(rejection.geometric(Script(0, 0, 2**40), 1)) == [105]
+    assert list(samplers.geometric(Script(0, 0, 2**40), 1)) == [105]
 
 
 @pytest.mark.parametrize("whole", [1, 3, 1000, 2**42 - 1, 2**42, 2**42 + 5, 2**60, 10**19, 10**30])

@@ -13,10 +13,17 @@ import numpy as np
 import pytest
 
 import pipeline.privacy
-from pipeline.privacy import table
+from pipeline.privacy import samplers
 from pipeline.privacy.csprng import Words
-from pipeline.privacy.rejection import gaussian_by_rejection, laplace_by_rejection
-from pipeline.privacy.table import TV_BOUND, Table, gaussian_by_table, gaussian_table, invert
+from pipeline.privacy.samplers import (
+    TV_BOUND,
+    Table,
+    gaussian_by_rejection,
+    gaussian_by_table,
+    gaussian_table,
+    invert,
+    laplace_by_rejection,
+)
 
 ROOM = Path(pipeline.privacy.__file__).parent
 
@@ -99,11 +106,11 @@ def test_first_words_are_the_top_of_the_thresholds_and_rise():
     assert [int(f) for f in made.first] == [t >> 128 for t in made.thresholds]
     assert list(made.thresholds) == sorted(made.thresholds) and made.first.dtype == np.uint64
     assert len(made.thresholds) == 2 * made.reach
-    assert table.LARGEST_VARIANCE == 20_000**2
+    assert samplers.LARGEST_VARIANCE == 20_000**2
 
 
 def test_no_float_is_on_the_path_of_a_fast_draw():
-    for name in ("csprng.py", "table.py", "rejection.py", "fast_noise.py"):
+    for name in ("csprng.py", "samplers.py", "fast_noise.py"):
         assert not floats((ROOM / name).read_text()), name
     for draws in (
         gaussian_by_table(Words(), 9, Fraction(4)),

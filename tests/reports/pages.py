@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from flows.config.shelf import Home
+from flows.config.home import Home
 from flows.jobs.audit import audit_job
 from flows.jobs.run import ingest_job, run_job
 from reports.run.run_page import render_html

@@ -7,7 +7,7 @@ import re
 from dataclasses import replace
 from pathlib import Path
 
-from flows.config.shelf import Home
+from flows.config.home import Home
 from flows.jobs.study import reproduce_job
 from pipeline.studies import paper_003
 from reports.studies import all_papers

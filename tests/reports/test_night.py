@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from flows.config.shelf import Home
+from flows.config.home import Home
 from flows.jobs.nightly import nightly_job
 from flows.jobs.simulated_logs import Asked, simulate_logs
 from flows.jobs.study import play_job

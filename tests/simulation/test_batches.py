@@ -8,7 +8,7 @@ import pytest
 from pipeline.environments.random_tabular import random_tabular
 from pipeline.mdp.model import TabularMDP
 from pipeline.mdp.planning import occupancies, optimal_values, policy_value
-from pipeline.mdp.policy_set import all_policies, set_arrivals, set_values
+from pipeline.mdp.policy import all_policies, set_arrivals, set_values
 from pipeline.mdp.rollout import BatchRollout
 from pipeline.privacy.noise import SeededNoise
 from pipeline.simulation.rollouts import play_batch_rollouts, sample_batch

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from flows.config.shelf import Home
+from flows.config.home import Home
 from flows.jobs.run import ingest_job, register_job, run_job
 from flows.jobs.simulated_logs import Asked, simulate_from_run
 from pipeline.declaration.card import Card, CardError

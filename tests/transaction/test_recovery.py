@@ -8,8 +8,8 @@ import threading
 
 import pytest
 
+from flows.config.home import Home
 from flows.config.setting import ledger_for, newest_snapshot, setting
-from flows.config.shelf import Home
 from flows.jobs.run import ingest_job, register_job, run_job
 from pipeline.learners import tabular
 from pipeline.ledger.chain import AttemptLostError, BudgetError

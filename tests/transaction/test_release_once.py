@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from flows.config.home import Home
 from flows.config.recipe import load_recipe
 from flows.config.setting import ledger_for, newest_snapshot, setting
-from flows.config.shelf import Home
 from flows.jobs.plan import plan_job
 from flows.jobs.run import ingest_job, register_job, run_job
 from flows.jobs.snapshots import purge_job

@@ -15,8 +15,8 @@ import pytest
 
 import pipeline.files
 import pipeline.transaction.transaction as machine
+from flows.config.home import Home
 from flows.config.setting import ledger_for, newest_snapshot, setting
-from flows.config.shelf import Home
 from flows.jobs.run import ingest_job, register_job
 from pipeline.ledger import lease
 from pipeline.ledger.chain import BudgetError
