@@ -187,9 +187,9 @@ def simulate_from_run(run: Path, asked: Asked, home: Home) -> dict[str, Any]:
     if wrong := [option for option, value in given.items() if value]:
         raise CardError(f"simulate --from-run: {wrong[0]} belongs to worlds; a release has its own")
     source = read_run(run)
-    m = asked.episodes_per_user or source.dataset["episodes_per_user"]
-    episodes, seed = asked.episodes or source.dataset["users_public"] * m, asked.seed or 0
-    dataset = asked.name or _of_run(source.dataset["name"], source.name)
+    m = asked.episodes_per_user or source.dataset.episodes_per_user
+    episodes, seed = asked.episodes or source.dataset.users_public * m, asked.seed or 0
+    dataset = asked.name or _of_run(source.dataset.name, source.name)
     rho = _CAP if asked.rho is None else asked.rho
     values = released_card(source, name=dataset, episodes=episodes, episodes_per_user=m, rho=rho)
     world = released_world(source, checked(values))

@@ -33,11 +33,11 @@ from pipeline.statistics.linear_plan import Half, LinearPlan
 from pipeline.statistics.lq_layout import LqPlan
 from pipeline.statistics.lq_moments import draw_lq
 from pipeline.statistics.lq_rows import Episodes, SimulatedRows
-from pipeline.statistics.one_shot import release_one_shot
+from pipeline.statistics.one_shot_tables import release_one_shot
 from pipeline.statistics.private_sum import PrivateSum
 from pipeline.statistics.regression import Window
-from pipeline.statistics.rows import Batch, CountRows, Rows, StreamRows
-from pipeline.statistics.rows import Side as Part
+from pipeline.statistics.regression_rows import Batch, CountRows, Rows, StreamRows
+from pipeline.statistics.regression_rows import Side as Part
 
 # at which the fast sampler's share of delta is listed: without it nothing is drawn
 EPSILON = 20.0

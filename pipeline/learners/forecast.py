@@ -38,7 +38,7 @@ from pipeline.statistics.calibration import count_sum
 from pipeline.statistics.count_layout import reward_lattice
 from pipeline.statistics.lq_moments import release_lq_moments
 from pipeline.statistics.lq_rows import Episodes, SimulatedRows
-from pipeline.statistics.rows import Side, TalliedRows, Tallies
+from pipeline.statistics.regression_rows import Side, TalliedRows, Tallies
 
 Array = NDArray[np.float64]
 

@@ -24,7 +24,7 @@ from pipeline.privacy.release import Release
 from pipeline.privacy.release_file import describe_mechanism
 from pipeline.simulation.surrogate import Drawn
 from pipeline.statistics.linear_calibration import true_rho
-from pipeline.statistics.rows import Side, TalliedRows, Tallies
+from pipeline.statistics.regression_rows import Side, TalliedRows, Tallies
 
 # of a plan under attack
 _STEPS = 2

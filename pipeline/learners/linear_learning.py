@@ -34,9 +34,9 @@ from pipeline.mdp.policy import Policy
 from pipeline.privacy.noise import NoiseSource
 from pipeline.privacy.release import Release
 from pipeline.statistics.interactive import InteractiveRegression, RecordedRegression
-from pipeline.statistics.one_shot import release_one_shot, released_statistics
+from pipeline.statistics.one_shot_tables import release_one_shot, released_statistics
 from pipeline.statistics.regression import InteractiveMechanism
-from pipeline.statistics.rows import TalliedRows
+from pipeline.statistics.regression_rows import TalliedRows
 from reports.facts.learnt import Baseline, Constants, FeatureFacts, LearntFacts, PlannerFacts, Preset, Truth, ValueFacts
 from reports.facts.policy import Decisions
 from reports.facts.promise import Joint
@@ -223,8 +223,7 @@ def _value(learnt: LinearLearnt) -> ValueFacts:
     """Always an estimate; of an adaptive release there is no upper end but the trivial one."""
     request, card = learnt.request, learnt.request.card
     released = card.domain.start == "released"
-    value = dict(learnt.value)
-    upper, lower = value["upper"], value["lower"]
+    upper, lower = learnt.value["upper"], learnt.value["lower"]
     assert lower is not None
     one_hot = card.features is not None and card.features.kind == "one_hot"
     assumes = [
@@ -243,14 +242,14 @@ def _value(learnt: LinearLearnt) -> ValueFacts:
         )
     if upper is None:
         assumes.append("no upper end: asking an adaptive planner for one would be a release of its own")
-    return ValueFacts(
-        **value,
-        gap=None if upper is None else upper - lower,
-        upper_flag="trivial" if upper is None else None,
-        status="estimate",
-        assumes=assumes,
-        start="released" if released else "declared",
-    )
+    told = {
+        "gap": None if upper is None else upper - lower,
+        "upper_flag": "trivial" if upper is None else None,
+        "status": "estimate",
+        "assumes": assumes,
+        "start": "released" if released else "declared",
+    }
+    return ValueFacts.model_validate({**learnt.value, **told})
 
 
 def _weight_labels(learnt: LinearLearnt) -> dict[str, Any]:

@@ -170,21 +170,21 @@ def _constants(learnt: LqLearnt) -> PlantConstants:
 
 def _value(learnt: LqLearnt) -> ValueFacts:
     """Minus the expected cost in the released model; an estimate, never a bound."""
-    return ValueFacts(
-        **learnt.value,
-        gap=None,
-        lower_flag="trivial",
-        upper_flag="trivial",
-        status="estimate",
-        assumes=[
+    told = {
+        "gap": None,
+        "lower_flag": "trivial",
+        "upper_flag": "trivial",
+        "status": "estimate",
+        "assumes": [
             "values are rewards: minus the expected summed cost of one episode, x'Qx + u'Ru a step",
             "the plant is the one estimated from the released sums, as if it were the truth (certainty equivalence)",
             "first state and noise are as the card declares them; the noise has mean 0 and does not depend on the past",
             "observations stay in their declared ball, so controls are never cut",
             "the lower end is the least that declared balls allow; no interval is claimed",
         ],
-        start="declared",
-    )
+        "start": "declared",
+    }
+    return ValueFacts.model_validate({**learnt.value, **told})
 
 
 def lq_truth(request: LqRequest, world: str, behaviour: str, gains: Array) -> dict[str, float]:

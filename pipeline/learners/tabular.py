@@ -132,10 +132,10 @@ class TabularRun:
         pure, rho = total_epsilon(mechanisms), total_rho(mechanisms)
         if self.card.kind == "real" and ask.calibration == "paper":
             true, asked, unit = (pure, ask.epsilon, "ε") if ask.pure else (rho, ask.zcdp(), "ρ")
-            if true is None or asked is None or true > fraction_of(asked):
+            if asked is None or true is None or true > fraction_of(asked):
                 raise CardError(
                     f"{self.card.name}: calibration = 'paper' would spend {unit} = {float(true or 0):.4g}, asked was "
-                    f"{float(asked)}; a real dataset needs calibration = 'tight'"
+                    f"{float(asked or 0)}; a real dataset needs calibration = 'tight'"
                 )
         return rho, {"mechanisms": self._described(), "epsilon": None if pure is None else str(pure)}
 

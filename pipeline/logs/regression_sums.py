@@ -27,7 +27,7 @@ from pipeline.logs.summing import HERE, Resources, Seen, Sums, sum_snapshot
 from pipeline.statistics.lq_layout import LqPlan
 from pipeline.statistics.lq_moments import batch_sums
 from pipeline.statistics.lq_rows import SummedRows, Transitions
-from pipeline.statistics.rows import Side, Tallies
+from pipeline.statistics.regression_rows import Side, Tallies
 
 
 def in_second_half(users: NDArray[Any], salt: str) -> NDArray[np.bool_]:

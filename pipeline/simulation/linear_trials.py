@@ -34,8 +34,8 @@ from pipeline.statistics.ask import Ask
 from pipeline.statistics.interactive import InteractiveRegression
 from pipeline.statistics.linear_calibration import true_rho
 from pipeline.statistics.linear_plan import LinearDomain, LinearPlan, LinearTerms, Variant
-from pipeline.statistics.one_shot import release_one_shot
-from pipeline.statistics.rows import CountRows
+from pipeline.statistics.one_shot_tables import release_one_shot
+from pipeline.statistics.regression_rows import CountRows
 
 C, RIDGE, FAILURE, DELTA = 0.1, 0.01, 0.1, 1e-6
 

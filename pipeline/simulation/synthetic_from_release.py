@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,6 +23,9 @@ from pipeline.privacy.release import Release
 from pipeline.privacy.release_file import read_release, sha256_file
 from pipeline.simulation.synthetic_world_card import short
 from pipeline.statistics.counts import private_counts
+from reports.facts.dataset import DeclaredTables
+from reports.facts.promise import Guarantee
+from reports.facts.report import read_report
 
 # name of the logging policy of a released world
 PRACTICE = "released practice"
@@ -31,11 +33,19 @@ PRACTICE = "released practice"
 
 @dataclass(frozen=True)
 class ReleasedRun:
-    """What a run's folder says: name, declared facts of the dataset, the guarantee, the release."""
+    """What a run's folder says.
+
+    Parameters
+    ----------
+    name, dataset, guarantee
+        As its report states them.
+    release
+        Of counts.
+    """
 
     name: str
-    dataset: Mapping[str, Any]
-    guarantee: Mapping[str, Any]
+    dataset: DeclaredTables
+    guarantee: Guarantee
     release: Release
 
 
@@ -53,18 +63,17 @@ def read_run(folder: Path) -> ReleasedRun:
         If it is no run's folder, or its release is not the one it certifies.
     """
     try:
-        facts = json.loads((folder / "report.json").read_text(encoding="utf-8"))
+        report = read_report(folder)
         proof = json.loads((folder / "certificate.json").read_text(encoding="utf-8"))
         release = read_release(folder)
-        run = ReleasedRun(facts["run"], facts["dataset"], proof["guarantee"], release)
         certified = proof["sha256"]["release"]
     except (OSError, KeyError, ValueError) as e:
         raise CardError(f"{folder}: not a run's folder ({type(e).__name__}); name one that `run` wrote") from None
-    if "n_sas" not in release.tables:
+    if "n_sas" not in release.tables or not isinstance(report.dataset, DeclaredTables):
         raise CardError(f"{folder}: a linear run releases sums of features, no counts; name a run of dp-apvi")
     if sha256_file(folder / "release.parquet") != certified:
         raise CardError(f"{folder}: release.parquet is not the one its certificate names: it was edited")
-    return run
+    return ReleasedRun(report.run, report.dataset, report.guarantee, release)
 
 
 def released_card(run: ReleasedRun, *, name: str, episodes: int, episodes_per_user: int, rho: float) -> dict[str, Any]:
@@ -86,14 +95,12 @@ def released_card(run: ReleasedRun, *, name: str, episodes: int, episodes_per_us
     CardError
         If the run's report is too old to hold the declared rewards or start.
     """
-    d, unit = run.dataset, run.dataset["reward_unit"]
-    low, high = d["reward_range"]
-    declared = {"reward_kind": "reward_table", "start": "start_declared"}
-    for key, told in declared.items():
-        if d[key] in ("table", "declared") and told not in d:
-            raise CardError(f"{run.name}: report.json lacks {told}; run its recipe again (a replay costs nothing)")
-    live, actions = ([label for label in d[k] if label != OTHER] for k in ("live_states", "actions"))
-    other = {k: OTHER in d[k] for k in ("live_states", "actions")}
+    d, (low, high) = run.dataset, run.dataset.reward_range
+    lacks = {"reward_table": d.reward_kind == "table", "start_declared": d.start == "declared"}
+    for told in (key for key, needed in lacks.items() if needed and getattr(d, key) is None):
+        raise CardError(f"{run.name}: report.json lacks {told}; run its recipe again (a replay costs nothing)")
+    live, actions = ([label for label in labels if label != OTHER] for labels in (d.live_states, d.actions))
+    other = {"live_states": OTHER in d.live_states, "actions": OTHER in d.actions}
     columns = {"user_id": "user_id", "episode_id": "episode_id", "step": "step", "reward": "reward"}
     return {
         "schema_version": 1,
@@ -105,26 +112,26 @@ def released_card(run: ReleasedRun, *, name: str, episodes: int, episodes_per_us
             "users_public": math.ceil(episodes / episodes_per_user),
         },
         "domain": {
-            "horizon": d["horizon"],
-            "dynamics": d["dynamics"],
-            "cell_cap": d["cell_cap"],
-            "markov": d["markov"],
-            "start": "released" if d["start"] == "released" else d["start_declared"],
-            "vetoes": d["vetoes"],
+            "horizon": d.horizon,
+            "dynamics": d.dynamics,
+            "cell_cap": d.cell_cap,
+            "markov": d.markov,
+            "start": "released" if d.start == "released" else d.start_declared,
+            "vetoes": [list(pair) for pair in d.vetoes],
             "states": {
                 "column": "state",
                 "labels": short(live),
-                "ends": d["ends"],
+                "ends": d.ends,
                 "other": other["live_states"],
             },
             "actions": {"column": "action", "labels": short(actions), "other": other["actions"]},
         },
         "reward": {
-            "kind": d["reward_kind"],
+            "kind": d.reward_kind,
             "range": [low, high],
-            "steps": round((high - low) / unit),
-            "total": d["reward_total"],
-            "table": d.get("reward_table"),
+            "steps": round((high - low) / d.reward_unit),
+            "total": d.reward_total,
+            "table": d.reward_table,
         },
         "source": {
             "layout": "long",

@@ -81,16 +81,16 @@ def release_readme(*, name: str, run: ReleasedRun, episodes: int, seed: int, com
     g = run.guarantee
     return f"""# {name}: synthetic episodes from a release
 
-Every row is drawn from the model that run `{run.name}` released of the dataset `{run.dataset["name"]}`:
+Every row is drawn from the model that run `{run.name}` released of the dataset `{run.dataset.name}`:
 start, transitions, rewards and logging policy are ratios of its noisy counts. **No row is anybody's record**, and no
 record was read to make one: {episodes} episodes, seed {seed}.
 
 **Privacy.** This log costs nothing beyond the release it was made from, however many episodes are drawn, and promises
 what that release promises, no more:
 
-> {g["sentence"]}
+> {g.sentence}
 
-Claim: {g["claim"]}.
+Claim: {g.claim}.
 
 **Good for**: trying the pipeline; teaching; showing a partner the format; load tests.
 
@@ -121,7 +121,7 @@ def release_about(run: ReleasedRun, episodes: int) -> list[str]:
         Of the log.
     """
     return [
-        f"{episodes} episodes from what run {run.name} released of {run.dataset['name']}; no record was read.",
+        f"{episodes} episodes from what run {run.name} released of {run.dataset.name}; no record was read.",
         "Good for trying the pipeline, teaching, sharing the format, load tests.  No new evidence: any analysis",
         "re-reads the one release, small cells are noise, effects of actions cannot be estimated.  Costs nothing",
         "beyond that release and promises what it promises: see README.md.",

@@ -3,8 +3,8 @@
 One call per (step, half), from the last step to the first; the budget is charged once, before the first answer; any
 call the plan does not hold is refused.  DP-VAPVI feeds its answers into later questions: C, lambda, D, clips, the
 seed of ties and the planner's version are therefore *part of the mechanism*, and another value of any of them is a
-new release with its own charge (privacy.md §0.1-4).  Only the one-shot release (:mod:`~pipeline.statistics.one_shot`)
-is free to re-plan.
+new release with its own charge (privacy.md §0.1-4).  Only the one-shot release of
+:mod:`~pipeline.statistics.one_shot_tables` is free to re-plan.
 """
 
 # ruff: noqa: N806  (the letters of the paper)
@@ -25,7 +25,7 @@ from pipeline.statistics.linear_calibration import call_sum, true_rho
 from pipeline.statistics.linear_layout import CallLayout, joint_facts
 from pipeline.statistics.linear_plan import Half, LinearPlan
 from pipeline.statistics.regression import MechanismClosedError, PrivateRegression, Value, Weight, Window
-from pipeline.statistics.rows import Quantiser, Rows, Side
+from pipeline.statistics.regression_rows import Quantiser, Rows, Side
 
 Integers = NDArray[np.int64]
 

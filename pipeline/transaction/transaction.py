@@ -11,7 +11,7 @@ renamed    the charge and the whole release            commits it late: nothing 
 COMMIT     the charge, the release and its COMMIT      replays it at no cost
 =========  ==========================================  ============================================================
 
-Nothing can be drawn before INTENT: the object that draws is made by charging.  What follows a COMMIT reads the release
+Nothing is drawn before INTENT: :func:`transaction` charges on entering.  What follows a COMMIT reads the release
 and is free (post-processing), so it is no part of the transaction.
 """
 

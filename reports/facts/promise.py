@@ -127,8 +127,7 @@ class Joint(Part):
     rule, variant
         How the bound was found, and for which kind of release.
     split, horizon, episodes, square, features_sha256, weights, tag, reward, steps, bounds
-        The numbers it is computed from; see :mod:`pipeline.statistics.joint_loss` and
-        :mod:`pipeline.statistics.joint_loss`.
+        The numbers it is computed from; see :mod:`pipeline.statistics.joint_loss`.
     """
 
     rho_exact: str | None

@@ -10,7 +10,7 @@ from pipeline.environments.linear_003 import LinearWorld
 from pipeline.privacy.noise import SeededNoise
 from pipeline.statistics.interactive import InteractiveRegression
 from pipeline.statistics.linear_plan import LinearDomain, LinearPlan, LinearTerms
-from pipeline.statistics.rows import CountRows
+from pipeline.statistics.regression_rows import CountRows
 
 C, K, Q = LinearConstants(C=0.3), 400, 1024
 

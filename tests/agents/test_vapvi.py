@@ -20,7 +20,7 @@ from pipeline.statistics.interactive import InteractiveRegression
 from pipeline.statistics.linear_plan import LinearDomain, LinearPlan, LinearTerms
 from pipeline.statistics.private_sum import PrivateSum
 from pipeline.statistics.regression import PrivateRegression
-from pipeline.statistics.rows import CountRows
+from pipeline.statistics.regression_rows import CountRows
 from tests.agents.linear_bench import C, K, Q, planned, setting
 
 

@@ -164,7 +164,7 @@ OFFLINE: dict[str, tuple[Make, dict[str, Twin]]] = {
         lambda: counts(Ask(epsilon=1.0)),
         {"half the scale": Twin(lambda: counts(Ask(epsilon=1.0), halved))},
     ),
-    "desk, centred": (
+    "interactive, centred": (
         linear,
         {
             "half the variance": Twin(linear, noise=thin),
@@ -172,11 +172,11 @@ OFFLINE: dict[str, tuple[Make, dict[str, Twin]]] = {
             "features not clipped": Twin(lambda: linear(long_features)),
         },
     ),
-    "desk, halves": (
+    "interactive, halves": (
         lambda: linear(halves=True),
         {"half the variance": Twin(lambda: linear(halves=True), noise=thin)},
     ),
-    "desk, the paper's targets": (
+    "interactive, the paper's targets": (
         lambda: linear(variant="paper"),
         {"half the variance": Twin(lambda: linear(variant="paper"), noise=thin)},
     ),
@@ -221,7 +221,7 @@ OFFLINE: dict[str, tuple[Make, dict[str, Twin]]] = {
 
 # the same releases made whole, one at a time
 WHOLE: dict[str, Make] = {
-    "desk, centred": lambda: linear(draw_answers),
+    "interactive, centred": lambda: linear(draw_answers),
     "one-shot": lambda: linear(draw_one_shot, variant="one_shot"),
     "lq moments": lambda: lq_target(LQ, shipped_lq),
 }

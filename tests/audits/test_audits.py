@@ -78,7 +78,7 @@ def test_the_exact_sampler_of_a_release_is_not_flagged():
     assert not v.violates and v.ratio > 0.3, v
 
 
-@pytest.mark.parametrize("name", ["desk, centred", "one-shot", "lq moments"])
+@pytest.mark.parametrize("name", ["interactive, centred", "one-shot", "lq moments"])
 def test_noise_for_many_copies_is_that_of_whole_releases(name):
     """One release at a time, rows and all: the same verdict, and the same spread of the same tables."""
     make, whole = MECHANISMS[name][0], WHOLE[name]
@@ -103,7 +103,7 @@ def _half_gram_noise(right):
 
 
 @pytest.mark.parametrize("broken", [_no_gram_noise, _half_gram_noise])
-@pytest.mark.parametrize("name", ["desk, centred", "one-shot", "lq moments"])
+@pytest.mark.parametrize("name", ["interactive, centred", "one-shot", "lq moments"])
 def test_noise_that_the_shipped_code_leaves_out_is_flagged_without_being_told(monkeypatch, name, broken):
     """The audit of a recipe draws the listed noise; what is published has less, though the worst pair may not show."""
     monkeypatch.setattr(private_sum, "symmetric_noise", broken(private_sum.symmetric_noise))
@@ -116,7 +116,7 @@ def test_a_desk_that_halves_all_of_its_noise_is_flagged_and_proved_to_lose_more(
         desk.noise = Thinner(desk.noise, 0.5)
 
     monkeypatch.setattr(desk_module.InteractiveRegression, "__post_init__", halve)
-    v = attack(MECHANISMS["desk, centred"][0](), FastOsNoise(), 1500)
+    v = attack(MECHANISMS["interactive, centred"][0](), FastOsNoise(), 1500)
     assert v.less_noise and v.lower_bound_rho > v.claimed_rho
 
 

@@ -24,7 +24,7 @@ from pipeline.statistics.gram import Extent, counted_sums, exact_sums
 from pipeline.statistics.interactive import InteractiveRegression
 from pipeline.statistics.linear_plan import LinearDomain, LinearPlan, LinearTerms
 from pipeline.statistics.regression import Window
-from pipeline.statistics.rows import Batch, StreamRows
+from pipeline.statistics.regression_rows import Batch, StreamRows
 
 ROUNDS, ROWS, STEPS = 9, 16_384 * 8, 256
 

@@ -25,7 +25,7 @@ from typing import Any
 from tests.campaigns.bad_files import apply, drawn
 from tests.campaigns.bad_layouts import EVERY, PEOPLE, SECRET, Case, layouts
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "figures" / "bad_input.md"
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "lab" / "bad_input.md"
 SECONDS = 60
 # in these a broken-off episode does not say where its last step led
 _UNTOLD = ("lerobot", "meds", "wide")

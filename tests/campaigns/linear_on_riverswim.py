@@ -26,7 +26,7 @@ from pipeline.logs.regression_sums import tally
 from pipeline.privacy.noise import SeededNoise
 from pipeline.statistics.ask import Ask
 from pipeline.statistics.calibration import count_sum
-from pipeline.statistics.rows import TalliedRows
+from pipeline.statistics.regression_rows import TalliedRows
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -22,8 +22,8 @@ from pipeline.privacy.noise import SeededNoise
 from pipeline.statistics.interactive import InteractiveRegression
 from pipeline.statistics.linear_calibration import true_rho
 from pipeline.statistics.linear_plan import LinearDomain, LinearPlan, LinearTerms
-from pipeline.statistics.one_shot import release_one_shot
-from pipeline.statistics.rows import CountRows, Integers, Side
+from pipeline.statistics.one_shot_tables import release_one_shot
+from pipeline.statistics.regression_rows import CountRows, Integers, Side
 
 
 @dataclass(frozen=True)

@@ -63,14 +63,14 @@ CUT = Case("csv", "truncated", 0.9, 0)
 
 def reading(monkeypatch: pytest.MonkeyPatch, change: Any) -> None:
     """A CSV reader that is wrong in one way."""
-    from pipeline.logs.readers import csv
+    from pipeline.logs import formats
 
-    good = csv.read_csv
+    good = formats.read_csv
 
     def bad(path: Path, columns: list[str]) -> Any:
         yield from (change(batch) for batch in good(path, columns))
 
-    monkeypatch.setattr(csv, "read_csv", bad)
+    monkeypatch.setattr(formats, "read_csv", bad)
 
 
 def dropping(batch: Batch) -> Batch:

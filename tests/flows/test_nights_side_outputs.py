@@ -178,7 +178,7 @@ LEAKS = {
     ),
     "a night only where somebody is new": (
         flows.jobs.nightly,
-        "run_job",
+        "run_recipe",
         lambda real: (
             lambda recipe, home, *rest: real(
                 recipe,

@@ -153,15 +153,15 @@ def test_a_page_that_tells_the_number_of_rows_is_caught(tmp_path, monkeypatch, c
     import flows.jobs.publish as publishing
     import flows.jobs.run as jobs
 
-    original, publish = publishing.dataset_facts, publishing.publish_run
+    original, publish = publishing.declared, publishing.publish_run
 
     def leaky(card, recipe, home, *others):
         count = latest(home.store, card.name).rows
-        publishing.dataset_facts = lambda c, s: original(c, s) | {"rows_seen": count}
+        publishing.declared = lambda c, s: original(c, s).model_copy(update={"users_public": count})
         try:
             return publish(card, recipe, home, *others)
         finally:
-            publishing.dataset_facts = original
+            publishing.declared = original
 
     # set by hand: run_pair undoes what monkeypatch set
     jobs.publish_run = leaky

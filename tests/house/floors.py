@@ -45,7 +45,7 @@ AGENTS_MAY_NOT = (
     "pipeline.privacy.noise",
     "pipeline.statistics.private_sum",
     "pipeline.statistics.interactive",
-    "pipeline.statistics.one_shot",
+    "pipeline.statistics.one_shot_tables",
     "pipeline.statistics.lq_moments",
     "pipeline.statistics.batch_privatizers",
     "pipeline.statistics.interactive_counts",

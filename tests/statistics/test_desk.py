@@ -14,9 +14,9 @@ from pipeline.statistics.ask import Ask
 from pipeline.statistics.interactive import InteractiveRegression
 from pipeline.statistics.linear_calibration import planned_calls, true_rho
 from pipeline.statistics.linear_plan import LinearDomain, LinearPlan, LinearTerms
-from pipeline.statistics.one_shot import release_one_shot
+from pipeline.statistics.one_shot_tables import release_one_shot
 from pipeline.statistics.regression import MechanismClosedError, Window
-from pipeline.statistics.rows import CountRows
+from pipeline.statistics.regression_rows import CountRows
 from tests.statistics.linear_people import random_map
 
 ONE, NONE = Fraction(1), Window(0, 1)

@@ -18,8 +18,8 @@ from pipeline.statistics.joint_loss import joint_loss
 from pipeline.statistics.linear_calibration import true_rho
 from pipeline.statistics.linear_layout import declared_map, features_digest
 from pipeline.statistics.linear_plan import LinearDomain, LinearPlan, LinearTerms
-from pipeline.statistics.one_shot import release_one_shot
-from pipeline.statistics.rows import CountRows
+from pipeline.statistics.one_shot_tables import release_one_shot
+from pipeline.statistics.regression_rows import CountRows
 
 ASKS = {
     "centred": LinearTerms(Ask(Fraction(1))),

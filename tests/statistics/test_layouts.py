@@ -24,10 +24,10 @@ from pipeline.statistics.linear_layout import CallLayout, OneShotLayout
 from pipeline.statistics.linear_plan import LinearTerms
 from pipeline.statistics.lq_moments import lq_sums
 from pipeline.statistics.lq_rows import SimulatedRows
-from pipeline.statistics.one_shot import _sums
+from pipeline.statistics.one_shot_tables import _sums
 from pipeline.statistics.private_sum import PrivateSum
 from pipeline.statistics.regression import Window
-from pipeline.statistics.rows import CountRows
+from pipeline.statistics.regression_rows import CountRows
 from tests.statistics import lq_people
 from tests.statistics.linear_people import people, plan_of, random_map, rows_of
 from tests.statistics.test_sensitivity import episodes, tiny, vectors

@@ -20,7 +20,7 @@ from pipeline.statistics.interactive import InteractiveRegression
 from pipeline.statistics.linear_calibration import true_rho
 from pipeline.statistics.linear_plan import LinearDomain, LinearPlan, LinearTerms
 from pipeline.statistics.regression import Window
-from pipeline.statistics.rows import Batch, Quantiser, StreamRows
+from pipeline.statistics.regression_rows import Batch, Quantiser, StreamRows
 from tests.statistics.linear_people import Silent, loss, people, plan_of, points, random_map, rows_of, script
 
 ONE = Fraction(1)

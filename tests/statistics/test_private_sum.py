@@ -19,9 +19,9 @@ from pipeline.statistics.layout import ExactSums
 from pipeline.statistics.linear_plan import LinearTerms
 from pipeline.statistics.lq_moments import draw_lq
 from pipeline.statistics.lq_rows import SimulatedRows
-from pipeline.statistics.one_shot import release_one_shot
+from pipeline.statistics.one_shot_tables import release_one_shot
 from pipeline.statistics.private_sum import PrivateSum, Trust
-from pipeline.statistics.rows import CountRows
+from pipeline.statistics.regression_rows import CountRows
 from tests.statistics import lq_people
 from tests.statistics.linear_people import plan_of, random_map, rows_of, script
 from tests.statistics.test_sensitivity import tiny

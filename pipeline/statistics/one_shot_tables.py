@@ -20,7 +20,7 @@ from pipeline.statistics.layout import ExactSums
 from pipeline.statistics.linear_calibration import one_shot_sum
 from pipeline.statistics.linear_plan import LinearPlan
 from pipeline.statistics.regression import OneShot
-from pipeline.statistics.rows import CountRows, TalliedRows
+from pipeline.statistics.regression_rows import CountRows, TalliedRows
 
 Integers = NDArray[np.int64]
 
