@@ -37,6 +37,7 @@ from pipeline.statistics.one_shot_tables import release_one_shot
 from pipeline.statistics.private_sum import PrivateSum
 from pipeline.statistics.regression import Window
 from pipeline.statistics.regression_rows import Batch, CountRows, Rows, StreamRows
+from pipeline.statistics.regression_rows import Side as Part
 
 # at which the fast sampler's share of delta is listed: without it nothing is drawn
 EPSILON = 20.0
@@ -103,7 +104,10 @@ def lq_target(plan: LqPlan, drawn: Callable[[LqPlan, Episodes, NoiseSource], Rel
     def honest(person: Episodes, noise: NoiseSource) -> Release:
         return draw_lq(plan, SimulatedRows((person,)), noise, epsilon=EPSILON)
 
-    pair = plan.summed.worst_pair(lambda person: honest(person, Silence()).tables)
+    def exact(person: Episodes) -> Mapping[str, NDArray[np.int64]]:
+        return honest(person, Silence()).tables
+
+    pair = plan.summed.worst_pair(exact)
     words = "lq moments, discrete gaussian, gram and target"
     return _target(words, claimed, pair, honest, None if drawn is None else partial(drawn, plan))
 
@@ -272,7 +276,7 @@ def rows_of(plan: LinearPlan, person: Person) -> Rows:
     f = plan.features.integers.astype(np.float64)
     padded = np.concatenate([f, np.zeros((1, *f.shape[1:]))])
 
-    def batches(h: int, side: Half) -> Iterator[Batch]:
+    def batches(h: int, side: Part) -> Iterator[Batch]:
         row = person[h]
         if row is not None and (side != "D'" or not plan.terms.halves):
             reward, ended = np.array([row.reward]), np.array([row.successor == len(f)])

@@ -191,10 +191,11 @@ def sums_target(
     claimed = cost_of(layout, noise, time.cost)
     if noise is None or claimed is None:
         raise CardError("an audit needs noise: epsilon is infinite")
-    people, entries = [p if isinstance(p, tuple) else (p,) for p in layout.extremes()], entry_variances(layout, noise)
-    honest = [layout.integers(*person) for person in people]
+    people, entries = [*layout.extremes()], entry_variances(layout, noise)
+    shipped: Callable[..., Integers] = layout.integers
+    honest = [shipped(person) for person in people]
     other = max(range(1, len(people)), key=lambda i: float(((honest[0] - honest[i]) ** 2 / entries).sum()))
-    sent = tuple((integers or layout.integers)(*people[i]) for i in (0, other))
+    sent = tuple((integers or shipped)(people[i]) for i in (0, other))
     where = sent[0] != sent[1]
     drawn = entry_variances(layout, variances or noise)[where]
     model = Sums(watch, (honest[0][where], honest[other][where]), entries[where], time)
@@ -239,10 +240,9 @@ def counts_target(shipped: PrivateSum, drawn: PrivateSum | None = None) -> Audit
         If a table has no noise, or one of a counter no Gaussian noise: there is nothing to claim.
     """
     rho, time, mechanisms, layout = total_rho(shipped.mechanisms), shipped.time, shipped.mechanisms, shipped.layout
-    assert isinstance(layout, CountLayout)
+    assert isinstance(layout, CountLayout) and (time is None or isinstance(time, Factorisation))
     if rho is None or (time is not None and any(m.variance is None for m in mechanisms)):
-        what = "no noise" if time is None else "no Gaussian noise"
-        raise CardError(f"{layout.dataset}: {what}, no claim to attack")
+        raise CardError(f"{layout.dataset}: no{'' if time is None else ' Gaussian'} noise, no claim to attack")
     card = layout.card.model_copy(update={"kind": "synthetic"})
     made_up = replace(drawn or shipped, layout=replace(layout, card=card))
     one, other = replace(shipped, layout=made_up.layout).worst_pair(partial(count_person, card))
@@ -288,7 +288,7 @@ class _Tables:
     def _rows(self, drawn: PrivateSum, tables: list[Integers], noise: NoiseSource) -> list[Array]:
         first, ends = np.concatenate([t.ravel() for t in tables]), np.cumsum([t.size for t in tables])[:-1]
         found, time = list[Array](), drawn.time
-        assert time is not None
+        assert isinstance(time, Factorisation)
         for night in range(1, time.steps + 1):
             due = time.rows(night)
             holds = [row.first == 1 for row in due]

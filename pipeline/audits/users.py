@@ -8,7 +8,7 @@ seeds.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -20,7 +20,7 @@ from pipeline.audits.sampling import WORLD, fresh
 from pipeline.audits.sums import LEAVES, Watch, look
 from pipeline.declaration.card import CardError
 from pipeline.privacy.guarantee import Trust
-from pipeline.privacy.noise import NoiseSource, SeededNoise
+from pipeline.privacy.noise import Integers, NoiseSource, SeededNoise
 from pipeline.statistics.ask import Ask
 from pipeline.statistics.batch_counts import BatchLayout, BatchTables, NoisyTables
 from pipeline.statistics.batch_privatizers import GaussianBatch, ShuffleBinary
@@ -29,6 +29,7 @@ from pipeline.statistics.online_counts import InteractiveCounts, OnlineCounts, O
 from pipeline.statistics.online_sum import cost_of, tight
 
 Made = Callable[[OnlineLayout, NoiseSource], InteractiveCounts]
+Tabled = Array | Integers
 Fresh = Callable[[], SeededNoise]
 
 
@@ -160,11 +161,11 @@ def batch_target(
         epsilon, trust, mean = shipped.delivered(users, layout), Trust.SHUFFLE, bits.mean
         words = f"binomial, {shipped.calibration}, {users:,} users"
 
-    moved = _moved(*(_kept(tables, layout) for tables in layout.extremes()))
+    moved, seeds = _moved(*(_kept(tables, layout) for tables in layout.extremes())), noise
 
-    def release(side: Side, _: NoiseSource, copies: int) -> list[Array]:
+    def release(side: Side, noise: NoiseSource, copies: int) -> list[Array]:
         wide = replace(layout, shape=(*layout.shape[:2], copies))
-        seen = (drawn or shipped).release(replace([*wide.extremes()][side], users=users), wide, noise()).noisy
+        seen = (drawn or shipped).release(replace([*wide.extremes()][side], users=users), wide, seeds()).noisy
         return [np.rint(_entries(_kept(seen, layout), moved) + mean)]
 
     return AuditTarget(
@@ -190,19 +191,20 @@ def bit_sides(changes: int) -> Means:
     return [one], [1 - one]
 
 
-def _moved(one: list[Array], other: list[Array]) -> list[NDArray[np.bool_]]:
+def _moved(one: Sequence[Tabled], other: Sequence[Tabled]) -> list[NDArray[np.bool_]]:
     """Where tables ``(G, S, 1[, S])`` of two users differ."""
     return [(a != b)[:, :, 0] for a, b in zip(one, other, strict=True)]
 
 
-def _entries(tables: list[Array], moved: list[NDArray[np.bool_]]) -> Array:
+def _entries(tables: Sequence[Tabled], moved: list[NDArray[np.bool_]]) -> Array:
     """These entries of tables ``(G, S, copies[, S])``: ``(copies, n)``."""
-    return np.concatenate([np.moveaxis(t, 2, 0)[:, where] for t, where in zip(tables, moved, strict=True)], axis=1)
+    parts = [np.moveaxis(t, 2, 0)[:, where].astype(np.float64) for t, where in zip(tables, moved, strict=True)]
+    return np.concatenate(parts, axis=1)
 
 
-def _kept(seen: NoisyTables | BatchTables, layout: BatchLayout) -> list[Array]:
+def _kept(seen: NoisyTables | BatchTables, layout: BatchLayout) -> list[Tabled]:
     """The tables that have counters of their own."""
-    rewards = [seen.r_sa] if seen.r_sa is not None and layout.rewards else []
+    rewards: list[Tabled] = [seen.r_sa] if seen.r_sa is not None and layout.rewards else []
     return [seen.n_sas[: layout.moving], seen.n_sa[layout.visits], *rewards]
 
 
@@ -219,7 +221,7 @@ class _Batches:
     @property
     def moved(self) -> list[NDArray[np.bool_]]:
         """Where what the users add differs, table by table."""
-        sums = (self.layout.sums(self.layout.integers(user)) for user in self.extremes(self.layout))
+        sums = (self.layout.sums(self.layout.integers(user).astype(np.float64)) for user in self.extremes(self.layout))
         return _moved(*([table for table in tables if table is not None] for tables in sums))
 
     def __call__(self, side: Side, noise: NoiseSource, copies: int) -> list[Array]:

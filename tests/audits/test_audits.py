@@ -45,7 +45,7 @@ from tests.audits.offline_twins import EVEN_LQ, LQ, WHOLE, features
 
 
 def _few(name: str, twin: str) -> bool:
-    return not name.startswith(("desk", "one-shot")) and MECHANISMS[name][1][twin].draws <= 3000
+    return not name.startswith(("interactive", "one-shot")) and MECHANISMS[name][1][twin].draws <= 3000
 
 
 NAMES = list(MECHANISMS)

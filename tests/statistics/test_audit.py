@@ -12,7 +12,6 @@ from pipeline.declaration.card import Card
 from pipeline.privacy.noise import OsNoise
 from pipeline.statistics.ask import Ask
 from pipeline.statistics.calibration import count_sum
-from pipeline.statistics.count_layout import CountLayout
 from pipeline.statistics.layout import ExactSums
 from pipeline.statistics.private_sum import PrivateSum
 from tests.conftest import card_dict
@@ -76,5 +75,5 @@ MUTANTS = {
 @pytest.mark.parametrize("mutant", MUTANTS)
 def test_a_release_with_too_little_noise_is_caught(mutant):
     right, pair = setting("one_table")
-    broken = PrivateSum(CountLayout(right.card), tuple(MUTANTS[mutant](m) for m in right.mechanisms))
+    broken = PrivateSum(right.layout, tuple(MUTANTS[mutant](m) for m in right.mechanisms))
     assert lower_bound(broken, broken, pair) > float(sum(m.rho for m in right.mechanisms))
