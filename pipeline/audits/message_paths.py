@@ -20,7 +20,7 @@ from pipeline.audits.sampling import WORLD
 from pipeline.audits.sums import LEAVES, counts_target, sums_target
 from pipeline.audits.users import batch_target, bit_sides, interactive_target, shuffled_target
 from pipeline.declaration.toml import CardError
-from pipeline.privacy.csprng import Coins, OsCoins
+from pipeline.privacy.bernoulli import Coins, OsCoins
 from pipeline.privacy.fast_noise import FastOsNoise
 from pipeline.privacy.guarantee import Trust
 from pipeline.privacy.noise import DataHandle, NoiseSource

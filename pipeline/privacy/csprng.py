@@ -1,8 +1,7 @@
-"""Random 64-bit words of the operating system, exact trials made of them, and biased coins: integers, never a float.
+"""Random 64-bit words of the operating system, and exact trials made of them: integers only, never a float.
 
 A stream is SHAKE-256 keyed with 32 fresh bytes of the operating system (privacy.md §9).  Each draw call opens its own,
-so that neither threads nor forked processes can share one.  A coin of chance ``chance / 2^64``, which a device flips in
-the shuffle model, is a uniform word below ``chance``; ``SeededNoise`` flips them too, for simulations only.
+so that neither threads nor forked processes can share one.
 """
 
 from __future__ import annotations
@@ -11,12 +10,10 @@ from collections.abc import Callable
 from fractions import Fraction
 from hashlib import shake_256
 from os import urandom
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-
-from pipeline.privacy.noise import DataHandle
 
 Words64 = NDArray[np.uint64]
 Bits = NDArray[np.bool_]
@@ -113,49 +110,3 @@ def word_below(words: Words, u: int, p: Fraction) -> bool:
         if u >= scaled:
             return False
         u, bits = u << 64 | words.one(), bits + 64
-
-
-Bits = NDArray[np.bool_]
-
-# chances are integers out of this many
-WHOLE = 2**64
-FAIR = WHOLE // 2
-
-
-class Coins(Protocol):
-    """Flips of one user's device.  ``data`` is a handle of what they will hide."""
-
-    @property
-    def name(self) -> str:
-        """``os`` or ``seeded``."""
-        ...
-
-    def flips(self, size: int, chance: int, data: DataHandle) -> Bits:
-        """Independent flips ``(size,)``, each true with probability ``chance / 2^64``."""
-        ...
-
-    def rounded(self, value: NDArray[np.float64], data: DataHandle) -> Bits:
-        """One bit ``(n,)`` for each ``value (n,)`` in [0, 1], true with that probability."""
-        ...
-
-
-class OsCoins:
-    """Operating-system randomness; takes no seed and no argument.  For a deployment."""
-
-    name = "os"
-
-    def flips(self, size: int, chance: int, data: DataHandle) -> Bits:
-        """See :class:`Coins`."""
-        checked_chance(chance)
-        # a certain coin: no 64-bit threshold says "every word"
-        return Words().take(size) < np.uint64(chance) if chance < WHOLE else np.ones(size, dtype=np.bool_)
-
-    def rounded(self, value: NDArray[np.float64], data: DataHandle) -> Bits:
-        """See :class:`Coins`; exact for multiples of 2^-53, within 2^-53 for smaller floats."""
-        return (Words().take(len(value)) >> np.uint64(11)).astype(np.float64) < value * 2.0**53
-
-
-def checked_chance(chance: int) -> None:
-    """Refuse what is no probability."""
-    if not 0 <= chance <= WHOLE:
-        raise ValueError(f"a chance must be between 0 and 2^64; got {chance}")

@@ -27,7 +27,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.privacy.csprng import FAIR, WHOLE, Coins, checked_chance
+from pipeline.privacy.bernoulli import FAIR, WHOLE, Coins, checked_chance
 from pipeline.privacy.noise import DataHandle, SeededNoise
 
 Array = NDArray[np.float64]

@@ -10,7 +10,7 @@ import math
 from functools import cache
 
 from pipeline.privacy.accounting import gdp_epsilon
-from pipeline.privacy.csprng import FAIR, WHOLE
+from pipeline.privacy.bernoulli import FAIR, WHOLE
 from pipeline.privacy.shuffle import NoiseBits
 from pipeline.privacy.shuffle_loss import checked_delta, shuffle_delta, shuffle_epsilon
 

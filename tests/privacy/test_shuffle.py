@@ -9,7 +9,7 @@ from math import comb
 import numpy as np
 import pytest
 
-from pipeline.privacy.csprng import FAIR, WHOLE, OsCoins
+from pipeline.privacy.bernoulli import FAIR, WHOLE, OsCoins
 from pipeline.privacy.noise import RealDataError, SeededNoise, SimulatedWorld
 from pipeline.privacy.shuffle import Messages, NoiseBits, analyze, analyzed_totals, randomize, shuffle
 from pipeline.privacy.shuffle_calibration import tight_bits
