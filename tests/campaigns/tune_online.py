@@ -17,11 +17,10 @@ import numpy as np
 from pipeline.simulation.mixture_settings import KINDS, settings_of
 from pipeline.simulation.registry import run
 from pipeline.simulation.trial import Plain, Trial
-from pipeline.studies import tuning
+from pipeline.studies.paper_001 import TABLE
 
 FIRST_SEED, EPISODES, DELTA = 1000, 10_000, 1e-5
 WORLDS = ("riverswim_homogeneous", "riverswim_inhomogeneous")
-TABLE = tuning.TABLE
 KEY = ("agent", "world", "epsilon", "knob", "value")
 
 _STEPS: tuple[Plain, ...] = (1, 3, 10, 30, 100)
