@@ -145,7 +145,7 @@ def shipped_schema() -> dict[str, Any]:
     return json.loads(SCHEMA_FILE.read_text(encoding="utf-8"))
 
 
-def form_problem(told: object) -> str | None:
+def form_problem(told: Any) -> str | None:
     """Where the content of a ``report.json`` has not the form of its shipped schema; None where it has.
 
     Parameters
