@@ -197,7 +197,10 @@ def simulate_from_run(run: Path, asked: Asked, home: Home) -> dict[str, Any]:
     about = release_about(source, episodes)
     made = release_readme(name=dataset, run=source, episodes=episodes, seed=seed, command=command)
     simulated = Simulated(world, PRACTICE, episodes, seed, values, about, made, None)
-    return _write(simulated, asked.to, home, None) | {"from_run": source.name, "guarantee": source.guarantee.model_dump()}
+    return _write(simulated, asked.to, home, None) | {
+        "from_run": source.name,
+        "guarantee": source.guarantee.model_dump(),
+    }
 
 
 def world_table(names: Sequence[str], asked: Asked, home: Home) -> dict[str, Any]:
