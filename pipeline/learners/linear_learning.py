@@ -37,7 +37,8 @@ from pipeline.statistics.interactive import InteractiveRegression, RecordedRegre
 from pipeline.statistics.one_shot_tables import release_one_shot, released_statistics
 from pipeline.statistics.regression import InteractiveMechanism
 from pipeline.statistics.regression_rows import TalliedRows
-from reports.facts.learnt import Baseline, Constants, FeatureFacts, LearntFacts, PlannerFacts, Preset, Truth, ValueFacts
+from reports.facts.constants import Constants, PlannerFacts, Preset
+from reports.facts.learnt import Baseline, FeatureFacts, LearntFacts, Truth, ValueFacts
 from reports.facts.policy import Decisions
 from reports.facts.promise import Joint
 

@@ -20,16 +20,8 @@ from pipeline.privacy.release import Release
 from pipeline.privacy.release_file import describe_mechanism, sha256_file
 from pipeline.statistics.calibration import count_sum
 from pipeline.statistics.consistency import ConsistencyCertificate
-from reports.facts.learnt import (
-    Baseline,
-    CaseFacts,
-    ConsistencyFacts,
-    Constants,
-    LearntFacts,
-    Preset,
-    Truth,
-    ValueFacts,
-)
+from reports.facts.constants import Constants, Preset
+from reports.facts.learnt import Baseline, CaseFacts, ConsistencyFacts, LearntFacts, Truth, ValueFacts
 from reports.facts.policy import Decisions
 
 # at least this many draws, and this share of them inside, make a measured status (design §5.3)

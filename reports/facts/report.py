@@ -15,13 +15,12 @@ from typing import Any, Literal
 
 from pydantic import ValidationError
 
+from reports.facts.constants import Constants, PlantConstants
 from reports.facts.dataset import DeclaredPlant, DeclaredTables
 from reports.facts.learnt import (
     Baseline,
     ConsistencyFacts,
-    Constants,
     FeatureFacts,
-    PlantConstants,
     PlantModel,
     PolicyFacts,
     Practice,

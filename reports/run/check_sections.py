@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from reports.facts.constants import Constants, Preset
 from reports.facts.dataset import DeclaredTables
-from reports.facts.learnt import ConsistencyFacts, Constants, FeatureFacts, Preset
+from reports.facts.learnt import ConsistencyFacts, FeatureFacts
 from reports.facts.report import Report
 from reports.format import clean, listing, number
 from reports.page import Section, Table, table

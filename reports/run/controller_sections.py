@@ -8,8 +8,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from reports.facts.constants import PlantConstants
 from reports.facts.dataset import DeclaredPlant
-from reports.facts.learnt import PlantConstants, PlantModel
+from reports.facts.learnt import PlantModel
 from reports.facts.policy import Gains
 from reports.facts.report import Report
 from reports.figures.gains_figure import gains_figure

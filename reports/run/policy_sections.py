@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from reports.facts.learnt import Constants
+from reports.facts.constants import Constants
 from reports.facts.policy import Decisions
 from reports.facts.report import Report
 from reports.figures.policy_figure import MOST_STATES, action_codes, policy_figure

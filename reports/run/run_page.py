@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from reports.facts.constants import Constants, PlantConstants
 from reports.facts.dataset import DeclaredPlant, DeclaredTables
-from reports.facts.learnt import Constants, PlantConstants
 from reports.facts.policy import Decisions, Gains, PolicyView
 from reports.facts.report import Report
 from reports.format import clean
