@@ -18,12 +18,12 @@ from flows.config.setting import Step, plain_step
 from flows.config.study_recipes import PriceRecipe, WorldRecipe, load_price_recipe, load_world_recipe
 from pipeline.declaration.lineage import CATALOG_VARIABLE
 from pipeline.files import json_text, write_folder
-from pipeline.simulation.trial import Trial
+from pipeline.simulation.trial import Measured, Trial
 from pipeline.studies.cells import kept_of, measure_cells
 from pipeline.studies.price import price_rows
 from pipeline.studies.price_claims import Priced, claims
 from pipeline.studies.rows import Rows, curve_points, gathered_rows, printed
-from pipeline.studies.study import Row, online
+from pipeline.studies.study import Kept, online
 from reports.studies.all_papers import Effort, claims_of, find, overview
 from reports.studies.price import draw_figures
 from reports.studies.price import page_of as price_page
@@ -45,7 +45,7 @@ def reproduce_job(
     full: bool = False,
     say: Say = lambda _: None,
     progress: Progress | None = None,
-) -> Row:
+) -> Kept:
     """A paper's figure or table measured anew, in ``<home>/reproductions/NAME``.
 
     Parameters
@@ -68,7 +68,7 @@ def reproduce_job(
     """
     entries, root = find(name), home.root / "reproductions"
     studies = {entry.study.name: entry.study for entry in entries.values()}
-    rows: dict[str, list[Row]] = {}
+    rows: dict[str, Rows] = {}
     asked = kept = 0
     began = time.monotonic()
     for key, study in studies.items():
@@ -99,7 +99,7 @@ def reproduce_job(
     return step("report", lambda: _publish(root / "all", page, result, {}, {}, more=more))
 
 
-def _reproduced(study: PaperStudy, rows: Rows, root: Path) -> Row:
+def _reproduced(study: PaperStudy, rows: Rows, root: Path) -> Kept:
     table = [printed(row) for row in rows]
     parquet, csv = table_files(table)
     svg, png = figure_files(study.figure)
@@ -118,7 +118,7 @@ def compare_job(
     full: bool = False,
     say: Say = lambda _: None,
     progress: Progress | None = None,
-) -> Row:
+) -> Kept:
     """One world under every trust model, in ``<home>/comparisons/NAME``; runs measured before are found again.
 
     Parameters
@@ -175,7 +175,7 @@ def _on_shelf(shelf: Path | None) -> Generator[None]:
             os.environ[CATALOG_VARIABLE] = before
 
 
-def _compared(recipe: PriceRecipe, full: bool, priced: Priced, root: Path) -> Row:
+def _compared(recipe: PriceRecipe, full: bool, priced: Priced, root: Path) -> Kept:
     values = recipe.model_dump(mode="json", exclude_none=True) | {"measured": "full" if full else "default"}
     shown = [{k: v for k, v in row.items() if k != "losses"} for row in priced.rows]
     keys = ("agent", "family", "trust", "epsilon", "delta", "episodes")
@@ -201,7 +201,7 @@ def play_job(
     *,
     say: Say = lambda _: None,
     progress: Progress | None = None,
-) -> Row:
+) -> Kept:
     """An online agent and its baselines in a known world, in ``<home>/simulations/NAME``.
 
     Parameters
@@ -223,7 +223,7 @@ def play_job(
     say(f"playing {len(trials)} runs of {', '.join(by_agent)}; simulation, not private")
     totals: dict[str, list[float]] = {}
 
-    def tell(trial: Trial, outcome: Row) -> None:
+    def tell(trial: Trial, outcome: Kept) -> None:
         seen = totals.setdefault(trial.agent, [])
         seen.append(outcome["regret"][-1])
         say(f"  {trial.agent}, run {len(seen)}: regret {seen[-1]:.4g}; so far {np.mean(seen):.4g} on average")
@@ -233,7 +233,7 @@ def play_job(
     return step("report", lambda: _played(recipe, trials, outcomes, root))
 
 
-def _played(recipe: WorldRecipe, trials: Sequence[Trial], outcomes: Sequence[Row], root: Path) -> Row:
+def _played(recipe: WorldRecipe, trials: Sequence[Trial], outcomes: Sequence[Measured], root: Path) -> Kept:
     rows = gathered_rows(trials, outcomes)
     played, mine = Played(recipe.recipe.name, rows), rows[0]
     runs = [
@@ -272,14 +272,14 @@ def _named(name: str, values: Mapping[str, Any]) -> str:
 def _publish(
     final: Path,
     page: Page,
-    result: Row,
+    result: Kept,
     texts: Mapping[str, str],
     tables: Mapping[str, bytes],
     *,
     recipe: Mapping[str, Any] | None = None,
     summary: str = "result.json",
     more: Sequence[str] = (),
-) -> Row:
+) -> Kept:
     """Write the folder of a study, whole or not at all; what ``--json`` prints."""
     written = {"page.html": page.html, "page.md": page.markdown, **texts, **tables}
     files = [str(final / file) for file in sorted([*written, summary])]

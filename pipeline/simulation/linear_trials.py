@@ -16,7 +16,7 @@ import zlib
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cache
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 
@@ -29,7 +29,7 @@ from pipeline.mdp.planning import optimal_values, policy_value
 from pipeline.mdp.policy import Policy, constant, uniform
 from pipeline.privacy.budget import epsilon_from_rho
 from pipeline.privacy.noise import SeededNoise
-from pipeline.simulation.trial import Row
+from pipeline.simulation.trial import SIMULATION, Row
 from pipeline.statistics.ask import Ask
 from pipeline.statistics.interactive import InteractiveRegression
 from pipeline.statistics.linear_calibration import true_rho
@@ -98,9 +98,9 @@ class Cell:
     runs: int
 
 
-def measure(cell: Cell) -> dict[str, Any]:
+def measure(cell: Cell) -> Row:
     """Run a cell; the same cell gives the same row."""
-    return (_control(cell) if cell.learner is None else _learner(cell, cell.learner)).as_dict()
+    return _control(cell) if cell.learner is None else _learner(cell, cell.learner)
 
 
 @cache
@@ -143,6 +143,10 @@ def _control(cell: Cell) -> Row:
         mean=gap,
         std=0.0,
         runs=cell.runs,
+        true_rho=None,
+        true_epsilon=None,
+        tie_share=None,
+        noise=SIMULATION,
     )
 
 
@@ -183,6 +187,7 @@ def _learner(cell: Cell, x: Contender) -> Row:
         true_rho=true,
         true_epsilon=None if true is None else epsilon_from_rho(true, DELTA),
         tie_share=float(np.mean([r.tied.mean() for r in results])),
+        noise=SIMULATION,
     )
 
 

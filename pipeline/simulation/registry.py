@@ -8,12 +8,11 @@ the trust model of its attribute ``trust``.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 from pipeline.declaration.plugins import is_plugin, plugin
 from pipeline.declaration.toml import CardError
 from pipeline.simulation import control_trials, logged_trials, lq_trials, mixture_trials, shuffle_trials, tabular_trials
-from pipeline.simulation.trial import OnlineAgent, Outcome, Trial
+from pipeline.simulation.trial import Measured, OnlineAgent, Outcome, Trial
 
 
 def no_data(trial: Trial) -> Outcome:
@@ -69,7 +68,7 @@ def run(trial: Trial) -> Outcome:
     return find(trial.agent)(trial)
 
 
-def measure(trial: Trial) -> dict[str, Any]:
+def measure(trial: Trial) -> Measured:
     """The same as plain values, in a process of its own."""
     return run(trial).as_dict()
 

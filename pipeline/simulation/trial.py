@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from fractions import Fraction
-from typing import Any, Literal
+from typing import Any, Literal, Required, TypedDict, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -91,6 +91,49 @@ class Trial:
         return np.random.default_rng((purpose, self.seed, self.episodes if purpose else 0))
 
 
+class Facts(TypedDict, total=False):
+    """What an agent said of its run, as far as studies read it; an agent may say more.
+
+    Attributes
+    ----------
+    trust, variant, constants
+        As in a :class:`Row`.
+    true_rho, true_epsilon, true_epsilon_gdp
+        What the noise drawn really costs, replace-one; the last by the conversion for Gaussians.
+    tie_share
+        Share of the (step, state) pairs with several best actions.
+    of
+        The agent that was kept from its data.
+    final_loss
+        V* - V^pi of the policy at the end, reward units.
+    left_zero_at
+        First episode whose gain was not zero; None: never.
+    shape
+        (H, S, A) in the order the agent says it.
+    """
+
+    trust: Required[Trust]
+    variant: str
+    constants: str | None
+    true_rho: float | None
+    true_epsilon: float | None
+    true_epsilon_gdp: float
+    tie_share: float | None
+    of: str | None
+    final_loss: float
+    left_zero_at: int | None
+    shape: list[int]
+
+
+class Measured(TypedDict):
+    """An :class:`Outcome` as plain values, as it is kept."""
+
+    marks: list[int]
+    regret: list[float]
+    facts: Facts
+    policy: list[list[int]] | None
+
+
 @dataclass(frozen=True)
 class Outcome:
     """What a trial measured.
@@ -111,9 +154,9 @@ class Outcome:
     facts: Mapping[str, Any]
     policy: list[list[int]] | None = None
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> Measured:
         """Plain values, for a kept result."""
-        return asdict(self)
+        return cast("Measured", asdict(self))
 
 
 NOTHING_LEARNT = ("uniform", "always-first", "always-right")
@@ -182,8 +225,7 @@ def as_control(found: Outcome, of: str) -> Outcome:
 SIMULATION = "simulation, not private"
 
 
-@dataclass(frozen=True)
-class Row:
+class Row(TypedDict):
     """What a study measured of one agent at one setting.
 
     Attributes
@@ -212,7 +254,7 @@ class Row:
 
     agent: str
     variant: str
-    trust: Literal["none", "central", "joint", "local", "shuffle"]
+    trust: Trust
     world: str
     episodes: int
     rho: float | None
@@ -224,14 +266,10 @@ class Row:
     mean: float
     std: float
     runs: int
-    true_rho: float | None = None
-    true_epsilon: float | None = None
-    tie_share: float | None = None
-    noise: str = SIMULATION
-
-    def as_dict(self) -> dict[str, Any]:
-        """Plain values, in this order."""
-        return asdict(self)
+    true_rho: float | None
+    true_epsilon: float | None
+    tie_share: float | None
+    noise: str
 
 
 def marks(episodes: int) -> NDArray[np.int64]:

@@ -14,7 +14,7 @@ from typing import Any
 
 from pipeline.declaration.code import closure_digest
 from pipeline.files import whole_file
-from pipeline.studies.study import Row, Study
+from pipeline.studies.study import Kept, Study
 
 # a worker's linear algebra must not fight with the other workers for the cores
 _ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "POLARS_MAX_THREADS")
@@ -25,8 +25,8 @@ def measure_cells(
     cells: Sequence[Any],
     kept: Path,
     progress: Callable[[int, int | None], None] | None = None,
-    each: Callable[[Any, Row], None] | None = None,
-) -> list[Row]:
+    each: Callable[[Any, Kept], None] | None = None,
+) -> list[Any]:
     """What is measured of all cells, in their order; each is kept at once.
 
     Parameters
@@ -83,7 +83,7 @@ def _places(study: Study, cells: Sequence[Any], kept: Path) -> dict[Any, Path]:
     return found
 
 
-def _each(study: Study, cells: Sequence[Any]) -> Iterator[tuple[Any, Row]]:
+def _each(study: Study, cells: Sequence[Any]) -> Iterator[tuple[Any, Kept]]:
     """Cells as they are finished, in whatever order."""
     workers = min(len(os.sched_getaffinity(0)), len(cells) // study.cells_a_process)
     if workers < 2:

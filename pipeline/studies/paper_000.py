@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 from pipeline.declaration.numbers import number
 from pipeline.simulation.trial import Trial
@@ -21,6 +20,8 @@ from pipeline.studies.rows import (
     SURE,
     Found,
     Rows,
+    as_asked,
+    asked,
     end_loss,
     growth,
     learns,
@@ -31,7 +32,7 @@ from pipeline.studies.rows import (
     standard_error,
     surely_below,
 )
-from pipeline.studies.study import Budget, Claim, Options, Place, Verdict, online, sweep
+from pipeline.studies.study import Budget, Claim, Judged, Options, Place, Verdict, online, sweep
 
 SMALL: Place = (HOM, THREE)
 # chosen as paper_001.MIXTURE was
@@ -118,12 +119,12 @@ class Evidence:
         found = select(self.rows, agent=agent, calibration=calibration, world=world or self.river)
         counter = "plain" if calibration == "paper" else "bottom-up"
         mine = (r for r in found if counter in r["variant"] and r["variant"].endswith(f"rewards {rewards}"))
-        return sorted(mine, key=lambda r: r["epsilon"])
+        return sorted(mine, key=asked)
 
 
 def _safe(e: Evidence, variant: str) -> Verdict:
     rows = [r for agent in (VI, PO) for r in e.private(agent, variant)]
-    holds = all(r["true_epsilon"] <= r["epsilon"] * (1 + 1e-9) for r in rows)
+    holds = all(as_asked(r) for r in rows)
     return holds, per(e.private(VI, variant), lambda r: f"{number(r['true_epsilon'], 3, 'up')} at δ = {r['delta']:g}")
 
 
@@ -167,7 +168,7 @@ def _states(e: Evidence, variant: str) -> Verdict:
     return able and all(b <= 2 * a for _, a, b in shares), said + ("" if able else "; not learnt at every ε and size")
 
 
-def claims(rows: Rows) -> list[dict[str, Any]]:
+def claims(rows: Rows) -> list[Judged]:
     """Every statement with its verdict, regime and rule, and the verdicts by variant.
 
     Parameters

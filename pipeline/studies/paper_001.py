@@ -13,7 +13,6 @@ import csv
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from pipeline.declaration.numbers import number
 from pipeline.simulation.trial import Trial
@@ -23,6 +22,8 @@ from pipeline.studies.rows import (
     SURE,
     Found,
     Rows,
+    as_asked,
+    asked,
     end_loss,
     growth,
     learns,
@@ -31,7 +32,7 @@ from pipeline.studies.rows import (
     spread,
     surely_below,
 )
-from pipeline.studies.study import NONE, Budget, Claim, Options, Place, Verdict, online, sweep
+from pipeline.studies.study import NONE, Budget, Claim, Judged, Options, Place, Verdict, online, sweep
 
 HOM, INHOM = "riverswim_homogeneous", "riverswim_inhomogeneous"
 THREE: Options = (("states", 3),)
@@ -148,11 +149,11 @@ class Evidence:
         """LDP-UCRL-VTR by epsilon, with the tuned bonus."""
         calibration, variant = SCALES[scales]
         found = select(self.rows, agent=LDP, calibration=calibration, variant=variant, world=world)
-        return sorted((r for r in found if "tuned" in r["constants"]), key=lambda r: r["epsilon"])
+        return sorted((r for r in found if "tuned" in (r["constants"] or "")), key=asked)
 
     def plain(self, world: str) -> Found:
         """UCRL-VTR with the tuned bonus."""
-        return next(r for r in select(self.rows, agent="ucrl-vtr", world=world) if "tuned" in r["constants"])
+        return next(r for r in select(self.rows, agent="ucrl-vtr", world=world) if "tuned" in (r["constants"] or ""))
 
 
 def _each(e: Evidence, scales: str, say: Callable[[Found], str]) -> str:
@@ -173,9 +174,9 @@ def _all(e: Evidence, scales: str) -> list[Found]:
 
 def _private(e: Evidence, scales: str) -> Verdict:
     mine = [r for r in e.rows if r["agent"] == LDP and r["calibration"] == SCALES[scales][0]]
-    pairs = sorted({(float(r["epsilon"]), number(r["true_epsilon"], 3, "up")) for r in mine})
-    holds = all(r["true_epsilon"] <= r["epsilon"] * (1 + 1e-9) for r in mine)
-    words = ", ".join(f"{true} for {number(asked)}" for asked, true in pairs)
+    pairs = sorted({(asked(r), number(r["true_epsilon"], 3, "up")) for r in mine})
+    holds = all(as_asked(r) for r in mine)
+    words = ", ".join(f"{true} for {number(epsilon)}" for epsilon, true in pairs)
     return holds, f"at δ = {mine[0]['delta']:g}: {words}, over all worlds"
 
 
@@ -224,7 +225,7 @@ def _slower(e: Evidence, scales: str) -> Verdict:
     return large > small, words
 
 
-def claims(rows: Rows) -> list[dict[str, Any]]:
+def claims(rows: Rows) -> list[Judged]:
     """Every sentence with its verdict, regime and rule, and the verdicts by scales.
 
     Parameters

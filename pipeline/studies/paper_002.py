@@ -10,17 +10,16 @@ the paper: it says how far the worst case is from these.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 
 from pipeline.declaration.numbers import number
 from pipeline.simulation.trial import Trial
-from pipeline.studies.rows import SURE, Rows
-from pipeline.studies.study import Budget, Claim, Options, Place, Verdict, online, sweep
+from pipeline.studies.rows import SURE, Found, Rows, true_share
+from pipeline.studies.study import Budget, Claim, Judged, Options, Place, Verdict, online, sweep
 
 DELTA = 1e-5
 EPISODES = (10**4, 10**5, 10**6, 10**7, 10**8, 10**9)
@@ -78,7 +77,7 @@ class Point:
     mean: float
     se: float
     totals: tuple[float, ...]
-    row: Mapping[str, Any]
+    row: Found
 
 
 @dataclass(frozen=True)
@@ -144,7 +143,7 @@ class Evidence:
         return exponent([1 / e for e in self.budgets], [self.cost(world, model, self.at, e) for e in self.budgets])
 
 
-def model_of(row: Mapping[str, Any]) -> str:
+def model_of(row: Found) -> str:
     """The line of the figure a row belongs to."""
     if row["variant"] == "control":
         return str(row["agent"])
@@ -172,7 +171,7 @@ def exponent(x: Sequence[float], y: Sequence[float]) -> float:
 
 def _private(e: Evidence, world: str) -> Verdict:
     mine = [p.row for at, p in e.points.items() if at[0] == world and at[3] is not None]
-    ratio = max(float(r["true_epsilon"]) / float(r["epsilon"]) for r in mine)
+    ratio = max(map(true_share, mine))
     return ratio <= 1 + 1e-9, f"at most {number(ratio, 3, 'up')} × the asked ε"
 
 
@@ -207,7 +206,7 @@ def _beats(low: str, high: str) -> Callable[[Evidence, str], Verdict]:
     return judge
 
 
-def claims(rows: Rows) -> list[dict[str, Any]]:
+def claims(rows: Rows) -> list[Judged]:
     """Every claim with its verdict, regime, rule, and the verdicts by world.
 
     Parameters

@@ -18,14 +18,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise, takewhile
-from typing import Any
 
 from pipeline.declaration.numbers import number
 from pipeline.simulation import linear_trials
 from pipeline.simulation.linear_trials import Cell, Contender
+from pipeline.simulation.trial import Row
 from pipeline.studies.pooled import Curve, Key, Point, pooled, where
-from pipeline.studies.rows import SURE, Rows
-from pipeline.studies.study import Claim, Study, Verdict
+from pipeline.studies.rows import SURE
+from pipeline.studies.study import Claim, Judged, Study, Verdict
 
 EPISODES = (5, 20, 50, 100, 200, 500, 1000, 5000, 10_000, 100_000)
 MORE_EPISODES = (5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000, 20_000, 50_000, 100_000, 1_000_000)
@@ -79,7 +79,7 @@ class Evidence:
         What was measured of each cell.
     """
 
-    rows: Rows
+    rows: Sequence[Row]
 
     @cached_property
     def curves(self) -> dict[Key, Curve]:
@@ -129,9 +129,9 @@ class Evidence:
 
 def _private(e: Evidence, variant: str) -> Verdict:
     mine = [r for r in e.rows if r["agent"] == "dp-vapvi" and r["variant"] == variant]
-    asked, true = ([float(r[key]) for r in mine] for key in ("rho", "true_rho"))
-    ratio = max(t / a for t, a in zip(true, asked, strict=True))
-    pairs = sorted(set(zip(asked, true, strict=True)))
+    rhos = [(r["rho"], r["true_rho"]) for r in mine]
+    pairs = sorted({(asked, true) for asked, true in rhos if asked is not None and true is not None})
+    ratio = max(true / asked for asked, true in pairs)
     spent = ", ".join(f"{number(t, 3, 'up')} for {number(a)}" for a, t in pairs)
     return ratio <= 1 + 1e-9, f"spends {number(ratio, 3, 'up')} × the asked ρ: {spent}"
 
@@ -197,7 +197,7 @@ def _per_budget(said: Mapping[float, str], lead: str = "") -> str:
     return lead + "; ".join(f"ρ = {', '.join(rhos)}: {words}" for words, rhos in by_words.items())
 
 
-def claims(rows: Rows) -> list[dict[str, Any]]:
+def claims(rows: Sequence[Row]) -> list[Judged]:
     """Every claim with its verdict, regime, rule, and the verdicts by variant.
 
     Parameters

@@ -11,15 +11,14 @@ would change the answer.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 from pipeline.declaration.numbers import number
 from pipeline.simulation.trial import Calibration, Trial
-from pipeline.studies.rows import SURE, Found, Rows, surely_below
-from pipeline.studies.study import Budget, Claim, Options, Place, Verdict, online, sweep
+from pipeline.studies.rows import SURE, Found, Rows, surely_below, true_share
+from pipeline.studies.study import Budget, Claim, Judged, Options, Place, Verdict, online, sweep
 
 DELTA, EPISODES = 1e-5, 10_000
 EPSILONS = (0.5, 1.0, 4.0)
@@ -66,7 +65,7 @@ def full_grid() -> list[Trial]:
     return grid(runs=2 * RUNS, private_runs=2 * PRIVATE_RUNS) + more
 
 
-def kind_of(row: Mapping[str, Any]) -> str:
+def kind_of(row: Found) -> str:
     """Which of :data:`VARIANTS` a row of Private-OFU-RL is.
 
     Parameters
@@ -106,7 +105,7 @@ class Evidence:
 
     def row(
         self, agent: str, world: str, epsilon: float | None = None, kind: str = "", episodes: int | None = None
-    ) -> Mapping[str, Any] | None:
+    ) -> Found | None:
         """The one row of these, or None."""
         K = self.episodes if episodes is None else episodes  # noqa: N806
         found = [
@@ -117,7 +116,7 @@ class Evidence:
         ]
         return found[0] if found else None
 
-    def need(self, agent: str, world: str, epsilon: float | None = None, kind: str = "") -> Mapping[str, Any]:
+    def need(self, agent: str, world: str, epsilon: float | None = None, kind: str = "") -> Found:
         """The same where there must be one.
 
         Raises
@@ -137,7 +136,7 @@ class Evidence:
 
 def _private(e: Evidence, kind: str) -> Verdict:
     rows = [e.need("private-ofu-rl", w, eps, kind) for w in e.worlds for eps in e.epsilons]
-    worst = max(float(r["true_epsilon"]) / float(r["epsilon"]) for r in rows)
+    worst = max(map(true_share, rows))
     return worst <= 1 + 1e-9, f"at most {number(worst, 3, 'up')} × the asked ε, if x, x' and u are cut to their balls"
 
 
@@ -145,7 +144,7 @@ def _learns(e: Evidence, kind: str) -> Verdict:
     cells = [(w, eps) for w in e.worlds for eps in e.epsilons]
     won = [c for c in cells if _clearly_below(e.need("private-ofu-rl", *c, kind), e.need("zero", c[0]))]
     rows = [e.need("private-ofu-rl", *c, kind) for c in cells]
-    left = sum(r["facts"]["left_zero_at"] is not None for r in rows)
+    left = sum(r["facts"].get("left_zero_at") is not None for r in rows)
     regime = f"below in {len(won)} of {len(cells)} (world, ε)"
     return bool(won), f"{regime}; it {'never leaves the zero gain' if not left else f'leaves zero in {left} of them'}"
 
@@ -183,7 +182,7 @@ def _clearly_below(low: Found, high: Found) -> bool:
     return surely_below(low, high) and float(high["mean"]) - float(low["mean"]) > 1e-9 * float(high["mean"])
 
 
-def claims(rows: Rows) -> list[dict[str, Any]]:
+def claims(rows: Rows) -> list[Judged]:
     """Every claim with its verdict, regime, rule, and the verdicts by variant.
 
     Parameters

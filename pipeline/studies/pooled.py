@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+
+from pipeline.simulation.trial import Row
 
 # (agent, variant, asked rho)
 Key = tuple[str, str, float | None]
@@ -24,16 +25,16 @@ class Point:
 Curve = dict[int, Point]
 
 
-def pooled(rows: Sequence[Mapping[str, Any]]) -> dict[Key, Curve]:
+def pooled(rows: Sequence[Row]) -> dict[Key, Curve]:
     """Curves by agent, variant and asked rho, in the order of the rows."""
-    found: dict[Key, dict[int, list[Mapping[str, Any]]]] = {}
+    found: dict[Key, dict[int, list[Row]]] = {}
     for row in rows:
         curve = found.setdefault((row["agent"], row["variant"], row["rho"]), {})
         curve.setdefault(int(row["episodes"]), []).append(row)
     return {key: {K: _point(curve[K]) for K in sorted(curve)} for key, curve in found.items()}
 
 
-def _point(rows: Sequence[Mapping[str, Any]]) -> Point:
+def _point(rows: Sequence[Row]) -> Point:
     worlds, runs = len(rows), sum(int(r["runs"]) for r in rows)
     mean = sum(float(r["mean"]) for r in rows) / worlds
     inside = sum((int(r["runs"]) - 1) * float(r["std"]) ** 2 for r in rows)

@@ -12,13 +12,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, Literal
+from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 
 from pipeline.simulation.registry import AGENTS, find
-from pipeline.simulation.trial import Trial
+from pipeline.simulation.trial import Facts, Measured, Row, Trial
 from pipeline.studies.rows import gather
 from pipeline.studies.study import NONE, Budget, Options, sweep
 
@@ -26,6 +26,28 @@ METRIC = "suboptimality"
 # the band over runs, and what counts as having learnt: this share of the uniform policy's suboptimality
 LOW, HIGH, BAR = 0.1, 0.9, 0.1
 CONTROLS = ("uniform", "behaviour", "best-constant")
+
+
+class PricedRow(Row):
+    """A row of a comparison.
+
+    Attributes
+    ----------
+    family
+        A key of :data:`FAMILIES`; empty for a control of all.
+    of
+        The agent that was kept from its data.
+    low, high
+        The band over runs: quantiles :data:`LOW` and :data:`HIGH`.
+    losses
+        ``(runs,)`` suboptimality, reward units.
+    """
+
+    family: str
+    of: str | None
+    low: float
+    high: float
+    losses: list[float]
 
 
 @dataclass(frozen=True)
@@ -141,7 +163,7 @@ def family_of(agent: str, of: object = None) -> str:
     return next((name for name, family in FAMILIES.items() if agent in family.agents or of in family.agents), "")
 
 
-def price_rows(trials: Sequence[Trial], outcomes: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+def price_rows(trials: Sequence[Trial], outcomes: Sequence[Measured]) -> list[PricedRow]:
     """A row for each group of seeds: mean, spread and band of the suboptimality, and what the noise was really worth.
 
     ``true_epsilon`` is the largest of all runs, and None where any private run drew no noise.
@@ -151,17 +173,25 @@ def price_rows(trials: Sequence[Trial], outcomes: Sequence[Mapping[str, Any]]) -
     trials, outcomes
         Of one :class:`Grid`, in its order; outcomes as :func:`~pipeline.simulation.registry.measure` gives them.
     """
-    rows: list[dict[str, Any]] = []
+    rows: list[PricedRow] = []
     for g in gather(trials, outcomes):
-        facts, losses = g.facts, np.array([o["facts"]["final_loss"] for o in g.outcomes])
-        rho, epsilon = (_largest([o["facts"].get(key) for o in g.outcomes]) for key in ("true_rho", "true_epsilon"))
+        facts, losses = g.facts, np.array([_final_loss(o["facts"]) for o in g.outcomes])
+        rho = _largest([o["facts"].get("true_rho") for o in g.outcomes])
+        epsilon = _largest([o["facts"].get("true_epsilon") for o in g.outcomes])
         row = g.row(METRIC, losses, true_rho=rho, true_epsilon=epsilon)
         if facts.get("variant") == "control":
-            row = replace(row, epsilon=None, delta=None, calibration=None)
+            row["epsilon"] = row["delta"] = row["calibration"] = None
         band = np.quantile(losses, [LOW, HIGH]).tolist()
-        more = {"family": family_of(row.agent, facts.get("of")), "of": facts.get("of"), "low": band[0], "high": band[1]}
-        rows.append(row.as_dict() | more | {"losses": losses.tolist()})
+        of, (low, high) = facts.get("of"), band
+        family = family_of(row["agent"], of)
+        rows.append({**row, "family": family, "of": of, "low": low, "high": high, "losses": losses.tolist()})
     return rows
+
+
+def _final_loss(facts: Facts) -> float:
+    if "final_loss" not in facts:
+        raise KeyError("final_loss")
+    return facts["final_loss"]
 
 
 def _largest(found: Sequence[float | None]) -> float | None:

@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
+from typing import Literal, TypedDict
 
 from pipeline.declaration.numbers import number
-from pipeline.studies.price import BAR, FAMILIES, Family, episodes_needed
-from pipeline.studies.rows import Found, Rows
-from pipeline.studies.study import Claim, Verdict
+from pipeline.studies.price import BAR, FAMILIES, Family, PricedRow, episodes_needed
+from pipeline.studies.study import Claim, Judged, Verdict
 
 # from the most trust to the least; joint and shuffle are not ordered
 _ORDER = (("central", "joint"), ("central", "shuffle"), ("joint", "local"), ("shuffle", "local"))
+
+
+class Needed(TypedDict):
+    """Episodes from which on an agent's mean, and nine runs in ten, meet the bar; None: not up to ``most``."""
+
+    agent: str
+    trust: str
+    epsilon: float | None
+    episodes: int | None
+    episodes_nine_in_ten: int | None
+    most: int
 
 
 @dataclass(frozen=True)
@@ -29,7 +39,7 @@ class Priced:
     """
 
     name: str
-    rows: Rows
+    rows: Sequence[PricedRow]
 
     @property
     def uniform(self) -> float:
@@ -67,16 +77,16 @@ class Priced:
         played = {r["family"] for r in self.rows}
         return {name: family for name, family in FAMILIES.items() if name in played}
 
-    def control(self, name: str) -> Found:
+    def control(self, name: str) -> PricedRow:
         """The row of a control."""
         return next(r for r in self.rows if r["agent"] == name)
 
-    def of(self, agent: str, epsilon: float | None) -> list[Found]:
+    def of(self, agent: str, epsilon: float | None) -> list[PricedRow]:
         """An agent's rows at one budget, by episodes."""
         found = [r for r in self.rows if r["agent"] == agent and r["epsilon"] == epsilon and r["variant"] != "control"]
         return sorted(found, key=lambda r: r["episodes"])
 
-    def needed(self, agent: str, epsilon: float | None, key: str = "mean") -> int | None:
+    def needed(self, agent: str, epsilon: float | None, key: Literal["mean", "high"] = "mean") -> int | None:
         """Episodes from which on ``key`` stays at or under the bar; None: not in this range."""
         return episodes_needed({int(r["episodes"]): float(r[key]) for r in self.of(agent, epsilon)}, self.bar)
 
@@ -90,7 +100,7 @@ class Priced:
             return f"> {self.episodes[-1]:,}"
         return f"≤ {needed:,}" if needed == self.episodes[0] else f"{needed:,}"
 
-    def needed_table(self) -> list[dict[str, Any]]:
+    def needed_table(self) -> list[Needed]:
         """Episodes needed by each agent at each budget; None: not in the range measured."""
         asked: list[tuple[str, float | None]] = [(plain, None) for plain in dict.fromkeys(p for _, p in self.private())]
         asked += [(agent, e) for agent, _ in self.private() for e in self.budgets]
@@ -179,7 +189,7 @@ def _nowhere(exceptions: Callable[[Priced], list[str]], right: str) -> Callable[
     return judge
 
 
-def claims(p: Priced) -> list[dict[str, Any]]:
+def claims(p: Priced) -> list[Judged]:
     """Verdicts on general sentences, each with its rule and where it fails.
 
     Parameters
@@ -215,4 +225,4 @@ def claims(p: Priced) -> list[dict[str, Any]]:
         ),
     ]
     found = [c.verdict(p, (), None) for c in judged]
-    return [{k: v for k, v in c.items() if k != "variants"} for c in found]
+    return [Judged(claim=c["claim"], holds=c["holds"], regime=c["regime"], rule=c["rule"]) for c in found]

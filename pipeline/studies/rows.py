@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.declaration.numbers import number
-from pipeline.simulation.trial import Row, Trial
+from pipeline.simulation.trial import SIMULATION, Facts, Measured, Row, Trial
 
 TOTAL = "total regret"
-Found = Mapping[str, Any]
-Rows = Sequence[Found]
 # a difference counts where it is larger than this many standard errors
 SURE = 3.0
 # "learns": at the end an episode loses at most this share of what the better control loses
@@ -23,12 +21,38 @@ LEARNT = 0.5
 SUBLINEAR = 10**0.75
 
 
+class Found(Row):
+    """A row over seeds, with what readers need beside what is printed.
+
+    Attributes
+    ----------
+    marks
+        ``(n,)`` episodes at which the curve is read.
+    curve_mean, curve_std
+        ``(n,)`` regret summed up to each mark, over the runs.
+    totals
+        ``(runs,)`` regret after the last episode.
+    facts
+        What the agent said of its first run.
+    """
+
+    marks: list[int]
+    curve_mean: list[float]
+    curve_std: list[float]
+    totals: list[float]
+    facts: Facts
+
+
+Rows = Sequence[Found]
+AnyRow = TypeVar("AnyRow", bound=Row)
+
+
 @dataclass(frozen=True)
 class Gathered:
     """The trials that differ in their seed alone."""
 
     trial: Trial
-    outcomes: Sequence[Mapping[str, Any]] = field(default_factory=list[Mapping[str, Any]])
+    outcomes: Sequence[Measured]
 
     @property
     def totals(self) -> NDArray[np.float64]:
@@ -36,14 +60,14 @@ class Gathered:
         return np.array([o["regret"][-1] for o in self.outcomes])
 
     @property
-    def facts(self) -> Found:
+    def facts(self) -> Facts:
         """What the agent said of its first run."""
         return self.outcomes[0]["facts"]
 
     def row(self, metric: str, values: NDArray[np.float64], true_rho: float | None, true_epsilon: float | None) -> Row:
         """Mean and standard deviation of what was measured ``(runs,)``; facts of the first run, ties averaged."""
         t, facts = self.trial, self.facts
-        ties = [o["facts"]["tie_share"] for o in self.outcomes if o["facts"].get("tie_share") is not None]
+        ties = [share for o in self.outcomes if (share := o["facts"].get("tie_share")) is not None]
         return Row(
             agent=t.agent,
             variant=facts.get("variant", ""),
@@ -62,12 +86,13 @@ class Gathered:
             true_rho=true_rho,
             true_epsilon=true_epsilon,
             tie_share=float(np.mean(ties)) if ties else None,
+            noise=SIMULATION,
         )
 
 
-def gather(trials: Sequence[Trial], outcomes: Sequence[Mapping[str, Any]]) -> list[Gathered]:
+def gather(trials: Sequence[Trial], outcomes: Sequence[Measured]) -> list[Gathered]:
     """Outcomes grouped over seeds, in the order of first appearance."""
-    found: dict[Trial, list[Mapping[str, Any]]] = {}
+    found: dict[Trial, list[Measured]] = {}
     for trial, outcome in zip(trials, outcomes, strict=True):
         found.setdefault(replace(trial, seed=0), []).append(outcome)
     return [Gathered(trial, group) for trial, group in found.items()]
@@ -77,7 +102,7 @@ def gather(trials: Sequence[Trial], outcomes: Sequence[Mapping[str, Any]]) -> li
 READERS = ("marks", "curve_mean", "curve_std", "totals", "facts")
 
 
-def gathered_rows(trials: Sequence[Trial], outcomes: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+def gathered_rows(trials: Sequence[Trial], outcomes: Sequence[Measured]) -> list[Found]:
     """A row for each group, with the keys :data:`READERS` beside; all runs of a group share their marks.
 
     Parameters
@@ -85,19 +110,24 @@ def gathered_rows(trials: Sequence[Trial], outcomes: Sequence[Mapping[str, Any]]
     trials, outcomes
         Of one length; outcomes as :func:`~pipeline.simulation.registry.measure` gives them.
     """
-    rows: list[dict[str, Any]] = []
+    rows: list[Found] = []
     for g in gather(trials, outcomes):
         curves = np.array([o["regret"] for o in g.outcomes])
         spread = curves.std(0, ddof=1) if len(curves) > 1 else np.zeros(curves.shape[1])
         rows.append(
-            g.row(TOTAL, g.totals, g.facts.get("true_rho"), g.facts.get("true_epsilon")).as_dict()
-            | {"marks": list(g.outcomes[0]["marks"]), "curve_mean": curves.mean(0).tolist()}
-            | {"curve_std": spread.tolist(), "totals": g.totals.tolist(), "facts": dict(g.facts)}
+            {
+                **g.row(TOTAL, g.totals, g.facts.get("true_rho"), g.facts.get("true_epsilon")),
+                "marks": list(g.outcomes[0]["marks"]),
+                "curve_mean": curves.mean(0).tolist(),
+                "curve_std": spread.tolist(),
+                "totals": g.totals.tolist(),
+                "facts": g.facts,
+            }
         )
     return rows
 
 
-def printed(row: Mapping[str, Any]) -> dict[str, Any]:
+def printed(row: Mapping[str, object]) -> dict[str, object]:
     """A row without what only readers need.
 
     Parameters
@@ -108,7 +138,7 @@ def printed(row: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in row.items() if key not in READERS}
 
 
-def curve_points(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+def curve_points(rows: Rows) -> list[dict[str, object]]:
     """Every mark of every row's curve as a row of its own: who, after how many episodes, mean and spread.
 
     Parameters
@@ -118,18 +148,22 @@ def curve_points(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """
     names = ("agent", "variant", "trust", "world", "epsilon", "delta", "calibration", "constants", "runs")
     return [
-        {name: row[name] for name in names} | {"episodes": at, "regret_mean": mean, "regret_std": std}
+        {**{name: row[name] for name in names}, "episodes": at, "regret_mean": mean, "regret_std": std}
         for row in rows
-        for at, mean, std in zip(*(row.get(k, ()) for k in ("marks", "curve_mean", "curve_std")), strict=True)
+        for at, mean, std in zip(row.get("marks", ()), row.get("curve_mean", ()), row.get("curve_std", ()), strict=True)
     ]
 
 
-def select(rows: Rows, **wanted: Any) -> list[Found]:
+def select(rows: Sequence[AnyRow], **wanted: object) -> list[AnyRow]:
     """Rows with all these values; a tuple allows several."""
-    return [r for r in rows if all(r[k] in v if isinstance(v, tuple) else r[k] == v for k, v in wanted.items())]
+    return [r for r in rows if _is(r, wanted)]
 
 
-def only(rows: Rows, **wanted: Any) -> Found:
+def _is(row: Mapping[str, object], wanted: Mapping[str, object]) -> bool:
+    return all(row[k] in v if isinstance(v, tuple) else row[k] == v for k, v in wanted.items())
+
+
+def only(rows: Sequence[AnyRow], **wanted: object) -> AnyRow:
     """The one row with these values.
 
     Parameters
@@ -176,12 +210,12 @@ def growth(row: Found) -> float:
     return row["curve_mean"][-1] / then if then > 0 else float("inf")
 
 
-def standard_error(row: Found) -> float:
+def standard_error(row: Row) -> float:
     """Of the mean."""
     return row["std"] / row["runs"] ** 0.5
 
 
-def surely_below(low: Found, high: Found) -> bool:
+def surely_below(low: Row, high: Row) -> bool:
     """Whether the mean is lower by more than chance would show."""
     return high["mean"] - low["mean"] > SURE * (standard_error(low) ** 2 + standard_error(high) ** 2) ** 0.5
 
@@ -205,7 +239,7 @@ def learns(rows: Rows, row: Found) -> bool:
     return end_loss(row) <= LEARNT * bar(rows, row["world"])
 
 
-def spread(row: Found) -> str:
+def spread(row: Row) -> str:
     """Mean and standard deviation in words.
 
     Parameters
@@ -214,6 +248,47 @@ def spread(row: Found) -> str:
         A row.
     """
     return f"{number(row['mean'], 3)} ± {number(row['std'], 2)}"
+
+
+def asked(row: Row) -> float:
+    """The epsilon of a private row.
+
+    Parameters
+    ----------
+    row
+        Of a private agent.
+
+    Raises
+    ------
+    ValueError
+        If the row is of an agent without privacy.
+    """
+    if row["epsilon"] is None:
+        raise ValueError(f"{row['agent']} was asked no epsilon")
+    return row["epsilon"]
+
+
+def true_share(row: Row) -> float:
+    """What the noise drawn is worth, in parts of the epsilon asked.
+
+    Parameters
+    ----------
+    row
+        Of a private agent.
+
+    Raises
+    ------
+    ValueError
+        If no noise was drawn.
+    """
+    if row["true_epsilon"] is None:
+        raise ValueError(f"{row['agent']} drew no noise")
+    return row["true_epsilon"] / asked(row)
+
+
+def as_asked(row: Row) -> bool:
+    """Whether the noise drawn is worth at most the epsilon asked, up to a rounding."""
+    return row["true_epsilon"] is not None and row["true_epsilon"] <= asked(row) * (1 + 1e-9)
 
 
 def per(rows: Iterable[Found], say: Callable[[Found], str]) -> str:

@@ -5,22 +5,40 @@ A paper's figure, a comparison and a simulation are studies; :mod:`pipeline.stud
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, NotRequired, TypedDict, TypeVar
 
 from pipeline.simulation import registry
-from pipeline.simulation.trial import Calibration, Plain, Trial
+from pipeline.simulation.trial import Calibration, Measured, Plain, Row, Trial
 from pipeline.studies.rows import gathered_rows
 
-Row = dict[str, Any]
-Rows = Sequence[Mapping[str, Any]]
+# plain values as they are kept: of a cell, and of a study
+Kept = dict[str, Any]
 Options = tuple[tuple[str, Plain], ...]
 # a world's name and its sorted parameters
 Place = tuple[str, Options]
 # whether a claim holds, and what was found: where it holds, or how far from it the rows are
 Verdict = tuple[bool, str]
 Evidence = TypeVar("Evidence")
+
+
+class RegimeVerdict(TypedDict):
+    """The verdict on a claim in one regime, called its variant, and in words where or how far it holds."""
+
+    variant: str
+    holds: bool
+    regime: str
+
+
+class Judged(TypedDict):
+    """A claim as a result carries it: sentence, verdict, where it holds in words, rule, and each regime's verdict."""
+
+    claim: str
+    holds: bool
+    regime: str
+    rule: str
+    variants: NotRequired[list[RegimeVerdict]]
 
 
 class Budget(NamedTuple):
@@ -87,7 +105,7 @@ class Claim(Generic[Evidence]):
     rule: str
     judge: Callable[[Evidence, str], Verdict]
 
-    def verdict(self, evidence: Evidence, regimes: Sequence[str], judged: str | None) -> Row:
+    def verdict(self, evidence: Evidence, regimes: Sequence[str], judged: str | None) -> Judged:
         """The claim as a result carries it: ``claim, holds, regime, rule``, and the verdict of each regime.
 
         Parameters
@@ -104,7 +122,7 @@ class Claim(Generic[Evidence]):
             holds, said = all(h for h, _ in each.values()), "; ".join(f"{r}: {words}" for r, (_, words) in each.items())
         else:
             holds, said = each[judged]
-        told = [{"variant": r, "holds": h, "regime": words} for r, (h, words) in each.items()]
+        told: list[RegimeVerdict] = [{"variant": r, "holds": h, "regime": words} for r, (h, words) in each.items()]
         return {"claim": self.statement, "holds": holds, "regime": said, "rule": self.rule, "variants": told}
 
 
@@ -133,9 +151,9 @@ class Study:
     name: str
     cells: Callable[[], Sequence[Any]]
     full_cells: Callable[[], Sequence[Any]]
-    measure: Callable[[Any], Row]
+    measure: Callable[[Any], Any]
     depends: Callable[[Any], tuple[str, ...]]
-    gather: Callable[[Sequence[Any], Sequence[Row]], list[Row]] = lambda _, measured: list(measured)
+    gather: Callable[[Sequence[Any], Sequence[Any]], Sequence[Any]] = lambda _, measured: list(measured)
     cells_a_process: int = 16
 
 
@@ -143,7 +161,7 @@ def online(
     name: str,
     grid: Callable[[], Sequence[Trial]],
     full_grid: Callable[[], Sequence[Trial]] | None = None,
-    gather: Callable[[Sequence[Trial], Sequence[Row]], list[Row]] = gathered_rows,
+    gather: Callable[[Sequence[Trial], Sequence[Measured]], Sequence[Row]] = gathered_rows,
 ) -> Study:
     """A study whose cells are trials of online agents, and whose rows are over the seeds.
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from pipeline.declaration.numbers import number
 from pipeline.declaration.toml import CardError
@@ -179,7 +179,7 @@ def plain(text: str) -> str:
     return text
 
 
-def claims_of(studies: Sequence[PaperStudy]) -> list[dict[str, Any]]:
+def claims_of(studies: Sequence[PaperStudy]) -> list[dict[str, object]]:
     """All claims, each with the name of its study.
 
     Parameters

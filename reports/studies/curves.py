@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TypedDict
 
 from pipeline.declaration.numbers import number
+from pipeline.studies.rows import Found
 from reports.page import Figure
 from reports.svg import INK, inline
 
@@ -42,7 +43,7 @@ class Line:
         return [m - s for m, s in zip(self.mean, sd, strict=True)], [m + s for m, s in zip(self.mean, sd, strict=True)]
 
 
-def line_of(row: Mapping[str, Any]) -> Line:
+def line_of(row: Found) -> Line:
     """The curve that a gathered row carries."""
     return Line(row["marks"], row["curve_mean"], row["curve_std"], row["variant"] == "control")
 
@@ -141,21 +142,31 @@ def _styles(panels: Mapping[str, Mapping[str, Line]]) -> dict[str, tuple[str, li
     return found
 
 
+class _Point(TypedDict):
+    panel: str
+    name: str
+    colour: str
+    K: int | float
+    mean: float
+    low: float
+    high: float
+
+
 def _points(
     panels: Mapping[str, Mapping[str, Line]], styles: Mapping[str, tuple[str, list[int]]], reach: float
-) -> Iterator[dict[str, Any]]:
+) -> Iterator[_Point]:
     for panel, lines in panels.items():
         least = max(max(line.mean) for line in lines.values()) * reach
         for name, line in lines.items():
             for K, mean, low, high in zip(line.marks, line.mean, *line.band, strict=True):  # noqa: N806
-                band = {"low": max(low, least), "high": max(high, least)}
                 yield {
                     "panel": panel,
                     "name": name,
                     "colour": styles[name][0],
                     "K": K,
                     "mean": max(mean, least),
-                    **band,
+                    "low": max(low, least),
+                    "high": max(high, least),
                 }
 
 

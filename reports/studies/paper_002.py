@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 
 from pipeline.declaration.numbers import number
 from pipeline.studies.paper_002 import FROM, JOINT, LOCAL, MODELS, NONE, PE, PE_NONE, SHUFFLE, Evidence, claims, power
-from pipeline.studies.rows import Rows
+from pipeline.studies.rows import Found, Rows
 from reports.page import Figure, Section, Table, table
 from reports.studies.curves import Line, draw_curves
 from reports.studies.study_page import PaperStudy
@@ -125,7 +123,7 @@ def _bounds(e: Evidence) -> Section:
 
 
 def _value(e: Evidence, world: str, model: str) -> str:
-    X, A, H = e.point(world, NONE, e.at).row["facts"]["shape"]  # noqa: N806
+    X, A, H = e.point(world, NONE, e.at).row["facts"].get("shape", [])  # noqa: N806
     K = e.at  # noqa: N806
     first = math.sqrt(X * A * H**3 * K)
     return number(
@@ -175,5 +173,5 @@ def _setting(e: Evidence) -> Section:
     return Section("setting", "The setting", words, tables=(found,))
 
 
-def _delivered(row: Mapping[str, Any]) -> str:
+def _delivered(row: Found) -> str:
     return "–" if row["true_epsilon"] is None else number(float(row["true_epsilon"]), 3, "up")

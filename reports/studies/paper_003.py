@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from pipeline.declaration.numbers import number
+from pipeline.simulation.trial import Row
 from pipeline.studies.paper_003 import SLIGHT, Evidence, claims
 from pipeline.studies.pooled import Curve, Key
-from pipeline.studies.rows import Rows
 from reports.format import percent
 from reports.page import Figure, Section, Table, table
 from reports.studies.curves import Line, draw_curves
@@ -45,7 +45,7 @@ _NOTE = (
 )
 
 
-def study_003(name: str, rows: Rows) -> PaperStudy:
+def study_003(name: str, rows: Sequence[Row]) -> PaperStudy:
     """The study of ``003-figure-1a`` or ``-1b``: one grid of rows, two drawings of it."""
     e = Evidence(rows)
     return PaperStudy(
@@ -97,8 +97,8 @@ def _figure_1b(e: Evidence) -> Figure:
 
 
 def _true(e: Evidence, variant: str, rho: float, *, ratio: bool = False) -> str:
-    found = (r for r in e.rows if (r["agent"], r["variant"], r["rho"]) == ("dp-vapvi", variant, rho))
-    true = float(next(found)["true_rho"])
+    rows = (r for r in e.rows if (r["agent"], r["variant"], r["rho"]) == ("dp-vapvi", variant, rho))
+    true = next(found for r in rows if (found := r["true_rho"]) is not None)
     return number(true / rho if ratio else true, 3, "up")
 
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from collections.abc import Callable, Iterator
 
 from pipeline.declaration.numbers import number
 from pipeline.studies.paper_004 import VARIANTS, Evidence, claims, kind_of
-from pipeline.studies.rows import Rows
+from pipeline.studies.rows import Found, Rows
 from reports.page import Figure, Section, Table, table
 from reports.studies.curves import Line, draw_curves, line_of
 from reports.studies.study_page import PaperStudy
@@ -61,20 +60,20 @@ def _figure(e: Evidence) -> Figure:
     return draw_curves(panels, "regret-004", "Regret of LQ controllers", note=note)
 
 
-def _ordered(rows: Rows) -> list[Mapping[str, Any]]:
+def _ordered(rows: Rows) -> list[Found]:
     agents = list(_NAMES)
     return sorted(rows, key=lambda r: (agents.index(r["agent"]), _kind(r), r["epsilon"] or 0.0))
 
 
-def _kind(row: Mapping[str, Any]) -> str:
+def _kind(row: Found) -> str:
     return kind_of(row) if row["agent"] == "private-ofu-rl" else ""
 
 
-def _label(row: Mapping[str, Any]) -> tuple[str, str, str]:
+def _label(row: Found) -> tuple[str, str, str]:
     return _NAMES[row["agent"]], _kind(row) or "–", number(row["epsilon"])
 
 
-def _by_label(e: Evidence, rows: Rows, cell: Callable[[Mapping[str, Any]], str]) -> Iterator[tuple[str, ...]]:
+def _by_label(e: Evidence, rows: Rows, cell: Callable[[Found], str]) -> Iterator[tuple[str, ...]]:
     """A row a contender, a column a world."""
     for label in dict.fromkeys(map(_label, _ordered(rows))):
         mine = {str(r["world"]): r for r in rows if _label(r) == label}
@@ -90,7 +89,7 @@ def _regret(e: Evidence) -> Section:
         "played. dp-lqr's logs were played by others and cost it nothing; explore-then-commit pays for its own.",
     )
     zero = {w: float(e.need("zero", w)["mean"]) for w in e.worlds}
-    measures: dict[str, Callable[[Mapping[str, Any]], str]] = {
+    measures: dict[str, Callable[[Found], str]] = {
         "mean": lambda r: number(float(r["mean"])),
         "mean over the zero controller's": lambda r: number(float(r["mean"]) / zero[r["world"]], 3),
         # what rounding leaves of equal runs is no spread
@@ -126,8 +125,8 @@ def _left(e: Evidence) -> Section:
     return Section("left", "When it leaves the zero gain", words, tables=tuple(tables))
 
 
-def _left_cell(row: Mapping[str, Any], zero: Mapping[str, Any] | None) -> str:
-    left = row["facts"]["left_zero_at"]
+def _left_cell(row: Found, zero: Found | None) -> str:
+    left = row["facts"].get("left_zero_at")
     when = "never" if left is None else f"{left:,}"
     return when if zero is None else f"{when} ({number(float(row['mean']) / float(zero['mean']), 3)})"
 
@@ -146,7 +145,7 @@ def _privacy(e: Evidence) -> Section:
             str(r["world"]),
             number(r["true_rho"], toward="up"),
             number(r["true_epsilon"], toward="up"),
-            number(r["facts"]["true_epsilon_gdp"], toward="up"),
+            number(r["facts"].get("true_epsilon_gdp"), toward="up"),
         )
         for r in _ordered(private)
         if r["world"] in e.worlds[:1] + e.worlds[3:4]

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Literal
 
 from pipeline.declaration.numbers import number
 from pipeline.privacy.budget import largest_delta
 from pipeline.simulation.registry import AGENTS
-from pipeline.studies.price import Family
+from pipeline.studies.price import Family, PricedRow
 from pipeline.studies.price_claims import Priced, claims
-from pipeline.studies.rows import Found, Rows
+from pipeline.studies.rows import true_share
 from reports.page import Figure, Part, Section, Table, table
 from reports.studies.curves import Line, draw_curves
 from reports.studies.simulation import SEES
@@ -84,15 +85,19 @@ def _needed(p: Priced) -> Section:
         f"uniform choice's {number(p.uniform)}. After “>” stands the end of the range: at this ε the agent does not "
         "learn in it. The grid's steps are the resolution.",
     )
+    measures: tuple[tuple[Literal["mean", "high"], str], ...] = (
+        ("mean", "Mean over runs"),
+        ("high", "Nine runs in ten, the upper edge of the band"),
+    )
     tables = tuple(
         _by_trust(p, family, key, f"{caption}: {family.title}")
-        for key, caption in (("mean", "Mean over runs"), ("high", "Nine runs in ten, the upper edge of the band"))
+        for key, caption in measures
         for family in p.families.values()
     )
     return Section("needed", "Episodes needed for the same quality", words, tables=tables)
 
 
-def _by_trust(p: Priced, family: Family, key: str, caption: str) -> Table:
+def _by_trust(p: Priced, family: Family, key: Literal["mean", "high"], caption: str) -> Table:
     columns = ["no noise", *(f"ε = {number(e)}" for e in p.budgets)]
     rows: list[tuple[str, ...]] = []
     agents = {p.trust(agent): agent for agent in family.plain}
@@ -157,7 +162,7 @@ def _controls(p: Priced) -> Section:
     return Section("controls", "Controls", words, tables=(found,))
 
 
-def _met(p: Priced, row: Found) -> str:
+def _met(p: Priced, row: PricedRow) -> str:
     return verdict(float(row["mean"]) <= p.bar)
 
 
@@ -176,7 +181,7 @@ def _cells(p: Priced, epsilon: float | None) -> Table:
     return table(" | ".join(head), rows, caption, " | ".join(agents))
 
 
-def _banded(row: Found) -> str:
+def _banded(row: PricedRow) -> str:
     return f"{number(row['mean'], 3)} ({number(row['low'], 2)} to {number(row['high'], 2)})"
 
 
@@ -184,9 +189,9 @@ def _setting(p: Priced) -> Section:
     rows: list[tuple[str, ...]] = []
     agents = dict.fromkeys([a for pair in p.private() for a in reversed(pair)])
     for agent in agents:
-        mine: Rows = [r for r in p.rows if r["agent"] == agent]
+        mine = [r for r in p.rows if r["agent"] == agent]
         last = max(mine, key=lambda r: (r["episodes"], r["epsilon"] or 0))
-        true = max((r["true_epsilon"] / r["epsilon"] for r in mine if r["true_epsilon"] is not None), default=None)
+        true = max((true_share(r) for r in mine if r["true_epsilon"] is not None), default=None)
         share = "–" if true is None else number(true, 4, "up")
         rows.append((agent, str(last["trust"]), str(last["variant"]), str(last["constants"]), share, f"{last['runs']}"))
     words = ("Variant and constants as in the longest run; true over asked ε: the largest of all rows.",)
@@ -215,7 +220,7 @@ def against_episodes(p: Priced, family: str) -> Figure:
     panels: dict[str, dict[str, Line]] = {}
     for e in p.budgets:
         lines = {
-            label(agent): _line(p.of(agent, None if agent in p.families[family].plain.values() else e), "episodes")
+            label(agent): _line(p.of(agent, None if agent in p.families[family].plain.values() else e))
             for agent in p.families[family].agents
         }
         panels[f"ε = {number(e)}"] = lines | _flat(p, family, [p.episodes[0], p.episodes[-1]])
@@ -240,9 +245,10 @@ def against_budget(p: Priced, family: str) -> Figure | None:
         lines: dict[str, Line] = {}
         for agent in p.families[family].agents:
             mine = sorted((r for r in at if r["agent"] == agent), key=lambda r: r["epsilon"] or 0.0)
+            at_budgets = [r["epsilon"] or 0.0 for r in mine]
             if agent in p.families[family].plain.values():
-                mine = [{**mine[0], "epsilon": e} for e in (p.budgets[0], p.budgets[-1])]
-            lines[label(agent)] = _line(mine, "epsilon")
+                mine, at_budgets = mine[:1] * 2, [p.budgets[0], p.budgets[-1]]
+            lines[label(agent)] = _line(mine, at_budgets)
         panels[f"{n:,} episodes"] = lines | _flat(p, family, [p.budgets[0], p.budgets[-1]])
     return draw_curves(
         panels,
@@ -256,9 +262,9 @@ def against_budget(p: Priced, family: str) -> Figure | None:
     )
 
 
-def _line(rows: Rows, by: str) -> Line:
-    mean, std, low, high = ([float(r[key]) for r in rows] for key in ("mean", "std", "low", "high"))
-    return Line([r[by] for r in rows], mean, std, low=low, high=high)
+def _line(rows: Sequence[PricedRow], at: Sequence[float] | None = None) -> Line:
+    mean, std, low, high = ([r[key] for r in rows] for key in ("mean", "std", "low", "high"))
+    return Line(at or [r["episodes"] for r in rows], mean, std, low=low, high=high)
 
 
 def _flat(p: Priced, family: str, ends: Sequence[float]) -> dict[str, Line]:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from pipeline.declaration.numbers import number
+from pipeline.studies.rows import Found, Rows
 from reports.page import Figure, Part, Section, table
 from reports.studies.curves import draw_curves, line_of
 from reports.studies.study_page import INVENTED, Page
@@ -32,10 +32,10 @@ class Played:
     """
 
     name: str
-    rows: Sequence[Mapping[str, Any]]
+    rows: Rows
 
     @property
-    def mine(self) -> Mapping[str, Any]:
+    def mine(self) -> Found:
         """The agent's row."""
         return self.rows[0]
 
@@ -52,7 +52,7 @@ def figure_of(played: Played) -> Figure:
     return draw_curves({str(played.mine["world"]): lines}, "regret", f"{played.mine['agent']} and its baselines")
 
 
-def promise(row: Mapping[str, Any]) -> str:
+def promise(row: Found) -> str:
     """What a deployment of the agent would guarantee, in one sentence.
 
     Parameters

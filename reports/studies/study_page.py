@@ -5,16 +5,14 @@ from __future__ import annotations
 import io
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from pipeline.declaration.numbers import number
+from pipeline.studies.study import Judged
 from reports.page import Figure, Part, Section, table, templates
 from reports.svg import standalone
 
 BANNER = "simulation, not private: every row comes from seeded noise in a world made for the purpose."
 INVENTED = "simulation, not private: the noise is seeded and the people are invented."
-
-Rows = Sequence[Mapping[str, Any]]
 
 
 @dataclass(frozen=True)
@@ -79,7 +77,7 @@ class PaperStudy:
     name: str
     title: str
     printed: str
-    claims: Sequence[Mapping[str, Any]]
+    claims: Sequence[Judged]
     judged: str
     figure: Figure
     sections: tuple[Section, ...]
@@ -104,14 +102,14 @@ class PaperStudy:
         rows = [
             (str(c["claim"]), str(v["variant"]), verdict(v["holds"]), str(v["regime"]))
             for c in self.claims
-            for v in c["variants"]
+            for v in c.get("variants", ())
         ]
         words = ("The same rules on every variant that was run.",)
         found = table("Claim | Variant | Holds | Regime", rows, grouped=True)
         return Section("variants", "Where else they hold", words, tables=(found,))
 
 
-def claims_section(claims: Sequence[Mapping[str, Any]], title: str, words: str) -> Section:
+def claims_section(claims: Sequence[Judged], title: str, words: str) -> Section:
     """Every claim with its verdict, regime and rule."""
     rows = [(str(c["claim"]), verdict(c["holds"]), str(c["regime"]), str(c["rule"])) for c in claims]
     return Section("claims", title, (words,), tables=(table("Claim | Holds | Regime | Rule", rows),))
@@ -122,7 +120,7 @@ def verdict(holds: bool) -> str:
     return "yes" if holds else "no"
 
 
-def table_files(rows: Rows) -> tuple[bytes, str]:
+def table_files(rows: Sequence[Mapping[str, object]]) -> tuple[bytes, str]:
     """The rows as Parquet and as CSV.
 
     Parameters

@@ -9,7 +9,7 @@ from typing import Any
 import polars as pl
 import pytest
 
-from pipeline.simulation.trial import Row
+from pipeline.simulation.trial import SIMULATION, Row
 from pipeline.studies.paper_003 import claims
 from pipeline.studies.pooled import pooled, where
 from reports.studies.paper_003 import study_003
@@ -19,10 +19,10 @@ K = (10, 100, 1000, 100_000)
 CONTROLS = {"uniform": 5.0, "behaviour": 7.0, "always-first": 9.0}
 
 
-def row(agent: str, variant: str, K: int, mean: float, rho: float | None = None, **other: Any) -> dict[str, Any]:
+def row(agent: str, variant: str, K: int, mean: float, rho: float | None = None, **other: Any) -> Row:
     world, std = other.pop("world", "one"), other.pop("std", 0.1)
     true = None if rho is None else rho * other.pop("ratio", 1.0)
-    found = Row(
+    return Row(
         agent=agent,
         variant=variant,
         trust="none" if rho is None else "central",
@@ -40,8 +40,8 @@ def row(agent: str, variant: str, K: int, mean: float, rho: float | None = None,
         true_rho=true,
         true_epsilon=true,
         tie_share=None if variant == "control" else 0.25,
+        noise=SIMULATION,
     )
-    return found.as_dict()
 
 
 def study_rows(private: dict[float, tuple[float, ...]], **other: Any) -> list[dict[str, Any]]:
