@@ -106,7 +106,7 @@ class Page:
         # numbered after the entries that were checked: a writer in between makes the primary key conflict
         seq, previous = (self.entries[-1].seq + 1, self.entries[-1].hash) if self.entries else (1, GENESIS)
         at, text = self.clock().isoformat(timespec="seconds"), canonical(dict(body))
-        plain: dict[str, Any] = json.loads(text)
+        plain: Body = json.loads(text)
         e = Entry(seq, lineage, kind, at, plain, previous, entry_hash(seq, lineage, kind, at, plain, previous))
         insert(self.connection, e, text)
         return e

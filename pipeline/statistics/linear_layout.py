@@ -11,11 +11,11 @@ from __future__ import annotations
 import hashlib
 import itertools
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
-from typing import Any
+from typing import TypedDict
 
 import numpy as np
 
@@ -217,13 +217,21 @@ def features_digest(features: FeatureMap) -> str:
     return hashlib.sha256(head + features.integers.astype("<i8").tobytes()).hexdigest()
 
 
-def declared_map(told: Mapping[str, Any]) -> FeatureMap:
+class DeclaredFeatures(TypedDict):
+    """The ``features`` of ``policy.json``: ``integers (S, A, d)``, and the exact square of their unit as text."""
+
+    integers: list[list[list[int]]]
+    square: int
+    unit_squared: str
+
+
+def declared_map(told: DeclaredFeatures) -> FeatureMap:
     """The map that ``policy.json`` declares.
 
     Parameters
     ----------
     told
-        Its ``features``: ``integers (S, A, d)``, ``square`` and ``unit_squared``.
+        Its ``features``.
     """
     integers = np.array(told["integers"], dtype=np.int64)
     return FeatureMap(integers, int(told["square"]), Fraction(told["unit_squared"]))
