@@ -4,9 +4,9 @@ Retention removes snapshots and what ingest set aside; the ledger and the releas
 
 An export is a Minari data set (HDF5): raw rows, the operator's as the store is.  States are ``0 … S - 1`` in the order
 of the card's labels (ends last) and ``S`` where the state after an episode's last step is unknown; vectors are in the
-card's units, NaN where unknown.  Where a logged next state differs from the state of the next row, the export has the latter.
-``infos/behavior_prob`` is there where the card maps it.  The people are numbered, their ids stay here: attribute
-``user`` of an episode.
+card's units, NaN where unknown.  Where a logged next state differs from the state of the next row, the latter is
+exported.  ``infos/behavior_prob`` is there where the card maps it.  People are numbered (attribute ``user`` of an
+episode); their ids stay in the store.
 """
 
 from __future__ import annotations
