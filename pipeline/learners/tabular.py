@@ -13,11 +13,12 @@ from pipeline.audits.attack import AuditTarget, WholePlan
 from pipeline.audits.sums import LEAVES, counts_target
 from pipeline.declaration.card import AnyCard, Card, CardError, require_tabular
 from pipeline.learners.forecast import foresee_counts, table_size
-from pipeline.learners.learner import Quote, typeable
+from pipeline.learners.learner import Outlook, Quote, listed_facts, typeable
 from pipeline.learners.tabular_facts import LearntCounts
 from pipeline.learners.tabular_learning import learn
 from pipeline.learners.terms import Terms
 from pipeline.ledger.certificate import spent_budget
+from pipeline.ledger.chain import Body
 from pipeline.logs.aggregate import aggregate
 from pipeline.logs.store import Snapshot
 from pipeline.logs.summing import Resources
@@ -136,10 +137,10 @@ class TabularRun:
         known = [{k: v for k, v in m.items() if k != "delta_slack"} for m in self._described()]
         return known + (["table"] if any(m.delta_slack for m in self.privatizer.mechanisms) else [])
 
-    def _described(self) -> list[dict[str, Any]]:
+    def _described(self) -> list[dict[str, object]]:
         return [describe_mechanism(m) for m in self.privatizer.mechanisms]
 
-    def charge(self) -> tuple[Fraction | None, dict[str, Any]]:
+    def charge(self) -> tuple[Fraction | None, Body]:
         """See :class:`~pipeline.transaction.release_once.Drawing`."""
         mechanisms = self.privatizer.mechanisms
         pure, rho = total_epsilon(mechanisms), total_rho(mechanisms)
@@ -153,13 +154,13 @@ class TabularRun:
         """See :class:`~pipeline.learners.learner.RunPlan`."""
         card, mechanisms, ask = self.card, self.privatizer.mechanisms, self.terms.ask()
         rho = total_rho(mechanisms)
-        outlook = {
-            "visits_per_cell_if_even": even_visits(card, card.unit.users_public),
-            "noise_per_cell": {m.table: m.standard_deviation for m in mechanisms},
-            "what_if": [] if rho is None else _what_if(card, ask),
-            "people_needed": {} if rho is None else {f"{x:g}": people_needed(card, ask, x) for x in LEVELS},
-        }
-        return Quote(self._described(), rho, spent_budget(mechanisms, card.budget.delta), outlook=outlook)
+        outlook = Outlook(
+            visits_per_cell_if_even=even_visits(card, card.unit.users_public),
+            noise_per_cell={m.table: m.standard_deviation for m in mechanisms},
+            what_if=[] if rho is None else _what_if(card, ask),
+            people_needed={} if rho is None else {f"{x:g}": people_needed(card, ask, x) for x in LEVELS},
+        )
+        return Quote(listed_facts(mechanisms), rho, spent_budget(mechanisms, card.budget.delta), None, outlook)
 
     def fitting(self, left: Fraction) -> Mapping[str, float] | None:
         """See :class:`~pipeline.learners.learner.RunPlan`: also what it would buy."""

@@ -159,7 +159,7 @@ class Resources:
     progress
         Called with (rows so far, rows); both are the operator's.
     say
-        Told in a sentence what was resumed.
+        Called with a sentence: what was resumed.
     """
 
     memory: int = DEFAULT_MEMORY
