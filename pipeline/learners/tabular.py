@@ -25,7 +25,7 @@ from pipeline.logs.summing import Resources
 from pipeline.privacy.budget import fraction_of
 from pipeline.privacy.losses import safe_epsilon
 from pipeline.privacy.noise import NoiseSource
-from pipeline.privacy.release import Release, total_epsilon, total_rho
+from pipeline.privacy.release import Release, total_delta_slack, total_epsilon, total_rho
 from pipeline.privacy.release_file import describe_mechanism
 from pipeline.simulation.surrogate import Drawn
 from pipeline.statistics.ask import Ask
@@ -94,8 +94,18 @@ def _with_slack(card: Card, chosen: PrivateSum, sampler: NoiseSource) -> Private
     """The same tables with what the sampler adds to delta."""
     if chosen.exact:
         return chosen
-    # the epsilon of the whole cap covers every release of the lineage
-    return chosen.with_slack(sampler, safe_epsilon(card.budget.rho, card.budget.delta))
+    try:
+        # the epsilon of the whole cap covers every release of the lineage
+        return chosen.with_slack(sampler, safe_epsilon(card.budget.rho, card.budget.delta))
+    except OverflowError:
+        raise _no_delta_left(card) from None
+
+
+def _no_delta_left(card: Card) -> CardError:
+    return CardError(
+        f"{card.name}: sampler = 'table' would use up delta = {card.budget.delta:g} at a cap of rho = "
+        f"{card.budget.rho:g}; take sampler = 'opendp', or declare a smaller cap"
+    )
 
 
 @dataclass(frozen=True)
@@ -121,6 +131,8 @@ class TabularRun:
         """
         self.privatizer.admit(noise)
         ask, mechanisms = self.terms.ask(), self.privatizer.mechanisms
+        if total_delta_slack(mechanisms) >= fraction_of(self.card.budget.delta):
+            raise _no_delta_left(self.card)
         if self.card.kind != "real" or ask.calibration != "paper":
             return
         pure = (total_epsilon(mechanisms), ask.epsilon, "ε")
