@@ -51,8 +51,8 @@ class KeptSums:
 
     @property
     def paths(self) -> list[Path]:
-        """The file, and what a run left that was killed while it wrote."""
-        return [self.path, self.path.with_name(".sums.partial")]
+        """The file, and what a run left that was killed while it wrote, one of version 0.1 included."""
+        return [self.path, *(self.path.with_name(name) for name in (".sums.partial", ".sums.new"))]
 
     def load(self, zero: Mapping[str, NDArray[np.int64]]) -> Partial | None:
         """What is kept, if it is whole and of this very sum; ``zero`` has its names and shapes."""

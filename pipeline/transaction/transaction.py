@@ -201,7 +201,7 @@ class Transaction:
         name
             The next of the declared stages.
         draw
-            Reads rows, adds noise and returns the noisy answer; called once.
+            Reads rows, adds noise and returns the noisy answer; called once, and never again if it fails.
 
         Raises
         ------
@@ -211,9 +211,11 @@ class Transaction:
         self._require(State.LEASED)
         if self._left[:1] != [name]:
             raise RuntimeError(f"stage {name!r} is not what comes next; left are {self._left}")
+        later, self._left = self._left[1:], []
+        # a draw that fails may have drawn: nothing more is drawn under this charge
         answer = draw()
-        self._left.pop(0)
-        if not self._left:
+        self._left = later
+        if not later:
             self.state = State.DRAWN
         return answer
 
