@@ -115,8 +115,21 @@ class TabularRun:
         return self.privatizer.exact
 
     def admit(self, noise: NoiseSource) -> None:
-        """See :class:`~pipeline.transaction.release_once.Drawing`."""
+        """See :class:`~pipeline.transaction.release_once.Drawing`: refuses scales that cost real people more.
+
+        Also where such a release is committed already: what was drawn for one recipe keeps no promise of another.
+        """
         self.privatizer.admit(noise)
+        ask, mechanisms = self.terms.ask(), self.privatizer.mechanisms
+        if self.card.kind != "real" or ask.calibration != "paper":
+            return
+        pure = (total_epsilon(mechanisms), ask.epsilon, "ε")
+        true, asked, unit = pure if ask.pure else (total_rho(mechanisms), ask.zcdp(), "ρ")
+        if asked is None or true is None or true > fraction_of(asked):
+            raise CardError(
+                f"{self.card.name}: calibration = 'paper' would spend {unit} = {float(true or 0):.4g}, asked was "
+                f"{float(asked or 0)}; a real dataset needs calibration = 'tight'"
+            )
 
     def spec(self) -> list[Any]:
         """See :class:`~pipeline.transaction.release_once.Drawing`: the mechanisms alone, whatever the planner."""
@@ -128,16 +141,9 @@ class TabularRun:
         return [describe_mechanism(m) for m in self.privatizer.mechanisms]
 
     def charge(self) -> tuple[Fraction | None, Body]:
-        """See :class:`~pipeline.transaction.release_once.Drawing`: refuses scales that cost real people more."""
-        ask, mechanisms = self.terms.ask(), self.privatizer.mechanisms
+        """See :class:`~pipeline.transaction.release_once.Drawing`."""
+        mechanisms = self.privatizer.mechanisms
         pure, rho = total_epsilon(mechanisms), total_rho(mechanisms)
-        if self.card.kind == "real" and ask.calibration == "paper":
-            true, asked, unit = (pure, ask.epsilon, "ε") if ask.pure else (rho, ask.zcdp(), "ρ")
-            if asked is None or true is None or true > fraction_of(asked):
-                raise CardError(
-                    f"{self.card.name}: calibration = 'paper' would spend {unit} = {float(true or 0):.4g}, asked was "
-                    f"{float(asked or 0)}; a real dataset needs calibration = 'tight'"
-                )
         return rho, {"mechanisms": self._described(), "epsilon": None if pure is None else str(pure)}
 
     def draw(self, snapshot: Snapshot, noise: NoiseSource, resources: Resources) -> Release:

@@ -194,6 +194,9 @@ def test_the_papers_scales_are_refused_on_real_data_when_they_spend_more(tmp_pat
     (real / "paper.toml").write_text(text)
     with pytest.raises(CardError, match="'tight'"):
         run_job(str(real / "paper.toml"), home)
+    # also where nothing would be charged: a release committed for another recipe keeps no promise of this one
+    with pytest.raises(CardError, match="'tight'"):
+        plan_job(str(real / "paper.toml"), home)
 
 
 def test_the_store_is_for_its_owner_only(shop, home):
