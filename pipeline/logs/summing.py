@@ -114,7 +114,7 @@ DEFAULT_MEMORY = 1 << 30
 
 
 class Summation(Protocol):
-    """Integers that are a sum over part files.  A small value: another machine may be told to do it."""
+    """How integers are summed over part files.  A small value, which is sent to a worker on another machine."""
 
     @property
     def together(self) -> int:
@@ -130,7 +130,7 @@ class Summation(Protocol):
         ...
 
     def add(self, sums: Sums, parts: Sequence[Path], seen: Seen) -> None:
-        """Add the rows of ``parts`` in place; ``seen`` is told how many, now and then."""
+        """Add the rows of ``parts`` in place; call ``seen`` with the number of rows, batch after batch."""
         ...
 
 
