@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise, takewhile
 
 
 @dataclass(frozen=True)
@@ -45,7 +47,7 @@ class Pace:
     def length(self, played: int, batches: int, room: float) -> int:
         """Episodes of the next batch, after ``played`` in so many ``batches``, if ``room`` are worth playing."""
         i = bisect_right(self.ends, played)
-        grown = max(played + 1, math.ceil(self.growth * played)) if i else self.ends[0]
+        grown = _grow(played, self.growth) if i else self.ends[0]
         whole = min(self.episodes, grown) - played
         # as many batches as the declared ends would still take are kept for them
         return whole if self.most - batches <= len(self.ends) - i else max(1, int(min(float(whole), room)))
@@ -68,7 +70,42 @@ def batch_ends(episodes: int, growth: float, first: int = 1) -> list[int]:
     """
     if not growth >= 1 or min(first, episodes) < 1:
         raise ValueError(f"growth, first and episodes must be at least 1; got {growth}, {first} and {episodes}")
-    ends = [min(first, episodes)]
-    while ends[-1] < episodes:
-        ends.append(min(episodes, max(ends[-1] + 1, math.ceil(growth * ends[-1]))))
-    return ends
+    return [*takewhile(lambda k: k < episodes, _schedule(first, growth)), episodes]
+
+
+def plan_starts(episodes: int, growth: float) -> list[int]:
+    """Episodes 1 = k_1 < k_2 < .. <= K before which a policy is planned, each the first at least ``growth`` times the
+    one before: fixed in advance, so that it costs no privacy.
+
+    Parameters
+    ----------
+    episodes
+        K, episodes in all.
+    growth
+        At least 1; 1 means a plan an episode.
+
+    >>> plan_starts(20, 2.0)
+    [1, 2, 4, 8, 16]
+    """
+    if not growth >= 1:
+        raise ValueError(f"growth must be at least 1; got {growth}")
+    return list(takewhile(lambda k: k <= episodes, _schedule(1, growth)))
+
+
+def plan_lengths(episodes: int, growth: float) -> list[int]:
+    """Episodes that each plan of :func:`plan_starts` is played.
+
+    >>> plan_lengths(20, 2.0)
+    [1, 2, 4, 8, 5]
+    """
+    return [later - first for first, later in pairwise([*plan_starts(episodes, growth), episodes + 1])]
+
+
+def _schedule(k: int, growth: float) -> Iterator[int]:
+    while True:
+        yield k
+        k = _grow(k, growth)
+
+
+def _grow(k: int, growth: float) -> int:
+    return max(k + 1, math.ceil(growth * k))

@@ -21,7 +21,8 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.agents.mixture_backup import MixtureTask, Optimistic, Problem, Rows, batches, optimistic
+from pipeline.agents.batch_pace import plan_lengths
+from pipeline.agents.mixture_backup import MixtureTask, Optimistic, Problem, Rows, optimistic
 from pipeline.mdp.rollout import Agent, Rollout
 
 Array = NDArray[np.float64]
@@ -51,7 +52,7 @@ def linopt_po(problem: Problem, growth: float, eta: float) -> Agent:
     Parameters
     ----------
     growth
-        Of the episodes at which Q is computed anew; see :func:`~pipeline.agents.mixture_backup.geometric`.
+        Of the episodes at which Q is computed anew; see :func:`~pipeline.agents.batch_pace.plan_starts`.
     eta
         Step of mirror descent an episode; see :func:`step_size`.
     problem
@@ -59,7 +60,7 @@ def linopt_po(problem: Problem, growth: float, eta: float) -> Agent:
     """
     H, S, A = problem.task.shape
     climb, policy = np.zeros((H, S, A)), np.full((H, S, A), 1 / A)
-    for episodes in batches(problem.task.episodes, growth):
+    for episodes in plan_lengths(problem.task.episodes, growth):
         found = _values(problem, policy)
         trajectory = yield Rollout(policy, episodes)
         problem.observe(Rows(problem.task, found.V), trajectory)

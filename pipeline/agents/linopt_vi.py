@@ -36,7 +36,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.agents.mixture_backup import Problem, Rows, batches, optimistic
+from pipeline.agents.batch_pace import plan_lengths
+from pipeline.agents.mixture_backup import Problem, Rows, optimistic
 from pipeline.mdp.rollout import Agent, Rollout
 
 Array = NDArray[np.float64]
@@ -61,13 +62,13 @@ def linopt_vi(problem: Problem, growth: float, rng: np.random.Generator) -> Agen
     ----------
     growth
         Of the episodes at which the policy is planned anew; see
-        :func:`~pipeline.agents.mixture_backup.geometric`.
+        :func:`~pipeline.agents.batch_pace.plan_starts`.
     rng
         Breaks the ties that remain after the unclipped Q.
     problem
         The task, and the regressions through which it is seen.
     """
-    for episodes in batches(problem.task.episodes, growth):
+    for episodes in plan_lengths(problem.task.episodes, growth):
         plan = planned(problem, rng)
         trajectory = yield Rollout(plan.policy, episodes)
         problem.observe(Rows(problem.task, plan.V), trajectory)

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
-from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -248,21 +247,3 @@ class Rows:
         phi = learnt.features.phi()[block, row]
         response, once = np.atleast_2d(trajectory.rewards).ravel(), np.ones(len(cell), dtype=np.int64)
         return Visits(step, block, phi, response, once, len(states))
-
-
-def geometric(episodes: int, growth: float) -> list[int]:
-    """Episodes 1 = k_1 < k_2 < .. <= K before which a policy is planned, k_{i+1} the first at least ``growth`` times
-    k_i: fixed in advance, so that it costs no privacy; 1.0: every episode.
-    """
-    if not growth >= 1:
-        raise ValueError(f"growth must be at least 1; got {growth}")
-    found, k = list[int](), 1
-    while k <= episodes:
-        found.append(k)
-        k = max(k + 1, int(np.ceil(growth * k)))
-    return found
-
-
-def batches(episodes: int, growth: float) -> Iterator[int]:
-    """Lengths of the batches between the plans of :func:`geometric`."""
-    return (later - first for first, later in pairwise([*geometric(episodes, growth), episodes + 1]))

@@ -29,11 +29,13 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
 from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from pipeline.agents.batch_pace import plan_lengths
 from pipeline.agents.lq_optimism import ConfidenceSet, Search, least
 from pipeline.mdp.riccati import QuadraticCost, clip_norm, optimal_costs, riccati
 from pipeline.mdp.rollout import LinearRollout, LqAgent
@@ -148,18 +150,12 @@ def ofu_rl(
 
 
 def batch_ends(episodes: int, growth: float) -> tuple[int, ...]:
-    """Last episodes of plans made before episode 1 = k_1 < k_2 < .. with k_{i+1} the first at least ``growth`` k_i.
+    """Last episodes of the plans of :func:`~pipeline.agents.batch_pace.plan_starts`.
 
     >>> batch_ends(10, 2.0)
     (1, 3, 7, 10)
     """
-    if not growth >= 1:
-        raise ValueError(f"growth must be at least 1; got {growth}")
-    found, k = list[int](), 1
-    while k <= episodes:
-        k = max(k + 1, math.ceil(growth * k))
-        found.append(min(k - 1, episodes))
-    return tuple(found)
+    return tuple(accumulate(plan_lengths(episodes, growth)))
 
 
 def planned(

@@ -31,7 +31,7 @@ class Account:
     spent
         All INTENTs, whatever became of them.
     delta
-        At which rho is told as epsilon.
+        At which rho is converted to epsilon.
     """
 
     lineage: str

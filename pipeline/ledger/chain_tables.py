@@ -200,7 +200,7 @@ def _parsed(row: Row) -> Entry:
 
 
 def _head_problem(connection: sa.Connection, found: Sequence[Entry]) -> str | None:
-    """What the noted head says against these entries: a chain that lost its last entries is whole to look at."""
+    """What the noted head contradicts in these entries: without it, a chain that lost its last entries looks whole."""
     noted = [(h.seq, h.hash) for h in connection.execute(sa.select(head))]
     last = [(found[-1].seq, found[-1].hash)] if found else []
     if noted == last:

@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from pipeline.agents.batch_pace import plan_starts
 from pipeline.agents.linopt_po import linopt_po, step_size
 from pipeline.agents.linopt_vi import linopt_vi, planned
-from pipeline.agents.mixture_backup import LearntRewards, MixtureTask, Problem, Regression, geometric
+from pipeline.agents.mixture_backup import LearntRewards, MixtureTask, Problem, Regression
 from pipeline.agents.optimism import Radii, ldp, ldp_theory, linopt, linopt_rewards, ucrl_vtr
 from pipeline.declaration.card import CardError
 from pipeline.environments.mixture_worlds import Mixture
@@ -89,7 +90,7 @@ def _run(trial: Trial, deaf: bool = False) -> Outcome:
         "v_star": world.optimum,
         "final_loss": world.optimum - policy_value(world.mdp, _as_probabilities(played.policy, world.mdp.shape[2])),
         "last_tenth": float(played.regret[-max(1, trial.episodes // 10) :].mean()),
-        "plans": len(geometric(trial.episodes, s.growth)),
+        "plans": len(plan_starts(trial.episodes, s.growth)),
         "unknowns": problem.task.features.unknowns,
     }
     table = played.policy.tolist() if played.policy.ndim == 2 else None
@@ -189,7 +190,7 @@ def _regularizer(
     try:
         if trust == "local":
             return local(m, trial.episodes, ask, lam, world, noise, shift=s.shift, prior=s.prior)
-        batches = len(geometric(trial.episodes, s.growth)) if s.leaf == "batch" else None
+        batches = len(plan_starts(trial.episodes, s.growth)) if s.leaf == "batch" else None
         made = partial(tree, mechanism=s.counter, shift=s.shift, prior=s.prior, batches=batches)
         return made(m, trial.episodes, ask, lam, world, noise)
     except ValueError as e:

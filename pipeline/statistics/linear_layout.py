@@ -76,9 +76,10 @@ class _LinearLayout:
         """See :func:`joint_facts`."""
         return joint_facts(self.plan)
 
-    def extremes(self) -> Iterator[Row]:
-        """See :func:`extreme_rows`."""
-        return extreme_rows(self.plan)
+    def extremes(self) -> Iterator[Row | None]:
+        """Nobody (None), and those of :func:`extreme_rows`: the worst pair may be somebody against no row at all."""
+        yield None
+        yield from extreme_rows(self.plan)
 
     def _table(self, name: str, shape: tuple[int, ...], moved: tuple[int, int], rule: str, *, gram: bool) -> Table:
         """A table with its largest squared moves, of a replacement and of somebody who comes or goes."""
@@ -263,7 +264,7 @@ def joint_facts(plan: LinearPlan) -> dict[str, object]:
 
 
 def extreme_rows(plan: LinearPlan) -> Iterator[Row]:
-    """Rows of extreme features, rewards and successors: the worst pair of one step is among them.
+    """Rows of extreme features, rewards and successors: with the absent person, the worst pair of one step is there.
 
     Parameters
     ----------

@@ -7,8 +7,9 @@ import math
 import numpy as np
 import pytest
 
+from pipeline.agents.batch_pace import plan_lengths, plan_starts
 from pipeline.agents.linopt_vi import linopt_vi, planned
-from pipeline.agents.mixture_backup import MixtureTask, Problem, Regression, Rows, batches, geometric
+from pipeline.agents.mixture_backup import MixtureTask, Problem, Regression, Rows
 from pipeline.agents.optimism import ldp, linopt, ucrl_vtr
 from pipeline.environments.mixture_worlds import random_mixture, tabular_mixture
 from pipeline.environments.riverswim import riverswim_homogeneous
@@ -121,11 +122,11 @@ def test_ties_go_to_the_unclipped_value_and_then_to_chance():
 
 
 def test_the_schedule_is_geometric_and_starts_with_the_first_episode():
-    assert geometric(10, 1.0) == list(range(1, 11))
-    assert geometric(40, 2.0) == [1, 2, 4, 8, 16, 32]
-    assert list(batches(40, 2.0)) == [1, 2, 4, 8, 16, 9]
+    assert plan_starts(10, 1.0) == list(range(1, 11))
+    assert plan_starts(40, 2.0) == [1, 2, 4, 8, 16, 32]
+    assert plan_lengths(40, 2.0) == [1, 2, 4, 8, 16, 9]
     with pytest.raises(ValueError, match="at least 1"):
-        geometric(10, 0.9)
+        plan_starts(10, 0.9)
 
 
 @pytest.mark.parametrize("world", [RIVER, LOW], ids=["one-hot", "d = 3"])
