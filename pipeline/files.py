@@ -143,7 +143,9 @@ def whole_folder(
     """
     partial = folder.with_name(beside or f".{folder.name}.partial")
     shutil.rmtree(partial, ignore_errors=True)
-    partial.parent.mkdir(parents=True, exist_ok=True, mode=0o700 if private else 0o777)
+    if private and not partial.parent.exists():
+        private_folder(partial.parent)
+    partial.parent.mkdir(parents=True, exist_ok=True)
     partial.mkdir(mode=0o700 if private else 0o777)
     try:
         yield partial

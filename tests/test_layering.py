@@ -35,6 +35,17 @@ TWINS = {
         "import numpy as np\nnoise = np.random.normal(size=3)",
         pseudo_random,
     ),
+    "numpy's generator as a name of its own": (
+        "pipeline/privacy/lattice.py",
+        "from numpy import random\nx = random.normal(size=3)",
+        pseudo_random,
+    ),
+    "a generator where a learner draws": ("pipeline/learners/linear.py", "import random", pseudo_random),
+    "an agent that makes a privatizer": (
+        "pipeline/agents/apvi.py",
+        "from pipeline.statistics.calibration import count_sum",
+        agents_beyond_releases,
+    ),
     "a generator by another name": (
         "pipeline/privacy/lattice.py",
         "from numpy.random import default_rng\nrng = default_rng(0)",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, Field, PrivateAttr, ValidationError, model_validator
 from pydantic_core import PydanticCustomError
@@ -138,7 +138,7 @@ class Recipe(Strict):
         self._path = path
         return self
 
-    def dump(self) -> dict[str, Any]:
+    def dump(self) -> dict[str, object]:
         """Plain values of the recipe, defaults filled in."""
         # a table that other runs lack must not rename them, and what becomes of a run is no part of it
         lacking = {"linear", "lq"} - {self.agent.learner.section}

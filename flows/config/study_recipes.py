@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self, TypeVar
+from typing import Annotated, Literal, Self, TypeVar
 
 from pydantic import Field, ValidationError, field_validator, model_validator
 
@@ -204,7 +204,7 @@ class PriceRecipe(Strict):
         )
 
 
-def is_world_recipe(values: Mapping[str, Any]) -> bool:
+def is_world_recipe(values: Mapping[str, object]) -> bool:
     """Whether a recipe is that of a simulation: it has a world instead of a card.
 
     Parameters
@@ -215,7 +215,7 @@ def is_world_recipe(values: Mapping[str, Any]) -> bool:
     return "world" in values and "recipe" in values
 
 
-def is_price_recipe(values: Mapping[str, Any]) -> bool:
+def is_price_recipe(values: Mapping[str, object]) -> bool:
     """Whether a recipe is that of a comparison.
 
     Parameters
@@ -269,7 +269,7 @@ def load_price_recipe(path: Path) -> PriceRecipe:
     return _checked(PriceRecipe, values, path)
 
 
-def _checked(kind: type[Recipe], values: Mapping[str, Any], path: Path) -> Recipe:
+def _checked(kind: type[Recipe], values: Mapping[str, object], path: Path) -> Recipe:
     try:
         return kind.model_validate(values)
     except ValidationError as e:

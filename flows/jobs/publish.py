@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
-from typing import Any
 
 from flows.config.home import Home
 from flows.config.recipe import Recipe
@@ -25,6 +24,7 @@ from pipeline.privacy.release_file import describe_mechanism, file_of, sha256_fi
 from pipeline.transaction.place import one_at_a_time
 from pipeline.transaction.transaction import Curated
 from reports.facts.dataset import declared
+from reports.facts.part import Dump
 from reports.facts.policy import PolicyView
 from reports.facts.promise import CounterFacts, Guarantee, LedgerFacts, MechanismFacts
 from reports.facts.report import Report
@@ -187,7 +187,7 @@ def run_facts(
     )
 
 
-def _there(parts: dict[str, Any]) -> dict[str, Any]:
+def _there(parts: Mapping[str, object]) -> Dump:
     """A part that a run does not have is absent, not null."""
     return {part: told for part, told in parts.items() if told is not None}
 

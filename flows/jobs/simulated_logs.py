@@ -9,7 +9,7 @@ import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, NotRequired, TypedDict
 
 from flows.config.home import Home, find_card
 from pipeline.declaration.card import AnyCard, CardError, load_any_card, load_card
@@ -17,6 +17,7 @@ from pipeline.declaration.lineage import catalogs
 from pipeline.environments.worlds import WORLDS, arrays_file, load_world
 from pipeline.files import whole_folder
 from pipeline.ledger.chain import canonical
+from reports.facts.part import Dump
 
 if TYPE_CHECKING:
     from pipeline.simulation.synthetic_folder import Simulated
@@ -69,7 +70,7 @@ class Asked:
     def command(self, what: str) -> str:
         """The command line that asks this."""
         words = ["reticent", "simulate", *shlex.split(what), "--logs"]
-        options: Mapping[str, Any] = {
+        options: Mapping[str, object] = {
             "behaviour": self.behaviour,
             "episodes": self.episodes,
             "horizon": self.horizon,
@@ -86,7 +87,39 @@ class Asked:
         return shlex.join(words)
 
 
-def simulate_logs(name: str, asked: Asked, home: Home) -> dict[str, Any]:
+class WrittenLog(TypedDict):
+    """A log that was written, its lineage's files, and of which world or run it is; a shipped log has no new recipe."""
+
+    episodes: int
+    dataset: str
+    folder: NotRequired[str]
+    card: str
+    recipe: NotRequired[str]
+    files: list[str]
+    world: NotRequired[str]
+    behaviour: NotRequired[str]
+    values: NotRequired[dict[str, float]]
+    from_run: NotRequired[str]
+    guarantee: NotRequired[Dump]
+
+
+class WorldValues(TypedDict):
+    """Sizes of a world, and exact values of one episode by policy."""
+
+    world: str
+    horizon: int
+    states: int
+    actions: int
+    values: dict[str, float]
+
+
+class WorldTable(TypedDict):
+    """What ``simulate --values --json`` prints."""
+
+    worlds: list[WorldValues]
+
+
+def simulate_logs(name: str, asked: Asked, home: Home) -> WrittenLog:
     """A shipped log anew where only its name is given, else a synthetic lineage of the world ``name``.
 
     Parameters
@@ -110,7 +143,7 @@ def _shipped(name: str, home: Home) -> AnyCard | None:
     return load_any_card(find_card(name, home.shelf)) if named else None
 
 
-def _regenerate(card: AnyCard, to: Path | None) -> dict[str, Any]:
+def _regenerate(card: AnyCard, to: Path | None) -> WrittenLog:
     from pipeline.simulation.synthetic_logs import regenerate
 
     files = regenerate(card, to or card.folder)
@@ -122,7 +155,7 @@ def _regenerate(card: AnyCard, to: Path | None) -> dict[str, Any]:
     }
 
 
-def _world_log(name: str, asked: Asked, home: Home) -> dict[str, Any]:
+def _world_log(name: str, asked: Asked, home: Home) -> WrittenLog:
     from pipeline.evaluation.exact import best_bin_policy_value, world_values
     from pipeline.mdp.planning import policy_value
     from pipeline.simulation.synthetic_folder import Simulated
@@ -158,10 +191,10 @@ def _world_log(name: str, asked: Asked, home: Home) -> dict[str, Any]:
     made = world_readme(name=dataset, world=name, params=params, log=log, values=exact, command=command)
     about = [f"{episodes} episodes of {name}, logged by {behaviour}.  See README.md."]
     simulated = Simulated(world, behaviour, episodes, seed, values, about, made, told)
-    return _write(simulated, asked.to, home, folder) | {"world": name, "behaviour": behaviour, "values": exact}
+    return {**_write(simulated, asked.to, home, folder), "world": name, "behaviour": behaviour, "values": exact}
 
 
-def simulate_from_run(run: Path, asked: Asked, home: Home) -> dict[str, Any]:
+def simulate_from_run(run: Path, asked: Asked, home: Home) -> WrittenLog:
     """A synthetic log from the released model of a run; reads the run's folder and nothing else.
 
     Parameters
@@ -197,13 +230,11 @@ def simulate_from_run(run: Path, asked: Asked, home: Home) -> dict[str, Any]:
     about = release_about(source, episodes)
     made = release_readme(name=dataset, run=source, episodes=episodes, seed=seed, command=command)
     simulated = Simulated(world, PRACTICE, episodes, seed, values, about, made, None)
-    return _write(simulated, asked.to, home, None) | {
-        "from_run": source.name,
-        "guarantee": source.guarantee.model_dump(),
-    }
+    written = _write(simulated, asked.to, home, None)
+    return {**written, "from_run": source.name, "guarantee": source.guarantee.model_dump()}
 
 
-def world_table(names: Sequence[str], asked: Asked, home: Home) -> dict[str, Any]:
+def world_table(names: Sequence[str], asked: Asked, home: Home) -> WorldTable:
     """Exact values of worlds by dynamic programming; writes nothing.
 
     Parameters
@@ -218,7 +249,7 @@ def world_table(names: Sequence[str], asked: Asked, home: Home) -> dict[str, Any
     from pipeline.evaluation.exact import world_values
     from pipeline.mdp.planning import policy_value
 
-    rows: list[dict[str, Any]] = []
+    rows: list[WorldValues] = []
     for name in names:
         world = load_world(name, world_folder(name, home), **parsed(asked.params))
         horizon = world.steps(asked.horizon)
@@ -227,8 +258,15 @@ def world_table(names: Sequence[str], asked: Asked, home: Home) -> dict[str, Any
             values[asked.behaviour] = policy_value(world.mdp(horizon), world.behaviours(asked.behaviour, horizon))
         # twins of a state share its label
         live = {label for s, label in enumerate(world.raw_labels) if s not in world.ends}
-        size = {"states": len(live), "actions": world.shape[1]}
-        rows.append({"world": name, "horizon": horizon, **size, "values": values})
+        rows.append(
+            {
+                "world": name,
+                "horizon": horizon,
+                "states": len(live),
+                "actions": world.shape[1],
+                "values": values,
+            }
+        )
     return {"worlds": rows}
 
 
@@ -240,7 +278,7 @@ def world_folder(name: str, home: Home) -> Path:
     return home.root / "no-such-folder" / name
 
 
-def parsed(params: Sequence[str]) -> dict[str, Any]:
+def parsed(params: Sequence[str]) -> dict[str, object]:
     """``key=value`` as TOML has it; a bare word is text.
 
     Raises
@@ -248,7 +286,7 @@ def parsed(params: Sequence[str]) -> dict[str, Any]:
     CardError
         If an entry has no ``=``.
     """
-    found: dict[str, Any] = {}
+    found: dict[str, object] = {}
     for entry in params:
         key, equals, text = entry.partition("=")
         if not (equals and key.isidentifier()):
@@ -260,7 +298,7 @@ def parsed(params: Sequence[str]) -> dict[str, Any]:
     return found
 
 
-def _write(s: Simulated, to: Path | None, home: Home, source: Path | None) -> dict[str, Any]:
+def _write(s: Simulated, to: Path | None, home: Home, source: Path | None) -> WrittenLog:
     from pipeline.simulation.synthetic_folder import refuse_foreign, write_folder
 
     name = s.values["name"]

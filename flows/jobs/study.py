@@ -9,7 +9,6 @@ import time
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -265,7 +264,7 @@ def _played(recipe: WorldRecipe, trials: Sequence[Trial], outcomes: Sequence[Mea
     return _publish(final, simulation_page(played), result, texts, tables, recipe=values, summary="summary.json")
 
 
-def _named(name: str, values: Mapping[str, Any]) -> str:
+def _named(name: str, values: Mapping[str, object]) -> str:
     return f"{name}-{hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:10]}"
 
 
@@ -276,7 +275,7 @@ def _publish(
     texts: Mapping[str, str],
     tables: Mapping[str, bytes],
     *,
-    recipe: Mapping[str, Any] | None = None,
+    recipe: Mapping[str, object] | None = None,
     summary: str = "result.json",
     more: Sequence[str] = (),
 ) -> Kept:

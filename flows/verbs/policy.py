@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -13,7 +14,7 @@ from flows.terminal.screen import Context, Json, show
 if TYPE_CHECKING:
     from pipeline.learners.gains import StoredGains
     from pipeline.learners.policy_files import StoredPolicy
-    from pipeline.learners.stored_decisions import StoredDecisions
+    from pipeline.learners.stored_decisions import Decision, StoredDecisions
 
 app = typer.Typer(help="The policy of a run, with labels.", no_args_is_help=True)
 
@@ -153,7 +154,7 @@ def _control(file: StoredGains, observation: str | None, step: int | None, batch
     single = observation is not None and step is not None
     if (batch is None) != single or (batch is not None and (observation, step) != (None, None)):
         raise CardError("policy act: give --observation with --step, or --batch alone")
-    names = file.told["observation"]["names"]
+    names = file.observation.names
     if batch is not None:
         x, steps = read_observations(*_content(batch), names)
         found = control(file, x, steps)
@@ -188,7 +189,7 @@ def _records(state: str | None, step: int | None, batch: str | None) -> tuple[li
     return read_queries(*_content(batch))
 
 
-def _print_batch(run: str, decisions: list[dict[str, Any]], which: Any, as_json: bool) -> None:
+def _print_batch(run: str, decisions: Sequence[Mapping[str, object]], which: Any, as_json: bool) -> None:
     import json
 
     import numpy as np
@@ -200,7 +201,7 @@ def _print_batch(run: str, decisions: list[dict[str, Any]], which: Any, as_json:
         print("\n".join(lines[which]))
 
 
-def _sentences(d: dict[str, Any]) -> list[str]:
+def _sentences(d: Decision) -> list[str]:
     """One decision in words."""
     lines = [f"step {d['step']}, {d['state']}: {d['advice']}"]
     lines += [f"  {c['action']}: probability {c['probability']:g}" for c in d["actions"]]

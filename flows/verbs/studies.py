@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -13,8 +13,9 @@ from flows.terminal.terminal import Grid, Place
 
 if TYPE_CHECKING:
     from flows.jobs.audit import Audited
-    from flows.jobs.simulated_logs import Asked
+    from flows.jobs.simulated_logs import Asked, WorldTable, WrittenLog
     from pipeline.audits.laws import OneRun
+    from pipeline.studies.study import Row
 
 
 def simulate(
@@ -94,7 +95,7 @@ def _play(options: Context, recipe: str, asked: Asked, as_json: bool) -> None:
     show(result, as_json, lambda: _played(result))
 
 
-def _played(result: Mapping[str, Any]) -> list[str]:
+def _played(result: Row) -> list[str]:
     from pipeline.declaration.numbers import number
     from reports.studies.simulation import promise
 
@@ -106,19 +107,20 @@ def _played(result: Mapping[str, Any]) -> list[str]:
     return [head, *lines, f"would promise  {promise(result['rows'][0])}", f"report         {page}"]
 
 
-def _written(result: Mapping[str, Any]) -> list[str]:
+def _written(result: WrittenLog) -> list[str]:
     files = result["files"]
-    if "folder" not in result:
+    if "folder" not in result or "recipe" not in result:
         return list(files)
     lines = [f"{result['dataset']}: {result['episodes']:,} simulated episodes in {len(files)} files"]
     if exact := result.get("values"):
         lines.append("exact       " + " | ".join(f"{k} {v:.4f}" for k, v in exact.items()))
-    if promise := result.get("guarantee"):
-        lines.append(f"privacy     nothing beyond the release of {result['from_run']}; its claim: {promise['claim']}")
+    if "from_run" in result and "guarantee" in result:
+        claim = result["guarantee"]["claim"]
+        lines.append(f"privacy     nothing beyond the release of {result['from_run']}; its claim: {claim}")
     return [*lines, f"next        reticent ingest {result['folder']}", f"            reticent run {result['recipe']}"]
 
 
-def _values(table: Mapping[str, Any]) -> list[str]:
+def _values(table: WorldTable) -> list[str]:
     lines = [f"{'world':24} {'H':>3} {'states':>6} {'actions':>7}  exact values of one episode"]
     for r in table["worlds"]:
         exact = " | ".join(f"{k} {v:.6g}" for k, v in r["values"].items())
@@ -145,7 +147,7 @@ def reproduce(
     show(result, as_json, lambda: _verdicts(result))
 
 
-def _verdicts(result: Mapping[str, Any]) -> list[str]:
+def _verdicts(result: Row) -> list[str]:
     """The claims with their verdicts, and where the page is."""
     lines = [f"{'yes' if c['holds'] else 'no':4}{c['claim']}\n    {c['regime']}" for c in result["claims"]]
     return [*lines, *(f"page    {file}" for file in result["files"] if file.endswith("page.html"))]
@@ -168,7 +170,7 @@ def compare(
 
     options: Context = context.obj
     home = options.home_folder()
-    results: list[dict[str, Any]] = []
+    results: list[Row] = []
     for name in recipes:
         path = find_recipe(name)
         with progress_line(path.stem, "runs") as progress:
@@ -182,7 +184,7 @@ def compare(
     show(result, as_json, lambda: [line for r in results for line in _prices(r)])
 
 
-def _together(results: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def _together(results: Sequence[Row]) -> Row:
     """Several comparisons as one object."""
     return {
         "name": ", ".join(r["name"] for r in results),
@@ -193,12 +195,12 @@ def _together(results: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     }
 
 
-def _prices(result: Mapping[str, Any]) -> list[str]:
+def _prices(result: Row) -> list[str]:
     """Episodes needed by trust model and budget, the claims, and where the page is."""
     from pipeline.declaration.numbers import number
 
     lines = [f"{result['name']} ({result['world']}): episodes until suboptimality stays ≤ 10 % of uniform choice's"]
-    by_agent: dict[str, list[Mapping[str, Any]]] = {}
+    by_agent: dict[str, list[Row]] = {}
     for row in result["needed"]:
         by_agent.setdefault(f"  {row['trust']:8} {row['agent']:18}", []).append(row)
     for who, rows in by_agent.items():

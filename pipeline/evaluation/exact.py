@@ -117,7 +117,7 @@ def binned_process(
 
 
 def binned_behaviour(card: Card, world: World, behaviour: str | Array) -> Array:
-    """How a logging policy looks through a card's labels, step by step.
+    """Action probabilities of a logging policy given a card's labels instead of raw states, step by step.
 
     Parameters
     ----------

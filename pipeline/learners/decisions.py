@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,6 +12,7 @@ from pipeline.agents.against_behaviour import AgainstPractice
 from pipeline.declaration.card import Card
 from pipeline.learners.policy_files import PolicyFiles
 from pipeline.learners.tabular_learning import practice
+from pipeline.ledger.chain import Body
 from pipeline.mdp.policy import Policy
 from pipeline.privacy.release import Release
 from reports.facts.learnt import PolicyFacts, Practice, Truth
@@ -39,7 +40,7 @@ def decision_columns(policy: Policy) -> dict[str, NDArray[Any]]:
     }
 
 
-def decision_labels(card: Card, policy: Policy) -> dict[str, Any]:
+def decision_labels(card: Card, policy: Policy) -> Body:
     """What ``policy.json`` says of a table of decisions.
 
     Parameters
@@ -94,19 +95,19 @@ def policy_of(files: PolicyFiles) -> Policy:
     return Policy(probabilities, abstains)
 
 
-def tied_cells(report: Mapping[str, Any], shape: tuple[int, ...]) -> Bools:
+def tied_cells(tied: Sequence[Sequence[int]], shape: tuple[int, ...]) -> Bools:
     """``(H, L)``: cells in which several actions were equally good.
 
     Parameters
     ----------
-    report
-        Content of report.json.
+    tied
+        Step and state of each, as the ``policy`` of report.json lists them.
     shape
         H and L.
     """
-    tied = np.zeros(shape, dtype=bool)
-    tied[tuple(np.array(report["policy"]["tied"], dtype=np.int64).reshape(-1, 2).T)] = True
-    return tied
+    found = np.zeros(shape, dtype=bool)
+    found[tuple(np.array(tied, dtype=np.int64).reshape(-1, 2).T)] = True
+    return found
 
 
 def decision_facts(policy: Policy, tied: Bools) -> PolicyFacts:
@@ -231,4 +232,4 @@ def read_linear_view(files: PolicyFiles, report: Report, release: Callable[[], R
 def _read(files: PolicyFiles, report: Report) -> tuple[Labels, Policy, Bools]:
     policy, told = policy_of(files), report.model_dump()
     labels = told["dataset"]["live_states"], told["dataset"]["actions"]
-    return labels, policy, tied_cells(told, policy.abstains.shape)
+    return labels, policy, tied_cells(told["policy"]["tied"], policy.abstains.shape)

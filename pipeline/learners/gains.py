@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.declaration.card import CardError, LqCard
-from pipeline.declaration.linear_quadratic import Vector
 from pipeline.learners.policy_files import Exported, PolicyFiles, columns_by_step, escape
+from pipeline.ledger.chain import Body
 from pipeline.privacy.release import Release
+from reports.facts.dataset import DeclaredVector, vector_facts
 from reports.facts.policy import Gains
 from reports.facts.report import Report
 
@@ -41,18 +42,14 @@ def gain_files(card: LqCard, gains: Array, bounds: Sequence[float]) -> PolicyFil
         "schema_version": 1,
         "kind": KIND,
         "horizon": H,
-        "observation": _told(card.domain.observation),
-        "action": _told(card.domain.action),
+        "observation": vector_facts(card.domain.observation).model_dump(),
+        "action": vector_facts(card.domain.action).model_dump(),
         "weights": f"index = control * {n} + coordinate: the gains K_h of each step, row by row",
         "rule": "divide each observed number by its scale; u = K_h x; shorten u to the action's radius where it is "
         "longer; multiply each control by its scale",
         "bounds": list(bounds),
     }
     return PolicyFiles(told, {"policy": columns_by_step(gains.reshape(H, -1))})
-
-
-def _told(vector: Vector) -> dict[str, Any]:
-    return {"names": vector.labels, "scale": vector.scales, "radius": vector.radius}
 
 
 def gains_of(files: PolicyFiles) -> Array:
@@ -73,6 +70,26 @@ def read_gains_view(files: PolicyFiles, report: Report, release: Callable[[], Re
     return Gains(files.labels["observation"]["names"], files.labels["action"]["names"], gains_of(files))
 
 
+class Gain(TypedDict):
+    """One gain in logged units, from an observed number to a control."""
+
+    step: int
+    control: str
+    observed: str
+    gain: float
+
+
+class Control(TypedDict):
+    """What to do at an observation; ``cut``: it was shortened, ``outside``: the observation is longer than declared."""
+
+    step: int
+    observation: list[float]
+    action: list[float]
+    advice: str
+    cut: bool
+    outside: bool
+
+
 @dataclass(frozen=True)
 class StoredGains:
     """What a run's folder says of its controller.
@@ -81,32 +98,31 @@ class StoredGains:
     ----------
     of
         The run.
-    told
-        ``policy.json``.
+    observation, action
+        Names, scales and radius of the n observed numbers and of the d controls.
     gains
         ``(H, d, n)`` of scaled observations.
     """
 
     of: Exported
-    told: Mapping[str, Any]
+    observation: DeclaredVector
+    action: DeclaredVector
     gains: Array
 
     @property
     def logged(self) -> Array:
         """The gains from observations as logged to controls as logged."""
-        scales = (np.array(self.told[key]["scale"]) for key in ("action", "observation"))
-        of_control, of_state = scales
-        return self.gains * of_control[:, None] / of_state
+        return self.gains * np.array(self.action.scale)[:, None] / np.array(self.observation.scale)
 
-    def rows(self) -> list[dict[str, Any]]:
+    def rows(self) -> list[Gain]:
         """One row a step, control and observed number, in logged units."""
-        K, controls, observed = self.logged, self.told["action"]["names"], self.told["observation"]["names"]
+        K, controls, observed = self.logged, self.action.names, self.observation.names
         return [
             {"step": h, "control": controls[i], "observed": observed[j], "gain": float(K[h, i, j])}
             for h, i, j in np.ndindex(K.shape)
         ]
 
-    def shown(self) -> tuple[list[dict[str, Any]], list[str]]:
+    def shown(self) -> tuple[list[Gain], list[str]]:
         """See :class:`~pipeline.learners.policy_files.StoredPolicy`."""
         rows = self.rows()
         told = [f"{r['step']:>4}  {r['control']:20} {r['observed']:20} {r['gain']:.6g}" for r in rows]
@@ -122,9 +138,9 @@ class StoredGains:
         whole = {
             **self.of.head,
             "kind": KIND,
-            "horizon": self.told["horizon"],
-            "observation": self.told["observation"],
-            "action": self.told["action"],
+            "horizon": len(self.gains),
+            "observation": self.observation.model_dump(),
+            "action": self.action.model_dump(),
             "rule": "control = sum of gain x observed number, both as logged; then shortened where the control, "
             "divided by its scales, is longer than its radius",
             "rows": self.rows(),
@@ -132,12 +148,13 @@ class StoredGains:
         return json.dumps(whole, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
 
 
-def stored_gains(files: PolicyFiles, report: Mapping[str, Any], of: Exported) -> StoredGains:
+def stored_gains(files: PolicyFiles, report: Body, of: Exported) -> StoredGains:
     """See :class:`~pipeline.learners.policy_files.Codec`."""
-    return StoredGains(of, files.labels, gains_of(files))
+    observation, action = (DeclaredVector.model_validate(files.labels[key]) for key in ("observation", "action"))
+    return StoredGains(of, observation, action, gains_of(files))
 
 
-def control(file: StoredGains, observations: Array, steps: Ints) -> list[dict[str, Any]]:
+def control(file: StoredGains, observations: Array, steps: Ints) -> list[Control]:
     """The control at each observation and step, as logged.
 
     Parameters
@@ -149,30 +166,30 @@ def control(file: StoredGains, observations: Array, steps: Ints) -> list[dict[st
 
     Returns
     -------
-    One plain object a record: what to do, and whether a control was shortened or an observation is too long.
+    One a record.
 
     Raises
     ------
     CardError
         If a step is none of the policy's, or an observation is not finite; records are named by number.
     """
-    H, action, seen = file.told["horizon"], file.told["action"], file.told["observation"]
+    H, action, seen = len(file.gains), file.action, file.observation
     _refuse(np.asarray((steps < 0) | (steps >= H)), "no step of the policy", f"steps count from 0 to {H - 1}")
     _refuse(
         np.asarray(~np.isfinite(observations).all(axis=1)),
         "not a finite observation",
-        f"give {', '.join(seen['names'])}",
+        f"give {', '.join(seen.names)}",
     )
-    x = observations / np.array(seen["scale"])
+    x = observations / np.array(seen.scale)
     u = np.einsum("rdn,rn->rd", file.gains[steps], x)
     length = np.linalg.norm(u, axis=1, keepdims=True)
-    cut = length[:, 0] > action["radius"]
-    outside = np.linalg.norm(x, axis=1) > seen["radius"]
-    u = u * np.minimum(1.0, action["radius"] / np.maximum(length, action["radius"])) * np.array(action["scale"])
+    cut = length[:, 0] > action.radius
+    outside = np.linalg.norm(x, axis=1) > seen.radius
+    u = u * np.minimum(1.0, action.radius / np.maximum(length, action.radius)) * np.array(action.scale)
     # 0.0 + turns a minus zero into a zero
     each = zip(steps.tolist(), observations.tolist(), (0.0 + u).tolist(), cut.tolist(), outside.tolist(), strict=True)
     return [
-        {"step": h, "observation": x, "action": u, "advice": _advice(action["names"], u), "cut": c, "outside": far}
+        {"step": h, "observation": x, "action": u, "advice": _advice(action.names, u), "cut": c, "outside": far}
         for h, x, u, c, far in each
     ]
 

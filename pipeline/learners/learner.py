@@ -7,22 +7,36 @@ house knows agents by name or by kind.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from decimal import ROUND_FLOOR, Decimal, localcontext
 from fractions import Fraction
-from typing import Any, Protocol
+from typing import NotRequired, Protocol, TypedDict
 
 from pipeline.audits.attack import AuditTarget, WholePlan
 from pipeline.declaration.card import AnyCard
 from pipeline.learners.policy_files import PolicyFiles
 from pipeline.learners.terms import Terms
-from pipeline.ledger.certificate import spent_budget
+from pipeline.ledger.certificate import SpentBudget, spent_budget
 from pipeline.privacy.noise import NoiseSource
-from pipeline.privacy.release import Release
+from pipeline.privacy.release import Mechanism, Release
+from pipeline.privacy.release_file import describe_mechanism
 from pipeline.simulation.surrogate import Drawn
 from pipeline.transaction.release_once import Drawing
 from reports.facts.learnt import LearntFacts, Truth
+from reports.facts.plan import CallFacts
 from reports.facts.policy import PolicyView
+from reports.facts.promise import Joint, MechanismFacts
+
+
+class Outlook(TypedDict):
+    """What a plan tells beside its cost; keys as in :class:`~reports.facts.plan.PlanAnswer`."""
+
+    visits_per_cell_if_even: NotRequired[float]
+    noise_per_cell: NotRequired[dict[str, float]]
+    what_if: list[dict[str, float | None]]
+    people_needed: dict[str, int]
+    most_squares: NotRequired[float]
+    squares_a_direction_needs: NotRequired[float]
 
 
 @dataclass(frozen=True)
@@ -32,7 +46,7 @@ class Quote:
     Parameters
     ----------
     mechanisms
-        One plain object a table, or a planned call of an adaptive planner.
+        Each table, or each planned call of an adaptive planner.
     rho
         Exact cost in zCDP; None where nothing is private.
     spent
@@ -43,14 +57,25 @@ class Quote:
         What else the plan tells: visits against noise, what other budgets would buy.
     """
 
-    mechanisms: Sequence[Mapping[str, Any]]
+    mechanisms: Sequence[MechanismFacts | CallFacts]
     rho: Fraction | None
-    spent: Mapping[str, Any]
-    joint: Mapping[str, Any] | None = None
-    outlook: Mapping[str, Any] = field(default_factory=lambda: {"what_if": [], "people_needed": {}})
+    spent: SpentBudget
+    joint: Joint | None
+    outlook: Outlook
 
 
-def joint_cost(rho: Fraction | None, delta: float) -> Mapping[str, Any]:
+def listed_facts(mechanisms: Sequence[Mechanism]) -> list[MechanismFacts]:
+    """The tables of a quote.
+
+    Parameters
+    ----------
+    mechanisms
+        What would be released, a table each.
+    """
+    return [MechanismFacts.model_validate(describe_mechanism(m)) for m in mechanisms]
+
+
+def joint_cost(rho: Fraction | None, delta: float) -> SpentBudget:
     """``rho``, ``epsilon`` and ``delta`` of tables that are bounded together.
 
     Parameters
@@ -60,7 +85,8 @@ def joint_cost(rho: Fraction | None, delta: float) -> Mapping[str, Any]:
     delta
         Of the card's budget, at which epsilon is given.
     """
-    return {"rho": None, "epsilon": None, "delta": None} if rho is None else spent_budget((), delta, rho)
+    nothing = SpentBudget(rho=None, epsilon=None, delta=None, pure=False)
+    return nothing if rho is None else spent_budget((), delta, rho)
 
 
 def typeable(value: float) -> float:

@@ -12,10 +12,11 @@ from pipeline.audits.attack import AuditTarget, WholePlan
 from pipeline.audits.regressions import linear_cost, linear_target
 from pipeline.declaration.card import AnyCard, require_tabular
 from pipeline.learners.forecast import foresee_linear, table_size
-from pipeline.learners.learner import Quote, fitting_rho, joint_cost
+from pipeline.learners.learner import Outlook, Quote, fitting_rho, joint_cost, listed_facts
 from pipeline.learners.linear_learning import LinearLearnt, drawn, learn_linear
 from pipeline.learners.linear_request import LinearMethod, LinearRequest, linear_request
 from pipeline.learners.terms import Linear, Privacy, Terms
+from pipeline.ledger.chain import Body
 from pipeline.logs.regression_sums import tally
 from pipeline.logs.store import Snapshot
 from pipeline.logs.summing import Resources
@@ -25,6 +26,8 @@ from pipeline.privacy.release_file import describe_mechanism
 from pipeline.simulation.surrogate import Drawn
 from pipeline.statistics.linear_calibration import true_rho
 from pipeline.statistics.regression_rows import Side, TalliedRows, Tallies
+from reports.facts.plan import CallFacts
+from reports.facts.promise import Joint, MechanismFacts
 
 # of a plan under attack
 _STEPS = 2
@@ -121,15 +124,15 @@ class LinearRun:
         r = self.request
         if (listed := r.mechanisms()) is not None:
             return [r.joint(), [describe_mechanism(m) for m in listed]]
-        return [r.joint(), r.calls(), r.planner_facts()]
+        return [r.joint(), r.calls(), r.planner_facts().model_dump()]
 
-    def charge(self) -> tuple[Fraction | None, dict[str, Any]]:
+    def charge(self) -> tuple[Fraction | None, Body]:
         """See :class:`~pipeline.transaction.release_once.Drawing`: planned calls, or mechanisms where known."""
         r = self.request
-        told: dict[str, Any] = {"joint": r.joint(), "epsilon": None}
+        told = {"joint": r.joint(), "epsilon": None}
         if (listed := r.mechanisms()) is not None:
             return r.rho, told | {"mechanisms": [describe_mechanism(m) for m in listed]}
-        return r.rho, told | {"planned_calls": r.calls(), "planner": r.planner_facts()}
+        return r.rho, told | {"planned_calls": r.calls(), "planner": r.planner_facts().model_dump()}
 
     def draw(self, snapshot: Snapshot, noise: NoiseSource, resources: Resources) -> Release:
         """See :class:`~pipeline.transaction.release_once.Drawing`."""
@@ -145,7 +148,8 @@ class LinearRun:
     def quote(self) -> Quote:
         """See :class:`~pipeline.learners.learner.RunPlan`: one row a call, or a table where nothing adapts."""
         r = self.request
-        return Quote(_planned(r), r.rho, joint_cost(r.rho, r.card.budget.delta), r.joint())
+        joint, cost = Joint.model_validate(r.joint()), joint_cost(r.rho, r.card.budget.delta)
+        return Quote(_planned(r), r.rho, cost, joint, Outlook(what_if=[], people_needed={}))
 
     def fitting(self, left: Fraction) -> Mapping[str, float] | None:
         """See :class:`~pipeline.learners.learner.RunPlan`."""
@@ -187,17 +191,13 @@ class LinearRun:
         return WholePlan(f"A plan of {_STEPS} of {plan.domain.horizon} steps", linear_cost(plan), claimed)
 
 
-def _planned(request: LinearRequest) -> list[dict[str, Any]]:
-    listed = request.mechanisms()
-    if listed is not None:
-        return [describe_mechanism(m) for m in listed]
-    rows: list[dict[str, Any]] = []
+def _planned(request: LinearRequest) -> Sequence[MechanismFacts | CallFacts]:
+    if (listed := request.mechanisms()) is not None:
+        return listed_facts(listed)
+    rows: list[CallFacts] = []
     for call in request.calls():
-        rho = None if call["rho"] in (None, "None") else Fraction(call["rho"])
-        scale = {"adaptive": True} if call["adaptive"] else {"adaptive": False}
-        rows.append(
-            {"name": call["name"], "sensitivity": call["sensitivity"], "tables": call["tables"]}
-            | scale
-            | {"rho": None if rho is None else float(rho), "rho_exact": None if rho is None else str(rho)}
-        )
+        rho = None if call["rho"] in (None, "None") else Fraction(str(call["rho"]))
+        told = {key: call[key] for key in ("name", "sensitivity", "tables", "adaptive")}
+        exact = {"rho": None if rho is None else float(rho), "rho_exact": None if rho is None else str(rho)}
+        rows.append(CallFacts.model_validate(told | exact))
     return rows

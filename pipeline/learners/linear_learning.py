@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,6 +29,7 @@ from pipeline.learners.decisions import (
 from pipeline.learners.linear_request import LinearRequest
 from pipeline.learners.policy_files import PolicyFiles, columns_by_step
 from pipeline.learners.tabular_learning import simple_policies
+from pipeline.ledger.chain import Body
 from pipeline.mdp.policy import Policy
 from pipeline.privacy.noise import NoiseSource
 from pipeline.privacy.release import Release
@@ -37,7 +37,7 @@ from pipeline.statistics.interactive import InteractiveRegression, RecordedRegre
 from pipeline.statistics.one_shot_tables import release_one_shot, released_statistics
 from pipeline.statistics.regression import InteractiveMechanism
 from pipeline.statistics.regression_rows import TalliedRows
-from reports.facts.constants import Constants, PlannerFacts, Preset
+from reports.facts.constants import Constants, Preset
 from reports.facts.learnt import Baseline, FeatureFacts, LearntFacts, Truth, ValueFacts
 from reports.facts.policy import Decisions
 from reports.facts.promise import Joint
@@ -91,16 +91,16 @@ class LinearLearnt:
     policy: Policy
     threshold: float
     value: Mapping[str, float | None]
-    baselines: Mapping[str, Mapping[str, Any]]
+    baselines: Mapping[str, Baseline]
 
     def files(self) -> PolicyFiles:
         """See :class:`~pipeline.learners.learner.Learnt`: the decisions have a digest of their own."""
         policy, d = self.policy, self.request.plan.features.dimension
         upper = np.triu_indices(d)
         weights = np.stack([np.concatenate([b.w, b.inverse[upper]]) for b in self.result.backups])
-        labels = decision_labels(self.request.card, policy) | {"abstention": _STAND_IN}
+        labels = {**decision_labels(self.request.card, policy), "abstention": _STAND_IN}
         return PolicyFiles(
-            labels | _weight_labels(self),
+            {**labels, **_weight_labels(self)},
             {"policy": columns_by_step(weights), "decisions": decision_columns(policy)},
         )
 
@@ -111,7 +111,7 @@ class LinearLearnt:
         return LearntFacts(
             constants=_constants(self),
             value=_value(self),
-            model_baselines={name: Baseline.model_validate(b) for name, b in self.baselines.items()},
+            model_baselines=dict(self.baselines),
             joint=Joint(rho_exact=None if r.rho is None else str(r.rho)),
             features=FeatureFacts(kind=map_.kind, dimension=r.plan.features.dimension, balanced=map_.balanced),
             policy=decision_facts(self.policy, self.result.tied),
@@ -177,7 +177,7 @@ def start_of(card: Card, release: Release) -> Array:
 
 def _values(
     request: LinearRequest, release: Release, result: LinearResult
-) -> tuple[dict[str, float | None], dict[str, dict[str, Any]]]:
+) -> tuple[dict[str, float | None], dict[str, Baseline]]:
     """The pessimistic value; upper values and baselines only where asking again costs nothing."""
     task, c, p = request.task, request.constants, start_of(request.card, release)
     least, most = task.value_range(0)
@@ -187,7 +187,7 @@ def _values(
         return {"lower": lower, "upper": None, "estimate": None, "optimal_upper": None, **trivial}, {}
     statistics = released_statistics(request.plan, release)
 
-    def of(policy: Policy) -> dict[str, float | None]:
+    def of(policy: Policy) -> dict[str, float]:
         ends = (float(p @ policy_bound(statistics, task, c, policy, sign)[0]) * request.unit for sign in (-1, 1, 0))
         lower, upper, estimate = ends
         return {"lower": lower, "upper": upper, "estimate": estimate, **trivial}
@@ -199,7 +199,7 @@ def _values(
 
 def _constants(learnt: LinearLearnt) -> Constants:
     request = learnt.request
-    c, told = request.constants, request.planner_facts()
+    c = request.constants
     source = {
         "C": "paper 003 leaves it universal; chosen on simulated instances that no figure uses",
         "D": "paper 003's would clip every value below 10^8 episodes",
@@ -207,7 +207,7 @@ def _constants(learnt: LinearLearnt) -> Constants:
     }
     values = {"C": c.C, "D": c.D, "ridge": c.ridge}
     if request.method == "pevi":
-        values["beta"] = told["beta"]
+        values["beta"] = request.multiplier
         source["beta"] = "C √d, as VAPVI's" if request.beta is None else "declared in the recipe"
     return Constants(
         policy=Preset(preset=f"linear, {c.shift} shift", values=values, source=source),
@@ -216,7 +216,7 @@ def _constants(learnt: LinearLearnt) -> Constants:
         threshold=learnt.threshold,
         seed_of_ties=request.seed,
         part_of_the_release=request.adaptive,
-        planner=PlannerFacts.model_validate(told),
+        planner=request.planner_facts(),
     )
 
 
@@ -253,7 +253,7 @@ def _value(learnt: LinearLearnt) -> ValueFacts:
     return ValueFacts.model_validate({**learnt.value, **told})
 
 
-def _weight_labels(learnt: LinearLearnt) -> dict[str, Any]:
+def _weight_labels(learnt: LinearLearnt) -> Body:
     """What turns ``policy.parquet`` into decisions: scale, feature map and clips, for ``policy.json``."""
     request, backups = learnt.request, learnt.result.backups
     f = request.task.reference

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
-from typing import Any, Literal
+from typing import Literal
 
 from pipeline.agents.linear_backup import LinearConstants, LinearTask, linear_task
 from pipeline.declaration.card import Card, CardError
@@ -19,6 +19,7 @@ from pipeline.statistics.linear_calibration import one_shot_sum, planned_calls, 
 from pipeline.statistics.linear_layout import joint_facts
 from pipeline.statistics.linear_plan import LinearDomain, LinearPlan, LinearTerms
 from pipeline.statistics.private_sum import PrivateSum
+from reports.facts.constants import PlannerFacts
 
 LinearMethod = Literal["vapvi", "pevi", "one-shot"]
 
@@ -110,40 +111,38 @@ class LinearRequest:
         first = self.start_mechanism
         return (*one_shot_sum(self.plan).mechanisms, *([] if first is None else [first]))
 
-    def joint(self) -> dict[str, Any]:
+    def joint(self) -> dict[str, object]:
         """What the joint cost rests on, as the release will say it."""
         return {"rho_exact": None if self.rho is None else str(self.rho), **joint_facts(self.plan)}
 
-    def calls(self) -> list[dict[str, Any]]:
+    def calls(self) -> list[dict[str, object]]:
         """The planned calls of an adaptive release, exact costs as text, and the table of first states."""
-        found: list[dict[str, Any]] = [call.describe() for call in planned_calls(self.plan)]
+        found = [call.describe() for call in planned_calls(self.plan)]
         if (first := self.start_mechanism) is not None:
-            found.append(
-                {"name": "first states", "sensitivity": first.rule, "adaptive": False, "rho": str(first.rho)}
-                | {"tables": ["n_0"], "variance": first.variance}
-            )
+            facts = {"name": "first states", "sensitivity": first.rule, "adaptive": False, "rho": str(first.rho)}
+            found.append({**facts, "tables": ["n_0"], "variance": first.variance})
         return found
 
-    def planner_facts(self) -> dict[str, Any]:
+    def planner_facts(self) -> PlannerFacts:
         """Everything that an adaptive planner's questions depend on, besides the data."""
         c, terms = self.constants, self.plan.terms
-        return {
-            "agent": self.agent,
-            "version": PLANNER_VERSION,
-            "constants": {"C": c.C, "D": c.D, "ridge": c.ridge, "shift": c.shift, "failure": c.failure},
-            "beta": self.multiplier if self.method == "pevi" else None,
-            "seed_of_ties": self.seed,
-            "variant": terms.variant,
-            "calibration": terms.ask.calibration,
-            "split": terms.halves,
-            "variance": terms.variance,
-            "shares": [str(terms.gram_share), str(terms.variance_share)],
-            "steps": [terms.value_steps, terms.weight_steps],
-            "bounds": list(self.plan.domain.bounds),
-            "can_end": self.plan.domain.can_end,
-            "episodes": self.plan.domain.total,
-            "vetoes": [[str(s), str(a)] for s, a in self.card.domain.vetoes],
-        }
+        return PlannerFacts(
+            agent=self.agent,
+            version=PLANNER_VERSION,
+            constants={"C": c.C, "D": c.D, "ridge": c.ridge, "shift": c.shift, "failure": c.failure},
+            beta=self.multiplier if self.method == "pevi" else None,
+            seed_of_ties=self.seed,
+            variant=terms.variant,
+            calibration=terms.ask.calibration,
+            split=terms.halves,
+            variance=terms.variance,
+            shares=[str(terms.gram_share), str(terms.variance_share)],
+            steps=[terms.value_steps, terms.weight_steps],
+            bounds=list(self.plan.domain.bounds),
+            can_end=self.plan.domain.can_end,
+            episodes=self.plan.domain.total,
+            vetoes=[(str(s), str(a)) for s, a in self.card.domain.vetoes],
+        )
 
 
 def linear_request(

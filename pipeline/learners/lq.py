@@ -12,11 +12,12 @@ from pipeline.audits.attack import AuditTarget, WholePlan
 from pipeline.audits.regressions import lq_target
 from pipeline.declaration.card import AnyCard, require_linear_quadratic
 from pipeline.learners.forecast import foresee_lq
-from pipeline.learners.learner import Quote, fitting_rho, joint_cost
+from pipeline.learners.learner import Outlook, Quote, fitting_rho, joint_cost, listed_facts
 from pipeline.learners.linear import check_gaussian
 from pipeline.learners.lq_learning import LqLearnt, learn_lq
 from pipeline.learners.lq_request import LqCut, LqRequest, lq_request
 from pipeline.learners.terms import Lq, Terms
+from pipeline.ledger.chain import Body
 from pipeline.logs.regression_sums import lazy_lq_sums
 from pipeline.logs.store import Snapshot
 from pipeline.logs.summing import Resources
@@ -25,6 +26,7 @@ from pipeline.privacy.release import Release
 from pipeline.privacy.release_file import describe_mechanism
 from pipeline.simulation.surrogate import Drawn
 from pipeline.statistics.lq_moments import draw_lq
+from reports.facts.promise import Joint
 
 
 @dataclass(frozen=True)
@@ -73,14 +75,14 @@ class LqRun:
         """See :class:`~pipeline.transaction.release_once.Drawing`."""
         admit_release(noise, self.request.card.name, self.request.card.kind, self.exact)
 
-    def _described(self) -> list[dict[str, Any]]:
+    def _described(self) -> list[dict[str, object]]:
         return [describe_mechanism(m) for m in self.request.mechanisms()]
 
     def spec(self) -> list[Any]:
         """See :class:`~pipeline.transaction.release_once.Drawing`: how rows are cut, what is drawn."""
         return [self.request.joint(), self._described()]
 
-    def charge(self) -> tuple[Fraction | None, dict[str, Any]]:
+    def charge(self) -> tuple[Fraction | None, Body]:
         """See :class:`~pipeline.transaction.release_once.Drawing`."""
         return self.request.rho, {"joint": self.request.joint(), "epsilon": None, "mechanisms": self._described()}
 
@@ -93,8 +95,9 @@ class LqRun:
         """See :class:`~pipeline.learners.learner.RunPlan`: also how far the rows reach beside the noise."""
         r = self.request
         most = 2 * r.plan.domain.episodes * r.plan.domain.horizon
-        outlook = {"what_if": [], "people_needed": {}, "most_squares": most, "squares_a_direction_needs": r.floor}
-        return Quote(self._described(), r.rho, joint_cost(r.rho, r.card.budget.delta), r.joint(), outlook)
+        outlook = Outlook(what_if=[], people_needed={}, most_squares=most, squares_a_direction_needs=r.floor)
+        joint, cost = Joint.model_validate(r.joint()), joint_cost(r.rho, r.card.budget.delta)
+        return Quote(listed_facts(r.mechanisms()), r.rho, cost, joint, outlook)
 
     def fitting(self, left: Fraction) -> Mapping[str, float] | None:
         """See :class:`~pipeline.learners.learner.RunPlan`."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any
 
 from pipeline.agents.dp_lqr import LqConstants, LqTask
 from pipeline.declaration.card import CardError, LqCard
@@ -68,7 +67,7 @@ class LqRequest:
         """Both tables."""
         return self.plan.summed.mechanisms
 
-    def joint(self) -> dict[str, Any]:
+    def joint(self) -> dict[str, object]:
         """What the joint cost rests on, as the release will say it."""
         return {"rho_exact": None if self.rho is None else str(self.rho), **self.plan.joint()}
 

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.files import json_text
+from pipeline.ledger.chain import Body
 from pipeline.privacy.release import Release
 from reports.facts.policy import PolicyView
 from reports.facts.report import Report
@@ -41,7 +42,7 @@ class PolicyFiles:
         Stem of each Parquet file -> its columns ``(rows,)``.
     """
 
-    labels: Mapping[str, Any]
+    labels: Body
     tables: Mapping[str, Mapping[str, NDArray[Any]]]
 
     def write(self, folder: Path) -> tuple[str, ...]:
@@ -84,7 +85,7 @@ class Exported:
     sha256: str
 
     @property
-    def head(self) -> dict[str, Any]:
+    def head(self) -> dict[str, object]:
         """The keys with which an exported JSON object begins."""
         return {"schema_version": 1, **dict(zip(ABOUT, (self.run, self.sha256, self.guarantee), strict=True))}
 
@@ -112,7 +113,7 @@ class StoredPolicy(Protocol):
         """The run it is of."""
         ...
 
-    def shown(self) -> tuple[list[dict[str, Any]], list[str]]:
+    def shown(self) -> tuple[Sequence[Mapping[str, object]], list[str]]:
         """One plain object a row, and the lines of the same that a person reads."""
         ...
 
@@ -141,7 +142,7 @@ class Codec:
 
     stems: tuple[str, ...]
     view: Callable[[PolicyFiles, Report, Callable[[], Release]], PolicyView]
-    stored: Callable[[PolicyFiles, Mapping[str, Any], Exported], StoredPolicy]
+    stored: Callable[[PolicyFiles, Body, Exported], StoredPolicy]
 
 
 def read_policy_files(folder: Path, codecs: Mapping[str | None, Codec]) -> tuple[PolicyFiles, Codec]:

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +18,7 @@ from pipeline.declaration.card import CardError
 from pipeline.declaration.domain import States
 from pipeline.learners.decisions import policy_of, tied_cells
 from pipeline.learners.policy_files import Exported, PolicyFiles, escape
+from pipeline.ledger.chain import Body
 from pipeline.mdp.policy import Policy
 
 KEEP = "keep current practice: not enough evidence"
@@ -26,6 +27,37 @@ USE, NEVER = "use", "never: vetoed"
 COLUMNS = ("step", "state", "action", "probability", "advice", "abstains", "tie", "vetoed")
 
 Ints = NDArray[np.int64]
+
+
+class Shown(TypedDict):
+    """The likeliest action of a cell; no action where the policy abstains."""
+
+    step: int
+    state: str
+    abstains: bool
+    action: str | None
+    probability: float | None
+    tie: bool
+
+
+class Choice(TypedDict):
+    """An action and its probability."""
+
+    action: str
+    probability: float
+
+
+class Decision(TypedDict):
+    """What the policy says of one state at one step; no action where it keeps practice, or where one is to be drawn."""
+
+    step: int
+    state: str
+    advice: str
+    action: str | None
+    abstains: bool
+    tie: bool
+    actions: list[Choice]
+    vetoed: list[str]
 
 
 @dataclass(frozen=True)
@@ -48,14 +80,14 @@ class StoredDecisions:
 
     of: Exported
     policy: Policy
-    labels: Mapping[str, Any]
+    labels: Body
     tied: NDArray[np.bool_]
     vetoed: NDArray[np.bool_]
 
-    def shown(self) -> tuple[list[dict[str, Any]], list[str]]:
+    def shown(self) -> tuple[list[Shown], list[str]]:
         """See :class:`~pipeline.learners.policy_files.StoredPolicy`."""
         policy, actions = self.policy, self.labels["actions"]
-        rows = [
+        rows: list[Shown] = [
             {
                 "step": h,
                 "state": state,
@@ -99,12 +131,12 @@ class StoredDecisions:
         return json.dumps(whole, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
 
 
-def stored_decisions(files: PolicyFiles, report: Mapping[str, Any], of: Exported) -> StoredDecisions:
+def stored_decisions(files: PolicyFiles, report: Body, of: Exported) -> StoredDecisions:
     """See :class:`~pipeline.learners.policy_files.Codec`."""
     labels, policy = files.labels, policy_of(files)
     pairs = [[str(s), str(a)] for s, a in labels["vetoes"]]
     vetoed = np.array([[[s, a] in pairs for a in labels["actions"]] for s in labels["states"]])
-    return StoredDecisions(of, policy, labels, tied_cells(report, policy.abstains.shape), vetoed)
+    return StoredDecisions(of, policy, labels, tied_cells(report["policy"]["tied"], policy.abstains.shape), vetoed)
 
 
 def policy_rows(file: StoredDecisions) -> dict[str, list[Any]]:
@@ -196,7 +228,7 @@ def _refuse(wrong: NDArray[np.bool_], what: str, known: str) -> None:
         raise CardError(f"{where}{what}; {known}")
 
 
-def decide(file: StoredDecisions, states: Ints, steps: Ints, *, sample: bool) -> tuple[list[dict[str, Any]], Ints]:
+def decide(file: StoredDecisions, states: Ints, steps: Ints, *, sample: bool) -> tuple[list[Decision], Ints]:
     """The distinct decisions, and for each record which of them it gets.
 
     Parameters
@@ -210,10 +242,9 @@ def decide(file: StoredDecisions, states: Ints, steps: Ints, *, sample: bool) ->
 
     Returns
     -------
-    Plain objects, and ``(N,)`` indices among them.
+    The decisions, and ``(N,)`` indices among them.
     """
-    L = len(file.labels["states"])
-    drawn = np.full(len(states), -1)
+    L, drawn = len(file.labels["states"]), np.full(len(states), -1)
     live = states < L
     if sample:
         drawn[live] = _draw(file.policy.probabilities[steps[live], states[live]])
@@ -229,7 +260,7 @@ def _draw(p: NDArray[np.float64]) -> Ints:
     return (running <= uniform[:, None] * running[:, -1:]).sum(axis=1)
 
 
-def _decision(file: StoredDecisions, step: int, state: int, drawn: int) -> dict[str, Any]:
+def _decision(file: StoredDecisions, step: int, state: int, drawn: int) -> Decision:
     states, actions = file.labels["states"], file.labels["actions"]
     if state >= len(states):
         return _answer(step, file.labels["ends"][state - len(states)], OVER)
@@ -239,7 +270,7 @@ def _decision(file: StoredDecisions, step: int, state: int, drawn: int) -> dict[
     p = file.policy.probabilities[step, state]
     positive = np.flatnonzero((p > 0) & ~file.vetoed[state]).tolist()
     chosen = drawn if drawn >= 0 else positive[0] if len(positive) == 1 else None
-    choices = [{"action": actions[a], "probability": float(p[a])} for a in positive]
+    choices: list[Choice] = [{"action": actions[a], "probability": float(p[a])} for a in positive]
     advice = "one of several: draw with --sample" if chosen is None else f"use {actions[chosen]}"
     return _answer(
         step,
@@ -252,6 +283,18 @@ def _decision(file: StoredDecisions, step: int, state: int, drawn: int) -> dict[
     )
 
 
-def _answer(step: int, state: str, advice: str, **more: Any) -> dict[str, Any]:
-    empty: dict[str, Any] = {"action": None, "abstains": False, "tie": False, "actions": [], "vetoed": []}
-    return {"step": step, "state": state, "advice": advice} | empty | more
+def _answer(
+    step: int,
+    state: str,
+    advice: str,
+    *,
+    action: str | None = None,
+    abstains: bool = False,
+    tie: bool = False,
+    actions: Sequence[Choice] = (),
+    vetoed: Sequence[str] = (),
+) -> Decision:
+    kept, banned = list(actions), list(vetoed)
+    return Decision(
+        step=step, state=state, advice=advice, action=action, abstains=abstains, tie=tie, actions=kept, vetoed=banned
+    )

@@ -13,18 +13,19 @@ from pipeline.audits.attack import AuditTarget, WholePlan
 from pipeline.audits.sums import LEAVES, counts_target
 from pipeline.declaration.card import AnyCard, Card, CardError, require_tabular
 from pipeline.learners.forecast import foresee_counts, table_size
-from pipeline.learners.learner import Quote, typeable
+from pipeline.learners.learner import Outlook, Quote, listed_facts, typeable
 from pipeline.learners.tabular_facts import LearntCounts
 from pipeline.learners.tabular_learning import learn
 from pipeline.learners.terms import Terms
 from pipeline.ledger.certificate import spent_budget
+from pipeline.ledger.chain import Body
 from pipeline.logs.aggregate import aggregate
 from pipeline.logs.store import Snapshot
 from pipeline.logs.summing import Resources
 from pipeline.privacy.budget import fraction_of
 from pipeline.privacy.losses import safe_epsilon
 from pipeline.privacy.noise import NoiseSource
-from pipeline.privacy.release import Release, total_epsilon, total_rho
+from pipeline.privacy.release import Release, total_delta_slack, total_epsilon, total_rho
 from pipeline.privacy.release_file import describe_mechanism
 from pipeline.simulation.surrogate import Drawn
 from pipeline.statistics.ask import Ask
@@ -93,8 +94,18 @@ def _with_slack(card: Card, chosen: PrivateSum, sampler: NoiseSource) -> Private
     """The same tables with what the sampler adds to delta."""
     if chosen.exact:
         return chosen
-    # the epsilon of the whole cap covers every release of the lineage
-    return chosen.with_slack(sampler, safe_epsilon(card.budget.rho, card.budget.delta))
+    try:
+        # the epsilon of the whole cap covers every release of the lineage
+        return chosen.with_slack(sampler, safe_epsilon(card.budget.rho, card.budget.delta))
+    except OverflowError:
+        raise _no_delta_left(card) from None
+
+
+def _no_delta_left(card: Card) -> CardError:
+    return CardError(
+        f"{card.name}: sampler = 'table' would use up delta = {card.budget.delta:g} at a cap of rho = "
+        f"{card.budget.rho:g}; take sampler = 'opendp', or declare a smaller cap"
+    )
 
 
 @dataclass(frozen=True)
@@ -114,8 +125,23 @@ class TabularRun:
         return self.privatizer.exact
 
     def admit(self, noise: NoiseSource) -> None:
-        """See :class:`~pipeline.transaction.release_once.Drawing`."""
+        """See :class:`~pipeline.transaction.release_once.Drawing`: refuses scales that cost real people more.
+
+        Also where such a release is committed already: what was drawn for one recipe keeps no promise of another.
+        """
         self.privatizer.admit(noise)
+        ask, mechanisms = self.terms.ask(), self.privatizer.mechanisms
+        if total_delta_slack(mechanisms) >= fraction_of(self.card.budget.delta):
+            raise _no_delta_left(self.card)
+        if self.card.kind != "real" or ask.calibration != "paper":
+            return
+        pure = (total_epsilon(mechanisms), ask.epsilon, "ε")
+        true, asked, unit = pure if ask.pure else (total_rho(mechanisms), ask.zcdp(), "ρ")
+        if asked is None or true is None or true > fraction_of(asked):
+            raise CardError(
+                f"{self.card.name}: calibration = 'paper' would spend {unit} = {float(true or 0):.4g}, asked was "
+                f"{float(asked or 0)}; a real dataset needs calibration = 'tight'"
+            )
 
     def spec(self) -> list[Any]:
         """See :class:`~pipeline.transaction.release_once.Drawing`: the mechanisms alone, whatever the planner."""
@@ -123,20 +149,13 @@ class TabularRun:
         known = [{k: v for k, v in m.items() if k != "delta_slack"} for m in self._described()]
         return known + (["table"] if any(m.delta_slack for m in self.privatizer.mechanisms) else [])
 
-    def _described(self) -> list[dict[str, Any]]:
+    def _described(self) -> list[dict[str, object]]:
         return [describe_mechanism(m) for m in self.privatizer.mechanisms]
 
-    def charge(self) -> tuple[Fraction | None, dict[str, Any]]:
-        """See :class:`~pipeline.transaction.release_once.Drawing`: refuses scales that cost real people more."""
-        ask, mechanisms = self.terms.ask(), self.privatizer.mechanisms
+    def charge(self) -> tuple[Fraction | None, Body]:
+        """See :class:`~pipeline.transaction.release_once.Drawing`."""
+        mechanisms = self.privatizer.mechanisms
         pure, rho = total_epsilon(mechanisms), total_rho(mechanisms)
-        if self.card.kind == "real" and ask.calibration == "paper":
-            true, asked, unit = (pure, ask.epsilon, "ε") if ask.pure else (rho, ask.zcdp(), "ρ")
-            if asked is None or true is None or true > fraction_of(asked):
-                raise CardError(
-                    f"{self.card.name}: calibration = 'paper' would spend {unit} = {float(true or 0):.4g}, asked was "
-                    f"{float(asked or 0)}; a real dataset needs calibration = 'tight'"
-                )
         return rho, {"mechanisms": self._described(), "epsilon": None if pure is None else str(pure)}
 
     def draw(self, snapshot: Snapshot, noise: NoiseSource, resources: Resources) -> Release:
@@ -147,13 +166,13 @@ class TabularRun:
         """See :class:`~pipeline.learners.learner.RunPlan`."""
         card, mechanisms, ask = self.card, self.privatizer.mechanisms, self.terms.ask()
         rho = total_rho(mechanisms)
-        outlook = {
-            "visits_per_cell_if_even": even_visits(card, card.unit.users_public),
-            "noise_per_cell": {m.table: m.standard_deviation for m in mechanisms},
-            "what_if": [] if rho is None else _what_if(card, ask),
-            "people_needed": {} if rho is None else {f"{x:g}": people_needed(card, ask, x) for x in LEVELS},
-        }
-        return Quote(self._described(), rho, spent_budget(mechanisms, card.budget.delta), outlook=outlook)
+        outlook = Outlook(
+            visits_per_cell_if_even=even_visits(card, card.unit.users_public),
+            noise_per_cell={m.table: m.standard_deviation for m in mechanisms},
+            what_if=[] if rho is None else _what_if(card, ask),
+            people_needed={} if rho is None else {f"{x:g}": people_needed(card, ask, x) for x in LEVELS},
+        )
+        return Quote(listed_facts(mechanisms), rho, spent_budget(mechanisms, card.budget.delta), None, outlook)
 
     def fitting(self, left: Fraction) -> Mapping[str, float] | None:
         """See :class:`~pipeline.learners.learner.RunPlan`: also what it would buy."""

@@ -21,7 +21,7 @@ from pipeline.privacy.release_file import describe_mechanism, sha256_file
 from pipeline.statistics.calibration import count_sum
 from pipeline.statistics.consistency import ConsistencyCertificate
 from reports.facts.constants import Constants, Preset
-from reports.facts.learnt import Baseline, CaseFacts, ConsistencyFacts, LearntFacts, Truth, ValueFacts
+from reports.facts.learnt import CaseFacts, ConsistencyFacts, LearntFacts, Truth, ValueFacts
 from reports.facts.policy import Decisions
 
 # at least this many draws, and this share of them inside, make a measured status (design §5.3)
@@ -57,7 +57,7 @@ class LearntCounts:
         return LearntFacts(
             constants=_constants(self.learnt, self.terms.planner),
             value=value_facts(self.card, self.learnt.value, is_proved=is_proved, row=row),
-            model_baselines={name: Baseline.model_validate(b) for name, b in self.learnt.baselines.items()},
+            model_baselines=dict(self.learnt.baselines),
             practice=practice_facts(self.learnt.against, self.learnt.plan.policy),
             consistency=consistency_facts(self.learnt.consistency),
             policy=decision_facts(self.learnt.plan.policy, self.learnt.plan.tied),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +18,7 @@ from pipeline.mdp.policy import Policy
 from pipeline.privacy.release import Release
 from pipeline.statistics.consistency import ConsistencyCertificate, certify
 from pipeline.statistics.counts import PrivateCounts, Slack, noisy_tables, private_counts
+from reports.facts.learnt import Baseline
 
 Array = NDArray[np.float64]
 
@@ -32,7 +32,7 @@ class Learnt:
     policy_constants: Constants
     bound_constants: Constants
     value: Mapping[str, float]
-    baselines: Mapping[str, Mapping[str, Any]]
+    baselines: Mapping[str, Baseline]
     against: AgainstPractice
     consistency: ConsistencyCertificate
 
@@ -118,8 +118,8 @@ def best_upper(m: Model, start: Array | None) -> float:
 
 
 def simple_policies(
-    allowed: NDArray[np.bool_], horizon: int, names: list[str], of: Callable[[Policy], dict[str, Any]]
-) -> dict[str, dict[str, Any]]:
+    allowed: NDArray[np.bool_], horizon: int, names: list[str], of: Callable[[Policy], dict[str, float]]
+) -> dict[str, Baseline]:
     """What is said of uniform choice, and of the constant action with the largest estimate.
 
     Parameters
@@ -134,22 +134,23 @@ def simple_policies(
     L, A = allowed.shape
     nowhere = np.zeros((horizon, L), dtype=bool)
 
-    def steady(rows: Array) -> dict[str, Any]:
+    def steady(rows: Array) -> dict[str, float]:
         return of(Policy(np.tile(rows, (horizon, 1, 1)), nowhere))
 
     each = {names[a]: steady(np.tile(np.eye(A)[a], (L, 1))) for a in range(A) if allowed[:, a].all()}
-    found = {"uniform": steady(allowed / allowed.sum(1, keepdims=True))}
+    found = {"uniform": Baseline.model_validate(steady(allowed / allowed.sum(1, keepdims=True)))}
     if each:
         best = max(each, key=lambda a: each[a]["estimate"])
-        found["best constant"] = {"action": best, **each[best]}
+        found["best constant"] = Baseline.model_validate({"action": best, **each[best]})
     return found
 
 
-def _baselines(m: Model, task: Task, names: list[str], start: Array | None, usual: Array) -> dict[str, dict[str, Any]]:
+def _baselines(m: Model, task: Task, names: list[str], start: Array | None, usual: Array) -> dict[str, Baseline]:
     """Noisy-model values of simple policies and of practice, where any of it is known."""
     found = simple_policies(task.allowed, task.horizon, names, lambda policy: policy_interval(m, policy, start))
     if not np.isnan(usual).all():
-        found["practice"] = policy_interval(m, as_practised(usual, task.allowed, task.horizon), start)
+        ends = policy_interval(m, as_practised(usual, task.allowed, task.horizon), start)
+        found["practice"] = Baseline.model_validate(ends)
     return found
 
 

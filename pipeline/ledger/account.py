@@ -10,7 +10,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from fractions import Fraction
-from typing import Any
 
 from pipeline.declaration.card import AnyCard, CardError
 from pipeline.ledger.chain import Body, BudgetError, Entry, canonical
@@ -32,7 +31,7 @@ class Account:
     spent
         All INTENTs, whatever became of them.
     delta
-        At which rho is told as epsilon.
+        At which rho is converted to epsilon.
     """
 
     lineage: str
@@ -126,7 +125,7 @@ class Left:
     limit: str
     cap: Fraction
 
-    def told(self) -> dict[str, Any]:
+    def told(self) -> dict[str, str | float]:
         """The same as plain values."""
         return {"of": self.limit, "cap_rho": float(self.cap), "left_rho": float(self.rho)}
 
@@ -188,7 +187,7 @@ def _charges(entries: Sequence[Entry], lineage: str) -> list[tuple[int | None, F
     ]
 
 
-def _registered_fields(card: AnyCard) -> dict[str, Any]:
+def _registered_fields(card: AnyCard) -> Body:
     """What registration fixes: later runs compare the card with this (privacy.md §0.1-14)."""
     schedule = card.budget.schedule
     limits = None if schedule is None else {k: str(fraction_of(v)) for k, v in schedule.limits().items()}
@@ -225,7 +224,7 @@ def change_of_registration(
     now = registration(entries, card.name)
     declared = partitions or (now or {}).get("partitions", 1)
     # a lineage without partitions is registered in the words of before there were any
-    fields = _registered_fields(card) | ({"partitions": declared} if declared > 1 else {})
+    fields = {**_registered_fields(card), **({"partitions": declared} if declared > 1 else {})}
     if now is None:
         return "REGISTER", fields
     old, new = ({"partitions": 1, "schedule": None, **told} for told in (now, fields))

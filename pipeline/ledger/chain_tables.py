@@ -106,7 +106,7 @@ class Page:
         # numbered after the entries that were checked: a writer in between makes the primary key conflict
         seq, previous = (self.entries[-1].seq + 1, self.entries[-1].hash) if self.entries else (1, GENESIS)
         at, text = self.clock().isoformat(timespec="seconds"), canonical(dict(body))
-        plain: dict[str, Any] = json.loads(text)
+        plain: Body = json.loads(text)
         e = Entry(seq, lineage, kind, at, plain, previous, entry_hash(seq, lineage, kind, at, plain, previous))
         insert(self.connection, e, text)
         return e
@@ -200,7 +200,7 @@ def _parsed(row: Row) -> Entry:
 
 
 def _head_problem(connection: sa.Connection, found: Sequence[Entry]) -> str | None:
-    """What the noted head says against these entries: a chain that lost its last entries is whole to look at."""
+    """What the noted head contradicts in these entries: without it, a chain that lost its last entries looks whole."""
     noted = [(h.seq, h.hash) for h in connection.execute(sa.select(head))]
     last = [(found[-1].seq, found[-1].hash)] if found else []
     if noted == last:

@@ -89,7 +89,7 @@ class Ledger:
         return [e for e in self.entries(lineage) if e.kind == "AMEND"]
 
     def inspections(self, lineage: str) -> list[Entry]:
-        """Every look at the data, oldest first."""
+        """Every INSPECT entry of the lineage, oldest first."""
         return [e for e in self.entries(lineage) if e.kind == "INSPECT"]
 
     def committed(self, lineage: str, run_key: str) -> Entry | None:

@@ -257,7 +257,7 @@ def _as_entered(proof: Body, commit: Entry, entries: Sequence[Entry]) -> str | N
 
 
 def _looks_told(proof: Body, commit: Entry, entries: Sequence[Entry]) -> str | None:
-    """Looks that came later may be missing: a page that was rendered before them is honest."""
+    """None if the assumptions name every inspection before the COMMIT; later ones may be absent."""
     before = [e for e in entries if e.kind == "INSPECT" and e.lineage == commit.lineage and e.seq < commit.seq]
     told = " ".join(proof["assumptions"])
     silent = [e.seq for e in before if not re.search(rf"\bentr(y|ies) ([\d, ]*, )?{e.seq}\b", told)]

@@ -1,7 +1,7 @@
-"""The only door from rows to arrays: canonical rows -> exact int64 sums, one user's contribution bounded.
+"""Count tables of a snapshot: canonical rows -> exact int64 sums, each user's contribution bounded.
 
 What is summed here is what :mod:`pipeline.statistics.count_layout` bounds; the enumeration test runs this code.
-Everything looks at one user at a time, so replacing a user changes that user's contribution only (privacy.md §1.2).
+A user's contribution depends on that user's rows alone, so replacing a user changes nothing else (privacy.md §1.2).
 
 Every row is one place of one table ``(step, s, a, s' or unknown)``, found by polars and counted by numpy; all counts
 are sums of it.  Rows are read in batches, so memory does not depend on how many there are.
@@ -56,7 +56,7 @@ def aggregate(
     card
         What ``ingest`` used: tables, caps and the lattice of rewards.
     resources
-        Where partitions are summed and who is told; no table depends on it.
+        Where partitions are summed, and who hears of progress; no table depends on it.
     batch_rows
         Rows read at once; no table depends on it.
 

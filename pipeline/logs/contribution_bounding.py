@@ -1,8 +1,9 @@
-"""What of a person's rows may count: caps over all that one person did, and who was counted on an earlier night.
+"""Which rows of a person count: caps on one person's contribution, and who was counted on an earlier night.
 
-Every choice looks at one person's own rows and hashes only, so replacing somebody changes nobody else's part in any
-table (privacy.md §1.2).  Who was counted is kept as 128-bit hashes under a random key of the operator's, so that rows
-can leave the store and nobody is counted twice.  ``never``: a person counts on the first night that brings rows of
+Every choice depends on one person's own rows and hashes only, so replacing one person changes nobody else's part in
+any table (privacy.md §1.2).  The store keeps 128-bit hashes, under a random key, of those who were counted; so rows
+may leave the store, and still no person is counted twice.  The cap on episodes of one ingest is applied elsewhere, in
+:mod:`pipeline.logs.screening`.  ``never``: a person counts on the first night that brings rows of
 theirs, and what comes of them later, late rows and corrections included, is dropped.  ``capped``: a person counts with
 at most m episodes over all nights, each once, as it was first delivered.
 """

@@ -81,12 +81,13 @@ def ingest(
     partitions
         1 to 256; by default about a million rows each, or fewer, so that ingest stays within ``memory``.
     lenient
-        Publish what there is, be it nothing, or beyond the card's tolerance: for a nightly counter that has begun.  One
-        person's rows must not decide whether those of all the others count tonight.
+        Publish whatever can be read, even if that is no row, and even if more rows break the rules than the card
+        tolerates.  For a nightly counter that has begun: one person's rows must not decide whether the rows of all the
+        others count tonight.
     memory
         Bytes this process may take, as far as the number of rows can be told beforehand.
     say
-        Told in a sentence what was resumed, or that another ingest of the lineage is waited for.
+        Called with a sentence: what was resumed, or that another ingest of the lineage is waited for.
 
     Returns
     -------
@@ -155,7 +156,7 @@ def write_rows(rows: pl.DataFrame, path: Path) -> None:
 
 
 def _read(card: AnyCard, sources: Sources, work: Work, partitions: int | None, progress: Progress | None) -> None:
-    """First pass; from here on the source files are not needed."""
+    """First pass: rows to the temporary files of their partitions; afterwards the source files are not needed."""
     allow_files(work.partitions)
     spill(sources, card, work, progress)
     if stamp(sources, card, partitions) != work.stamp:
@@ -165,7 +166,7 @@ def _read(card: AnyCard, sources: Sources, work: Work, partitions: int | None, p
 
 
 def _screen(card: AnyCard, sources: Sources, work: Work, progress: Progress | None) -> Snapshot:
-    """Second pass, from the first partition that is not done."""
+    """Second pass: apply the rules, from the first partition that is not done."""
     seen = work.malformed + sum(one.spilt for one in work.done)
     for i in range(len(work.done), work.partitions):
         raw = _read_spill(spill_file(work.folder, i), sources)
@@ -276,7 +277,7 @@ def lock_lineage(home: Path, say: Say = lambda _: None) -> Generator[None, None,
     home
         The lineage's folder in the store.
     say
-        Told in a sentence that another ingest is waited for.
+        Called with a sentence, if another ingest is waited for.
     """
     with open_private(home / ".lock") as lock:
         try:

@@ -1,4 +1,4 @@
-"""The sums of the two releases that regress: visits and reward integers over declared states, moments of vectors.
+"""The sums of linear and LQ releases: visits and reward integers over declared states, moments of vectors.
 
 Canonical rows -> int64 sums, a batch in memory at a time.  What each person may contribute was settled by ``ingest``:
 m episodes, H steps each, no step twice.  A linear release sums the two halves of the people apart; whose row it is
@@ -63,7 +63,7 @@ def tally(
     split
         Whether D and D' are summed apart; else everybody is ``both``.
     resources
-        Where partitions are summed and who is told; no sum depends on it.
+        Where partitions are summed, and who hears of progress; no sum depends on it.
 
     Returns
     -------
@@ -208,7 +208,7 @@ def lazy_lq_sums(plan: LqPlan, snapshot: Snapshot, card: LqCard, resources: Reso
     card
         Its sizes of observation and control.
     resources
-        Where partitions are summed and who is told; no sum depends on it.
+        Where partitions are summed, and who hears of progress; no sum depends on it.
 
     Returns
     -------

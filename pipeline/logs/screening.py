@@ -1,4 +1,4 @@
-"""Second pass: the rules, on a partition that holds whole users."""
+"""Second pass of ingest: decode a partition that holds whole users, apply the rules, cap the episodes of each user."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ def file_entries(rows: pl.DataFrame, kept: pl.DataFrame, coerced: dict[str, pl.E
 
 
 def _by_source_row(entries: pl.DataFrame, raw: pl.DataFrame, steps: pl.DataFrame, card: Card) -> pl.DataFrame:
-    """Entries of steps as entries of the rows they stand in, with the steps told; a row without a step is a gap."""
+    """Entries of steps as entries of the rows they stand in, which name the steps; a row without a step is a gap."""
     at = entries.select(
         steps["origin"].gather(entries["row"]).alias("row"),
         "rule",

@@ -180,7 +180,7 @@ def _there(missing: list[str], types: Mapping[str, pl.DataType], form: Reader) -
 
 def _asked(card: AnyCard, path: Path, reader: Reader) -> Asked:
     wanted, root = card.log.roles, reader.root(path)
-    # two files may hold an episode 0: what a reader numbers is told apart by where it stands
+    # two files may both hold an episode 0: the file's place makes the numbers of a reader distinct
     mark = "" if root == card.folder else f"{_name(root, card) if root.is_relative_to(card.folder) else root}#"
     lists = frozenset(wanted[role] for role in card.log.lists)
     return Asked(list(dict.fromkeys(wanted.values())), lists, mark)

@@ -51,8 +51,8 @@ class KeptSums:
 
     @property
     def paths(self) -> list[Path]:
-        """The file, and what a run left that was killed while it wrote."""
-        return [self.path, self.path.with_name(".sums.partial")]
+        """The file, and what a run left that was killed while it wrote, one of version 0.1 included."""
+        return [self.path, *(self.path.with_name(name) for name in (".sums.partial", ".sums.new"))]
 
     def load(self, zero: Mapping[str, NDArray[np.int64]]) -> Partial | None:
         """What is kept, if it is whole and of this very sum; ``zero`` has its names and shapes."""
@@ -114,7 +114,7 @@ DEFAULT_MEMORY = 1 << 30
 
 
 class Summation(Protocol):
-    """Integers that are a sum over part files.  A small value: another machine may be told to do it."""
+    """How integers are summed over part files.  A small value, which is sent to a worker on another machine."""
 
     @property
     def together(self) -> int:
@@ -130,7 +130,7 @@ class Summation(Protocol):
         ...
 
     def add(self, sums: Sums, parts: Sequence[Path], seen: Seen) -> None:
-        """Add the rows of ``parts`` in place; ``seen`` is told how many, now and then."""
+        """Add the rows of ``parts`` in place; call ``seen`` with the number of rows, batch after batch."""
         ...
 
 
@@ -159,7 +159,7 @@ class Resources:
     progress
         Called with (rows so far, rows); both are the operator's.
     say
-        Told in a sentence what was resumed.
+        Called with a sentence: what was resumed.
     """
 
     memory: int = DEFAULT_MEMORY

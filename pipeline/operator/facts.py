@@ -196,7 +196,7 @@ class Examined(TableFacts):
 
 
 class TableInspection(Examined):
-    """All that ``inspect`` tells: ``warnings``, gravest first, and ``ledger_entry``, the number of the look's entry."""
+    """All of ``inspect``: ``warnings``, gravest first, and ``ledger_entry``, the number of its INSPECT entry."""
 
     warnings: list[Warned]
     ledger_entry: int

@@ -1,12 +1,12 @@
-"""What leaves the store: raw rows that are no longer needed, and rows written for a tool that reads nothing else.
+"""What leaves the store: raw rows that are purged, and raw rows that are exported as a Minari data set.
 
 Retention removes snapshots and what ingest set aside; the ledger and the releases stay.
 
 An export is a Minari data set (HDF5): raw rows, the operator's as the store is.  States are ``0 … S - 1`` in the order
-of the card's labels (ends last) and ``S`` where nobody knows where an episode's last step led; vectors are in the
-card's units, NaN where unknown.  Where a logged next state differs from the state of the next row, the row is told.
-``infos/behavior_prob`` is there where the card maps it.  The people are numbered, their ids stay here: attribute
-``user`` of an episode.
+of the card's labels (ends last) and ``S`` where the state after an episode's last step is unknown; vectors are in the
+card's units, NaN where unknown.  Where a logged next state differs from the state of the next row, the latter is
+exported.  ``infos/behavior_prob`` is there where the card maps it.  People are numbered (attribute ``user`` of an
+episode); their ids stay in the store.
 """
 
 from __future__ import annotations

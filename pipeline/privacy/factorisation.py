@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from pipeline.privacy.noise import DataHandle, Integers, NoiseSource, RealDataError
 
 Array = NDArray[np.float64]
-# how recipes, JSON and ledgers call the two that keep nights: keys hash these words
+# the two nightly counters as recipes, JSON and ledgers name them; keys hash these words, so they never change
 Kind = Literal["tree", "toeplitz"]
 
 
@@ -48,7 +48,7 @@ class Row:
 
 
 class Time(Protocol):
-    """When sums are released: all that a price or an error bound needs."""
+    """When sums are released, as far as a price or an error bound depends on it; every factorisation is one."""
 
     @property
     def steps(self) -> int:
@@ -57,7 +57,7 @@ class Time(Protocol):
 
     @property
     def cost(self) -> int:
-        """Squared length of all that a step of length 1 moves."""
+        """Squared length by which all rows together move when one step moves by length 1."""
         ...
 
     @property
@@ -99,7 +99,7 @@ class Factorisation(ABC):
 
     @property
     def cost(self) -> int:
-        """Squared length of all that a person in one step moves, who moves it by 1."""
+        """Squared length by which all rows together move when a person moves one step by 1."""
         return self.cost_of(1)
 
     @property
@@ -109,7 +109,7 @@ class Factorisation(ABC):
 
     @abstractmethod
     def cost_of(self, steps: int) -> int:
-        """Squared length of all that a person in so many steps moves at worst, who moves each by 1.
+        """Largest squared length by which all rows together move when a person moves each of so many steps by 1.
 
         Weights are at least 0, so the worst are the moves in one direction; the columns of the first steps are the
         longest and overlap most, so the worst steps are the first ones (enumerated in the tests).
@@ -126,7 +126,7 @@ class Factorisation(ABC):
 
     @abstractmethod
     def rows(self, t: int) -> tuple[Row, ...]:
-        """What is released when step ``t`` is in.
+        """Rows that are released at step ``t``.
 
         Raises
         ------

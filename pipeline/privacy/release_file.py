@@ -8,7 +8,7 @@ import re
 from dataclasses import asdict
 from fractions import Fraction
 from pathlib import Path
-from typing import Any
+from typing import Any, NotRequired, TypedDict
 
 import numpy as np
 import pyarrow as pa
@@ -52,7 +52,7 @@ def _columns(name: str, table: NDArray[np.int64], index: tuple[str, ...]) -> pa.
     where = dict(zip(axes, np.indices(table.shape, dtype=np.int32).reshape(table.ndim, -1), strict=True))
     if step is not None:
         where["step"] = np.full(table.size, step, dtype=np.int32)
-    columns: dict[str, Any] = {"table": pa.array([label] * table.size, pa.string())}
+    columns = {"table": pa.array([label] * table.size, pa.string())}
     for axis in index:
         columns[axis] = pa.array(where[axis]) if axis in where else pa.nulls(table.size, pa.int32())
     return pa.table(columns | {"value": pa.array(table.reshape(-1))})
@@ -94,16 +94,18 @@ def read_release(folder: Path) -> Release:
             found = name == label if at is None else (name == label) & (step == at)
             tables[m.table] = value[found].reshape(m.shape)
         joint = facts.get("joint")
-        told: dict[str, Any] = {"counter": facts.get("counter")}
     except (OSError, KeyError, ValueError, pa.ArrowInvalid) as e:
         raise ValueError(f"{folder} holds no readable release ({type(e).__name__})") from e
     keys = ("dataset", "data_kind", "dynamics", "noise", "sampler", "trust_model", "relation")
-    told |= {k: facts[k] for k in keys}
-    if joint is not None:
-        rho = joint["rho_exact"]
-        rest = {k: v for k, v in joint.items() if k != "rho_exact"}
-        told |= {"joint_rho": None if rho is None else Fraction(rho), "joint": rest}
-    return Release(mechanisms=mechanisms, tables=tables, **told)
+    rho = None if joint is None else joint["rho_exact"]
+    return Release(
+        **{k: facts[k] for k in keys},
+        mechanisms=mechanisms,
+        tables=tables,
+        joint_rho=None if rho is None else Fraction(rho),
+        joint=None if joint is None else {k: v for k, v in joint.items() if k != "rho_exact"},
+        counter=facts.get("counter"),
+    )
 
 
 def describe(release: Release) -> dict[str, object]:
@@ -186,7 +188,30 @@ def describe_mechanism(m: Mechanism) -> dict[str, object]:
     }
 
 
-def mechanism_from(facts: dict[str, Any]) -> Mechanism:
+class ListedMechanism(TypedDict):
+    """What is read of a mechanism in a file: see :func:`describe_mechanism`; the rest follows from it."""
+
+    table: str
+    shape: list[int]
+    unit: str
+    l2_squared: int
+    l1: int
+    sensitivity_rule: str
+    variance: int | None
+    laplace_scale: str | None
+    delta_slack: NotRequired[str]
+    running: NotRequired[ListedRunning]
+
+
+class ListedRunning(TypedDict):
+    """The fields of :class:`~pipeline.privacy.release.Running`."""
+
+    cost: int
+    draws: int
+    error: float
+
+
+def mechanism_from(facts: ListedMechanism) -> Mechanism:
     """The mechanism that :func:`describe_mechanism` described.
 
     Parameters

@@ -1,8 +1,8 @@
 """Count tables of a card: visits, transitions, first states and summed rewards, and how far one person moves each.
 
 Each number is proved by enumeration in ``tests/statistics/test_sensitivity.py``.  Derivations: privacy.md §2,
-§0.1-6, -10 and -20.  ``m`` episodes a person, ``H`` steps, ``N = m H`` steps a person at most.  A person who comes or
-goes moves half of the squared length that a replaced one does, and half of the L1 length.
+§0.1-6, -10 and -20.  ``m`` episodes a person, ``H`` steps, ``N = m H`` steps a person at most.  A person who joins or
+leaves moves half of the squared length that a replaced one does, and half of the L1 length.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Person = Sequence[Sequence[tuple[int, int, float, int]]]
 
 @dataclass(frozen=True)
 class CountLayout(Layout):
-    """See :class:`~pipeline.statistics.layout.Layout`: each table is priced alone, because one row enters them all.
+    """See :class:`~pipeline.statistics.layout.Layout`: each table is priced alone, because one row enters all of them.
 
     Parameters
     ----------
@@ -31,7 +31,7 @@ class CountLayout(Layout):
     released
         ``one_table``: n[h,s,a,s'] alone, n[h,s,a] by summation; ``two_tables``: both, as paper 003 has it.
     leaf
-        Whether the tables are leaves of a continual counter, in several of which one person may be.
+        Whether the tables are steps of a continual counter (leaves of its tree); one person may be in several of them.
     """
 
     card: Card
@@ -186,7 +186,7 @@ def reward_sensitivity(card: Card) -> Sensitivity:
 
 
 def leaf_sensitivity(of: Callable[[Card], Sensitivity], card: Card) -> Sensitivity:
-    """Of a table that is a leaf of a nightly counter, whichever leaves one person is in.
+    """Of a table that is one step (leaf) of a nightly counter, whichever steps one person is in.
 
     ``never``: everything of a person lies in one leaf.  Replaced, it may lie in another: that moves no more than
     swapping it in place, since ``|x|^2 + |x'|^2`` is at most the replace sensitivity.  ``capped``: m episodes may lie

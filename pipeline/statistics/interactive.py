@@ -1,4 +1,4 @@
-"""The interactive mechanism of linear regressions: rows here, an adaptive planner there, noise and budget between.
+"""The interactive mechanism of linear regressions: it answers an adaptive planner with noisy sums, within one budget.
 
 One call per (step, half), from the last step to the first; the budget is charged once, before the first answer; any
 call the plan does not hold is refused.  DP-VAPVI feeds its answers into later questions: C, lambda, D, clips, the

@@ -1,15 +1,15 @@
-"""Who makes noise of an online agent's counts: one interactive mechanism a trust model, one planner behind all of them.
+"""Private counts of an online agent: one interactive mechanism for each trust model, and one planner for all of them.
 
 ================  =======  ===============================================  =======================
-made by           trust    where the noise enters                           agent
+function          trust    where the noise enters                           agent
 ================  =======  ===============================================  =======================
 :func:`exact`     none     nowhere                                          UCBVI
 :func:`joint`     joint    every completed node of a continual release      DP-UCBVI (JDP)
 :func:`local`     local    every user's own message, before it is kept      DP-UCBVI (LDP)
-:func:`shuffled`  shuffle  every user's own coins, hidden in their batch's  counts-shuffle
+:func:`shuffled`  shuffle  every user's noise bits, shuffled in the batch   counts-shuffle
 ================  =======  ===============================================  =======================
 
-Nobody looks at the sums inside a batch, so a step of the release may be a whole batch: policies stay a function of the
+Nothing is released inside a batch, so a step of the release may be a whole batch: policies stay a function of the
 released sums of *earlier* batches, a replaced user still moves one step, and B steps have floor(log2 B) + 1 levels
 where K had floor(log2 K) + 1.
 
@@ -134,9 +134,9 @@ class ShuffledCounts(_Counts):
     epsilon, delta
         Of one user.
     world, noise
-        Handle of the simulated world, and what draws the coins.
+        Handle of the simulated world, and what draws the noise bits.
     honest
-        Declared share of a batch's users whose coins may be counted on, in (0, 1].
+        Declared share of a batch's users who add their noise bits honestly, in (0, 1].
     """
 
     trust, rho = Trust.SHUFFLE, None
@@ -157,7 +157,7 @@ class ShuffledCounts(_Counts):
 
     @property
     def guarantee(self) -> Promise:
-        """What the coins so far give a user."""
+        """What the noise bits so far guarantee to a user."""
         return self
 
     @property

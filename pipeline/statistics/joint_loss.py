@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
-from typing import Any
+from typing import Literal, TypedDict
 
 from pipeline.mdp.features import FeatureMap
 from pipeline.privacy.release import Mechanism
@@ -20,7 +20,37 @@ from pipeline.statistics.gram_moves import BallMoves, Reach, largest, moves, tab
 _CALL = re.compile(r"(?P<kind>gram|target|target_squared)_(?P<half>D'?)_(?P<step>\d+)")
 
 
-def joint_loss(mechanisms: Sequence[Mechanism], facts: Mapping[str, Any], features: FeatureMap) -> Fraction:
+class _Facts(TypedDict):
+    split: bool
+    horizon: int
+    episodes: int
+    weights: dict[str, int]
+
+
+class OneShotFacts(_Facts):
+    """What is read of :func:`~pipeline.statistics.linear_layout.joint_facts` where all was asked at once."""
+
+    variant: Literal["one_shot"]
+    tag: int
+    reward: int
+
+
+class AdaptiveFacts(_Facts):
+    """The same where a planner asked step by step."""
+
+    variant: Literal["centred", "paper"]
+
+
+class LqFacts(TypedDict):
+    """What is read of ``joint`` of an LQ release."""
+
+    horizon: int
+    episodes: int
+    steps: int
+    square: int
+
+
+def joint_loss(mechanisms: Sequence[Mechanism], facts: OneShotFacts | AdaptiveFacts, features: FeatureMap) -> Fraction:
     """Exact zCDP cost of a linear release to one person, from what the release lists.
 
     Parameters
@@ -64,7 +94,7 @@ def _check_square(m: Mechanism, square: int) -> None:
 
 
 def _calls(
-    mechanisms: Sequence[Mechanism], rhos: Mapping[str, Fraction], facts: Mapping[str, Any], reach: Reach
+    mechanisms: Sequence[Mechanism], rhos: Mapping[str, Fraction], facts: AdaptiveFacts, reach: Reach
 ) -> Fraction:
     """Steps add; a person of D' is in its calls and in every regression that stood alone, one of D in all of D."""
     unit = [largest(reach, i) for i in range(3)]
@@ -92,7 +122,7 @@ def _calls(
     return max(total.values())
 
 
-def lq_loss(mechanisms: Sequence[Mechanism], facts: Mapping[str, Any]) -> Fraction:
+def lq_loss(mechanisms: Sequence[Mechanism], facts: LqFacts) -> Fraction:
     """Exact zCDP cost to one person of both tables together.
 
     Parameters

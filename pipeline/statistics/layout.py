@@ -1,4 +1,7 @@
-"""What is summed over people, and how far one person can move it: tables of integers, and the sums themselves."""
+"""What is summed over people, and how far one person can move it: tables of integers, and the sums themselves.
+
+"Move" means: change by being replaced by another person, or by joining or leaving (:data:`Relation`).
+"""
 
 from __future__ import annotations
 
@@ -46,7 +49,7 @@ class Table:
     unit
         What one integer stands for.
     replace, add_remove
-        Largest move when one person is replaced by another, and when one comes or goes.
+        Largest move when one person is replaced by another, and when one person joins or leaves.
     symmetric
         The last two axes hold symmetric matrices: noise is drawn on and above the diagonal, with half the variance
         above it, which is isotropic in svec coordinates.
@@ -101,11 +104,11 @@ class Layout(Protocol):
         return added_cost(self, rates, relation)
 
     def joint(self) -> dict[str, object] | None:
-        """What a bound on all tables together rests on, as plain values; None where the tables' costs just add up."""
+        """Plain values from which a bound on all tables together is computed; None where their costs add up."""
         return None
 
     def extremes(self) -> Iterable[Any]:
-        """Made-up people of extreme rows, in whatever form the code that sums takes; the worst pair is among them."""
+        """Made-up people with extreme rows, in the form that the summing code takes; the worst pair is among them."""
         ...
 
 

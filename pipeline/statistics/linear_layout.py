@@ -11,11 +11,11 @@ from __future__ import annotations
 import hashlib
 import itertools
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
-from typing import Any
+from typing import TypedDict
 
 import numpy as np
 
@@ -76,9 +76,10 @@ class _LinearLayout:
         """See :func:`joint_facts`."""
         return joint_facts(self.plan)
 
-    def extremes(self) -> Iterator[Row]:
-        """See :func:`extreme_rows`."""
-        return extreme_rows(self.plan)
+    def extremes(self) -> Iterator[Row | None]:
+        """Nobody (None), and those of :func:`extreme_rows`: the worst pair may be somebody against no row at all."""
+        yield None
+        yield from extreme_rows(self.plan)
 
     def _table(self, name: str, shape: tuple[int, ...], moved: tuple[int, int], rule: str, *, gram: bool) -> Table:
         """A table with its largest squared moves, of a replacement and of somebody who comes or goes."""
@@ -217,13 +218,21 @@ def features_digest(features: FeatureMap) -> str:
     return hashlib.sha256(head + features.integers.astype("<i8").tobytes()).hexdigest()
 
 
-def declared_map(told: Mapping[str, Any]) -> FeatureMap:
+class DeclaredFeatures(TypedDict):
+    """The ``features`` of ``policy.json``: ``integers (S, A, d)``, and the exact square of their unit as text."""
+
+    integers: list[list[list[int]]]
+    square: int
+    unit_squared: str
+
+
+def declared_map(told: DeclaredFeatures) -> FeatureMap:
     """The map that ``policy.json`` declares.
 
     Parameters
     ----------
     told
-        Its ``features``: ``integers (S, A, d)``, ``square`` and ``unit_squared``.
+        Its ``features``.
     """
     integers = np.array(told["integers"], dtype=np.int64)
     return FeatureMap(integers, int(told["square"]), Fraction(told["unit_squared"]))
@@ -255,7 +264,7 @@ def joint_facts(plan: LinearPlan) -> dict[str, object]:
 
 
 def extreme_rows(plan: LinearPlan) -> Iterator[Row]:
-    """Rows of extreme features, rewards and successors: the worst pair of one step is among them.
+    """Rows of extreme features, rewards and successors: with the absent person, the worst pair of one step is there.
 
     Parameters
     ----------

@@ -21,7 +21,6 @@ from dataclasses import replace
 from fractions import Fraction
 from itertools import groupby
 from operator import itemgetter
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -67,7 +66,7 @@ class SimulatedLayout(Layout):
         """See :class:`~pipeline.statistics.layout.Layout`."""
         return added_cost(self, rates, relation)
 
-    def joint(self) -> dict[str, Any] | None:
+    def joint(self) -> dict[str, object] | None:
         """See :class:`~pipeline.statistics.layout.Layout`."""
         return None
 

@@ -3,14 +3,16 @@
 ==========  ===================================================================================================
 part        says
 ==========  ===================================================================================================
-layout      which tables of integers, how far one person moves them (alone and together), whom an audit attacks
-trust       who adds the noise, and to what: a curator to the sums, or everybody to what they send
+layout      which tables of integers, how far one person moves them (each alone, and all together), and the extreme
+            people whom an audit compares
+trust       who adds the noise, and to what: a curator to the sums, or every person to their own message
 time        released once, or again and again as a running sum (:mod:`pipeline.privacy.continual`)
 ==========  ===================================================================================================
 
-:class:`PrivateSum` puts the three together.  It prices itself, draws itself, knows its variance, lists its mechanisms
-for the certificate, and names the two people whom it hides least.  It is the only place where noise meets the sums of
-a log, so whatever must hold for every release (whose noise, which data, the sampler's share of delta) is checked here.
+:class:`PrivateSum` puts the three together.  It prices itself, adds its noise, knows its variance, lists its
+mechanisms for the certificate, and names the two people who are easiest to tell apart.  It is the only place where
+noise is added to the sums of a log, so what must hold for every release (whose noise, which data, the sampler's share
+of delta) is checked here.
 """
 
 from __future__ import annotations
@@ -52,10 +54,12 @@ class PrivateSum:
     layout
         What is summed.
     mechanisms
-        The noise of each table, in order; fixed before any row is read.  With a continual ``time`` these are the
-        mechanisms of one released row, and their cost is that of all rows.
-    time, trust
-        When sums are released, None: once.  Who adds the noise.
+        The noise of each table, in order; fixed before any row is read.  With a continual ``time`` the scales are those
+        of one noise row of the counter, and the cost is that of all its rows.
+    time
+        When sums are released; None: once.
+    trust
+        Who adds the noise.
     """
 
     layout: Layout
@@ -70,7 +74,7 @@ class PrivateSum:
 
     @property
     def rates(self) -> dict[str, Fraction]:
-        """Table -> zCDP cost of a unit move, for every table of Gaussian noise."""
+        """Table -> zCDP cost of moving it by length 1, for every table of Gaussian noise."""
         return {m.table: Fraction(1, 2 * m.variance) for m in self.mechanisms if m.variance}
 
     @property
@@ -101,7 +105,7 @@ class PrivateSum:
         return ApproximateZCDP(rho, slack) if slack else ZCDP(rho)
 
     def at(self, t: int) -> tuple[Mechanism, ...]:
-        """The mechanisms with the noise of the ``t``-th running sum, ``t`` from 1; as they are where nothing runs."""
+        """The mechanisms with the noise of the ``t``-th running sum, ``t`` from 1; unchanged for a one-off release."""
         if self.time is None:
             return self.mechanisms
         error = self.time.error(t)
@@ -234,7 +238,8 @@ class PrivateSum:
         rows
             What is due, of the counter's ``rows``.
         leaf
-            Number of a leaf, from 1 -> its tables, flat and one after the other ``(n,)``; None where it is empty.
+            From the number of a step, counted from 1, to its exact tables, flat and one after the other ``(n,)``; None
+        where the step is empty.
         data
             Handle of what the noise protects.
 
@@ -255,12 +260,12 @@ class PrivateSum:
         return draw_rows(rows, leaf, NoiseBlocks(sizes, variances, noise, data))
 
     def worst_pair(self, sum_of: Callable[[Person], Tables]) -> tuple[Person, Person]:
-        """The two of the layout's extreme people whom this noise hides least: whom an audit attacks.
+        """The two extreme people of the layout whom this noise hides least; an audit attacks this pair.
 
         Parameters
         ----------
         sum_of
-            The shipped code that sums, on one person alone: a person of the layout's ``extremes`` -> exact tables.
+            From a person of the layout's ``extremes`` to that person's exact tables, by the shipped code that sums.
         """
         people: list[Person] = list(self.layout.extremes())
         points = np.array([self._whiten(sum_of(person)) for person in people])

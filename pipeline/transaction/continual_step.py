@@ -1,7 +1,7 @@
 """A step of a continual release: one date, one step of a counter, one charge for all of them (privacy.md §10).
 
-A date has its step whatever arrived, an empty one where nothing did: which steps exist tells nothing of the rows.  A
-committed step is never drawn again, whatever the data say now.
+A date that is run gets its step whatever arrived, an empty one where nothing did, so the list of steps says nothing
+about the rows.  A committed step is never drawn again, even if the data have changed since.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class ContinualRelease:
     card
         What the dataset declares.
     privatizer
-        Its mechanisms are those of the counter's rows.
+        The count tables; its mechanisms have the noise of one row of the counter.
     counter
         The factorisation: which rows of noise are drawn at which of its T steps.
     first
@@ -154,7 +154,7 @@ class ContinualRelease:
 
 @dataclass(frozen=True)
 class Appended:
-    """What became of a date.
+    """The result of :func:`append_step`.
 
     Parameters
     ----------
@@ -163,7 +163,7 @@ class Appended:
     t
         The step, counted from 1.
     said
-        The same in a sentence, for the operator.
+        What happened, in one sentence for the operator.
     """
 
     curated: Curated
@@ -172,7 +172,7 @@ class Appended:
 
 
 def append_step(declared: ContinualRelease, ledger: Ledger, store: Path, noise: NoiseSource, day: date) -> Appended:
-    """Append the step of ``day``: all who are new in snapshots since the last one, perhaps nobody.
+    """Append the step of ``day``: count the people who are new since the last step; there may be none.
 
     Where the date has its step already, the last step's release is replayed: nothing is drawn, nothing is charged.
 
@@ -181,7 +181,7 @@ def append_step(declared: ContinualRelease, ledger: Ledger, store: Path, noise: 
     declared
         The counter and its tables.
     ledger, store
-        What charges it, and the operator's store that keeps it.
+        The ledger that is charged, and the operator's store that keeps the counter's files.
     noise
         The operating system's wherever the data is real.
     day
@@ -213,7 +213,7 @@ def append_step(declared: ContinualRelease, ledger: Ledger, store: Path, noise: 
         _newest_fits(waiting, card)
         # what came in under another card is not of this counter
         waiting = [s for s in waiting if (s.domain_hash, s.kind) == (card.domain_hash(), card.kind)]
-        # no snapshot in it: which ones a step counted tells on which dates the log changed
+        # the INTENT names no snapshot: the numbers would show on which dates the log changed
         told = {
             "mechanisms": [describe_mechanism(m) for m in declared.mechanisms(t)],
             "epsilon": None,

@@ -6,8 +6,8 @@
   snapshots are no longer needed.
 * ``seen-<t>.<attempt>.npy``: hashes of the people (or episodes) that the step counted, under the random key in ``key``.
 * ``rows-<t>.<attempt>.npy``: what was released: every row with its noise, never the noise by itself.
-* ``note-<t>.<attempt>.json``: the newest snapshot that is counted, which nobody else may know, and the keyed digests of
-  leaf and seen; those of rows are in the ledger.
+* ``note-<t>.<attempt>.json``: the number of the newest snapshot that is counted (secret: it shows when the log
+  changed), and keyed digests of the leaf and seen files; the digest of the rows file is in the ledger.
 
 A step's files are written before its release is renamed into place, and count once the ledger has its COMMIT.  All of
 them are checked before anything is charged, and again whenever one is read.
@@ -72,7 +72,7 @@ class KeptSteps:
         return {t: s for s in self.steps for t in range(s.since, s.t + 1)}
 
     def settle(self) -> None:
-        """Make the folder where there is none, drop what beaten attempts left, check that all is there.
+        """Make the folder where there is none, delete files of overtaken attempts, check that all others are there.
 
         Raises
         ------
@@ -184,7 +184,7 @@ class KeptSteps:
         sync(self.folder)
 
     def _kept(self, step: Step, kind: Literal["leaf", "seen"]) -> Any:
-        """The array of a file that the note of its step vouches for."""
+        """The array of a file, checked against the digest in the note of its step."""
         path, digest = self.folder / _name(kind, step.t, step.attempt), self._note(step)[kind]
         content = path.read_bytes()
         if not hmac.compare_digest(self._mac(path.name, content), str(digest)):

@@ -1,4 +1,7 @@
-"""A one-off release of a snapshot: the one place where the ledger, the rows and the noise meet."""
+"""A one-off release of a snapshot: the ledger is charged, the rows are summed, noise is added, once.
+
+The other caller of the transaction is :mod:`pipeline.transaction.continual_step`.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,10 @@ from pipeline.transaction.transaction import Curated, OpenLineage, open_lineage,
 
 
 class Drawing(Protocol):
-    """What may be released of a snapshot: priced before a row is read, drawn once."""
+    """What can be released from a snapshot: it has a price before a row is read, and it is drawn once.
+
+    Every plan of a learner is one (:class:`~pipeline.learners.learner.RunPlan`).
+    """
 
     @property
     def exact(self) -> bool:
@@ -31,11 +37,11 @@ class Drawing(Protocol):
         ...
 
     def spec(self) -> list[Any]:
-        """What tells this release from any other of the snapshot: plain JSON values, part of the run key."""
+        """What distinguishes this release from any other of the snapshot: plain JSON values, part of the run key."""
         ...
 
     def charge(self) -> tuple[Fraction | None, Body]:
-        """Exact zCDP rho (None: some table has no noise), and what the INTENT says of it beside the snapshot."""
+        """Exact zCDP rho (None: some table has no noise), and the INTENT's other fields but the snapshot."""
         ...
 
     def draw(self, snapshot: Snapshot, noise: NoiseSource, resources: Resources) -> Release:

@@ -5,14 +5,14 @@ state      what is on disk                             what the next run of the 
 =========  ==========================================  ============================================================
 idle       nothing new                                 begins anew; nothing was charged
 INTENT     the charge, and a lease                     draws under a charge of its own; the old one stays spent
-leased     the same, and the lease is renewed          the same, once the lease ran out or the store's lock is free
+leased     the same, and the lease is renewed          the same
 drawn      the same, perhaps an unfinished folder      deletes the folder, then the same
 renamed    the charge and the whole release            commits it late: nothing is drawn or charged again
 COMMIT     the charge, the release and its COMMIT      replays it at no cost
 =========  ==========================================  ============================================================
 
-Nothing is drawn before INTENT: :func:`transaction` charges on entering.  What follows a COMMIT reads the release
-and is free (post-processing), so it is no part of the transaction.
+A run counts as dead once the store's lock is free (same store) or its lease ran out (another store).  Nothing is drawn
+before INTENT: :func:`transaction` charges before its block is entered.  What follows a COMMIT is free post-processing.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class OpenLineage:
-    """A lineage that may be released from: its store is locked, known to its ledger, and settled.
+    """A lineage ready for a release: its store is locked, its ledger is no old copy, what dead runs left is settled.
 
     Parameters
     ----------
@@ -73,7 +73,7 @@ class Curated:
     run_key
         Hex key of the release; what is replayed and what is charged goes by it.
     intent, commit
-        Its entries; None where nothing is private and nothing was charged.
+        The ledger's entries of it; None for exact tables of synthetic data, which are never charged.
     replayed
         The release had been committed before: nothing was drawn or charged.
     stale
@@ -130,14 +130,14 @@ def open_lineage(name: str, ledger: Ledger, store: Path) -> Generator[OpenLineag
 def transaction(
     lineage: OpenLineage, run_key: str, rho: Fraction | Price, told: Body, stages: Sequence[str]
 ) -> Generator[Transaction]:
-    """Charge a release on entering; the block draws its stages and commits.
+    """Charge a release, then enter the block, which draws the stages and commits.
 
     Parameters
     ----------
     lineage, run_key
         From :func:`open_lineage`, and the hex key of the release.
     rho
-        Exact zCDP cost of all stages together; a price is asked within the ledger's own transaction.
+        Exact zCDP cost of all stages together, or a function from the ledger's entries to it, called by the ledger.
     told
         What the INTENT says beside key, attempt and cost.
     stages
@@ -161,7 +161,7 @@ def transaction(
 
 
 class Transaction:
-    """One attempt at a release, on its way from idle to COMMIT.  Made by :func:`transaction`."""
+    """One attempt at a release, from idle to COMMIT.  Made by :func:`transaction`; ``stage`` draws only when leased."""
 
     def __init__(self, lineage: OpenLineage, run_key: str, stages: tuple[str, ...]) -> None:
         self.lineage, self.run_key = lineage, run_key
@@ -201,7 +201,7 @@ class Transaction:
         name
             The next of the declared stages.
         draw
-            Reads rows, adds noise and returns the noisy answer; called once.
+            Reads rows, adds noise and returns the noisy answer; called once, and never again if it fails.
 
         Raises
         ------
@@ -211,9 +211,11 @@ class Transaction:
         self._require(State.LEASED)
         if self._left[:1] != [name]:
             raise RuntimeError(f"stage {name!r} is not what comes next; left are {self._left}")
+        later, self._left = self._left[1:], []
+        # a draw that fails may have drawn: nothing more is drawn under this charge
         answer = draw()
-        self._left.pop(0)
-        if not self._left:
+        self._left = later
+        if not later:
             self.state = State.DRAWN
         return answer
 

@@ -174,8 +174,8 @@ def _plant(card: LqCard, snapshot: int | None) -> DeclaredPlant:
         horizon=d.horizon,
         dynamics=d.dynamics,
         markov="declared",
-        observation=_vector(d.observation),
-        action=_vector(d.action),
+        observation=vector_facts(d.observation),
+        action=vector_facts(d.action),
         start="declared",
         start_declared=FirstState(mean=d.start.mean, second_moment=d.first_moment().tolist()),
         noise_covariance=d.noise().tolist(),
@@ -185,7 +185,14 @@ def _plant(card: LqCard, snapshot: int | None) -> DeclaredPlant:
     )
 
 
-def _vector(v: Vector) -> DeclaredVector:
+def vector_facts(v: Vector) -> DeclaredVector:
+    """The declared names, scales and radius of a vector.
+
+    Parameters
+    ----------
+    v
+        Observation or control of a card.
+    """
     return DeclaredVector(names=v.labels, scale=v.scales, radius=v.radius)
 
 

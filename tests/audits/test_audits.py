@@ -18,7 +18,7 @@ import pipeline.statistics.private_sum as private_sum
 from flows.cli import app
 from flows.config.home import Home
 from flows.config.setting import setting
-from flows.jobs.canaries import one_run
+from flows.jobs.audit import one_run
 from pipeline.audits.attack import attack, trade_off
 from pipeline.audits.laws import (
     Binomial,

@@ -194,6 +194,20 @@ def test_the_papers_scales_are_refused_on_real_data_when_they_spend_more(tmp_pat
     (real / "paper.toml").write_text(text)
     with pytest.raises(CardError, match="'tight'"):
         run_job(str(real / "paper.toml"), home)
+    # also where nothing would be charged: a release committed for another recipe keeps no promise of this one
+    with pytest.raises(CardError, match="'tight'"):
+        plan_job(str(real / "paper.toml"), home)
+
+
+@pytest.mark.parametrize("cap", [50.0, 1000.0])
+def test_a_sampler_that_would_use_up_delta_is_refused_before_the_charge(tmp_path, cap):
+    folder, home = lay_out(tmp_path / "shop", cap=cap), Home(tmp_path / "home")
+    ingest_job(str(folder), home)
+    table = 'rho = 1.0\nsampler = "table"'
+    (folder / "table.toml").write_text((folder / "private.toml").read_text().replace("rho = 1.0", table))
+    with pytest.raises(CardError, match="sampler = 'opendp'"):
+        run_job(str(folder / "table.toml"), home)
+    assert plan_job(str(folder / "private.toml"), home)["spent_before"] == 0
 
 
 def test_the_store_is_for_its_owner_only(shop, home):

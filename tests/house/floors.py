@@ -43,6 +43,12 @@ AGENTS_MAY_NOT = (
     "pipeline.environments",
     "pipeline.ledger",
     "pipeline.privacy.noise",
+    "pipeline.privacy.fast_noise",
+    "pipeline.privacy.samplers",
+    "pipeline.privacy.csprng",
+    "pipeline.statistics.calibration",
+    "pipeline.statistics.linear_calibration",
+    "pipeline.statistics.lq_layout",
     "pipeline.statistics.private_sum",
     "pipeline.statistics.interactive",
     "pipeline.statistics.one_shot_tables",
@@ -61,7 +67,9 @@ RELEASE_PATH = (
     "pipeline.logs",
     "pipeline.transaction",
 )
+# learners break ties with a seed of the recipe, and never by what they import
+TIES = ("pipeline.learners",)
 # the one class that may hold a seeded generator, for simulations: it refuses data registered as real
 SEEDED = ("pipeline.privacy.noise", "SeededNoise")
 # they import what a user names, at run time
-LOADERS = ("pipeline.declaration.plugins", "pipeline.simulation.online_agents")
+LOADERS = ("pipeline.declaration.plugins",)

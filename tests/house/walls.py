@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from tests.house.floors import AGENTS_MAY_NOT, FLOORS, LOADERS, ONLY_IN, RELEASE_PATH, SEEDED
+from tests.house.floors import AGENTS_MAY_NOT, FLOORS, LOADERS, ONLY_IN, RELEASE_PATH, SEEDED, TIES
 from tests.house.imports import files, imports, room_of, tree_of
 
 _MODULE = re.compile(r"(?:pipeline|flows|reports)(?:\.\w+)+(?=:\w+$|$)")
@@ -63,13 +63,15 @@ def pseudo_random(root: Path) -> list[str]:
     """Generators on the release path, outside the one class that simulations use."""
     found: list[str] = []
     for module, path in files(root):
-        if not module.startswith(RELEASE_PATH):
+        ties = module.startswith(TIES)
+        if not (ties or module.startswith(RELEASE_PATH)):
             continue
         allowed = SEEDED[1] if module == SEEDED[0] else None
         for node in (n for part in tree_of(path).body if getattr(part, "name", "") != allowed for n in ast.walk(part)):
             imported = [a.name for a in node.names] if isinstance(node, ast.Import) else []
-            imported += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
-            attribute = isinstance(node, ast.Attribute) and node.attr in ("random", "default_rng")
+            if isinstance(node, ast.ImportFrom):
+                imported += [node.module or "", *(f"{node.module}.{a.name}" for a in node.names)]
+            attribute = isinstance(node, ast.Attribute) and node.attr in ("random", "default_rng") and not ties
             if attribute or any(name in _RANDOM or name.startswith("numpy.random.") for name in imported):
                 found.append(f"{module}:{getattr(node, 'lineno', 0)} uses a pseudo-random generator")
     return found

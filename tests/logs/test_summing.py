@@ -232,3 +232,11 @@ def test_packed_sums_add_up_to_what_they_were(values: list[int]) -> None:
     total = {"a": np.ones((len(values), 1), dtype=np.int64)}
     Packed.of({"a": table.reshape(-1, 1)}).add_to(total)
     np.testing.assert_array_equal(total["a"][:, 0], table + 1)
+
+
+def test_what_version_0_1_left_half_written_goes_with_the_rest(tmp_path):
+    kept = snapshot([people(3)], tmp_path)
+    for name in (".sums", ".sums.partial", ".sums.new"):
+        (kept.folder / name).write_bytes(b"raw sums")
+    forget(kept)
+    assert not list(kept.folder.glob(".sums*"))

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from pipeline.mdp.features import FeatureMap
 from pipeline.statistics.ask import Ask
 from pipeline.statistics.count_layout import CountLayout, StartLayout
 from pipeline.statistics.interactive import call_window
@@ -52,9 +53,16 @@ def counted(released: str = "two_tables", start: bool = False, **card: Any) -> C
     return Case(layout, vectors(declared, everyone, [t.name for t in layout.tables]))
 
 
-def of_call(half: str, variant: str) -> Case:
-    """What single rows add to one call, whose planner asks for a value that overdraws its window."""
-    features = random_map(3)
+def nearly_parallel() -> FeatureMap:
+    """Features so alike that somebody moves a table most against nobody at all."""
+    f = np.array([[[10, 0], [10, 1]], [[10, 2], [9, 1]], [[10, 0], [9, 2]]], dtype=np.int64)
+    square = int((f * f).sum(-1).max())
+    return FeatureMap(f, square, Fraction(1, square))
+
+
+def of_call(half: str, variant: str, features: FeatureMap | None = None) -> Case:
+    """What single rows, and none, add to one call, whose planner asks for a value that overdraws its window."""
+    features = random_map(3) if features is None else features
     plan = plan_of(features, LinearTerms(Ask(Fraction(1)), variant, **SMALL))
     quantiser, bound = call_window(plan, 0, half, Window(0.0, 1.0))
     layout = CallLayout(plan, 0, half, bound)
@@ -75,9 +83,9 @@ def of_call(half: str, variant: str) -> Case:
     return Case(layout, {name: np.array(each) for name, each in found.items()})
 
 
-def of_one_shot() -> Case:
-    """The same row at every step: what a person of two steps adds."""
-    features = random_map(0)
+def of_one_shot(features: FeatureMap | None = None) -> Case:
+    """The same row at every step, and none: what a person of two steps adds."""
+    features = random_map(0) if features is None else features
     plan = plan_of(features, LinearTerms(Ask(Fraction(1)), "one_shot", value_steps=8))
     layout = OneShotLayout(plan)
     grams, tables = [], []
@@ -88,6 +96,8 @@ def of_one_shot() -> Case:
         gram, table = _sums(rows, plan.one_shot_steps[0], *plan.reward_steps, plan.terms.value_steps)
         grams.append(gram.ravel())
         tables.append(table.ravel())
+    grams.append(np.zeros_like(grams[0]))
+    tables.append(np.zeros_like(tables[0]))
     return Case(layout, {"gram": np.array(grams), "target": np.array(tables)})
 
 
@@ -110,7 +120,9 @@ CASES: dict[str, Callable[[], Case]] = {
     "a call for variances": lambda: of_call("D'", "centred"),
     "a call for the regression": lambda: of_call("D", "centred"),
     "a call for the paper's targets": lambda: of_call("D", "paper"),
+    "a call where nobody is the worst neighbour": lambda: of_call("D", "centred", nearly_parallel()),
     "one-shot tables": of_one_shot,
+    "one-shot tables where nobody is the worst neighbour": lambda: of_one_shot(nearly_parallel()),
     "lq moments": of_moments,
 }
 

@@ -343,6 +343,26 @@ def test_what_is_not_declared_is_not_drawn_and_what_is_left_out_is_not_committed
     assert not drawn
 
 
+def test_a_stage_that_failed_is_not_drawn_again_and_ends_its_transaction(lineage):
+    """It may have drawn before it failed: twice under one charge would be a second release."""
+    drawn: list[int] = []
+
+    def fails() -> None:
+        drawn.append(1)
+        raise OSError
+
+    with (
+        pytest.raises(RuntimeError, match="without a COMMIT"),
+        transaction(lineage, "failed", *TERMS, ["where", "how many"]) as t,
+    ):
+        with pytest.raises(OSError):
+            t.stage("where", fails)
+        for name in ("where", "how many"):
+            with pytest.raises(RuntimeError, match="is not what comes next"):
+                t.stage(name, fails)
+    assert drawn == [1]
+
+
 def test_nothing_is_drawn_by_what_is_not_charged(lineage):
     t = Transaction(lineage, "b" * 64, ("where",))
     with pytest.raises(RuntimeError, match="idle, not leased"):

@@ -33,7 +33,7 @@ def meds_types(path: Path, meds: Meds) -> dict[str, pl.DataType]:
     """
     types = parquet_types(path)
     subject, time, code, number = (types.get(name, pl.Object()) for name in _COLUMNS)
-    # what 64 bits with a sign may not hold would be told by the error of the one row that does not fit
+    # a cast to signed 64 bits fails at the one row that does not fit, and the error would reveal that row
     signed = subject.is_integer() and subject.base_type() not in (pl.UInt64, pl.Int128, pl.UInt128)
     sound = (signed, isinstance(time, pl.Datetime), code == pl.String, number.is_numeric())
     if not all(sound):
