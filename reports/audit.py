@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from pipeline.audits.attack import Verdict
-from reports.format import number
+from pipeline.declaration.numbers import number
 from reports.page import Figure, Part, Section, table, templates
 from reports.svg import INK, inline
 

@@ -6,12 +6,12 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime
 from fractions import Fraction
 
+from pipeline.declaration.numbers import number
 from pipeline.ledger.account import registration
 from pipeline.ledger.chain import Entry
 from pipeline.ledger.ledger import Ledger
 from reports.facts.part import Number, Part
 from reports.facts.plan import LimitFacts
-from reports.format import number
 
 _BLOCKS = "▁▂▃▄▅▆▇█"
 _WIDTH = 60

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from pipeline.declaration.numbers import number
 from reports.facts.answers import NightAnswer, Promotion
-from reports.format import interval, loss, markdown, number
+from reports.format import interval, loss, markdown
 from reports.run.comparison import sentences
 
 # a table artifact is one JSON text: a year of nights fits, a decade is what `ledger show` is for

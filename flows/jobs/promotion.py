@@ -13,6 +13,7 @@ from typing import TypedDict
 
 from flows.config.recipe import Promote
 from pipeline.declaration.card import CardError
+from pipeline.declaration.numbers import number
 from pipeline.files import json_text, sync, whole_file
 from pipeline.learners.registry import read_stored, read_view
 from pipeline.learners.stored_decisions import StoredDecisions
@@ -21,7 +22,7 @@ from reports.facts.answers import CellChanges, Comparison, GainChanges, Promotio
 from reports.facts.dataset import DeclaredTables
 from reports.facts.policy import Gains
 from reports.facts.report import read_report
-from reports.format import number, percent
+from reports.format import percent
 from reports.run.comparison import GainsSide, TableSide, compare_runs
 
 

@@ -22,7 +22,7 @@ def plan(
 ) -> None:
     """Every mechanism with sensitivity, scale and cost, and the quality to expect, before anything is spent."""
     from flows.jobs.plan import forecast_quality, plan_recipe
-    from reports.format import number
+    from pipeline.declaration.numbers import number
 
     def up(loss: float | None) -> str:
         return number(loss, toward="up")
@@ -84,7 +84,7 @@ def _cost(rho: float | None) -> str:
 
 
 def _nights(c: NightsPlan) -> list[str]:
-    from reports.format import number
+    from pipeline.declaration.numbers import number
 
     tonight = "tonight" if "tonight" in c.times_one_release else "worst"
     charge = "replays the last night and charges nothing" if c.replays else f"charges ρ = {c.charge_rho:.4g}"
@@ -130,7 +130,7 @@ def _grid(r: PlanAnswer) -> list[Block]:
 
 def _quality(q: Quality) -> list[str]:
     """The band as lines a person reads."""
-    from reports.format import number
+    from pipeline.declaration.numbers import number
 
     s, e, r = q.suboptimality, q.without_noise, q.reference
     if s is None or e is None or r is None:

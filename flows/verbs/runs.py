@@ -37,7 +37,7 @@ def run(
 
 def summary(result: RunAnswer) -> list[Block]:
     """What a person wants to know of a run, in a few lines."""
-    from reports.format import number
+    from pipeline.declaration.numbers import number
 
     v, g, b = result.value, result.guarantee, result.ledger
     promised = "not private (exact counts of simulated data)"
@@ -67,7 +67,8 @@ def summary(result: RunAnswer) -> list[Block]:
 
 def _interval(v: ValueFacts) -> str:
     """Rounded outward; at least the lower end where no upper one is given."""
-    from reports.format import interval, number
+    from pipeline.declaration.numbers import number
+    from reports.format import interval
 
     return number(v.estimate) if v.upper is None and v.estimate is not None else interval(v.lower, v.upper)
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from flows.jobs.audit import Audited
     from flows.jobs.simulated_logs import Asked, WorldTable, WrittenLog
     from pipeline.audits.laws import OneRun
-    from pipeline.studies.study import Row
+    from pipeline.studies.study import Kept
 
 
 def simulate(
@@ -95,7 +95,7 @@ def _play(options: Context, recipe: str, asked: Asked, as_json: bool) -> None:
     show(result, as_json, lambda: _played(result))
 
 
-def _played(result: Row) -> list[str]:
+def _played(result: Kept) -> list[str]:
     from pipeline.declaration.numbers import number
     from reports.studies.simulation import promise
 
@@ -147,7 +147,7 @@ def reproduce(
     show(result, as_json, lambda: _verdicts(result))
 
 
-def _verdicts(result: Row) -> list[str]:
+def _verdicts(result: Kept) -> list[str]:
     """The claims with their verdicts, and where the page is."""
     lines = [f"{'yes' if c['holds'] else 'no':4}{c['claim']}\n    {c['regime']}" for c in result["claims"]]
     return [*lines, *(f"page    {file}" for file in result["files"] if file.endswith("page.html"))]
@@ -170,7 +170,7 @@ def compare(
 
     options: Context = context.obj
     home = options.home_folder()
-    results: list[Row] = []
+    results: list[Kept] = []
     for name in recipes:
         path = find_recipe(name)
         with progress_line(path.stem, "runs") as progress:
@@ -184,7 +184,7 @@ def compare(
     show(result, as_json, lambda: [line for r in results for line in _prices(r)])
 
 
-def _together(results: Sequence[Row]) -> Row:
+def _together(results: Sequence[Kept]) -> Kept:
     """Several comparisons as one object."""
     return {
         "name": ", ".join(r["name"] for r in results),
@@ -195,12 +195,12 @@ def _together(results: Sequence[Row]) -> Row:
     }
 
 
-def _prices(result: Row) -> list[str]:
+def _prices(result: Kept) -> list[str]:
     """Episodes needed by trust model and budget, the claims, and where the page is."""
     from pipeline.declaration.numbers import number
 
     lines = [f"{result['name']} ({result['world']}): episodes until suboptimality stays ≤ 10 % of uniform choice's"]
-    by_agent: dict[str, list[Row]] = {}
+    by_agent: dict[str, list[Kept]] = {}
     for row in result["needed"]:
         by_agent.setdefault(f"  {row['trust']:8} {row['agent']:18}", []).append(row)
     for who, rows in by_agent.items():

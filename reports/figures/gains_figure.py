@@ -6,8 +6,9 @@ from typing import Any
 
 import numpy as np
 
+from pipeline.declaration.numbers import clean, number
 from reports.facts.policy import Gains
-from reports.format import clean, number, shorten
+from reports.format import shorten
 from reports.page import Figure
 from reports.svg import INK, inline
 

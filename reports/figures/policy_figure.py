@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from pipeline.declaration.numbers import clean
 from reports.facts.policy import Decisions
-from reports.format import clean, shorten
+from reports.format import shorten
 from reports.page import Figure
 from reports.run.policy_table import most_evidenced
 from reports.svg import HATCH, INK, inline

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from pipeline.declaration.numbers import clean
 from reports.facts.policy import Decisions
-from reports.format import clean, percent, shorten
+from reports.format import percent, shorten
 from reports.page import Figure
 from reports.run.policy_table import Shares, action_shares
 from reports.svg import HATCH, INK, inline

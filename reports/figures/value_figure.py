@@ -6,9 +6,10 @@ import math
 from dataclasses import dataclass
 from typing import Literal
 
+from pipeline.declaration.numbers import clean, number
 from reports.facts.learnt import Truth
 from reports.facts.report import Report
-from reports.format import clean, interval, number, shorten
+from reports.format import interval, shorten
 from reports.page import Figure
 from reports.svg import INK, inline
 

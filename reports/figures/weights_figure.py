@@ -6,9 +6,10 @@ import math
 
 import numpy as np
 
+from pipeline.declaration.numbers import clean, number
 from reports.facts.policy import Weights
 from reports.figures.policy_figure import MOST_STEPS
-from reports.format import clean, number, shorten
+from reports.format import shorten
 from reports.page import Figure
 from reports.svg import INK, inline
 

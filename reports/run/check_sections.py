@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from pipeline.declaration.numbers import clean, number
 from reports.facts.constants import Constants, Preset
 from reports.facts.dataset import DeclaredTables
 from reports.facts.learnt import ConsistencyFacts, FeatureFacts
 from reports.facts.report import Report
-from reports.format import clean, listing, number
+from reports.format import listing
 from reports.page import Section, Table, table
 
 _MOST_LABELS = 60

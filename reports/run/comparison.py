@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from pipeline.declaration.numbers import clean, number
 from pipeline.mdp.policy import Policy
 from reports.facts.answers import (
     BudgetAt,
@@ -24,7 +25,7 @@ from reports.facts.dataset import DeclaredTables
 from reports.facts.learnt import ValueFacts
 from reports.facts.policy import Gains
 from reports.facts.report import Report
-from reports.format import clean, interval, number, percent
+from reports.format import interval, percent
 
 # what must agree before two policies, or gains of scaled observations, can be laid side by side
 _SAME_TABLES = ("horizon", "live_states", "actions")

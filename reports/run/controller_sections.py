@@ -8,13 +8,14 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from pipeline.declaration.numbers import clean, number
 from reports.facts.constants import PlantConstants
 from reports.facts.dataset import DeclaredPlant
 from reports.facts.learnt import PlantModel
 from reports.facts.policy import Gains
 from reports.facts.report import Report
 from reports.figures.gains_figure import gains_figure
-from reports.format import clean, listing, number, percent, steps
+from reports.format import listing, percent, steps
 from reports.page import Section, table
 from reports.run.check_sections import constants_table
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 
+from pipeline.declaration.numbers import clean, number
 from reports.facts.promise import MechanismFacts
-from reports.format import clean, number
 
 # more than this many are put together by step; certificate.json lists every one
 MOST_MECHANISMS = 24

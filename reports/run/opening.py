@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from pipeline.declaration.numbers import clean, number
 from reports.facts.dataset import DeclaredPlant, DeclaredTables
 from reports.facts.promise import Guarantee
 from reports.facts.report import Report
 from reports.figures.value_figure import known_truth
-from reports.format import clean, interval, listing, loss, number, percent
+from reports.format import interval, listing, loss, percent
 from reports.page import Opening, Tile
 
 _LEFT = "Budget left"

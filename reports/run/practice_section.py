@@ -7,10 +7,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from pipeline.declaration.numbers import clean, number
 from reports.facts.learnt import Practice
 from reports.facts.policy import Bools, Decisions, Floats
 from reports.facts.report import Report
-from reports.format import clean, number, percent, shorten, steps
+from reports.format import percent, shorten, steps
 from reports.page import Section, table
 from reports.run.policy_table import Run, runs
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 from fractions import Fraction
 
+from pipeline.declaration.numbers import clean, number
 from reports.facts.promise import CounterFacts, Guarantee, LedgerFacts
 from reports.facts.report import Report
-from reports.format import clean, loss, number
+from reports.format import loss
 from reports.page import Section, table
 from reports.run.mechanism_rows import grouped, row, rules
 

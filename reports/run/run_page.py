@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from pipeline.declaration.numbers import clean
 from reports.facts.constants import Constants, PlantConstants
 from reports.facts.dataset import DeclaredPlant, DeclaredTables
 from reports.facts.policy import Decisions, Gains, PolicyView
 from reports.facts.report import Report
-from reports.format import clean
 from reports.page import Opening, Part, Section, templates
 from reports.run.check_sections import consistency_section, constants_section, data_section, verify_section
 from reports.run.controller_sections import evidence_section, gains_section, plant_section

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from pipeline.declaration.numbers import clean, number
 from reports.facts.dataset import DeclaredTables
 from reports.facts.learnt import Baseline, ValueFacts
 from reports.facts.report import Report
 from reports.figures.value_figure import known_truth, value_figure
-from reports.format import clean, interval, number, percent
+from reports.format import interval, percent
 from reports.page import Section, Table, table
 
 BINNED = "The declared states hide part of what was logged, so the interval concerns the binned process only."
