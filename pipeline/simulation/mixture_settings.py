@@ -1,7 +1,7 @@
 """Knobs of the linear mixture agents: what a trial may set, what each is where nothing is said, and the tuned ones.
 
 Where a value is called tuned it was chosen by ``python -P -m tests.campaigns.tune_online`` on seeds from 1000 on, none
-of which any reported figure uses; its table is :mod:`pipeline.studies.tuning`.  Choices after the noise
+of which any reported figure uses; its table is read by :mod:`pipeline.studies.paper_001`.  Choices after the noise
 cost no privacy; ``growth`` and ``gram_share`` are fixed before anything is seen.
 """
 
