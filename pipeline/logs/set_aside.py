@@ -1,0 +1,51 @@
+"""People of whom ingest set rows aside: which rules can be counted by people, and how many people broke which."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import polars as pl
+
+from pipeline.declaration.card import AnyCard, Card
+from pipeline.logs.rules import BY_NAME, COERCED, episode_rules, step_rules
+
+# what is filed under these belongs to nobody known
+_NAMELESS = ("malformed_line", "null_user", "missing_column")
+
+
+def gated_rules(card: AnyCard) -> tuple[str, ...]:
+    """The rules that the card has a tolerance for and that a person can break, the least tolerated first.
+
+    A line that cannot be read names nobody: a tolerance for it is the operator's, at ``ingest``.
+
+    Parameters
+    ----------
+    card
+        Its [tolerance].
+    """
+    own = {**COERCED, "early_end": None} if isinstance(card, Card) else {"beyond_radius": None}
+    possible = {*step_rules(card), *episode_rules(card), *own, "over_cap"}
+    if isinstance(card, Card) and card.domain.states.ends:
+        possible.discard("early_end")
+    asked = [rule for rule in BY_NAME if rule in card.tolerance and rule in possible]
+    return tuple(sorted(asked, key=lambda rule: card.tolerance[rule]))
+
+
+def count_people(quarantine: pl.DataFrame, card: AnyCard) -> Mapping[str, int]:
+    """How many people broke which rules.
+
+    Parameters
+    ----------
+    quarantine
+        Of a partition, which holds whole people: ``rule`` and the raw cells in ``source``.
+    card
+        Whose column of user ids is read.
+
+    Returns
+    -------
+    Rules joined by ``+``, in the order of the alphabet, and the number of people who broke these and no others.
+    """
+    user = pl.col("source").struct.field(card.log.roles["user"]).alias("user")
+    named = quarantine.filter(~pl.col("rule").is_in(_NAMELESS)).select(user, "rule").drop_nulls("user").unique()
+    broken = named.group_by("user").agg(pl.col("rule").sort()).select(pl.col("rule").list.join("+"))
+    return dict(broken.group_by("rule").len().sort("rule").iter_rows())
