@@ -17,19 +17,19 @@ import sqlalchemy as sa
 from pipeline.declaration.card import AnyCard
 from pipeline.ledger import lease
 from pipeline.ledger.account import (
-    Account,
-    account_of,
     card_hash,
     change_of_registration,
     check_partition,
     commit_of,
     intents_of,
-    registration,
+    refuse_seeded,
 )
 from pipeline.ledger.chain import AttemptLostError, Body, BudgetError, Entry, Head
 from pipeline.ledger.chain_tables import Chain, Page
 from pipeline.ledger.database import open_engine, refusal
-from pipeline.ledger.limits import Left, left_for
+from pipeline.ledger.limits import Account, Left, account_of, left_for, refuse_beyond
+from pipeline.ledger.people import claim, forget
+from pipeline.ledger.sharing import apart_from
 from pipeline.ledger.steps import overtaken
 
 Price = Callable[[Sequence[Entry]], Fraction]
@@ -78,10 +78,11 @@ class Ledger:
         """Cap and spending of a registered lineage."""
         return account_of(self.entries(), lineage, self.where)
 
-    def left(self, lineage: str) -> Left:
-        """What one more charge to everybody may cost now: the tightest of cap and schedule."""
+    def left(self, lineage: str, joining: Fraction = Fraction(1)) -> Left:
+        """What one more charge to everybody may cost now, ``joining`` being the part that who leaves or joins pays."""
         found = self.entries()
-        return left_for(found, account_of(found, lineage, self.where), None, now())
+        account_of(found, lineage, self.where)
+        return left_for(found, lineage, None, now(), joining)
 
     def amendments(self, lineage: str) -> list[Entry]:
         """Every change of a registered value, oldest first."""
@@ -97,7 +98,9 @@ class Ledger:
 
     # what costs nothing
 
-    def register(self, card: AnyCard, *, amend: bool = False, partitions: int | None = None) -> Entry | None:
+    def register(
+        self, card: AnyCard, *, amend: bool = False, partitions: int | None = None, disjoint_from: Sequence[str] = ()
+    ) -> Entry | None:
         """Create the lineage, or check that the card still agrees with its registration.
 
         Parameters
@@ -108,6 +111,8 @@ class Ledger:
             Whether registered values may change for all later runs.
         partitions
             Number of user-disjoint partitions, declared once; None leaves what is registered.
+        disjoint_from
+            Real lineages of this ledger that share nobody with this one, beside those that are registered.
 
         Returns
         -------
@@ -116,11 +121,23 @@ class Ledger:
         Raises
         ------
         CardError
-            If a registered field differs and ``amend`` is not set, or if ``kind`` or ``partitions`` would change.
+            If a registered field differs and ``amend`` is not set, or if ``kind`` or ``partitions`` would change, or if
+            it is too late to declare people disjoint.
         """
         with self._chain.open() as page:
-            change = change_of_registration(page.entries, card, amend=amend, partitions=partitions)
-            return None if change is None else page.append(card.name, *change)
+            change = change_of_registration(
+                page.entries, card, amend=amend, partitions=partitions, disjoint_from=disjoint_from
+            )
+            if change is None:
+                return None
+            if disjoint_from:
+                forget(page.connection, card.name)
+            return page.append(card.name, *change)
+
+    def claim(self, lineage: str, users: Sequence[str], key: bytes) -> list[bool]:
+        """Take people for a lineage; False for whoever a disjoint one has: see :func:`pipeline.ledger.people.claim`."""
+        with self._chain.open() as page:
+            return claim(page.connection, lineage, apart_from(page.entries, lineage), users, key)
 
     def require(self, card: AnyCard) -> None:
         """Refuse a card that was never registered (exit 4) or differs from its registration (exit 2)."""
@@ -181,7 +198,7 @@ class Ledger:
         """
         with self._chain.open() as page:
             found = page.entries
-            account = account_of(found, lineage, self.where)
+            account_of(found, lineage, self.where)
             rho = rho(found) if callable(rho) else rho
             if rho < 0:
                 raise ValueError(f"a charge is at least 0; got {rho}")
@@ -194,7 +211,8 @@ class Ledger:
                     f"{lineage}: this release is being drawn elsewhere (entry {alive[0]} of {self.where}); "
                     "wait until it is committed or its lease ends. Nothing was read"
                 )
-            _refuse_beyond(left_for(found, account, partition, now()), lineage, rho)
+            joining = Fraction(body.get("rho_add_remove", rho)) / rho if rho else Fraction(1)
+            refuse_beyond(left_for(found, lineage, partition, now(), joining), lineage, rho)
             of_part = {} if partition is None else {"partition": partition}
             told = {"run_key": run_key, "attempt": 1 + len(earlier), "rho": str(rho), **of_part}
             e = page.append(lineage, "INTENT", {**told, **body})
@@ -245,8 +263,8 @@ class Ledger:
             there = commit_of(page.entries, intent.lineage, intent.body["run_key"])
             if there is None:
                 _refuse_overtaken(page, intent)
-                _refuse_seeded(page, intent, body)
-                spent = account_of(page.entries, intent.lineage, self.where).spent
+                refuse_seeded(page.entries, intent, body)
+                spent = account_of(page.entries, intent.lineage, self.where).lost
                 told = {"run_key": intent.body["run_key"], "attempt": intent.body["attempt"]}
                 told |= {"intent": intent.seq, "spent": str(spent)}
                 return page.append(intent.lineage, "COMMIT", {**told, **body})
@@ -255,27 +273,11 @@ class Ledger:
         raise AttemptLostError(f"{intent.lineage}: another attempt committed this release first; its spend stays")
 
 
-def _refuse_beyond(left: Left, lineage: str, rho: Fraction) -> None:
-    if rho > left.rho:
-        period = "" if left.limit == "lifetime" else f" this {left.limit} (budget.schedule)"
-        raise BudgetError(
-            f"{lineage}: asked ρ = {float(rho):.6g}, left {float(left.rho):.6g} of "
-            f"{float(left.cap):g}{period}; ask for at most what is left. Nothing was read"
-        )
-
-
 def _refuse_overtaken(page: Page, intent: Entry) -> None:
     counter = intent.body.get("counter")
     if counter is not None and overtaken(page.entries, intent.lineage, counter) is not None:
         raise AttemptLostError(
             f"{intent.lineage}: a later night of this counter is committed already; this draw is lost, its spend stays"
-        )
-
-
-def _refuse_seeded(page: Page, intent: Entry, body: Body) -> None:
-    if (registration(page.entries, intent.lineage) or {}).get("kind") == "real" and body.get("noise") != "os":
-        raise BudgetError(
-            f"{intent.lineage}: registered as real, so only a release with operating-system noise is committed"
         )
 
 

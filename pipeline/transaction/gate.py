@@ -95,7 +95,7 @@ class Gate:
                 raise GateError(
                     f"{self.card.name}: {rule} ({BY_NAME[rule].meaning}): rows of about {found:,} people; the card "
                     f"accepts {accepted:,.0f}, give or take {noise:,.0f} for the noise. `reticent inspect` shows which "
-                    f"rows; mend them and ingest again, or raise tolerance.{rule} in the card. Only the gate was charged"
+                    f"rows; mend them and ingest again, or raise tolerance.{rule}. Only the gate was charged"
                 )
 
     def _described(self) -> list[dict[str, object]]:
