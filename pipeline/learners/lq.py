@@ -84,7 +84,8 @@ class LqRun:
 
     def charge(self) -> tuple[Fraction | None, Body]:
         """See :class:`~pipeline.transaction.release_once.Drawing`."""
-        return self.request.rho, {"joint": self.request.joint(), "epsilon": None, "mechanisms": self._described()}
+        told = {"joint": self.request.joint(), "epsilon": None, "mechanisms": self._described()}
+        return self.request.rho, told | self.request.plan.summed.told_of_joining()
 
     def draw(self, snapshot: Snapshot, noise: NoiseSource, resources: Resources) -> Release:
         """See :class:`~pipeline.transaction.release_once.Drawing`."""

@@ -156,7 +156,8 @@ class TabularRun:
         """See :class:`~pipeline.transaction.release_once.Drawing`."""
         mechanisms = self.privatizer.mechanisms
         pure, rho = total_epsilon(mechanisms), total_rho(mechanisms)
-        return rho, {"mechanisms": self._described(), "epsilon": None if pure is None else str(pure)}
+        told = {"mechanisms": self._described(), "epsilon": None if pure is None else str(pure)}
+        return rho, told | self.privatizer.told_of_joining()
 
     def draw(self, snapshot: Snapshot, noise: NoiseSource, resources: Resources) -> Release:
         """See :class:`~pipeline.transaction.release_once.Drawing`."""

@@ -67,7 +67,8 @@ class Gate:
         """See :class:`~pipeline.transaction.release_once.Drawing`."""
         mechanisms = self.counts.mechanisms
         pure = total_epsilon(mechanisms)
-        return total_rho(mechanisms), {"mechanisms": self._described(), "epsilon": None if pure is None else str(pure)}
+        told = {"mechanisms": self._described(), "epsilon": None if pure is None else str(pure)}
+        return total_rho(mechanisms), told | self.counts.told_of_joining()
 
     def draw(self, snapshot: Snapshot, noise: NoiseSource, resources: Resources) -> Release:
         """See :class:`~pipeline.transaction.release_once.Drawing`: the people were counted by ingest."""
