@@ -210,7 +210,7 @@ class Domain(Strict):
     cell_cap: Annotated[int, Field(ge=1)] | None = None
     markov: Literal["declared", "aggregated"] = "declared"
     start: Literal["released"] | dict[str, float] = "released"
-    vetoes: list[tuple[str | int, str | int]] = Field(default_factory=list)
+    vetoes: list[Annotated[tuple[str | int, str | int], Field(strict=False)]] = Field(default_factory=list)
 
     @model_validator(mode="after")
     def _names_exist(self) -> Self:

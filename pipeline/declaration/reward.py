@@ -1,4 +1,4 @@
-"""The declared reward of a step: its range and lattice, and whence it comes: the rows, a table, or the state entered."""
+"""The declared reward of a step: range, lattice, and whence it comes: the rows, a table, or the state entered."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ class Reward(Strict):
     Parameters
     ----------
     kind
-        ``estimate``: read from the rows; ``table``: declared in ``table``; ``on_entering``: declared there, which a card
-        that gives it need not say.
+        ``estimate``: read from the rows; ``table`` and ``on_entering``: declared there.  A card that gives
+        ``on_entering`` need not say so.
     range, steps
         Lattice: least and largest reward of a step, and the steps between them.
     total
@@ -34,7 +34,7 @@ class Reward(Strict):
     """
 
     kind: Literal["estimate", "table", "on_entering"] = "estimate"
-    range: tuple[float, float]
+    range: Annotated[tuple[float, float], Field(strict=False)]
     steps: Annotated[int, Field(ge=1, le=1_000_000)] = 1
     total: Annotated[float, Field(gt=0)] | None = None
     table: Rows | list[Rows] | None = None

@@ -152,7 +152,8 @@ def abstention_section(report: Report, constants: Constants, view: Decisions) ->
     words = (
         f"In {percent(report.policy.abstain_share)} of the cells the policy abstains "
         "(not enough evidence: keep current practice). "
-        f"It says nothing there about which action is better, and nothing changes for whom it concerns; the interval {worth}.",
+        "It says nothing there about which action is better, and nothing changes for whom it concerns; "
+        f"the interval {worth}.",
         f"Why: there no allowed action has been seen often enough. An action counts as seen in a state where its "
         f"{measure} is above {threshold}, so that noise alone does not pass for evidence.",
     )
