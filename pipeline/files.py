@@ -187,6 +187,22 @@ def put_in_place(partial: Path, folder: Path, *, over: bool = False) -> None:
     sync(folder.parent)
 
 
+def share(file: Path, other: Path) -> None:
+    """Give a file that is never written again a second name; a copy of it where the disk knows no such names.
+
+    Parameters
+    ----------
+    file
+        An existing file.
+    other
+        Its second name, which nothing has yet.
+    """
+    try:
+        os.link(file, other)
+    except OSError:
+        shutil.copy2(file, other)
+
+
 def write_folder(folder: Path, files: Mapping[str, str | bytes]) -> None:
     """Write a folder of small files at once, in place of an older one.
 

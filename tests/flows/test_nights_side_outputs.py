@@ -12,8 +12,8 @@ import pytest
 import flows.jobs.nightly
 import flows.jobs.publish
 import flows.jobs.run
+from flows.jobs.ingest import ingest_card
 from flows.jobs.ledger_checks import verify_job
-from flows.jobs.run import ingest_card
 from pipeline.ledger import ledger
 from pipeline.logs.store import latest
 from pipeline.privacy.factorisation import NoiseBlocks
