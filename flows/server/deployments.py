@@ -7,6 +7,7 @@ goes to the service's own log, never to the server.
 import os
 import sys
 from collections.abc import Callable
+from datetime import date
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -38,11 +39,11 @@ Budget = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
 @flow(name="nightly", retries=0, persist_result=False, log_prints=False)
-def nightly(recipe: RecipeName, home: Folder | None = None) -> None:
+def nightly(recipe: RecipeName, home: Folder | None = None, night: date | None = None) -> None:
     """What the recipe declares for this date: ingest, release, learn, report, compare with the run in use."""
 
     def job() -> Page:
-        return night_page(run_night(recipe, _home(home), task_step, say=say))
+        return night_page(run_night(recipe, _home(home), task_step, say=say, day=night))
 
     _deployed(job)
 
