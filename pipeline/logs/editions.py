@@ -56,7 +56,7 @@ def end_edition(lineage: Path) -> bool:
     return True
 
 
-def check_delivery(card: AnyCard, snapshot: Snapshot) -> None:
+def check_delivery(card: AnyCard, snapshot: Snapshot, *, may_be_empty: bool = False) -> None:
     """Refuse a log that does not fit its card; for the operator's eyes, as one person's rows may be the cause.
 
     Parameters
@@ -65,6 +65,8 @@ def check_delivery(card: AnyCard, snapshot: Snapshot) -> None:
         Its [tolerance].
     snapshot
         What was made of the log; it stays.
+    may_be_empty
+        Whether nothing new is nothing to worry about, as in a night of a counter.
 
     Raises
     ------
@@ -73,10 +75,10 @@ def check_delivery(card: AnyCard, snapshot: Snapshot) -> None:
     """
     if snapshot.unread:
         raise LogError(f"{snapshot.unread}.  The rows of the edition before it stand")
-    if not snapshot.source_rows:
+    if not snapshot.source_rows and not may_be_empty:
         raise LogError(f"{card.name}: the files hold no rows; put the log there")
     check_tolerance(card, snapshot.folder, snapshot.quarantined, snapshot.source_rows)
-    if not snapshot.rows:
+    if not snapshot.rows and not may_be_empty:
         most = max(snapshot.quarantined, key=lambda rule: snapshot.quarantined[rule], default="none")
         raise LogError(
             f"{card.name}: not one of {snapshot.source_rows:,} rows is left (most broke {most}); "

@@ -40,7 +40,8 @@ def nightly_job(monkeypatch):
     dates = count(1)
 
     def job(*args, **more):
-        monkeypatch.setattr(book, "now", lambda at=next(dates): datetime(2026, 1, 1, 3, tzinfo=UTC) + timedelta(at))
+        at = datetime(2026, 1, 1, 3, tzinfo=UTC) + timedelta(next(dates))
+        monkeypatch.setattr(book, "now", lambda: at)
         return nightly.nightly_job(*args, **more)
 
     return job
@@ -107,9 +108,9 @@ def test_the_rule_promotes_holds_and_never_promotes_again_what_was_rolled_back(t
     assert second["promotion"]["now"] == first["run"] and second["promotion"]["changes"]["a"] == first["run"]
     lay_out(shop, cap=100.0, log=rows(seed=1))
     recipe = with_tables(shop, "[promote]\n")
-    assert nightly_job(recipe, home)["promotion"]["now"] == second["run"]
+    assert nightly.nightly_job(recipe, home)["promotion"]["now"] == second["run"]
     Alias(home.runs).roll_back()
-    kept = nightly_job(recipe, home)["promotion"]
+    kept = nightly.nightly_job(recipe, home)["promotion"]
     assert kept["now"] == first["run"] and kept["held"] == ["it was rolled back before"]
 
 
@@ -202,7 +203,7 @@ def age(watch, key: str, days: float) -> None:
 
 
 def test_no_news_for_too_long_is_stale_and_news_end_it(tmp_path, home, heard, nightly_job):
-    shop = lay_out(tmp_path / "shop")
+    shop = lay_out(tmp_path / "shop", cap=100.0)
     recipe = with_tables(shop, "[watch]\nstale_days = 2\n")
     nightly_job(recipe, home)
     watch = watch_of(recipe, home)
@@ -213,7 +214,7 @@ def test_no_news_for_too_long_is_stale_and_news_end_it(tmp_path, home, heard, ni
     nightly_job(recipe, home)
     assert heard() == ["reticent: no new log of private for 2 days; the policy in use stays"]
     assert watch.problem(30) == "no new log of private for 2 days; the policy in use stays"
-    lay_out(shop, log=rows(seed=1))
+    lay_out(shop, cap=100.0, log=rows(seed=1))
     with_tables(shop, "[watch]\nstale_days = 2\n")
     nightly_job(recipe, home)
     assert len(heard()) == 1 and watch.problem(30) is None
