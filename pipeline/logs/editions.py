@@ -10,7 +10,7 @@ from pathlib import Path
 
 from pipeline.declaration.card import AnyCard
 from pipeline.declaration.toml import LogError
-from pipeline.files import whole_file
+from pipeline.files import remove_file, whole_file, write_file
 from pipeline.logs.rules import check_tolerance
 from pipeline.logs.store import Snapshot, snapshot_folder, snapshots
 
@@ -44,7 +44,7 @@ def note_number(store: Path, dataset: str, number: int) -> None:
     """Note that a number is given, then publish; the note lies beside the lineage's folder and outlives it."""
     for note in (store / dataset / _BEGUN, _number_note(store, dataset)):
         with whole_file(note, private=True) as fresh:
-            fresh.write_text(f"{number}\n", encoding="utf-8")
+            write_file(fresh, f"{number}\n")
 
 
 def end_edition(lineage: Path) -> bool:
@@ -52,7 +52,7 @@ def end_edition(lineage: Path) -> bool:
     begun = _begun(lineage)
     if begun is None or not snapshot_folder(lineage, begun).is_dir():
         return False
-    (lineage / _BEGUN).unlink()
+    remove_file(lineage / _BEGUN)
     return True
 
 

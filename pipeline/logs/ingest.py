@@ -5,7 +5,6 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import json
-import os
 from collections import Counter
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
@@ -18,6 +17,7 @@ import pyarrow.parquet as pq
 
 from pipeline.declaration.card import AnyCard, Card, CardError
 from pipeline.declaration.toml import LogError
+from pipeline.disk import DISK
 from pipeline.files import open_private, private_folder, put_in_place, share, sync_all
 from pipeline.logs.editions import end_edition, note_number, take_number
 from pipeline.logs.rules import check_names
@@ -201,7 +201,7 @@ def _screen(card: AnyCard, sources: Sources, work: Work, progress: Progress | No
             )
         )
         work.save()
-        spill_file(work.folder, i).unlink(missing_ok=True)
+        remove_file(spill_file(work.folder, i))
         seen += len(raw)
         if progress is not None:
             progress(seen, work.source_rows)
@@ -243,8 +243,7 @@ def _read_spill(file: Path, sources: Sources) -> pl.DataFrame:
 def _write(frame: pl.DataFrame, path: Path) -> None:
     with open_private(path) as file:
         frame.write_parquet(file, compression="zstd")
-        file.flush()
-        os.fsync(file.fileno())
+    DISK.sync(path)
 
 
 def _publish(snapshot: Snapshot, folder: Path) -> Snapshot:

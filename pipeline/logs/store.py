@@ -17,7 +17,7 @@ import polars as pl
 
 from pipeline.declaration.card import AnyCard
 from pipeline.declaration.toml import LogError
-from pipeline.files import open_private
+from pipeline.files import write_file
 
 SCHEMA_VERSION = 1
 
@@ -210,5 +210,4 @@ def write_manifest(snapshot: Snapshot) -> None:
     content = {"schema_version": SCHEMA_VERSION, **asdict(snapshot)}
     for name in ["folder", *(n for n in _NIGHTLY if not content[n])]:
         del content[name]
-    with open_private(snapshot.folder / MANIFEST) as file:
-        file.write(json.dumps(content, indent=1, sort_keys=True).encode() + b"\n")
+    write_file(snapshot.folder / MANIFEST, json.dumps(content, indent=1, sort_keys=True) + "\n", private=True)

@@ -12,6 +12,7 @@ from flows.config.home import Home
 from flows.config.setting import ledger_for, newest_snapshot, setting
 from flows.jobs.ingest import ingest_job
 from flows.jobs.run import register_job, run_job
+from pipeline.disk import DISK
 from pipeline.learners import tabular
 from pipeline.ledger.chain import AttemptLostError, BudgetError
 from pipeline.ledger.ledger import Ledger
@@ -90,7 +91,7 @@ def test_an_unfinished_draw_is_deleted_and_its_cost_stays(people, monkeypatch):
         raise Died
 
     with monkeypatch.context() as m:
-        m.setattr("pipeline.files.sync", die)
+        m.setattr(DISK, "move", die)
         # the dead clean nothing up
         m.setattr("shutil.rmtree", lambda *_, **_more: None)
         m.setattr("pipeline.transaction.transaction.remember_head", lambda *_: None)
