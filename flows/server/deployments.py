@@ -7,11 +7,11 @@ goes to the service's own log, never to the server.
 import os
 import sys
 from collections.abc import Callable
+from datetime import date
 from pathlib import Path
 from typing import Annotated, Any
 
 from prefect import flow
-from prefect.events import emit_event
 from prefect.schedules import Schedule
 from prefect.types.entrypoint import EntrypointType
 from pydantic import Field
@@ -39,15 +39,11 @@ Budget = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
 @flow(name="nightly", retries=0, persist_result=False, log_prints=False)
-def nightly(recipe: RecipeName, home: Folder | None = None) -> None:
-    """Ingest new files, release, learn, report, compare with the run in use."""
+def nightly(recipe: RecipeName, home: Folder | None = None, night: date | None = None) -> None:
+    """What the recipe declares for this date: ingest, release, learn, report, compare with the run in use."""
 
     def job() -> Page:
-        result = run_night(recipe, _home(home), task_step, say=say)
-        page = night_page(result)
-        if result.night.stale:
-            emit_event(event="reticent.night.stale", resource={"prefect.resource.id": f"reticent.recipe.{page.key}"})
-        return page
+        return night_page(run_night(recipe, _home(home), task_step, say=say, day=night))
 
     _deployed(job)
 

@@ -25,6 +25,7 @@ from pipeline.privacy.noise import NoiseSource, admit_release
 from pipeline.privacy.release import Release
 from pipeline.privacy.release_file import describe_mechanism
 from pipeline.simulation.surrogate import Drawn
+from pipeline.statistics.joining import tell_joining
 from pipeline.statistics.lq_moments import draw_lq
 from reports.facts.promise import Joint
 
@@ -85,7 +86,7 @@ class LqRun:
     def charge(self) -> tuple[Fraction | None, Body]:
         """See :class:`~pipeline.transaction.release_once.Drawing`."""
         told = {"joint": self.request.joint(), "epsilon": None, "mechanisms": self._described()}
-        return self.request.rho, told | self.request.plan.summed.told_of_joining()
+        return self.request.rho, told | tell_joining(self.request.plan.summed)
 
     def draw(self, snapshot: Snapshot, noise: NoiseSource, resources: Resources) -> Release:
         """See :class:`~pipeline.transaction.release_once.Drawing`."""

@@ -30,6 +30,7 @@ from pipeline.privacy.release_file import describe_mechanism
 from pipeline.simulation.surrogate import Drawn
 from pipeline.statistics.ask import Ask
 from pipeline.statistics.calibration import count_sum
+from pipeline.statistics.joining import tell_joining
 from pipeline.statistics.private_sum import PrivateSum
 from pipeline.statistics.signal_to_noise import (
     BUDGETS,
@@ -157,7 +158,7 @@ class TabularRun:
         mechanisms = self.privatizer.mechanisms
         pure, rho = total_epsilon(mechanisms), total_rho(mechanisms)
         told = {"mechanisms": self._described(), "epsilon": None if pure is None else str(pure)}
-        return rho, told | self.privatizer.told_of_joining()
+        return rho, told | tell_joining(self.privatizer)
 
     def draw(self, snapshot: Snapshot, noise: NoiseSource, resources: Resources) -> Release:
         """See :class:`~pipeline.transaction.release_once.Drawing`."""

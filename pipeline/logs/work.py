@@ -29,7 +29,7 @@ from pipeline.logs.sources import Sources, read_batches
 from pipeline.logs.store import SCHEMA_VERSION, part_file, quarantine_schema
 
 _STATE = "state.json"
-_VERSION = 1
+_VERSION = 2
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,6 @@ class Work:
     folder: Path
     stamp: str
     source_digest: str
-    number: int
     partitions: int
     source_rows: int = 0
     malformed: int = 0
@@ -104,10 +103,10 @@ def meaning(card: AnyCard) -> dict[str, Any]:
     return {"schema_version": SCHEMA_VERSION, **told, **own}
 
 
-def begin(folder: Path, work_stamp: str, source_digest: str, number: int, partitions: int) -> Work:
+def begin(folder: Path, work_stamp: str, source_digest: str, partitions: int) -> Work:
     """Start over in an empty folder."""
     sweep(folder)
-    work = Work(private_folder(folder), work_stamp, source_digest, number, partitions)
+    work = Work(private_folder(folder), work_stamp, source_digest, partitions)
     private_folder(work.built)
     return work
 

@@ -26,7 +26,6 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.privacy.budget import rho_of_pure
 from pipeline.privacy.factorisation import NoiseBlocks, Row, Time, draw_rows
 from pipeline.privacy.guarantee import Guarantee, Trust
 from pipeline.privacy.losses import ZCDP, ApproximateZCDP, Loss, Pure
@@ -84,21 +83,6 @@ class PrivateSum:
         if any(m.variance is None for m in self.mechanisms):
             return total_rho(self.mechanisms)
         return self.layout.cost(self.rates) * (1 if self.time is None else self.time.cost)
-
-    @property
-    def joining(self) -> Fraction | None:
-        """Exact zCDP cost to somebody who joins or leaves; None where a table has no noise."""
-        scales, moves = {m.table: m.scale for m in self.mechanisms if m.scale}, self.layout.tables
-        pure = sum((t.add_remove.l1 / scales[t.name] for t in moves if t.name in scales), Fraction(0))
-        if len(scales) + len(self.rates) < len(self.mechanisms):
-            return None
-        gaussian = self.layout.cost(self.rates, "add_remove") * (1 if self.time is None else self.time.cost)
-        return rho_of_pure(pure) + gaussian
-
-    def told_of_joining(self) -> dict[str, str]:
-        """:attr:`joining` as an INTENT of real people says it; nothing of synthetic ones, who are in no lineage."""
-        cost = self.joining if self.layout.data_kind == "real" else None
-        return {} if cost is None else {"rho_add_remove": str(cost)}
 
     @property
     def guarantee(self) -> Guarantee:

@@ -20,6 +20,7 @@ from pipeline.privacy.noise import NoiseSource
 from pipeline.privacy.release import Release, total_epsilon, total_rho
 from pipeline.privacy.release_file import describe_mechanism
 from pipeline.statistics.gate_layout import TABLE, GateLayout
+from pipeline.statistics.joining import tell_joining
 from pipeline.statistics.layout import ExactSums
 from pipeline.statistics.private_sum import PrivateSum
 
@@ -68,7 +69,7 @@ class Gate:
         mechanisms = self.counts.mechanisms
         pure = total_epsilon(mechanisms)
         told = {"mechanisms": self._described(), "epsilon": None if pure is None else str(pure)}
-        return total_rho(mechanisms), told | self.counts.told_of_joining()
+        return total_rho(mechanisms), told | tell_joining(self.counts)
 
     def draw(self, snapshot: Snapshot, noise: NoiseSource, resources: Resources) -> Release:
         """See :class:`~pipeline.transaction.release_once.Drawing`: the people were counted by ingest."""

@@ -17,7 +17,7 @@ import sys
 import tempfile
 import time
 from dataclasses import asdict, dataclass
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime, timedelta
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -60,7 +60,8 @@ class World:
 
     @property
     def parameters(self) -> dict[str, str]:
-        return {"recipe": str(self.shop / "private.toml")}
+        # one date has one release: every log comes on a date of its own
+        return {"recipe": str(self.shop / "private.toml"), "night": str(date(2020, 1, 1) + timedelta(self.nights))}
 
     def start_worker(self, poll: int = 1) -> None:
         env = {"DEADLY_ORDER": str(self.order), "PYTHONPATH": f"{DEADLY}:{self.server.env['PYTHONPATH']}"}
@@ -134,12 +135,12 @@ class World:
 
 def ticks(world: World) -> list[float]:
     """Seconds from the minute of a cron run to its report's file, for runs with a new log each."""
-    every = {"active": True, "schedule": {"cron": "* * * * *"}, "parameters": world.parameters}
-    world.server.ask(f"deployments/{world.deployment}", {"schedules": [every]}, method="PATCH")
     found: list[float] = []
     for _ in range(TICKS):
         before = {p.name for p in world.home.runs.iterdir()}
         world.new_log()
+        every = {"active": True, "schedule": {"cron": "* * * * *"}, "parameters": world.parameters}
+        world.server.ask(f"deployments/{world.deployment}", {"schedules": [every]}, method="PATCH")
 
         def fresh(before: set[str] = before) -> list[Path]:
             return [p for p in world.home.runs.iterdir() if p.name.startswith("private-") and p.name not in before]

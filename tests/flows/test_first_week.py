@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from flows.config.home import Home
+from flows.jobs.ingest import ingest_job
 from flows.jobs.ledger_checks import verify_run_job
-from flows.jobs.run import ingest_job, register_job, run_job
+from flows.jobs.run import register_job, run_job
 from flows.jobs.snapshots import inspect_job
 from pipeline.declaration.card import load_card
 from pipeline.declaration.toml import LogError
