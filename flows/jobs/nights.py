@@ -19,7 +19,6 @@ from pipeline.ledger.steps import committed_steps
 from pipeline.logs.store import find_snapshot
 from pipeline.privacy.continual import continual
 from pipeline.transaction.continual_step import ContinualRelease
-from pipeline.transaction.release_once import key_of
 from reports.facts.plan import NightsPlan
 
 
@@ -94,7 +93,9 @@ def edition_for(s: Setting, due: str, entries: Sequence[Entry], store: Path, ton
         The edition of this night.
     """
     begun = [e for e in entries if e.kind == "INTENT" and e.body.get("due") == due]
-    ours = [e for e in begun if e.body["run_key"] == key_of(s.card, e.body["snapshot"], s.plan)]
+    guarded = s.guarded
+    # where the gate stopped it, it stays stopped: the next edition is asked at the next date
+    ours = [e for e in begun if e.body["run_key"] in guarded.keys(s.card, e.body["snapshot"])]
     # an attempt died, and its rows were purged since
     lost = [
         e

@@ -10,7 +10,6 @@ import hashlib
 import json
 from collections.abc import Sequence
 from dataclasses import replace
-from fractions import Fraction
 from pathlib import Path
 
 import numpy as np
@@ -31,7 +30,7 @@ from pipeline.privacy.losses import safe_epsilon
 from pipeline.privacy.noise import OsNoise
 from pipeline.privacy.release_file import sha256_file
 from pipeline.simulation.surrogate import SUCCESSORS, WORDS, Drawn
-from pipeline.transaction.release_once import key_of
+from pipeline.transaction.release_once import total_charge
 from reports.facts.part import Dump
 from reports.facts.plan import Band, NightsPlan, PlanAnswer, Quality, Reference
 
@@ -71,18 +70,20 @@ def plan_recipe(recipe: str, home: Home) -> PlanAnswer:
     s = setting(recipe, home)
     plan = s.plan
     plan.admit(OsNoise())
-    quote = plan.quote()
     ledger = ledger_for(s.card, home)
     ledger.require(s.card)
-    account = ledger.account(s.card.name)
+    account, entries = ledger.account(s.card.name), ledger.entries()
     newest = latest(home.store, s.card.name)
-    replays = newest is not None and ledger.committed(s.card.name, key_of(s.card, newest.number, plan)) is not None
-    cost = Fraction(0) if replays or quote.rho is None else quote.rho
+    edition = None if newest is None else newest.number
+    guarded = s.guarded if edition is None else s.guarded.standing(s.card, edition, entries)
+    quote, charges = guarded.quote(), guarded.charges(s.card, edition, entries)
+    replays = not charges
+    cost, joining = total_charge(charges)
     counter: NightsPlan | None = None
     if s.recipe.nightly is not None:
         cost, counter = nightly_plan(s, ledger)
         replays = counter.replays
-    left = ledger.left(s.card.name)
+    left = ledger.left(s.card.name, joining)
     fits = cost <= left.rho
     # before the first date of a counter and after its last there is nothing to run
     allowed = fits and (counter is None or replays or counter.night is not None)
@@ -93,12 +94,12 @@ def plan_recipe(recipe: str, home: Home) -> PlanAnswer:
         "mechanisms": quote.mechanisms,
         **({} if quote.joint is None else {"joint": quote.joint}),
         **{key: quote.spent[key] for key in ("rho", "epsilon", "delta")},
-        "spent_before": float(account.spent),
+        "spent_before": float(account.lost),
         "remaining_after": float(account.remaining - cost),
         "cap_rho": float(account.cap),
         "delta_of_lineage": account.delta,
-        "epsilon_before": safe_epsilon(up(account.spent), account.delta),
-        "epsilon_after": safe_epsilon(up(account.spent + cost), account.delta),
+        "epsilon_before": safe_epsilon(up(account.lost), account.delta),
+        "epsilon_after": safe_epsilon(up(account.lost + cost), account.delta),
         "replays": replays,
         "allowed": allowed,
         "limit": left.told(),

@@ -15,7 +15,7 @@ from pipeline.declaration.plugins import is_plugin, plugin_digest
 from pipeline.files import copy_file, json_text, whole_folder, write_file
 from pipeline.learners.learner import Learnt
 from pipeline.ledger.assumptions import NOT_COVERED, assumptions
-from pipeline.ledger.certificate import certificate, counter_facts, guarantee
+from pipeline.ledger.certificate import Passed, certificate, counter_facts, guarantee
 from pipeline.ledger.chain import BudgetError, Entry, canonical
 from pipeline.privacy.budget import down, fraction_of, up
 from pipeline.privacy.losses import safe_epsilon
@@ -25,7 +25,7 @@ from pipeline.transaction.transaction import Curated
 from reports.facts.dataset import declared
 from reports.facts.part import Dump
 from reports.facts.policy import PolicyView
-from reports.facts.promise import CounterFacts, Guarantee, LedgerFacts, MechanismFacts
+from reports.facts.promise import CounterFacts, GateFacts, Guarantee, LedgerFacts, MechanismFacts
 from reports.facts.report import Report
 from reports.run.run_page import render_html, render_markdown
 
@@ -106,7 +106,7 @@ def _publish_run(
         told = report.model_dump()
         write_file(partial / "report.json", json_text(told))
         promise, listed = told["guarantee"], told["mechanisms"]
-        proof = certificate(card, curated.release, promise, listed, curated.commit, digests, looks)
+        proof = certificate(card, curated.release, promise, listed, curated.commit, digests, looks, _passed(curated))
         write_file(partial / "certificate.json", json_text(proof))
         render(partial, report, learnt.view())
     return Published(name, home.runs / name, report)
@@ -148,12 +148,13 @@ def run_facts(
     looks: Sequence[Entry],
 ) -> Report:
     """All of ``report.json``."""
-    ask, release, told = recipe.terms.ask(), curated.release, learnt.facts()
+    ask, release, told, gate = recipe.terms.ask(), curated.release, learnt.facts(), _passed(curated)
     # a real dataset's ledger is not home's
     of_card = " --card CARD" if card.kind == "real" else ""
     parts = {
         "practice": told.practice,
         "mechanisms": [MechanismFacts.model_validate(describe_mechanism(m)) for m in release.mechanisms],
+        "gate": None if gate is None else GateFacts.model_validate(gate.told()),
         "counter": None if release.counter is None else CounterFacts.model_validate(counter_facts(release)),
     }
     checks = {part: getattr(told, part) for part in ("joint", "consistency", "features", "model")}
@@ -166,7 +167,7 @@ def run_facts(
         recipe=recipe.recipe.name,
         agent=recipe.recipe.agent,
         dataset=declared(card, snapshot),
-        guarantee=Guarantee.model_validate(guarantee(card, release, ask.calibration, ask.written)),
+        guarantee=Guarantee.model_validate(guarantee(card, release, ask.calibration, ask.written, gate)),
         constants=told.constants,
         value=told.value,
         model_baselines=told.model_baselines,
@@ -184,6 +185,11 @@ def run_facts(
         ],
         **_there({"truth": truth}),
     )
+
+
+def _passed(curated: Curated) -> Passed | None:
+    gate = curated.gate
+    return None if gate is None or gate.commit is None else Passed(gate.release, gate.commit)
 
 
 def _there(parts: Mapping[str, object]) -> Dump:

@@ -165,9 +165,12 @@ def run_recipe(
     if s.recipe.nightly is None:
         asked = asked or Asked(newest_snapshot(s.card, home).number)
         number, due = asked.edition, asked.due
+        guarded = s.guarded.standing(s.card, number, ledger.entries())
+        plan = guarded.plan
         say(f"releasing {plan.what} of snapshot {number} of {s.card.name}")
         curated: Curated = step(
-            "release", lambda: release_once(s.card, number, plan, ledger, home.store, source, home.resources, due)
+            "release",
+            lambda: release_once(s.card, number, plan, ledger, home.store, source, home.resources, due, guarded.gate),
         )
     else:
         if asked is not None:

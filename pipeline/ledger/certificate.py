@@ -7,6 +7,7 @@ It is ordered as the pyramid of NIST SP 800-226: the loss and its unit on top, t
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from decimal import ROUND_CEILING, Decimal, localcontext
 from fractions import Fraction
 from typing import TypedDict
@@ -24,7 +25,7 @@ from pipeline.ledger.chain import Body, Entry
 from pipeline.privacy.budget import down, up
 from pipeline.privacy.losses import safe_epsilon
 from pipeline.privacy.release import Mechanism, Release, total_delta_slack, total_epsilon, total_rho
-from pipeline.privacy.release_file import describe_joint
+from pipeline.privacy.release_file import describe_joint, describe_mechanism
 
 _SEPARATE = "zCDP: rhos add; pure losses add as epsilons"
 _JOINT = (
@@ -78,7 +79,30 @@ def spent_budget(mechanisms: Sequence[Mechanism], delta: float, joint: Fraction 
     return {"rho": up(rho), "epsilon": safe_epsilon(up(rho), left), "delta": delta, "pure": False}
 
 
-def guarantee(card: AnyCard, release: Release, calibration: str, asked: Body) -> dict[str, object]:
+@dataclass(frozen=True)
+class Passed:
+    """A gate that was charged and passed before a release: what it drew, and its COMMIT (privacy.md §0.2-2)."""
+
+    answer: Release
+    commit: Entry
+
+    def told(self) -> dict[str, object]:
+        """The ``gate`` of report.json and certificate.json."""
+        (mechanism,) = self.answer.mechanisms
+        return {"mechanism": describe_mechanism(mechanism), "entry": self.commit.seq, "hash": self.commit.hash}
+
+
+def _all_of(release: Release, gate: Passed | None) -> tuple[tuple[Mechanism, ...], Fraction | None]:
+    """All mechanisms that a page rests on, and what they cost together where some were bounded jointly."""
+    mechanisms = (*release.mechanisms, *(gate.answer.mechanisms if gate is not None else ()))
+    if release.joint_rho is None or gate is None:
+        return mechanisms, release.joint_rho
+    return mechanisms, release.joint_rho + (gate.answer.rho or 0)
+
+
+def guarantee(
+    card: AnyCard, release: Release, calibration: str, asked: Body, gate: Passed | None = None
+) -> dict[str, object]:
     """The guarantee of one release, in numbers and in one plain sentence.
 
     Parameters
@@ -91,12 +115,15 @@ def guarantee(card: AnyCard, release: Release, calibration: str, asked: Body) ->
         ``tight`` or ``paper`` (design §4).
     asked
         What the recipe asked for: ``rho``, ``epsilon`` or ``delta``, those that it names.
+    gate
+        What was drawn before: whether there is a page at all tells its answer.
 
     Returns
     -------
     The ``guarantee`` of report.json and certificate.json.
     """
-    cost = spent_budget(release.mechanisms, card.budget.delta, release.joint_rho)
+    mechanisms, joint = _all_of(release, gate)
+    cost = spent_budget(mechanisms, card.budget.delta, joint)
     who, of_whom = protected(card), {}
     claim = f"differential privacy for {'the people' if who == 'person' else f'each {who}'} in the log"
     if card.kind == "synthetic" or release.noise != "os":
@@ -197,6 +224,7 @@ def certificate(
     commit: Entry | None,
     digests: Mapping[str, str],
     looks: Sequence[Entry],
+    gate: Passed | None = None,
 ) -> dict[str, object]:
     """``certificate.json``: what can be checked without the data.
 
@@ -216,8 +244,11 @@ def certificate(
         sha256 of ``release``, ``policy`` and ``labels`` (policy.json); never of data.
     looks
         The lineage's INSPECT entries.
+    gate
+        See :func:`guarantee`.
     """
-    rho = release.rho
+    listed, together = _all_of(release, gate)
+    rho = total_rho(listed) if together is None else together
     joint: dict[str, Body] = {} if release.joint is None else {"joint": describe_joint(release)}
     counter = {} if release.counter is None else {"counter": counter_facts(release)}
     return {
@@ -226,6 +257,7 @@ def certificate(
         "guarantee": dict(promise),
         "rho_exact": None if rho is None else str(rho),
         "mechanisms": [dict(m) for m in mechanisms],
+        **({} if gate is None else {"gate": gate.told()}),
         **joint,
         **counter,
         "composition": _composition(release, joint),

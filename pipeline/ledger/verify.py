@@ -13,7 +13,7 @@ from pathlib import Path
 from pipeline.ledger.certificate import spent_budget
 from pipeline.ledger.chain import Body, Entry, canonical
 from pipeline.ledger.steps import charge_problem, noise_problem, same_number
-from pipeline.privacy.release import total_rho
+from pipeline.privacy.release import Mechanism, total_rho
 from pipeline.privacy.release_file import file_of, mechanism_from, sha256_file
 from pipeline.statistics.joint_loss import joint_loss, lq_loss
 from pipeline.statistics.linear_layout import declared_map, features_digest
@@ -124,22 +124,32 @@ def _against_schema(proof: Body) -> Check:
 
 
 def _loss(proof: Body) -> str | None:
-    mechanisms = tuple(mechanism_from(m) for m in proof["mechanisms"])
+    released, gate = tuple(mechanism_from(m) for m in proof["mechanisms"]), _gate(proof)
+    mechanisms = released + gate
     alone, stated = total_rho(mechanisms), proof["guarantee"]
     joint = proof["joint"]["rho_exact"] if "joint" in proof else None
-    if joint is not None and (alone is None or Fraction(joint) > alone):
+    if joint is not None and (alone is None or Fraction(joint) + (total_rho(gate) or 0) > alone):
         return f"together the mechanisms are said to cost rho = {joint}, more than the sum of their costs"
-    rho = alone if joint is None else Fraction(joint)
+    rho = alone if joint is None else Fraction(joint) + (total_rho(gate) or 0)
     if (None if rho is None else str(rho)) != proof["rho_exact"]:
         return f"the mechanisms cost rho = {rho}, the certificate says {proof['rho_exact']}"
     cost = spent_budget(mechanisms, stated["delta"] or 0.5, None if joint is None else rho)
     for key in ("rho", "epsilon", "pure"):
         if not same_number(cost[key], stated[key]):
             return f"{key} is {cost[key]}, the certificate says {stated[key]}"
-    for m, listed in zip(mechanisms, proof["mechanisms"], strict=True):
+    for m, listed in zip(mechanisms, _listed(proof), strict=True):
         if listed["rho_exact"] != (None if m.rho is None else str(m.rho)) or listed["name"] != m.name:
             return f"table {m.table}: listed cost or name differs from its sensitivity and scale"
     return None
+
+
+def _listed(proof: Body) -> list[Body]:
+    """Mechanisms of the release, then that of its gate, if there was one."""
+    return [*proof["mechanisms"], *([proof["gate"]["mechanism"]] if "gate" in proof else [])]
+
+
+def _gate(proof: Body) -> tuple[Mechanism, ...]:
+    return tuple(mechanism_from(m) for m in _listed(proof)[len(proof["mechanisms"]) :])
 
 
 def _joint(folder: Path, proof: Body) -> str | None:
@@ -229,10 +239,30 @@ def _charged(proof: Body, commit: Entry, intent: Entry | None, entries: Sequence
     listed = intent if "mechanisms" in intent.body else commit
     if json.loads(canonical(proof["mechanisms"])) != listed.body["mechanisms"]:
         return f"entry {listed.seq} lists other mechanisms"
+    if (wrong := _gate_charged(proof, intent, entries)) is not None:
+        return wrong
     if "counter" in proof or "counter" in intent.body:
         return charge_problem(proof, commit, intent, entries)
+    released = total_rho(tuple(mechanism_from(m) for m in proof["mechanisms"]))
+    cost = Fraction(proof["joint"]["rho_exact"]) if "joint" in proof else released
     charged = Fraction(intent.body["rho"])
-    return None if charged == Fraction(proof["rho_exact"]) else f"entry {intent.seq} charged {float(charged):.6g}"
+    return None if charged == cost else f"entry {intent.seq} charged {float(charged):.6g}"
+
+
+def _gate_charged(proof: Body, intent: Entry, entries: Sequence[Entry]) -> str | None:
+    """Nothing passed a gate that is not told of, and the gate that is told of was charged."""
+    told = proof.get("gate")
+    if (None if told is None else told["entry"]) != intent.body.get("gate"):
+        return f"entry {intent.seq} passed another gate"
+    if told is None:
+        return None
+    commit = next((e for e in entries if e.seq == told["entry"]), None)
+    if commit is None or (commit.hash, commit.kind, commit.lineage) != (told["hash"], "COMMIT", intent.lineage):
+        return f"entry {told['entry']} is no gate of {intent.lineage}"
+    paid = next((e for e in entries if e.seq == commit.body["intent"]), None)
+    if paid is None or paid.body["mechanisms"] != json.loads(canonical([told["mechanism"]])):
+        return f"entry {commit.body['intent']} was charged for another gate"
+    return None if Fraction(paid.body["rho"]) == total_rho(_gate(proof)) else f"entry {paid.seq} charged too little"
 
 
 def _as_entered(proof: Body, commit: Entry, entries: Sequence[Entry]) -> str | None:

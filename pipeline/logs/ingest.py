@@ -22,6 +22,7 @@ from pipeline.files import open_private, private_folder, put_in_place, remove_fi
 from pipeline.logs.editions import end_edition, note_number, take_number
 from pipeline.logs.rules import check_names
 from pipeline.logs.screening import screen
+from pipeline.logs.set_aside import count_people
 from pipeline.logs.sources import Sources, digest, examine
 from pipeline.logs.store import Snapshot, intact, part_file, snapshot_folder, snapshots, write_manifest
 from pipeline.logs.summing import DEFAULT_MEMORY
@@ -159,7 +160,9 @@ def _repeat(of: Snapshot, card: AnyCard, work: Path) -> Snapshot:
     folder = private_folder(private_folder(work) / "built")
     for file in [*of.part_files, *of.folder.glob("quarantine-*.parquet")]:
         share(file, folder / file.name)
-    return replace(of, folder=folder, kind=card.kind, unread="")
+    # an older version did not count people
+    people = of.set_aside or count_people(of.folder, card)
+    return replace(of, folder=folder, kind=card.kind, unread="", set_aside=people)
 
 
 def write_rows(rows: pl.DataFrame, path: Path) -> None:
@@ -228,6 +231,7 @@ def _summarise(card: AnyCard, work: Work) -> Snapshot:
         episodes=sum(one.episodes for one in work.done),
         quarantined=dict(sorted(filed.items())),
         partitions=work.partitions,
+        set_aside=count_people(work.built, card),
     )
 
 

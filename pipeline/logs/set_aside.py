@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from pathlib import Path
 
 import polars as pl
 
@@ -31,13 +32,13 @@ def gated_rules(card: AnyCard) -> tuple[str, ...]:
     return tuple(sorted(asked, key=lambda rule: card.tolerance[rule]))
 
 
-def count_people(quarantine: pl.DataFrame, card: AnyCard) -> Mapping[str, int]:
+def count_people(folder: Path, card: AnyCard) -> dict[str, int]:
     """How many people broke which rules.
 
     Parameters
     ----------
-    quarantine
-        Of a partition, which holds whole people: ``rule`` and the raw cells in ``source``.
+    folder
+        Of a snapshot: one quarantine file a partition, which holds whole people.
     card
         Whose column of user ids is read.
 
@@ -46,6 +47,9 @@ def count_people(quarantine: pl.DataFrame, card: AnyCard) -> Mapping[str, int]:
     Rules joined by ``+``, in the order of the alphabet, and the number of people who broke these and no others.
     """
     user = pl.col("source").struct.field(card.log.roles["user"]).alias("user")
-    named = quarantine.filter(~pl.col("rule").is_in(_NAMELESS)).select(user, "rule").drop_nulls("user").unique()
-    broken = named.group_by("user").agg(pl.col("rule").sort()).select(pl.col("rule").list.join("+"))
-    return dict(broken.group_by("rule").len().sort("rule").iter_rows())
+    found = Counter[str]()
+    for file in sorted(folder.glob("quarantine-*.parquet")):
+        named = pl.read_parquet(file, columns=["rule", "source"]).filter(~pl.col("rule").is_in(_NAMELESS))
+        people = named.select(user, "rule").drop_nulls("user").unique().group_by("user").agg(pl.col("rule").sort())
+        found.update(people["rule"].list.join("+").to_list())
+    return dict(sorted(found.items()))

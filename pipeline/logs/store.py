@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -63,7 +63,7 @@ _FIELDS: dict[str, type] = {
     "source_rows": int, "rows": int, "users": int, "episodes": int, "quarantined": dict, "partitions": int,
 }  # fmt: skip
 # left out of a manifest where they are empty, as in those of older versions
-_NIGHTLY: dict[str, type] = {"night": str, "unread": str}
+_LATER: dict[str, type] = {"night": str, "unread": str, "set_aside": dict, "claimed": int}
 
 
 @dataclass(frozen=True)
@@ -92,6 +92,10 @@ class Snapshot:
         The date of the scheduled night that made it (ISO); empty where somebody asked for it.
     unread
         Why that night's files could not be read; its rows are then those of the snapshot before it.
+    set_aside
+        How many people broke which rules: see :func:`~pipeline.logs.set_aside.count_people`.
+    claimed
+        1, and the ledger's entry since which these people are claimed for the lineage; 0: they are not.
     """
 
     dataset: str
@@ -109,6 +113,8 @@ class Snapshot:
     partitions: int
     night: str = ""
     unread: str = ""
+    set_aside: dict[str, int] = field(default_factory=dict[str, int])
+    claimed: int = 0
 
     @property
     def part_files(self) -> list[Path]:
@@ -193,9 +199,10 @@ def load(folder: Path) -> Snapshot:
         content: Any = json.loads(where.read_text(encoding="utf-8"))
         if content["schema_version"] != SCHEMA_VERSION:
             raise LogError(f"{where}: schema_version {content['schema_version']}, not {SCHEMA_VERSION}; ingest again")
-        told = {name: content[name] for name in [*_FIELDS, *(n for n in _NIGHTLY if n in content)]}
-        wrong = [name for name, found in told.items() if type(found) is not (_FIELDS | _NIGHTLY)[name]]
-        if wrong or not all(type(n) is int for n in content["quarantined"].values()):
+        told = {name: content[name] for name in [*_FIELDS, *(n for n in _LATER if n in content)]}
+        wrong = [name for name, found in told.items() if type(found) is not (_FIELDS | _LATER)[name]]
+        counts = [*content["quarantined"].values(), *content.get("set_aside", {}).values()]
+        if wrong or not all(type(n) is int for n in counts):
             raise TypeError(", ".join(wrong))
     except (OSError, ValueError, KeyError, TypeError):
         raise LogError(f"{where}: missing or damaged; restore it, or remove the snapshot and ingest again") from None
@@ -208,6 +215,6 @@ def load(folder: Path) -> Snapshot:
 def write_manifest(snapshot: Snapshot) -> None:
     """Write the manifest into the snapshot's folder."""
     content = {"schema_version": SCHEMA_VERSION, **asdict(snapshot)}
-    for name in ["folder", *(n for n in _NIGHTLY if not content[n])]:
+    for name in ["folder", *(n for n in _LATER if not content[n])]:
         del content[name]
     write_file(snapshot.folder / MANIFEST, json.dumps(content, indent=1, sort_keys=True) + "\n", private=True)

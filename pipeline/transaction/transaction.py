@@ -80,6 +80,8 @@ class Curated:
         The snapshot's bytes have changed since the release was drawn from it.
     recovered
         What dead runs had left in the store, settled first.
+    gate
+        What was drawn and charged before, and let it pass; None where nothing was.
     """
 
     release: Release
@@ -90,6 +92,7 @@ class Curated:
     replayed: bool
     stale: bool
     recovered: Recovered
+    gate: Curated | None = None
 
 
 class State(Enum):
@@ -296,4 +299,6 @@ def replay(lineage: OpenLineage, card: AnyCard, commit: Entry, snapshot: Snapsho
             f"{card.name}: release.json does not match its ledger entries {intent.seq} and {commit.seq}: edited"
         )
     stale = snapshot is not None and drawn.data_digest != snapshot.data_digest
-    return Curated(release, folder, key, intent, commit, True, stale, lineage.recovered)
+    passed = next((e for e in ledger.entries(card.name) if e.seq == intent.body.get("gate")), None)
+    gate = None if passed is None else replay(lineage, card, passed, snapshot)
+    return Curated(release, folder, key, intent, commit, True, stale, lineage.recovered, gate)
