@@ -67,7 +67,7 @@ class Shop:
 
 def test_a_typo_in_a_label_table_is_caught_before_the_main_budget_is_spent(tmp_path):
     shop = Shop(tmp_path, log=typo(rows()))
-    with pytest.raises(GateError, match="unknown_label.*rows of about 2.. people; the card accepts 0.*Only the gate"):
+    with pytest.raises(GateError, match=r"unknown_label.*rows of about 2.. people; the card accepts 0.*Only the gate"):
         shop.run()
     assert shop.spent == Fraction(1, 50) and not list(shop.home.runs.iterdir())
 
@@ -152,7 +152,7 @@ def test_a_release_of_before_there_were_gates_is_replayed_without_one(tmp_path, 
 def test_plan_lists_the_gate_and_its_share(tmp_path):
     shop = Shop(tmp_path)
     plan = plan_job(str(shop.folder / "private.toml"), shop.home)
-    assert [m["table"] for m in plan["mechanisms"]][0] == "set_aside"
+    assert plan["mechanisms"][0]["table"] == "set_aside"
     assert plan["rho"] <= 1.0 and plan["mechanisms"][0]["rho"] == 0.02
     spent = plan["remaining_after"]
     shop.run()
@@ -177,7 +177,7 @@ def test_the_whole_run_costs_no_more_than_was_asked(tmp_path, name, share):
 
 def test_nothing_is_charged_for_the_gate_of_a_run_that_the_budget_does_not_allow(tmp_path):
     shop = Shop(tmp_path, cap=0.99)
-    with pytest.raises(BudgetError, match="asked ρ = 1, left 0.99"):
+    with pytest.raises(BudgetError, match=r"asked ρ = 1, left 0\.99"):
         shop.run()
     assert shop.spent == 0
 
@@ -191,7 +191,7 @@ def test_no_share_is_no_gate(tmp_path):
 
 def test_synthetic_people_are_counted_exactly_and_for_nothing(tmp_path):
     shop = Shop(tmp_path, kind="synthetic", log=typo(rows(), people=6))
-    with pytest.raises(GateError, match="rows of about . people"):
+    with pytest.raises(GateError, match=r"rows of about \d people"):
         shop.run()
     assert shop.spent == 0
     shop.ingest(rows())
