@@ -5,7 +5,7 @@ No job knows Prefect or the screen; what it says goes through ``say``, what it y
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import date
 from typing import TypedDict
@@ -50,7 +50,7 @@ class Registered(TypedDict):
     domain_hash: str
 
 
-def register_job(card_name: str, home: Home, *, amend: bool = False) -> Registered:
+def register_job(card_name: str, home: Home, *, amend: bool = False, disjoint_from: Sequence[str] = ()) -> Registered:
     """Create the lineage in its ledger.
 
     Parameters
@@ -61,6 +61,8 @@ def register_job(card_name: str, home: Home, *, amend: bool = False) -> Register
         Where the ledger of a synthetic card is.
     amend
         Change what a registration allows to change, as an entry of its own.
+    disjoint_from
+        Names of real datasets of the same ledger that share nobody with this one.
 
     Raises
     ------
@@ -72,7 +74,7 @@ def register_job(card_name: str, home: Home, *, amend: bool = False) -> Register
     refuse_lost_ledger(card.name, home.ledger_of(card), home.store)
     ledger = open_ledger(home.ledger_of(card), create=True)
     refuse_old_ledger(card.name, ledger, home.store)
-    entry = ledger.register(card, amend=amend)
+    entry = ledger.register(card, amend=amend, disjoint_from=disjoint_from)
     account = ledger.account(card.name)
     return {
         "dataset": card.name,

@@ -40,6 +40,11 @@ RULES: tuple[Rule, ...] = (
         "a recorded episode whose arrays do not fit together",
     ),
     Rule(
+        "elsewhere",
+        "drop_episode",
+        "the person is counted in another dataset that was declared disjoint from this one",
+    ),
+    Rule(
         "closing_row",
         "drop_step",
         "the last row of an episode of vectors holds no control: it only tells where the row before it led",
