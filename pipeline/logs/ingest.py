@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 from pipeline.declaration.card import AnyCard, Card, CardError
 from pipeline.declaration.toml import LogError
 from pipeline.disk import DISK
-from pipeline.files import open_private, private_folder, put_in_place, share, sync_all
+from pipeline.files import open_private, private_folder, put_in_place, remove_file, share, sync_all
 from pipeline.logs.editions import end_edition, note_number, take_number
 from pipeline.logs.rules import check_names
 from pipeline.logs.screening import screen
