@@ -97,7 +97,7 @@ def purge_job(card_name: str, home: Home, *, keep: int = 0, quarantine_only: boo
         purge = plan_purge(lineage, keep=keep, quarantine_only=quarantine_only)
         if yes and purge.paths:
             # noted first: a purge that died half-way is known, and done again at no harm
-            entry = ledger.record_purge(card.name, {"snapshots": purge.snapshots, "quarantine_only": quarantine_only})
+            entry = ledger.note(card.name, "PURGE", {"snapshots": purge.snapshots, "quarantine_only": quarantine_only})
             remember_head(lineage, entry)
             carry_out(purge, lineage)
     return {

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from flows.config.home import Home
-from flows.jobs.ledger_checks import verify_run_job
+from flows.jobs.proof import verify_run_job
 from flows.jobs.run import ingest_job, register_job, run_job
 from flows.jobs.snapshots import inspect_job
 from pipeline.declaration.card import load_card
@@ -101,8 +101,8 @@ def test_another_ledger_than_the_runs_own_does_not_make_the_run_look_damaged(tmp
     ingest_job(str(shop), home)
     run_job(str(shop / "private.toml"), home)
     own, others = visits / "ledger.db", home.root / "ledger.db"
-    other = verify_run_job(folder, lambda: open_ledger(others, create=False))
+    other = verify_run_job(folder, lambda: open_ledger(others, create=False).entries())
     assert other.ok and [c.found for c in other.checks if c.ok is None] == [
         "no ledger of visits at hand; a real dataset has its own: name its card with --card"
     ]
-    assert all(c.ok for c in verify_run_job(folder, lambda: open_ledger(own, create=False)).checks)
+    assert all(c.ok for c in verify_run_job(folder, lambda: open_ledger(own, create=False).entries()).checks)
