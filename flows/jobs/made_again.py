@@ -7,7 +7,6 @@ the two cannot be compared (:mod:`pipeline.ledger.maker`).
 from __future__ import annotations
 
 import json
-import shutil
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -24,7 +23,7 @@ from flows.jobs.publish import compose, looks_of, run_name
 from pipeline.declaration.card import AnyCard, CardError
 from pipeline.declaration.plugins import is_plugin
 from pipeline.declaration.toml import read_toml
-from pipeline.files import json_text
+from pipeline.files import copy_file, json_text, write_file
 from pipeline.learners.learner import RunPlan
 from pipeline.ledger.account import card_hash
 from pipeline.ledger.chain import Body, Entry, canonical
@@ -199,8 +198,8 @@ def _compose(folder: Path, recipe: Recipe, card: AnyCard, plan: RunPlan, held: V
     release, snapshot = read_release(folder), _snapshot(held, folder)
     key = str(held.commit.body["run_key"]) if held.commit is not None else key_of(card, _Numbered(snapshot or 0), plan)
     curated = Curated(release, folder, key, held.intent, held.commit, True, False, Recovered())
-    shutil.copyfile(folder / "release.parquet", place / "release.parquet")
-    (place / "release.json").write_text(json_text(describe(release)))
+    copy_file(folder / "release.parquet", place / "release.parquet")
+    write_file(place / "release.json", json_text(describe(release)))
     seen = held.said.get("seen", held.commit.seq if held.commit is not None else len(held.entries))
     looks = looks_of([e for e in held.entries if e.seq <= seen], card.name)
     compose(card, recipe, run_name(recipe, curated), snapshot, curated, plan.learn(release), looks, place)

@@ -11,6 +11,7 @@ from typing import Any
 from flows.jobs.made_again import Vouched, made_again
 from flows.jobs.publish import PAGES, drawn_pages
 from pipeline.declaration.card import AnyCard, CardError
+from pipeline.files import write_file
 from pipeline.ledger.chain import Body, BudgetError, Entry, NoLedgerError
 from pipeline.ledger.keys import registered_keys, signature_problem
 from pipeline.ledger.publication import file_digests, files_problem, publication_of, publications, was_unvouched
@@ -220,4 +221,4 @@ def draw_pages(folder: Path, said: Report, view: PolicyView, entries: Entries) -
             "drawn by another version, or report.json was changed. `reticent run` its recipe again publishes it anew"
         )
     for name, text in pages.items():
-        (folder / name).write_text(text, encoding="utf-8")
+        write_file(folder / name, text)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -13,7 +12,7 @@ from flows.config.home import Home
 from flows.config.recipe import Recipe
 from pipeline.declaration.card import AnyCard
 from pipeline.declaration.plugins import is_plugin, plugin_digest
-from pipeline.files import json_text, whole_folder
+from pipeline.files import copy_file, json_text, whole_folder, write_file
 from pipeline.learners.learner import Learnt
 from pipeline.ledger.account import card_hash
 from pipeline.ledger.assumptions import NOT_COVERED, assumptions
@@ -106,12 +105,12 @@ def _publish_run(
     name, entries, key = run_name(recipe, curated), ledger.entries(), operator_key(home.store)
     with whole_folder(home.runs / name, over=True) as partial:
         for file in ("release.parquet", "release.json"):
-            shutil.copyfile(curated.folder / file, partial / file)
+            copy_file(curated.folder / file, partial / file)
         copied = sha256_file(partial / "release.parquet")
         if curated.commit is not None and copied != curated.commit.body["release_sha256"]:
             raise BudgetError(f"{card.name}: the stored release is not the committed one; nothing is published")
         _same_release(home.runs / name, copied, curated)
-        shutil.copyfile(recipe.path, partial / "recipe.toml")
+        copy_file(recipe.path, partial / "recipe.toml")
         report = compose(card, recipe, name, snapshot, curated, learnt, looks_of(entries, card.name), partial)
         told: Publication = {
             "run": name,
@@ -177,12 +176,12 @@ def compose(
     digests = {**tables, "labels": sha256_file(folder / file_of("labels"))}
     report = run_facts(card, recipe, name, snapshot, curated, learnt, digests, looks)
     told = report.model_dump()
-    (folder / "report.json").write_text(json_text(told), encoding="utf-8")
+    write_file(folder / "report.json", json_text(told))
     promise, listed = told["guarantee"], told["mechanisms"]
     proof = certificate(card, curated.release, promise, listed, curated.commit, digests, looks)
-    (folder / "certificate.json").write_text(json_text(proof), encoding="utf-8")
+    write_file(folder / "certificate.json", json_text(proof))
     for page, text in zip(PAGES, drawn_pages(report, learnt.view()), strict=True):
-        (folder / page).write_text(text, encoding="utf-8")
+        write_file(folder / page, text)
     return report
 
 

@@ -173,7 +173,7 @@ class Domain(Strict):
     cell_cap: Annotated[int, Field(ge=1)] | None = None
     markov: Literal["declared", "aggregated"] = "declared"
     start: Literal["released"] | dict[str, float] = "released"
-    vetoes: list[tuple[str | int, str | int]] = Field(default_factory=list)
+    vetoes: list[Annotated[tuple[str | int, str | int], Field(strict=False)]] = Field(default_factory=list)
 
     @model_validator(mode="after")
     def _names_exist(self) -> Self:
@@ -224,7 +224,7 @@ class Reward(Strict):
     """Reward range and lattice; ``kind = "table"`` declares the mean reward and reads none from the rows."""
 
     kind: Literal["estimate", "table"] = "estimate"
-    range: tuple[float, float]
+    range: Annotated[tuple[float, float], Field(strict=False)]
     steps: Annotated[int, Field(ge=1, le=1_000_000)] = 1
     total: Annotated[float, Field(gt=0)] | None = None
     table: list[list[float]] | None = None

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pipeline.declaration.card import CardError
-from pipeline.files import private_folder, whole_file
+from pipeline.files import private_folder, whole_file, write_file
 from pipeline.ledger.chain import BudgetError, Entry, Head, unsigned_hash
 
 if TYPE_CHECKING:
@@ -122,7 +122,7 @@ def operator_key(store: Path) -> OperatorKey:
         suppress(FileExistsError),
         whole_file(private_folder(store) / KEY_FILE, private=True, over=False, alone=False) as fresh,
     ):
-        fresh.write_bytes(text)
+        write_file(fresh, text)
     made = find_key(store)
     assert made is not None
     return made

@@ -55,7 +55,7 @@ def test_every_night_has_a_policy_from_all_data_so_far_under_one_charge(tmp_path
         assert m.standard_deviation**2 == pytest.approx(m.variance * continual(kind, 8).error(6))
         assert np.abs(exact[m.table]).max() > 2 * m.standard_deviation
     for r in runs:
-        proof = verify_run_job(shop.home.runs / r["run"], shop.ledger.entries)
+        proof = verify_run_job(shop.home.runs / r["run"], shop.ledger.entries, load_card(shop.folder / "card.toml"))
         assert proof.ok and all(c.ok for c in proof.checks), proof
 
 
