@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -104,7 +104,7 @@ def _vouching(
     said = proof["ledger"]
     commit = None if said is None else next((e for e in held if (e.seq, e.hash) == (said["entry"], said["hash"])), None)
     files = file_digests(folder)
-    published = publication_of(held, proof["dataset"], _name(folder), files)
+    published = _published(held, proof, folder, files)
     if published is None:
         old = was_unvouched(held, commit)
         found = "not vouched: the run is older than such entries; `reticent run` its recipe again, at no cost"
@@ -124,6 +124,12 @@ def _vouching(
         return
     intent = None if commit is None else next((e for e in held if e.seq == commit.body.get("intent")), None)
     yield from made_again(folder, card, Vouched(held, intent, commit, published))
+
+
+def _published(held: Sequence[Entry], proof: Body, folder: Path, files: Mapping[str, str]) -> Entry | None:
+    """The PUBLISH entry of a folder: under its own name, else under the one that it claims, as a copy may be renamed."""
+    names = folder.name, _name(folder)
+    return next((e for n in names if (e := publication_of(held, proof["dataset"], n, files)) is not None), None)
 
 
 def _name(folder: Path) -> str:
@@ -179,7 +185,7 @@ def refuse_changed(folder: Path, entries: Entries) -> None:
         proof = read_certificate(folder)
         held = _held(entries, proof)
         files = file_digests(folder)
-        published = None if held is None else publication_of(held, proof["dataset"], _name(folder), files)
+        published = None if held is None else _published(held, proof, folder, files)
         if published is not None:
             problem = files_problem(published, files)
         else:

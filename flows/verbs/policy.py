@@ -68,8 +68,7 @@ def export(
     chosen = form or (Format.json if to.suffix.lower() == ".json" else Format.csv)
     write_whole(to, file.as_json() if chosen is Format.json else file.as_csv(), force=force)
     result = {"run": file.of.run, "file": str(to.resolve()), "format": chosen.value, "policy_sha256": file.of.sha256}
-    result |= {"vouched": proof.vouched}
-    show(result, as_json, lambda: [result["file"]])
+    show({**result, "vouched": proof.vouched}, as_json, lambda: [result["file"]])
 
 
 def write_whole(path: Path, text: str, *, force: bool) -> None:

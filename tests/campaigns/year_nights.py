@@ -135,7 +135,7 @@ class Year:
         begun = time.monotonic()
         with ExitStack() as stack:
             if not pages:
-                stack.enter_context(patch.object(flows.jobs.publish, "render", lambda *_: None))
+                stack.enter_context(patch.object(flows.jobs.publish, "drawn_pages", lambda *_: ("", "")))
             for night, rows in self._deliveries():
                 at = datetime(FIRST.year, FIRST.month, FIRST.day, 2, tzinfo=UTC) + timedelta(days=night - 1)
                 with patch.object(book, "now", lambda at=at: at):
