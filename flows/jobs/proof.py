@@ -127,7 +127,7 @@ def _vouching(
 
 
 def _published(held: Sequence[Entry], proof: Body, folder: Path, files: Mapping[str, str]) -> Entry | None:
-    """The PUBLISH entry of a folder: under its own name, else under the one that it claims, as a copy may be renamed."""
+    """The PUBLISH entry of a folder: under its own name, else under the one it claims, as a copy may be renamed."""
     names = folder.name, _name(folder)
     return next((e for n in names if (e := publication_of(held, proof["dataset"], n, files)) is not None), None)
 
