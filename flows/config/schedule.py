@@ -19,7 +19,10 @@ class Schedule(Strict):
         ``nightly``, ``weekly`` (on Mondays), ``monthly`` (on the first), or the dates themselves (UTC).
     """
 
-    release: Literal["nightly", "weekly", "monthly"] | Annotated[list[date], Field(min_length=1)]
+    release: (
+        Literal["nightly", "weekly", "monthly"]
+        | Annotated[list[Annotated[date, Field(strict=False)]], Field(min_length=1)]
+    )
 
     @field_validator("release")
     @classmethod

@@ -8,6 +8,7 @@ from datetime import date
 from fractions import Fraction
 from pathlib import Path
 
+from flows.config.schedule import Schedule
 from flows.config.setting import Setting
 from pipeline.declaration.card import CardError
 from pipeline.learners.tabular import counts_privatizer
@@ -56,24 +57,35 @@ def night_of(day: date | None) -> date:
     return day or today
 
 
+def calendar_of(s: Setting) -> Schedule | None:
+    """On which dates a scheduled recipe releases; None for a counter, which has every date.
+
+    Raises
+    ------
+    CardError
+        If the recipe says neither.
+    """
+    if s.recipe.nightly is None and s.recipe.schedule is None:
+        raise CardError(
+            f"{s.recipe.path.name}: [schedule] is missing: say on which dates a scheduled night draws and pays for a "
+            'fresh release, e.g. release = "weekly" (docs/operating.md). `reticent run` releases by hand'
+        )
+    return s.recipe.schedule
+
+
 def due_date(s: Setting, day: date) -> str | None:
-    """The date of the recipe's calendar whose release stands on ``day`` (ISO); None for a counter: it has every date.
+    """The date of the recipe's calendar whose release stands on ``day`` (ISO); None for a counter.
 
     Raises
     ------
     CardError
         If the recipe has no calendar, or it begins later.
     """
-    if s.recipe.nightly is not None:
+    if (calendar := calendar_of(s)) is None:
         return None
-    if s.recipe.schedule is None:
-        raise CardError(
-            f"{s.recipe.path.name}: [schedule] is missing: say on which dates a scheduled night draws and pays for a "
-            'fresh release, e.g. release = "weekly" (docs/operating.md). `reticent run` releases by hand'
-        )
-    due = s.recipe.schedule.due(day)
+    due = calendar.due(day)
     if due is None:
-        first = s.recipe.schedule.after(day)
+        first = calendar.after(day)
         raise CardError(f"{s.recipe.path.name}: the first release is due on {first}; `reticent run` releases by hand")
     return due.isoformat()
 

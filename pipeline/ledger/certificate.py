@@ -7,7 +7,6 @@ It is ordered as the pyramid of NIST SP 800-226: the loss and its unit on top, t
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from decimal import ROUND_CEILING, Decimal, localcontext
 from fractions import Fraction
 from typing import TypedDict
@@ -22,10 +21,11 @@ from pipeline.ledger.assumptions import (
     unit_sentence,
 )
 from pipeline.ledger.chain import Body, Entry
+from pipeline.ledger.gates import Passed
 from pipeline.privacy.budget import down, up
 from pipeline.privacy.losses import safe_epsilon
 from pipeline.privacy.release import Mechanism, Release, total_delta_slack, total_epsilon, total_rho
-from pipeline.privacy.release_file import describe_joint, describe_mechanism
+from pipeline.privacy.release_file import describe_joint
 
 _SEPARATE = "zCDP: rhos add; pure losses add as epsilons"
 _JOINT = (
@@ -79,25 +79,12 @@ def spent_budget(mechanisms: Sequence[Mechanism], delta: float, joint: Fraction 
     return {"rho": up(rho), "epsilon": safe_epsilon(up(rho), left), "delta": delta, "pure": False}
 
 
-@dataclass(frozen=True)
-class Passed:
-    """A gate that was charged and passed before a release: what it drew, and its COMMIT (privacy.md §0.2-2)."""
-
-    answer: Release
-    commit: Entry
-
-    def told(self) -> dict[str, object]:
-        """The ``gate`` of report.json and certificate.json."""
-        (mechanism,) = self.answer.mechanisms
-        return {"mechanism": describe_mechanism(mechanism), "entry": self.commit.seq, "hash": self.commit.hash}
-
-
 def _all_of(release: Release, gate: Passed | None) -> tuple[tuple[Mechanism, ...], Fraction | None]:
     """All mechanisms that a page rests on, and what they cost together where some were bounded jointly."""
-    mechanisms = (*release.mechanisms, *(gate.answer.mechanisms if gate is not None else ()))
+    mechanisms = (*release.mechanisms, *(gate.mechanisms if gate is not None else ()))
     if release.joint_rho is None or gate is None:
         return mechanisms, release.joint_rho
-    return mechanisms, release.joint_rho + (gate.answer.rho or 0)
+    return mechanisms, release.joint_rho + gate.rho
 
 
 def guarantee(

@@ -27,8 +27,10 @@ from pipeline.ledger.account import (
 from pipeline.ledger.chain import AttemptLostError, Body, BudgetError, Entry, Head
 from pipeline.ledger.chain_tables import Chain, Page
 from pipeline.ledger.database import open_engine, refusal
+from pipeline.ledger.keys import OperatorKey
 from pipeline.ledger.limits import Account, Left, account_of, left_for, refuse_beyond
 from pipeline.ledger.people import claim, forget
+from pipeline.ledger.publication import Publication, vouch
 from pipeline.ledger.sharing import apart_from
 from pipeline.ledger.steps import overtaken
 
@@ -125,14 +127,11 @@ class Ledger:
             it is too late to declare people disjoint.
         """
         with self._chain.open() as page:
-            change = change_of_registration(
-                page.entries, card, amend=amend, partitions=partitions, disjoint_from=disjoint_from
-            )
-            if change is None:
-                return None
-            if disjoint_from:
+            told = {"amend": amend, "partitions": partitions, "disjoint_from": disjoint_from}
+            change = change_of_registration(page.entries, card, **told)
+            if change is not None and disjoint_from:
                 forget(page.connection, card.name)
-            return page.append(card.name, *change)
+            return None if change is None else page.append(card.name, *change)
 
     def claim(self, lineage: str, users: Sequence[str], key: bytes) -> list[bool]:
         """Take people for a lineage; False for whoever a disjoint one has: see :func:`pipeline.ledger.people.claim`."""
@@ -147,18 +146,17 @@ class Ledger:
     def record_inspection(self, card: AnyCard, snapshot: int) -> Entry:
         """Record, at no cost and without a counted fact, that somebody is about to look at a snapshot."""
         body = {"snapshot": snapshot, "domain_hash": card.domain_hash(), "card_hash": card_hash(card), "rho": "0"}
-        with self._chain.open() as page:
-            return page.append(card.name, "INSPECT", body)
+        return self.note(card.name, "INSPECT", body)
 
-    def sign(self, commit: Entry, body: Body) -> Entry:
-        """Somebody answers for a run made of a committed release: who, which run, sha256 of its certificate."""
+    def note(self, lineage: str, kind: str, body: Body) -> Entry:
+        """Append what costs nothing: KEY, SIGN (somebody answers for a run), PURGE (raw rows left the store)."""
         with self._chain.open() as page:
-            return page.append(commit.lineage, "SIGN", {"commit": commit.seq, **body})
+            return page.append(lineage, kind, body)
 
-    def record_purge(self, lineage: str, body: Body) -> Entry:
-        """Note, at no cost, that raw rows left the store."""
+    def publish(self, lineage: str, told: Publication, key: OperatorKey) -> Entry:
+        """Vouch for the files of a run; what is vouched for already is not vouched for again (PUBLISH)."""
         with self._chain.open() as page:
-            return page.append(lineage, "PURGE", body)
+            return vouch(page, lineage, told, key)
 
     # a release: INTENT, lease, COMMIT
 

@@ -12,14 +12,17 @@ from pathlib import Path
 
 from pipeline.ledger.certificate import spent_budget
 from pipeline.ledger.chain import Body, Entry, canonical
+from pipeline.ledger.gates import gate_of, gate_problem
 from pipeline.ledger.steps import charge_problem, noise_problem, same_number
-from pipeline.privacy.release import Mechanism, total_rho
+from pipeline.privacy.release import total_rho
 from pipeline.privacy.release_file import file_of, mechanism_from, sha256_file
 from pipeline.statistics.joint_loss import joint_loss, lq_loss
 from pipeline.statistics.linear_layout import declared_map, features_digest
 from reports.facts.report import form_problem
 
 SCHEMA_FILE = Path(__file__).with_name("certificate.schema.json")
+_ENTRY = "the ledger holds this very entry"
+_NOTHING = "nothing was charged, and nothing is promised"
 
 
 @dataclass(frozen=True)
@@ -87,7 +90,7 @@ def read_certificate(folder: Path) -> Body:
     ValueError
         If there is none.
     """
-    return _read(folder, "certificate.json")
+    return read_json(folder, "certificate.json")
 
 
 @cache
@@ -96,7 +99,19 @@ def schema() -> Body:
     return json.loads(SCHEMA_FILE.read_text(encoding="utf-8"))
 
 
-def _read(folder: Path, name: str) -> Body:
+def read_json(folder: Path, name: str) -> Body:
+    """A JSON object of a run's folder, unchecked.
+
+    Parameters
+    ----------
+    folder, name
+        Of the run, and of the file.
+
+    Raises
+    ------
+    ValueError
+        If there is none.
+    """
     try:
         found = json.loads((folder / name).read_text(encoding="utf-8"))
     except (OSError, ValueError) as e:
@@ -124,7 +139,7 @@ def _against_schema(proof: Body) -> Check:
 
 
 def _loss(proof: Body) -> str | None:
-    released, gate = tuple(mechanism_from(m) for m in proof["mechanisms"]), _gate(proof)
+    released, gate = tuple(mechanism_from(m) for m in proof["mechanisms"]), gate_of(proof)
     mechanisms = released + gate
     alone, stated = total_rho(mechanisms), proof["guarantee"]
     joint = proof["joint"]["rho_exact"] if "joint" in proof else None
@@ -148,13 +163,9 @@ def _listed(proof: Body) -> list[Body]:
     return [*proof["mechanisms"], *([proof["gate"]["mechanism"]] if "gate" in proof else [])]
 
 
-def _gate(proof: Body) -> tuple[Mechanism, ...]:
-    return tuple(mechanism_from(m) for m in _listed(proof)[len(proof["mechanisms"]) :])
-
-
 def _joint(folder: Path, proof: Body) -> str | None:
     """The policy rests on what was charged for (features, lengths of rows), and scales cost no more than was said."""
-    facts, told = proof["joint"], _read(folder, "policy.json")
+    facts, told = proof["joint"], read_json(folder, "policy.json")
     mechanisms = tuple(mechanism_from(m) for m in proof["mechanisms"])
     if facts["variant"] == "linear_quadratic":
         if told["bounds"] != facts["bounds"]:
@@ -176,7 +187,7 @@ def _joint(folder: Path, proof: Body) -> str | None:
 
 
 def _same_mechanisms(folder: Path, proof: Body) -> str | None:
-    described = _read(folder, "release.json")
+    described = read_json(folder, "release.json")
     if described["mechanisms"] != proof["mechanisms"]:
         return "they differ"
     stated = proof["guarantee"]
@@ -189,7 +200,7 @@ def _same_mechanisms(folder: Path, proof: Body) -> str | None:
 
 
 def _same_guarantee(folder: Path, proof: Body) -> str | None:
-    report = _read(folder, "report.json")
+    report = read_json(folder, "report.json")
     if report["guarantee"] != proof["guarantee"]:
         return "report.json says something else"
     wrong = form_problem(report)
@@ -202,10 +213,10 @@ def _digest(folder: Path, proof: Body, kind: str) -> str | None:
 
 
 def _ledger_checks(proof: Body, entries: Sequence[Entry] | None) -> list[Check]:
-    said, what = proof["ledger"], "the ledger holds this very entry"
+    said, what = proof["ledger"], _ENTRY
     if said is None:
         exact = proof["guarantee"]["noise"] == "none"
-        return [Check("nothing was charged, and nothing is promised", exact, "" if exact else "noise, but no entry")]
+        return [Check(_NOTHING, exact, "" if exact else "noise, but no entry")]
     if entries is None:
         return [
             Check(
@@ -228,6 +239,17 @@ def _ledger_checks(proof: Body, entries: Sequence[Entry] | None) -> list[Check]:
     ]
 
 
+def ledger_check(checks: Sequence[Check]) -> bool | None:
+    """Whether the ledger knows the run; None where it was not at hand.
+
+    Parameters
+    ----------
+    checks
+        From :func:`verify_run`.
+    """
+    return next((c.ok for c in checks if c.what in (_ENTRY, _NOTHING)), None)
+
+
 def _charged(proof: Body, commit: Entry, intent: Entry | None, entries: Sequence[Entry]) -> str | None:
     if commit.body["release_sha256"] != proof["sha256"]["release"]:
         return "its COMMIT names another release"
@@ -239,7 +261,7 @@ def _charged(proof: Body, commit: Entry, intent: Entry | None, entries: Sequence
     listed = intent if "mechanisms" in intent.body else commit
     if json.loads(canonical(proof["mechanisms"])) != listed.body["mechanisms"]:
         return f"entry {listed.seq} lists other mechanisms"
-    if (wrong := _gate_charged(proof, intent, entries)) is not None:
+    if (wrong := gate_problem(proof, intent, entries)) is not None:
         return wrong
     if "counter" in proof or "counter" in intent.body:
         return charge_problem(proof, commit, intent, entries)
@@ -247,22 +269,6 @@ def _charged(proof: Body, commit: Entry, intent: Entry | None, entries: Sequence
     cost = Fraction(proof["joint"]["rho_exact"]) if "joint" in proof else released
     charged = Fraction(intent.body["rho"])
     return None if charged == cost else f"entry {intent.seq} charged {float(charged):.6g}"
-
-
-def _gate_charged(proof: Body, intent: Entry, entries: Sequence[Entry]) -> str | None:
-    """Nothing passed a gate that is not told of, and the gate that is told of was charged."""
-    told = proof.get("gate")
-    if (None if told is None else told["entry"]) != intent.body.get("gate"):
-        return f"entry {intent.seq} passed another gate"
-    if told is None:
-        return None
-    commit = next((e for e in entries if e.seq == told["entry"]), None)
-    if commit is None or (commit.hash, commit.kind, commit.lineage) != (told["hash"], "COMMIT", intent.lineage):
-        return f"entry {told['entry']} is no gate of {intent.lineage}"
-    paid = next((e for e in entries if e.seq == commit.body["intent"]), None)
-    if paid is None or paid.body["mechanisms"] != json.loads(canonical([told["mechanism"]])):
-        return f"entry {commit.body['intent']} was charged for another gate"
-    return None if Fraction(paid.body["rho"]) == total_rho(_gate(proof)) else f"entry {paid.seq} charged too little"
 
 
 def _as_entered(proof: Body, commit: Entry, entries: Sequence[Entry]) -> str | None:

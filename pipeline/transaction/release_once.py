@@ -15,6 +15,7 @@ from typing import Any, Protocol
 from pipeline.declaration.card import AnyCard, CardError
 from pipeline.ledger.account import claims_needed
 from pipeline.ledger.chain import Body, Entry, canonical
+from pipeline.ledger.gates import Passed
 from pipeline.ledger.ledger import Ledger
 from pipeline.ledger.limits import refuse_beyond
 from pipeline.ledger.sharing import apart_from
@@ -144,7 +145,7 @@ def release_once(
         passed = None
         if gate is not None:
             passed = pass_gate(lineage, card, snapshot, gate, noise, told, drawing.charge())
-        named = {} if passed is None or passed.commit is None else {"gate": passed.commit.seq}
+        named = {} if passed is None else {"gate": passed.commit.seq}
         found = _draw(lineage, card, snapshot, drawing, noise, resources, told | named)
         forget(snapshot)
         return replace(found, gate=passed)
@@ -171,7 +172,7 @@ def pass_gate(
     noise: NoiseSource,
     told: Body,
     following: Charge,
-) -> Curated | None:
+) -> Passed | None:
     """Ask a gate, or its committed answer, whether a log fits its card.
 
     Parameters
@@ -203,7 +204,7 @@ def pass_gate(
         refuse_beyond(ledger.left(card.name, joining), card.name, rho)
     answer = _draw(lineage, card, snapshot, gate, noise, HERE, told)
     gate.check(answer.release)
-    return None if answer.commit is None else answer
+    return None if answer.commit is None else Passed(answer.release.mechanisms, answer.commit)
 
 
 def _draw(

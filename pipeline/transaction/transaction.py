@@ -12,7 +12,8 @@ COMMIT     the charge, the release and its COMMIT      replays it at no cost
 =========  ==========================================  ============================================================
 
 A run counts as dead once the store's lock is free (same store) or its lease ran out (another store).  Nothing is drawn
-before INTENT: :func:`transaction` charges before its block is entered.  What follows a COMMIT is free post-processing.
+before INTENT: :func:`transaction` charges before its block is entered.  What follows a COMMIT is free; when it is
+published, the ledger vouches for its files (PUBLISH), once for the same files.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from typing import TypeVar
 from pipeline.declaration.card import AnyCard
 from pipeline.files import remove_tree
 from pipeline.ledger.chain import AttemptLostError, Body, BudgetError, Entry
+from pipeline.ledger.gates import Passed, passed_gate
 from pipeline.ledger.lease import Holder
 from pipeline.ledger.ledger import Ledger, Price
 from pipeline.logs.store import Snapshot
@@ -81,7 +83,7 @@ class Curated:
     recovered
         What dead runs had left in the store, settled first.
     gate
-        What was drawn and charged before, and let it pass; None where nothing was.
+        What was charged before, and let it pass; None where nothing was.
     """
 
     release: Release
@@ -92,7 +94,7 @@ class Curated:
     replayed: bool
     stale: bool
     recovered: Recovered
-    gate: Curated | None = None
+    gate: Passed | None = None
 
 
 class State(Enum):
@@ -276,7 +278,7 @@ def replay(lineage: OpenLineage, card: AnyCard, commit: Entry, snapshot: Snapsho
     BudgetError
         If the release is gone, damaged, or not what its entries say.
     """
-    key, ledger = commit.body["run_key"], lineage.ledger
+    key, entries = commit.body["run_key"], lineage.ledger.entries()
     folder = folder_of(lineage.store, lineage.name, key, exact=False)
     if not folder.exists():
         raise BudgetError(
@@ -288,10 +290,8 @@ def replay(lineage: OpenLineage, card: AnyCard, commit: Entry, snapshot: Snapsho
     except ValueError as e:
         raise BudgetError(f"{card.name}: the committed release is damaged ({e}); restore the store") from None
     if sha256_file(folder / "release.parquet") != commit.body["release_sha256"]:
-        raise BudgetError(
-            f"{card.name}: the stored release does not match its COMMIT (entry {commit.seq}): it was edited"
-        )
-    intent = next(e for e in ledger.entries(card.name) if e.seq == commit.body["intent"])
+        raise BudgetError(f"{card.name}: the stored release does not match its COMMIT (entry {commit.seq}): edited")
+    intent = next(e for e in entries if e.seq == commit.body["intent"])
     told = (release.dataset, release.data_kind, release.noise, release.sampler)
     charged = (card.name, card.kind, commit.body["noise"], commit.body["sampler"])
     if not fits(release, intent, commit) or told != charged:
@@ -299,6 +299,5 @@ def replay(lineage: OpenLineage, card: AnyCard, commit: Entry, snapshot: Snapsho
             f"{card.name}: release.json does not match its ledger entries {intent.seq} and {commit.seq}: edited"
         )
     stale = snapshot is not None and drawn.data_digest != snapshot.data_digest
-    passed = next((e for e in ledger.entries(card.name) if e.seq == intent.body.get("gate")), None)
-    gate = None if passed is None else replay(lineage, card, passed, snapshot)
+    gate = passed_gate(entries, intent)
     return Curated(release, folder, key, intent, commit, True, stale, lineage.recovered, gate)

@@ -76,7 +76,7 @@ def test_a_night_has_one_edition_and_that_before_it_where_nothing_can_be_read(fo
     (folder / "log.csv").unlink()
     second = ingest(card, store, night=date(2026, 1, 2))
     assert (second.number, second.night, second.data_digest) == (2, "2026-01-02", first.data_digest)
-    with pytest.raises(LogError, match="nothing like"):
+    with pytest.raises(LogError, match="nothing matches"):
         check_delivery(card, second)
     with pytest.raises(CardError):
         ingest(card, store)
