@@ -152,7 +152,8 @@ def _gate_problem(s: Setting, gate: Passed | None, held: Vouched) -> str | None:
     if asked is None or [{**m, "delta_slack": None} for m in asked.spec()] != named:
         return f"entry {gate.commit.seq} is of another gate than card and recipe ask for"
     paid = next(e for e in held.entries if e.seq == gate.commit.body["intent"])
-    own = held.intent is not None and paid.body["snapshot"] == held.intent.body.get("snapshot")
+    # a counter names no snapshot
+    own = held.intent is not None and held.intent.body.get("snapshot", paid.body["snapshot"]) == paid.body["snapshot"]
     return None if own else f"entry {gate.commit.seq} is the gate of another snapshot"
 
 
@@ -162,7 +163,8 @@ def _charge_problem(folder: Path, s: Setting, plan: RunPlan, held: Vouched) -> s
     if s.recipe.nightly is not None:
         if intent is None or "counter" not in intent.body:
             return "the recipe declares a counter, and the ledger knows none of this run"
-        counter, told = nightly_counter(s), intent.body["counter"]
+        terms = s.guarded.terms if "gate" in intent.body else s.recipe.terms
+        counter, told = nightly_counter(s, terms), intent.body["counter"]
         now, since = told["night"], told["since"]
         asked: Body = {
             "mechanisms": [describe_mechanism(m) for m in counter.mechanisms(now)],

@@ -16,7 +16,7 @@ import numpy as np
 
 from flows.config.home import Home
 from flows.config.setting import Setting, ledger_for, setting
-from flows.jobs.nights import nightly_plan
+from flows.jobs.nights import nightly_plan, standing_run
 from pipeline.declaration.code import code_digest
 from pipeline.declaration.plugins import is_plugin, plugin_digest
 from pipeline.environments.count_tables import MOST_EPISODES
@@ -75,7 +75,7 @@ def plan_recipe(recipe: str, home: Home) -> PlanAnswer:
     account, entries = ledger.account(s.card.name), ledger.entries()
     newest = latest(home.store, s.card.name)
     edition = None if newest is None else newest.number
-    guarded = s.guarded if edition is None else s.guarded.standing(s.card, edition, entries)
+    guarded = standing_run(s, edition, entries)
     quote, charges = guarded.quote(), guarded.charges(s.card, edition, entries)
     replays = not charges
     cost, joining = total_charge(charges)

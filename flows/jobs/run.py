@@ -20,7 +20,7 @@ from flows.config.setting import (
 )
 from flows.jobs.ingest import ingest_card
 from flows.jobs.ledger_checks import known_to_runs
-from flows.jobs.nights import night_of, nightly_counter
+from flows.jobs.nights import night_of, standing_counter, standing_run
 from flows.jobs.publish import Published, publish_run
 from pipeline.declaration.card import CardError, load_any_card
 from pipeline.learners.learner import Learnt
@@ -135,6 +135,8 @@ def run_recipe(
     say: Callable[[str], None] = lambda _: None,
     day: date | None = None,
     asked: Asked | None = None,
+    *,
+    scheduled: bool = False,
 ) -> RunAnswer:
     """The offline job on an edition of the log: release -> policy -> certificate -> report.
 
@@ -157,6 +159,8 @@ def run_recipe(
         know.
     asked
         Which edition is released; None: the newest.
+    scheduled
+        Whether nobody asked for this run: see :func:`~pipeline.transaction.continual_step.append_step`.
 
     Raises
     ------
@@ -176,7 +180,7 @@ def run_recipe(
     if s.recipe.nightly is None:
         asked = asked or Asked(newest_snapshot(s.card, home).number)
         number, due = asked.edition, asked.due
-        guarded = s.guarded.standing(s.card, number, ledger.entries())
+        guarded = standing_run(s, number, ledger.entries())
         plan = guarded.plan
         say(f"releasing {plan.what} of snapshot {number} of {s.card.name}")
         curated: Curated = step(
@@ -187,7 +191,11 @@ def run_recipe(
         if asked is not None:
             raise CardError(f"{s.recipe.path.name}: [nightly] counts all editions so far; take --edition out")
         say(f"releasing {plan.what} of all nights so far of {s.card.name}")
-        night = step("release", lambda: append_step(nightly_counter(s), ledger, home.store, source, night_of(day)))
+        counter, plan = standing_counter(s, ledger.entries()), standing_run(s, None, ledger.entries()).plan
+        night = step(
+            "release",
+            lambda: append_step(counter, ledger, home.store, source, night_of(day), scheduled=scheduled),
+        )
         curated = night.curated
         say(night.said)
     if found := str(curated.recovered):

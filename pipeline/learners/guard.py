@@ -88,10 +88,9 @@ class Guarded:
         parts = [self.plan] if self.gate is None or self.gate.exact else [self.gate, self.plan]
         return [] if done(self.plan) else [part.charge() for part in parts if not done(part)]
 
-    def standing(self, card: AnyCard, edition: int, entries: Sequence[Entry]) -> Guarded:
-        """The same; without the gate where a version without one has released this edition already."""
-        old = commit_of(entries, card.name, key_of(card, edition, self.whole)) is not None
-        return Guarded(self.whole, None, self.whole, replace(self.terms, taken=Fraction(0))) if old else self
+    def opened(self) -> Guarded:
+        """The same without a gate: as a version drew it that had none."""
+        return Guarded(self.whole, None, self.whole, replace(self.terms, taken=Fraction(0)))
 
 
 def guard(card: AnyCard, terms: Terms) -> Guarded:

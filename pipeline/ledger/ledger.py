@@ -127,8 +127,9 @@ class Ledger:
             it is too late to declare people disjoint.
         """
         with self._chain.open() as page:
-            told = {"amend": amend, "partitions": partitions, "disjoint_from": disjoint_from}
-            change = change_of_registration(page.entries, card, **told)
+            change = change_of_registration(
+                page.entries, card, amend=amend, partitions=partitions, disjoint_from=disjoint_from
+            )
             if change is not None and disjoint_from:
                 forget(page.connection, card.name)
             return None if change is None else page.append(card.name, *change)

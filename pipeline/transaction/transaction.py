@@ -81,7 +81,7 @@ class Curated:
     stale
         The snapshot's bytes have changed since the release was drawn from it.
     recovered
-        What dead runs had left in the store, settled first.
+        What dead runs had left, settled first.
     gate
         What was charged before, and let it pass; None where nothing was.
     """
@@ -264,10 +264,8 @@ def replay(lineage: OpenLineage, card: AnyCard, commit: Entry, snapshot: Snapsho
 
     Parameters
     ----------
-    lineage
-        From :func:`open_lineage`.
-    card
-        Whose release it is.
+    lineage, card
+        From :func:`open_lineage`, and whose release it is.
     commit
         The COMMIT of its key.
     snapshot
@@ -295,9 +293,7 @@ def replay(lineage: OpenLineage, card: AnyCard, commit: Entry, snapshot: Snapsho
     told = (release.dataset, release.data_kind, release.noise, release.sampler)
     charged = (card.name, card.kind, commit.body["noise"], commit.body["sampler"])
     if not fits(release, intent, commit) or told != charged:
-        raise BudgetError(
-            f"{card.name}: release.json does not match its ledger entries {intent.seq} and {commit.seq}: edited"
-        )
+        raise BudgetError(f"{card.name}: release.json does not match its entries {intent.seq} and {commit.seq}: edited")
     stale = snapshot is not None and drawn.data_digest != snapshot.data_digest
     gate = passed_gate(entries, intent)
     return Curated(release, folder, key, intent, commit, True, stale, lineage.recovered, gate)
