@@ -1,4 +1,4 @@
-"""Policies as values: one of a tabular process, and all deterministic ones of a tiny world at once.
+"""Policies as values: one of a tabular process, all deterministic ones of a tiny world at once, and greedy choices.
 
 Kernels of a set may be sub-stochastic: what a row lacks of 1 goes to an absorbing state that pays nothing.
 """
@@ -16,15 +16,14 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Policy:
-    """Action probabilities, and where the policy has no evidence to stand on.
+    """What to do where the policy recommends something; elsewhere current practice goes on.
 
     Parameters
     ----------
     probabilities
-        ``(H, S, A)``, rows sum to 1.
+        ``(H, S, A)``: rows sum to 1; where the policy abstains a row is zero, whatever was given.
     abstains
-        ``(H, S)`` bool: "not enough evidence: keep current practice".  The row of ``probabilities`` is then a
-        stand-in, uniform over the allowed actions, so that the policy can be evaluated as written.
+        ``(H, S)`` bool: nothing is recommended, current practice goes on.
     """
 
     probabilities: Array
@@ -32,10 +31,57 @@ class Policy:
 
     def __post_init__(self) -> None:
         p = self.probabilities
-        if p.ndim != 3 or (p < 0).any() or (np.abs(p.sum(-1) - 1) > 1e-9).any():
+        if p.ndim != 3 or self.abstains.shape != p.shape[:2]:
+            raise ValueError(f"abstains must be (H, S) beside (H, S, A); got {self.abstains.shape} and {p.shape}")
+        if (p < 0).any() or (np.abs(p.sum(-1) - 1) > 1e-9)[~self.abstains].any():
             raise ValueError(f"probabilities must be (H, S, A) rows that sum to 1; got shape {p.shape}")
-        if self.abstains.shape != p.shape[:2]:
-            raise ValueError(f"abstains must be {p.shape[:2]}; got {self.abstains.shape}")
+        if p[self.abstains].any():
+            object.__setattr__(self, "probabilities", np.where(self.abstains[..., None], 0.0, p))
+
+    def beside(self, practice: Array) -> Array:
+        """What is done when the policy is followed ``(H, S, A)``: its own rows, and practice where it abstains.
+
+        Parameters
+        ----------
+        practice
+            ``(H, S, A)`` or anything that is broadcast to it: action probabilities of current practice.
+        """
+        return np.where(self.abstains[..., None], practice, self.probabilities)
+
+
+# what two processors round otherwise is far below it, what matters to anybody is far above
+_STEPS = 2.0**30
+
+
+def best_actions(
+    clipped: Array, unclipped: Array, allowed: NDArray[np.bool_], rng: np.random.Generator, reach: float
+) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    """Greatest ``clipped`` score of each state over its allowed actions, ties by ``unclipped``, then at random.
+
+    Scores are compared on a lattice of 2^-30 of their reach, so that two machines, which round sums otherwise, choose
+    alike: the last digits decide nothing.
+
+    Parameters
+    ----------
+    clipped, unclipped, allowed
+        ``(S, A)``; everything clipped to 0 must not mean action 0, so the unclipped scores decide there.
+    rng
+        Breaks the ties that remain.
+    reach
+        Largest size of a score that is not clipped away, in the scores' unit.
+
+    Returns
+    -------
+    The actions ``(S,)``, and where the clipped scores alone were tied ``(S,)``.
+    """
+    first = _best(clipped, allowed, reach)
+    second = _best(unclipped, first, reach)
+    return np.where(second, rng.random(clipped.shape), -1.0).argmax(axis=1), first.sum(axis=1) > 1
+
+
+def _best(scores: Array, among: NDArray[np.bool_], reach: float) -> NDArray[np.bool_]:
+    on_lattice = np.where(among, np.rint(scores * (_STEPS / reach)), -np.inf)
+    return among & (on_lattice == on_lattice.max(axis=1, keepdims=True))
 
 
 def uniform(horizon: int, states: int, actions: int) -> Policy:
@@ -64,7 +110,6 @@ def constant(horizon: int, states: int, actions: int, action: int) -> Policy:
     return Policy(p, np.zeros((horizon, states), dtype=bool))
 
 
-Array = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
 MOST_POLICIES = 20_000

@@ -10,6 +10,8 @@ import unicodedata
 from dataclasses import replace
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -22,6 +24,7 @@ from pipeline.learners.policy_files import escape, unescape
 from pipeline.learners.registry import read_stored
 from pipeline.learners.stored_decisions import COLUMNS, KEEP, NEVER, OVER, check_steps, decide, state_indices
 from pipeline.mdp.policy import Policy
+from pipeline.privacy.release_file import file_of, sha256_file
 from tests.conftest import card_dict
 from tests.flows.test_cli import reticent
 
@@ -52,6 +55,8 @@ def lay_out(folder, made: Card):
     decision_files(made, Policy(p, abstains)).write(folder)
     told = {"schema_version": 1, "policy": {"tied": [[1, 0]]}, "guarantee": {"sentence": "Nobody, “truly”; =2"}}
     (folder / "report.json").write_text(json_text(told), encoding="utf-8")
+    files = {kind: sha256_file(folder / file_of(kind)) for kind in ("policy", "labels")}
+    (folder / "certificate.json").write_text(json_text({"dataset": made.name, "sha256": files}), encoding="utf-8")
     return folder
 
 
@@ -95,7 +100,23 @@ def test_rows_are_the_policy_its_abstentions_and_its_vetoes_in_order(run):
     assert (rows[0]["advice"], rows[0]["abstains"]) == (KEEP, True)
     assert (rows[1]["advice"], rows[1]["vetoed"]) == (NEVER, True)
     assert [r["tie"] for r in rows] == [False] * 4 + [True] * 2 + [False] * 3
-    assert (read_stored(run).policy.probabilities[0, 0] > 0).sum() == 3
+    labels, table = json.loads((run / "policy.json").read_text()), pq.read_table(run / "policy.parquet").to_pylist()
+    assert labels["elsewhere"] == "current practice" and "abstains" not in labels
+    assert (0, 0) not in {(row["step"], row["state"]) for row in table}, "nothing is written of what is not recommended"
+    assert not read_stored(run).policy.probabilities[0, 0].any()
+
+
+def test_a_folder_of_version_0_1_says_keep_practice_where_it_holds_a_stand_in(run):
+    labels, table = json.loads((run / "policy.json").read_text()), pq.read_table(run / "policy.parquet").to_pydict()
+    del labels["elsewhere"]
+    (run / "policy.json").write_text(json.dumps(labels | {"abstains": [[0, 0]]}))
+    table["step"] += [0, 0, 0]
+    table["state"] += [0, 0, 0]
+    table["action"] += [0, 1, 2]
+    table["probability"] += [1 / 3] * 3
+    new = json.loads(read_stored(run).as_json())["rows"]
+    pq.write_table(pa.table(table), run / "policy.parquet")
+    assert json.loads(read_stored(run).as_json())["rows"] == new
 
 
 def test_the_csv_is_rfc_4180_and_nothing_in_it_is_a_formula(run):
