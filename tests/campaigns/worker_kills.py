@@ -17,7 +17,7 @@ import sys
 import tempfile
 import time
 from dataclasses import asdict, dataclass
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, datetime
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -60,8 +60,7 @@ class World:
 
     @property
     def parameters(self) -> dict[str, str]:
-        # one date has one release: every log comes on a date of its own
-        return {"recipe": str(self.shop / "private.toml"), "night": str(date(2020, 1, 1) + timedelta(self.nights))}
+        return {"recipe": str(self.shop / "private.toml")}
 
     def start_worker(self, poll: int = 1) -> None:
         env = {"DEADLY_ORDER": str(self.order), "PYTHONPATH": f"{DEADLY}:{self.server.env['PYTHONPATH']}"}
@@ -71,6 +70,9 @@ class World:
     def new_log(self) -> None:
         self.nights += 1
         lay_out(self.shop, kind="real", ledger="ledger.db", cap=CAP, log=rows(seed=self.nights))
+        # a date has one edition, and one release a budget: another budget is another release
+        recipe = self.shop / "private.toml"
+        recipe.write_text(recipe.read_text().replace("rho = 1.0", f"rho = {1 - self.nights / 10_000}"))
 
     def trigger(self) -> str:
         return self.server.ask(f"deployments/{self.deployment}/create_flow_run", {"parameters": self.parameters})["id"]
@@ -135,12 +137,12 @@ class World:
 
 def ticks(world: World) -> list[float]:
     """Seconds from the minute of a cron run to its report's file, for runs with a new log each."""
+    every = {"active": True, "schedule": {"cron": "* * * * *"}, "parameters": world.parameters}
+    world.server.ask(f"deployments/{world.deployment}", {"schedules": [every]}, method="PATCH")
     found: list[float] = []
     for _ in range(TICKS):
         before = {p.name for p in world.home.runs.iterdir()}
         world.new_log()
-        every = {"active": True, "schedule": {"cron": "* * * * *"}, "parameters": world.parameters}
-        world.server.ask(f"deployments/{world.deployment}", {"schedules": [every]}, method="PATCH")
 
         def fresh(before: set[str] = before) -> list[Path]:
             return [p for p in world.home.runs.iterdir() if p.name.startswith("private-") and p.name not in before]

@@ -93,7 +93,12 @@ def test_a_night_shows_released_facts_alone(tmp_path, server):
     assert_nothing_raw(server, *canaries)
 
 
-DEPLOYED = "import sys; from flows.server.deployments import nightly; nightly(recipe=sys.argv[1], home=sys.argv[2])"
+DEPLOYED = """
+import os, sys
+os.environ["RETICENT_HOME"] = sys.argv[2]
+from flows.server.deployments import nightly
+nightly(recipe=sys.argv[1])
+"""
 
 
 def test_a_failed_flow_leaves_its_kind_on_the_server_and_its_text_in_the_shell(tmp_path, server):
@@ -105,7 +110,10 @@ def test_a_failed_flow_leaves_its_kind_on_the_server_and_its_text_in_the_shell(t
     # whether it breaks its card is the operator's to know
     assert not server.ask("flow_runs/filter", {"flow_runs": {"state": {"type": {"any_": ["FAILED"]}}}})
     (shop / "log.csv").write_text("lukewarm,visit\n")
-    deployed = run(server, tmp_path, "-c", DEPLOYED, shop / "private.toml", tmp_path / "home")
+    home = tmp_path / "home"
+    home.mkdir()
+    (home / "allowed.toml").write_text(f'recipes = ["{shop}"]\n')
+    deployed = run(server, tmp_path, "-c", DEPLOYED, shop / "private.toml", home)
     assert deployed.returncode == 1 and "missing_column" in deployed.stderr
     assert "alert: the night of private failed (LogError, exit 3)" in deployed.stderr
     for kind in ("flow_runs", "task_runs"):
