@@ -97,7 +97,7 @@ def test_what_was_ingested_before_it_was_declared_disjoint_is_not_released(ward)
     for folder in (b, a):
         ingest_job(str(folder), home)
     register_job(str(b), home, amend=True, disjoint_from=["a"])
-    with pytest.raises(CardError, match="before it was declared disjoint from a.*ingest again"):
+    with pytest.raises(CardError, match=r"before it was declared disjoint from a.*ingest again"):
         run(b, home)
     ingest_job(str(b), home)
     assert not people(a, home)[0] & people(b, home)[0]
