@@ -82,7 +82,7 @@ class Model:
     constants, penalty
         The preset of its width Γ, and whether Γ is of Bernstein's or Hoeffding's kind.
     P, r
-        ``(G, L, A, S)`` transition estimate and ``(G, L, A)`` reward a step, in reward units.
+        ``(G, L, A, S)`` transition estimate and ``(G', L, A)`` reward a step, in reward units; G and G' are 1 or H.
     """
 
     counts: PrivateCounts
@@ -95,7 +95,7 @@ class Model:
     def backup(self, h: int, V: Array, sign: int) -> tuple[Array, Array]:
         """Unclipped and clipped ``r + P V + sign Γ`` ``(L, A)`` at step ``h``; unseen cells take the extreme value."""
         g = min(h, self.P.shape[0] - 1)
-        P, r = self.P[g], self.r[g]
+        P, r = self.P[g], self.r[min(h, self.r.shape[0] - 1)]
         Q = r + P @ V  # line 4
         Gamma = width(
             self.counts,
@@ -130,7 +130,7 @@ def model(counts: PrivateCounts, task: Task, constants: Constants, penalty: Pena
     threshold = evidence_threshold(counts, constants)
     P = transition_estimate(counts, threshold)
     if task.rewards is not None:
-        r = np.broadcast_to(task.rewards, counts.n_sa.shape)
+        r = task.rewards if task.rewards.ndim == 3 else task.rewards[None]
     else:
         r = reward_estimate(counts, threshold, *task.bounds)
     return Model(counts, task, constants, penalty, P, r)
@@ -236,6 +236,6 @@ def model_value(m: Model, policy: Policy) -> Array:
     H, S, L = m.task.horizon, m.counts.n_sas.shape[-1], policy.probabilities.shape[1]
     V = np.zeros((H + 1, S))
     for h in reversed(range(H)):
-        g = min(h, m.P.shape[0] - 1)
-        V[h, :L] = (policy.probabilities[h] * (m.r[g] + m.P[g] @ V[h + 1])).sum(axis=1)
+        P, r = m.P[min(h, m.P.shape[0] - 1)], m.r[min(h, m.r.shape[0] - 1)]
+        V[h, :L] = (policy.probabilities[h] * (r + P @ V[h + 1])).sum(axis=1)
     return V
