@@ -19,6 +19,8 @@ from pipeline.statistics.counts import PrivateCounts
 Array = NDArray[np.float64]
 Preset = Literal["paper", "tail", "practical"]
 Penalty = Literal["bernstein", "hoeffding"]
+# of the empirical Bernstein bound: Maurer and Pontil 2009, Theorem 4
+LOWER_ORDER = 7 / 3
 
 
 @dataclass(frozen=True)
@@ -60,7 +62,12 @@ class Constants:
 
 
 def constants(
-    preset: Preset, cells: int, delta: float = 0.1, *, pooled: bool = False, policy: bool = False
+    preset: Preset,
+    cells: int,
+    delta: float = 0.1,
+    *,
+    pooled: bool = False,
+    policy: Literal["declared", "aggregated"] | None = None,
 ) -> Constants:
     """Constants of a preset.
 
@@ -72,8 +79,9 @@ def constants(
         Whether one table serves all steps: its errors then repeat at every step and add up in line, not in square
         root, so that the bounds of ``practical`` are wider.
     policy
-        Whether they choose a policy or bound its value.  More pessimism than half a standard deviation costs a policy
-        more data than it saves (docs/lab/planning.md).
+        What the card says of the states over which they choose a policy; None: they bound values.  Over states that are
+        declared Markov, more pessimism than half a standard deviation costs more data than it saves.  Over aggregated
+        ones it also stands for what the bins hide, which errs more than sampling and noise (docs/lab/planning.md).
     preset
         Which of the three.
     delta
@@ -84,7 +92,12 @@ def constants(
         return Constants(preset, math.sqrt(2), 16.0, 2.0, iota, delta)
     if preset == "tail":
         return Constants(preset, math.sqrt(2), math.sqrt(2 * iota), 2.0, iota, delta)
-    C1, C2 = (0.5, 0.5) if policy else (8.0, 5.0) if pooled else (5.0, 3.0)
+    if policy == "declared":
+        C1, C2 = 0.5, 0.5
+    elif policy == "aggregated":
+        C1, C2 = (12.0, 8.0) if pooled else (5.0, 3.0)
+    else:
+        C1, C2 = (8.0, 5.0) if pooled else (5.0, 3.0)
     return Constants(preset, C1, C2, 2.0, 1.0, delta)
 
 
@@ -189,7 +202,7 @@ def width(
     if c.preset == "tail":
         # what was never seen has no empirical variance: the lower-order term of the empirical Bernstein bound
         span = float(V.max() - V.min()) + (0.0 if reward is None else scale)
-        sampling = sampling + 7 / 3 * span * c.iota / effective
+        sampling = sampling + LOWER_ORDER * span * c.iota / effective
     if c.preset == "paper":
         private = c.C2 * counts.n_sas.shape[-1] * horizon * scale * E * c.iota / safe
         if reward is not None:

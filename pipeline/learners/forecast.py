@@ -108,7 +108,9 @@ def _logged(
     p, task = terms.planner, task_of(card)
     mdp = draw_surrogate(card, rng) if known is None else known[0]
     behaviour = np.full(mdp.shape, 1 / mdp.shape[2]) if known is None else known[1]
-    c = constants(p.constants, task.horizon * task.allowed.size, p.failure, policy=True)
+    d = card.domain
+    cells, pooled = task.horizon * task.allowed.size, d.dynamics == "stationary"
+    c = constants(p.constants, cells, p.failure, pooled=pooled, policy=d.markov)
     return Logged(card, task, mdp, behaviour, mechanisms, c, p.penalty, p.failure)
 
 

@@ -62,7 +62,7 @@ def learn(card: Card, p: Planner, release: Release, planner: CountsPlanner = apv
     task = task_of(card)
     cells = task.horizon * task.allowed.size
     pooled = card.domain.dynamics == "stationary"
-    first = constants(p.constants, cells, p.failure, pooled=pooled, policy=True)
+    first = constants(p.constants, cells, p.failure, pooled=pooled, policy=card.domain.markov)
     second = constants(p.bounds, cells, p.failure, pooled=pooled)
     prepared = prepare(release, card, p.constants, p.failure)
     proof = prepared.certify()

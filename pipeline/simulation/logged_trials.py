@@ -188,7 +188,8 @@ def logged(trial: Trial) -> Logged:
     except ValueError as e:
         raise CardError(f"{trial.agent}: {e}") from None
     behaviour = logging_policy(trial, str(knobs["behaviour"])).probabilities
-    return Logged(card, task, mdp, behaviour, mechanisms, constants(knobs["constants"], H * S * A, policy=True))
+    chosen = constants(knobs["constants"], H * S * A, policy=card.domain.markov)
+    return Logged(card, task, mdp, behaviour, mechanisms, chosen)
 
 
 def _knobs(trial: Trial) -> dict[str, Any]:
