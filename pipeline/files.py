@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-import os
 import secrets
 import shutil
-from collections.abc import Generator, Mapping
-from contextlib import contextmanager
+from collections.abc import Generator, Iterable, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO
+
+from pipeline.disk import DISK
 
 
 def private_folder(folder: Path) -> Path:
@@ -26,9 +27,25 @@ def private_folder(folder: Path) -> Path:
     """
     if not folder.parent.exists():
         private_folder(folder.parent)
-    folder.mkdir(mode=0o700, exist_ok=True)
-    folder.chmod(0o700)
+    make_folder(folder, 0o700)
+    DISK.protect(folder, 0o700)
     return folder
+
+
+def make_folder(folder: Path, mode: int = 0o777) -> None:
+    """Make a folder and its missing parents, and force their names to disk; nothing where it is there.
+
+    Parameters
+    ----------
+    folder, mode
+        What is made, and with which rights.
+    """
+    if folder.is_dir():
+        return
+    make_folder(folder.parent, mode)
+    with suppress(FileExistsError):
+        DISK.make_folder(folder, mode)
+    DISK.sync(folder.parent)
 
 
 def open_private(path: Path) -> BinaryIO:
@@ -43,34 +60,76 @@ def open_private(path: Path) -> BinaryIO:
     -------
     The open binary file; the caller closes it.
     """
-    return os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb")
+    return DISK.create(path, 0o600)
 
 
-def sync(path: Path) -> None:
-    """Force one file, or the list of names of one folder, to disk.
+def write_file(path: Path, content: str | bytes, *, private: bool = False) -> None:
+    """Write a small file, not yet forced to disk: for a file or folder of :func:`whole_file`, :func:`whole_folder`.
 
     Parameters
     ----------
     path
-        An existing file or folder.
+        An existing file is emptied and keeps its rights.
+    content
+        A text is written as UTF-8.
+    private
+        Whether a new file is for its owner alone (0600).
     """
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+    with DISK.create(path, 0o600 if private else 0o666) as file:
+        file.write(content.encode() if isinstance(content, str) else content)
 
 
-def sync_all(folder: Path) -> None:
-    """Force a folder and all that is in it to disk.
+def copy_file(path: Path, to: Path) -> None:
+    """Copy a file's content, not yet forced to disk.
+
+    Parameters
+    ----------
+    path, to
+        An existing file, and its copy.
+    """
+    with path.open("rb") as source, DISK.create(to, 0o666) as copy:
+        shutil.copyfileobj(source, copy)
+
+
+def remove_file(path: Path) -> None:
+    """Remove a file or link, if there is one.
+
+    Parameters
+    ----------
+    path
+        Of the file.
+    """
+    with suppress(FileNotFoundError):
+        DISK.remove(path)
+
+
+def remove_tree(folder: Path) -> None:
+    """Remove a folder and all that is in it, if there is one.
+
+    Parameters
+    ----------
+    folder
+        A symbolic link is removed itself, never what it leads to.
+    """
+    if folder.is_symlink():
+        DISK.remove(folder)
+    elif folder.exists():
+        DISK.remove_tree(folder)
+
+
+def sync_all(folder: Path, names: Iterable[str] | None = None) -> None:
+    """Force a folder and what is in it to disk.
 
     Parameters
     ----------
     folder
         An existing folder; symbolic links in it are passed over.
+    names
+        Of the files that were written; None: all that is in it.
     """
-    for path in [*(p for p in folder.rglob("*") if not p.is_symlink()), folder]:
-        sync(path)
+    written = folder.rglob("*") if names is None else (folder / name for name in names)
+    for path in [*(p for p in written if not p.is_symlink()), folder]:
+        DISK.sync(path)
 
 
 @contextmanager
@@ -100,19 +159,19 @@ def whole_file(path: Path, *, private: bool = False, over: bool = True, alone: b
     """
     mark = "" if alone else f".{secrets.token_hex(8)}"
     fresh = path.with_name(f".{path.name.lstrip('.')}{mark}.partial")
-    fresh.unlink(missing_ok=True)
+    remove_file(fresh)
     try:
-        os.close(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600 if private else 0o666))
+        DISK.create(fresh, 0o600 if private else 0o666, over=False).close()
         yield fresh
-        sync(fresh)
+        DISK.sync(fresh)
         if over:
-            fresh.replace(path)
+            DISK.move(fresh, path)
         else:
             # a link is refused where a file stands
-            os.link(fresh, path)
-        sync(path.parent)
+            DISK.link(fresh, path)
+        DISK.sync(path.parent)
     finally:
-        fresh.unlink(missing_ok=True)
+        remove_file(fresh)
 
 
 @contextmanager
@@ -142,19 +201,20 @@ def whole_folder(
         If a folder that is not empty stands there and ``over`` is not set.
     """
     partial = folder.with_name(beside or f".{folder.name}.partial")
-    shutil.rmtree(partial, ignore_errors=True)
+    remove_tree(partial)
     if private and not partial.parent.exists():
         private_folder(partial.parent)
-    partial.parent.mkdir(parents=True, exist_ok=True)
-    partial.mkdir(mode=0o700 if private else 0o777)
+    make_folder(partial.parent)
+    DISK.make_folder(partial, 0o700 if private else 0o777)
     try:
         yield partial
         if private:
             for path in partial.rglob("*"):
-                path.chmod(0o700 if path.is_dir() else 0o600)
+                DISK.protect(path, 0o700 if path.is_dir() else 0o600)
         put_in_place(partial, folder, over=over)
     except BaseException:
-        shutil.rmtree(partial, ignore_errors=True)
+        with suppress(OSError):
+            remove_tree(partial)
         raise
 
 
@@ -168,7 +228,8 @@ def put_in_place(partial: Path, folder: Path, *, over: bool = False) -> None:
     folder
         Its final name.
     over
-        Whether it may take the place of another folder, which then goes.
+        Whether it may take the place of another folder, which then goes.  The two change names in one step, so there is
+        a folder of that name at any time; where the file system cannot, its files are replaced one by one.
 
     Raises
     ------
@@ -176,15 +237,25 @@ def put_in_place(partial: Path, folder: Path, *, over: bool = False) -> None:
         If a folder that is not empty stands there and ``over`` is not set.
     """
     sync_all(partial)
-    old = folder.with_name(f".{folder.name}.old")
-    if over:
-        shutil.rmtree(old, ignore_errors=True)
-        if folder.exists():
-            folder.rename(old)
-    partial.rename(folder)
-    if over:
-        shutil.rmtree(old, ignore_errors=True)
-    sync(folder.parent)
+    if not (over and folder.is_dir()):
+        DISK.move(partial, folder)
+    elif not DISK.swap(partial, folder):
+        _replace_files(partial, folder)
+        sync_all(folder)
+    DISK.sync(folder.parent)
+    remove_tree(partial)
+
+
+def _replace_files(partial: Path, folder: Path) -> None:
+    """Move what is in a folder into another, each file in one step; what only the other has goes."""
+    names = {path.name for path in partial.iterdir()}
+    for path in folder.iterdir():
+        if path.is_dir():
+            remove_tree(path)
+        elif path.name not in names:
+            DISK.remove(path)
+    for name in sorted(names):
+        DISK.move(partial / name, folder / name)
 
 
 def write_folder(folder: Path, files: Mapping[str, str | bytes]) -> None:
@@ -199,7 +270,7 @@ def write_folder(folder: Path, files: Mapping[str, str | bytes]) -> None:
     """
     with whole_folder(folder, over=True) as partial:
         for name, content in files.items():
-            (partial / name).write_bytes(content.encode() if isinstance(content, str) else content)
+            write_file(partial / name, content)
 
 
 def json_text(value: Mapping[str, Any]) -> str:

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
+from textwrap import dedent
+
 import pytest
 
+from flows.config.study_recipes import load_world_recipe
+from pipeline.declaration.card import load_card
 from pipeline.declaration.code import closure_digest
-from pipeline.declaration.plugins import is_plugin
+from pipeline.declaration.plugins import PERMITTED, is_plugin, plugin_digest
 from pipeline.declaration.toml import CardError
 from pipeline.environments.worlds import load_world
+from pipeline.learners.registry import find as find_offline
+from pipeline.logs.formats import readers_of
 from pipeline.simulation.registry import find, modules_of
-from pipeline.simulation.trial import Trial
-from tests.documents import rehearse
+from pipeline.simulation.trial import OnlineAgent, Trial
+from tests.documents import blocks, rehearse
 
 
 @pytest.mark.slow
@@ -35,8 +43,9 @@ def test_other_names_are_no_plugins(name):
     [
         ("no_such_module:world", "finds no module 'no_such_module'"),
         ("no_such.module:world", "finds no module 'no_such'"),
-        ("math:no_such", "has no function 'no_such'"),
-        ("math:pi", "has no function 'pi'"),
+        ("math:no_such", "module math has no 'no_such'"),
+        ("math:pi", "is a float, not of type"),
+        ("subprocess:getoutput", "is a function, not of type"),
     ],
 )
 def test_what_cannot_be_found_is_said(name, says, tmp_path):
@@ -53,24 +62,93 @@ def test_a_missing_import_inside_a_plugin_is_its_own_error(tmp_path, monkeypatch
         find("half:agent")
 
 
-def test_what_is_no_world_is_said(tmp_path):
-    with pytest.raises(CardError, match="returns a dict, not a World"):
-        load_world("builtins:dict", tmp_path)
-
-
-def test_an_agent_without_the_attribute_claims_nothing(tmp_path, monkeypatch):
-    (tmp_path / "mute.py").write_text("def agent(trial):\n    return None\n")
+@pytest.fixture
+def marked(tmp_path, monkeypatch):
+    """A module that leaves a file when it is imported, and another when its function is called."""
+    text = """
+    from pathlib import Path
+    from pipeline.environments.world import WorldFunction
+    from pipeline.simulation.trial import OnlineAgent
+    Path(__file__).with_name("imported").touch()
+    def act(*args, **params):
+        Path(__file__).with_name("called").touch()
+    world, agent = WorldFunction(act), OnlineAgent(act)
+    """
+    (tmp_path / "marked.py").write_text(dedent(text))
     monkeypatch.syspath_prepend(tmp_path)
-    assert find("mute:agent").trust == "none"
+    yield tmp_path
+    sys.modules.pop("marked", None)
+
+
+@pytest.mark.parametrize("ask", [find, find_offline, lambda name: load_world(name, Path())])
+def test_what_does_not_say_that_it_is_a_plugin_is_not_called(marked, ask):
+    with pytest.raises(CardError, match="is a function, not of type"):
+        ask("marked:act")
+    assert (marked / "imported").exists() and not (marked / "called").exists()
+
+
+def test_what_is_no_world_is_said(marked):
+    with pytest.raises(CardError, match="returns a NoneType, not a World"):
+        load_world("marked:world", marked)
+
+
+RECIPE = """
+[recipe]
+name = "own"
+agent = "{agent}"
+[world]
+name = "{world}"
+[runs]
+episodes = 10
+"""
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda folder: find("marked:agent"),
+        lambda folder: find_offline("marked:agent"),
+        lambda folder: load_world("marked:world", folder),
+        lambda folder: readers_of(load_card(folder / "card.toml")),
+        lambda folder: plugin_digest("marked:agent"),
+        lambda folder: load_world_recipe(folder / "agent.toml"),
+        lambda folder: load_world_recipe(folder / "world.toml"),
+    ],
+)
+def test_what_is_not_listed_is_not_even_imported(marked, monkeypatch, ask):
+    (marked / "agent.toml").write_text(RECIPE.format(agent="marked:agent", world="riverswim"))
+    (marked / "world.toml").write_text(RECIPE.format(agent="uniform", world="marked:world"))
+    (marked / "card.toml").write_text(dict(blocks("extend.md"))["diary.toml"].replace("diary:diary", "marked:reader"))
+    monkeypatch.setenv(PERMITTED, "marked:other other:world")
+    with pytest.raises(CardError, match="runs only what its operator lists"):
+        ask(marked)
+    assert not (marked / "imported").exists()
+
+
+def test_what_is_listed_runs(marked, monkeypatch):
+    monkeypatch.setenv(PERMITTED, "marked:other marked:agent")
+    assert isinstance(find("marked:agent"), OnlineAgent)
+
+
+@pytest.mark.parametrize(
+    "name", ["gymnasium:marked:Env-v0", "gymnasium:", "gymnasium:a b", "../riverswim", "icu_sepsis/"]
+)
+def test_a_name_of_no_world_is_refused_before_anything_is_imported(marked, name):
+    with pytest.raises(CardError, match="no world"):
+        load_world(name, marked)
+    assert not (marked / "imported").exists()
+
+
+HEAD = "from pipeline.simulation.trial import OnlineAgent\n@OnlineAgent\ndef agent(trial):\n"
 
 
 def test_an_edited_plugin_is_measured_anew(tmp_path, monkeypatch):
     path = tmp_path / "edited.py"
-    path.write_text("def agent(trial):\n    return None\n")
+    path.write_text(HEAD + "    return None\n")
     monkeypatch.syspath_prepend(tmp_path)
     trial = Trial("edited:agent", "riverswim", (), 10)
     before = closure_digest(modules_of(trial))
-    path.write_text('def agent(trial):\n    """Words."""\n    return None\n')
+    path.write_text(HEAD + '    """Words."""\n    return None\n')
     assert before == closure_digest(modules_of(trial))
-    path.write_text("def agent(trial):\n    return 1\n")
+    path.write_text(HEAD + "    return 1\n")
     assert before != closure_digest(modules_of(trial))

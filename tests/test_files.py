@@ -6,7 +6,8 @@ import stat
 
 import pytest
 
-from pipeline.files import whole_folder
+from pipeline.disk import DISK
+from pipeline.files import put_in_place, whole_folder, write_folder
 
 
 def mode(path):
@@ -35,3 +36,61 @@ def test_what_fails_leaves_nothing(tmp_path):
         (partial / "some").write_text("x")
         raise KeyboardInterrupt
     assert not list(tmp_path.iterdir())
+
+
+class Killed(BaseException):
+    """The process is gone: nothing after this runs."""
+
+
+def operations(monkeypatch, at):
+    """Die before operation number ``at`` of the disk, and after every second one; returns what was done."""
+    done = []
+
+    def armed(name, work):
+        def operation(*args, **more):
+            if len(done) == at:
+                raise Killed
+            result = work(*args, **more)
+            done.append(name)
+            return result
+
+        return operation
+
+    for name in ("sync", "move", "swap", "remove", "remove_tree"):
+        monkeypatch.setattr(DISK, name, armed(name, getattr(DISK, name)))
+    return done
+
+
+@pytest.mark.parametrize("swaps", [True, False])
+def test_a_folder_that_is_replaced_is_there_at_any_moment(tmp_path, swaps, monkeypatch):
+    """Between two renames there once was none of that name: whoever was killed there had no run in use."""
+    at = 0
+    while True:
+        home = tmp_path / str(at)
+        write_folder(home / "run", {"report": "old", "numbers": "old", "gone": "old"})
+        with monkeypatch.context() as patched:
+            if not swaps:
+                patched.setattr(DISK, "swap", lambda *_: False)
+            partial = home / "partial"
+            partial.mkdir()
+            for name in ("report", "numbers", "fresh"):
+                (partial / name).write_text("new")
+            done = operations(patched, at)
+            try:
+                put_in_place(partial, home / "run", over=True)
+            except Killed:
+                at += 1
+            else:
+                break
+        there = {p.name: p.read_text() for p in (home / "run").iterdir()}
+        assert set(there.values()) <= {"old", "new"} and {"report", "numbers"} <= set(there)
+        if swaps:
+            assert there in ({"report": "old", "numbers": "old", "gone": "old"}, dict.fromkeys(there, "new"))
+        write_folder(home / "run", dict.fromkeys(("report", "numbers", "fresh"), "new"))
+        assert {p.name: p.read_text() for p in (home / "run").iterdir()} == dict.fromkeys(
+            ("report", "numbers", "fresh"), "new"
+        )
+    assert len(done) == at > 5
+    assert {p.name: p.read_text() for p in (home / "run").iterdir()} == dict.fromkeys(
+        ("report", "numbers", "fresh"), "new"
+    )

@@ -15,7 +15,7 @@ from typing import TypedDict
 
 from flows.config.home import Home, find_recipe
 from pipeline.declaration.card import CardError
-from pipeline.files import whole_file
+from pipeline.files import make_folder, whole_file, write_file
 
 ALERT = "RETICENT_ALERT"
 _PATIENCE = 60
@@ -96,10 +96,10 @@ class Watch:
         return f"no new log of {self.recipe} for {days:g} days; the policy in use stays"
 
     def _write(self, note: Note) -> None:
-        self.file.parent.mkdir(mode=0o700, exist_ok=True)
+        make_folder(self.file.parent, 0o700)
         with whole_file(self.file, private=True, alone=False) as fresh:
             told = {**note, "schema_version": 1, "recipe": self.recipe, "at": _now()}
-            fresh.write_text(json.dumps(told, indent=1), encoding="utf-8")
+            write_file(fresh, json.dumps(told, indent=1))
 
 
 def watch_of(recipe: str, home: Home) -> Watch:

@@ -22,7 +22,7 @@ from pipeline.declaration.code import code_digest
 from pipeline.declaration.plugins import is_plugin, plugin_digest
 from pipeline.environments.count_tables import MOST_EPISODES
 from pipeline.environments.worlds import arrays_file
-from pipeline.files import whole_file
+from pipeline.files import whole_file, write_file
 from pipeline.learners.learner import RunPlan
 from pipeline.ledger.chain import canonical
 from pipeline.logs.store import latest
@@ -139,7 +139,7 @@ def forecast_quality(recipe: str, home: Home, people: int | None = None) -> Qual
     told = _told(s, plan, episodes, plan.forecast(episodes, draws))
     at.parent.mkdir(parents=True, exist_ok=True)
     with whole_file(at, alone=False) as fresh:
-        fresh.write_text(json.dumps(told.model_dump(), allow_nan=False), encoding="utf-8")
+        write_file(fresh, json.dumps(told.model_dump(), allow_nan=False))
     return Quality.model_validate({**told.parts(), "cached": False})
 
 

@@ -14,7 +14,8 @@ from typing import TypedDict
 from flows.config.recipe import Promote
 from pipeline.declaration.card import CardError
 from pipeline.declaration.numbers import number
-from pipeline.files import json_text, sync, whole_file
+from pipeline.disk import DISK
+from pipeline.files import json_text, remove_file, whole_file, write_file
 from pipeline.learners.registry import read_stored, read_view
 from pipeline.learners.stored_decisions import StoredDecisions
 from pipeline.transaction.place import one_at_a_time
@@ -116,20 +117,19 @@ class Alias:
 
     def _keep(self, history: Sequence[str], rejected: Sequence[str]) -> None:
         with whole_file(self._file) as fresh:
-            fresh.write_text(
-                json_text({"schema_version": 1, "history": list(history), "rejected": list(rejected)}), encoding="utf-8"
-            )
+            write_file(fresh, json_text({"schema_version": 1, "history": list(history), "rejected": list(rejected)}))
 
     def _point(self, run: str) -> None:
         fresh = self.runs / f".{self.name}.new"
-        fresh.unlink(missing_ok=True)
+        remove_file(fresh)
         try:
-            fresh.symlink_to(run)
+            DISK.point(fresh, run)
         except OSError:
             # a file system without links: the name as text
-            fresh.write_text(f"{run}\n", encoding="utf-8")
-        fresh.replace(self.runs / self.name)
-        sync(self.runs)
+            write_file(fresh, f"{run}\n")
+            DISK.sync(fresh)
+        DISK.move(fresh, self.runs / self.name)
+        DISK.sync(self.runs)
 
 
 def side_of(folder: Path) -> TableSide | GainsSide:

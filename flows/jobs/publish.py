@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -13,7 +12,7 @@ from flows.config.home import Home
 from flows.config.recipe import Recipe
 from pipeline.declaration.card import AnyCard
 from pipeline.declaration.plugins import is_plugin, plugin_digest
-from pipeline.files import json_text, whole_folder
+from pipeline.files import copy_file, json_text, whole_folder, write_file
 from pipeline.learners.learner import Learnt
 from pipeline.ledger.assumptions import NOT_COVERED, assumptions
 from pipeline.ledger.certificate import certificate, counter_facts, guarantee
@@ -93,22 +92,22 @@ def _publish_run(
     name = run_name(recipe, curated.run_key) + ("" if private else "-simulation-not-private")
     with whole_folder(home.runs / name, over=True) as partial:
         for file in ("release.parquet", "release.json"):
-            shutil.copyfile(curated.folder / file, partial / file)
+            copy_file(curated.folder / file, partial / file)
         copied = sha256_file(partial / "release.parquet")
         if curated.commit is not None and copied != curated.commit.body["release_sha256"]:
             raise BudgetError(f"{card.name}: the stored release is not the committed one; nothing is published")
         _same_release(home.runs / name, copied, curated)
         written = learnt.files().write(partial)
-        shutil.copyfile(recipe.path, partial / "recipe.toml")
+        copy_file(recipe.path, partial / "recipe.toml")
         tables = {kind: sha256_file(partial / f"{kind}.parquet") for kind in written}
         # labels, scales and bounds decide what the policy's numbers mean
         digests = {"release": copied, **tables, "labels": sha256_file(partial / file_of("labels"))}
         report = run_facts(card, recipe, name, snapshot, curated, learnt, digests, looks)
         told = report.model_dump()
-        (partial / "report.json").write_text(json_text(told), encoding="utf-8")
+        write_file(partial / "report.json", json_text(told))
         promise, listed = told["guarantee"], told["mechanisms"]
         proof = certificate(card, curated.release, promise, listed, curated.commit, digests, looks)
-        (partial / "certificate.json").write_text(json_text(proof), encoding="utf-8")
+        write_file(partial / "certificate.json", json_text(proof))
         render(partial, report, learnt.view())
     return Published(name, home.runs / name, report)
 
@@ -134,8 +133,8 @@ def render(folder: Path, report: Report, view: PolicyView) -> None:
     report, view
         What the run says, and its policy.
     """
-    (folder / "report.html").write_text(render_html(report, view), encoding="utf-8")
-    (folder / "report.md").write_text(render_markdown(report, view), encoding="utf-8")
+    write_file(folder / "report.html", render_html(report, view))
+    write_file(folder / "report.md", render_markdown(report, view))
 
 
 def run_facts(

@@ -96,9 +96,10 @@ def purge_job(card_name: str, home: Home, *, keep: int = 0, quarantine_only: boo
         refuse_old_ledger(card.name, ledger, home.store)
         purge = plan_purge(lineage, keep=keep, quarantine_only=quarantine_only)
         if yes and purge.paths:
-            # noted first: a purge that died half-way is known, and done again at no harm
-            entry = ledger.record_purge(card.name, {"snapshots": purge.snapshots, "quarantine_only": quarantine_only})
-            remember_head(lineage, entry)
+            # noted first: a purge that died half-way is known, and goes on at no harm
+            if not purge.noted:
+                body = {"snapshots": purge.snapshots, "quarantine_only": quarantine_only}
+                remember_head(lineage, ledger.record_purge(card.name, body))
             carry_out(purge, lineage)
     return {
         "dataset": card.name,

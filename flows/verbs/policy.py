@@ -75,11 +75,11 @@ def write_whole(path: Path, text: str, *, force: bool) -> None:
         If the file exists and ``force`` is not set, or the place takes no file.
     """
     from pipeline.declaration.card import CardError
-    from pipeline.files import whole_file
+    from pipeline.files import whole_file, write_file
 
     try:
         with whole_file(path, over=force, alone=False) as fresh:
-            fresh.write_text(text, encoding="utf-8", newline="")
+            write_file(fresh, text)
     except FileExistsError:
         raise CardError(f"{path} exists; name another file, or replace it with --force") from None
     except OSError as e:

@@ -140,7 +140,7 @@ def a_card_can_be_written(world: World) -> None:
 
 @dataclass(frozen=True)
 class Player:
-    """An agent by name (``module:function`` where it is not ours), and where it plays."""
+    """An agent by name (``module:object`` where it is not ours), and where it plays."""
 
     agent: str
     world: str = "riverswim_homogeneous"

@@ -50,10 +50,10 @@ FORMATS = ("table", "minari", "d4rl", "rlds", "lerobot", "obp", "meds", "transit
 
 
 def _known_format(name: str) -> str:
-    """One of ours, or a reader of your own by ``module:function``, which is looked for when files are read."""
+    """One of ours, or a reader of your own by ``module:object``, which is looked for when files are read."""
     if name not in FORMATS and not is_plugin(name):
         ours = ", ".join(map(repr, FORMATS))
-        raise PydanticCustomError("unknown_format", "Input should be {known} or 'module:function'", {"known": ours})
+        raise PydanticCustomError("unknown_format", "Input should be {known} or 'module:object'", {"known": ours})
     return name
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError, ValidationInfo, field_validator
 
 
 class CardError(Exception):
@@ -19,9 +19,17 @@ class LogError(Exception):
 
 
 class Strict(BaseModel):
-    """Unknown keys are errors, values do not change."""
+    """Unknown keys are errors, values do not change, and ``rho = "1"`` or ``rho = true`` is no number."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _take_whole_number(cls, value: object, info: ValidationInfo) -> object:
+        """``1e6`` is how TOML lets a person write a million."""
+        annotation = cls.model_fields[str(info.field_name)].annotation
+        whole = annotation is int or int in get_args(annotation)
+        return int(value) if whole and isinstance(value, float) and value.is_integer() else value
 
 
 def explain(error: ValidationError, where: str) -> str:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -208,3 +209,20 @@ def declared_actions(card: Card, world: World) -> Ints:
         missing = [world.actions[a] for a in np.flatnonzero(index < 0)]
         raise CardError(f"{card.name}: domain.actions has no label for the actions {missing[:5]} of world {world.name}")
     return index
+
+
+@dataclass(frozen=True)
+class WorldFunction:
+    """A function that returns a world and says so: the decorator of worlds that are named ``module:object``.
+
+    Parameters
+    ----------
+    build
+        From the parameters of a recipe's ``[world]`` or of ``--param`` to a :class:`World`.
+    """
+
+    build: Callable[..., World]
+
+    def __call__(self, *args: Any, **params: Any) -> World:
+        """The world of these parameters."""
+        return self.build(*args, **params)

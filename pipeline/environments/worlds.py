@@ -1,7 +1,8 @@
-"""Worlds by name: ours, gymnasium's, and those of other packages as ``module:function``."""
+"""Worlds by name: ours, gymnasium's, and those of other packages as ``module:object``."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from inspect import signature
 from pathlib import Path
@@ -9,7 +10,7 @@ from typing import Any
 
 from pipeline.declaration.card import CardError
 from pipeline.declaration.lineage import catalogs
-from pipeline.declaration.plugins import is_plugin, plugin
+from pipeline.declaration.plugins import is_plugin, plugin, refuse_unlisted
 from pipeline.declaration.toml import read_toml
 from pipeline.environments.from_gymnasium import from_gymnasium
 from pipeline.environments.icu_sepsis import load_icu_sepsis
@@ -17,7 +18,7 @@ from pipeline.environments.icu_sepsis_bins import icu_sepsis_bins
 from pipeline.environments.mixture_worlds import Mixture, random_mixture, random_mixture_world, tabular_mixture
 from pipeline.environments.random_tabular import icu_like, random_tabular
 from pipeline.environments.riverswim import riverswim, riverswim_homogeneous, riverswim_inhomogeneous
-from pipeline.environments.world import World
+from pipeline.environments.world import World, WorldFunction
 
 # what a simulated log keeps beside its card: the world's name, its parameters, the logging policy
 WORLD_FILE = "world.toml"
@@ -41,7 +42,7 @@ WORLDS = ("icu_sepsis", *_BUILT, "icu_sepsis_bins")
 
 
 def load_world(name: str, folder: Path, **params: Any) -> World:
-    """A world by name: one of :data:`WORLDS`, ``gymnasium:ID``, or ``module:function`` of your own.
+    """A world by name: one of :data:`WORLDS`, ``gymnasium:ID``, or ``module:object`` of your own.
 
     Parameters
     ----------
@@ -58,11 +59,8 @@ def load_world(name: str, folder: Path, **params: Any) -> World:
     CardError
         If there is no such world, a parameter is unknown, or its file is missing.
     """
+    refuse_unknown_world(name)
     build = _builder(name)
-    if build is None and name not in _FROM_FILE and not name.startswith(GYMNASIUM):
-        raise CardError(
-            f"no world {name!r}; there are: {', '.join(WORLDS)}, {GYMNASIUM}ID, e.g. FrozenLake-v1, and module:function"
-        )
     chosen = params or _described(name, folder)
     try:
         if name.startswith(GYMNASIUM):
@@ -72,6 +70,28 @@ def load_world(name: str, folder: Path, **params: Any) -> World:
         return _FROM_FILE[name][0](arrays_file(name, folder), **chosen)
     except (TypeError, ValueError) as e:
         raise CardError(f"world {name}: {e}") from None
+
+
+def refuse_unknown_world(name: str) -> None:
+    """Refuse a name that no world can have here; imports nothing.
+
+    Parameters
+    ----------
+    name
+        Of a world of :func:`load_world`.
+
+    Raises
+    ------
+    CardError
+        If there is no such world, or it is a plug-in that is not permitted.
+    """
+    if is_plugin(name):
+        refuse_unlisted(name)
+    # a colon within the ID would have gymnasium import a module of that name
+    elif name not in WORLDS and not re.fullmatch(rf"{GYMNASIUM}[\w./-]+", name):
+        raise CardError(
+            f"no world {name!r}; there are: {', '.join(WORLDS)}, {GYMNASIUM}ID, e.g. FrozenLake-v1, and module:object"
+        )
 
 
 def load_mixture(name: str, folder: Path, horizon: int | None = None, **params: Any) -> Mixture:
@@ -113,7 +133,7 @@ def _builder(name: str) -> Callable[..., World] | None:
     """The function of a world that needs no file."""
     if name in _BUILT:
         return _BUILT[name]
-    return plugin(name) if is_plugin(name) else None
+    return plugin(name, WorldFunction).build if is_plugin(name) else None
 
 
 def _checked(name: str, built: object) -> World:

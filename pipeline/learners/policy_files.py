@@ -14,7 +14,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.files import json_text
+from pipeline.files import json_text, write_file
 from pipeline.ledger.chain import Body
 from pipeline.privacy.release import Release
 from reports.facts.policy import PolicyView
@@ -61,8 +61,10 @@ class PolicyFiles:
         import pyarrow.parquet as pq
 
         for stem, columns in self.tables.items():
-            pq.write_table(pa.table(dict(columns)), folder / f"{stem}.parquet", compression="zstd")
-        (folder / "policy.json").write_text(json_text(self.labels), encoding="utf-8")
+            out = io.BytesIO()
+            pq.write_table(pa.table(dict(columns)), out, compression="zstd")
+            write_file(folder / f"{stem}.parquet", out.getvalue())
+        write_file(folder / "policy.json", json_text(self.labels))
         return tuple(self.tables)
 
 

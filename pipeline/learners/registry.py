@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from pipeline.declaration.card import AnyCard, CardError
-from pipeline.declaration.plugins import is_plugin, plugin_object
+from pipeline.declaration.plugins import is_plugin, plugin
 from pipeline.learners.decisions import read_counts_view, read_linear_view
 from pipeline.learners.gains import KIND, read_gains_view, stored_gains
 from pipeline.learners.learner import Agent, RunPlan
@@ -50,14 +50,9 @@ def find(name: str) -> Agent:
     KeyError
         If there is none of that name.
     CardError
-        If a module of your own cannot be found, or holds no agent of that name.
+        If a plug-in is not permitted, cannot be found, or is no agent.
     """
-    if not is_plugin(name):
-        return AGENTS[name]
-    found = plugin_object(name)
-    if not isinstance(found, Agent):
-        raise CardError(f"{name}: is {type(found).__name__}, not an offline Agent; docs/extend.md has one")
-    return found
+    return plugin(name, Agent) if is_plugin(name) else AGENTS[name]
 
 
 def plan_run(card: AnyCard, terms: Terms) -> RunPlan:

@@ -125,7 +125,7 @@ class Lq(Strict):
         Multiple of the noise's spectral norm below which a direction is not trusted.
     """
 
-    cut: tuple[Part, Part] = (0.5, 0.7)
+    cut: Annotated[tuple[Part, Part], Field(strict=False)] = (0.5, 0.7)
     gram_share: Annotated[float, Field(gt=0, lt=1)] = 0.3
     steps: Annotated[int, Field(ge=1, le=2**20)] = 4096
     ridge: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 1.0
@@ -157,7 +157,7 @@ class Nightly(Strict):
     """
 
     nights: Annotated[int, Field(ge=1, le=10_000)] = 365
-    first: date
+    first: Annotated[date, Field(strict=False)]
     counter: Literal["tree", "toeplitz"] = "tree"
 
 

@@ -6,16 +6,13 @@ What may still change after registration, and what never does: privacy.md §0.1-
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from fractions import Fraction
 
 from pipeline.declaration.card import AnyCard, CardError
 from pipeline.ledger.chain import Body, BudgetError, Entry, canonical
 from pipeline.privacy.budget import fraction_of
-
-_PERIODS = {"month": "%Y-%m", "year": "%Y"}
 
 
 @dataclass(frozen=True)
@@ -86,7 +83,7 @@ def spent_on(entries: Sequence[Entry], lineage: str) -> Fraction:
     entries, lineage
         See :func:`registration`.
     """
-    return spent_of(_charges(entries, lineage))
+    return spent_of(charges_of(entries, lineage))
 
 
 def spent_of(charges: Sequence[tuple[int | None, Fraction]]) -> Fraction:
@@ -107,52 +104,6 @@ def spent_of(charges: Sequence[tuple[int | None, Fraction]]) -> Fraction:
         else:
             parts[partition] = parts.get(partition, Fraction(0)) + rho
     return whole + max(parts.values(), default=Fraction(0))
-
-
-@dataclass(frozen=True)
-class Left:
-    """What one more charge may cost at most.
-
-    Parameters
-    ----------
-    rho, cap
-        What is left, and of how much; exact zCDP rhos.
-    limit
-        Which limit says so: ``lifetime``, or this ``month`` or ``year``.
-    """
-
-    rho: Fraction
-    limit: str
-    cap: Fraction
-
-    def told(self) -> dict[str, str | float]:
-        """The same as plain values."""
-        return {"of": self.limit, "cap_rho": float(self.cap), "left_rho": float(self.rho)}
-
-
-def left_for(entries: Sequence[Entry], account: Account, partition: int | None, now: datetime) -> Left:
-    """What one more charge to everybody, or to one partition, may cost at most: the tightest of cap and schedule.
-
-    A month and a year are those of the calendar (UTC); charges are dated by their INTENTs.
-
-    Parameters
-    ----------
-    entries, account
-        Of the ledger, and of the lineage.
-    partition
-        None: everybody is charged.
-    now
-        Says which month and year it is (UTC).
-    """
-    schedule: Mapping[str, str] = (registration(entries, account.lineage) or {}).get("schedule") or {}
-    limits = [("lifetime", account.cap, "")]
-    limits += [(name, Fraction(schedule[name]), f"{now:{form}}") for name, form in _PERIODS.items() if name in schedule]
-
-    def left(cap: Fraction, since: str) -> Fraction:
-        charges = _charges([e for e in entries if e.at >= since], account.lineage)
-        return cap - spent_of(charges if partition is None else [c for c in charges if c[0] in (None, partition)])
-
-    return min((Left(left(cap, since), name, cap) for name, cap, since in limits), key=lambda one: one.rho)
 
 
 def commit_of(entries: Sequence[Entry], lineage: str, run_key: str) -> Entry | None:
@@ -179,7 +130,14 @@ def intents_of(entries: Sequence[Entry], lineage: str, run_key: str) -> list[Ent
     return [e for e in entries if e.lineage == lineage and e.kind == "INTENT" and e.body["run_key"] == run_key]
 
 
-def _charges(entries: Sequence[Entry], lineage: str) -> list[tuple[int | None, Fraction]]:
+def charges_of(entries: Sequence[Entry], lineage: str) -> list[tuple[int | None, Fraction]]:
+    """All charges of a lineage as :func:`spent_of` adds them up.
+
+    Parameters
+    ----------
+    entries, lineage
+        See :func:`registration`.
+    """
     return [
         (e.body.get("partition"), Fraction(e.body["rho"]))
         for e in entries

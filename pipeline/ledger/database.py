@@ -16,7 +16,7 @@ from sqlalchemy.exc import ArgumentError, DBAPIError, IntegrityError
 from sqlalchemy.pool import NullPool
 
 from pipeline.declaration.card import CardError
-from pipeline.files import whole_file
+from pipeline.files import make_folder, whole_file
 from pipeline.ledger.chain import BudgetError, NoLedgerError
 from pipeline.ledger.chain_tables import lay_out
 
@@ -100,7 +100,7 @@ def _check_pages(connection: sa.Connection, where: str) -> None:
 
 def _create_file(path: Path) -> None:
     """Lay out a ledger beside and link it into place: a ledger that is there is whole, and is never replaced."""
-    path.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(path.parent)
     with suppress(FileExistsError), whole_file(path, private=True, over=False, alone=False) as fresh:
         _lay_out(_sqlite(fresh), str(path), create=True)
 

@@ -18,19 +18,18 @@ from pipeline.declaration.card import AnyCard
 from pipeline.ledger import lease
 from pipeline.ledger.account import (
     Account,
-    Left,
     account_of,
     card_hash,
     change_of_registration,
     check_partition,
     commit_of,
     intents_of,
-    left_for,
     registration,
 )
 from pipeline.ledger.chain import AttemptLostError, Body, BudgetError, Entry, Head
 from pipeline.ledger.chain_tables import Chain, Page
 from pipeline.ledger.database import open_engine, refusal
+from pipeline.ledger.limits import Left, left_for
 from pipeline.ledger.steps import overtaken
 
 Price = Callable[[Sequence[Entry]], Fraction]

@@ -11,7 +11,7 @@ from typing import TypeVar
 import polars as pl
 
 from pipeline.declaration.card import AnyCard
-from pipeline.declaration.plugins import is_plugin, plugin
+from pipeline.declaration.plugins import plugin
 from pipeline.declaration.toml import CardError, LogError
 from pipeline.declaration.windows import Meds
 from pipeline.logs.readers.arrow import ipc_types, parquet_types, read_ipc, read_parquet
@@ -152,10 +152,8 @@ def _cut_of(card: AnyCard) -> Cut:
 
 
 def _own(name: str) -> dict[str, Reader]:
-    """The reader that ``module:function`` returns, watched."""
-    found = plugin(name)() if is_plugin(name) else None
-    if not isinstance(found, Reader):
-        raise CardError(f"source.format {name}: returns a {type(found).__name__}, not a Reader (docs/extend.md)")
+    """The reader ``module:object``, watched."""
+    found = plugin(name, Reader)
     if not found.suffixes or found.types is None:
         raise CardError(f"source.format {name}: a Reader of your own names its suffixes and the types of its columns")
     declared = found.types

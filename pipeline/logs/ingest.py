@@ -5,8 +5,6 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import json
-import os
-import shutil
 from collections import Counter
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
@@ -18,7 +16,8 @@ import pyarrow.parquet as pq
 
 from pipeline.declaration.card import AnyCard, Card, CardError
 from pipeline.declaration.toml import LogError
-from pipeline.files import open_private, private_folder, put_in_place, sync_all
+from pipeline.disk import DISK
+from pipeline.files import open_private, private_folder, put_in_place, remove_file, remove_tree, sync_all
 from pipeline.logs.rules import check_names, check_tolerance
 from pipeline.logs.screening import screen
 from pipeline.logs.sources import Sources, digest, examine
@@ -188,7 +187,7 @@ def _screen(card: AnyCard, sources: Sources, work: Work, progress: Progress | No
             )
         )
         work.save()
-        spill_file(work.folder, i).unlink(missing_ok=True)
+        remove_file(spill_file(work.folder, i))
         seen += len(raw)
         if progress is not None:
             progress(seen, work.source_rows)
@@ -230,8 +229,7 @@ def _read_spill(file: Path, sources: Sources) -> pl.DataFrame:
 def _write(frame: pl.DataFrame, path: Path) -> None:
     with open_private(path) as file:
         frame.write_parquet(file, compression="zstd")
-        file.flush()
-        os.fsync(file.fileno())
+    DISK.sync(path)
 
 
 def _refuse_beyond_tolerance(card: AnyCard, snapshot: Snapshot, home: Path) -> None:
@@ -239,10 +237,10 @@ def _refuse_beyond_tolerance(card: AnyCard, snapshot: Snapshot, home: Path) -> N
         check_tolerance(card, snapshot.folder, snapshot.quarantined, snapshot.source_rows)
     except LogError as e:
         for part in snapshot.part_files:
-            part.unlink()
+            remove_file(part)
         refused = home / "refused"
         # no folder of raw rows is left under a name that `store purge` does not know
-        shutil.rmtree(refused, ignore_errors=True)
+        remove_tree(refused)
         put_in_place(snapshot.folder, refused)
         raise LogError(f"{e}.  Nothing was published; the rows are in {refused}") from None
 

@@ -12,7 +12,7 @@ import polars as pl
 
 from pipeline.declaration.card import AnyCard
 from pipeline.declaration.toml import LogError
-from pipeline.files import open_private, whole_file
+from pipeline.files import whole_file, write_file
 
 SCHEMA_VERSION = 1
 
@@ -161,7 +161,7 @@ def note_number(store: Path, dataset: str, number: int) -> None:
     """Note that a number is given; the note lies beside the lineage's folder and outlives it."""
     note = _number_note(store, dataset)
     with whole_file(note, private=True) as fresh:
-        fresh.write_text(f"{number}\n", encoding="utf-8")
+        write_file(fresh, f"{number}\n")
 
 
 def _number_note(store: Path, dataset: str) -> Path:
@@ -196,5 +196,4 @@ def write_manifest(snapshot: Snapshot) -> None:
     """Write the manifest into the snapshot's folder."""
     content = {"schema_version": SCHEMA_VERSION, **asdict(snapshot)}
     del content["folder"]
-    with open_private(snapshot.folder / MANIFEST) as file:
-        file.write(json.dumps(content, indent=1, sort_keys=True).encode() + b"\n")
+    write_file(snapshot.folder / MANIFEST, json.dumps(content, indent=1, sort_keys=True) + "\n", private=True)

@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.declaration.code import code_digest
-from pipeline.files import whole_file
+from pipeline.files import open_private, remove_file, whole_file
 from pipeline.logs.store import Snapshot
 
 _VERSION = 1
@@ -81,7 +81,7 @@ class KeptSums:
         for table in partial.sums.values():
             whole.update(np.ascontiguousarray(table).data)
         head = {"key": self._named, "done": sorted(partial.done), "rows": partial.rows, "sha256": whole.hexdigest()}
-        with suppress(OSError), whole_file(self.path, private=True) as fresh, fresh.open("wb") as file:
+        with suppress(OSError), whole_file(self.path, private=True) as fresh, open_private(fresh) as file:
             file.write(json.dumps(head).encode() + b"\n")
             for table in partial.sums.values():
                 file.write(np.ascontiguousarray(table).data)
@@ -208,7 +208,7 @@ def forget(snapshot: Snapshot) -> None:
         Whose release is written and renamed.
     """
     for path in KeptSums(snapshot, None).paths:
-        path.unlink(missing_ok=True)
+        remove_file(path)
 
 
 def _here(

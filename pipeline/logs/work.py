@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import json
 import resource
-import shutil
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
@@ -23,7 +22,7 @@ import pyarrow.parquet as pq
 from pipeline.declaration.card import AnyCard, Card, CardError
 from pipeline.declaration.plugins import is_plugin, plugin_digest
 from pipeline.declaration.toml import LogError
-from pipeline.files import open_private, private_folder, whole_file
+from pipeline.files import open_private, private_folder, remove_tree, whole_file, write_file
 from pipeline.logs import rules
 from pipeline.logs.decode import keyed_hash
 from pipeline.logs.sources import Sources, read_batches
@@ -80,7 +79,7 @@ class Work:
         state = {**asdict(self), "version": _VERSION}
         del state["folder"]
         with whole_file(self.folder / _STATE, private=True) as fresh:
-            fresh.write_text(json.dumps(state), encoding="utf-8")
+            write_file(fresh, json.dumps(state))
 
     @property
     def resumable(self) -> bool:
@@ -131,7 +130,7 @@ def resume(folder: Path, work_stamp: str) -> Work | None:
 
 def sweep(folder: Path) -> None:
     """Remove all work in progress."""
-    shutil.rmtree(folder, ignore_errors=True)
+    remove_tree(folder)
 
 
 def spill_file(folder: Path, partition: int) -> Path:

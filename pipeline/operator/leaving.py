@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,8 +22,9 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from pipeline.declaration.card import AnyCard, Card, CardError, LqCard
-from pipeline.files import open_private, private_folder, whole_folder
+from pipeline.declaration.card import AnyCard, Card, CardError, LqCard, task_of
+from pipeline.disk import DISK
+from pipeline.files import open_private, private_folder, remove_file, remove_tree, whole_folder
 from pipeline.logs.readers.hdf5 import library
 from pipeline.logs.regression_sums import list_matrix
 from pipeline.logs.store import Snapshot
@@ -35,6 +35,8 @@ NOT_UNDONE = (
     "copies outside this store (the source files, backups, freed disk blocks) are not touched",
 )
 
+# what a folder's name begins with from the moment it goes
+_GOING = ".purging-"
 # of a lineage with nightly counters
 COUNTERS_STAY = "a nightly counter keeps its exact leaf tables and the hashes of who was counted (docs/nightly.md)"
 
@@ -46,6 +48,11 @@ class Purge:
     snapshots: list[int]
     paths: list[str]
     size: int
+
+    @property
+    def noted(self) -> bool:
+        """Whether an earlier purge, which died, said in the ledger that all of this goes."""
+        return all(name.startswith(_GOING) for name in self.paths)
 
 
 def plan_purge(lineage: Path, *, keep: int, quarantine_only: bool) -> Purge:
@@ -75,8 +82,8 @@ def plan_purge(lineage: Path, *, keep: int, quarantine_only: bool) -> Purge:
     else:
         gone = [folders[number] for number in old]
     gone += [p for p in (lineage / "refused", lineage / ".ingest") if p.exists()]
-    # what an earlier purge had renamed when it died
-    gone += sorted(lineage.glob(".purging-*"))
+    # first, so that the names are free: what an earlier purge had renamed when it died
+    gone = sorted(lineage.glob(f"{_GOING}*")) + gone
     size = sum(f.stat().st_size for p in gone for f in ([p] if p.is_file() else p.rglob("*")) if f.is_file())
     return Purge(old, [str(p.relative_to(lineage)) for p in gone], size)
 
@@ -93,13 +100,14 @@ def carry_out(purge: Purge, lineage: Path) -> None:
     """
     for name in purge.paths:
         path = lineage / name
-        if path.is_dir():
-            path = path.rename(lineage / f".purging-{path.name.lstrip('.')}")
-            shutil.rmtree(path)
-        else:
-            path.unlink(missing_ok=True)
-    for left in lineage.glob(".purging-*"):
-        shutil.rmtree(left)
+        if not path.is_dir():
+            remove_file(path)
+            continue
+        if not name.startswith(_GOING):
+            path = lineage / f"{_GOING}{name.lstrip('.')}"
+            DISK.move(lineage / name, path)
+        remove_tree(path)
+    DISK.sync(lineage)
 
 
 # the version of Minari whose layout this is
@@ -207,8 +215,12 @@ def _columns(rows: pl.DataFrame, card: AnyCard) -> tuple[Values, Values, Values,
         return x.astype(np.float32), after.astype(np.float32), u.astype(np.float32), -cost
     here, actions = (rows[c].cast(pl.Int64).to_numpy() for c in ("state", "action"))
     after = rows["next_state"].cast(pl.Int64).fill_null(len(card.domain.state_labels)).to_numpy()
-    if card.reward.table is not None:
-        return here, after, actions, np.array(card.reward.table)[here, actions]
+    task = task_of(card)
+    if task.rewards is not None:
+        # a successor that is not known pays nothing
+        entering = np.append(np.zeros(len(card.domain.state_labels)) if task.entering is None else task.entering, 0.0)
+        table = np.broadcast_to(task.rewards, (card.domain.horizon, *task.rewards.shape[-2:]))
+        return here, after, actions, table[rows["step"].to_numpy(), here, actions] + entering[after]
     return here, after, actions, rows["reward"].to_numpy()
 
 

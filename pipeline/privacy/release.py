@@ -48,6 +48,11 @@ class Mechanism:
         What one integer stands for.
     rule
         How the sensitivities were found, in words; part of the key of a release.
+
+    Raises
+    ------
+    ValueError
+        If a variance or a scale is not positive: it would be drawn as no noise and priced as nothing.
     """
 
     table: str
@@ -60,6 +65,10 @@ class Mechanism:
     scale: Fraction | None = None
     delta_slack: Fraction = Fraction(0)
     running: Running | None = None
+
+    def __post_init__(self) -> None:
+        if (self.variance is not None and self.variance < 1) or (self.scale is not None and self.scale <= 0):
+            raise ValueError(f"table {self.table}: noise needs a positive variance or scale; without noise it has none")
 
     @property
     def name(self) -> str:
@@ -142,7 +151,17 @@ def total_delta_slack(mechanisms: tuple[Mechanism, ...]) -> Fraction:
     return sum((m.delta_slack for m in mechanisms), Fraction(0))
 
 
-def with_sampler_slack(mechanisms: tuple[Mechanism, ...], noise: NoiseSource, epsilon: float) -> tuple[Mechanism, ...]:
+def _tv_bound(m: Mechanism, noise: NoiseSource, symmetric: frozenset[str]) -> Fraction:
+    """How far one draw of the table may be from its law; a symmetric table is drawn at half its variance too."""
+    if m.variance is None:
+        return Fraction(0)
+    drawn_at = {m.variance, m.variance // 2} if m.table in symmetric else {m.variance}
+    return max(noise.tv_bound(v) for v in drawn_at)
+
+
+def with_sampler_slack(
+    mechanisms: tuple[Mechanism, ...], noise: NoiseSource, epsilon: float, symmetric: frozenset[str] = frozenset()
+) -> tuple[Mechanism, ...]:
     """The list with the ``delta_slack`` that ``noise`` will cause: ``(1 + e^epsilon) * drawn * tv_bound`` a table.
 
     Parameters
@@ -153,13 +172,15 @@ def with_sampler_slack(mechanisms: tuple[Mechanism, ...], noise: NoiseSource, ep
         What will draw.
     epsilon
         The epsilon that will be stated, or any larger one (that of the lineage's cap covers all its releases).
+    symmetric
+        Names of tables that hold symmetric matrices: off their diagonals half the variance is drawn.
 
     Raises
     ------
     ValueError
         If ``epsilon`` is infinite and the sampler is not exact.
     """
-    if all(m.variance is None or not noise.tv_bound(m.variance) for m in mechanisms):
+    if not any(_tv_bound(m, noise, symmetric) for m in mechanisms):
         # an exact sampler adds nothing, however large epsilon is
         return tuple(replace(m, delta_slack=Fraction(0)) for m in mechanisms)
     if math.isinf(epsilon):
@@ -167,12 +188,12 @@ def with_sampler_slack(mechanisms: tuple[Mechanism, ...], noise: NoiseSource, ep
     # a float exponential errs by less than one part in 10^12
     factor = 1 + Fraction(math.exp(epsilon)) * (1 + Fraction(1, 10**12))
     return tuple(
-        m if m.variance is None else replace(m, delta_slack=factor * m.drawn * noise.tv_bound(m.variance))
+        m if m.variance is None else replace(m, delta_slack=factor * m.drawn * _tv_bound(m, noise, symmetric))
         for m in mechanisms
     )
 
 
-def check_slack(mechanisms: Iterable[Mechanism], noise: NoiseSource) -> None:
+def check_slack(mechanisms: Iterable[Mechanism], noise: NoiseSource, symmetric: frozenset[str] = frozenset()) -> None:
     """Refuse a sampler whose share of delta the mechanisms do not count.
 
     Parameters
@@ -181,6 +202,8 @@ def check_slack(mechanisms: Iterable[Mechanism], noise: NoiseSource) -> None:
         As they are listed.
     noise
         What will draw.
+    symmetric
+        See :func:`with_sampler_slack`.
 
     Raises
     ------
@@ -188,7 +211,7 @@ def check_slack(mechanisms: Iterable[Mechanism], noise: NoiseSource) -> None:
         If a table's ``delta_slack`` is less than twice the total variation of its draws.
     """
     for m in mechanisms:
-        if m.variance is not None and m.delta_slack < 2 * m.drawn * noise.tv_bound(m.variance):
+        if m.delta_slack < 2 * m.drawn * _tv_bound(m, noise, symmetric):
             raise ValueError(f"table {m.table}: this sampler's share of delta is not counted; see with_sampler_slack")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 import re
 from dataclasses import asdict
@@ -29,22 +30,20 @@ _CALL = re.compile(r"(?P<label>(?P<kind>gram|target|target_squared)_D'?)_(?P<ste
 _INDEX = ("step", "state", "action", "next_state")
 
 
-def write_release(release: Release, folder: Path) -> str:
-    """Write both files into an existing folder and return the sha256 of ``release.parquet``.
+def release_files(release: Release) -> dict[str, bytes]:
+    """Content of both files by name.
 
     Parameters
     ----------
     release
         What was drawn.
-    folder
-        Existing; both files are written into it.
     """
     index = _INDEX if all(m.table in _COUNTS for m in release.mechanisms) else (*_INDEX, "row", "col")
-    path = folder / "release.parquet"
     pieces = [_columns(m.table, release.tables[m.table], index) for m in release.mechanisms]
-    pq.write_table(pa.concat_tables(pieces), path, compression="zstd")
-    (folder / "release.json").write_text(json.dumps(describe(release), indent=2, ensure_ascii=False) + "\n")
-    return sha256_file(path)
+    told = json.dumps(describe(release), indent=2, ensure_ascii=False) + "\n"
+    out = io.BytesIO()
+    pq.write_table(pa.concat_tables(pieces), out, compression="zstd")
+    return {"release.parquet": out.getvalue(), "release.json": told.encode()}
 
 
 def _columns(name: str, table: NDArray[np.int64], index: tuple[str, ...]) -> pa.Table:
@@ -69,7 +68,7 @@ def _place(name: str, axes: int) -> tuple[str, int | None, tuple[str, ...]]:
 
 
 def read_release(folder: Path) -> Release:
-    """Read what :func:`write_release` wrote.
+    """Read what :func:`release_files` made.
 
     Parameters
     ----------

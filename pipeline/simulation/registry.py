@@ -1,8 +1,7 @@
 """Online agents and controls by name: what ``simulate``, ``compare``, ``audit`` and the studies can let play.
 
 A new agent is one :class:`~pipeline.simulation.trial.OnlineAgent` in the ``AGENTS`` of its module.  One of another
-package is named ``module:object`` and is the same type; a bare function from a trial to an outcome is one that claims
-the trust model of its attribute ``trust``.
+package is named ``module:object`` and is the same type.
 """
 
 from __future__ import annotations
@@ -53,13 +52,12 @@ def find(name: str) -> OnlineAgent:
     Raises
     ------
     CardError
-        If there is none of that name; the message lists those there are.
+        If there is none of that name (the message lists those there are), or a plug-in is not permitted or no agent.
     """
     if is_plugin(name):
-        found = plugin(name)
-        return found if isinstance(found, OnlineAgent) else OnlineAgent(found, getattr(found, "trust", "none"))
+        return plugin(name, OnlineAgent)
     if name not in AGENTS:
-        raise CardError(f"no online agent {name!r}; there are: {', '.join(AGENTS)}, and module:function")
+        raise CardError(f"no online agent {name!r}; there are: {', '.join(AGENTS)}, and module:object")
     return AGENTS[name]
 
 

@@ -29,7 +29,7 @@ from pipeline.privacy.budget import down, fraction_of, rho_from_epsilon
 from pipeline.privacy.factorisation import NoiseBlocks, Time
 from pipeline.privacy.guarantee import Trust
 from pipeline.privacy.noise import DataHandle, NoiseSource
-from pipeline.privacy.release import Running, check_slack
+from pipeline.privacy.release import Running
 from pipeline.privacy.running import RunningSum
 from pipeline.statistics.ask import Ask
 from pipeline.statistics.layout import Layout, Rates, Relation, Sensitivity, Table, added_cost
@@ -223,7 +223,6 @@ def start(private: PrivateSum, noise: NoiseSource, world: DataHandle) -> Running
         If the sampler's share of delta is not listed, or the sum is released once.
     """
     private.admit(noise, world.data_kind)
-    check_slack(private.mechanisms, noise)
     if private.time is None:
         raise ValueError("this sum is released once; a running sum needs its times")
     # neighbours of one variance are drawn in one call

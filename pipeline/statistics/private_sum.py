@@ -140,7 +140,7 @@ class PrivateSum:
         epsilon
             The epsilon that will be stated, or any larger one.
         """
-        return replace(self, mechanisms=with_sampler_slack(self.mechanisms, noise, epsilon))
+        return replace(self, mechanisms=with_sampler_slack(self.mechanisms, noise, epsilon, self._symmetric))
 
     def admit(self, noise: NoiseSource, data_kind: str | None = None) -> None:
         """Refuse, before any row is read, what would not be private on real data (privacy.md §0.1-2).
@@ -157,6 +157,8 @@ class PrivateSum:
         RealDataError
             If the data are real and the noise is not the operating system's, a table has none, the trust model is not
             central; or if the data are of another kind than declared.
+        ValueError
+            If the sampler's share of delta is not listed.
         """
         layout, silent = self.layout, any(m.variance is None and m.scale is None for m in self.mechanisms)
         admit_release(noise, layout.dataset, layout.data_kind, silent)
@@ -167,6 +169,8 @@ class PrivateSum:
             raise RealDataError(
                 f"{layout.dataset}: the data say {data_kind!r}, declared is {layout.data_kind!r}; nothing was drawn"
             )
+        # whatever draws asks here first: no path is left on which a sampler's share goes uncounted
+        check_slack(self.mechanisms, noise, self._symmetric)
 
     def perturb(self, sums: Tables, noise: NoiseSource, data: DataHandle) -> dict[str, Integers]:
         """Noisy tables, each with noise of its own drawn once, in the order of the mechanisms.
@@ -183,19 +187,16 @@ class PrivateSum:
         RealDataError
             See :meth:`admit`.
         ValueError
-            If the mechanisms are those of a counter's rows, the sampler's share of delta is not listed, or a table has
-            another shape.
+            As well, if the mechanisms are those of a counter's rows, or a table has another shape.
         """
         self.admit(noise, data.data_kind)
         if any(m.running is not None for m in self.mechanisms):
             raise ValueError("these are scales of a counter's rows: its nights are drawn one by one, never at once")
-        check_slack(self.mechanisms, noise)
-        symmetric = {t.name for t in self.layout.tables if t.symmetric}
         tables: dict[str, Integers] = {}
         for m in self.mechanisms:
             if sums[m.table].shape != m.shape:
                 raise ValueError(f"table {m.table} must be {m.shape}; got {sums[m.table].shape}")
-            tables[m.table] = sums[m.table] + _noise(m, m.table in symmetric, noise, data)
+            tables[m.table] = sums[m.table] + _noise(m, m.table in self._symmetric, noise, data)
         return tables
 
     def draw(self, sums: ExactSums, noise: NoiseSource) -> Release:
@@ -249,13 +250,10 @@ class PrivateSum:
 
         Raises
         ------
-        RealDataError
+        RealDataError, ValueError
             See :meth:`admit`.
-        ValueError
-            If the sampler's share of delta is not listed.
         """
         self.admit(noise, data.data_kind)
-        check_slack(self.mechanisms, noise)
         sizes, variances = tuple(m.cells for m in self.mechanisms), tuple(m.variance or 0 for m in self.mechanisms)
         return draw_rows(rows, leaf, NoiseBlocks(sizes, variances, noise, data))
 
@@ -276,6 +274,10 @@ class PrivateSum:
             if (most := float(losses.max())) > worst:
                 worst, pair = most, (i, i + 1 + int(losses.argmax()))
         return people[pair[0]], people[pair[1]]
+
+    @property
+    def _symmetric(self) -> frozenset[str]:
+        return frozenset(t.name for t in self.layout.tables if t.symmetric)
 
     def _whiten(self, sums: Tables) -> Array:
         """All entries in units of their noise: a mirrored pair, drawn once at half the variance, counts as two."""

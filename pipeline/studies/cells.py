@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.declaration.code import closure_digest
-from pipeline.files import whole_file
+from pipeline.files import whole_file, write_file
 from pipeline.studies.study import Kept, Study
 
 # a worker's linear algebra must not fight with the other workers for the cores
@@ -49,7 +49,7 @@ def measure_cells(
     for cell, row in _each(study, missing):
         rows[cell] = row
         with whole_file(at[cell], alone=False) as fresh:
-            fresh.write_text(json.dumps(row, allow_nan=False), encoding="utf-8")
+            write_file(fresh, json.dumps(row, allow_nan=False))
         if progress is not None:
             progress(len(rows), len(at))
         if each is not None:

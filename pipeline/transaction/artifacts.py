@@ -8,10 +8,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from pipeline.files import whole_folder
+from pipeline.files import whole_folder, write_file
 from pipeline.ledger.chain import AttemptLostError, BudgetError
 from pipeline.privacy.release import Release
-from pipeline.privacy.release_file import write_release
+from pipeline.privacy.release_file import release_files
 
 _PARTIAL = re.compile(r"(?P<key>[0-9a-f]{24})\.attempt-(?P<attempt>\d+)")
 
@@ -112,8 +112,9 @@ def write_attempt(release: Release, folder: Path, attempt: Attempt) -> None:
     exact, beside = release.noise == "none", f"{folder.name}.attempt-{attempt.attempt}"
     try:
         with whole_folder(folder, private=True, over=exact, beside=beside) as partial:
-            write_release(release, partial)
-            (partial / "attempt.json").write_text(json.dumps(asdict(attempt)))
+            for name, content in release_files(release).items():
+                write_file(partial / name, content)
+            write_file(partial / "attempt.json", json.dumps(asdict(attempt)))
     except OSError:
         if exact or not folder.exists():
             raise

@@ -28,7 +28,7 @@ from typing import Any, Literal, TypedDict
 
 import numpy as np
 
-from pipeline.files import open_private, private_folder, sync
+from pipeline.files import private_folder, remove_file, sync_all, write_file
 from pipeline.ledger.chain import BudgetError
 from pipeline.ledger.steps import Step
 from pipeline.logs.contribution_bounding import Hashes
@@ -90,7 +90,7 @@ class KeptSteps:
         for name in there - needed:
             # a draw of a later step may be alive elsewhere, or wait for recovery
             if _step_of(name) <= last:
-                (self.folder / name).unlink()
+                remove_file(self.folder / name)
         if lost := sorted(needed - there):
             raise BudgetError(self._gone(lost[0]))
         if fresh:
@@ -178,10 +178,8 @@ class KeptSteps:
 
     def _write(self, files: Mapping[str, bytes]) -> None:
         for name, content in files.items():
-            with open_private(self.folder / name) as file:
-                file.write(content)
-            sync(self.folder / name)
-        sync(self.folder)
+            write_file(self.folder / name, content, private=True)
+        sync_all(self.folder, files)
 
     def _kept(self, step: Step, kind: Literal["leaf", "seen"]) -> Any:
         """The array of a file, checked against the digest in the note of its step."""

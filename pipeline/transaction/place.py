@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from pipeline.files import whole_file
+from pipeline.files import make_folder, whole_file, write_file
 from pipeline.ledger.chain import BudgetError, Entry, Head, lacking
 from pipeline.ledger.ledger import Ledger
 from pipeline.transaction.artifacts import drawn_folders, read_attempt, unfinished
@@ -40,7 +40,7 @@ def one_at_a_time(folder: Path, *, wait: bool = True) -> Generator[str]:
     BlockingIOError
         If ``wait`` is not set and another run holds it.
     """
-    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    make_folder(folder, 0o700)
     with os.fdopen(os.open(folder / ".releasing", os.O_CREAT | os.O_RDWR, 0o600), "r+") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
         token = lock.read()
@@ -63,7 +63,7 @@ def remember_head(folder: Path, entry: Entry) -> None:
         The entry that was just appended.
     """
     with whole_file(folder / "ledger-head.json", private=True) as fresh:
-        fresh.write_text(json.dumps({"seq": entry.seq, "hash": entry.hash}))
+        write_file(fresh, json.dumps({"seq": entry.seq, "hash": entry.hash}))
 
 
 def refuse_old_ledger(lineage: str, ledger: Ledger, store: Path) -> None:

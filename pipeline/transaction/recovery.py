@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
+from pipeline.files import remove_tree
 from pipeline.ledger.account import commit_of
 from pipeline.ledger.chain import Body, BudgetError, Entry, canonical
 from pipeline.ledger.ledger import Ledger
@@ -72,11 +72,11 @@ def recover(lineage: str, ledger: Ledger, store: Path, place: str) -> Recovered:
             committed.append(ledger.commit(intent, commit_facts(_described(folder, intent), folder)))
             remember_head(store / lineage, committed[-1])
         else:
-            shutil.rmtree(folder)
+            remove_tree(folder)
             deleted += 1
     for folder, key, attempt in unfinished(store, lineage):
         if not ledger.alive(by_attempt[key, attempt], place):
-            shutil.rmtree(folder)
+            remove_tree(folder)
             deleted += 1
     return Recovered(tuple(committed), deleted)
 

@@ -18,7 +18,6 @@ before INTENT: :func:`transaction` charges before its block is entered.  What fo
 from __future__ import annotations
 
 import secrets
-import shutil
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -28,6 +27,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from pipeline.declaration.card import AnyCard
+from pipeline.files import remove_tree
 from pipeline.ledger.chain import AttemptLostError, Body, BudgetError, Entry
 from pipeline.ledger.lease import Holder
 from pipeline.ledger.ledger import Ledger, Price
@@ -244,7 +244,7 @@ class Transaction:
         try:
             self._commit = lineage.ledger.commit(intent, commit_facts(release, folder))
         except AttemptLostError:
-            shutil.rmtree(folder)
+            remove_tree(folder)
             raise
         self.state = State.COMMITTED
         return Curated(release, folder, self.run_key, intent, self._commit, False, False, lineage.recovered)

@@ -81,7 +81,7 @@ def test_dp_vapvi_with_zero_noise_is_vapvi_to_the_bit(variant, monkeypatch):
             return np.zeros(size, dtype=np.int64)
 
     exact = planned(LinearTerms(Ask(None), variant), wide_world())
-    silent = lambda layout, whole: PrivateSum(layout, tuple(t.mechanism(0) for t in layout.tables))  # noqa: E731
+    silent = lambda layout, whole: PrivateSum(layout, tuple(t.mechanism() for t in layout.tables))  # noqa: E731
     monkeypatch.setattr(desk_module, "call_sum", silent)
     plan, rows = setting(LinearTerms(Ask(Fraction(1)), variant), wide_world())
     desk = InteractiveRegression(plan, rows, Zeros(0))

@@ -63,16 +63,42 @@ def test_a_purge_of_everything_leaves_the_next_ingest_a_new_number(used):
     assert ingest_job(str(shop), home)["snapshot"] == 3
 
 
-def test_what_a_purge_that_died_had_renamed_goes_with_the_next(used, monkeypatch):
-    shop, home = used
-
+def purge_that_dies(shop, home, monkeypatch):
     def dies(path):
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr("pipeline.operator.leaving.shutil.rmtree", dies)
+        patched.setattr("shutil.rmtree", dies)
         with pytest.raises(KeyboardInterrupt):
             purge_job(str(shop), home, keep=1, yes=True)
+
+
+def test_a_purge_that_died_blocks_no_later_one_and_is_noted_once(tmp_path, monkeypatch):
+    """What it had renamed stood in the way of the next refused log: 'Directory not empty', every time."""
+    shop, home = lay_out(tmp_path / "shop"), Home(tmp_path / "home")
+    ingest_job(str(shop), home)
+    lineage = home.store / "shop"
+
+    def refused():
+        (lineage / "refused").mkdir()
+        (lineage / "refused" / "quarantine-0000.parquet").write_bytes(b"rows")
+
+    refused()
+    purge_that_dies(shop, home, monkeypatch)
+    ledger = open_ledger(home.root / "ledger.db", create=False)
+    before = len(ledger.entries("shop"))
+    purge_that_dies(shop, home, monkeypatch)
+    assert len(ledger.entries("shop")) == before
+    refused()
+    assert purge_job(str(shop), home, keep=1, yes=True)["purged"]
+    assert not list(lineage.glob(".purging-*")) and not (lineage / "refused").exists()
+    assert not purge_job(str(shop), home, keep=1, yes=True)["purged"]
+
+
+def test_what_a_purge_that_died_had_renamed_goes_with_the_next(used, monkeypatch):
+    shop, home = used
+
+    purge_that_dies(shop, home, monkeypatch)
     lineage = home.store / "shop"
     assert list(lineage.glob(".purging-*/part-*.parquet"))
     assert purge_job(str(shop), home, keep=1, yes=True)["purged"]

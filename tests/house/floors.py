@@ -6,7 +6,8 @@ Imports go to strictly lower floors or stay inside one room.  A room is the long
 from __future__ import annotations
 
 FLOORS = {
-    "pipeline.files": 0,
+    "pipeline.disk": 0,
+    "pipeline.files": 1,
     "pipeline.privacy": 0,
     "pipeline.mdp": 0,
     "pipeline.declaration": 1,

@@ -72,8 +72,8 @@ def test_an_agent_of_ones_own_replays_the_release_of_ours(tmp_path, monkeypatch)
     [
         ("dp-no-such", r"recipe.agent: Input should be 'dp-apvi'.* or module:object; found 'dp-no-such'"),
         ("no_such_module:agent", "finds no module"),
-        ("math:pi", "is float, not an offline Agent"),
-        ("math:no_such", "is NoneType, not an offline Agent"),
+        ("math:pi", "is a float, not of type Agent"),
+        ("math:no_such", "module math has no 'no_such'"),
     ],
 )
 def test_what_is_no_agent_is_said(tmp_path, agent, says):

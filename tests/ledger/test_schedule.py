@@ -63,6 +63,46 @@ def test_a_clock_that_was_set_back_frees_nothing(book, at):
         charge(book, "b", "1/10")
 
 
+def test_one_jump_of_the_clock_to_2200_costs_one_month_and_not_all_of_them(book, at):
+    charge(book, "a", "48/100")
+    at("2200-01-01T00:00:00")
+    charge(book, "b", "3/10")
+    at("2026-01-31T23:30:00")
+    # nothing is left this month, and never less than nothing: what costs nothing is not refused
+    assert book.left("tiny").told() == {"of": "month", "cap_rho": 0.5, "left_rho": 0.0}
+    charge(book, "free", "0")
+    at("2026-02-01T00:00:00")
+    assert book.left("tiny").told() == {"of": "year", "cap_rho": 0.8, "left_rho": pytest.approx(0.02)}
+    at("2027-02-01T00:00:00")
+    assert book.left("tiny").told() == {"of": "month", "cap_rho": 0.5, "left_rho": 0.5}
+
+
+def test_a_charge_of_a_clock_that_ran_ahead_counts_until_something_was_written_after_it(book, at):
+    at("2200-01-01T00:00:00")
+    charge(book, "b", "1/2")
+    at("2026-01-31T23:30:00")
+    assert book.left("tiny").rho == 0
+    at("2026-02-01T00:00:00")
+    assert book.left("tiny").rho == 0
+
+
+def test_a_clock_that_ran_ahead_and_then_behind_frees_nothing(book, at):
+    charge(book, "a", "1/10")
+    at("2200-01-01T00:00:00")
+    charge(book, "b", "4/10")
+    at("1970-01-01T00:00:00")
+    assert book.left("tiny").rho == 0
+    at("2026-01-31T23:30:00")
+    assert book.left("tiny").rho == 0
+
+
+def test_a_lowered_limit_leaves_nothing_rather_than_less(book, make_card):
+    charge(book, "a", "4/10")
+    book.register(make_card(budget={"rho": 2.0, "schedule": {"rho_month": 0.1}}), amend=True)
+    assert book.left("tiny").rho == 0
+    charge(book, "free", "0")
+
+
 def test_partitions_share_a_month_as_they_share_a_lifetime(tmp_path, make_card, at):
     book = open_ledger(tmp_path / "ledger.db", create=True)
     book.register(make_card(budget=SCHEDULE), partitions=2)

@@ -1,4 +1,4 @@
-"""A log reader by ``module:function``: that of docs/extend.md, what is said of others, and what the guarantee says."""
+"""A log reader by ``module:object``: that of docs/extend.md, what is said of others, and what the guarantee says."""
 
 from __future__ import annotations
 
@@ -74,14 +74,15 @@ SHORT = Batch(pl.DataFrame({"patient": ["a"]}), lines_from(1, 1), NO_LINES)
 @pytest.mark.parametrize(
     ("made", "error", "says"),
     [
-        (dict, CardError, "source.format diary:diary: returns a dict, not a Reader"),
-        (lambda: own(suffixes=()), CardError, "names its suffixes and the types of its columns"),
-        (lambda: own(types=None), CardError, "names its suffixes and the types of its columns"),
-        (lambda: own("row"), LogError, r"visits\.diary: reader diary:diary yields a str, not a Batch"),
-        (lambda: own(SHORT), LogError, r"yields the columns \['patient'\] with 1 line numbers for 1 rows; asked was"),
-        (lambda: own(ValueError("anna is low")), LogError, r"reader diary:diary failed \(ValueError\)"),
+        (dict, CardError, "diary:diary: is a type, not of type Reader"),
+        (lambda: own(), CardError, "diary:diary: is a function, not of type Reader"),
+        (own(suffixes=()), CardError, "names its suffixes and the types of its columns"),
+        (own(types=None), CardError, "names its suffixes and the types of its columns"),
+        (own("row"), LogError, r"visits\.diary: reader diary:diary yields a str, not a Batch"),
+        (own(SHORT), LogError, r"yields the columns \['patient'\] with 1 line numbers for 1 rows; asked was"),
+        (own(ValueError("anna is low")), LogError, r"reader diary:diary failed \(ValueError\)"),
         (
-            lambda: own(suffixes=(".log",)),
+            own(suffixes=(".log",)),
             LogError,
             "visits.diary: .diary: not of format 'diary:diary'; give files of .log",
         ),
@@ -94,7 +95,9 @@ def test_what_is_no_reader_is_said(folder: Path, monkeypatch: Any, made: Any, er
     assert "anna" not in str(refused.value) and refused.value.__cause__ is None
 
 
-@pytest.mark.parametrize(("name", "says"), [("no_such:reader", "finds no module"), ("math:no_such", "has no function")])
+@pytest.mark.parametrize(
+    ("name", "says"), [("no_such:reader", "finds no module"), ("math:no_such", "has no 'no_such'")]
+)
 def test_a_reader_that_cannot_be_found_is_said(folder: Path, name: str, says: str) -> None:
     card = changed(folder, name)
     with pytest.raises(CardError, match=says):
@@ -102,7 +105,7 @@ def test_a_reader_that_cannot_be_found_is_said(folder: Path, name: str, says: st
 
 
 def test_a_format_that_is_neither_is_refused_with_the_card(folder: Path) -> None:
-    with pytest.raises(CardError, match=r"source\.format: .*'table', .* or 'module:function'; found 'diaries'"):
+    with pytest.raises(CardError, match=r"source\.format: .*'table', .* or 'module:object'; found 'diaries'"):
         changed(folder, "diaries")
 
 

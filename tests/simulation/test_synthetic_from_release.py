@@ -15,7 +15,7 @@ from flows.jobs.run import ingest_job, register_job, run_job
 from flows.jobs.simulated_logs import Asked, simulate_from_run
 from pipeline.declaration.card import Card, CardError
 from pipeline.mdp.planning import occupancies
-from pipeline.privacy.release_file import write_release
+from pipeline.privacy.release_file import release_files
 from pipeline.simulation.simulate import LogRows, sample_log
 from pipeline.simulation.synthetic_from_release import PRACTICE, ReleasedRun, read_run, released_card, released_world
 from pipeline.simulation.synthetic_world_card import checked
@@ -165,7 +165,8 @@ def test_an_edited_release_and_a_folder_that_is_no_run_are_refused(real_run: Pat
     tables = {name: table + 1 for name, table in run.release.tables.items()}
     from dataclasses import replace
 
-    write_release(replace(run.release, tables=tables), edited)
+    for name, content in release_files(replace(run.release, tables=tables)).items():
+        (edited / name).write_bytes(content)
     with pytest.raises(CardError, match="not the one its certificate names"):
         read_run(edited)
     with pytest.raises(CardError, match="not a run's folder"):

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
 import pytest
 
+from pipeline.privacy.continual import Tree
 from pipeline.privacy.fast_noise import FastOsNoise
 from pipeline.privacy.losses import ZCDP, ApproximateZCDP, Pure
 from pipeline.privacy.noise import OsNoise, RealDataError, SeededNoise
+from pipeline.privacy.release import Release
+from pipeline.privacy.samplers import LARGEST_VARIANCE
 from pipeline.statistics.ask import Ask
 from pipeline.statistics.calibration import count_sum
 from pipeline.statistics.count_layout import StartLayout
@@ -62,13 +66,81 @@ def moments(noise, epsilon):
     return draw_lq(lq_people.plan_of(), SimulatedRows((lq_people.everybody()[0],)), noise, epsilon=epsilon)
 
 
-PATHS = [counts, first_states, interactive, one_shot, moments]
+def rows(noise, epsilon):
+    """Two nights of a counter, as a release of the tables of one row."""
+    time = Tree(2)
+    summed = count_sum(tiny(), Ask(rho=1.0, counter=time))
+    summed = summed if epsilon is None else summed.with_slack(noise, epsilon)
+    size, zero = (
+        sum(m.cells for m in summed.mechanisms),
+        {m.table: np.zeros(m.shape, np.int64) for m in summed.mechanisms},
+    )
+    handle = ExactSums("tiny", "synthetic", "per_step", zero)
+    drawn = summed.draw_rows(
+        [r for t in (1, 2) for r in time.rows(t)], lambda t: np.zeros(size, np.int64), noise, handle
+    )
+    cuts = np.split(drawn[0], np.cumsum([m.cells for m in summed.mechanisms])[:-1])
+    named = {m.table: x.reshape(m.shape) for m, x in zip(summed.mechanisms, cuts, strict=True)}
+    return Release("tiny", "synthetic", "per_step", summed.mechanisms, named, noise.name, noise.sampler)
+
+
+PATHS = [counts, first_states, interactive, one_shot, moments, rows]
 
 
 @pytest.mark.parametrize("draw", PATHS)
 def test_a_sampler_whose_share_of_delta_is_not_listed_draws_nothing(draw):
     with pytest.raises(ValueError, match="share of delta is not counted"):
         draw(FAST, None)
+
+
+class Metered(SeededNoise):
+    """A sampler that is a little off at every draw, and adds up by how much."""
+
+    def __init__(self) -> None:
+        super().__init__(0)
+        self.off = Fraction(0)
+
+    def gaussian(self, size, variance, data):
+        self.off += size * self.tv_bound(variance)
+        return super().gaussian(size, variance, data)
+
+    def tv_bound(self, variance):
+        # as the fast sampler's table: worse where the variance is small
+        return Fraction(1, 2**130) if variance > 40 else Fraction(1, 2**100)
+
+
+@pytest.mark.parametrize("draw", PATHS)
+def test_what_is_listed_covers_every_number_that_is_drawn(draw):
+    noise = Metered()
+    release = draw(noise, 2.0)
+    assert release.delta_slack >= (1 + Fraction(math.exp(2.0))) * noise.off > 0
+
+
+@pytest.mark.parametrize("draw", PATHS)
+def test_a_share_that_is_not_listed_is_refused_before_the_first_draw(draw):
+    noise = Metered()
+    with pytest.raises(ValueError, match="share of delta is not counted"):
+        draw(noise, None)
+    assert noise.off == 0
+
+
+def test_a_symmetric_table_is_drawn_at_half_its_variance_and_charged_for_it():
+    """The table serves small variances only: off the diagonal it may serve where on the diagonal it does not."""
+    everywhere = replace(lq_people.plan_of().summed, mechanisms=tuple(
+        replace(m, variance=2 * (1 + LARGEST_VARIANCE // 2)) for m in lq_people.plan_of().summed.mechanisms
+    ))  # fmt: skip
+    symmetric = {t.name for t in everywhere.layout.tables if t.symmetric}
+    listed = {m.table: m.delta_slack for m in everywhere.with_slack(FAST, 5.0).mechanisms}
+    assert symmetric and {name for name, slack in listed.items() if slack} == symmetric
+    with pytest.raises(ValueError, match="share of delta is not counted"):
+        everywhere.admit(FAST)
+
+
+@pytest.mark.parametrize("noise", [{"variance": 0}, {"variance": -1}, {"scale": Fraction(0)}])
+def test_noise_of_no_width_is_no_mechanism(noise):
+    (table,) = StartLayout(tiny()).tables
+    with pytest.raises(ValueError, match="positive variance or scale"):
+        table.mechanism(**noise)
 
 
 @pytest.mark.parametrize("draw", PATHS)

@@ -11,6 +11,7 @@ import pytest
 from flows.config.home import Home
 from flows.config.setting import ledger_for, newest_snapshot, setting
 from flows.jobs.run import ingest_job, register_job, run_job
+from pipeline.disk import DISK
 from pipeline.learners import tabular
 from pipeline.ledger.chain import AttemptLostError, BudgetError
 from pipeline.ledger.ledger import Ledger
@@ -89,7 +90,7 @@ def test_an_unfinished_draw_is_deleted_and_its_cost_stays(people, monkeypatch):
         raise Died
 
     with monkeypatch.context() as m:
-        m.setattr("pipeline.files.sync", die)
+        m.setattr(DISK, "move", die)
         # the dead clean nothing up
         m.setattr("shutil.rmtree", lambda *_, **_more: None)
         m.setattr("pipeline.transaction.transaction.remember_head", lambda *_: None)

@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-import pipeline.files
 import pipeline.transaction.transaction as machine
 from flows.config.home import Home
 from flows.config.setting import ledger_for, newest_snapshot, setting
 from flows.jobs.run import ingest_job, register_job
+from pipeline.disk import DISK
 from pipeline.ledger import lease
 from pipeline.ledger.chain import BudgetError
 from pipeline.ledger.ledger import Ledger
@@ -42,16 +42,15 @@ TRANSITIONS = (
     (Transaction, "stage"),
     (KeptSteps, "write"),
     (machine, "write_attempt"),
-    (pipeline.files, "sync"),
-    (Path, "rename"),
-    (Path, "replace"),
+    (DISK, "sync"),
+    (DISK, "move"),
     (Ledger, "commit"),
     (lease, "end"),
 )
 
 
 # what a process that is killed does not come to
-CLEAN_UPS = ((lease, "end"), (shutil, "rmtree"), (Path, "unlink"))
+CLEAN_UPS = ((lease, "end"), (shutil, "rmtree"), (DISK, "remove"))
 
 
 class DiedError(BaseException):
