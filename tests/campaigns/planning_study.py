@@ -161,7 +161,7 @@ def rows(name: str, people: int, runs: int) -> Iterator[Row]:
             mechanisms = made.mechanisms(Ask(rho=rho) if rho else Ask())
             release = PrivateSum(CountLayout(made.card), mechanisms).draw(log, SeededNoise(SEED + run))
             for method, policy, shared in policies(made, release, run):
-                value = policy_value(made.mdp, policy)
+                value = policy_value(made.mdp, policy.beside(made.behaviour))
                 held = _held(made, release, policy, value)
                 ask = "none" if rho is None else f"{rho:g}"
                 yield _row(name, people, run, ask, method, (made.optimum - value) / of, shared, held)
