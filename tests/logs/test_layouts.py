@@ -36,7 +36,7 @@ def test_one_log_gives_the_same_transitions_in_every_layout(head: str, tmp_path:
 def test_small_batches_change_nothing(head: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     WRITERS[head](tmp_path)
     whole = canonical(taken(head, tmp_path))
-    for module in ("arrow", "in_order", "minari"):
+    for module in ("rows", "in_order", "minari"):
         monkeypatch.setattr(f"pipeline.logs.readers.{module}.BATCH_ROWS", 3)
     monkeypatch.setattr("pipeline.logs.readers.lines.BLOCK_BYTES", 70)
     again = ingest(card_of(cards()[head], tmp_path), tmp_path / "store-2")
