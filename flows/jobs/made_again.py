@@ -69,11 +69,6 @@ class Vouched:
         return {} if self.publication is None else self.publication.body
 
 
-@dataclass(frozen=True)
-class _Numbered:
-    number: int
-
-
 def made_again(folder: Path, card: AnyCard, held: Vouched) -> Iterator[Check]:
     """Recompute the charge, then make every file again.
 
@@ -166,7 +161,7 @@ def _charge_problem(folder: Path, s: Setting, plan: RunPlan, held: Vouched) -> s
     else:
         _, asked = plan.charge()
         snapshot = _snapshot(held, folder)
-        key = key_of(s.card, _Numbered(snapshot), plan) if snapshot is not None else None
+        key = key_of(s.card, snapshot, plan) if snapshot is not None else None
     if "mechanisms" in asked:
         moved = {m["table"]: m for m in asked["mechanisms"]}
         if set(moved) != {m.table for m in release.mechanisms}:
@@ -199,7 +194,7 @@ def _snapshot(held: Vouched, folder: Path) -> int | None:
 def _compose(folder: Path, recipe: Recipe, card: AnyCard, plan: RunPlan, held: Vouched, place: Path) -> None:
     """All files of the run, in another place."""
     release, snapshot = read_release(folder), _snapshot(held, folder)
-    key = str(held.commit.body["run_key"]) if held.commit is not None else key_of(card, _Numbered(snapshot or 0), plan)
+    key = str(held.commit.body["run_key"]) if held.commit is not None else key_of(card, snapshot or 0, plan)
     curated = Curated(release, folder, key, held.intent, held.commit, True, False, Recovered())
     copy_file(folder / "release.parquet", place / "release.parquet")
     write_file(place / "release.json", json_text(describe(release)))

@@ -203,9 +203,7 @@ def refuse_changed(folder: Path, entries: Entries) -> None:
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as e:
         raise CardError(f"{folder.name}: no readable certificate.json ({type(e).__name__})") from None
     if problem is not None:
-        raise BudgetError(
-            f"{folder.name}: {problem}. `reticent run` its recipe again publishes it anew, at no cost"
-        )
+        raise BudgetError(f"{folder.name}: {problem}. `reticent run` its recipe again publishes it anew, at no cost")
 
 
 def draw_pages(folder: Path, said: Report, view: PolicyView, entries: Entries) -> None:
