@@ -80,15 +80,13 @@ class Sources:
         return tuple(file.name for file in self.files)
 
 
-def examine(card: AnyCard, *, lenient: bool = False) -> Sources:
-    """Read headers only.
+def examine(card: AnyCard) -> Sources:
+    """Read headers only.  A file of no bytes is a delivery without rows, whatever its suffix.
 
     Parameters
     ----------
     card
         Names the files, their format and columns.
-    lenient
-        A file of no bytes is a delivery without rows, whatever its suffix; else it is an error of its format.
 
     Raises
     ------
@@ -98,7 +96,7 @@ def examine(card: AnyCard, *, lenient: bool = False) -> Sources:
         If a file that the card names is not there, or a reader of your own is none.
     """
     # two patterns may match one file: read twice, its every step would repeat
-    paths = tuple(p for p in sorted(set(card.source_files())) if not lenient or p.stat().st_size)
+    paths = tuple(p for p in sorted(set(card.source_files())) if p.stat().st_size)
     dtypes: dict[str, pl.DataType] = {} if paths else dict.fromkeys(card.log.roles, pl.String())
     files, readers, exact, likely = list[LogFile](), readers_of(card), True, 0
     for path in paths:

@@ -10,7 +10,8 @@ import pytest
 
 from flows.config.home import Home
 from flows.config.setting import ledger_for, newest_snapshot, setting
-from flows.jobs.run import ingest_job, register_job, run_job
+from flows.jobs.ingest import ingest_job
+from flows.jobs.run import register_job, run_job
 from pipeline.disk import DISK
 from pipeline.learners import tabular
 from pipeline.ledger.chain import AttemptLostError, BudgetError
@@ -42,7 +43,7 @@ def release(people, name="private", home=None):
     s = setting(str(folder / f"{name}.toml"), home or own)
     ledger = ledger_for(s.card, s.home)
     snapshot = newest_snapshot(s.card, s.home)
-    return release_once(s.card, snapshot, s.plan, ledger, s.home.store, OsNoise())
+    return release_once(s.card, snapshot.number, s.plan, ledger, s.home.store, OsNoise())
 
 
 def ledger_of(people):

@@ -14,8 +14,9 @@ import pytest
 from flows.config.home import Home
 from flows.config.recipe import load_recipe
 from flows.config.setting import ledger_for, newest_snapshot, setting
+from flows.jobs.ingest import ingest_job
 from flows.jobs.plan import plan_job
-from flows.jobs.run import ingest_job, register_job, run_job
+from flows.jobs.run import register_job, run_job
 from flows.jobs.snapshots import purge_job
 from pipeline.declaration.card import CardError, load_card
 from pipeline.learners.tabular_facts import setting_hash
@@ -23,6 +24,7 @@ from pipeline.ledger.chain import BudgetError
 from pipeline.ledger.ledger import open_ledger
 from pipeline.logs import summing, work
 from pipeline.logs.aggregate import CountSums
+from pipeline.logs.store import write_manifest
 from pipeline.logs.summing import Resources
 from pipeline.privacy.noise import OsNoise
 from pipeline.transaction.release_once import release_once
@@ -92,16 +94,13 @@ def test_only_a_snapshot_that_is_there_and_of_this_very_card_is_charged(people):
     folder, home = people
     s = setting(str(folder / "private.toml"), home)
     snapshot, ledger = newest_snapshot(s.card, home), ledger_for(s.card, home)
-
-    def release(given):
-        release_once(s.card, given, s.plan, ledger, home.store, OsNoise())
-
     for other in ({"domain_hash": "0" * 64}, {"dataset": "another"}):
+        write_manifest(replace(snapshot, **other))
         with pytest.raises(CardError, match="another card"):
-            release(replace(snapshot, **other))
+            release_once(s.card, 1, s.plan, ledger, home.store, OsNoise())
     purge_job(str(folder), home, yes=True)
     with pytest.raises(CardError, match="nothing was charged"):
-        release(snapshot)
+        release_once(s.card, 1, s.plan, ledger, home.store, OsNoise())
     assert ledger.account("shop").spent == 0
 
 

@@ -16,7 +16,8 @@ import pytest
 import pipeline.transaction.transaction as machine
 from flows.config.home import Home
 from flows.config.setting import ledger_for, newest_snapshot, setting
-from flows.jobs.run import ingest_job, register_job
+from flows.jobs.ingest import ingest_job
+from flows.jobs.run import register_job
 from pipeline.disk import DISK
 from pipeline.ledger import lease
 from pipeline.ledger.chain import BudgetError
@@ -95,7 +96,7 @@ def one_off(folder: Path, patch: pytest.MonkeyPatch) -> Caller:
 
     def call() -> Any:
         ledger, snapshot = ledger_for(s.card, home), newest_snapshot(s.card, home)
-        return release_once(s.card, snapshot, s.plan, ledger, home.store, OsNoise())
+        return release_once(s.card, snapshot.number, s.plan, ledger, home.store, OsNoise())
 
     found = Caller(home, lambda: ledger_for(s.card, home), call, rho, rho)
     watch(patch, PrivateSum, found.draws)
