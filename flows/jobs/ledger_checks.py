@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NotRequired, TypedDict
 
-from flows.config.home import Home
-from pipeline.declaration.card import CardError
+from flows.config.home import Home, find_card
+from flows.config.setting import ledger_for
+from pipeline.declaration.card import CardError, load_any_card
 from pipeline.ledger.chain import BudgetError, Entry, Head, NoLedgerError, head_of_certificate, lacking
 from pipeline.ledger.ledger import Ledger
 from pipeline.ledger.steps import counters_problem
@@ -171,6 +172,33 @@ def sign_job(ledger: Ledger, run: Path, by: str, note: str | None) -> Entry:
         raise CardError(f"{run.name}: {(wrong or ['release'])[0]}.parquet is not what its certificate says: edited")
     of_note = {} if note is None else {"note": note.strip()}
     return ledger.sign(commit, {"run": run.name, "by": by.strip(), "certificate_sha256": sha256_file(file), **of_note})
+
+
+class Retried(TypedDict):
+    """What ``ledger retry --json`` prints."""
+
+    dataset: str
+    entry: int
+
+
+def retry_job(card_name: str, home: Home) -> Retried:
+    """Allow draws that died to be tried again: somebody knows now why they did.
+
+    Parameters
+    ----------
+    card_name
+        Path or name of the card.
+    home
+        Where the ledger of a synthetic card is.
+
+    Raises
+    ------
+    BudgetError
+        If the lineage is not registered.
+    """
+    card = load_any_card(find_card(card_name, home.shelf))
+    entry = ledger_for(card, home).allow_retry(card.name)
+    return {"dataset": card.name, "entry": entry.seq}
 
 
 def _lost(ledger: Ledger, heads: Sequence[Head]) -> str | None:
