@@ -52,8 +52,7 @@ def against_practice(m: Model, policy: Policy, usual: Array) -> AgainstPractice:
     middle = model_value(m, policy)
     gain, apart = np.zeros((H, L)), np.zeros((H, L), bool)
     for h in range(H):
-        g = min(h, m.P.shape[0] - 1)
-        gain[h] = middle[h, :L] - (usual[h] * (m.r[g] + m.P[g] @ middle[h + 1])).sum(-1)
+        gain[h] = middle[h, :L] - (usual[h] * m.ahead(h, middle[h + 1])).sum(-1)
         apart[h] = lower[h, :L] > (usual[h] * m.backup(h, upper[h + 1], sign=+1)[1]).sum(-1)
     return AgainstPractice(np.where(known, followed, np.nan), np.where(known, gain, np.nan), apart & known)
 

@@ -18,8 +18,9 @@ Departures from the printed page
     * one table for all steps where the card declares stationary dynamics: the planner broadcasts it;
     * ``tail`` and ``practical`` constants, printed as such; only ``paper`` has the theorem;
     * ties of the clipped Q̄ are broken by the unclipped Q̂, then at random, and their share is reported;
-    * where no allowed action has evidence the policy abstains and holds a uniform stand-in over the allowed actions;
-    * the clip [0, H-h+1] is [(H-h) min(low, 0), (H-h) max(high, 0)] for rewards in [low, high].
+    * where no allowed action has evidence the policy abstains, and is worth the least that the step can be worth;
+    * the clip [0, H-h+1] is [(H-h) min(low, 0), (H-h) max(high, 0)] for rewards in [low, high], within the total;
+    * rewards may be declared by the state entered: then V stands for what the next state pays and is worth.
 """
 
 from __future__ import annotations
@@ -82,7 +83,8 @@ class Model:
     constants, penalty
         The preset of its width Γ, and whether Γ is of Bernstein's or Hoeffding's kind.
     P, r
-        ``(G, L, A, S)`` transition estimate and ``(G, L, A)`` reward a step, in reward units.
+        ``(G, L, A, S)`` transition estimate, and ``(1 or G or H, L, A)`` reward a step, in reward units, but for what
+        entering pays.
     """
 
     counts: PrivateCounts
@@ -95,17 +97,17 @@ class Model:
     def backup(self, h: int, V: Array, sign: int) -> tuple[Array, Array]:
         """Unclipped and clipped ``r + P V + sign Γ`` ``(L, A)`` at step ``h``; unseen cells take the extreme value."""
         g = min(h, self.P.shape[0] - 1)
-        P, r = self.P[g], self.r[g]
-        Q = r + P @ V  # line 4
+        P, r = self.P[g], self.r[min(h, self.r.shape[0] - 1)]
+        Q = self.ahead(h, V)  # line 4
         Gamma = width(
             self.counts,
             g,
             P,
-            V,
+            self.task.onward(V),
             self.constants,
             reward=None if self.task.rewards is not None else r,
             bounds=self.task.bounds,
-            horizon=self.task.horizon,
+            reach=self.task.reach,
             penalty=self.penalty,
         )  # line 5
         Q_hat = Q + sign * Gamma  # line 6
@@ -113,6 +115,14 @@ class Model:
         seen = self.counts.n_sa[g] > evidence_threshold(self.counts, self.constants)
         limited = np.clip(Q_hat, low, high)  # line 7
         return Q_hat, np.where(seen, limited, low if sign < 0 else high)
+
+    def ahead(self, h: int, V: Array) -> Array:
+        """Reward and value to come ``(L, A)`` at step ``h``, without any width."""
+        return self.r[min(h, self.r.shape[0] - 1)] + self.P[min(h, self.P.shape[0] - 1)] @ self.task.onward(V)
+
+    def of(self, policy: Policy, h: int, Q: Array, silent: float) -> Array:
+        """Value ``(L,)`` at step ``h`` of following the policy there; ``silent`` where it abstains."""
+        return np.where(policy.abstains[h], silent, (policy.probabilities[h] * Q).sum(axis=1))
 
 
 def model(counts: PrivateCounts, task: Task, constants: Constants, penalty: Penalty = "bernstein") -> Model:
@@ -130,7 +140,7 @@ def model(counts: PrivateCounts, task: Task, constants: Constants, penalty: Pena
     threshold = evidence_threshold(counts, constants)
     P = transition_estimate(counts, threshold)
     if task.rewards is not None:
-        r = np.broadcast_to(task.rewards, counts.n_sa.shape)
+        r = task.rewards if task.rewards.ndim == 3 else task.rewards[None]
     else:
         r = reward_estimate(counts, threshold, *task.bounds)
     return Model(counts, task, constants, penalty, P, r)
@@ -172,8 +182,8 @@ def apvi(
         seen = counts.n_sa[min(h, counts.n_sa.shape[0] - 1)] > threshold
         best, tied[h] = best_actions(Q_bar, Q_hat, task.allowed & seen, rng)
         abstains[h] = ~(task.allowed & seen).any(axis=1)
-        probabilities[h] = np.where(abstains[h][:, None], task.allowed / task.allowed.sum(1)[:, None], np.eye(A)[best])
-        V[h, :L] = (probabilities[h] * Q_bar).sum(axis=1)  # line 8
+        probabilities[h] = np.eye(A)[best]
+        V[h, :L] = np.where(abstains[h], task.value_range(h)[0], Q_bar[np.arange(L), best])  # line 8
     return Plan(Policy(probabilities, abstains), V, tied & ~abstains, threshold)  # line 10
 
 
@@ -190,21 +200,21 @@ def best_actions(
 
 
 def policy_bounds(m: Model, policy: Policy) -> tuple[Array, Array]:
-    """Lower and upper value ``(H+1, S)`` each of a *fixed* policy as written: free after the release.
+    """Lower and upper value ``(H+1, S)`` each of a *fixed* policy: free after the release.
 
     Parameters
     ----------
     m
         The released model with its width.
     policy
-        Fixed beforehand; where it abstains, its uniform stand-in is valued.
+        Fixed beforehand; where it abstains, practice may be worth anything.
     """
     H, S, L = m.task.horizon, m.counts.n_sas.shape[-1], policy.probabilities.shape[1]
     lower, upper = np.zeros((H + 1, S)), np.zeros((H + 1, S))
     for h in reversed(range(H)):
-        p = policy.probabilities[h]
-        lower[h, :L] = (p * m.backup(h, lower[h + 1], sign=-1)[1]).sum(axis=1)
-        upper[h, :L] = (p * m.backup(h, upper[h + 1], sign=+1)[1]).sum(axis=1)
+        least, most = m.task.value_range(h)
+        lower[h, :L] = m.of(policy, h, m.backup(h, lower[h + 1], sign=-1)[1], least)
+        upper[h, :L] = m.of(policy, h, m.backup(h, upper[h + 1], sign=+1)[1], most)
     return lower, upper
 
 
@@ -231,11 +241,10 @@ def model_value(m: Model, policy: Policy) -> Array:
     m
         The released model.
     policy
-        ``(H, L, A)`` probabilities.
+        ``(H, L, A)`` probabilities; where it abstains, practice is taken for a uniform choice among allowed actions.
     """
-    H, S, L = m.task.horizon, m.counts.n_sas.shape[-1], policy.probabilities.shape[1]
-    V = np.zeros((H + 1, S))
+    H, S, (L, _) = m.task.horizon, m.counts.n_sas.shape[-1], m.task.allowed.shape
+    V, done = np.zeros((H + 1, S)), policy.beside(m.task.allowed / m.task.allowed.sum(1, keepdims=True))
     for h in reversed(range(H)):
-        g = min(h, m.P.shape[0] - 1)
-        V[h, :L] = (policy.probabilities[h] * (m.r[g] + m.P[g] @ V[h + 1])).sum(axis=1)
+        V[h, :L] = (done[h] * m.ahead(h, V[h + 1])).sum(axis=1)
     return V

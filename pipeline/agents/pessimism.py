@@ -152,7 +152,7 @@ def width(
     *,
     reward: Array | None,
     bounds: tuple[float, float],
-    horizon: int,
+    reach: float,
     penalty: Penalty = "bernstein",
 ) -> Array:
     """Gamma_h ``(L, A)`` (003 Algorithm 1, line 5), with the reward's own uncertainty where it is estimated.
@@ -160,11 +160,13 @@ def width(
     Parameters
     ----------
     P, V
-        ``(L, A, S)`` estimate of step ``g`` of the tables and ``(S,)`` value of the next step.
+        ``(L, A, S)`` estimate of step ``g`` of the tables and ``(S,)`` value of where a step leads.
     reward
         ``(L, A)`` estimated reward, or None where rewards are declared, as the paper has it.
     bounds
         Declared per-step reward range.
+    reach
+        How far two values of an episode may lie apart; H in the paper.
     """
     low, high = bounds
     scale, E, n = high - low, counts.error, counts.n_sa[g]
@@ -173,7 +175,7 @@ def width(
     safe = np.where(seen, n, 1.0)
     effective = np.where(seen, n - (0.0 if c.preset == "practical" else E), 1.0)
     if penalty == "hoeffding":
-        deviation = np.full(n.shape, horizon * scale)
+        deviation = np.full(n.shape, reach)
     else:
         deviation = np.sqrt(variance(P, V))
         if reward is not None:
@@ -181,13 +183,13 @@ def width(
             deviation = deviation + np.sqrt(np.maximum((reward - low) * (high - reward), 0.0))
     sampling = c.C1 * deviation * np.sqrt(c.iota / effective)
     if c.preset == "paper":
-        private = c.C2 * counts.n_sas.shape[-1] * horizon * scale * E * c.iota / safe
+        private = c.C2 * counts.n_sas.shape[-1] * reach * E * c.iota / safe
         if reward is not None:
             # beyond the paper, which takes r as known: the reward table's noise at the paper's own confidence
             private = private + 2 * math.sqrt(2 * c.iota) * (counts.sd_r + scale * counts.sd_sa) / safe
     else:
         private = c.C2 * privacy_deviation(counts, P, reward, V) / safe
-    return np.where(seen, sampling + private, c.C * horizon * scale)
+    return np.where(seen, sampling + private, c.C * reach)
 
 
 def start_distribution(counts: PrivateCounts, declared: Array | None) -> Array:

@@ -17,9 +17,10 @@ from pydantic import ValidationError, model_validator
 
 from pipeline.declaration.columns import LogColumns, check_constants, step_columns, table_columns, vector_columns
 from pipeline.declaration.declared_features import Features
-from pipeline.declaration.domain import END, OTHER, Domain, Reward
+from pipeline.declaration.domain import END, OTHER, Domain
 from pipeline.declaration.lineage import Budget, Declaration, Unit, files_of, named_root, sha256_of
 from pipeline.declaration.linear_quadratic import LINEAR_QUADRATIC, Cost, LinearQuadratic
+from pipeline.declaration.reward import Reward
 from pipeline.declaration.source import (
     Columns,
     Source,
@@ -56,7 +57,7 @@ class Card(Declaration):
     domain
         States, actions, horizon and dynamics; finite and public.
     reward
-        Its range and lattice, or the declared table ``(L, A)``.
+        Its range and lattice, and whence it comes.
     features
         Integer features of every (live state, action), where a linear agent is to use some other than one-hot.
     source
@@ -80,11 +81,7 @@ class Card(Declaration):
             raise ValueError("source.columns.next_bin goes with 'next_state' and binned states")
         if self.reward.kind == "estimate" and cols.reward is None:
             raise ValueError("source.columns.reward is missing; reward.kind = 'estimate' reads it")
-        if self.reward.table is not None and (
-            len(self.reward.table) != len(d.live_states)
-            or any(len(row) != len(d.action_labels) for row in self.reward.table)
-        ):
-            raise ValueError(f"reward.table must be {len(d.live_states)} rows of {len(d.action_labels)} numbers")
+        self.reward.check(d.horizon, d.live_states, d.states.ends, len(d.action_labels))
         if self.features is not None:
             self.features.check(len(d.live_states), len(d.action_labels))
         if d.horizon == 1 and not d.states.ends:
@@ -188,7 +185,8 @@ def load_any_card(path: Path) -> AnyCard:
     domain: Any = values.get("domain")
     kind = LqCard if isinstance(domain, dict) and domain.get("dynamics") == LINEAR_QUADRATIC else Card
     try:
-        return kind.model_validate(values).placed(path.resolve().parent)
+        folder = path.resolve().parent
+        return kind.model_validate(values, context={"folder": folder}).placed(folder)
     except ValidationError as e:
         raise CardError(explain(e, str(path))) from None
 
@@ -251,15 +249,15 @@ def task_of(card: Card) -> Task:
     Parameters
     ----------
     card
-        Its horizon, vetoes, reward range and table; no row is looked at.
+        Its horizon, vetoes and declared rewards; no row is looked at.
 
     Returns
     -------
     Reward table and allowed actions are ``(L, A)`` over live states and action labels.
     """
-    d = card.domain
-    rewards = None if card.reward.table is None else np.asarray(card.reward.table, dtype=np.float64)
-    return Task(d.horizon, card.reward.range, d.allowed, rewards, can_end=bool(d.states.ends))
+    d, r = card.domain, card.reward
+    here, there = r.paid_here(len(d.live_states), len(d.action_labels)), r.paid_there(d.state_labels)
+    return Task(d.horizon, r.range, d.allowed, here, can_end=bool(d.states.ends), entering=there, total=r.total)
 
 
 def declared_start(card: Card) -> NDArray[np.float64] | None:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from pipeline.declaration.domain import Domain, Reward
+from pipeline.declaration.domain import Domain
 from pipeline.declaration.linear_quadratic import LinearQuadratic
+from pipeline.declaration.reward import Reward
 from pipeline.declaration.source import MADE, Source, StepColumn, VectorSource, check_constant, constant, step_cells
 
 _LOGGED = ("reward", "next_state", "next_bin", "terminated", "truncated", "behavior_prob")

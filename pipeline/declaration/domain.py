@@ -1,15 +1,26 @@
-"""The declared domain: states, actions, horizon, rewards.  Finite, public, and fixed before any row is read."""
+"""The declared domain: states, actions, horizon.  Finite, public, and fixed before any row is read."""
 
 from __future__ import annotations
 
 import itertools
 import math
-from typing import Annotated, Literal, Self
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field, model_validator
+from pydantic import (
+    Field,
+    InstanceOf,
+    PlainSerializer,
+    SerializerFunctionWrapHandler,
+    ValidationInfo,
+    model_serializer,
+    model_validator,
+)
 
+from pipeline.declaration.state_features import StateFeatures, read_state_features
 from pipeline.declaration.toml import Strict
 
 OTHER = "OTHER"
@@ -47,6 +58,7 @@ class Bins(Strict):
 
 
 Labels = Annotated[int, Field(ge=1)] | list[str | int] | dict[str, list[str | int]]
+FeatureTable = Annotated[InstanceOf[StateFeatures], PlainSerializer(StateFeatures.written, when_used="json")]
 
 
 def _label_map(labels: Labels) -> dict[str, list[str]]:
@@ -83,11 +95,14 @@ class States(Strict):
     bins
         Bins of a numeric column; else ``labels``.
     labels
-        A number S of integers 0 … S - 1, a list of values, or name -> the raw values that stand for it.
+        A number S of integers 0 … S - 1, a list of values, or name -> the raw values that stand for it; where there
+        are neither bins nor labels, those of the table of features.
     ends
         Labels of the terminal states: absorbing, worth nothing.
     other
         Whether an undeclared value is the state OTHER; else ingest drops its episode.
+    features
+        File beside the card: public numbers of every live state.
     """
 
     column: str | list[str]
@@ -95,6 +110,20 @@ class States(Strict):
     labels: Labels | None = None
     ends: list[str] = Field(default_factory=list)
     other: bool = False
+    features: FeatureTable | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _read_features(cls, values: Any, info: ValidationInfo) -> Any:
+        """Read the table that a card's file names; ``context`` of the validation has the card's ``folder``."""
+        if not isinstance(values, Mapping) or not isinstance(values.get("features"), str):
+            return values
+        folder = (info.context or {}).get("folder")
+        if not isinstance(folder, Path):
+            raise ValueError("features: are read from beside the card's file; load the card from its file")
+        table = read_state_features(values["features"], folder)
+        named = "bins" in values or "labels" in values
+        return {**values, "features": table} | ({} if named else {"labels": list(table.labels)})
 
     @model_validator(mode="after")
     def _one_kind(self) -> Self:
@@ -105,7 +134,15 @@ class States(Strict):
             raise ValueError(f"{sorted(clash)} names a live state and an end")
         if len(set(self.ends)) != len(self.ends) or OTHER in self.ends:
             raise ValueError(f"ends must be distinct and not {OTHER}; got {self.ends}")
+        if self.features is not None:
+            self.features.check(self.live())
         return self
+
+    @model_serializer(mode="wrap")
+    def _without_defaults(self, plain: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """A card without features has the digest it had before there were any."""
+        told: dict[str, Any] = plain(self)
+        return {k: v for k, v in told.items() if (k, v) != ("features", None)}
 
     def live(self) -> list[str]:
         """Labels of the states in which a decision is taken, OTHER last."""
@@ -215,43 +252,12 @@ class Domain(Strict):
         return np.array([[(s, a) not in banned and a != OTHER for a in self.action_labels] for s in self.live_states])
 
     @property
+    def state_features(self) -> NDArray[np.float64] | None:
+        """Public numbers ``(L, d)`` of the live states, read-only; None where the card declares none."""
+        table = self.states.features
+        return None if table is None else table.of(self.live_states)
+
+    @property
     def table_steps(self) -> int:
         """Leading axis of a count table: H, or 1 where the dynamics are declared stationary."""
         return 1 if self.dynamics == "stationary" else self.horizon
-
-
-class Reward(Strict):
-    """Reward range and lattice; ``kind = "table"`` declares the mean reward and reads none from the rows."""
-
-    kind: Literal["estimate", "table"] = "estimate"
-    range: Annotated[tuple[float, float], Field(strict=False)]
-    steps: Annotated[int, Field(ge=1, le=1_000_000)] = 1
-    total: Annotated[float, Field(gt=0)] | None = None
-    table: list[list[float]] | None = None
-
-    @model_validator(mode="after")
-    def _sound(self) -> Self:
-        low, high = self.range
-        if not (math.isfinite(low) and math.isfinite(high) and low < high):
-            raise ValueError(f"range must be [low, high] with low < high; got [{low}, {high}]")
-        if self.total is not None and low != 0:
-            raise ValueError(f"total needs a range that starts at 0; got {low}")
-        if self.total_steps == 0:
-            raise ValueError(f"total must be at least one lattice step ({self.unit:g}); got {self.total:g}")
-        if (self.kind == "table") != (self.table is not None):
-            raise ValueError(
-                "kind = 'table' goes with 'table' (one row a live state, one entry an action), and only then"
-            )
-        if self.table and not all(low <= r <= high for row in self.table for r in row):
-            raise ValueError(f"table entries must lie in [{low}, {high}]")
-        return self
-
-    @property
-    def unit(self) -> float:
-        """Reward per lattice step."""
-        return (self.range[1] - self.range[0]) / self.steps
-
-    @property
-    def total_steps(self) -> int | None:
-        """The declared bound on one person's summed reward, in lattice steps."""
-        return None if self.total is None else math.floor(self.total / self.unit + 1e-9)

@@ -12,7 +12,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.declaration.card import Card
+from pipeline.declaration.card import Card, task_of
 from pipeline.environments.world import World, declared_actions, declared_states
 from pipeline.mdp.model import TabularMDP
 from pipeline.mdp.planning import greedy, occupancies, optimal_values, policy_value
@@ -109,8 +109,9 @@ def binned_process(
     r = np.zeros((len(n_sa), S, A))
     P[:, :L][seen] = n_sas[seen] / n_sa[seen][:, None]
     r[:, :L][seen] = r_sa[seen] / n_sa[seen]
-    if card.reward.table is not None:
-        r[:, :L] = card.reward.table
+    if (declared := task_of(card).expected(P[:, :L])) is not None:
+        r = np.zeros((len(declared), S, A))
+        r[:, :L] = declared
     return TabularMDP(
         np.broadcast_to(P, (H, S, A, S)), np.broadcast_to(r, (H, S, A)), _start(card, world.start @ by_state)
     )
@@ -152,7 +153,7 @@ def truth(card: Card, world: World, behaviour: str | Array, policy: Policy) -> d
     behaviour
         The logging policy: a name, or probabilities ``(H, S_raw, A_raw)``.
     policy
-        Probabilities ``(H, L, A)`` over the card's live states.
+        Over the card's live states; where it abstains the logging policy goes on.
 
     Returns
     -------
@@ -160,17 +161,27 @@ def truth(card: Card, world: World, behaviour: str | Array, policy: Policy) -> d
     process; ``suboptimality = v_star - v_policy``.
     """
     H = card.domain.horizon
-    mdp = world.mdp(H)
+    mdp, practice = world.mdp(H), _probabilities(world, behaviour, H)
     v_star = float(mdp.start @ optimal_values(mdp)[1][0])
-    v_policy = policy_value(mdp, lift(policy.probabilities, world, card))
+    v_policy = policy_value(mdp, _followed(policy, world, card, practice))
+    binned = binned_behaviour(card, world, behaviour)[:, : len(card.domain.live_states)]
     return {
         "v_star": v_star,
         "v_policy": v_policy,
-        "v_policy_model": policy_value(binned_process(card, world, behaviour), _with_ends(policy.probabilities, card)),
+        "v_policy_model": policy_value(binned_process(card, world, behaviour), _with_ends(policy.beside(binned), card)),
         "suboptimality": v_star - v_policy,
-        "v_behavior": policy_value(mdp, _probabilities(world, behaviour, H)),
+        "v_behavior": policy_value(mdp, practice),
         "v_uniform": policy_value(mdp, world.behaviours("uniform", H)),
     }
+
+
+def _followed(policy: Policy, world: World, card: Card, practice: Array) -> Array:
+    """What is done in each raw state ``(H, S_raw, A_raw)``: as recommended, else as practised there."""
+    live = ~world.terminal
+    found = lift(policy.beside(card.domain.allowed / card.domain.allowed.sum(1, keepdims=True)), world, card)
+    silent = policy.abstains[:, declared_states(card, world)[live]]
+    found[:, live] = np.where(silent[..., None], practice[:, live], found[:, live])
+    return found
 
 
 def world_values(world: World, horizon: int) -> dict[str, float]:

@@ -19,12 +19,15 @@ from reports.facts.learnt import PolicyFacts, Practice, Truth
 from reports.facts.policy import Decisions, Weights, decisions
 from reports.facts.report import Report
 
+# what ``policy.json`` says of states without a row
+ELSEWHERE = "current practice"
+
 Bools = NDArray[np.bool_]
 Labels = tuple[list[str], list[str]]
 
 
 def decision_columns(policy: Policy) -> dict[str, NDArray[Any]]:
-    """``step, state, action, probability`` of the positive probabilities.
+    """``step, state, action, probability`` of the positive probabilities; where it abstains there is no row.
 
     Parameters
     ----------
@@ -40,15 +43,13 @@ def decision_columns(policy: Policy) -> dict[str, NDArray[Any]]:
     }
 
 
-def decision_labels(card: Card, policy: Policy) -> Body:
+def decision_labels(card: Card) -> Body:
     """What ``policy.json`` says of a table of decisions.
 
     Parameters
     ----------
     card
         Declares states and actions.
-    policy
-        As emitted.
     """
     d = card.domain
     return {
@@ -58,10 +59,9 @@ def decision_labels(card: Card, policy: Policy) -> Body:
         "ends": list(d.states.ends),
         "actions": d.action_labels,
         "vetoes": [[str(s), str(a)] for s, a in d.vetoes],
-        "abstains": [[int(h), int(s)] for h, s in np.argwhere(policy.abstains)],
         # declared, so that a raw value can be looked up where no card is at hand
-        "state_column": d.states.model_dump(mode="json"),
-        "abstention": "not enough evidence: keep current practice; the probabilities there are a uniform stand-in",
+        "state_column": d.states.model_dump(mode="json", exclude={"features"}),
+        "elsewhere": ELSEWHERE,
     }
 
 
@@ -75,7 +75,7 @@ def decision_files(card: Card, policy: Policy) -> PolicyFiles:
     policy
         As emitted.
     """
-    return PolicyFiles(decision_labels(card, policy), {"policy": decision_columns(policy)})
+    return PolicyFiles(decision_labels(card), {"policy": decision_columns(policy)})
 
 
 def policy_of(files: PolicyFiles) -> Policy:
@@ -88,9 +88,11 @@ def policy_of(files: PolicyFiles) -> Policy:
     """
     labels, rows = files.labels, files.tables.get("decisions", files.tables["policy"])
     shape = labels["horizon"], len(labels["states"]), len(labels["actions"])
-    probabilities, abstains = np.zeros(shape), np.zeros(shape[:2], dtype=bool)
+    probabilities = np.zeros(shape)
     probabilities[rows["step"], rows["state"], rows["action"]] = rows["probability"]
-    for h, s in labels["abstains"]:
+    abstains = ~probabilities.any(-1)
+    # folders of version 0.1 list them, and hold a stand-in there
+    for h, s in labels.get("abstains", []):
         abstains[h, s] = True
     return Policy(probabilities, abstains)
 
@@ -123,6 +125,20 @@ def decision_facts(policy: Policy, tied: Bools) -> PolicyFacts:
         abstain_share=float(policy.abstains.mean()),
         tied=[(int(h), int(s)) for h, s in np.argwhere(tied)],
     )
+
+
+def total_assumed(card: Card) -> list[str]:
+    """What a value rests on where the card declares a total; nothing where it declares none.
+
+    Parameters
+    ----------
+    card
+        Its ``reward.total``.
+    """
+    total = card.reward.total
+    if total is None:
+        return []
+    return [f"no episode pays more than {total:g} in all, whatever is done (declared: reward.total)"]
 
 
 def practice_facts(found: AgainstPractice, policy: Policy) -> Practice:

@@ -25,6 +25,7 @@ from pipeline.learners.decisions import (
     decision_labels,
     linear_view,
     tabular_truth,
+    total_assumed,
 )
 from pipeline.learners.linear_request import LinearRequest
 from pipeline.learners.policy_files import PolicyFiles, columns_by_step
@@ -46,10 +47,6 @@ Array = NDArray[np.float64]
 
 # a direction with at most this multiple of ridge and shift behind it may be one that nobody took
 _UNSEEN = 2
-_STAND_IN = (
-    "not enough evidence: keep current practice; the probabilities there are the planner's own choice, so that the "
-    "policy can be evaluated"
-)
 
 
 def drawn(request: LinearRequest, rows: TalliedRows, noise: NoiseSource) -> Release:
@@ -98,9 +95,8 @@ class LinearLearnt:
         policy, d = self.policy, self.request.plan.features.dimension
         upper = np.triu_indices(d)
         weights = np.stack([np.concatenate([b.w, b.inverse[upper]]) for b in self.result.backups])
-        labels = {**decision_labels(self.request.card, policy), "abstention": _STAND_IN}
         return PolicyFiles(
-            {**labels, **_weight_labels(self)},
+            {**decision_labels(self.request.card), **_weight_labels(self)},
             {"policy": columns_by_step(weights), "decisions": decision_columns(policy)},
         )
 
@@ -181,18 +177,20 @@ def _values(
     """The pessimistic value; upper values and baselines only where asking again costs nothing."""
     task, c, p = request.task, request.constants, start_of(request.card, release)
     least, most = task.value_range(0)
-    trivial = {"lower_trivial": least * request.unit, "upper_trivial": most * request.unit}
+    total = request.card.reward.total
+    highest = most * request.unit if total is None else min(most * request.unit, total)
+    trivial = {"lower_trivial": least * request.unit, "upper_trivial": highest}
     if request.adaptive:
-        lower = float(p @ result.V[0]) * request.unit
+        lower = min(float(p @ result.V[0]) * request.unit, highest)
         return {"lower": lower, "upper": None, "estimate": None, "optimal_upper": None, **trivial}, {}
     statistics = released_statistics(request.plan, release)
 
     def of(policy: Policy) -> dict[str, float]:
-        ends = (float(p @ policy_bound(statistics, task, c, policy, sign)[0]) * request.unit for sign in (-1, 1, 0))
-        lower, upper, estimate = ends
+        values = (float(p @ policy_bound(statistics, task, c, policy, sign)[0]) * request.unit for sign in (-1, 1, 0))
+        lower, upper, estimate = (min(value, highest) for value in values)
         return {"lower": lower, "upper": upper, "estimate": estimate, **trivial}
 
-    best = float(p @ optimal_upper(statistics, task, c)[0]) * request.unit
+    best = min(float(p @ optimal_upper(statistics, task, c)[0]) * request.unit, highest)
     d = request.card.domain
     return {**of(result.policy), "optimal_upper": best}, simple_policies(d.allowed, d.horizon, d.action_labels, of)
 
@@ -236,7 +234,10 @@ def _value(learnt: LinearLearnt) -> ValueFacts:
         "rewards and transitions are linear in the declared features: "
         + ("true of any process, one feature a pair" if one_hot else "declared, not checked"),
         "containment: neither proved nor measured for these constants and this process",
+        *total_assumed(card),
     ]
+    if learnt.policy.abstains.any():
+        assumes.append("where the policy keeps current practice, the planner's own choice there stands for it")
     if request.plan.rho is not None:
         assumes.append(
             "the width leaves out the noise of the targets: with little budget the lower end can be too high"

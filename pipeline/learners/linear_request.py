@@ -169,6 +169,8 @@ def linear_request(
     d, (low, high) = card.domain, card.reward.range
     if card.features is None:
         raise CardError(f"{card.name}: [features] is missing; {agent} needs a feature map, e.g. kind = 'one_hot'")
+    if card.reward.on_entering is not None:
+        raise CardError(f"{card.name}: reward.on_entering is for agents of counts; {agent} sums rewards of rows")
     if card.kind == "real" and rho is None:
         raise RealDataError(f"{card.name} is registered as real: {agent} adds no noise; ask for a finite budget")
     share = None if rho is None or d.start != "released" else rho * _START_SHARE

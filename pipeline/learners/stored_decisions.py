@@ -143,7 +143,7 @@ def policy_rows(file: StoredDecisions) -> dict[str, list[Any]]:
     """Columns of :data:`COLUMNS`, sorted by step, state and action as declared.
 
     An action with positive probability has a row; so has a vetoed one, with probability 0.  A state in which the policy
-    abstains has one row without action, beside its vetoes: the stand-in of ``policy.parquet`` is no advice.
+    abstains has one row without action, beside its vetoes.
     """
     p, abstains = file.policy.probabilities, file.policy.abstains
     shown = (p > 0) & ~abstains[..., None] & ~file.vetoed

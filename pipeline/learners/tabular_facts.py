@@ -11,7 +11,14 @@ from dataclasses import dataclass
 from pipeline.agents import pessimism
 from pipeline.declaration.card import Card
 from pipeline.environments.worlds import WORLD_ARRAYS, WORLD_FILE
-from pipeline.learners.decisions import counts_view, decision_facts, decision_files, practice_facts, tabular_truth
+from pipeline.learners.decisions import (
+    counts_view,
+    decision_facts,
+    decision_files,
+    practice_facts,
+    tabular_truth,
+    total_assumed,
+)
 from pipeline.learners.policy_files import PolicyFiles
 from pipeline.learners.tabular_learning import Learnt, slack_of
 from pipeline.learners.terms import Planner, Terms
@@ -170,6 +177,7 @@ def value_facts(
         + ("estimated from the released counts" if d.start == "released" else "declared on the card"),
         "rewards take only values of the declared lattice (others were rounded down before anything was summed)",
     ]
+    assumes += total_assumed(card)
     if d.dynamics == "stationary":
         assumes.append("the dynamics do not depend on the step (declared; all steps share one table)")
     if d.markov == "aggregated":

@@ -104,7 +104,7 @@ def policy_interval(m: Model, policy: Policy, start: Array | None) -> dict[str, 
     return {
         "lower": max(least, float(p @ lower) - slip[0]),
         "upper": min(most, float(p @ upper) + slip[1]),
-        "estimate": float(p @ middle),
+        "estimate": min(most, float(p @ middle)),
         "lower_trivial": least,
         "upper_trivial": most,
     }

@@ -98,16 +98,22 @@ Array = NDArray[np.float64]
 class Task:
     """What is declared about the decision process: horizon, per-step reward range, allowed actions.
 
-    ``allowed (L, A)`` is False where an action is vetoed or is OTHER.  ``rewards``, ``(L, A)`` or one such table a step
-    ``(H, L, A)``, is None where the release estimates them.  ``can_end``: whether an episode may end before H, worth 0
-    from then on.
-
     Parameters
     ----------
     horizon
         H.
     bounds
         Least and largest reward of one step.
+    allowed
+        ``(L, A)``, False where an action is vetoed or is OTHER.
+    rewards
+        ``(L, A)``, or one such table a step ``(H, L, A)``; None where the release estimates them.
+    can_end
+        Whether an episode may end before H, worth 0 from then on.
+    entering
+        ``(S,)``: what a step pays besides for the state it leads to; None where nothing depends on that.
+    total
+        Declared bound on the rewards of a whole episode, whose steps pay nothing negative; None where there is none.
     """
 
     horizon: int
@@ -115,10 +121,42 @@ class Task:
     allowed: NDArray[np.bool_]
     rewards: Array | None = None
     can_end: bool = True
+    entering: Array | None = None
+    total: float | None = None
 
     def value_range(self, h: int) -> tuple[float, float]:
         """Least and largest value to go at 0-based step ``h``: paper's [0, H-h+1] for rewards in [0, 1]."""
         low, high = self.bounds
         if self.can_end:
             low, high = min(low, 0.0), max(high, 0.0)
-        return (self.horizon - h) * low, (self.horizon - h) * high
+        least, most = (self.horizon - h) * low, (self.horizon - h) * high
+        return least, most if self.total is None else min(most, self.total)
+
+    @property
+    def reach(self) -> float:
+        """How far two values of an episode may lie apart: the paper's H for rewards in [0, 1]."""
+        apart = self.horizon * (self.bounds[1] - self.bounds[0])
+        return apart if self.total is None else min(apart, self.total)
+
+    def expected(self, P: Array) -> Array | None:
+        """Declared mean reward ``(1 or G or H, L, A)`` of a step; None where the release estimates rewards.
+
+        Parameters
+        ----------
+        P
+            ``(G, L, A, S)`` transitions from the live states.
+        """
+        if self.rewards is None:
+            return None
+        here = self.rewards if self.rewards.ndim == 3 else self.rewards[None]
+        return here if self.entering is None else here + P @ self.entering
+
+    def onward(self, V: Array) -> Array:
+        """What a step is worth by where it leads: ``V (S,)`` and what entering pays.
+
+        Parameters
+        ----------
+        V
+            Value ``(S,)`` of the next step.
+        """
+        return V if self.entering is None else V + self.entering

@@ -12,7 +12,11 @@ Array = NDArray[np.float64]
 
 
 def _probabilities(policy: Policy | Array) -> Array:
-    return policy.probabilities if isinstance(policy, Policy) else np.asarray(policy, dtype=np.float64)
+    if not isinstance(policy, Policy):
+        return np.asarray(policy, dtype=np.float64)
+    if policy.abstains.any():
+        raise ValueError("where a policy abstains its value is that of practice; give policy.beside(practice)")
+    return policy.probabilities
 
 
 def optimal_values(mdp: TabularMDP) -> tuple[Array, Array]:
@@ -52,7 +56,7 @@ def policy_values(mdp: TabularMDP, policy: Policy | Array) -> Array:
     Raises
     ------
     ValueError
-        If its shape is another one.
+        If its shape is another one, or it abstains somewhere.
     """
     H, S, A = mdp.shape
     p = _probabilities(policy)

@@ -16,15 +16,14 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Policy:
-    """Action probabilities, and where the policy has no evidence to stand on.
+    """What to do where the policy recommends something; elsewhere current practice goes on.
 
     Parameters
     ----------
     probabilities
-        ``(H, S, A)``, rows sum to 1.
+        ``(H, S, A)``: rows sum to 1; where the policy abstains a row is zero, whatever was given.
     abstains
-        ``(H, S)`` bool: "not enough evidence: keep current practice".  The row of ``probabilities`` is then a
-        stand-in, uniform over the allowed actions, so that the policy can be evaluated as written.
+        ``(H, S)`` bool: nothing is recommended, current practice goes on.
     """
 
     probabilities: Array
@@ -32,10 +31,22 @@ class Policy:
 
     def __post_init__(self) -> None:
         p = self.probabilities
-        if p.ndim != 3 or (p < 0).any() or (np.abs(p.sum(-1) - 1) > 1e-9).any():
+        if p.ndim != 3 or self.abstains.shape != p.shape[:2]:
+            raise ValueError(f"abstains must be (H, S) beside (H, S, A); got {self.abstains.shape} and {p.shape}")
+        if (p < 0).any() or (np.abs(p.sum(-1) - 1) > 1e-9)[~self.abstains].any():
             raise ValueError(f"probabilities must be (H, S, A) rows that sum to 1; got shape {p.shape}")
-        if self.abstains.shape != p.shape[:2]:
-            raise ValueError(f"abstains must be {p.shape[:2]}; got {self.abstains.shape}")
+        if p[self.abstains].any():
+            object.__setattr__(self, "probabilities", np.where(self.abstains[..., None], 0.0, p))
+
+    def beside(self, practice: Array) -> Array:
+        """What is done when the policy is followed ``(H, S, A)``: its own rows, and practice where it abstains.
+
+        Parameters
+        ----------
+        practice
+            ``(H, S, A)`` or anything that is broadcast to it: action probabilities of current practice.
+        """
+        return np.where(self.abstains[..., None], practice, self.probabilities)
 
 
 def uniform(horizon: int, states: int, actions: int) -> Policy:

@@ -22,7 +22,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from pipeline.declaration.card import AnyCard, Card, CardError, LqCard
+from pipeline.declaration.card import AnyCard, Card, CardError, LqCard, task_of
 from pipeline.disk import DISK
 from pipeline.files import open_private, private_folder, remove_file, remove_tree, whole_folder
 from pipeline.logs.readers.hdf5 import library
@@ -215,8 +215,12 @@ def _columns(rows: pl.DataFrame, card: AnyCard) -> tuple[Values, Values, Values,
         return x.astype(np.float32), after.astype(np.float32), u.astype(np.float32), -cost
     here, actions = (rows[c].cast(pl.Int64).to_numpy() for c in ("state", "action"))
     after = rows["next_state"].cast(pl.Int64).fill_null(len(card.domain.state_labels)).to_numpy()
-    if card.reward.table is not None:
-        return here, after, actions, np.array(card.reward.table)[here, actions]
+    task = task_of(card)
+    if task.rewards is not None:
+        # a successor that is not known pays nothing
+        entering = np.append(np.zeros(len(card.domain.state_labels)) if task.entering is None else task.entering, 0.0)
+        table = np.broadcast_to(task.rewards, (card.domain.horizon, *task.rewards.shape[-2:]))
+        return here, after, actions, table[rows["step"].to_numpy(), here, actions] + entering[after]
     return here, after, actions, rows["reward"].to_numpy()
 
 

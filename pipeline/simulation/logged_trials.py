@@ -103,10 +103,10 @@ class Logged:
         return self.planner(seen, self.task, self.constants, rng, self.penalty)
 
     def value(self, policy: Policy) -> float:
-        """Exact value of a policy over the live states."""
-        H, S, A = self.mdp.shape  # noqa: N806
-        whole = np.full((H, S, A), 1 / A)
-        whole[:, : policy.probabilities.shape[1]] = policy.probabilities
+        """Exact value of a policy over the live states; where it abstains, the logging policy goes on."""
+        L = policy.probabilities.shape[1]  # noqa: N806
+        whole = self.behaviour.copy()
+        whole[:, :L] = policy.beside(self.behaviour[:, :L])
         return policy_value(self.mdp, whole)
 
     def _folded(self, table: Integers) -> Integers:

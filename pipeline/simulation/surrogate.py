@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.declaration.card import Card
+from pipeline.declaration.card import Card, task_of
 from pipeline.mdp.model import TabularMDP, Task, stationary_mdp
 from pipeline.mdp.planning import greedy, optimal_values, policy_value
 from pipeline.mdp.policy import Policy
@@ -72,17 +72,19 @@ def draw_surrogate(card: Card, rng: np.random.Generator) -> TabularMDP:
     P[:, :L, :, :L] = (1 - over) * live
     P[:, :L, :, L:] = over / max(1, S - L)
     P[:, range(L, S), :, range(L, S)] = 1.0
-    r = np.zeros((G, S, A))
-    r[:, :L] = _rewards(card, rng, (G, L, A))
+    declared = task_of(card).expected(P[:, :L])
+    drawn = _rewards(card, rng, (G, L, A)) if declared is None else declared
+    r = np.zeros((len(drawn), S, A))
+    r[:, :L] = drawn
     first = np.full(L, 1 / L) if d.start == "released" else np.array([d.start.get(s, 0.0) for s in d.live_states])
     start = np.append(first, np.zeros(S - L))
-    return TabularMDP(P, r, start) if G == H else stationary_mdp(P[0], r[0], start, H)
+    if G == len(r) == 1:
+        return stationary_mdp(P[0], r[0], start, H)
+    return TabularMDP(np.broadcast_to(P, (H, *P.shape[1:])), np.broadcast_to(r, (H, S, A)), start)
 
 
 def _rewards(card: Card, rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
-    """The declared table, or means drawn from the range, small enough for a declared total."""
-    if card.reward.table is not None:
-        return np.broadcast_to(np.asarray(card.reward.table, dtype=np.float64), shape)
+    """Means drawn from the range, small enough for a declared total."""
     low, high = card.reward.range
     total, most = card.reward.total, card.domain.horizon * max(high, 0.0)
     share = 1.0 if total is None or most <= total else total / most

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -132,6 +132,7 @@ def released_card(run: ReleasedRun, *, name: str, episodes: int, episodes_per_us
             "steps": round((high - low) / d.reward_unit),
             "total": d.reward_total,
             "table": d.reward_table,
+            "on_entering": d.reward_on_entering,
         },
         "source": {
             "layout": "long",
@@ -158,8 +159,8 @@ def released_world(run: ReleasedRun, card: Card) -> World:
     visits = counts.n_sa
     L, A, S = len(d.live_states), len(d.action_labels), len(d.state_labels)  # noqa: N806
     transition = _with_ends(transition_estimate(counts, 0.0), np.broadcast_to(np.eye(S)[L:, None], (S - L, A, S)))
-    declared = task.rewards
-    mean = reward_estimate(counts, 0.0, *task.bounds) if declared is None else np.broadcast_to(declared, visits.shape)
+    declared = replace(task, entering=None).expected(counts.n_sas)
+    mean = reward_estimate(counts, 0.0, *task.bounds) if declared is None else declared
     each = visits.sum(-1, keepdims=True)
     even = task.allowed / task.allowed.sum(-1, keepdims=True)
     practice = np.where(each > 0, visits / np.where(each > 0, each, 1.0), even)
@@ -168,7 +169,7 @@ def released_world(run: ReleasedRun, card: Card) -> World:
         name=card.name,
         transition=_squeezed(transition),
         visit_reward=_squeezed(_with_ends(mean, np.full((S - L, A), card.reward.range[0]))),
-        entry_reward=np.zeros(S),
+        entry_reward=np.zeros(S) if task.entering is None else task.entering,
         start=np.concatenate([start, np.zeros(S - L)]),
         raw_labels=d.state_labels,
         bin_values={},

@@ -60,13 +60,17 @@ class DeclaredTables(Declared):
     cell_cap
         With stationary dynamics: how often one person counts in one cell at most.
     reward_kind
-        ``table`` where the card declares the mean rewards.
+        ``table`` or ``on_entering`` where the card declares the rewards.
     reward_range, reward_unit, reward_total
         Least and greatest reward, a step of the lattice, and the most that one person's rewards sum to.
     start_declared
         Probability of each first state.
     reward_table
-        ``(L, A)`` declared mean rewards.
+        ``(L, A)`` declared mean rewards, or one such table a step.
+    reward_on_entering
+        What a step pays for the state that it leads to, 0 for a label that is not named.
+    state_features
+        Names of the declared public numbers of every live state.
     """
 
     live_states: list[str]
@@ -82,7 +86,9 @@ class DeclaredTables(Declared):
     reward_unit: Number
     reward_total: Number | None
     start_declared: dict[str, Number] | None = None
-    reward_table: Matrix | None = None
+    reward_table: Matrix | list[Matrix] | None = None
+    reward_on_entering: dict[str, Number] | None = None
+    state_features: list[str] | None = None
 
 
 class DeclaredVector(Part):
@@ -200,6 +206,8 @@ def _tables(card: Card, snapshot: int | None) -> DeclaredTables:
     d, r, u = card.domain, card.reward, card.unit
     more: dict[str, Any] = {} if d.start == "released" else {"start_declared": dict(d.start)}
     more |= {} if r.table is None else {"reward_table": r.table}
+    more |= {} if r.on_entering is None else {"reward_on_entering": r.on_entering}
+    more |= {} if d.states.features is None else {"state_features": list(d.states.features.columns)}
     return DeclaredTables(
         name=card.name,
         kind=card.kind,

@@ -108,6 +108,11 @@ def data_section(data: DeclaredTables, features: FeatureFacts | None) -> Section
             f"{low} to {high} in units of {number(data.reward_unit)}, in total at most {number(data.reward_total)}",
         ),
     ]
+    if data.reward_on_entering is not None:
+        paid = ", ".join(f"{clean(label)}: {number(r)}" for label, r in data.reward_on_entering.items())
+        rows.append(("Reward on entering", f"{paid}; any other state: 0"))
+    if data.state_features is not None:
+        rows.append(("Public features of a state", number(len(data.state_features))))
     if features is not None:
         basis = ", in John's position" if features.balanced else ""
         kind = clean(features.kind).replace("_", " ")

@@ -37,7 +37,7 @@ def policy_section(report: Report, view: Decisions) -> Section:
     """The policy as a picture and as a table."""
     words = [
         "Rows are states, columns are the steps of an episode, counted from 0. Each cell names the recommended action; "
-        "a dash on hatching means that the policy abstains."
+        "a dash on hatching means that the policy recommends nothing: current practice goes on."
     ]
     if view.tie.any():
         words.append(
@@ -147,13 +147,13 @@ def abstention_section(report: Report, constants: Constants, view: Decisions) ->
         return Section("abstains", title, ("Nowhere: every state has enough released evidence at every step.",))
     threshold = number(constants.threshold)
     linear = report.features is not None
-    stand_in = "took the planner's own choice" if linear else "chose uniformly among the allowed actions"
+    worth = "takes the planner's own choice for it" if linear else "allows for whatever it is worth"
     measure = "evidence" if linear else "released count"
     words = (
         f"In {percent(report.policy.abstain_share)} of the cells the policy abstains "
         "(not enough evidence: keep current practice). "
-        "It says nothing there about which action is better; "
-        f"its value is computed as if it {stand_in}.",
+        "It says nothing there about which action is better, and nothing changes for whom it concerns; "
+        f"the interval {worth}.",
         f"Why: there no allowed action has been seen often enough. An action counts as seen in a state where its "
         f"{measure} is above {threshold}, so that noise alone does not pass for evidence.",
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -73,8 +74,12 @@ def naive(counts, task, c, penalty):
     E, ss, sr, sv = counts.error, counts.sd_sas, counts.sd_r, counts.sd_sa
     threshold = 2 * sv if c.preset == "practical" else E
     V = [[0.0] * S for _ in range(H + 2)]
+    paid = [0.0] * S if task.entering is None else task.entering
+    most = math.inf if task.total is None else task.total
+    reach = min(H * (high - low), most)
     choice = [[None] * L for _ in range(H)]
     for h in range(H, 0, -1):
+        W = [V[h + 1][t] + paid[t] for t in range(S)]
         for s in range(L):
             scored = []
             for a in range(A):
@@ -82,32 +87,33 @@ def naive(counts, task, c, penalty):
                 if n <= threshold or not task.allowed[s, a]:
                     continue
                 P = [counts.n_sas[h - 1, s, a, t] / n for t in range(S)]
-                mean = sum(P[t] * V[h + 1][t] for t in range(S))
-                var = max(sum(P[t] * V[h + 1][t] ** 2 for t in range(S)) - mean**2, 0.0)
+                mean = sum(P[t] * W[t] for t in range(S))
+                var = max(sum(P[t] * W[t] ** 2 for t in range(S)) - mean**2, 0.0)
                 if task.rewards is None:
                     r = min(max(counts.reward_offset + counts.r_sa[h - 1, s, a] / n, low), high)
                     deviation = math.sqrt(var) + math.sqrt(max((r - low) * (high - r), 0.0))
                     above = r - counts.reward_offset
                 else:
-                    r, deviation, above = task.rewards[s, a], math.sqrt(var), 0.0
+                    table = task.rewards if task.rewards.ndim == 2 else task.rewards[h - 1]
+                    r, deviation, above = table[s, a], math.sqrt(var), 0.0
                 if penalty == "hoeffding":
-                    deviation = H * (high - low)
+                    deviation = reach
                 free = n if c.preset == "practical" else n - E
                 gamma = c.C1 * deviation * math.sqrt(c.iota / free)
                 if c.preset == "paper":
-                    gamma += c.C2 * S * H * (high - low) * E * c.iota / n
+                    gamma += c.C2 * S * reach * E * c.iota / n
                     if task.rewards is None:
                         gamma += 2 * math.sqrt(2 * c.iota) * (sr + (high - low) * sv) / n
                 else:
                     shift = mean + (above if counts.visits_summed else 0.0)
-                    noise = ss**2 * sum((V[h + 1][t] - shift) ** 2 for t in range(S))
+                    noise = ss**2 * sum((W[t] - shift) ** 2 for t in range(S))
                     if not counts.visits_summed:
                         noise += (sv * above) ** 2
                     if task.rewards is None:
                         noise += sr**2
                     gamma += c.C2 * math.sqrt(noise) / n
                 hat = r + mean - gamma
-                scored.append((min(max(hat, 0.0), (H - h + 1) * high), hat, a))
+                scored.append((min(max(hat, 0.0), (H - h + 1) * high, most), hat, a))
             if scored:
                 best = max(scored)
                 V[h][s], choice[h - 1][s] = best[0], best[2]
@@ -127,7 +133,11 @@ def test_the_agent_equals_a_naive_reference_in_loops(seed):
     counts = private_counts(release, card, slack="paper" if preset == "paper" else "zero")
     task = task_of(card)
     if seed % 7 == 0:
-        task = Task(task.horizon, task.bounds, task.allowed, mdp.rewards[0, : task.allowed.shape[0]], task.can_end)
+        here = mdp.rewards[:, : task.allowed.shape[0]]
+        there = rng.random(len(mdp.start)) if seed % 2 else None
+        task = replace(task, rewards=here if seed % 14 else here[0], entering=there)
+    if seed % 4 == 1:
+        task = replace(task, total=1.25)
     c = constants(preset, task.horizon * task.allowed.size)
     plan = apvi(counts, task, c, np.random.default_rng(0), penalty)
     V, choice = naive(counts, task, c, penalty)

@@ -100,6 +100,36 @@ def test_labels_in_another_order_change_nothing(river_card: Callable[..., Card])
     assert truth(river_card(), riverswim(), "uniform", plain)["v_policy"] == pytest.approx(t["v_policy"], abs=1e-12)
 
 
+def test_where_a_policy_abstains_the_logging_policy_goes_on(river_card: Callable[..., Card]):
+    """Beside it the fault of version 0.1: uniform choice stood for practice."""
+    silent = Policy(np.full((20, 6, 2), 0.5), np.ones((20, 6), dtype=bool))
+    t = truth(river_card(), riverswim(), "right-0.8", silent)
+    assert t["v_policy"] == pytest.approx(t["v_behavior"], abs=1e-12) != t["v_uniform"]
+    assert t["v_policy_model"] == pytest.approx(t["v_behavior"], abs=1e-10)
+    half = np.arange(6) % 2 == 0
+    some = Policy(np.tile([0.0, 1.0], (20, 6, 1)), np.tile(half, (20, 1)))
+    as_done = np.where(half[:, None], [0.2, 0.8], [0.0, 1.0])
+    whole = Policy(np.tile(as_done, (20, 1, 1)), np.zeros((20, 6), dtype=bool))
+    found, wanted = (truth(river_card(), riverswim(), "right-0.8", policy) for policy in (some, whole))
+    assert found == pytest.approx(wanted, abs=1e-12)
+
+
+def test_practice_goes_on_state_by_state_where_bins_hide_what_it_looks_at(icu: tuple[Card, World]):
+    """A bin keeps practice as clinicians do it in each of its states, not on average over the bin."""
+    t = truth(*icu, "clinician", Policy(np.zeros((20, 4, 25)), np.ones((20, 4), dtype=bool)))
+    assert t["v_policy"] == pytest.approx(t["v_behavior"], abs=1e-12)
+    assert abs(t["v_policy_model"] - t["v_behavior"]) > 1e-4
+
+
+def test_rewards_on_entering_are_those_of_the_world(icu: tuple[Card, World]):
+    card, world = icu
+    values = card.model_dump() | {"reward": {"range": [0, 1], "total": 1.0, "on_entering": {"survived": 1.0}}}
+    entering = Card.model_validate(values).placed(card.folder)
+    found, wanted = binned_process(entering, world, "uniform"), binned_process(card, world, "uniform")
+    np.testing.assert_allclose(found.rewards, wanted.rewards, atol=1e-12)
+    assert found.rewards.max() > 0.01
+
+
 def test_uniform_over_bins_is_uniform_in_the_world(icu: tuple[Card, World]):
     t = truth(*icu, "clinician", uniform(20, 4, 25))
     assert t["v_policy"] == pytest.approx(t["v_uniform"], abs=1e-12)

@@ -10,6 +10,8 @@ import unicodedata
 from dataclasses import replace
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -95,7 +97,23 @@ def test_rows_are_the_policy_its_abstentions_and_its_vetoes_in_order(run):
     assert (rows[0]["advice"], rows[0]["abstains"]) == (KEEP, True)
     assert (rows[1]["advice"], rows[1]["vetoed"]) == (NEVER, True)
     assert [r["tie"] for r in rows] == [False] * 4 + [True] * 2 + [False] * 3
-    assert (read_stored(run).policy.probabilities[0, 0] > 0).sum() == 3
+    labels, table = json.loads((run / "policy.json").read_text()), pq.read_table(run / "policy.parquet").to_pylist()
+    assert labels["elsewhere"] == "current practice" and "abstains" not in labels
+    assert (0, 0) not in {(row["step"], row["state"]) for row in table}, "nothing is written of what is not recommended"
+    assert not read_stored(run).policy.probabilities[0, 0].any()
+
+
+def test_a_folder_of_version_0_1_says_keep_practice_where_it_holds_a_stand_in(run):
+    labels, table = json.loads((run / "policy.json").read_text()), pq.read_table(run / "policy.parquet").to_pydict()
+    del labels["elsewhere"]
+    (run / "policy.json").write_text(json.dumps(labels | {"abstains": [[0, 0]]}))
+    table["step"] += [0, 0, 0]
+    table["state"] += [0, 0, 0]
+    table["action"] += [0, 1, 2]
+    table["probability"] += [1 / 3] * 3
+    new = json.loads(read_stored(run).as_json())["rows"]
+    pq.write_table(pa.table(table), run / "policy.parquet")
+    assert json.loads(read_stored(run).as_json())["rows"] == new
 
 
 def test_the_csv_is_rfc_4180_and_nothing_in_it_is_a_formula(run):
