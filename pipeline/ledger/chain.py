@@ -43,8 +43,8 @@ class Entry:
         Name of the dataset.
     kind
         ``REGISTER``, ``AMEND``, ``INTENT`` (budget spent, whatever follows), ``DRAW`` (from here on noise is drawn),
-        ``COMMIT``, ``RETRY`` (somebody looked into lost draws), ``INSPECT``, ``PURGE`` (raw rows left the store) or
-        ``SIGN``.
+        ``COMMIT``, ``PUBLISH`` (a run's files), ``KEY`` (an operator's, public), ``RETRY`` (somebody looked into lost
+        draws), ``INSPECT``, ``PURGE`` (raw rows left the store) or ``SIGN``.
     at
         When, ISO 8601 in UTC, to the second.
     body
@@ -76,6 +76,20 @@ def canonical(value: Any) -> str:
 def entry_hash(seq: int, lineage: str, kind: str, at: str, body: Body, previous: str) -> str:
     """Sha256 of an entry's canonical JSON, the hash of the entry before included."""
     return hashlib.sha256(canonical([seq, lineage, kind, at, dict(body), previous]).encode()).hexdigest()
+
+
+def unsigned_hash(e: Entry) -> str:
+    """The hash that an entry would have without the signature in its body: what the signature signs.
+
+    The hash of the entry before is in it, so a signature vouches for the whole chain up to its entry.
+
+    Parameters
+    ----------
+    e
+        Any entry.
+    """
+    body = {key: value for key, value in e.body.items() if key != "signature"}
+    return entry_hash(e.seq, e.lineage, e.kind, e.at, body, e.previous)
 
 
 def chain_problem(entries: Sequence[Entry], after: Entry | None = None) -> str | None:
@@ -115,6 +129,31 @@ class Head:
 
     def __str__(self) -> str:
         return f"{self.seq}:{self.hash}"
+
+
+def read_export(path: Path) -> list[Entry]:
+    """The entries that ``ledger export`` wrote, chain checked.
+
+    Parameters
+    ----------
+    path
+        Of the file.
+
+    Raises
+    ------
+    CardError
+        If the file is no exported ledger.
+    BudgetError
+        If its chain is broken.
+    """
+    try:
+        found = [Entry(**told) for told in json.loads(path.read_text(encoding="utf-8"))["entries"]]
+        problem = chain_problem(found)
+    except (OSError, ValueError, KeyError, TypeError):
+        raise CardError(f"{path}: no exported ledger; `reticent ledger export` writes one") from None
+    if problem is not None:
+        raise BudgetError(f"ledger {path} is damaged: {problem}")
+    return found
 
 
 def parse_heads(text: str) -> list[Head]:

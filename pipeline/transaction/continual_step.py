@@ -32,7 +32,7 @@ from pipeline.logs.aggregate import count_new
 from pipeline.logs.contribution_bounding import hash_width
 from pipeline.logs.store import Snapshot, snapshots
 from pipeline.privacy.factorisation import Factorisation
-from pipeline.privacy.noise import Integers, NoiseSource, RealDataError
+from pipeline.privacy.noise import Integers, NoiseSource
 from pipeline.privacy.release import Mechanism, Release
 from pipeline.privacy.release_file import describe_mechanism
 from pipeline.statistics.layout import ExactSums
@@ -211,7 +211,8 @@ def append_step(declared: ContinualRelease, ledger: Ledger, store: Path, noise: 
         kept = KeptSteps(store / card.name / "counters" / declared.key[:24], declared.counter, steps, size)
         kept.settle()
         waiting = [s for s in there if s.number > kept.snapshot]
-        _newest_fits(waiting, card)
+        if waiting:
+            check_snapshot(waiting[-1], card, waiting[-1].number)
         # what came in under another card is not of this counter
         waiting = [s for s in waiting if (s.domain_hash, s.kind) == (card.domain_hash(), card.kind)]
         # the INTENT names no snapshot: the numbers would show on which dates the log changed
@@ -227,14 +228,6 @@ def append_step(declared: ContinualRelease, ledger: Ledger, store: Path, noise: 
             # a step is a step, whatever the data: there is no digest to compare it with
             found = attempt.commit(release, data_digest="")
         return Appended(found, t, _told(declared, t, since, attempt.intent))
-
-
-def _newest_fits(waiting: Sequence[Snapshot], card: Card) -> None:
-    if not waiting:
-        return
-    if waiting[-1].kind != card.kind:
-        raise RealDataError(f"{card.name}: the snapshot was ingested as {waiting[-1].kind}, the card says {card.kind}")
-    check_snapshot(waiting[-1], card)
 
 
 def _draw(

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 from pipeline.declaration.card import AnyCard, CardError
 from pipeline.ledger.chain import Body, canonical
 from pipeline.ledger.ledger import Ledger
-from pipeline.logs.store import Snapshot
+from pipeline.logs.store import Snapshot, find_snapshot
 from pipeline.logs.summing import HERE, Resources, forget
 from pipeline.privacy.noise import NoiseSource, RealDataError
 from pipeline.privacy.release import Release
@@ -60,37 +60,38 @@ class Drawing(Protocol):
         ...
 
 
-def key_of(card: AnyCard, snapshot: Snapshot, drawing: Drawing) -> str:
-    """Hex key of a release: lineage, snapshot *number*, registered domain and what is drawn; no digest of data.
+def key_of(card: AnyCard, edition: int, drawing: Drawing) -> str:
+    """Hex key of a release: lineage, edition, registered domain and what is drawn; nothing of what the edition holds.
 
     Parameters
     ----------
-    card, snapshot
-        Of the dataset, and which ingest of it.
+    card, edition
+        Of the dataset, and the number of its snapshot.
     drawing
         What would be released.
     """
-    parts = [card.name, snapshot.number, card.domain_hash(), drawing.spec()]
+    parts = [card.name, edition, card.domain_hash(), drawing.spec()]
     return hashlib.sha256(canonical(parts).encode()).hexdigest()
 
 
 def release_once(
     card: AnyCard,
-    snapshot: Snapshot,
+    edition: int,
     drawing: Drawing,
     ledger: Ledger,
     store: Path,
     noise: NoiseSource,
     resources: Resources = HERE,
+    due: str = "",
 ) -> Curated:
-    """Charge, draw, write and commit a release of a snapshot, or replay the committed one.
+    """Charge, draw, write and commit a release of an edition; replay the committed one, even if its rows are gone.
 
     Parameters
     ----------
     card
         What the dataset declares; registered in the ledger.
-    snapshot
-        The ingest whose rows are read.
+    edition
+        Number of the snapshot whose rows are read.
     drawing
         What is released: its price, and how it is drawn.
     ledger, store
@@ -99,6 +100,8 @@ def release_once(
         The operating system's wherever the data is real.
     resources
         Where the rows are summed: here, or on a cluster.
+    due
+        The date of a calendar that this release is for (ISO), which the INTENT names; empty for none.
 
     Raises
     ------
@@ -113,23 +116,22 @@ def release_once(
     """
     ledger.require(card)
     drawing.admit(noise)
-    if snapshot.kind != card.kind:
-        raise RealDataError(f"{card.name}: the snapshot was ingested as {snapshot.kind}, the card says {card.kind}")
     with open_lineage(card.name, ledger, store) as lineage:
-        check_snapshot(snapshot, card)
-        key = key_of(card, snapshot, drawing)
-        if drawing.exact:
-            return _write_exact(lineage, key, drawing.draw(snapshot, noise, resources), snapshot)
+        key, snapshot = key_of(card, edition, drawing), find_snapshot(store, card.name, edition)
         commit = ledger.committed(card.name, key)
         if commit is not None:
             # a run that died after its COMMIT had not come to it
-            forget(snapshot)
+            if snapshot is not None:
+                forget(snapshot)
             return replay(lineage, card, commit, snapshot)
+        snapshot = check_snapshot(snapshot, card, edition)
+        if drawing.exact:
+            return _write_exact(lineage, key, drawing.draw(snapshot, noise, resources), snapshot)
         resources.ready(snapshot)
         rho, told = drawing.charge()
         if rho is None:
             raise RealDataError(f"{card.name}: some tables have noise and some have none; nothing was read")
-        told = {"snapshot": snapshot.number, **told}
+        told = {"snapshot": edition, **({"due": due} if due else {}), **told}
         with transaction(lineage, key, rho, told, ["release"], noise) as t:
             release = t.stage("release", lambda source: drawing.draw(snapshot, source, resources))
             found = t.commit(release, snapshot.data_digest)
@@ -137,25 +139,36 @@ def release_once(
         return found
 
 
-def check_snapshot(snapshot: Snapshot, card: AnyCard) -> None:
+def check_snapshot(snapshot: Snapshot | None, card: AnyCard, edition: int) -> Snapshot:
     """Refuse a snapshot of another card: caps are applied at ingest, so it voids every sensitivity of this one.
 
     Parameters
     ----------
     snapshot
-        The ingest that is to be released from; the caller holds the lineage's lock.
+        The ingest that is to be released from, None where it is gone; the caller holds the lineage's lock.
     card
         What the dataset declares now.
+    edition
+        Number of the snapshot.
+
+    Returns
+    -------
+    The snapshot.
 
     Raises
     ------
     CardError
         If it was ingested under another card, or was purged.
+    RealDataError
+        If it was ingested as data of another kind.
     """
+    if snapshot is None:
+        raise CardError(f"{card.name}: there is no snapshot {edition}: purged? Ingest again; nothing was charged")
+    if snapshot.kind != card.kind:
+        raise RealDataError(f"{card.name}: the snapshot was ingested as {snapshot.kind}, the card says {card.kind}")
     if (snapshot.dataset, snapshot.domain_hash) != (card.name, card.domain_hash()):
-        raise CardError(f"{card.name}: snapshot {snapshot.number} was ingested under another card; ingest again")
-    if not all(p.is_file() for p in snapshot.part_files):
-        raise CardError(f"{card.name}: snapshot {snapshot.number} is gone: purged? Ingest again; nothing was charged")
+        raise CardError(f"{card.name}: snapshot {edition} was ingested under another card; ingest again")
+    return snapshot
 
 
 def _write_exact(lineage: OpenLineage, key: str, release: Release, snapshot: Snapshot) -> Curated:

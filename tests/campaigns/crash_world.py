@@ -14,7 +14,8 @@ import flows.jobs.publish
 import pipeline.learners.tabular
 from flows.config.home import Home
 from flows.config.setting import setting
-from flows.jobs.run import ingest_job, register_job, run_job
+from flows.jobs.ingest import ingest_job
+from flows.jobs.run import register_job, run_job
 from pipeline.learners.tabular_learning import learn
 from pipeline.ledger.ledger import Ledger, open_ledger
 from pipeline.privacy.release import total_rho
@@ -94,7 +95,7 @@ class World:
 
     def _run(self, at: int | None) -> None:
         pipeline.learners.tabular.learn = lambda *_: self.learnt
-        flows.jobs.publish.render = lambda *_: None
+        flows.jobs.publish.drawn_pages = lambda *_: ("", "")
         draw = PrivateSum.draw
 
         def witnessed(self_: PrivateSum, *args: Any) -> Any:

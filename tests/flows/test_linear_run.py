@@ -13,8 +13,9 @@ import pytest
 
 import pipeline.learners.linear as drawing_module
 from flows.config.home import Home
+from flows.jobs.ingest import ingest_job
 from flows.jobs.plan import plan_job
-from flows.jobs.run import ingest_job, register_job, run_job
+from flows.jobs.run import register_job, run_job
 from pipeline.declaration.card import CardError
 from pipeline.learners.registry import read_stored
 from pipeline.ledger.chain import BudgetError

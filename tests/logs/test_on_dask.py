@@ -19,7 +19,8 @@ import pytest
 
 from flows.config.home import Home
 from flows.config.setting import setting
-from flows.jobs.run import ingest_job, register_job, run_job
+from flows.jobs.ingest import ingest_job
+from flows.jobs.run import register_job, run_job
 from pipeline.declaration.card import CardError
 from pipeline.declaration.toml import DamagedError
 from pipeline.ledger.ledger import open_ledger

@@ -10,7 +10,8 @@ import pytest
 
 from flows.config.home import Home
 from flows.config.setting import ledger_for, newest_snapshot, setting
-from flows.jobs.run import ingest_job, register_job, run_job
+from flows.jobs.ingest import ingest_job
+from flows.jobs.run import register_job, run_job
 from pipeline.disk import DISK
 from pipeline.learners import tabular
 from pipeline.ledger.chain import AttemptLostError, BudgetError
@@ -43,7 +44,7 @@ def release(people, name="private", home=None):
     s = setting(str(folder / f"{name}.toml"), home or own)
     ledger = ledger_for(s.card, s.home)
     snapshot = newest_snapshot(s.card, s.home)
-    return release_once(s.card, snapshot, s.plan, ledger, s.home.store, OsNoise())
+    return release_once(s.card, snapshot.number, s.plan, ledger, s.home.store, OsNoise())
 
 
 def ledger_of(people):
@@ -69,7 +70,7 @@ def died_before_commit(people, monkeypatch):
 def test_a_finished_release_of_a_dead_run_is_committed_and_never_drawn_again(died_before_commit):
     again = release(died_before_commit)
     ledger = ledger_of(died_before_commit)
-    assert again.replayed and [e.kind for e in ledger.entries()] == ["REGISTER", "INTENT", "DRAW", "COMMIT"]
+    assert again.replayed and [e.kind for e in ledger.entries()] == ["REGISTER", "KEY", "INTENT", "DRAW", "COMMIT"]
     assert "committed attempt 1" in str(again.recovered) and "stays spent" in str(again.recovered)
     assert "\n" not in str(again.recovered) and not str(release(died_before_commit).recovered)
 
@@ -103,7 +104,7 @@ def test_an_unfinished_draw_is_deleted_and_its_cost_stays(people, monkeypatch):
     again = release(people)
     assert again.recovered.deleted == 1 and not left[0].exists() and not again.replayed
     kinds = [e.kind for e in ledger_of(people).entries()]
-    assert kinds == ["REGISTER", "INTENT", "DRAW", "INTENT", "DRAW", "COMMIT"]
+    assert kinds == ["REGISTER", "KEY", "INTENT", "DRAW", "INTENT", "DRAW", "COMMIT"]
 
 
 def test_a_living_attempt_elsewhere_is_neither_committed_nor_deleted(died_before_commit):
@@ -174,7 +175,7 @@ def test_a_beaten_attempts_file_is_deleted_and_its_cost_stays(people, tmp_path, 
 def test_a_beaten_file_that_its_dead_run_could_not_delete_is_deleted_later(died_before_commit):
     _, home = died_before_commit
     ledger = ledger_of(died_before_commit)
-    first = ledger.entries()[1]
+    first = ledger.entries()[2]
     second = ledger.intent("shop", first.body["run_key"], 1, {"mechanisms": first.body["mechanisms"]})
     ledger.commit(second, {"release_sha256": "0" * 64, "noise": "os", "sampler": "x"})
     with one_at_a_time(home.store / "shop") as place:

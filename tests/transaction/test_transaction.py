@@ -16,7 +16,8 @@ import pytest
 import pipeline.transaction.transaction as machine
 from flows.config.home import Home
 from flows.config.setting import ledger_for, newest_snapshot, setting
-from flows.jobs.run import ingest_job, register_job
+from flows.jobs.ingest import ingest_job
+from flows.jobs.run import register_job
 from pipeline.disk import DISK
 from pipeline.learners import tabular
 from pipeline.ledger import lease
@@ -100,7 +101,7 @@ def one_off(folder: Path, patch: pytest.MonkeyPatch) -> Caller:
 
     def call() -> Any:
         ledger, snapshot = ledger_for(s.card, home), newest_snapshot(s.card, home)
-        return release_once(s.card, snapshot, s.plan, ledger, home.store, OsNoise())
+        return release_once(s.card, snapshot.number, s.plan, ledger, home.store, OsNoise())
 
     found = Caller(home, lambda: ledger_for(s.card, home), call, rho, rho)
     watch(patch, PrivateSum, found.draws)
@@ -316,7 +317,7 @@ def test_a_schedule_whose_draws_die_for_ever_stops_until_somebody_looks(tmp_path
     assert len(caller.draws) == MOST_LOST and caller.charged() == caller.whole + ((MOST_LOST - 1) * caller.again)
     with pytest.raises(BudgetError, match="ledger retry"):
         caller.call()
-    caller.ledger().allow_retry("shop")
+    caller.ledger().note("shop", "RETRY", {})
     assert not broken(caller)
     assert caller.charged() == caller.whole + MOST_LOST * caller.again
 
