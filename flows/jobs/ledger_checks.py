@@ -14,6 +14,7 @@ from pipeline.declaration.card import AnyCard, CardError, load_any_card
 from pipeline.ledger.chain import BudgetError, Entry, Head, head_of_certificate, lacking
 from pipeline.ledger.keys import signatures_problem
 from pipeline.ledger.ledger import Ledger
+from pipeline.ledger.publication import file_digests, files_problem
 from pipeline.ledger.steps import counters_problem
 from pipeline.privacy.release_file import sha256_file
 from pipeline.transaction.place import one_at_a_time, refuse_old_ledger
@@ -70,7 +71,7 @@ def verify_job(ledger: Ledger, home: Home, heads: Sequence[Head], trusted: froze
     found: Verified = {"ok": False, "entries": 0, "problem": problem}
     if problem is None:
         found = verify_export(ledger.entries(), (), trusted)
-        problem = found["problem"] or _changed_since_signed(ledger, home)
+        problem = found["problem"] or _changed_since_signed(ledger, home) or _changed_since_published(ledger, home)
         found = {"ok": problem is None, "entries": 0 if problem else found["entries"], "problem": problem}
     if recovered:
         found["recovered"] = recovered
@@ -188,6 +189,18 @@ def _settle(lineage: str, ledger: Ledger, store: Path) -> list[str]:
         # a run is at work there: it settled what there was before it began
         return []
     return [f"{lineage}: {line}"] if line else []
+
+
+def _changed_since_published(ledger: Ledger, home: Home) -> str | None:
+    """The first run of this home whose files the ledger vouched for, and does not any more."""
+    vouched = [e for e in ledger.entries() if e.kind == "PUBLISH"]
+    for folder in sorted(home.runs.iterdir()):
+        entries = [e for e in vouched if e.body["run"] == folder.name]
+        if entries and folder.is_dir() and not folder.is_symlink():
+            files = file_digests(folder)
+            if not any(e.body["files"] == files for e in entries):
+                return f"{folder.name}: {files_problem(entries[-1], files)}"
+    return None
 
 
 def _changed_since_signed(ledger: Ledger, home: Home) -> str | None:

@@ -53,12 +53,15 @@ class Vouched:
         That paid for the release and committed it; None where nothing was charged.
     publication
         The run's PUBLISH; None of a run that is older than PUBLISH.
+    own
+        Whether the ledger is the verifier's own.
     """
 
     entries: Sequence[Entry]
     intent: Entry | None
     commit: Entry | None
     publication: Entry | None
+    own: bool
 
     @property
     def said(self) -> Body:
@@ -119,15 +122,15 @@ def _short(e: Exception) -> str:
 
 
 def _foreign_code(folder: Path, held: Vouched) -> str | None:
-    """A folder must not make its verifier run code: a recipe that names some is loaded only if the ledger vouches."""
+    """A folder must not make its verifier run code: a recipe that names some is loaded only if one's ledger vouches."""
     try:
         named = [word for word in _words(read_toml(folder / "recipe.toml")) if is_plugin(word)]
     except (OSError, CardError):
         return None
     vouched = held.said.get("files", {}).get("recipe.toml")
-    if not named or vouched == sha256_file(folder / "recipe.toml"):
+    if not named or (held.own and vouched == sha256_file(folder / "recipe.toml")):
         return None
-    return f"the recipe names code of its own ({named[0][:60]}), and no entry vouches for the recipe: it was not run"
+    return f"the recipe names code of its own ({named[0][:60]}), and no ledger here vouches for it: it was not run"
 
 
 def _words(value: Any) -> Iterator[str]:

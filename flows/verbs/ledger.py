@@ -135,7 +135,7 @@ def verify(
         check_signed_head(text, trusted)
     if run is not None:
         folder = run_folder(options, run)
-        proof = verify_run_job(folder, *evidence_of(options, folder, card, ledger), trusted)
+        proof = verify_run_job(folder, *evidence_of(options, folder, card, ledger), trusted, own=ledger is None)
         show(asdict(proof), as_json, lambda: _checked(proof))
         if not proof.ok:
             raise typer.Exit(4)

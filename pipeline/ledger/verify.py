@@ -21,8 +21,6 @@ from pipeline.statistics.linear_layout import declared_map, features_digest
 from reports.facts.report import form_problem
 
 SCHEMA_FILE = Path(__file__).with_name("certificate.schema.json")
-_ENTRY = "the ledger holds this very entry"
-_NOTHING = "nothing was charged, and nothing is promised"
 
 
 @dataclass(frozen=True)
@@ -114,7 +112,7 @@ def read_json(folder: Path, name: str) -> Body:
     """
     try:
         found = json.loads((folder / name).read_text(encoding="utf-8"))
-    except (OSError, ValueError) as e:
+    except (OSError, ValueError, RecursionError) as e:
         raise ValueError(f"{folder}: no readable {name} ({type(e).__name__}); name the folder of a run") from None
     if not isinstance(found, dict):
         raise ValueError(f"{folder}: {name} is not a JSON object; name the folder of a run")
@@ -207,10 +205,12 @@ def _digest(folder: Path, proof: Body, kind: str) -> str | None:
 
 
 def _ledger_checks(proof: Body, entries: Sequence[Entry] | None) -> list[Check]:
-    said, what = proof["ledger"], _ENTRY
+    said, what = proof["ledger"], "the ledger holds this very entry"
     if said is None:
-        exact = proof["guarantee"]["noise"] == "none"
-        return [Check(_NOTHING, exact, "" if exact else "noise, but no entry")]
+        found = "" if proof["guarantee"]["noise"] == "none" else "noise, but no entry"
+        if "real" in (e.body["kind"] for e in entries or () if e.kind == "REGISTER" and e.lineage == proof["dataset"]):
+            found = "its dataset is registered as real: every run of it is charged"
+        return [Check("nothing was charged, and nothing is promised", not found, found)]
     if entries is None:
         return [
             Check(
@@ -231,17 +231,6 @@ def _ledger_checks(proof: Body, entries: Sequence[Entry] | None) -> list[Check]:
         _guarded("the ledger says the same of this release", lambda: _as_entered(proof, entry, entries)),
         _guarded("looks at the data before it are told", lambda: _looks_told(proof, entry, entries)),
     ]
-
-
-def ledger_check(checks: Sequence[Check]) -> bool | None:
-    """Whether the ledger knows the run; None where it was not at hand.
-
-    Parameters
-    ----------
-    checks
-        From :func:`verify_run`.
-    """
-    return next((c.ok for c in checks if c.what in (_ENTRY, _NOTHING)), None)
 
 
 def _charged(proof: Body, commit: Entry, intent: Entry | None, entries: Sequence[Entry]) -> str | None:
