@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from fractions import Fraction
 
 from pipeline.declaration.card import AnyCard, CardError
-from pipeline.ledger.chain import Body, BudgetError, Entry, canonical
+from pipeline.ledger.chain import Body, Entry, canonical
 from pipeline.privacy.budget import fraction_of
 
 
@@ -116,7 +116,6 @@ def _registered_fields(card: AnyCard) -> Body:
 def change_of_registration(
     entries: Sequence[Entry],
     card: AnyCard,
-    *,
     amend: bool,
     partitions: int | None,
     disjoint_from: Sequence[str] = (),
@@ -200,20 +199,6 @@ def claims_needed(entries: Sequence[Entry], lineage: str) -> int:
             found = found if e.body.get("disjoint_from", []) == before else e.seq
             before = e.body.get("disjoint_from", [])
     return found
-
-
-def refuse_seeded(entries: Sequence[Entry], intent: Entry, body: Body) -> None:
-    """Refuse to commit a release of real data without noise of the operating system.
-
-    Parameters
-    ----------
-    entries, intent, body
-        Of the ledger, the entry that paid, and what the COMMIT would say.
-    """
-    if (registration(entries, intent.lineage) or {}).get("kind") == "real" and body.get("noise") != "os":
-        raise BudgetError(
-            f"{intent.lineage}: registered as real, so only a release with operating-system noise is committed"
-        )
 
 
 def check_partition(entries: Sequence[Entry], lineage: str, partition: int | None) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
+from pipeline.ledger.attempts import paid_for
 from pipeline.ledger.chain import Body, Entry, canonical
 from pipeline.privacy.release import Mechanism, total_rho
 from pipeline.privacy.release_file import describe_mechanism, mechanism_from
@@ -86,4 +87,4 @@ def gate_problem(proof: Body, intent: Entry, entries: Sequence[Entry]) -> str | 
     paid = next((e for e in entries if e.seq == commit.body["intent"]), None)
     if paid is None or paid.body["mechanisms"] != json.loads(canonical([told["mechanism"]])):
         return f"entry {commit.body['intent']} was charged for another gate"
-    return None if Fraction(paid.body["rho"]) == total_rho(gate_of(proof)) else f"entry {paid.seq} charged too little"
+    return None if paid_for(entries, paid) == total_rho(gate_of(proof)) else f"entry {paid.seq} charged too little"

@@ -22,8 +22,8 @@ from pipeline.ledger.account import (
     check_partition,
     commit_of,
     intents_of,
-    refuse_seeded,
 )
+from pipeline.ledger.attempts import NOTED, left_to_pay, refuse_drain, refuse_seeded, refuse_taken_over
 from pipeline.ledger.chain import AttemptLostError, Body, BudgetError, Entry, Head
 from pipeline.ledger.chain_tables import Chain, Page
 from pipeline.ledger.database import open_engine, refusal
@@ -107,10 +107,8 @@ class Ledger:
 
         Parameters
         ----------
-        card
-            Of the dataset.
-        amend
-            Whether registered values may change for all later runs.
+        card, amend
+            Of the dataset, and whether registered values may change for all later runs.
         partitions
             Number of user-disjoint partitions, declared once; None leaves what is registered.
         disjoint_from
@@ -123,19 +121,16 @@ class Ledger:
         Raises
         ------
         CardError
-            If a registered field differs and ``amend`` is not set, or if ``kind`` or ``partitions`` would change, or if
-            it is too late to declare people disjoint.
+            If a registered field differs and ``amend`` is not set, or it is too late to change it.
         """
         with self._chain.open() as page:
-            change = change_of_registration(
-                page.entries, card, amend=amend, partitions=partitions, disjoint_from=disjoint_from
-            )
+            change = change_of_registration(page.entries, card, amend, partitions, disjoint_from)
             if change is not None and disjoint_from:
                 forget(page.connection, card.name)
             return None if change is None else page.append(card.name, *change)
 
     def claim(self, lineage: str, users: Sequence[str], key: bytes) -> list[bool]:
-        """Take people for a lineage; False for whoever a disjoint one has: see :func:`pipeline.ledger.people.claim`."""
+        """Take people for a lineage; False for whoever a disjoint one has: :func:`pipeline.ledger.people.claim`."""
         with self._chain.open() as page:
             return claim(page.connection, lineage, apart_from(page.entries, lineage), users, key)
 
@@ -150,7 +145,7 @@ class Ledger:
         return self.note(card.name, "INSPECT", body)
 
     def note(self, lineage: str, kind: str, body: Body) -> Entry:
-        """Append what costs nothing: KEY, SIGN (somebody answers for a run), PURGE (raw rows left the store)."""
+        """Append what costs nothing: KEY, SIGN (somebody answers for a run), PURGE (raw rows left the store), RETRY."""
         with self._chain.open() as page:
             return page.append(lineage, kind, body)
 
@@ -159,7 +154,7 @@ class Ledger:
         with self._chain.open() as page:
             return vouch(page, lineage, told, key)
 
-    # a release: INTENT, lease, COMMIT
+    # a release: INTENT, lease, DRAW, COMMIT
 
     def intent(
         self,
@@ -178,7 +173,8 @@ class Ledger:
         lineage, run_key
             Which release of which dataset.
         rho
-            Exact zCDP cost; a price instead is asked within the transaction, where no entry can come in between.
+            Exact zCDP cost, less what attempts paid that died before they drew; a price instead is what is charged,
+            asked within the transaction, where no entry can come in between.
         body
             What the entry says beside key, attempt, cost and partition.
         holder
@@ -198,10 +194,8 @@ class Ledger:
         with self._chain.open() as page:
             found = page.entries
             account_of(found, lineage, self.where)
-            rho = rho(found) if callable(rho) else rho
-            if rho < 0:
-                raise ValueError(f"a charge is at least 0; got {rho}")
             check_partition(found, lineage, partition)
+            rho = rho(found) if callable(rho) else left_to_pay(found, lineage, run_key, partition, rho)
             if commit_of(found, lineage, run_key) is not None:
                 raise BudgetError(f"{lineage}: this release is committed; it is replayed, never drawn again")
             earlier = [e.seq for e in intents_of(found, lineage, run_key)]
@@ -210,15 +204,23 @@ class Ledger:
                     f"{lineage}: this release is being drawn elsewhere (entry {alive[0]} of {self.where}); "
                     "wait until it is committed or its lease ends. Nothing was read"
                 )
-            joining = Fraction(body.get("rho_add_remove", rho)) / rho if rho else Fraction(1)
+            refuse_drain(found, lineage, run_key, body)
+            joining = min(Fraction(body.get("rho_add_remove", rho)), rho) / rho if rho else Fraction(1)
             refuse_beyond(left_for(found, lineage, partition, now(), joining), lineage, rho)
-            of_part = {} if partition is None else {"partition": partition}
-            told = {"run_key": run_key, "attempt": 1 + len(earlier), "rho": str(rho), **of_part}
+            more = ({} if partition is None else {"partition": partition}) | ({} if holder is None else NOTED)
+            told = {"run_key": run_key, "attempt": 1 + len(earlier), "rho": str(rho), **more}
             e = page.append(lineage, "INTENT", {**told, **body})
             lease.end(page.connection, earlier)
             if holder is not None:
                 lease.grant(page.connection, e.seq, holder)
             return e
+
+    def draw(self, intent: Entry) -> Entry:
+        """Say that noise is drawn for an attempt from now on (DRAW); AttemptLostError if a later one took it over."""
+        with self._chain.open() as page:
+            refuse_taken_over(page.entries, intent)
+            told = {"run_key": intent.body["run_key"], "attempt": intent.body["attempt"], "intent": intent.seq}
+            return page.append(intent.lineage, "DRAW", told)
 
     @contextmanager
     def leased(self, intent: Entry, holder: lease.Holder) -> Generator[None]:
@@ -275,9 +277,7 @@ class Ledger:
 def _refuse_overtaken(page: Page, intent: Entry) -> None:
     counter = intent.body.get("counter")
     if counter is not None and overtaken(page.entries, intent.lineage, counter) is not None:
-        raise AttemptLostError(
-            f"{intent.lineage}: a later night of this counter is committed already; this draw is lost, its spend stays"
-        )
+        raise AttemptLostError(f"{intent.lineage}: a later night is committed; this draw is lost, its spend stays")
 
 
 def open_ledger(where: Path | str, *, create: bool) -> Ledger:

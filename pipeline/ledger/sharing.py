@@ -87,7 +87,7 @@ def lost(entries: Sequence[Entry], move: Move, counted: Callable[[Entry], bool] 
 
     replaced = (spent(name, lambda e: e.body["rho"]) for name in move.replaced)
     # leaving is being replaced by nobody, so it never costs more
-    joined = (spent(name, lambda e: e.body.get("rho_add_remove", e.body["rho"])) for name in move.joined)
+    joined = (spent(name, _joining) for name in move.joined)
     return sum((*replaced, *joined), Fraction(0))
 
 
@@ -100,6 +100,11 @@ def worst_loss(entries: Sequence[Entry], lineage: str) -> Fraction:
         See :func:`apart_from`.
     """
     return max(lost(entries, move) for move in moves(entries, lineage))
+
+
+def _joining(e: Entry) -> str:
+    """What an entry charges somebody who leaves or joins; a retry that took a charge over pays nothing again."""
+    return min(e.body.get("rho_add_remove", e.body["rho"]), e.body["rho"], key=Fraction)
 
 
 def _real(entries: Sequence[Entry]) -> Group:

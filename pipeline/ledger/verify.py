@@ -10,6 +10,7 @@ from fractions import Fraction
 from functools import cache, partial
 from pathlib import Path
 
+from pipeline.ledger.attempts import paid_for
 from pipeline.ledger.certificate import spent_budget
 from pipeline.ledger.chain import Body, Entry, canonical
 from pipeline.ledger.gates import gate_of, gate_problem
@@ -256,7 +257,7 @@ def _charged(proof: Body, commit: Entry, intent: Entry | None, entries: Sequence
         return charge_problem(proof, commit, intent, entries)
     released = total_rho(tuple(mechanism_from(m) for m in proof["mechanisms"]))
     cost = Fraction(proof["joint"]["rho_exact"]) if "joint" in proof else released
-    charged = Fraction(intent.body["rho"])
+    charged = paid_for(entries, intent)
     return None if charged == cost else f"entry {intent.seq} charged {float(charged):.6g}"
 
 

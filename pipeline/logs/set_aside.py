@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol
@@ -90,7 +90,7 @@ def count_people(folder: Path, card: AnyCard) -> dict[str, int]:
     Parameters
     ----------
     folder
-        Of a snapshot: one quarantine file a partition, which holds whole people.
+        Of a snapshot: quarantine files of partitions, each of which holds whole people.
     card
         Whose column of user ids is read.
 
@@ -99,9 +99,12 @@ def count_people(folder: Path, card: AnyCard) -> dict[str, int]:
     Rules joined by ``+``, in the order of the alphabet, and the number of people who broke these and no others.
     """
     user = pl.col("source").struct.field(card.log.roles["user"]).alias("user")
-    found = Counter[str]()
+    found, partitions = Counter[str](), defaultdict[str, list[pl.DataFrame]](list)
     for file in sorted(folder.glob("quarantine-*.parquet")):
         named = pl.read_parquet(file, columns=["rule", "source"]).filter(~pl.col("rule").is_in(_NAMELESS))
-        people = named.select(user, "rule").drop_nulls("user").unique().group_by("user").agg(pl.col("rule").sort())
+        # a partition may have several files: a person in two of them is still one
+        partitions[file.stem.split("-")[1]].append(named.select(user, "rule").drop_nulls("user").unique())
+    for filed in partitions.values():
+        people = pl.concat(filed).unique().group_by("user").agg(pl.col("rule").sort())
         found.update(people["rule"].list.join("+").to_list())
     return dict(sorted(found.items()))

@@ -129,4 +129,4 @@ class ContinualRelease:
                 "another store; one store keeps a counter. Nothing was read"
             )
         before = counter_intents(entries, self.card.name, self.key)
-        return step_price(before, told, self.privatizer.mechanisms)
+        return step_price(entries, before, told, self.privatizer.mechanisms)

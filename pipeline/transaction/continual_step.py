@@ -34,7 +34,8 @@ from pipeline.statistics.layout import ExactSums
 from pipeline.transaction.continual_release import ContinualRelease
 from pipeline.transaction.kept_steps import KeptSteps, digest
 from pipeline.transaction.release_once import check_snapshot, claims_told, key_of, pass_gate
-from pipeline.transaction.transaction import Curated, OpenLineage, open_lineage, replay, transaction
+from pipeline.transaction.replay import replay
+from pipeline.transaction.transaction import Curated, OpenLineage, open_lineage, transaction
 
 
 @dataclass(frozen=True)
@@ -121,8 +122,8 @@ def append_step(
             "counter": declared.describe(t, since),
         }
         # priced inside the ledger's transaction: an attempt elsewhere may have died meanwhile
-        with transaction(lineage, declared.step_key(t), price, told, ["step"]) as attempt:
-            release = attempt.stage("step", lambda: _draw(declared, kept, waiting, noise, attempt.intent))
+        with transaction(lineage, declared.step_key(t), price, told, ["step"], noise) as attempt:
+            release = attempt.stage("step", lambda source: _draw(declared, kept, waiting, source, attempt.intent))
             # a step is a step, whatever the data: there is no digest to compare it with
             found = attempt.commit(release, data_digest="")
         found = replace(found, gate=passed_gate(ledger.entries(), attempt.intent))

@@ -25,7 +25,8 @@ from pipeline.privacy.noise import NoiseSource, RealDataError
 from pipeline.privacy.release import Release
 from pipeline.transaction.artifacts import Attempt, folder_of, write_attempt
 from pipeline.transaction.gate import Gate
-from pipeline.transaction.transaction import Curated, OpenLineage, open_lineage, replay, transaction
+from pipeline.transaction.replay import replay
+from pipeline.transaction.transaction import Curated, OpenLineage, open_lineage, transaction
 
 # exact zCDP rho (None: some table has no noise), and the INTENT's other fields but the snapshot
 Charge = tuple[Fraction | None, Body]
@@ -225,8 +226,8 @@ def _draw(
     rho, charged = drawing.charge()
     if rho is None:
         raise RealDataError(f"{card.name}: some tables have noise and some have none; nothing was read")
-    with transaction(lineage, key, rho, {"snapshot": snapshot.number, **told, **charged}, ["release"]) as t:
-        release = t.stage("release", lambda: drawing.draw(snapshot, noise, resources))
+    with transaction(lineage, key, rho, {"snapshot": snapshot.number, **told, **charged}, ["release"], noise) as t:
+        release = t.stage("release", lambda source: drawing.draw(snapshot, source, resources))
         return t.commit(release, snapshot.data_digest)
 
 
