@@ -70,7 +70,7 @@ class Shop:
         return self.ledger.account("shop").spent
 
     def kinds(self):
-        return [e.kind for e in self.ledger.entries() if e.kind != "KEY"]
+        return [e.kind for e in self.ledger.entries() if e.kind not in ("KEY", "DRAW")]
 
 
 def test_a_typo_in_a_label_table_is_caught_before_the_main_budget_is_spent(tmp_path):
