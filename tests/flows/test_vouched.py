@@ -20,7 +20,7 @@ from flows.jobs.ingest import ingest_job
 from flows.jobs.run import register_job, run_job
 from pipeline.declaration.card import CardError
 from pipeline.ledger.chain import BudgetError
-from pipeline.ledger.ledger import open_ledger
+from pipeline.ledger.ledger import Ledger, open_ledger
 from pipeline.privacy.release_file import sha256_file
 from tests.flows.shop import lay_out
 
@@ -151,6 +151,31 @@ def test_a_run_that_is_replayed_is_not_published_again(office):
     run_job(str(root / "people" / "private.toml"), Home(root / "home"))
     assert book.entries() == before
     assert reticent(root, "ledger", "verify", run)[0] == 0
+
+
+@pytest.mark.parametrize("place", ["before PUBLISH", "after PUBLISH"])
+def test_a_run_that_dies_around_its_publish_entry_is_published_by_the_next_once(office, monkeypatch, place):
+    class Died(BaseException):
+        pass
+
+    root, _ = office
+    publish = Ledger.publish
+
+    def die(*args):
+        if place == "after PUBLISH":
+            publish(*args)
+        raise Died
+
+    recipe, home = str(root / "people" / "pure.toml"), Home(root / "home")
+    with monkeypatch.context() as m:
+        m.setattr(Ledger, "publish", die)
+        with pytest.raises(Died):
+            run_job(recipe, home)
+    assert not list(home.runs.glob("pure-*"))
+    run = run_job(recipe, home)
+    kinds = [e.kind for e in open_ledger(root / "people" / "ledger.db", create=False).entries()[5:]]
+    assert kinds.count("PUBLISH") == kinds.count("COMMIT") == kinds.count("INTENT") == 1
+    assert run["replayed"] and reticent(root, "ledger", "verify", run["run"])[1]["vouched"]
 
 
 def test_nothing_of_a_person_is_in_the_entry(office):
