@@ -8,7 +8,6 @@ import re
 import shutil
 from pathlib import Path
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -23,6 +22,7 @@ from pipeline.ledger.chain import BudgetError
 from pipeline.ledger.ledger import Ledger, open_ledger
 from pipeline.privacy.release_file import sha256_file
 from tests.flows.shop import lay_out
+from tests.learners.test_registry import MODULE, recipe
 
 
 @pytest.fixture(scope="module")
@@ -190,11 +190,10 @@ def test_nothing_of_a_person_is_in_the_entry(office):
 def test_another_version_is_not_comparable_and_never_damaged(office, monkeypatch):
     """Here the maker says another version, and its numbers differ in the last digit."""
     import flows.jobs.publish as publishing
-    from pipeline.ledger import maker
 
     root, run = office
-    now = maker.maker()
-    monkeypatch.setattr(maker, "maker", lambda: {**now, "numpy": "99.0"})
+    now = publishing.maker()
+    monkeypatch.setattr(publishing, "maker", lambda: {**now, "numpy": "99.0"})
     original = publishing.render_html
     monkeypatch.setattr(publishing, "render_html", lambda *a: original(*a) + "<!-- newer -->")
     code, proof = reticent(root, "ledger", "verify", run)
@@ -264,6 +263,22 @@ def test_what_is_no_exported_ledger_is_said(office, tmp_path, text):
     (tmp_path / "all.json").write_text(text)
     with pytest.raises(CardError, match="no exported ledger"):
         reticent(root, "ledger", "verify", run, "--ledger", tmp_path / "all.json")
+
+
+def test_an_agent_of_ones_own_is_run_on_the_word_of_ones_own_ledger_alone(office, tmp_path, monkeypatch):
+    root, _ = office
+    (tmp_path / "own_agent.py").write_text(MODULE)
+    monkeypatch.syspath_prepend(tmp_path)
+    run = run_job(recipe(root / "people", "own_agent:same"), Home(root / "home"))["run"]
+    code, proof = reticent(root, "ledger", "verify", run)
+    assert code == 0 and all(c["ok"] for c in proof["checks"])
+    reticent(root, "ledger", "export", tmp_path / "all.json")
+    code, proof = reticent(root, "ledger", "verify", run, "--ledger", tmp_path / "all.json")
+    assert code == 0 and proof["vouched"] and any("was not run" in c["found"] for c in proof["checks"])
+    # another text of the agent may make another policy: nothing is damaged
+    (tmp_path / "own_agent.py").write_text(MODULE + "# edited")
+    code, proof = reticent(root, "ledger", "verify", run)
+    assert code == 0 and any("not comparable" in c["found"] for c in proof["checks"])
 
 
 def test_a_head_is_signed_and_checked(office, tmp_path):
@@ -345,7 +360,6 @@ def test_the_maker_knows_its_arithmetic():
 
     now = maker()
     assert set(now) >= {"reticent", "source", "python", "platform", "numpy", "arithmetic"}
-    assert other_maker(now) is None
-    assert "numpy 1.0, here" in (other_maker({**now, "numpy": "1.0"}) or "")
-    assert other_maker(None) is not None
-    assert np.isfinite(len(now))
+    assert other_maker(now, now) is None
+    assert "numpy 1.0, here" in (other_maker({**now, "numpy": "1.0"}, now) or "")
+    assert other_maker(None, now) is not None
