@@ -7,9 +7,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NotRequired, TypedDict
 
-from flows.config.home import Home
+from flows.config.home import Home, find_card
+from flows.config.setting import ledger_for
 from flows.jobs.proof import require_verified
-from pipeline.declaration.card import AnyCard, CardError
+from pipeline.declaration.card import AnyCard, CardError, load_any_card
 from pipeline.ledger.chain import BudgetError, Entry, Head, head_of_certificate, lacking
 from pipeline.ledger.keys import signatures_problem
 from pipeline.ledger.ledger import Ledger
@@ -138,6 +139,34 @@ def sign_job(ledger: Ledger, run: Path, by: str, note: str | None, card: AnyCard
     of_note = {} if note is None else {"note": note.strip()}
     told = {"commit": commit.seq, "run": run.name, "by": by.strip(), "certificate_sha256": sha256_file(file)}
     return ledger.note(commit.lineage, "SIGN", told | of_note)
+
+
+class Retried(TypedDict):
+    """What ``ledger retry --json`` prints."""
+
+    dataset: str
+    entry: int
+
+
+def retry_job(card_name: str, home: Home) -> Retried:
+    """Allow draws that died to be tried again: somebody knows now why they did.
+
+    Parameters
+    ----------
+    card_name
+        Path or name of the card.
+    home
+        Where the ledger of a synthetic card is.
+
+    Raises
+    ------
+    BudgetError
+        If the lineage is not registered.
+    """
+    card = load_any_card(find_card(card_name, home.shelf))
+    ledger = ledger_for(card, home)
+    ledger.require(card)
+    return {"dataset": card.name, "entry": ledger.note(card.name, "RETRY", {}).seq}
 
 
 def _lost(entries: Sequence[Entry], heads: Sequence[Head]) -> str | None:

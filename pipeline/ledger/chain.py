@@ -44,8 +44,9 @@ class Entry:
     lineage
         Name of the dataset.
     kind
-        ``REGISTER``, ``AMEND``, ``INTENT`` (budget spent, whatever follows), ``COMMIT``, ``PUBLISH`` (a run's files),
-        ``KEY`` (an operator's, public), ``INSPECT``, ``PURGE`` (raw rows left the store) or ``SIGN``.
+        ``REGISTER``, ``AMEND``, ``INTENT`` (budget spent, whatever follows), ``DRAW`` (from here on noise is drawn),
+        ``COMMIT``, ``PUBLISH`` (a run's files), ``KEY`` (an operator's, public), ``RETRY`` (somebody looked into lost
+        draws), ``INSPECT``, ``PURGE`` (raw rows left the store) or ``SIGN``.
     at
         When, ISO 8601 in UTC, to the second.
     body

@@ -10,6 +10,7 @@ from fractions import Fraction
 from functools import cache, partial
 from pathlib import Path
 
+from pipeline.ledger.attempts import paid_for
 from pipeline.ledger.certificate import spent_budget
 from pipeline.ledger.chain import Body, Entry, canonical
 from pipeline.ledger.steps import charge_problem, noise_problem, same_number
@@ -245,7 +246,7 @@ def _charged(proof: Body, commit: Entry, intent: Entry | None, entries: Sequence
         return f"entry {listed.seq} lists other mechanisms"
     if "counter" in proof or "counter" in intent.body:
         return charge_problem(proof, commit, intent, entries)
-    charged = Fraction(intent.body["rho"])
+    charged = paid_for(entries, intent)
     return None if charged == Fraction(proof["rho_exact"]) else f"entry {intent.seq} charged {float(charged):.6g}"
 
 

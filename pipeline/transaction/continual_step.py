@@ -39,7 +39,8 @@ from pipeline.statistics.layout import ExactSums
 from pipeline.statistics.private_sum import PrivateSum
 from pipeline.transaction.kept_steps import KeptSteps, digest
 from pipeline.transaction.release_once import check_snapshot
-from pipeline.transaction.transaction import Curated, open_lineage, replay, transaction
+from pipeline.transaction.replay import replay
+from pipeline.transaction.transaction import Curated, open_lineage, transaction
 
 
 @dataclass(frozen=True)
@@ -149,7 +150,7 @@ class ContinualRelease:
                 "another store; one store keeps a counter. Nothing was read"
             )
         before = counter_intents(entries, self.card.name, self.key)
-        return step_price(before, told, self.privatizer.mechanisms)
+        return step_price(entries, before, told, self.privatizer.mechanisms)
 
 
 @dataclass(frozen=True)
@@ -222,8 +223,8 @@ def append_step(declared: ContinualRelease, ledger: Ledger, store: Path, noise: 
         }
         # priced inside the ledger's transaction: an attempt elsewhere may have died meanwhile
         price = partial(declared.price, t=t, since=since)
-        with transaction(lineage, declared.step_key(t), price, told, ["step"]) as attempt:
-            release = attempt.stage("step", lambda: _draw(declared, kept, waiting, noise, attempt.intent))
+        with transaction(lineage, declared.step_key(t), price, told, ["step"], noise) as attempt:
+            release = attempt.stage("step", lambda source: _draw(declared, kept, waiting, source, attempt.intent))
             # a step is a step, whatever the data: there is no digest to compare it with
             found = attempt.commit(release, data_digest="")
         return Appended(found, t, _told(declared, t, since, attempt.intent))

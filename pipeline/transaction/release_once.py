@@ -18,7 +18,8 @@ from pipeline.logs.summing import HERE, Resources, forget
 from pipeline.privacy.noise import NoiseSource, RealDataError
 from pipeline.privacy.release import Release
 from pipeline.transaction.artifacts import Attempt, folder_of, write_attempt
-from pipeline.transaction.transaction import Curated, OpenLineage, open_lineage, replay, transaction
+from pipeline.transaction.replay import replay
+from pipeline.transaction.transaction import Curated, OpenLineage, open_lineage, transaction
 
 
 class Drawing(Protocol):
@@ -131,8 +132,8 @@ def release_once(
         if rho is None:
             raise RealDataError(f"{card.name}: some tables have noise and some have none; nothing was read")
         told = {"snapshot": edition, **({"due": due} if due else {}), **told}
-        with transaction(lineage, key, rho, told, ["release"]) as t:
-            release = t.stage("release", lambda: drawing.draw(snapshot, noise, resources))
+        with transaction(lineage, key, rho, told, ["release"], noise) as t:
+            release = t.stage("release", lambda source: drawing.draw(snapshot, source, resources))
             found = t.commit(release, snapshot.data_digest)
         forget(snapshot)
         return found

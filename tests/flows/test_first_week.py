@@ -88,7 +88,7 @@ def test_a_lost_ledger_is_said_by_every_verb_and_none_is_begun(tmp_path, visits)
         lambda: register_job(str(visits), home),
         lambda: inspect_job(str(visits), home),
     ):
-        with pytest.raises(BudgetError, match="gone, but this store has seen its entry 5"):
+        with pytest.raises(BudgetError, match="gone, but this store has seen its entry 6"):
             verb()
     assert not (visits / "ledger.db").exists()
 
