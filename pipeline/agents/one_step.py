@@ -15,8 +15,6 @@ Departures from the paper: values are regressed on returns, not fitted by iterat
 costs less noise; the argmax is pessimistic, and abstains.  :mod:`pipeline.agents.shrinkage` has steps 1 and 3.
 """
 
-# ruff: noqa: N806  (the letters of the paper)
-
 from __future__ import annotations
 
 from dataclasses import dataclass
@@ -165,9 +163,7 @@ def one_step(
     best = np.eye(A)[score.argmax(-1)]
     recommended = np.where((best > 0) & np.isfinite(score), gain, 0.0).sum(-1) > 0
     chosen = np.where(recommended[..., None], best, 0.0)
-    policy = Policy(
-        np.broadcast_to(chosen, (horizon, L, A)).copy(), np.broadcast_to(~recommended, (horizon, L)).copy()
-    )
+    policy = Policy(np.broadcast_to(chosen, (horizon, L, A)).copy(), np.broadcast_to(~recommended, (horizon, L)).copy())
     return Plan(policy, gain * width, sd * width)
 
 

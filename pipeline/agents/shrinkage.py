@@ -9,8 +9,6 @@ be rests on all others but itself.  The weights p_k of the residual's scales fol
 discovery rates: a new deal*): many small effects and a few large ones are each shrunk as such.
 """
 
-# ruff: noqa: N806  (the letters of the docstring)
-
 from __future__ import annotations
 
 from dataclasses import dataclass, replace

@@ -7,7 +7,7 @@ looked at the outcome, or at the action of a table by state, would choose among 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,7 @@ from pipeline.logs.contribution_bounding import group_users
 from pipeline.logs.store import Snapshot
 from pipeline.logs.summing import HERE, Resources, Seen, Sums, sum_snapshot
 from pipeline.statistics.count_layout import Person, reward_lattice
-from pipeline.statistics.layout import ExactSums
+from pipeline.statistics.layout import ExactSums, Tables
 from pipeline.statistics.target_layout import Question, Stage, TargetPlan
 
 Array = NDArray[np.float64]
@@ -56,7 +56,24 @@ def sum_targets(
     return work.exact(sum_snapshot(work, snapshot, resources), snapshot.kind)
 
 
-def person_sums(plan: TargetPlan, question: Question | None, person: Person) -> dict[str, Integers]:
+def add_targets(plan: TargetPlan, question: Question | None, people: Iterable[pl.DataFrame]) -> ExactSums:
+    """The same of people who do not exist.
+
+    Parameters
+    ----------
+    plan, question
+        See :func:`sum_targets`.
+    people
+        Canonical rows, whole people in each frame.
+    """
+    work = TargetSums(plan, question)
+    sums = work.zero()
+    for rows in people:
+        work.add_rows(sums, rows)
+    return work.exact(sums, "synthetic")
+
+
+def person_sums(plan: TargetPlan, question: Question | None, person: Person) -> Tables:
     """What a person adds to the tables of a stage.
 
     Parameters
@@ -66,10 +83,7 @@ def person_sums(plan: TargetPlan, question: Question | None, person: Person) -> 
     person
         Rows (state, action, reward, next state) of every step of every episode: nobody who exists, for audits.
     """
-    work = TargetSums(plan, question)
-    sums = work.zero()
-    work.add_rows(sums, person_rows(person, plan.card))
-    return dict(work.exact(sums, "synthetic").tables)
+    return add_targets(plan, question, [person_rows(person, plan.card)]).tables
 
 
 @dataclass(frozen=True)
@@ -155,7 +169,7 @@ class TargetSums:
         return 2 * np.rint(steps * share).astype(np.int64) - steps
 
     def _differences(self, asked: Question, rewards: Array, row: Integers, step: Integers, onto: Integers) -> Integers:
-        """r + V(s') - V(s), cut to the window, on the lattice -L .. L; a person's own row alone decides."""
+        """R + V(s') - V(s), cut to the window, on the lattice -L .. L; a person's own row alone decides."""
         values, (G, L) = self.plan.rewards(asked.values), asked.values.shape  # noqa: N806
         # an end, and whatever lies behind the horizon, is worth nothing
         following = np.zeros((G + (G > 1), len(self.plan.card.domain.state_labels)))

@@ -117,15 +117,21 @@ class TargetLayout(Layout):
         return min(self.rows, self.card.unit.episodes_per_user * self.card.domain.horizon)
 
     @property
+    def most_a_key(self) -> int:
+        """Rows of one person in one key at most: where steps have keys of their own, an episode has one."""
+        each = self.card.unit.episodes_per_user if self.dynamics == "per_step" else self.most_rows
+        return min(self.cap, each)
+
+    @property
     def square(self) -> int:
         """M."""
-        return largest_square(self.most_rows, self.cap, math.prod(self.shape))
+        return largest_square(self.most_rows, self.most_a_key, math.prod(self.shape))
 
     @property
     def tables(self) -> tuple[Table, ...]:
         """N and Z, each with the largest move that it has alone."""
-        M, L, W = self.square, self.steps, min(self.most_rows, self.cap * math.prod(self.shape))
-        words = f"M = {M} for W = {W} rows a person, cap {self.cap} a key"
+        M, L, W = self.square, self.steps, min(self.most_rows, self.most_a_key * math.prod(self.shape))
+        words = f"M = {M} for W = {W} rows a person, cap {self.most_a_key} a key"
         unit = f"1/{L} of the largest target"
         return (
             Table(
@@ -152,15 +158,15 @@ class TargetLayout(Layout):
     def joint(self) -> dict[str, object]:
         """See :class:`~pipeline.statistics.layout.Layout`."""
         keys = math.prod(self.shape)
-        return {"rows": self.most_rows, "cap": self.cap, "keys": keys, "steps": self.steps}
+        return {"rows": self.most_rows, "cap": self.most_a_key, "keys": keys, "steps": self.steps}
 
     def extremes(self) -> Iterator[Person]:
-        """People who walk through as many keys as they can, all with the greatest or all with the least reward."""
+        """People who walk through as many keys as they can: all with one end of the reward, and into one state."""
         d, m = self.card.domain, self.card.unit.episodes_per_user
         cells = list(itertools.product(range(len(d.live_states)), range(len(d.action_labels))))
         by = len(d.action_labels) if self.stage == "v" else 1
-        last = len(d.state_labels) - 1
-        for start, reward in itertools.product({0, len(cells) // 2}, self.card.reward.range):
+        onto = {0, *range(d.states.first_terminal, len(d.state_labels))}
+        for start, reward, last in itertools.product({0, len(cells) // 2}, self.card.reward.range, onto):
             place = [cells[(start + i // self.cap * by) % len(cells)] for i in range(m * d.horizon)]
             rows = [(s, a, reward, last) for s, a in place]
             yield [rows[e * d.horizon : (e + 1) * d.horizon] for e in range(m)]
@@ -180,11 +186,12 @@ class TargetLayout(Layout):
         """
         if rho is None:
             return PrivateSum(self, tuple(t.mechanism() for t in self.tables))
-        variance = math.ceil(2 * self.square / rho)
-        if variance * self.steps**2 > LARGEST_SCALE**2:
+        squared = self.steps**2
+        variance = math.ceil(2 * squared * self.square / rho)
+        if variance > LARGEST_SCALE**2:
             raise ValueError(f"{self.dataset}: noise leaves 64-bit integers; ask for more than rho = {float(rho):g}")
         count, total = self.tables
-        return PrivateSum(self, (count.mechanism(variance), total.mechanism(variance * self.steps**2)))
+        return PrivateSum(self, (count.mechanism(math.ceil(Fraction(variance, squared))), total.mechanism(variance)))
 
 
 @dataclass(frozen=True)
@@ -254,7 +261,7 @@ class TargetPlan:
 
     @property
     def rho(self) -> Fraction | None:
-        """zCDP budget, exactly; None: no noise."""
+        """ZCDP budget, exactly; None: no noise."""
         return self.ask.zcdp()
 
     def layout(self, stage: Stage) -> TargetLayout:
@@ -266,7 +273,9 @@ class TargetPlan:
         """Both private sums, the second one adaptive in what it asks and fixed in what it costs."""
         share = self.ask.share("v", Fraction(3, 20))
         parts: dict[Stage, Fraction] = {"v": share, "q": 1 - share}
-        return {stage: self.layout(stage).summed(None if self.rho is None else self.rho * p) for stage, p in parts.items()}
+        return {
+            stage: self.layout(stage).summed(None if self.rho is None else self.rho * p) for stage, p in parts.items()
+        }
 
     @property
     def mechanisms(self) -> tuple[Mechanism, ...]:
