@@ -44,8 +44,12 @@ def release_files(release: Release) -> dict[str, bytes]:
     release
         What was drawn.
     """
-    index = _INDEX if all(m.table in _COUNTS for m in release.mechanisms) else (*_INDEX, "row", "col")
-    pieces = [_columns(m.table, release.tables[m.table], index) for m in release.mechanisms]
+    tables = {**release.tables, **release.derived}
+    if all(_beside(name) for name in tables):
+        pieces = [_keyed(label, tables) for label in _BESIDE]
+    else:
+        index = _INDEX if all(m.table in _COUNTS for m in release.mechanisms) else (*_INDEX, "row", "col")
+        pieces = [_columns(m.table, release.tables[m.table], index) for m in release.mechanisms]
     told = json.dumps(describe(release), indent=2, ensure_ascii=False) + "\n"
     out = io.BytesIO()
     pq.write_table(pa.concat_tables(pieces), out, compression="zstd")
