@@ -22,6 +22,7 @@ from pipeline.ledger.keys import operator_key
 from pipeline.ledger.ledger import Ledger
 from pipeline.ledger.maker import maker
 from pipeline.ledger.publication import Publication, file_digests
+from pipeline.ledger.route import route_of
 from pipeline.privacy.budget import down, fraction_of, up
 from pipeline.privacy.losses import safe_epsilon
 from pipeline.privacy.release_file import describe_mechanism, file_of, sha256_file
@@ -30,7 +31,7 @@ from pipeline.transaction.transaction import Curated
 from reports.facts.dataset import declared
 from reports.facts.part import Dump
 from reports.facts.policy import PolicyView
-from reports.facts.promise import CounterFacts, Guarantee, LedgerFacts, MechanismFacts
+from reports.facts.promise import LedgerFacts, MechanismFacts
 from reports.facts.report import Report
 from reports.run.run_page import render_html, render_markdown
 
@@ -175,11 +176,9 @@ def compose(
     # labels, scales and bounds decide what the policy's numbers mean
     digests = {**tables, "labels": sha256_file(folder / file_of("labels"))}
     report = run_facts(card, recipe, name, snapshot, curated, learnt, digests, looks)
-    told = report.model_dump()
-    write_file(folder / "report.json", json_text(told))
-    promise, listed = told["guarantee"], told["mechanisms"]
-    proof = certificate(card, curated.release, promise, listed, curated.commit, digests, looks)
-    write_file(folder / "certificate.json", json_text(proof))
+    write_file(folder / "report.json", json_text(report.model_dump()))
+    proof = certificate(card, curated.release, report, curated.intent, curated.commit, digests, looks)
+    write_file(folder / "certificate.json", json_text(proof.model_dump()))
     for page, text in zip(PAGES, drawn_pages(report, learnt.view()), strict=True):
         write_file(folder / page, text)
     return report
@@ -224,7 +223,7 @@ def run_facts(
     parts = {
         "practice": told.practice,
         "mechanisms": [MechanismFacts.model_validate(describe_mechanism(m)) for m in release.mechanisms],
-        "counter": None if release.counter is None else CounterFacts.model_validate(counter_facts(release)),
+        "counter": counter_facts(release),
     }
     checks = {part: getattr(told, part) for part in ("joint", "consistency", "features", "model")}
     truth = None
@@ -236,7 +235,7 @@ def run_facts(
         recipe=recipe.recipe.name,
         agent=recipe.recipe.agent,
         dataset=declared(card, snapshot),
-        guarantee=Guarantee.model_validate(guarantee(card, release, ask.calibration, ask.written)),
+        guarantee=guarantee(card, release, ask.calibration, ask.written),
         constants=told.constants,
         value=told.value,
         model_baselines=told.model_baselines,
@@ -244,7 +243,7 @@ def run_facts(
         ledger=_ledger_facts(card, curated),
         **_there(checks),
         policy=told.policy,
-        assumptions=assumptions(card, looks, nightly=release.counter is not None),
+        assumptions=assumptions(card, looks, route_of(release, curated.intent)),
         not_covered=list(NOT_COVERED),
         verify=[
             f"reticent ledger verify {name}{of_card}  # recomputes this run's certificate",
