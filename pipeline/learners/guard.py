@@ -22,8 +22,9 @@ from pipeline.privacy.release import total_epsilon, total_rho
 from pipeline.statistics.ask import Ask
 from pipeline.statistics.gate_layout import GateLayout
 from pipeline.statistics.private_sum import PrivateSum
+from pipeline.transaction.drawing import Charge, Drawing
 from pipeline.transaction.gate import Gate
-from pipeline.transaction.release_once import Charge, Drawing, key_of
+from pipeline.transaction.release_once import key_of
 
 # at rho = 1 the noise of one rule is then 5 people
 SHARE = Fraction(1, 50)
@@ -87,6 +88,10 @@ class Guarded:
 
         parts = [self.plan] if self.gate is None or self.gate.exact else [self.gate, self.plan]
         return [] if done(self.plan) else [part.charge() for part in parts if not done(part)]
+
+    def is_gate(self, card: AnyCard, intent: Entry) -> bool:
+        """Whether an INTENT paid for the gate, not for what comes after it."""
+        return self.gate is not None and intent.body["run_key"] == key_of(card, intent.body["snapshot"], self.gate)
 
     def opened(self) -> Guarded:
         """The same without a gate: as a version drew it that had none."""

@@ -27,6 +27,7 @@ from pipeline.privacy.release_file import describe_mechanism
 from pipeline.simulation.surrogate import Drawn
 from pipeline.statistics.joining import tell_joining
 from pipeline.statistics.lq_moments import draw_lq
+from pipeline.transaction.drawing import WHOLE, Stage
 from reports.facts.promise import Joint
 
 
@@ -66,32 +67,33 @@ class LqRun:
     terms: Terms
     what = "sums of rows"
     reference = "no control"
+    stages = WHOLE
 
     @property
     def exact(self) -> bool:
-        """See :class:`~pipeline.transaction.release_once.Drawing`."""
+        """See :class:`~pipeline.transaction.drawing.Drawing`."""
         return self.request.plan.rho is None
 
     def admit(self, noise: NoiseSource) -> None:
-        """See :class:`~pipeline.transaction.release_once.Drawing`."""
+        """See :class:`~pipeline.transaction.drawing.Drawing`."""
         admit_release(noise, self.request.card.name, self.request.card.kind, self.exact)
 
     def _described(self) -> list[dict[str, object]]:
         return [describe_mechanism(m) for m in self.request.mechanisms()]
 
     def spec(self) -> list[Any]:
-        """See :class:`~pipeline.transaction.release_once.Drawing`: how rows are cut, what is drawn."""
+        """See :class:`~pipeline.transaction.drawing.Drawing`: how rows are cut, what is drawn."""
         return [self.request.joint(), self._described()]
 
     def charge(self) -> tuple[Fraction | None, Body]:
-        """See :class:`~pipeline.transaction.release_once.Drawing`."""
+        """See :class:`~pipeline.transaction.drawing.Drawing`."""
         told = {"joint": self.request.joint(), "epsilon": None, "mechanisms": self._described()}
         return self.request.rho, told | tell_joining(self.request.plan.summed)
 
-    def draw(self, snapshot: Snapshot, noise: NoiseSource, resources: Resources) -> Release:
-        """See :class:`~pipeline.transaction.release_once.Drawing`."""
+    def draw(self, snapshot: Snapshot, resources: Resources, stage: Stage) -> Release:
+        """See :class:`~pipeline.transaction.drawing.Drawing`."""
         r = self.request
-        return draw_lq(r.plan, lazy_lq_sums(r.plan, snapshot, r.card, resources), noise)
+        return stage("release", lambda noise: draw_lq(r.plan, lazy_lq_sums(r.plan, snapshot, r.card, resources), noise))
 
     def quote(self) -> Quote:
         """See :class:`~pipeline.learners.learner.RunPlan`: also how far the rows reach beside the noise."""

@@ -10,7 +10,8 @@ from typing import Any
 
 from pipeline.agents.apvi import CountsPlanner, apvi
 from pipeline.audits.attack import AuditTarget, WholePlan
-from pipeline.audits.sums import LEAVES, counts_target
+from pipeline.audits.sums import LEAVES
+from pipeline.audits.tables import counts_target
 from pipeline.declaration.card import AnyCard, Card, CardError, require_tabular
 from pipeline.learners.forecast import foresee_counts, table_size
 from pipeline.learners.learner import Outlook, Quote, listed_facts, typeable
@@ -41,6 +42,7 @@ from pipeline.statistics.signal_to_noise import (
     scale_budget,
     signal_to_noise,
 )
+from pipeline.transaction.drawing import WHOLE, Stage
 
 
 @dataclass(frozen=True)
@@ -119,14 +121,15 @@ class TabularRun:
     planner: CountsPlanner
     what = "counts"
     reference = "uniform choice"
+    stages = WHOLE
 
     @property
     def exact(self) -> bool:
-        """See :class:`~pipeline.transaction.release_once.Drawing`."""
+        """See :class:`~pipeline.transaction.drawing.Drawing`."""
         return self.privatizer.exact
 
     def admit(self, noise: NoiseSource) -> None:
-        """See :class:`~pipeline.transaction.release_once.Drawing`: refuses scales that cost real people more.
+        """See :class:`~pipeline.transaction.drawing.Drawing`: refuses scales that cost real people more.
 
         Also where such a release is committed already: what was drawn for one recipe keeps no promise of another.
         """
@@ -145,7 +148,7 @@ class TabularRun:
             )
 
     def spec(self) -> list[Any]:
-        """See :class:`~pipeline.transaction.release_once.Drawing`: the mechanisms alone, whatever the planner."""
+        """See :class:`~pipeline.transaction.drawing.Drawing`: the mechanisms alone, whatever the planner."""
         # the sampler's share of delta follows the cap of the lineage: another cap is no other release
         known = [{k: v for k, v in m.items() if k != "delta_slack"} for m in self._described()]
         return known + (["table"] if any(m.delta_slack for m in self.privatizer.mechanisms) else [])
@@ -154,15 +157,15 @@ class TabularRun:
         return [describe_mechanism(m) for m in self.privatizer.mechanisms]
 
     def charge(self) -> tuple[Fraction | None, Body]:
-        """See :class:`~pipeline.transaction.release_once.Drawing`."""
+        """See :class:`~pipeline.transaction.drawing.Drawing`."""
         mechanisms = self.privatizer.mechanisms
         pure, rho = total_epsilon(mechanisms), total_rho(mechanisms)
         told = {"mechanisms": self._described(), "epsilon": None if pure is None else str(pure)}
         return rho, told | tell_joining(self.privatizer)
 
-    def draw(self, snapshot: Snapshot, noise: NoiseSource, resources: Resources) -> Release:
-        """See :class:`~pipeline.transaction.release_once.Drawing`."""
-        return self.privatizer.draw(aggregate(snapshot, self.card, resources), noise)
+    def draw(self, snapshot: Snapshot, resources: Resources, stage: Stage) -> Release:
+        """See :class:`~pipeline.transaction.drawing.Drawing`."""
+        return stage("release", lambda noise: self.privatizer.draw(aggregate(snapshot, self.card, resources), noise))
 
     def quote(self) -> Quote:
         """See :class:`~pipeline.learners.learner.RunPlan`."""

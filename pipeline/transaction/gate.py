@@ -23,6 +23,7 @@ from pipeline.statistics.gate_layout import TABLE, GateLayout
 from pipeline.statistics.joining import tell_joining
 from pipeline.statistics.layout import ExactSums
 from pipeline.statistics.private_sum import PrivateSum
+from pipeline.transaction.drawing import WHOLE, Stage
 
 # a log that fits its card is stopped less than once in 30,000 times a rule
 _DEVIATIONS = 4
@@ -34,7 +35,7 @@ class GateError(LogError):
 
 @dataclass(frozen=True)
 class Gate:
-    """A :class:`~pipeline.transaction.release_once.Drawing`: how many people broke the rules that the card tolerates.
+    """A :class:`~pipeline.transaction.drawing.Drawing`: how many people broke the rules that the card tolerates.
 
     Parameters
     ----------
@@ -49,32 +50,34 @@ class Gate:
     card: AnyCard
     layout: GateLayout
     counts: PrivateSum
+    stages = WHOLE
 
     @property
     def exact(self) -> bool:
-        """See :class:`~pipeline.transaction.release_once.Drawing`."""
+        """See :class:`~pipeline.transaction.drawing.Drawing`."""
         return self.counts.exact
 
     def admit(self, noise: NoiseSource) -> None:
-        """See :class:`~pipeline.transaction.release_once.Drawing`."""
+        """See :class:`~pipeline.transaction.drawing.Drawing`."""
         self.counts.admit(noise)
 
     def spec(self) -> list[Any]:
-        """See :class:`~pipeline.transaction.release_once.Drawing`: whose tolerance it is compared with is free."""
+        """See :class:`~pipeline.transaction.drawing.Drawing`: whose tolerance it is compared with is free."""
         # as for count tables: another cap of the lineage is no other release
         return [{k: v for k, v in m.items() if k != "delta_slack"} for m in self._described()]
 
     def charge(self) -> tuple[Fraction | None, Body]:
-        """See :class:`~pipeline.transaction.release_once.Drawing`."""
+        """See :class:`~pipeline.transaction.drawing.Drawing`."""
         mechanisms = self.counts.mechanisms
         pure = total_epsilon(mechanisms)
         told = {"mechanisms": self._described(), "epsilon": None if pure is None else str(pure)}
         return total_rho(mechanisms), told | tell_joining(self.counts)
 
-    def draw(self, snapshot: Snapshot, noise: NoiseSource, resources: Resources) -> Release:
-        """See :class:`~pipeline.transaction.release_once.Drawing`: the people were counted by ingest."""
+    def draw(self, snapshot: Snapshot, resources: Resources, stage: Stage) -> Release:
+        """See :class:`~pipeline.transaction.drawing.Drawing`: the people were counted by ingest."""
         people = self.layout.count(snapshot.set_aside)
-        return self.counts.draw(ExactSums(snapshot.dataset, snapshot.kind, self.layout.dynamics, people), noise)
+        sums = ExactSums(snapshot.dataset, snapshot.kind, self.layout.dynamics, people)
+        return stage(WHOLE[0], lambda noise: self.counts.draw(sums, noise))
 
     def check(self, answer: Release) -> None:
         """Stop a run.

@@ -6,11 +6,11 @@ The other caller of the transaction is :mod:`pipeline.transaction.continual_step
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from fractions import Fraction
+from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
 
 from pipeline.declaration.card import AnyCard, CardError
 from pipeline.ledger.account import claims_needed
@@ -24,50 +24,15 @@ from pipeline.logs.summing import HERE, Resources, forget
 from pipeline.privacy.noise import NoiseSource, RealDataError
 from pipeline.privacy.release import Release
 from pipeline.transaction.artifacts import Attempt, folder_of, write_attempt
+from pipeline.transaction.drawing import Charge, Drawing, T
 from pipeline.transaction.gate import Gate
 from pipeline.transaction.replay import replay
 from pipeline.transaction.transaction import Curated, OpenLineage, open_lineage, transaction
 
-# exact zCDP rho (None: some table has no noise), and the INTENT's other fields but the snapshot
-Charge = tuple[Fraction | None, Body]
 
-
-class Drawing(Protocol):
-    """What can be released from a snapshot: it has a price before a row is read, and it is drawn once.
-
-    Every plan of a learner is one (:class:`~pipeline.learners.learner.RunPlan`).
-    """
-
-    @property
-    def exact(self) -> bool:
-        """Whether there is no noise at all: nothing is charged, synthetic data only."""
-        ...
-
-    def admit(self, noise: NoiseSource) -> None:
-        """Refuse, before any row is read, what would not be private on real data."""
-        ...
-
-    def spec(self) -> list[Any]:
-        """What distinguishes this release from any other of the snapshot: plain JSON values, part of the run key."""
-        ...
-
-    def charge(self) -> Charge:
-        """What it costs, and what the ledger says of it."""
-        ...
-
-    def draw(self, snapshot: Snapshot, noise: NoiseSource, resources: Resources) -> Release:
-        """Read the rows and draw; called once, after the charge is on disk.
-
-        Parameters
-        ----------
-        snapshot
-            Whose rows are read.
-        noise
-            Admitted before (:meth:`admit`).
-        resources
-            Where the rows are summed.
-        """
-        ...
+def _at_once(noise: NoiseSource, name: str, draw: Callable[[NoiseSource], T]) -> T:
+    """A :class:`Stage` of exact tables, for which nothing is charged."""
+    return draw(noise)
 
 
 def key_of(card: AnyCard, edition: int, drawing: Drawing) -> str:
@@ -220,15 +185,14 @@ def _draw(
     """Charge and draw, once: what is committed is replayed."""
     key = key_of(card, snapshot.number, drawing)
     if drawing.exact:
-        return _write_exact(lineage, key, drawing.draw(snapshot, noise, resources), snapshot)
+        return _write_exact(lineage, key, drawing.draw(snapshot, resources, partial(_at_once, noise)), snapshot)
     if (commit := lineage.ledger.committed(card.name, key)) is not None:
         return replay(lineage, card, commit, snapshot)
     rho, charged = drawing.charge()
     if rho is None:
         raise RealDataError(f"{card.name}: some tables have noise and some have none; nothing was read")
-    with transaction(lineage, key, rho, {"snapshot": snapshot.number, **told, **charged}, ["release"], noise) as t:
-        release = t.stage("release", lambda source: drawing.draw(snapshot, source, resources))
-        return t.commit(release, snapshot.data_digest)
+    with transaction(lineage, key, rho, {"snapshot": snapshot.number, **told, **charged}, drawing.stages, noise) as t:
+        return t.commit(drawing.draw(snapshot, resources, t.stage), snapshot.data_digest)
 
 
 def _all(drawing: Drawing, gate: Gate | None) -> Sequence[Drawing]:
