@@ -63,11 +63,26 @@ def run_name(recipe: Recipe, curated: Curated) -> str:
     recipe, curated
         What was asked, and the release; a folder without private noise says so in its name.
     """
-    agent = recipe.recipe.agent
-    # another text of an agent of your own may make another policy of the same release
-    own = [plugin_digest(agent)] if is_plugin(agent) else []
-    digest = hashlib.sha256(canonical([curated.run_key, recipe.dump(), *own]).encode()).hexdigest()[:10]
+    own = _own_code(recipe)
+    digest = hashlib.sha256(canonical([curated.run_key, recipe.dump(), *own.values()]).encode()).hexdigest()[:10]
     return f"{recipe.recipe.name}-{digest}" + ("" if curated.release.noise == "os" else "-simulation-not-private")
+
+
+def made_by(recipe: Recipe) -> dict[str, str]:
+    """What makes a run here and now: see :func:`~pipeline.ledger.maker.maker`; and the code that its recipe names.
+
+    Parameters
+    ----------
+    recipe
+        What is asked.
+    """
+    return {**maker(), **_own_code(recipe)}
+
+
+def _own_code(recipe: Recipe) -> dict[str, str]:
+    """Another text of an agent of your own may make another policy of the same release."""
+    agent = recipe.recipe.agent
+    return {"agent": plugin_digest(agent)} if is_plugin(agent) else {}
 
 
 def publish_run(
@@ -121,7 +136,7 @@ def _publish_run(
             "seen": entries[-1].seq,
             "card_hash": card_hash(card),
             "seed": recipe.planner.seed,
-            "made_by": maker(),
+            "made_by": made_by(recipe),
             "files": file_digests(partial),
         }
         # before anybody can read it: what stands in `runs/` is vouched for

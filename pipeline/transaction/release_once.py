@@ -6,20 +6,35 @@ The other caller of the transaction is :mod:`pipeline.transaction.continual_step
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
 from fractions import Fraction
+from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from pipeline.declaration.card import AnyCard, CardError
 from pipeline.ledger.chain import Body, canonical
 from pipeline.ledger.ledger import Ledger
-from pipeline.logs.store import Snapshot, find_snapshot
+from pipeline.logs.store import Snapshot, check_parts, find_snapshot, source_hash
 from pipeline.logs.summing import HERE, Resources, forget
 from pipeline.privacy.noise import NoiseSource, RealDataError
 from pipeline.privacy.release import Release
 from pipeline.transaction.artifacts import Attempt, folder_of, write_attempt
 from pipeline.transaction.replay import replay
 from pipeline.transaction.transaction import Curated, OpenLineage, open_lineage, transaction
+
+T = TypeVar("T")
+
+# of a release that is drawn all at once
+WHOLE = ("release",)
+
+
+class Stage(Protocol):
+    """Draws one declared stage of a release: its name, and what reads rows and adds noise of the source it is given."""
+
+    def __call__(self, name: str, draw: Callable[[NoiseSource], T], /) -> T:
+        """What ``draw`` answers; see :meth:`~pipeline.transaction.transaction.Transaction.stage`."""
+        ...
 
 
 class Drawing(Protocol):
@@ -45,19 +60,29 @@ class Drawing(Protocol):
         """Exact zCDP rho (None: some table has no noise), and the INTENT's other fields but the snapshot."""
         ...
 
-    def draw(self, snapshot: Snapshot, noise: NoiseSource, resources: Resources) -> Release:
+    @property
+    def stages(self) -> tuple[str, ...]:
+        """Names of what is drawn, in order; a later stage's question may rest on an earlier stage's answer."""
+        ...
+
+    def draw(self, snapshot: Snapshot, resources: Resources, stage: Stage) -> Release:
         """Read the rows and draw; called once, after the charge is on disk.
 
         Parameters
         ----------
         snapshot
             Whose rows are read.
-        noise
-            Admitted before (:meth:`admit`).
         resources
             Where the rows are summed.
+        stage
+            Draws each of :attr:`stages`, in order and once.
         """
         ...
+
+
+def _at_once(noise: NoiseSource, name: str, draw: Callable[[NoiseSource], T]) -> T:
+    """A :class:`Stage` of exact tables, for which nothing is charged."""
+    return draw(noise)
 
 
 def key_of(card: AnyCard, edition: int, drawing: Drawing) -> str:
@@ -125,16 +150,17 @@ def release_once(
                 forget(snapshot)
             return replay(lineage, card, commit, snapshot)
         snapshot = check_snapshot(snapshot, card, edition)
+        check_source(snapshot, card)
+        check_parts(snapshot)
         if drawing.exact:
-            return _write_exact(lineage, key, drawing.draw(snapshot, noise, resources), snapshot)
+            return _write_exact(lineage, key, drawing.draw(snapshot, resources, partial(_at_once, noise)), snapshot)
         resources.ready(snapshot)
         rho, told = drawing.charge()
         if rho is None:
             raise RealDataError(f"{card.name}: some tables have noise and some have none; nothing was read")
         told = {"snapshot": edition, **({"due": due} if due else {}), **told}
-        with transaction(lineage, key, rho, told, ["release"], noise) as t:
-            release = t.stage("release", lambda source: drawing.draw(snapshot, source, resources))
-            found = t.commit(release, snapshot.data_digest)
+        with transaction(lineage, key, rho, told, drawing.stages, noise) as t:
+            found = t.commit(drawing.draw(snapshot, resources, t.stage), snapshot.data_digest)
         forget(snapshot)
         return found
 
@@ -169,6 +195,26 @@ def check_snapshot(snapshot: Snapshot | None, card: AnyCard, edition: int) -> Sn
     if (snapshot.dataset, snapshot.domain_hash) != (card.name, card.domain_hash()):
         raise CardError(f"{card.name}: snapshot {edition} was ingested under another card; ingest again")
     return snapshot
+
+
+def check_source(snapshot: Snapshot, card: AnyCard) -> None:
+    """Refuse a snapshot that was read in another way than the card says now.
+
+    Parameters
+    ----------
+    snapshot, card
+        The ingest, and what the dataset declares now.
+
+    Raises
+    ------
+    CardError
+        If [source] was edited since.
+    """
+    if snapshot.source_hash not in ("", source_hash(card)):
+        raise CardError(
+            f"{card.name}: [source] was edited since snapshot {snapshot.number} was ingested; ingest again, or put "
+            "[source] back. Nothing was charged"
+        )
 
 
 def _write_exact(lineage: OpenLineage, key: str, release: Release, snapshot: Snapshot) -> Curated:
