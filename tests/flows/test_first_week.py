@@ -72,7 +72,8 @@ def test_labels_that_fit_no_row_are_told_before_they_cost_a_budget(tmp_path, vis
     card.write_text(card.read_text().replace('labels = ["mild", "severe"]', "labels = 2"))
     home = Home(tmp_path / "home")
     register_job(str(visits), home)
-    assert "not one of 300 rows is left (most broke unknown_label" in ingest_job(str(visits), home)["problem"]
+    problem = ingest_job(str(visits), home)["problem"]
+    assert problem is not None and "not one of 300 rows is left (most broke unknown_label" in problem
 
 
 def test_a_lost_ledger_is_said_by_every_verb_and_none_is_begun(tmp_path, visits):
