@@ -165,7 +165,7 @@ def test_the_verb_shows_it_and_can_leave_it_out(tmp_path):
 
 @pytest.fixture
 def icu() -> Card:
-    return load_card(DATA / "icu_sepsis" / "card.toml")
+    return load_card(DATA / "icu_sepsis_uniform" / "card.toml")
 
 
 def test_a_made_up_world_is_what_the_card_declares(icu):
