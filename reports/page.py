@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from base64 import b64encode
 from dataclasses import dataclass, field
 from functools import cache
+from hashlib import sha256
 from typing import TYPE_CHECKING
 
 from reports.format import markdown
@@ -108,7 +110,13 @@ def templates() -> Environment:
     )
     found.filters["md"] = markdown
     found.filters["fence"] = _fence
+    found.filters["source_hash"] = _source_hash
     return found
+
+
+def _source_hash(text: str) -> str:
+    """How a Content-Security-Policy names an element by the text in it."""
+    return f"sha256-{b64encode(sha256(text.encode()).digest()).decode()}"
 
 
 def _fence(lines: tuple[str, ...]) -> str:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Generator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -42,8 +44,22 @@ def find_recipe(name: str) -> Path:
         Path of a recipe, or the name of a shipped one.
     """
     path = Path(name)
-    if path.suffix == ".toml" or path.is_file():
-        return path
+    return path if path.suffix == ".toml" or path.is_file() else shipped_recipe(name)
+
+
+def shipped_recipe(name: str) -> Path:
+    """A recipe of ours.
+
+    Parameters
+    ----------
+    name
+        Its file's without the suffix.
+
+    Raises
+    ------
+    CardError
+        If there is none of that name.
+    """
     folder = Path(__file__).resolve().parents[1] / "recipes"
     shipped = folder / f"{name}.toml"
     if shipped.is_file():
@@ -113,6 +129,26 @@ def home_folder(asked: Path | None) -> Path:
     if home.exists() and not home.is_dir():
         raise CardError(f"home {home} is a file; name a folder with --home or RETICENT_HOME")
     return home
+
+
+@contextmanager
+def environment(name: str, value: str) -> Generator[None]:
+    """An environment variable of this process, and of those it starts, until the block is left.
+
+    Parameters
+    ----------
+    name, value
+        Of the variable.
+    """
+    before = os.environ.get(name)
+    os.environ[name] = value
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[name]
+        else:
+            os.environ[name] = before
 
 
 _UNITS = {"": 1, "MB": 10**6, "GB": 10**9, "TB": 10**12, "MIB": 1 << 20, "GIB": 1 << 30, "TIB": 1 << 40}

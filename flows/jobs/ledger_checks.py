@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NotRequired, TypedDict
 
 from flows.config.home import Home
-from pipeline.declaration.card import CardError
-from pipeline.ledger.chain import BudgetError, Entry, Head, NoLedgerError, head_of_certificate, lacking
+from flows.jobs.proof import require_verified
+from pipeline.declaration.card import AnyCard, CardError
+from pipeline.ledger.chain import BudgetError, Entry, Head, head_of_certificate, lacking
+from pipeline.ledger.keys import signatures_problem
 from pipeline.ledger.ledger import Ledger
 from pipeline.ledger.steps import counters_problem
-from pipeline.ledger.verify import Check, read_certificate, verify_run
 from pipeline.privacy.release_file import sha256_file
 from pipeline.transaction.place import one_at_a_time, refuse_old_ledger
 from pipeline.transaction.recovery import recover
@@ -28,7 +28,21 @@ class Verified(TypedDict):
     recovered: NotRequired[list[str]]
 
 
-def verify_job(ledger: Ledger, home: Home, heads: Sequence[Head]) -> Verified:
+def verify_export(entries: Sequence[Entry], heads: Sequence[Head], trusted: frozenset[str]) -> Verified:
+    """Check an exported ledger, chain already checked: counters, heads kept elsewhere, signatures.
+
+    Parameters
+    ----------
+    entries
+        From :func:`~pipeline.ledger.chain.read_export`.
+    heads, trusted
+        See :func:`verify_job`.
+    """
+    problem = _lost(entries, heads) or counters_problem(entries) or signatures_problem(entries, trusted)
+    return {"ok": problem is None, "entries": 0 if problem else len(entries), "problem": problem}
+
+
+def verify_job(ledger: Ledger, home: Home, heads: Sequence[Head], trusted: frozenset[str] = frozenset()) -> Verified:
     """Check a ledger against itself, heads kept elsewhere, the store and signed runs; settle what dead runs left.
 
     Parameters
@@ -39,9 +53,11 @@ def verify_job(ledger: Ledger, home: Home, heads: Sequence[Head]) -> Verified:
         Whose store and runs bear witness.
     heads
         Kept elsewhere; the ledger must have them.
+    trusted
+        Public keys that must have signed every PUBLISH; without any, those that the ledger registers.
     """
     recovered: list[str] = []
-    problem = ledger.problem() or _lost(ledger, heads)
+    problem = ledger.problem() or _lost(ledger.entries(), heads)
     if problem is None:
         try:
             for lineage in ledger.lineages():
@@ -50,8 +66,11 @@ def verify_job(ledger: Ledger, home: Home, heads: Sequence[Head]) -> Verified:
                 recovered += _settle(lineage, ledger, home.store)
         except BudgetError as e:
             problem = str(e)
-    problem = problem or counters_problem(ledger.entries()) or _changed_since_signed(ledger, home)
-    found: Verified = {"ok": problem is None, "entries": 0 if problem else len(ledger.entries()), "problem": problem}
+    found: Verified = {"ok": False, "entries": 0, "problem": problem}
+    if problem is None:
+        found = verify_export(ledger.entries(), (), trusted)
+        problem = found["problem"] or _changed_since_signed(ledger, home)
+        found = {"ok": problem is None, "entries": 0 if problem else found["entries"], "problem": problem}
     if recovered:
         found["recovered"] = recovered
     return found
@@ -82,59 +101,7 @@ def known_to_runs(lineage: str, ledger: Ledger, runs: Path) -> None:
             )
 
 
-@dataclass(frozen=True)
-class Proof:
-    """What a recomputed certificate came to.
-
-    Parameters
-    ----------
-    run
-        Its name.
-    ok, problem
-        Whether nothing is wrong, and else the first thing that is.
-    checks
-        All that was checked.
-    """
-
-    run: str
-    ok: bool
-    problem: str | None
-    checks: list[Check]
-
-
-def verify_run_job(folder: Path, ledger: Callable[[], Ledger]) -> Proof:
-    """Recompute a run's certificate; without a ledger at hand its entry stays unchecked.
-
-    Parameters
-    ----------
-    folder
-        Of the run.
-    ledger
-        Opens the one that charged it.
-
-    Raises
-    ------
-    CardError
-        If there is no readable certificate.
-    """
-    try:
-        entries = ledger().entries()
-    except NoLedgerError:
-        entries = None
-    try:
-        lineage = read_certificate(folder)["dataset"]
-        if entries is not None and all(e.lineage != lineage for e in entries):
-            # another ledger than the one that charged the run
-            entries = None
-        checks = verify_run(folder, entries)
-    except ValueError as e:
-        raise CardError(str(e)) from None
-    wrong = next((c for c in checks if c.ok is False), None)
-    problem = None if wrong is None else f"{wrong.what}: {wrong.found}"
-    return Proof(folder.name, wrong is None, problem, checks)
-
-
-def sign_job(ledger: Ledger, run: Path, by: str, note: str | None) -> Entry:
+def sign_job(ledger: Ledger, run: Path, by: str, note: str | None, card: AnyCard | None = None) -> Entry:
     """Append a sign-off: who answers for a run, when, and for which certificate.
 
     Parameters
@@ -145,13 +112,15 @@ def sign_job(ledger: Ledger, run: Path, by: str, note: str | None) -> Entry:
         Its folder.
     by, note
         Who signs, and a line beside the name.
+    card
+        Of the dataset, where it is at hand: then the files are made again.
 
     Raises
     ------
     CardError
-        If there is nothing to sign, no name, or a file of the run is not what its certificate says.
+        If there is nothing to sign, or no name.
     BudgetError
-        If the ledger lacks the entry that the certificate names.
+        If the ledger lacks the entry that the certificate names, or the run does not verify.
     """
     for name, text in (("--by", by), ("--note", note)):
         if text is not None and (not text.strip() or not text.isprintable()):
@@ -164,17 +133,14 @@ def sign_job(ledger: Ledger, run: Path, by: str, note: str | None) -> Entry:
             f"{run.name}: ledger {ledger.where} lacks entry {head.seq} that its certificate names; "
             "a real dataset has its own ledger: name it with --card"
         )
-    told: Any = json.loads(file.read_text(encoding="utf-8"))["sha256"]
-    files = {kind: sha256_file(run / f"{kind}.parquet") for kind in ("release", "policy")}
-    wrong = [k for k in files if files[k] != told[k]]
-    if wrong or files["release"] != commit.body["release_sha256"]:
-        raise CardError(f"{run.name}: {(wrong or ['release'])[0]}.parquet is not what its certificate says: edited")
+    require_verified(run, ledger.entries, card)
     of_note = {} if note is None else {"note": note.strip()}
-    return ledger.sign(commit, {"run": run.name, "by": by.strip(), "certificate_sha256": sha256_file(file), **of_note})
+    told = {"commit": commit.seq, "run": run.name, "by": by.strip(), "certificate_sha256": sha256_file(file)}
+    return ledger.note(commit.lineage, "SIGN", told | of_note)
 
 
-def _lost(ledger: Ledger, heads: Sequence[Head]) -> str | None:
-    lost = lacking(ledger.entries(), heads)
+def _lost(entries: Sequence[Entry], heads: Sequence[Head]) -> str | None:
+    lost = lacking(entries, heads)
     if lost is None:
         return None
     return (

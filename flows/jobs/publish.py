@@ -14,13 +14,18 @@ from pipeline.declaration.card import AnyCard
 from pipeline.declaration.plugins import is_plugin, plugin_digest
 from pipeline.files import copy_file, json_text, whole_folder, write_file
 from pipeline.learners.learner import Learnt
+from pipeline.ledger.account import card_hash
 from pipeline.ledger.assumptions import NOT_COVERED, assumptions
 from pipeline.ledger.certificate import certificate, counter_facts, guarantee
 from pipeline.ledger.chain import BudgetError, Entry, canonical
+from pipeline.ledger.keys import operator_key
+from pipeline.ledger.ledger import Ledger
+from pipeline.ledger.maker import maker
+from pipeline.ledger.publication import Publication, file_digests
 from pipeline.privacy.budget import down, fraction_of, up
 from pipeline.privacy.losses import safe_epsilon
 from pipeline.privacy.release_file import describe_mechanism, file_of, sha256_file
-from pipeline.transaction.place import one_at_a_time
+from pipeline.transaction.place import one_at_a_time, remember_head
 from pipeline.transaction.transaction import Curated
 from reports.facts.dataset import declared
 from reports.facts.part import Dump
@@ -28,6 +33,8 @@ from reports.facts.policy import PolicyView
 from reports.facts.promise import CounterFacts, Guarantee, LedgerFacts, MechanismFacts
 from reports.facts.report import Report
 from reports.run.run_page import render_html, render_markdown
+
+PAGES = ("report.html", "report.md")
 
 
 @dataclass(frozen=True)
@@ -47,13 +54,19 @@ class Published:
     report: Report
 
 
-def run_name(recipe: Recipe, run_key: str) -> str:
-    """Recipe name and a hash of release key and recipe: one release and one recipe make one folder."""
+def run_name(recipe: Recipe, curated: Curated) -> str:
+    """Recipe name and a hash of release key and recipe: one release and one recipe make one folder.
+
+    Parameters
+    ----------
+    recipe, curated
+        What was asked, and the release; a folder without private noise says so in its name.
+    """
     agent = recipe.recipe.agent
     # another text of an agent of your own may make another policy of the same release
     own = [plugin_digest(agent)] if is_plugin(agent) else []
-    digest = hashlib.sha256(canonical([run_key, recipe.dump(), *own]).encode()).hexdigest()[:10]
-    return f"{recipe.recipe.name}-{digest}"
+    digest = hashlib.sha256(canonical([curated.run_key, recipe.dump(), *own]).encode()).hexdigest()[:10]
+    return f"{recipe.recipe.name}-{digest}" + ("" if curated.release.noise == "os" else "-simulation-not-private")
 
 
 def publish_run(
@@ -63,12 +76,13 @@ def publish_run(
     snapshot: int | None,
     curated: Curated,
     learnt: Learnt,
-    looks: Sequence[Entry],
+    ledger: Ledger,
 ) -> Published:
-    """Write release, policy, certificate and report; byte-identical for one release, one recipe and ``looks``.
+    """Write release, policy, certificate and report, and have the ledger vouch for them (PUBLISH).
 
-    ``looks`` are the lineage's INSPECT entries so far: the page says that they happened, never what was seen.
-    ``snapshot`` is None for a night of a counter: how many there were tells when the log changed.
+    They are byte-identical for one release, one recipe and as many looks at the data (INSPECT): the page says that
+    these happened, never what was seen.  ``snapshot`` is None for a night of a counter: how many there were tells when
+    the log changed.
 
     Raises
     ------
@@ -76,7 +90,7 @@ def publish_run(
         If the stored release is not the committed one, or another release of that name is published already.
     """
     with one_at_a_time(home.store / card.name):
-        return _publish_run(card, recipe, home, snapshot, curated, learnt, looks)
+        return _publish_run(card, recipe, home, snapshot, curated, learnt, ledger)
 
 
 def _publish_run(
@@ -86,10 +100,9 @@ def _publish_run(
     snapshot: int | None,
     curated: Curated,
     learnt: Learnt,
-    looks: Sequence[Entry],
+    ledger: Ledger,
 ) -> Published:
-    private = curated.release.noise == "os"
-    name = run_name(recipe, curated.run_key) + ("" if private else "-simulation-not-private")
+    name, entries, key = run_name(recipe, curated), ledger.entries(), operator_key(home.store)
     with whole_folder(home.runs / name, over=True) as partial:
         for file in ("release.parquet", "release.json"):
             copy_file(curated.folder / file, partial / file)
@@ -97,19 +110,79 @@ def _publish_run(
         if curated.commit is not None and copied != curated.commit.body["release_sha256"]:
             raise BudgetError(f"{card.name}: the stored release is not the committed one; nothing is published")
         _same_release(home.runs / name, copied, curated)
-        written = learnt.files().write(partial)
         copy_file(recipe.path, partial / "recipe.toml")
-        tables = {kind: sha256_file(partial / f"{kind}.parquet") for kind in written}
-        # labels, scales and bounds decide what the policy's numbers mean
-        digests = {"release": copied, **tables, "labels": sha256_file(partial / file_of("labels"))}
-        report = run_facts(card, recipe, name, snapshot, curated, learnt, digests, looks)
-        told = report.model_dump()
-        write_file(partial / "report.json", json_text(told))
-        promise, listed = told["guarantee"], told["mechanisms"]
-        proof = certificate(card, curated.release, promise, listed, curated.commit, digests, looks)
-        write_file(partial / "certificate.json", json_text(proof))
-        render(partial, report, learnt.view())
+        report = compose(card, recipe, name, snapshot, curated, learnt, looks_of(entries, card.name), partial)
+        told: Publication = {
+            "run": name,
+            "run_key": curated.run_key,
+            "commit": None if curated.commit is None else curated.commit.seq,
+            "snapshot": snapshot,
+            "seen": entries[-1].seq,
+            "card_hash": card_hash(card),
+            "seed": recipe.planner.seed,
+            "made_by": maker(),
+            "files": file_digests(partial),
+        }
+        # before anybody can read it: what stands in `runs/` is vouched for
+        entry = ledger.publish(card.name, told, key)
+        if entry.seq > entries[-1].seq:
+            remember_head(home.store / card.name, entry)
     return Published(name, home.runs / name, report)
+
+
+def looks_of(entries: Sequence[Entry], lineage: str) -> list[Entry]:
+    """The INSPECT entries of a lineage, of which a certificate tells.
+
+    Parameters
+    ----------
+    entries, lineage
+        Of the ledger up to when the files are written, and the name of the dataset.
+    """
+    return [e for e in entries if e.kind == "INSPECT" and e.lineage == lineage]
+
+
+def compose(
+    card: AnyCard,
+    recipe: Recipe,
+    name: str,
+    snapshot: int | None,
+    curated: Curated,
+    learnt: Learnt,
+    looks: Sequence[Entry],
+    folder: Path,
+) -> Report:
+    """Write all files of a run but release and recipe, of which they are made: publishing does it, and verifying.
+
+    Parameters
+    ----------
+    card, recipe
+        As they were when the run was published.
+    name, snapshot
+        Of the run's folder; of the snapshot, None for a night of a counter.
+    curated, learnt
+        The committed release, and what was learnt from it.
+    looks
+        From :func:`looks_of`.
+    folder
+        Existing, with the release in it; files in it are replaced.
+
+    Returns
+    -------
+    All that the run says.
+    """
+    written = learnt.files().write(folder)
+    tables = {kind: sha256_file(folder / f"{kind}.parquet") for kind in ("release", *written)}
+    # labels, scales and bounds decide what the policy's numbers mean
+    digests = {**tables, "labels": sha256_file(folder / file_of("labels"))}
+    report = run_facts(card, recipe, name, snapshot, curated, learnt, digests, looks)
+    told = report.model_dump()
+    write_file(folder / "report.json", json_text(told))
+    promise, listed = told["guarantee"], told["mechanisms"]
+    proof = certificate(card, curated.release, promise, listed, curated.commit, digests, looks)
+    write_file(folder / "certificate.json", json_text(proof))
+    for page, text in zip(PAGES, drawn_pages(report, learnt.view()), strict=True):
+        write_file(folder / page, text)
+    return report
 
 
 def _same_release(there: Path, digest: str, curated: Curated) -> None:
@@ -123,18 +196,15 @@ def _same_release(there: Path, digest: str, curated: Curated) -> None:
         )
 
 
-def render(folder: Path, report: Report, view: PolicyView) -> None:
-    """Write ``report.html`` and ``report.md``.
+def drawn_pages(report: Report, view: PolicyView) -> tuple[str, str]:
+    """The texts of :data:`PAGES`.
 
     Parameters
     ----------
-    folder
-        Of the run.
     report, view
         What the run says, and its policy.
     """
-    write_file(folder / "report.html", render_html(report, view))
-    write_file(folder / "report.md", render_markdown(report, view))
+    return render_html(report, view), render_markdown(report, view)
 
 
 def run_facts(

@@ -22,7 +22,9 @@ from flows.jobs.nights import night_of, nightly_counter
 from flows.jobs.publish import Published, publish_run
 from pipeline.declaration.card import AnyCard, Card, CardError, load_any_card
 from pipeline.learners.learner import Learnt
+from pipeline.ledger.keys import operator_key, registered_keys
 from pipeline.ledger.ledger import open_ledger
+from pipeline.ledger.publication import key_body
 from pipeline.logs.ingest import ingest
 from pipeline.logs.rules import check_names
 from pipeline.privacy.noise import NoiseSource
@@ -35,7 +37,10 @@ from reports.facts.part import Dump
 
 
 class Registered(TypedDict):
-    """What ``register --json`` prints: the lineage's account, and the entry that was written (None: unchanged)."""
+    """What ``register --json`` prints: the lineage's account, and the entry that was written (None: unchanged).
+
+    ``public_key`` is that of this host's operator: whoever keeps it elsewhere can check what the ledger vouches for.
+    """
 
     dataset: str
     ledger: str
@@ -46,6 +51,7 @@ class Registered(TypedDict):
     spent_rho: float
     delta: float
     domain_hash: str
+    public_key: str
 
 
 class Ingested(TypedDict):
@@ -83,7 +89,9 @@ def register_job(card_name: str, home: Home, *, amend: bool = False) -> Register
     refuse_lost_ledger(card.name, home.ledger_of(card), home.store)
     ledger = open_ledger(home.ledger_of(card), create=True)
     refuse_old_ledger(card.name, ledger, home.store)
-    entry = ledger.register(card, amend=amend)
+    entry, key = ledger.register(card, amend=amend), operator_key(home.store)
+    if key.public not in registered_keys(ledger.entries()):
+        ledger.note(card.name, "KEY", key_body(key))
     account = ledger.account(card.name)
     return {
         "dataset": card.name,
@@ -95,6 +103,7 @@ def register_job(card_name: str, home: Home, *, amend: bool = False) -> Register
         "spent_rho": float(account.spent),
         "delta": account.delta,
         "domain_hash": card.domain_hash(),
+        "public_key": key.public,
     }
 
 
@@ -233,10 +242,9 @@ def run_recipe(
         say("warning: the snapshot's bytes have changed since this release was drawn; the committed release stands")
     say("planning on the release")
     learnt: Learnt = step("plan", lambda: plan.learn(curated.release))
-    looks = ledger.inspections(s.card.name)
     published: Published = step(
         "report",
-        lambda: publish_run(s.card, s.recipe, home, number, curated, learnt, looks),
+        lambda: publish_run(s.card, s.recipe, home, number, curated, learnt, ledger),
     )
     account, told = ledger.account(s.card.name), published.report
     said = RunAnswer(

@@ -99,7 +99,7 @@ def purge_job(card_name: str, home: Home, *, keep: int = 0, quarantine_only: boo
             # noted first: a purge that died half-way is known, and goes on at no harm
             if not purge.noted:
                 body = {"snapshots": purge.snapshots, "quarantine_only": quarantine_only}
-                remember_head(lineage, ledger.record_purge(card.name, body))
+                remember_head(lineage, ledger.note(card.name, "PURGE", body))
             carry_out(purge, lineage)
     return {
         "dataset": card.name,

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import time
-from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 
 import numpy as np
 
-from flows.config.home import Home
+from flows.config.home import Home, environment
 from flows.config.setting import Step, plain_step
 from flows.config.study_recipes import PriceRecipe, WorldRecipe, load_price_recipe, load_world_recipe
 from pipeline.declaration.lineage import CATALOG_VARIABLE
@@ -137,7 +136,8 @@ def compare_job(
     trials, root = recipe.grid(full).trials(), home.root / "comparisons"
     say(f"playing {len(trials):,} runs of {recipe.compare.name}; simulation, not private")
     study = online("compare", lambda: trials, gather=price_rows)
-    with _on_shelf(home.shelf):
+    # worlds' files are looked for there, by the processes that measure too
+    with nullcontext() if home.shelf is None else environment(CATALOG_VARIABLE, str(home.shelf.resolve())):
         told = _tell_parts(say, progress)
         outcomes = step("play", lambda: measure_cells(study, trials, root / "cells", told))
     priced = Priced(recipe.compare.name, study.gather(trials, outcomes))
@@ -157,21 +157,6 @@ def _tell_parts(say: Say, progress: Progress | None) -> Progress:
             say(f"  {done:,} of {total:,} runs")
 
     return tell
-
-
-@contextmanager
-def _on_shelf(shelf: Path | None) -> Generator[None]:
-    """Where worlds' files are looked for, in this process and in those it starts."""
-    before = os.environ.get(CATALOG_VARIABLE)
-    if shelf is not None:
-        os.environ[CATALOG_VARIABLE] = str(shelf.resolve())
-    try:
-        yield
-    finally:
-        if before is None:
-            os.environ.pop(CATALOG_VARIABLE, None)
-        else:
-            os.environ[CATALOG_VARIABLE] = before
 
 
 def _compared(recipe: PriceRecipe, full: bool, priced: Priced, root: Path) -> Kept:

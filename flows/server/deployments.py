@@ -1,36 +1,52 @@
 """What a Prefect server may start: ``nightly``, ``simulate``, ``reproduce``.  Parameters are checked by pydantic.
 
-A deployed run has no shell and no folder of its own: homes and recipes are absolute paths, and the text of an error
-goes to the service's own log, never to the server.
+Whoever may talk to the server chooses the parameters; what they may name is on this machine's disk (``allowed.py``).  A
+deployed run has no shell and no folder of its own: homes and recipes are absolute paths, and the text of an error goes
+to the service's own log, never to the server.
 """
 
-import os
 import sys
-from collections.abc import Callable
-from pathlib import Path
+from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any
 
 from prefect import flow
+from prefect.client.schemas.actions import DeploymentScheduleCreate
+from prefect.client.schemas.objects import DeploymentSchedule
 from prefect.events import emit_event
+from prefect.runner import Runner
 from prefect.schedules import Schedule
 from prefect.types.entrypoint import EntrypointType
 from pydantic import Field
 
-from flows.config.home import Home, choose_resources, find_recipe
+from flows.config.home import Home, choose_resources
 from flows.jobs.nightly import run_night
 from flows.jobs.simulated_logs import Asked, simulate_logs
 from flows.jobs.study import play_job, reproduce_job
+from flows.server.allowed import Allowed, read_allowed
 from flows.server.recorded import publish, quietly, task_step
 from flows.terminal.screen import say
 from pipeline.declaration.card import CardError
+from pipeline.environments.worlds import GYMNASIUM, WORLDS, refuse_unknown_world
 from reports.night import Page, log_page, night_page, simulation_page, study_page
 
 EXAMPLE_CRON = "15 2 * * *"
 
-Folder = Annotated[str, Field(pattern=r"^/", description="Absolute path; default: RETICENT_HOME of the service.")]
+Folder = Annotated[
+    str, Field(pattern=r"^/", description="A home that the operator lists; default: RETICENT_HOME of the service.")
+]
 RecipeName = Annotated[
     str,
-    Field(pattern=r"^(/.+\.toml|[a-z0-9][a-z0-9_\-]*)$", description="Absolute path, or the name of a shipped recipe."),
+    Field(
+        pattern=r"^(/.+\.toml|[a-z0-9][a-z0-9_\-]*)$", description="A path that the operator lists, or a shipped name."
+    ),
+]
+# the last is a plug-in, which the operator must have listed
+World = Annotated[
+    str,
+    Field(
+        pattern=rf"^({'|'.join(WORLDS)}|{GYMNASIUM}[A-Za-z0-9_.\-]+|[A-Za-z0-9_.]+:[A-Za-z0-9_]+)$",
+        description=f"One of {', '.join(WORLDS)}, {GYMNASIUM}ID, or a plug-in that the operator lists.",
+    ),
 ]
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_\-:.]*$")]
 Count = Annotated[int, Field(ge=1)]
@@ -42,8 +58,8 @@ Budget = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 def nightly(recipe: RecipeName, home: Folder | None = None) -> None:
     """Ingest new files, release, learn, report, compare with the run in use."""
 
-    def job() -> Page:
-        result = run_night(recipe, _home(home), task_step, say=say)
+    def job(allowed: Allowed) -> Page:
+        result = run_night(str(allowed.recipe(recipe)), _home(allowed, home), task_step, say=say)
         page = night_page(result)
         if result.night.stale:
             emit_event(event="reticent.night.stale", resource={"prefect.resource.id": f"reticent.recipe.{page.key}"})
@@ -55,7 +71,7 @@ def nightly(recipe: RecipeName, home: Folder | None = None) -> None:
 @flow(name="simulate", retries=0, persist_result=False, log_prints=False)
 def simulate(
     recipe: RecipeName | None = None,
-    world: Name | None = None,
+    world: World | None = None,
     episodes: Count = 10_000,
     behaviour: str | None = None,
     horizon: Count | None = None,
@@ -70,12 +86,16 @@ def simulate(
     """An online agent by its recipe, or, by the other parameters, a simulated log of a world with card and recipe."""
     asked = Asked(behaviour, episodes, horizon, seed, bins, tuple(params or ()), episodes_per_user, rho, name)
 
-    def job() -> Page:
-        if (recipe is None) == (world is None):
-            raise CardError("simulate: give either a recipe that has [world], or a world to log")
-        if recipe is not None:
-            return simulation_page(play_job(find_recipe(recipe), _home(home), task_step, say=say))
-        return log_page(task_step("simulate", lambda: simulate_logs(str(world), asked, _home(home))))
+    def job(allowed: Allowed) -> Page:
+        place = _home(allowed, home)
+        match recipe, world:
+            case str(named), None:
+                return simulation_page(play_job(allowed.recipe(named), place, task_step, say=say))
+            case None, str(named):
+                refuse_unknown_world(named)
+                return log_page(task_step("simulate", lambda: simulate_logs(named, asked, place)))
+            case _:
+                raise CardError("simulate: give either a recipe that has [world], or a world to log")
 
     _deployed(job)
 
@@ -83,57 +103,67 @@ def simulate(
 @flow(name="reproduce", retries=0, persist_result=False, log_prints=False)
 def reproduce(name: Name, full: bool = False, home: Folder | None = None) -> None:
     """A paper's figure or table, measured anew."""
-    _deployed(lambda: study_page(reproduce_job(name, _home(home), task_step, full=full, say=say)))
+    _deployed(lambda a: study_page(reproduce_job(name, _home(a, home), task_step, full=full, say=say)))
 
+
+# what of a schedule is the operator's
+_SCHEDULE = {"schedule", "active", "max_scheduled_runs", "parameters", "slug"}
 
 FLOWS = (nightly, simulate, reproduce)
 
 
-def deployments(home: Path, recipe: str, cron: str | None, timezone: str, *, there: bool) -> list[Any]:
-    """The three deployments of a service.
+def deploy(
+    runner: Runner, recipe: str, cron: str | None, timezone: str, there: Mapping[str, Sequence[DeploymentSchedule]]
+) -> None:
+    """Register the three deployments of a service.
+
+    The runner keeps these very functions and calls no others: what the server says of where a flow's code is, is never
+    read.
 
     Parameters
     ----------
+    runner
+        Runs what is due.
     recipe
         What ``nightly`` runs where it is not told.
     cron
         Its schedule, active.  None: an example that is not, or whatever the server has.
     there
-        Whether the server has ``nightly`` already; its schedules are the operator's.
+        Deployments that the server has already, with their schedules, which are the operator's: registering a flow
+        without them would remove them.
     """
-    found: list[Any] = []
     for each in FLOWS:
-        parameters: dict[str, Any] = {"home": str(home)}
-        schedules: list[Any] | None = None
-        if each is nightly:
-            parameters["recipe"] = recipe
-            if cron is not None or not there:
-                schedules = [Schedule(cron=cron or EXAMPLE_CRON, timezone=timezone, active=cron is not None)]
-        found.append(
-            each.to_deployment(
-                each.name,
-                parameters=parameters,
-                schedules=schedules,
-                enforce_parameter_schema=True,
-                entrypoint_type=EntrypointType.MODULE_PATH,
-            )
+        schedules: list[Any] = [
+            DeploymentScheduleCreate(**kept.model_dump(include=_SCHEDULE)) for kept in there.get(each.name, ())
+        ]
+        if each is nightly and (cron is not None or each.name not in there):
+            schedules = [Schedule(cron=cron or EXAMPLE_CRON, timezone=timezone, active=cron is not None)]
+        runner.add_flow(
+            each,
+            name=each.name,
+            parameters={"recipe": recipe} if each is nightly else {},
+            schedules=schedules,
+            enforce_parameter_schema=True,
+            entrypoint_type=EntrypointType.MODULE_PATH,
         )
-    return found
 
 
-def _deployed(job: Callable[[], Page]) -> None:
+def _deployed(job: Callable[[Allowed], Page]) -> None:
     """Run a job and show its page; an error's text stays with the service, the server learns its kind."""
     caught: list[Exception] = []
+
+    def restricted() -> Page:
+        allowed = read_allowed()
+        with allowed.enforced():
+            return job(allowed)
+
     try:
-        page = quietly(job, caught)
+        page = quietly(restricted, caught)
     finally:
         for error in caught:
             print(f"reticent: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
     publish(page)
 
 
-def _home(home: str | None) -> Home:
-    named = home or os.environ.get("RETICENT_HOME", "")
-    if not Path(named).is_absolute():
-        raise CardError("a deployed run needs an absolute home: give the parameter home, or set RETICENT_HOME")
-    return Home(Path(named), resources=choose_resources())
+def _home(allowed: Allowed, home: str | None) -> Home:
+    return Home(allowed.home_of(home), resources=choose_resources())

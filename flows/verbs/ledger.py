@@ -12,7 +12,7 @@ from flows.terminal.screen import Context, Json, show
 from flows.terminal.terminal import Block, Drawn, Grid, Title
 
 if TYPE_CHECKING:
-    from flows.jobs.ledger_checks import Proof
+    from flows.jobs.proof import Proof
     from pipeline.ledger.ledger import Ledger
     from reports.ledger_chart import Charged, Lineage
 
@@ -33,7 +33,8 @@ def register(
         as_json,
         lambda: [
             f"{r['dataset']}: {r['action']} ({r['kind']}), cap ρ = {r['cap_rho']:g}, "
-            f"spent {r['spent_rho']:.4g}, ledger {r['ledger']}"
+            f"spent {r['spent_rho']:.4g}, ledger {r['ledger']}",
+            f"  this host signs with the public key {r['public_key']}; keep it elsewhere too (docs/ledger.md)",
         ],
     )
 
@@ -102,34 +103,49 @@ def _night(e: Charged) -> str:
 @app.command("verify")
 def verify(
     context: typer.Context,
-    run: Annotated[str | None, typer.Argument(help="A run, or its folder: check its certificate too.")] = None,
+    run: Annotated[str | None, typer.Argument(help="A run, or its folder: verify it too.")] = None,
     card: CardOption = None,
     head: HeadsOption = None,
     certificate: CertificatesOption = None,
+    public_key: Annotated[
+        list[str] | None,
+        typer.Option("--public-key", help="64 hex digits, or a file of them; one of them must have signed."),
+    ] = None,
+    ledger: Annotated[
+        Path | None, typer.Option("--ledger", help="A file that `ledger export` wrote, in place of the ledger.")
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Check the hash chain, and that nothing seen elsewhere is lacking; exit 4 where it is damaged or old.
 
-    With RUN the certificate is recomputed and compared with release, policy, report and ledger; without a ledger at
-    hand, with all but the ledger.
+    With RUN the run is verified: its certificate is recomputed, its files are compared with what the ledger vouches
+    for, and with the card at hand they are made again.  What cannot be checked is said.
     """
-    from flows.jobs.ledger_checks import verify_job, verify_run_job
-    from pipeline.ledger.chain import head_of_certificate, parse_heads
+    from flows.jobs.ledger_checks import verify_export, verify_job
+    from flows.jobs.proof import verify_run_job
+    from flows.verbs.published import evidence_of, run_folder
+    from pipeline.ledger.chain import head_of_certificate, parse_heads, read_export
+    from pipeline.ledger.keys import check_signed_head, parse_public_keys
 
     options: Context = context.obj
+    trusted = parse_public_keys(public_key or [])
     heads = [h for text in head or [] for h in parse_heads(text)] + [head_of_certificate(c) for c in certificate or []]
+    for text in head or [] if trusted else []:
+        check_signed_head(text, trusted)
     if run is not None:
-        from flows.verbs.published import run_folder
-
-        proof = verify_run_job(run_folder(options, run), lambda: _ledger(context, card))
+        folder = run_folder(options, run)
+        proof = verify_run_job(folder, *evidence_of(options, folder, card, ledger), trusted)
         show(asdict(proof), as_json, lambda: _checked(proof))
         if not proof.ok:
             raise typer.Exit(4)
         return
-    ledger = _ledger(context, card)
-    found = verify_job(ledger, options.home_folder(), heads)
+    if ledger is not None:
+        found, where = verify_export(read_export(ledger), heads, trusted), str(ledger)
+    else:
+        book = _ledger(context, card)
+        found, where = verify_job(book, options.home_folder(), heads, trusted), book.where
     told = f"ok: {found['entries']} entries, chain unbroken" if found["ok"] else f"damaged: {found['problem']}"
-    show(found, as_json, lambda: [*found.get("recovered", []), f"{ledger.where}: {told}"])
+    show(found, as_json, lambda: [*found.get("recovered", []), f"{where}: {told}"])
     if not found["ok"]:
         raise typer.Exit(4)
 
@@ -138,7 +154,8 @@ def _checked(proof: Proof) -> list[Block]:
     words = {True: "ok", False: "WRONG", None: "not checked"}
     rows = [(words[c.ok], c.what + (f": {c.found}" if c.found else "")) for c in proof.checks]
     found = Grid(("result", "check"), rows, left=2, most=len(rows))
-    return [found, Title(proof.run, "ok" if proof.ok else f"damaged: {proof.problem}")]
+    ok = "ok" if proof.vouched else "ok as far as was checked; not vouched for by a ledger"
+    return [found, Title(proof.run, ok if proof.ok else f"damaged: {proof.problem}")]
 
 
 @app.command("export")
@@ -155,14 +172,18 @@ def export(context: typer.Context, to: Path, card: CardOption = None, as_json: J
 
 @app.command("head")
 def head(context: typer.Context, card: CardOption = None, as_json: Json = False) -> None:
-    """Print SEQ:HASH of the newest entry, to be kept in another place than the ledger."""
+    """Print SEQ:HASH of the newest entry, to be kept in another place than the ledger; with --json it is signed."""
     from pipeline.ledger.chain import BudgetError
+    from pipeline.ledger.keys import find_key
 
+    options: Context = context.obj
     ledger = _ledger(context, card)
     found = ledger.head()
     if found is None:
         raise BudgetError(f"ledger {ledger.where} has no entry yet; `reticent register` writes the first")
-    show({"seq": found.seq, "hash": found.hash}, as_json, lambda: [str(found)])
+    key = find_key(options.home_folder().store)
+    told = {"seq": found.seq, "hash": found.hash} if key is None else key.sign_head(found)
+    show(told, as_json, lambda: [str(found)])
 
 
 @app.command("sign")
@@ -174,11 +195,11 @@ def sign(
     card: CardOption = None,
     as_json: Json = False,
 ) -> None:
-    """Sign off a run: who, when and for which certificate, as an entry of the chain."""
+    """Sign off a run that verifies: who, when and for which certificate, as an entry of the chain."""
     from flows.jobs.ledger_checks import sign_job
-    from flows.verbs.published import run_folder
+    from flows.verbs.published import evidence_of, run_folder
 
     folder = run_folder(context.obj, run)
-    e = sign_job(_ledger(context, card), folder, by, note)
+    e = sign_job(_ledger(context, card), folder, by, note, evidence_of(context.obj, folder, card)[1])
     facts = {"entry": e.seq, "hash": e.hash, "at": e.at, "run": folder.name, **e.body}
     show(facts, as_json, lambda: [f"{folder.name}: signed by {e.body['by']} at {e.at} (entry {e.seq})"])

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from flows.terminal.screen import Context, Json, show
+from flows.verbs.published import CardOption
 
 if TYPE_CHECKING:
     from pipeline.learners.gains import StoredGains
@@ -26,18 +27,22 @@ class Format(StrEnum):
     json = "json"
 
 
-def _read(context: typer.Context, run: str) -> StoredPolicy:
-    from flows.verbs.published import run_folder
+def _read(context: typer.Context, run: str, card: str | None) -> StoredPolicy:
+    """The policy of a run whose files are those that the ledger vouches for, or its certificate lists."""
+    from flows.jobs.proof import refuse_changed
+    from flows.verbs.published import evidence_of, run_folder
     from pipeline.learners.registry import read_stored
 
     options: Context = context.obj
-    return read_stored(run_folder(options, run))
+    folder = run_folder(options, run)
+    refuse_changed(folder, evidence_of(options, folder, card)[0])
+    return read_stored(folder)
 
 
 @app.command("show")
-def show_policy(context: typer.Context, run: str, as_json: Json = False) -> None:
+def show_policy(context: typer.Context, run: str, card: CardOption = None, as_json: Json = False) -> None:
     """What to do in each state at each step, where the policy abstains, and where it was a tie; or the gains."""
-    file = _read(context, run)
+    file = _read(context, run, card)
     rows, lines = file.shown()
     show({"run": file.of.run, "rows": rows}, as_json, lambda: lines)
 
@@ -49,14 +54,21 @@ def export(
     to: Annotated[Path, typer.Option("--to", help="File to write.")],
     form: Annotated[Format | None, typer.Option("--format", help="Default: by the file's suffix, else csv.")] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace the file if it exists.")] = False,
+    card: CardOption = None,
     as_json: Json = False,
 ) -> None:
-    """Write the policy with labels as CSV that no spreadsheet evaluates, or as JSON with the exact labels."""
-    file = _read(context, run)
+    """Write the policy of a run that verifies, with labels, as CSV that no spreadsheet evaluates, or as JSON."""
+    from flows.jobs.proof import require_verified
+    from flows.verbs.published import evidence_of, run_folder
+
+    options: Context = context.obj
+    folder = run_folder(options, run)
+    proof = require_verified(folder, *evidence_of(options, folder, card))
+    file = _read(context, run, card)
     chosen = form or (Format.json if to.suffix.lower() == ".json" else Format.csv)
     write_whole(to, file.as_json() if chosen is Format.json else file.as_csv(), force=force)
     result = {"run": file.of.run, "file": str(to.resolve()), "format": chosen.value, "policy_sha256": file.of.sha256}
-    show(result, as_json, lambda: [result["file"]])
+    show({**result, "vouched": proof.vouched}, as_json, lambda: [result["file"]])
 
 
 def write_whole(path: Path, text: str, *, force: bool) -> None:
@@ -101,6 +113,7 @@ def act(
         str | None,
         typer.Option(help="CSV or NDJSON: state (or observation) and step; '-' is standard input. One JSON line each."),
     ] = None,
+    card: CardOption = None,
     as_json: Json = False,
 ) -> None:
     """What the policy says in a state (or at an observation) at a step, or for each record of a file."""
@@ -108,7 +121,7 @@ def act(
     from pipeline.learners.gains import StoredGains
     from pipeline.learners.stored_decisions import StoredDecisions
 
-    file = _read(context, run)
+    file = _read(context, run, card)
     if isinstance(file, StoredGains):
         if state is not None or raw or sample:
             raise CardError("policy act: a linear controller takes --observation; it has no states and draws nothing")

@@ -17,7 +17,7 @@ def serve(
     ] = None,
     timezone: Annotated[str, typer.Option(help="Of the schedule.")] = "UTC",
     limit: Annotated[int, typer.Option(min=1, help="Runs at the same time.")] = 1,
-    port: Annotated[int, typer.Option(help="Of the server started where PREFECT_API_URL names none.")] = 4200,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Of a server of its own.")] = 4200,
     wait: Annotated[float, typer.Option(help="Seconds to wait for the server.")] = 120.0,
     as_json: Json = False,
 ) -> None:
@@ -30,8 +30,8 @@ def serve(
     home = options.home_folder()
     # a recipe that is wrong is told now, not at night
     path = setting(recipe, home).recipe.path
-    service = Service(home.root, str(path), cron, timezone, limit, wait)
-    with server(home.root, port, say):
+    service = Service(home.root, str(path), cron, timezone, limit)
+    with server(home.root, port, wait, say):
         serve_deployments(service, say)
     show({"served": ["nightly", "simulate", "reproduce"]}, as_json, lambda: ["stopped"])
 

@@ -17,7 +17,8 @@ Departures from the printed page
     * rewards may be estimated: r̃ is a third private table, its error is part of Γ (algorithms.md §1.1);
     * one table for all steps where the card declares stationary dynamics: the planner broadcasts it;
     * ``tail`` and ``practical`` constants, printed as such; only ``paper`` has the theorem;
-    * ties of the clipped Q̄ are broken by the unclipped Q̂, then at random, and their share is reported;
+    * ties of the clipped Q̄ are broken by the unclipped Q̂, then at random, and their share is reported; scores within
+      2^-30 of the greatest value are tied, so that two machines choose alike;
     * where no allowed action has evidence the policy abstains, and is worth the least that the step can be worth;
     * the clip [0, H-h+1] is [(H-h) min(low, 0), (H-h) max(high, 0)] for rewards in [low, high], within the total;
     * rewards may be declared by the state entered: then V stands for what the next state pays and is worth.
@@ -40,7 +41,7 @@ from pipeline.agents.pessimism import (
     width,
 )
 from pipeline.mdp.model import Task
-from pipeline.mdp.policy import Policy
+from pipeline.mdp.policy import Policy, best_actions
 from pipeline.statistics.counts import PrivateCounts
 
 Array = NDArray[np.float64]
@@ -176,27 +177,15 @@ def apvi(
     H, (L, A), S = task.horizon, task.allowed.shape, counts.n_sas.shape[-1]
     V = np.zeros((H + 1, S))
     probabilities, abstains, tied = np.zeros((H, L, A)), np.zeros((H, L), bool), np.zeros((H, L), bool)
-    threshold = evidence_threshold(counts, constants)
+    threshold, reach = evidence_threshold(counts, constants), max(map(abs, task.value_range(0)))
     for h in reversed(range(H)):  # line 3
         Q_hat, Q_bar = m.backup(h, V[h + 1], sign=-1)  # lines 4-7
         seen = counts.n_sa[min(h, counts.n_sa.shape[0] - 1)] > threshold
-        best, tied[h] = best_actions(Q_bar, Q_hat, task.allowed & seen, rng)
+        best, tied[h] = best_actions(Q_bar, Q_hat, task.allowed & seen, rng, reach)
         abstains[h] = ~(task.allowed & seen).any(axis=1)
         probabilities[h] = np.eye(A)[best]
         V[h, :L] = np.where(abstains[h], task.value_range(h)[0], Q_bar[np.arange(L), best])  # line 8
     return Plan(Policy(probabilities, abstains), V, tied & ~abstains, threshold)  # line 10
-
-
-def best_actions(
-    Q_bar: Array, Q_hat: Array, allowed: NDArray[np.bool_], rng: np.random.Generator
-) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """Argmax of Q̄ ``(L, A)`` over allowed actions, ties by Q̂, then at random; and where Q̄ alone was tied."""
-    clipped = np.where(allowed, Q_bar, -np.inf)
-    first = allowed & (clipped == clipped.max(axis=1, keepdims=True))
-    unclipped = np.where(first, Q_hat, -np.inf)
-    second = first & (unclipped == unclipped.max(axis=1, keepdims=True))
-    choice = np.where(second, rng.random(Q_bar.shape), -1.0).argmax(axis=1)
-    return choice, first.sum(axis=1) > 1
 
 
 def policy_bounds(m: Model, policy: Policy) -> tuple[Array, Array]:

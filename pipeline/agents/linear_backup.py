@@ -17,7 +17,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.mdp.policy import Policy
+from pipeline.mdp.policy import Policy, best_actions
 from pipeline.statistics.linear_plan import LinearPlan
 from pipeline.statistics.regression import PrivateRegression, floored
 
@@ -226,9 +226,6 @@ def greedy_step(backup: Backup, task: LinearTask, rng: np.random.Generator) -> t
     """
     Q, clipped = backup.q(task.reference)
     allowed = np.ones(Q.shape, dtype=bool) if task.allowed is None else task.allowed
-    clipped = np.where(allowed, clipped, -np.inf)
-    first = clipped == clipped.max(axis=1, keepdims=True)
-    unclipped = np.where(first, Q, -np.inf)
-    second = unclipped == unclipped.max(axis=1, keepdims=True)
-    best = np.where(second, rng.random(Q.shape), -1.0).argmax(axis=1)
-    return np.eye(Q.shape[1])[best], floored(clipped.max(axis=1), task.lattice), first.sum(axis=1) > 1
+    best, tied = best_actions(clipped, Q, allowed, rng, max(map(abs, task.value_range(0))))
+    most = np.where(allowed, clipped, -np.inf).max(axis=1)
+    return np.eye(Q.shape[1])[best], floored(most, task.lattice), tied

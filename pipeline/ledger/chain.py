@@ -42,8 +42,8 @@ class Entry:
     lineage
         Name of the dataset.
     kind
-        ``REGISTER``, ``AMEND``, ``INTENT`` (budget spent, whatever follows), ``COMMIT``, ``INSPECT``, ``PURGE`` (raw
-        rows left the store) or ``SIGN``.
+        ``REGISTER``, ``AMEND``, ``INTENT`` (budget spent, whatever follows), ``COMMIT``, ``PUBLISH`` (a run's files),
+        ``KEY`` (an operator's, public), ``INSPECT``, ``PURGE`` (raw rows left the store) or ``SIGN``.
     at
         When, ISO 8601 in UTC, to the second.
     body
@@ -75,6 +75,20 @@ def canonical(value: Any) -> str:
 def entry_hash(seq: int, lineage: str, kind: str, at: str, body: Body, previous: str) -> str:
     """Sha256 of an entry's canonical JSON, the hash of the entry before included."""
     return hashlib.sha256(canonical([seq, lineage, kind, at, dict(body), previous]).encode()).hexdigest()
+
+
+def unsigned_hash(e: Entry) -> str:
+    """The hash that an entry would have without the signature in its body: what the signature signs.
+
+    The hash of the entry before is in it, so a signature vouches for the whole chain up to its entry.
+
+    Parameters
+    ----------
+    e
+        Any entry.
+    """
+    body = {key: value for key, value in e.body.items() if key != "signature"}
+    return entry_hash(e.seq, e.lineage, e.kind, e.at, body, e.previous)
 
 
 def chain_problem(entries: Sequence[Entry], after: Entry | None = None) -> str | None:
@@ -114,6 +128,31 @@ class Head:
 
     def __str__(self) -> str:
         return f"{self.seq}:{self.hash}"
+
+
+def read_export(path: Path) -> list[Entry]:
+    """The entries that ``ledger export`` wrote, chain checked.
+
+    Parameters
+    ----------
+    path
+        Of the file.
+
+    Raises
+    ------
+    CardError
+        If the file is no exported ledger.
+    BudgetError
+        If its chain is broken.
+    """
+    try:
+        found = [Entry(**told) for told in json.loads(path.read_text(encoding="utf-8"))["entries"]]
+        problem = chain_problem(found)
+    except (OSError, ValueError, KeyError, TypeError):
+        raise CardError(f"{path}: no exported ledger; `reticent ledger export` writes one") from None
+    if problem is not None:
+        raise BudgetError(f"ledger {path} is damaged: {problem}")
+    return found
 
 
 def parse_heads(text: str) -> list[Head]:

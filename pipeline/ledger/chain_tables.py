@@ -95,20 +95,24 @@ class Page:
     entries: list[Entry]
     clock: Callable[[], datetime]
 
-    def append(self, lineage: str, kind: str, body: Body) -> Entry:
+    def append(self, lineage: str, kind: str, body: Body, sign: Callable[[str], str] | None = None) -> Entry:
         """Chain one more entry to the last one, and move the head to it.
 
         Parameters
         ----------
         lineage, kind, body
             See :class:`~pipeline.ledger.chain.Entry`.
+        sign
+            Makes the ``signature`` of the body from the hash of the entry without it.
         """
         # numbered after the entries that were checked: a writer in between makes the primary key conflict
         seq, previous = (self.entries[-1].seq + 1, self.entries[-1].hash) if self.entries else (1, GENESIS)
-        at, text = self.clock().isoformat(timespec="seconds"), canonical(dict(body))
-        plain: Body = json.loads(text)
+        at, plain = self.clock().isoformat(timespec="seconds"), json.loads(canonical(dict(body)))
+        if sign is not None:
+            plain["signature"] = sign(entry_hash(seq, lineage, kind, at, plain, previous))
         e = Entry(seq, lineage, kind, at, plain, previous, entry_hash(seq, lineage, kind, at, plain, previous))
-        insert(self.connection, e, text)
+        insert(self.connection, e, canonical(plain))
+        self.entries.append(e)
         return e
 
 
@@ -161,7 +165,7 @@ class Chain:
                 raise BudgetError(
                     f"ledger {self._where} is damaged: {problem}; restore it from a copy. Nothing was read"
                 )
-            yield Page(connection, found, self._clock)
+            yield Page(connection, list(found), self._clock)
 
     def read(self, connection: sa.Connection) -> tuple[list[Entry], str | None]:
         """Every row, every time, and what is wrong with them; rows known from before are not hashed again.

@@ -29,7 +29,9 @@ from pipeline.ledger.account import (
 from pipeline.ledger.chain import AttemptLostError, Body, BudgetError, Entry, Head
 from pipeline.ledger.chain_tables import Chain, Page
 from pipeline.ledger.database import open_engine, refusal
+from pipeline.ledger.keys import OperatorKey
 from pipeline.ledger.limits import Left, left_for
+from pipeline.ledger.publication import Publication, vouch
 from pipeline.ledger.steps import overtaken
 
 Price = Callable[[Sequence[Entry]], Fraction]
@@ -130,18 +132,17 @@ class Ledger:
     def record_inspection(self, card: AnyCard, snapshot: int) -> Entry:
         """Record, at no cost and without a counted fact, that somebody is about to look at a snapshot."""
         body = {"snapshot": snapshot, "domain_hash": card.domain_hash(), "card_hash": card_hash(card), "rho": "0"}
-        with self._chain.open() as page:
-            return page.append(card.name, "INSPECT", body)
+        return self.note(card.name, "INSPECT", body)
 
-    def sign(self, commit: Entry, body: Body) -> Entry:
-        """Somebody answers for a run made of a committed release: who, which run, sha256 of its certificate."""
+    def note(self, lineage: str, kind: str, body: Body) -> Entry:
+        """Append what costs nothing: KEY, SIGN (somebody answers for a run), PURGE (raw rows left the store)."""
         with self._chain.open() as page:
-            return page.append(commit.lineage, "SIGN", {"commit": commit.seq, **body})
+            return page.append(lineage, kind, body)
 
-    def record_purge(self, lineage: str, body: Body) -> Entry:
-        """Note, at no cost, that raw rows left the store."""
+    def publish(self, lineage: str, told: Publication, key: OperatorKey) -> Entry:
+        """Vouch for the files of a run; what is vouched for already is not vouched for again (PUBLISH)."""
         with self._chain.open() as page:
-            return page.append(lineage, "PURGE", body)
+            return vouch(page, lineage, told, key)
 
     # a release: INTENT, lease, COMMIT
 

@@ -20,6 +20,8 @@ from pipeline.statistics.linear_layout import declared_map, features_digest
 from reports.facts.report import form_problem
 
 SCHEMA_FILE = Path(__file__).with_name("certificate.schema.json")
+_ENTRY = "the ledger holds this very entry"
+_NOTHING = "nothing was charged, and nothing is promised"
 
 
 @dataclass(frozen=True)
@@ -87,7 +89,7 @@ def read_certificate(folder: Path) -> Body:
     ValueError
         If there is none.
     """
-    return _read(folder, "certificate.json")
+    return read_json(folder, "certificate.json")
 
 
 @cache
@@ -96,7 +98,19 @@ def schema() -> Body:
     return json.loads(SCHEMA_FILE.read_text(encoding="utf-8"))
 
 
-def _read(folder: Path, name: str) -> Body:
+def read_json(folder: Path, name: str) -> Body:
+    """A JSON object of a run's folder, unchecked.
+
+    Parameters
+    ----------
+    folder, name
+        Of the run, and of the file.
+
+    Raises
+    ------
+    ValueError
+        If there is none.
+    """
     try:
         found = json.loads((folder / name).read_text(encoding="utf-8"))
     except (OSError, ValueError) as e:
@@ -144,7 +158,7 @@ def _loss(proof: Body) -> str | None:
 
 def _joint(folder: Path, proof: Body) -> str | None:
     """The policy rests on what was charged for (features, lengths of rows), and scales cost no more than was said."""
-    facts, told = proof["joint"], _read(folder, "policy.json")
+    facts, told = proof["joint"], read_json(folder, "policy.json")
     mechanisms = tuple(mechanism_from(m) for m in proof["mechanisms"])
     if facts["variant"] == "linear_quadratic":
         if told["bounds"] != facts["bounds"]:
@@ -166,7 +180,7 @@ def _joint(folder: Path, proof: Body) -> str | None:
 
 
 def _same_mechanisms(folder: Path, proof: Body) -> str | None:
-    described = _read(folder, "release.json")
+    described = read_json(folder, "release.json")
     if described["mechanisms"] != proof["mechanisms"]:
         return "they differ"
     stated = proof["guarantee"]
@@ -179,7 +193,7 @@ def _same_mechanisms(folder: Path, proof: Body) -> str | None:
 
 
 def _same_guarantee(folder: Path, proof: Body) -> str | None:
-    report = _read(folder, "report.json")
+    report = read_json(folder, "report.json")
     if report["guarantee"] != proof["guarantee"]:
         return "report.json says something else"
     wrong = form_problem(report)
@@ -192,10 +206,10 @@ def _digest(folder: Path, proof: Body, kind: str) -> str | None:
 
 
 def _ledger_checks(proof: Body, entries: Sequence[Entry] | None) -> list[Check]:
-    said, what = proof["ledger"], "the ledger holds this very entry"
+    said, what = proof["ledger"], _ENTRY
     if said is None:
         exact = proof["guarantee"]["noise"] == "none"
-        return [Check("nothing was charged, and nothing is promised", exact, "" if exact else "noise, but no entry")]
+        return [Check(_NOTHING, exact, "" if exact else "noise, but no entry")]
     if entries is None:
         return [
             Check(
@@ -216,6 +230,17 @@ def _ledger_checks(proof: Body, entries: Sequence[Entry] | None) -> list[Check]:
         _guarded("the ledger says the same of this release", lambda: _as_entered(proof, entry, entries)),
         _guarded("looks at the data before it are told", lambda: _looks_told(proof, entry, entries)),
     ]
+
+
+def ledger_check(checks: Sequence[Check]) -> bool | None:
+    """Whether the ledger knows the run; None where it was not at hand.
+
+    Parameters
+    ----------
+    checks
+        From :func:`verify_run`.
+    """
+    return next((c.ok for c in checks if c.what in (_ENTRY, _NOTHING)), None)
 
 
 def _charged(proof: Body, commit: Entry, intent: Entry | None, entries: Sequence[Entry]) -> str | None:

@@ -166,7 +166,7 @@ def _read(card: AnyCard, sources: Sources, work: Work, partitions: int | None, p
 
 def _screen(card: AnyCard, sources: Sources, work: Work, progress: Progress | None) -> Snapshot:
     """Second pass: apply the rules, from the first partition that is not done."""
-    seen = work.malformed + sum(one.spilt for one in work.done)
+    seen = sum(work.filed.values()) + sum(one.spilt for one in work.done)
     for i in range(len(work.done), work.partitions):
         raw = _read_spill(spill_file(work.folder, i), sources)
         judge = screen(raw, card, sources.names) if isinstance(card, Card) else screen_vectors(raw, card, sources.names)
@@ -195,7 +195,7 @@ def _screen(card: AnyCard, sources: Sources, work: Work, progress: Progress | No
 
 
 def _summarise(card: AnyCard, work: Work) -> Snapshot:
-    filed = Counter({"malformed_line": work.malformed} if work.malformed else {})
+    filed = Counter(work.filed)
     data = hashlib.sha256()
     for one in work.done:
         filed.update(one.filed)

@@ -32,13 +32,14 @@ class Rule:
 
 RULES: tuple[Rule, ...] = (
     Rule("missing_column", "refuse", "a file lacks a column that the card names"),
-    Rule("null_user", "refuse", "a row has no user id, so nobody knows whose it is"),
     Rule(
         "malformed_line",
         "drop_step",
-        "a CSV line with the wrong number of fields or unbalanced quotes, an NDJSON line that is no flat object, "
-        "a recorded episode whose arrays do not fit together",
+        "a record that is longer than 1 MiB, is not UTF-8 text or cannot be read: a CSV line with the wrong number of "
+        "fields or unbalanced quotes, an NDJSON line that is no flat object, a recorded episode whose arrays do not "
+        "fit together",
     ),
+    Rule("null_user", "drop_step", "a row without a user id: nobody knows whose it is"),
     Rule(
         "closing_row",
         "drop_step",

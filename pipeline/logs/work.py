@@ -21,15 +21,15 @@ import pyarrow.parquet as pq
 
 from pipeline.declaration.card import AnyCard, Card, CardError
 from pipeline.declaration.plugins import is_plugin, plugin_digest
-from pipeline.declaration.toml import LogError
 from pipeline.files import open_private, private_folder, remove_tree, whole_file, write_file
 from pipeline.logs import rules
 from pipeline.logs.decode import keyed_hash
+from pipeline.logs.screening import quarantine_rows
 from pipeline.logs.sources import Sources, read_batches
 from pipeline.logs.store import SCHEMA_VERSION, part_file, quarantine_schema
 
 _STATE = "state.json"
-_VERSION = 1
+_VERSION = 2
 
 
 @dataclass(frozen=True)
@@ -55,6 +55,8 @@ class Work:
         Spill files; ``built`` in it becomes the snapshot.
     stamp
         What must not have changed: files (path, size, time), what the card says of them, version of the code.
+    source_rows, filed
+        Records read, and those among them that were filed before anybody knew whose they are, by rule.
     spills
         Bytes of each partition's spill file; 0 for none.
     """
@@ -65,7 +67,7 @@ class Work:
     number: int
     partitions: int
     source_rows: int = 0
-    malformed: int = 0
+    filed: dict[str, int] = field(default_factory=dict[str, int])
     spills: list[int] = field(default_factory=list[int])
     done: list[Screened] = field(default_factory=list[Screened])
 
@@ -193,38 +195,41 @@ Progress = Callable[[int, int | None], None]
 
 
 def spill(sources: Sources, card: AnyCard, work: Work, progress: Progress | None) -> None:
-    """Read every row once; file malformed lines as ``quarantine-malformed.parquet`` in ``work.built``.
+    """Read every record once; file those that are nobody's as ``quarantine-malformed.parquet`` in ``work.built``.
 
-    Fills in ``source_rows`` (malformed lines included), ``malformed`` and ``spills``.
+    Fills in ``source_rows``, ``filed`` and ``spills``.
 
     Raises
     ------
     LogError
-        If a row has no user id (rule ``null_user``), or a file cannot be read to its end.
+        If a file cannot be read to its end.
     """
     with ExitStack() as stack:
         writers: dict[int, Any] = {}
         filed: Any = None
         for index, name in enumerate(sources.names):
             for batch, frame in read_batches(sources, index):
-                _refuse_null_users(frame, batch.lines.tolist, name, card)
                 frame = frame.with_columns(
                     pl.lit(index, dtype=pl.Int32).alias("file"), pl.Series("line", batch.lines, dtype=pl.Int64)
                 )
-                for partition, piece in _split(frame, card.name, work.partitions):
+                nobody = frame.select(rules.null_user(pl.col("raw_user"))).to_series()
+                for partition, piece in _split(
+                    frame.filter(~nobody) if nobody.any() else frame, card.name, work.partitions
+                ):
                     table = piece.to_arrow()
                     if partition not in writers:
                         sink = stack.enter_context(open_private(spill_file(work.folder, partition)))
                         lz4 = pa.ipc.IpcWriteOptions(compression="lz4")
                         writers[partition] = stack.enter_context(pa.ipc.new_stream(sink, table.schema, options=lz4))
                     writers[partition].write_table(table)
-                if len(batch.malformed):
-                    table = _malformed(batch.malformed, name, card).to_arrow()
-                    if filed is None:
-                        sink = stack.enter_context(open_private(work.built / "quarantine-malformed.parquet"))
-                        filed = stack.enter_context(pq.ParquetWriter(sink, table.schema, compression="zstd"))
-                    filed.write_table(table)
-                work.malformed += len(batch.malformed)
+                for found in (_malformed(batch.malformed, name, card), _nobodys(frame, nobody, card, sources.names)):
+                    if len(found):
+                        table, rule = found.to_arrow(), found["rule"][0]
+                        if filed is None:
+                            sink = stack.enter_context(open_private(work.built / "quarantine-malformed.parquet"))
+                            filed = stack.enter_context(pq.ParquetWriter(sink, table.schema, compression="zstd"))
+                        filed.write_table(table)
+                        work.filed[rule] = work.filed.get(rule, 0) + len(found)
                 work.source_rows += len(frame) + len(batch.malformed)
                 if progress is not None:
                     progress(work.source_rows, sources.rows)
@@ -244,14 +249,11 @@ def _split(frame: pl.DataFrame, salt: str, partitions: int) -> list[tuple[int, p
     return [(int(str(key[0])), piece) for key, piece in pieces.items()]
 
 
-def _refuse_null_users(frame: pl.DataFrame, lines: Callable[[], list[int]], name: str, card: AnyCard) -> None:
-    nobody = frame.select(rules.null_user(pl.col("raw_user")).alias("nobody"))["nobody"]
-    if nobody.any():
-        at = ", ".join(str(lines()[i]) for i in nobody.arg_true()[:5])
-        raise LogError(
-            f"{name}: column {card.unit.user!r}, line {at}: null_user: a row without a user id can be nobody's record; "
-            "give every row its user id or take the row out"
-        )
+def _nobodys(frame: pl.DataFrame, nobody: pl.Series, card: AnyCard, names: tuple[str, ...]) -> pl.DataFrame:
+    rule = rules.BY_NAME["null_user"]
+    at = nobody.arg_true().cast(pl.Int64).alias("row").to_frame()
+    entries = at.with_columns(rule=pl.lit(rule.name), effect=pl.lit(str(rule.effect)), text=pl.lit(None, pl.String))
+    return quarantine_rows(frame, entries, card, names)
 
 
 def _malformed(lines: pl.DataFrame, name: str, card: AnyCard) -> pl.DataFrame:

@@ -1,4 +1,4 @@
-"""Policies as values: one of a tabular process, and all deterministic ones of a tiny world at once.
+"""Policies as values: one of a tabular process, all deterministic ones of a tiny world at once, and greedy choices.
 
 Kernels of a set may be sub-stochastic: what a row lacks of 1 goes to an absorbing state that pays nothing.
 """
@@ -49,6 +49,41 @@ class Policy:
         return np.where(self.abstains[..., None], practice, self.probabilities)
 
 
+# what two processors round otherwise is far below it, what matters to anybody is far above
+_STEPS = 2.0**30
+
+
+def best_actions(
+    clipped: Array, unclipped: Array, allowed: NDArray[np.bool_], rng: np.random.Generator, reach: float
+) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    """Greatest ``clipped`` score of each state over its allowed actions, ties by ``unclipped``, then at random.
+
+    Scores are compared on a lattice of 2^-30 of their reach, so that two machines, which round sums otherwise, choose
+    alike: the last digits decide nothing.
+
+    Parameters
+    ----------
+    clipped, unclipped, allowed
+        ``(S, A)``; everything clipped to 0 must not mean action 0, so the unclipped scores decide there.
+    rng
+        Breaks the ties that remain.
+    reach
+        Largest size of a score that is not clipped away, in the scores' unit.
+
+    Returns
+    -------
+    The actions ``(S,)``, and where the clipped scores alone were tied ``(S,)``.
+    """
+    first = _best(clipped, allowed, reach)
+    second = _best(unclipped, first, reach)
+    return np.where(second, rng.random(clipped.shape), -1.0).argmax(axis=1), first.sum(axis=1) > 1
+
+
+def _best(scores: Array, among: NDArray[np.bool_], reach: float) -> NDArray[np.bool_]:
+    on_lattice = np.where(among, np.rint(scores * (_STEPS / reach)), -np.inf)
+    return among & (on_lattice == on_lattice.max(axis=1, keepdims=True))
+
+
 def uniform(horizon: int, states: int, actions: int) -> Policy:
     """Every action equally likely: the first trivial baseline.
 
@@ -75,7 +110,6 @@ def constant(horizon: int, states: int, actions: int, action: int) -> Policy:
     return Policy(p, np.zeros((horizon, states), dtype=bool))
 
 
-Array = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
 MOST_POLICIES = 20_000

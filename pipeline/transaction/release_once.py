@@ -59,7 +59,16 @@ class Drawing(Protocol):
         ...
 
 
-def key_of(card: AnyCard, snapshot: Snapshot, drawing: Drawing) -> str:
+class Numbered(Protocol):
+    """What has the number of a snapshot."""
+
+    @property
+    def number(self) -> int:
+        """Counted from 1."""
+        ...
+
+
+def key_of(card: AnyCard, snapshot: Numbered, drawing: Drawing) -> str:
     """Hex key of a release: lineage, snapshot *number*, registered domain and what is drawn; no digest of data.
 
     Parameters

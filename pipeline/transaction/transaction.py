@@ -12,7 +12,8 @@ COMMIT     the charge, the release and its COMMIT      replays it at no cost
 =========  ==========================================  ============================================================
 
 A run counts as dead once the store's lock is free (same store) or its lease ran out (another store).  Nothing is drawn
-before INTENT: :func:`transaction` charges before its block is entered.  What follows a COMMIT is free post-processing.
+before INTENT: :func:`transaction` charges before its block is entered.  What follows a COMMIT is free post-processing;
+when it is published, the ledger vouches for its files (PUBLISH), once for the same files.
 """
 
 from __future__ import annotations

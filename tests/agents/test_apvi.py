@@ -8,11 +8,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from pipeline.agents.apvi import apvi, best_actions, model, optimal_upper, policy_bounds
+from pipeline.agents.apvi import apvi, model, optimal_upper, policy_bounds
 from pipeline.agents.pessimism import constants
 from pipeline.declaration.card import Card, task_of
 from pipeline.mdp.model import TabularMDP, Task
 from pipeline.mdp.planning import policy_values
+from pipeline.mdp.policy import best_actions
 from pipeline.privacy.noise import OsNoise, SeededNoise
 from pipeline.statistics.ask import Ask
 from pipeline.statistics.calibration import count_sum
@@ -223,10 +224,22 @@ def test_vetoed_actions_are_never_recommended_and_unseen_states_abstain():
 def test_ties_fall_to_the_unclipped_value_then_to_chance():
     allowed = np.ones((1, 3), bool)
     Q_bar, Q_hat = np.zeros((1, 3)), np.array([[-3.0, -1.0, -2.0]])
-    choice, tied = best_actions(Q_bar, Q_hat, allowed, np.random.default_rng(0))
+    choice, tied = best_actions(Q_bar, Q_hat, allowed, np.random.default_rng(0), 3.0)
     assert choice[0] == 1 and tied[0]
-    seen = {int(best_actions(Q_bar, np.zeros((1, 3)), allowed, np.random.default_rng(s))[0][0]) for s in range(40)}
+    seen = {int(best_actions(Q_bar, np.zeros((1, 3)), allowed, np.random.default_rng(s), 3.0)[0][0]) for s in range(40)}
     assert seen == {0, 1, 2}
+
+
+def test_the_last_digits_that_another_machine_would_round_otherwise_decide_nothing():
+    rng = np.random.default_rng(5)
+    scores = rng.integers(0, 4, (400, 3)) / 3 + 1 / 7
+    elsewhere = scores * (1 + rng.choice([-1, 0, 1], scores.shape) * 2.0**-50)
+    allowed = np.ones(scores.shape, bool)
+
+    here, there = (best_actions(x, x, allowed, np.random.default_rng(0), 2.0)[0] for x in (scores, elsewhere))
+    assert (here == there).all()
+    # the broken twin compares floats
+    assert (scores.argmax(1) != elsewhere.argmax(1)).any()
 
 
 def test_the_printed_error_of_the_paper_is_reproduced():

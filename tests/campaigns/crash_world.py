@@ -94,7 +94,7 @@ class World:
 
     def _run(self, at: int | None) -> None:
         pipeline.learners.tabular.learn = lambda *_: self.learnt
-        flows.jobs.publish.render = lambda *_: None
+        flows.jobs.publish.drawn_pages = lambda *_: ("", "")
         draw = PrivateSum.draw
 
         def witnessed(self_: PrivateSum, *args: Any) -> Any:

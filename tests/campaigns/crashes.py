@@ -73,6 +73,8 @@ def settled(world: World) -> list[str]:
         found.append("store and COMMITs differ")
     if len([p for p in world.home.runs.glob("*") if not p.name.startswith(".")]) != 1:
         found.append("nothing, or twice, published")
+    if sum(e.kind == "PUBLISH" for e in world.ledger().entries("shop")) != 1:
+        found.append("vouched for not once")
     return found
 
 

@@ -33,6 +33,7 @@ STEPS: tuple[tuple[Any, str], ...] = (
     (DefaultDialect, "do_commit"),
     (Ledger, "intent"),
     (Ledger, "commit"),
+    (Ledger, "publish"),
     (pipeline.ledger.chain_tables, "insert"),
     (pipeline.ledger.lease, "grant"),
     (pipeline.ledger.lease, "end"),

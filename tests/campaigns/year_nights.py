@@ -27,9 +27,9 @@ import pipeline.ledger.ledger as book
 from flows.config.exit_codes import exit_code
 from flows.config.home import Home
 from flows.config.setting import setting
-from flows.jobs.ledger_checks import verify_run_job
 from flows.jobs.nightly import nightly_job
 from flows.jobs.nights import nightly_counter
+from flows.jobs.proof import verify_run_job
 from flows.jobs.run import run_job
 from pipeline.environments.riverswim import riverswim
 from pipeline.ledger.ledger import open_ledger
@@ -135,7 +135,7 @@ class Year:
         begun = time.monotonic()
         with ExitStack() as stack:
             if not pages:
-                stack.enter_context(patch.object(flows.jobs.publish, "render", lambda *_: None))
+                stack.enter_context(patch.object(flows.jobs.publish, "drawn_pages", lambda *_: ("", "")))
             for night, rows in self._deliveries():
                 at = datetime(FIRST.year, FIRST.month, FIRST.day, 2, tzinfo=UTC) + timedelta(days=night - 1)
                 with patch.object(book, "now", lambda at=at: at):
@@ -262,5 +262,5 @@ class Year:
         if sum(bool(Fraction(e.body["rho"])) for e in ledger.entries("year") if e.kind == "INTENT") != 1:
             self.broken.append(f"night {night}: charged more than once")
         newest = max(self.home.runs.glob("night-*"), key=lambda p: p.stat().st_mtime)
-        if not verify_run_job(newest, lambda: ledger).ok:
+        if not verify_run_job(newest, ledger.entries).ok:
             self.broken.append(f"night {night}: its certificate does not verify")

@@ -17,6 +17,7 @@ from flows.jobs.run import ingest_job, register_job, run_job
 from pipeline.ledger.ledger import Ledger, open_ledger
 from pipeline.privacy.noise import OsNoise
 from pipeline.transaction.continual_step import Appended, append_step
+from tests.flows.same_key import same_key
 from tests.flows.shop import RECIPE, lay_out, rows
 
 FIRST = date(2026, 1, 1)
@@ -44,6 +45,7 @@ class Shop:
         card.write_text(text + budget)
         self.recipe = self.write("night", f'nights = {nights}\nfirst = "{FIRST}"\ncounter = "{counter}"')
         self.on(1)
+        same_key(self.home.store)
         if kind == "real":
             register_job(str(self.folder), self.home)
 

@@ -11,6 +11,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
+from base64 import b64encode
 from collections.abc import Callable, Generator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -39,9 +40,10 @@ class PrefectServer:
     def ask(self, path: str, body: Any = None, method: str = "POST") -> Any:
         """Send ``body`` as JSON (GET without one)."""
         data = None if body is None else json.dumps(body).encode()
-        request = urllib.request.Request(
-            f"{self.api}/{path}", data, {"content-type": "application/json"}, method=method if data else "GET"
-        )
+        headers = {"content-type": "application/json"}
+        if secret := self.env.get("PREFECT_API_AUTH_STRING"):
+            headers["authorization"] = f"Basic {b64encode(secret.encode()).decode()}"
+        request = urllib.request.Request(f"{self.api}/{path}", data, headers, method=method if data else "GET")
         for patience in (1, 2, 4, 8, 16, 32, None):
             try:
                 return json.loads(urllib.request.urlopen(request, timeout=60).read() or "null")
@@ -87,6 +89,54 @@ class PrefectServer:
     def logs(self) -> str:
         """The ends of all logs, for a test that fails."""
         return "\n".join(f"{p.name}:\n{p.read_text()[-1500:]}" for p in sorted(self.home.glob("*.log")))
+
+
+class Served:
+    """A ``reticent serve`` with a server of its own, in a home of its own."""
+
+    def __init__(self, folder: Path, *args: str, **env: str) -> None:
+        self.folder, self.home, self.log = folder, folder / "home", folder / "serve.log"
+        command = [sys.executable, "-P", "-m", "flows.cli", "--home", str(self.home), "serve", "--port", "0", *args]
+        with self.log.open("ab") as log:
+            began = log.tell()
+            self.process = subprocess.Popen(
+                command,
+                cwd=folder,
+                env={**clean_environment(), "PREFECT_RUNNER_POLL_FREQUENCY": "1", **env},
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+        wait_for(lambda: self.process.poll() is not None or b"serving nightly" in self.said(began), 300, "a service")
+        assert self.process.poll() is None, self.log.read_text()
+        lines = (self.home / "prefect" / "access.env").read_text().splitlines()
+        self.access = dict(line.split("=", 1) for line in lines)
+        self.server = PrefectServer(self.access["PREFECT_API_URL"], folder, {**clean_environment(), **self.access})
+        wait_for(self.registered, 120, "three deployments", self.server)
+
+    def said(self, since: int = 0) -> bytes:
+        return self.log.read_bytes()[since:]
+
+    def registered(self) -> bool:
+        try:
+            return len(self.server.ask("deployments/filter", {})) == 3
+        except OSError:
+            return False
+
+    def trigger(self, *args: str) -> tuple[int, dict[str, Any]]:
+        """``reticent trigger`` in a shell that has the service's ``access.env``; its exit code and JSON."""
+        command = [sys.executable, "-P", "-m", "flows.cli", "trigger", *args, "--json"]
+        done = subprocess.run(
+            command, cwd=self.folder, env=self.server.env, capture_output=True, text=True, check=False
+        )
+        return done.returncode, json.loads(done.stdout)
+
+    def stop(self) -> int:
+        self.process.send_signal(signal.SIGTERM)
+        try:
+            return self.process.wait(60)
+        finally:
+            end_group(self.process)
 
 
 @contextmanager

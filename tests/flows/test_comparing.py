@@ -88,7 +88,7 @@ def test_a_row_a_run_lies_beside_and_means_what_the_rows_mean(result):
 def test_the_page_loads_nothing_and_says_what_must_be_said(result):
     html = page(result)
     assert (
-        "simulation, not private" in html and "<script" not in html and "http" not in re.sub(r'xmlns="[^"]*"', "", html)
+        "simulation, not private" in html and "<script" not in html and "://" not in re.sub(r'xmlns="[^"]*"', "", html)
     )
     for words in (
         "one user is one episode, neighbours differ in one user, replaced by any other",

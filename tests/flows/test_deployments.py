@@ -7,15 +7,16 @@ from typing import Any
 
 import pytest
 import yaml
+from prefect.client.schemas.objects import DeploymentSchedule
+from prefect.client.schemas.schedules import CronSchedule
 from prefect.exceptions import ParameterTypeError, SignatureMismatchError
 
-import flows.server.deployments
 import flows.server.recorded
 from flows.config.home import Home
 from flows.config.recipe import Promote
 from flows.jobs.nightly import nightly_job
 from flows.jobs.promotion import reasons_to_hold
-from flows.server.deployments import EXAMPLE_CRON, FLOWS, deployments, nightly, reproduce, simulate
+from flows.server.deployments import EXAMPLE_CRON, FLOWS, deploy, nightly, reproduce, simulate
 from flows.server.triggering import parsed, trigger_job
 from pipeline.declaration.card import CardError
 from reports.facts.answers import Comparison
@@ -39,16 +40,28 @@ def test_prefect_yaml_names_the_same_flows_with_an_example_schedule_that_is_not_
 
 
 def test_serve_registers_an_inactive_example_leaves_the_operators_schedule_and_takes_the_one_it_is_given():
-    fresh, *others = deployments(Path("/h"), "/r.toml", None, "UTC", there=False)
-    assert [(s.schedule.cron, s.active) for s in fresh.schedules] == [(EXAMPLE_CRON, False)]
-    assert all(not d.schedules for d in others)
-    again, *_ = deployments(Path("/h"), "/r.toml", None, "UTC", there=True)
-    assert not again.schedules
-    asked, *_ = deployments(Path("/h"), "/r.toml", "5 4 * * *", "Europe/Paris", there=True)
-    assert [(s.schedule.cron, s.schedule.timezone, s.active) for s in asked.schedules] == [
-        ("5 4 * * *", "Europe/Paris", True)
-    ]
-    assert asked.parameters == {"home": "/h", "recipe": "/r.toml"} and asked.enforce_parameter_schema
+    def deployed(*asked: Any) -> list[dict[str, Any]]:
+        made: list[dict[str, Any]] = []
+
+        class Runner:
+            def add_flow(self, flow: Any, **settings: Any) -> None:
+                assert flow in FLOWS and settings["enforce_parameter_schema"]
+                made.append(settings)
+
+        deploy(Runner(), *asked)
+        return made
+
+    fresh, *others = deployed("/r.toml", None, "UTC", {})
+    assert [(s.cron, s.active) for s in fresh["schedules"]] == [(EXAMPLE_CRON, False)]
+    assert all(d["schedules"] == [] and d["parameters"] == {} for d in others)
+    mine = DeploymentSchedule(schedule=CronSchedule(cron="7 3 * * *"), active=True, slug="mine")
+    there = {"nightly": [], "simulate": [mine]}
+    again, simulated, _ = deployed("/r.toml", None, "UTC", there)
+    assert again["schedules"] == []
+    assert [(s.schedule.cron, s.active, s.slug) for s in simulated["schedules"]] == [("7 3 * * *", True, "mine")]
+    asked, *_ = deployed("/r.toml", "5 4 * * *", "Europe/Paris", there)
+    assert [(s.cron, s.timezone, s.active) for s in asked["schedules"]] == [("5 4 * * *", "Europe/Paris", True)]
+    assert asked["parameters"] == {"recipe": "/r.toml"}
 
 
 @pytest.mark.parametrize(
@@ -60,6 +73,9 @@ def test_serve_registers_an_inactive_example_leaves_the_operators_schedule_and_t
         (nightly, {"recipe": "demo", "retries": 3}),
         (simulate, {"world": "riverswim", "episodes": 0}),
         (simulate, {"world": "../x"}),
+        (simulate, {"world": "no-such-world"}),
+        (simulate, {"world": "gymnasium:os:path"}),
+        (simulate, {"world": "riverswim\nos:path"}),
         (simulate, {"world": "riverswim", "rho": -1}),
         (reproduce, {"name": "003-figure-1a", "full": "perhaps"}),
     ],
@@ -72,15 +88,9 @@ def test_parameters_are_checked(flow, parameters):
 def test_good_parameters_pass():
     nightly.validate_parameters({"recipe": "/srv/shop/private.toml", "home": "/srv/reticent"})
     simulate.validate_parameters({"recipe": "/srv/worlds/agent.toml"})
-    simulate.validate_parameters({"world": "riverswim", "episodes": 10, "params": ["states=6"]})
+    for world in ("riverswim", "gymnasium:FrozenLake-v1", "clinic.worlds:ward"):
+        simulate.validate_parameters({"world": world, "episodes": 10, "params": ["states=6"]})
     reproduce.validate_parameters({"name": "003-figure-1a", "full": True})
-
-
-def test_a_deployed_run_has_no_home_but_an_absolute_one(monkeypatch):
-    monkeypatch.setenv("RETICENT_HOME", ".reticent")
-    with pytest.raises(CardError, match="absolute home"):
-        flows.server.deployments._home(None)
-    assert flows.server.deployments._home("/srv").root == Path("/srv")
 
 
 def test_no_flow_and_no_task_is_retried_cached_or_kept(tmp_path, monkeypatch):

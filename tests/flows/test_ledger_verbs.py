@@ -50,7 +50,7 @@ def test_a_head_kept_elsewhere_is_found_in_every_form(office, tmp_path):
     (tmp_path / "mail.txt").write_text(f"Kept on Friday: {line}\n")
     (tmp_path / "head.json").write_text(json.dumps(head))
     for form in (line, tmp_path / "mail.txt", tmp_path / "head.json"):
-        assert reticent(root, "verify", "--head", form) == (0, {"ok": True, "entries": 3, "problem": None})
+        assert reticent(root, "verify", "--head", form) == (0, {"ok": True, "entries": 5, "problem": None})
     certificate = root / "home" / "runs" / run / "certificate.json"
     assert reticent(root, "verify", "--certificate", certificate)[0] == 0
 
@@ -66,7 +66,9 @@ def test_an_old_ledger_restored_with_its_store_is_refused_by_what_was_kept(offic
     assert reticent(old, "verify")[0] == 0, "nothing in the restored folders can tell"
     proof = ("--head", f"{head['seq']}:{head['hash']}") if kept == "head" else ("--certificate", newest)
     code, said = reticent(old, "verify", *proof)
-    assert code == 4 and f"lacks entry {head['seq']}" in said["problem"]
+    # a certificate names its COMMIT; the newest entry is the PUBLISH behind it
+    lacking = head["seq"] if kept == "head" else head["seq"] - 1
+    assert code == 4 and f"lacks entry {lacking}" in said["problem"]
 
 
 @pytest.mark.parametrize("head", ["", "none", "3:abc"])
@@ -79,14 +81,14 @@ def test_several_people_sign_and_everybody_reads_it(office, tmp_path):
     root, run = office
     reticent(root, "sign", run, "--by", "Ada Lovelace", "--note", "scales checked by hand")
     _, signed = reticent(root, "sign", run[:10], "--by", "Grace Hopper")
-    assert signed["entry"] == 5 and signed["run"] == run
+    assert signed["entry"] == 7 and signed["run"] == run
     _, shown = reticent(root, "show")
     by = [(s["by"], s["note"]) for s in shown["datasets"][0]["signatures"]]
     assert by == [("Ada Lovelace", "scales checked by hand"), ("Grace Hopper", None)]
     reticent(root, "export", tmp_path / "all.json")
     entries = json.loads((tmp_path / "all.json").read_text())["entries"]
-    assert [e["kind"] for e in entries[3:]] == ["SIGN", "SIGN"] and len(entries[3]["body"]["certificate_sha256"]) == 64
-    assert reticent(root, "verify") == (0, {"ok": True, "entries": 5, "problem": None})
+    assert [e["kind"] for e in entries[5:]] == ["SIGN", "SIGN"] and len(entries[5]["body"]["certificate_sha256"]) == 64
+    assert reticent(root, "verify") == (0, {"ok": True, "entries": 7, "problem": None})
 
 
 def test_a_certificate_that_changed_after_its_sign_off_is_said(office):
@@ -95,7 +97,7 @@ def test_a_certificate_that_changed_after_its_sign_off_is_said(office):
     file = root / "home" / "runs" / run / "certificate.json"
     file.write_text(file.read_text() + "\n")
     code, said = reticent(root, "verify")
-    assert code == 4 and "changed since Ada Lovelace signed it (entry 4)" in said["problem"]
+    assert code == 4 and "changed since Ada Lovelace signed it (entry 6)" in said["problem"]
 
 
 def test_a_run_made_again_from_its_release_keeps_its_sign_off(office):
@@ -110,7 +112,7 @@ def test_nobody_signs_what_is_not_what_its_certificate_says(office, file):
     root, run = office
     path = root / "home" / "runs" / run / file
     path.write_bytes(path.read_bytes() + b"x")
-    with pytest.raises(CardError, match="edited"):
+    with pytest.raises(BudgetError, match=f"does not verify: sha256 of {file}"):
         reticent(root, "sign", run, "--by", "Ada Lovelace")
 
 
@@ -153,6 +155,6 @@ def test_verify_settles_what_a_dead_run_left_and_says_so(office, monkeypatch):
         with pytest.raises(Died):
             run_job(str(root / "people" / "pure.toml"), Home(root / "home"))
     code, said = reticent(root, "verify")
-    assert code == 0 and said["entries"] == 5
+    assert code == 0 and said["entries"] == 7
     assert len(said["recovered"]) == 1 and "committed attempt 1" in said["recovered"][0]
     assert "recovered" not in reticent(root, "verify")[1]

@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 
 from flows.config.setting import setting
-from flows.jobs.ledger_checks import verify_job, verify_run_job
+from flows.jobs.ledger_checks import verify_job
 from flows.jobs.nights import nightly_counter
+from flows.jobs.proof import verify_run_job
 from flows.jobs.run import run_job
 from flows.jobs.snapshots import purge_job
 from pipeline.declaration.card import CardError, load_card
@@ -54,7 +55,7 @@ def test_every_night_has_a_policy_from_all_data_so_far_under_one_charge(tmp_path
         assert m.standard_deviation**2 == pytest.approx(m.variance * continual(kind, 8).error(6))
         assert np.abs(exact[m.table]).max() > 2 * m.standard_deviation
     for r in runs:
-        proof = verify_run_job(shop.home.runs / r["run"], lambda: shop.ledger)
+        proof = verify_run_job(shop.home.runs / r["run"], shop.ledger.entries, load_card(shop.folder / "card.toml"))
         assert proof.ok and all(c.ok for c in proof.checks), proof
 
 
@@ -162,7 +163,7 @@ def test_one_flipped_byte_is_noticed_before_anything_is_charged(tmp_path, monkey
         edited = bytearray(content)
         edited[at] ^= 1
         path.write_bytes(edited)
-        with pytest.raises(BudgetError, match=r"not what (its night wrote|entry 3 committed)"):
+        with pytest.raises(BudgetError, match=r"not what (its night wrote|entry 4 committed)"):
             shop.night(2, customers(100, 60))
     assert shop.ledger.entries() == before
     path.write_bytes(content)

@@ -136,7 +136,7 @@ def no_noise(self, n, _):
 def exactly(root, monkeypatch, delivered):
     """The rows of both nights before noise."""
     with monkeypatch.context() as hooked:
-        hooked.setattr(flows.jobs.publish, "render", lambda *_: None)
+        hooked.setattr(flows.jobs.publish, "drawn_pages", lambda *_: ("", ""))
         shop = two_nights(root, monkeypatch, delivered, no_noise)[0]
     return [np.load(p) for p in sorted(shop.kept.glob("rows-*"))]
 

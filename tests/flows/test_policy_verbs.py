@@ -25,6 +25,7 @@ from pipeline.learners.registry import read_stored
 from pipeline.learners.shown_decisions import shown_cells, shown_lines
 from pipeline.learners.stored_decisions import COLUMNS, KEEP, NEVER, OVER, check_steps, decide, state_indices
 from pipeline.mdp.policy import Policy
+from pipeline.privacy.release_file import file_of, sha256_file
 from tests.conftest import card_dict
 from tests.flows.test_cli import reticent
 
@@ -55,6 +56,8 @@ def lay_out(folder, made: Card):
     decision_files(made, Policy(p, abstains)).write(folder)
     told = {"schema_version": 1, "policy": {"tied": [[1, 0]]}, "guarantee": {"sentence": "Nobody, “truly”; =2"}}
     (folder / "report.json").write_text(json_text(told), encoding="utf-8")
+    files = {kind: sha256_file(folder / file_of(kind)) for kind in ("policy", "labels")}
+    (folder / "certificate.json").write_text(json_text({"dataset": made.name, "sha256": files}), encoding="utf-8")
     return folder
 
 

@@ -93,7 +93,12 @@ def test_a_night_shows_released_facts_alone(tmp_path, server):
     assert_nothing_raw(server, *canaries)
 
 
-DEPLOYED = "import sys; from flows.server.deployments import nightly; nightly(recipe=sys.argv[1], home=sys.argv[2])"
+DEPLOYED = """
+import os, sys
+os.environ["RETICENT_HOME"] = sys.argv[2]
+from flows.server.deployments import nightly
+nightly(recipe=sys.argv[1])
+"""
 
 
 def test_a_failed_flow_leaves_its_kind_on_the_server_and_its_text_in_the_shell(tmp_path, server):
@@ -102,7 +107,10 @@ def test_a_failed_flow_leaves_its_kind_on_the_server_and_its_text_in_the_shell(t
     (shop / "card.toml").write_text((shop / "card.toml").read_text() + "[tolerance]\nunknown_label = 0.0\n")
     done = run(server, tmp_path, "-m", "flows.cli", "ingest", shop)
     assert done.returncode == 3 and "unknown_label" in done.stderr
-    deployed = run(server, tmp_path, "-c", DEPLOYED, shop / "private.toml", tmp_path / "home")
+    home = tmp_path / "home"
+    home.mkdir()
+    (home / "allowed.toml").write_text(f'recipes = ["{shop}"]\n')
+    deployed = run(server, tmp_path, "-c", DEPLOYED, shop / "private.toml", home)
     assert deployed.returncode == 1 and "unknown_label" in deployed.stderr
     assert "alert: the night of private failed (LogError, exit 3)" in deployed.stderr
     for kind in ("flow_runs", "task_runs"):

@@ -33,6 +33,8 @@ class Night:
         self.server, self.folder = server, folder
         self.home, self.shop, self.order = folder / "home", folder / "shop", folder / "order"
         lay_out(self.shop, cap=9.0)
+        self.home.mkdir()
+        (self.home / "allowed.toml").write_text(f'recipes = ["{self.shop}"]\n')
         self.start_worker()
         # it makes the pool
         wait_for(lambda: server.ask("work_pools/filter", {}), 300, "a work pool", server)

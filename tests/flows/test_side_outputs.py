@@ -20,6 +20,7 @@ from pipeline.declaration.card import load_card
 from pipeline.logs.aggregate import aggregate
 from pipeline.logs.store import latest
 from pipeline.privacy.noise import OsNoise
+from tests.flows.same_key import same_key
 from tests.flows.shop import lay_out, rows
 
 # a label, a reward and a user id that stand nowhere else
@@ -84,6 +85,7 @@ def prepare(root, record, *, other):
         text = text.replace('ends = ["gone"]', 'ends = ["gone"], other = true')
         text = text.replace('"call"] }', '"call"], other = true }')
     card.write_text(text)
+    same_key(root / "home" / "store")
     assert reticent(root, "register", shop) == 0
     assert reticent(root, "ingest", shop) == 0
     loaded = load_card(card)

@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 
 from pipeline.declaration.toml import LogError
 from pipeline.logs.ingest import ingest
-from pipeline.logs.readers import arrow, ndjson
+from pipeline.logs.readers import arrow, lines, ndjson
+from pipeline.logs.readers import rows as framing
 from pipeline.logs.store import Snapshot
 
 from .conftest import canonical, make_card, quarantine
@@ -116,9 +117,9 @@ def test_a_line_is_one_object_or_malformed_whatever_stands_around_it(tmp_path: P
 def test_byte_order_mark_carriage_returns_blank_lines_and_small_blocks_change_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ndjson, "BLOCK_BYTES", 64)
-    lines = [f'{{"a":{i},"b":"{"x" * (i % 7)}"}}' for i in range(30)]
-    (tmp_path / "x.ndjson").write_bytes(b"\xef\xbb\xbf" + "\r\n\n".join(lines).encode())
+    monkeypatch.setattr(lines, "BLOCK_BYTES", 64)
+    told = [f'{{"a":{i},"b":"{"x" * (i % 7)}"}}' for i in range(30)]
+    (tmp_path / "x.ndjson").write_bytes(b"\xef\xbb\xbf" + "\r\n\n".join(told).encode())
     batches = list(ndjson.read_ndjson(tmp_path / "x.ndjson", ["a"]))
     assert len(batches) > 5
     assert [x for b in batches for x in b.frame["a"]] == [str(i) for i in range(30)]
@@ -140,7 +141,7 @@ def test_the_flat_reader_and_the_parser_read_a_line_alike(pairs: Any, ascii_only
         data = line.encode() + b"\n"
     except UnicodeEncodeError:
         return
-    batch = ndjson._batch(data, 1, ["a", "é"])
+    batch = ndjson._batch(lines._framed(data, 1), ["a", "é"])
     alone = ndjson._parsed(line, ["a", "é"])
     assert batch.frame.rows() == ([] if alone is None else [tuple(alone)])
     assert len(batch.malformed) == (alone is None)
@@ -164,19 +165,13 @@ def test_a_malformed_line_is_filed_with_its_number_and_text(tmp_path: Path) -> N
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("data", "where"), [(b'{"user":"u"}\n{"a":"\xff"}', "line 2"), (b'{"user":"u"}\n\n{"a":"\0"}', "line 3")]
-)
-def test_ndjson_that_is_not_utf8_names_its_line(tmp_path: Path, data: bytes, where: str) -> None:
-    (tmp_path / "b.ndjson").write_bytes(data)
-    with pytest.raises(LogError, match=rf"b.ndjson: {where}: .*UTF-8"):
-        snapshot_of(tmp_path, "b.ndjson")
-
-
-def test_a_line_without_a_user_refuses_the_log(tmp_path: Path) -> None:
-    (tmp_path / "b.ndjson").write_text('{"user":"u"}\n{"episode":1}\n', encoding="utf-8")
-    with pytest.raises(LogError, match=r"line 2: null_user"):
-        snapshot_of(tmp_path, "b.ndjson")
+def test_lines_that_are_no_text_or_nobodys_are_set_aside_alone(tmp_path: Path) -> None:
+    good = b'{"user":"u","episode":1,"t":0,"s":"x","a":1,"r":1}'
+    odd = [b'{"user":"v\xff"}', b'{"user":"v\0"}', b'{"episode":1}', b'{"user":" "}']
+    (tmp_path / "b.ndjson").write_bytes(b"\n".join([*odd, good]))
+    snapshot = snapshot_of(tmp_path, "b.ndjson")
+    assert snapshot.rows == 1 and snapshot.quarantined == {"malformed_line": 2, "null_user": 2}
+    assert quarantine(snapshot.folder)["line"].to_list() == [1, 2, 3, 4]
 
 
 def stream_bytes(table: Any, *, file: bool) -> bytes:
@@ -199,7 +194,7 @@ def test_dictionary_columns_and_several_batches_are_plain_columns(tmp_path: Path
 
 
 def test_large_record_batches_come_in_slices(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(arrow, "BATCH_ROWS", 2)
+    monkeypatch.setattr(framing, "BATCH_ROWS", 2)
     write(tmp_path, "d.arrow")
     batches = list(arrow.read_ipc(tmp_path / "d.arrow", ["r", "user"]))
     assert [b.lines.tolist() for b in batches] == [[1, 2], [3, 4], [5]]

@@ -10,7 +10,8 @@ import pytest
 
 from pipeline.declaration.toml import LogError
 from pipeline.logs.ingest import ingest
-from pipeline.logs.readers import arrow, meds
+from pipeline.logs.readers import meds
+from pipeline.logs.readers import rows as framing
 from pipeline.logs.readers.batch import Asked
 
 from .layout_ingest import changed, taken
@@ -76,7 +77,7 @@ def test_a_subject_whose_rows_are_scattered_refuses_the_shard(tmp_path: Path, mo
     pl.concat([frame, frame.head(1)]).write_parquet(path)
     with pytest.raises(LogError, match=r"a subject's rows do not stand together"):
         taken("MEDS", tmp_path)
-    monkeypatch.setattr(arrow, "BATCH_ROWS", 1)
+    monkeypatch.setattr(framing, "BATCH_ROWS", 1)
     with pytest.raises(LogError, match=rf"row {len(frame) + 1}: a subject's rows do not stand together"):
         ingest(card_of(cards()["MEDS"], tmp_path), tmp_path / "again")
 

@@ -13,7 +13,7 @@ import pytest
 from pipeline.declaration.card import CardError
 from pipeline.declaration.toml import LogError
 from pipeline.logs.ingest import ingest
-from pipeline.logs.readers import arrow
+from pipeline.logs.readers import rows as framing
 
 from .conftest import canonical, quarantine
 from .layout_ingest import changed, expected, taken, transitions
@@ -112,7 +112,7 @@ def test_rlds_of_a_row_a_step_is_the_same(tmp_path: Path, monkeypatch: pytest.Mo
     write_rlds(tmp_path, nested=False)
     assert transitions(taken("RLDS", tmp_path)) == expected()
     for rows in (1, 2, 3):
-        monkeypatch.setattr(arrow, "BATCH_ROWS", rows)
+        monkeypatch.setattr(framing, "BATCH_ROWS", rows)
         again = ingest(card_of(cards()["RLDS"], tmp_path), tmp_path / f"store-{rows}")
         assert transitions(again) == expected()
 

@@ -14,7 +14,7 @@ import pytest
 
 from pipeline.declaration.toml import LogError
 from pipeline.logs.ingest import ingest
-from pipeline.logs.readers import arrow
+from pipeline.logs.readers import rows as framing
 
 from .conftest import canonical
 from .layouts import (
@@ -135,7 +135,7 @@ def test_a_persons_last_step_leads_to_nobody_elses_first(tmp_path: Path) -> None
 @pytest.mark.parametrize("batch", [1, 2, 3])
 def test_steps_of_people_join_over_batches(batch: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = people_in_rlds(True, tmp_path / "log")
-    monkeypatch.setattr(arrow, "BATCH_ROWS", batch)
+    monkeypatch.setattr(framing, "BATCH_ROWS", batch)
     assert people_in_rlds(True, tmp_path / "log") == whole
 
 

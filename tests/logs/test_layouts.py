@@ -38,7 +38,7 @@ def test_small_batches_change_nothing(head: str, tmp_path: Path, monkeypatch: py
     whole = canonical(taken(head, tmp_path))
     for module in ("arrow", "in_order", "minari"):
         monkeypatch.setattr(f"pipeline.logs.readers.{module}.BATCH_ROWS", 3)
-    monkeypatch.setattr("pipeline.logs.readers.csv.BLOCK_BYTES", 70)
+    monkeypatch.setattr("pipeline.logs.readers.lines.BLOCK_BYTES", 70)
     again = ingest(card_of(cards()[head], tmp_path), tmp_path / "store-2")
     assert canonical(again).equals(whole)
 

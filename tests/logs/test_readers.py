@@ -10,7 +10,8 @@ import pytest
 
 from pipeline.declaration.toml import LogError
 from pipeline.logs.ingest import ingest
-from pipeline.logs.readers import arrow, csv
+from pipeline.logs.readers import arrow, lines
+from pipeline.logs.readers.batch import RECORD_BYTES
 
 from .conftest import canonical, make_card, quarantine
 
@@ -42,9 +43,9 @@ def test_every_dialect_of_utf8_csv_reads_alike(tmp_path: Path, data: bytes) -> N
 
 
 def test_small_blocks_keep_the_line_numbers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(csv, "BLOCK_BYTES", 40)
-    lines = [f'"u{i}",1,0,x,0,{"1" if i % 5 else "oops"}' + ("\n" if i % 3 else "\r\n") for i in range(40)]
-    (tmp_path / "log.csv").write_text("user,episode,t,s,a,r\n" + "\n".join(lines), encoding="utf-8", newline="")
+    monkeypatch.setattr(lines, "BLOCK_BYTES", 40)
+    rows = [f'"u{i}",1,0,x,0,{"1" if i % 5 else "oops"}' + ("\n" if i % 3 else "\r\n") for i in range(40)]
+    (tmp_path / "log.csv").write_text("user,episode,t,s,a,r\n" + "\n".join(rows), encoding="utf-8", newline="")
     snapshot = ingest(make_card(tmp_path, ["log.csv"]), tmp_path / "store")
     assert quarantine(snapshot.folder)["line"].to_list() == [2 + 2 * i for i in range(0, 40, 5)]
     assert snapshot.rows == 32
@@ -104,10 +105,7 @@ def test_only_the_columns_of_the_card_are_read(tmp_path: Path) -> None:
 DAMAGED = [
     "empty.csv",
     "header.csv",
-    "latin.csv",
     "wide.csv",
-    "zeros.csv",
-    "long.csv",
     "log.csv.gz",
     "log.tsv",
     "empty.parquet",
@@ -123,10 +121,7 @@ def damaged(folder: Path) -> dict[str, bytes]:
     return {
         "empty.csv": b"",
         "header.csv": TEXT.splitlines()[0].encode(),
-        "latin.csv": TEXT.replace("y", "\xff").encode("latin-1"),
         "wide.csv": TEXT.encode("utf-16"),
-        "zeros.csv": TEXT.replace("y", "\0").encode(),
-        "long.csv": TEXT.encode() + b"x" * (csv.BLOCK_BYTES + 1),
         "empty.parquet": b"",
         "cut.parquet": whole[: len(whole) // 2],
         "text.parquet": TEXT.encode(),
@@ -145,6 +140,24 @@ def test_a_damaged_or_foreign_file_is_one_line_that_names_it(tmp_path: Path, nam
     assert "\n" not in str(error.value)
     home = tmp_path / "store" / "tiny"
     assert not home.exists() or [p.name for p in home.iterdir()] == [".lock"]
+
+
+@pytest.mark.parametrize("block", [1, 7, RECORD_BYTES - 1, lines.BLOCK_BYTES])
+def test_lines_that_are_no_text_are_set_aside_alone(
+    block: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    long = b"z" * RECORD_BYTES
+    odd = [b"v,1,0,\xff,0,1", b"v,1,0,\0,0,1", b"v,1,0,%s,0,1" % long, b"v,1,0,x,0,1\xc3"]
+    if block < len(long):
+        monkeypatch.setattr(lines, "BLOCK_BYTES", block if block > 7 else 4096 * block)
+    (tmp_path / "log.csv").write_bytes(TEXT.encode() + b"\n".join([*odd, b"w,1,0,x,0,1", long, b""]))
+    snapshot = ingest(make_card(tmp_path, ["log.csv"]), tmp_path / "store")
+    assert canonical(snapshot)["user_id"].to_list() == ["u", "u", "w"]
+    filed = quarantine(snapshot.folder)
+    assert filed.select("line", "rule").rows() == [(n, "malformed_line") for n in (4, 5, 6, 7, 9)]
+    assert [text[:13] for text in filed["text"]] == [
+        "v,1,0,\\xff,0,", "v,1,0,\\x00,0,", "v,1,0,zzzzzzz", "v,1,0,x,0,1\\x", "zzzzzzzzzzzzz",
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize("user", [[1.5, 2.0], [[1], [2]], [b"u", b"v"]])

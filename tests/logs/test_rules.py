@@ -141,11 +141,11 @@ def test_the_kept_episodes_do_not_depend_on_the_order_of_rows(ingested: Ingest) 
     assert kept[0].equals(kept[1])
 
 
-def test_a_row_without_a_user_refuses_the_log_and_names_the_line(ingested: Ingest) -> None:
-    with pytest.raises(LogError, match=r"log.csv: column 'user', line 4: null_user"):
-        ingested([*GOOD, (None, 1, 0, "x", 0, 0)])
-    with pytest.raises(LogError, match=r"line 2: null_user"):
-        ingested([(" ", 1, 0, "x", 0, 0)])
+def test_a_row_without_a_user_is_filed_alone(ingested: Ingest) -> None:
+    snapshot = ingested([*GOOD, (None, 1, 0, "x", 0, 0), (" ", 1, 0, "x", 0, 1)])
+    assert snapshot.quarantined == {"null_user": 2} and snapshot.rows == len(GOOD) == snapshot.source_rows - 2
+    assert fates(snapshot) == [(4, "null_user", "drop_step"), (5, "null_user", "drop_step")]
+    assert [cells["r"] for cells in quarantine(snapshot.folder)["source"]] == ["0", "1"]
 
 
 def test_a_missing_column_refuses_the_log_and_names_it(ingested: Ingest) -> None:
@@ -169,7 +169,7 @@ def test_a_tolerance_for_no_rule_is_the_cards_fault(ingested: Ingest) -> None:
     with pytest.raises(CardError, match=r"no such rule; allowed: malformed_line, .*reward_off_lattice"):
         ingested(GOOD, tolerance={"unknwon_label": 0.1})
     with pytest.raises(CardError, match="no such rule"):
-        ingested(GOOD, tolerance={"null_user": 0.1})
+        ingested(GOOD, tolerance={"missing_column": 0.1})
 
 
 def test_a_declared_reward_table_leaves_the_logged_rewards_unread(ingested: Ingest) -> None:

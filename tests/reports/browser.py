@@ -71,9 +71,24 @@ class Tab:
             assert time.monotonic() < end, f"{page} did not load"
             self.call("Runtime.evaluate", expression="0")
 
+    def visit(self, url: str) -> None:
+        """Load a page from a server, as anybody's browser would."""
+        self.call("Emulation.setDeviceMetricsOverride", width=1280, height=800, deviceScaleFactor=1, mobile=False)
+        self.events.clear()
+        self.call("Page.navigate", url=url)
+        self.wait("document.readyState === 'complete'")
+
+    def wait(self, expression: str, seconds: float = 60) -> Any:
+        """The first true value of an expression, promises awaited."""
+        end = time.monotonic() + seconds
+        while not (found := self.ask(expression)):
+            assert time.monotonic() < end, expression
+            time.sleep(0.1)
+        return found
+
     def ask(self, expression: str) -> Any:
         """The value of a JavaScript expression in the page."""
-        told = self.call("Runtime.evaluate", expression=expression, returnByValue=True)
+        told = self.call("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True)
         if "exceptionDetails" in told:
             raise RuntimeError(told["exceptionDetails"]["exception"]["description"])
         return told["result"].get("value")

@@ -46,12 +46,43 @@ def test_it_opens_from_disk_asks_for_nothing_and_complains_of_nothing(made, tab,
     assert not tab.said("Log.entryAdded", "Runtime.consoleAPICalled", "Runtime.exceptionThrown")
 
 
+def edited(made: dict[str, Path], name: str, to: Path, old: str, new: str, *, policy: bool = False) -> Path:
+    """A page with one change; its Content-Security-Policy, which would stop it, is taken out unless ``policy``."""
+    text = made[name].read_text().replace(old, new)
+    to.write_text(text if policy else text.replace("Content-Security-Policy", "none"))
+    return to
+
+
 def test_a_page_that_asks_for_a_picture_is_caught(made, tab, tmp_path):
-    leaky = tmp_path / "leaky.html"
-    leaky.write_text(made["counts"].read_text().replace("<main>", '<main><img src="http://reticent.invalid/x.png">'))
+    picture = '<main><img src="http://reticent.invalid/x.png">'
+    leaky = edited(made, "counts", tmp_path / "leaky.html", "<main>", picture)
     tab.open(leaky)
     assert any("invalid" in told["request"]["url"] for told in tab.said("Network.requestWillBeSent"))
     assert tab.said("Log.entryAdded")
+
+
+ATTACK = """<main><script>window.attacked = true</script>
+<img src="x" onerror="window.attacked = true"><a id="bait" href="javascript:window.attacked = true">bait</a>
+<style>h1 { letter-spacing: 99px; }</style><p id="styled" style="letter-spacing: 99px">x</p>
+<iframe srcdoc="<script>parent.attacked = true</script>"></iframe>"""
+CLICK = "document.getElementById('bait').click(), document.images.length === 1 && document.images[0].complete"
+SPACED = "['h1', '#styled'].map(s => getComputedStyle(document.querySelector(s)).letterSpacing)"
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_what_is_put_into_a_page_neither_runs_nor_loads(made, tab, tmp_path, name):
+    for policy in (True, False):
+        page = edited(made, name, tmp_path / f"{policy}.html", "<main>", ATTACK, policy=policy)
+        tab.call("Emulation.setScriptExecutionDisabled", value=False)
+        tab.visit(page.as_uri())
+        tab.wait(CLICK)
+        tab.ask("new Promise(done => setTimeout(done, 200))")
+        # the twin without the policy is attacked
+        assert tab.ask("window.attacked === true") is not policy
+        assert (tab.ask(SPACED) == ["99px", "99px"]) is not policy
+        asked = {told["request"]["url"] for told in tab.said("Network.requestWillBeSent")}
+        sent = {told["response"]["url"] for told in tab.said("Network.responseReceived")}
+        assert (page.as_uri() in sent) and (asked > {page.as_uri()} or policy)
 
 
 @pytest.mark.parametrize("size", SCREENS)
@@ -118,8 +149,7 @@ def test_text_stands_out_from_its_ground(made, tab, name, dark):
 
 
 def test_pale_text_is_caught(made, tab, tmp_path):
-    pale = tmp_path / "pale.html"
-    pale.write_text(made["counts"].read_text().replace("--soft: #5b6268", "--soft: #9aa0a5"))
+    pale = edited(made, "counts", tmp_path / "pale.html", "--soft: #5b6268", "--soft: #9aa0a5")
     tab.open(pale)
     assert any(f[0] < 4.5 for f in tab.ask(CONTRAST))
 
@@ -153,9 +183,8 @@ def test_paper_cuts_no_figure(made, tab, tmp_path, name):
 
 
 def test_a_figure_cut_in_two_is_noticed(made, tab, tmp_path):
-    careless = tmp_path / "careless.html"
     tall = "<style>@media print { .figure svg { max-height: none !important; height: 300mm !important; } }</style>"
-    careless.write_text(made["big"].read_text().replace("</head>", tall + "</head>"))
+    careless = edited(made, "big", tmp_path / "careless.html", "</head>", f"{tall}</head>")
     tab.open(careless)
     assert cut_figures(tab, tmp_path, 0)[1]
 

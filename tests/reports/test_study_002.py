@@ -75,7 +75,7 @@ def test_the_page_holds_the_figure_the_bounds_and_every_model():
     page = study.page.markdown
     for word in ("UCBVI", "DP-UCBVI, local", "counts-shuffle", "SDP-PE", "√(XAH³K) + X²AH³/ε", "10⁷", "simulation"):
         assert word in page
-    assert "http" not in study.page.html.replace("http://www.w3.org", "")
+    assert "://" not in study.page.html.replace("http://www.w3.org", "")
     assert figure_files(study.figure)[1].startswith(b"\x89PNG")
 
 

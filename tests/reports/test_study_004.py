@@ -89,7 +89,7 @@ def test_the_page_says_when_zero_was_left_also_at_larger_k():
     assert "379,020 (0.4)" in text
     assert "never (1)" in text
     html = study.page.html
-    assert "http" not in html.replace("http://www.w3.org", "")
+    assert "://" not in html.replace("http://www.w3.org", "")
     assert "Private-OFU-RL" in html
 
 

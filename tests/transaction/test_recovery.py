@@ -68,7 +68,7 @@ def died_before_commit(people, monkeypatch):
 def test_a_finished_release_of_a_dead_run_is_committed_and_never_drawn_again(died_before_commit):
     again = release(died_before_commit)
     ledger = ledger_of(died_before_commit)
-    assert again.replayed and [e.kind for e in ledger.entries()] == ["REGISTER", "INTENT", "COMMIT"]
+    assert again.replayed and [e.kind for e in ledger.entries()] == ["REGISTER", "KEY", "INTENT", "COMMIT"]
     assert "committed attempt 1" in str(again.recovered) and "stays spent" in str(again.recovered)
     assert "\n" not in str(again.recovered) and not str(release(died_before_commit).recovered)
 
@@ -102,7 +102,7 @@ def test_an_unfinished_draw_is_deleted_and_its_cost_stays(people, monkeypatch):
     again = release(people)
     assert again.recovered.deleted == 1 and not left[0].exists() and not again.replayed
     kinds = [e.kind for e in ledger_of(people).entries()]
-    assert kinds == ["REGISTER", "INTENT", "INTENT", "COMMIT"]
+    assert kinds == ["REGISTER", "KEY", "INTENT", "INTENT", "COMMIT"]
 
 
 def test_a_living_attempt_elsewhere_is_neither_committed_nor_deleted(died_before_commit):
@@ -168,7 +168,7 @@ def test_a_beaten_attempts_file_is_deleted_and_its_cost_stays(people, tmp_path, 
 def test_a_beaten_file_that_its_dead_run_could_not_delete_is_deleted_later(died_before_commit):
     _, home = died_before_commit
     ledger = ledger_of(died_before_commit)
-    first = ledger.entries()[1]
+    first = ledger.entries()[2]
     second = ledger.intent("shop", first.body["run_key"], 1, {"mechanisms": first.body["mechanisms"]})
     ledger.commit(second, {"release_sha256": "0" * 64, "noise": "os", "sampler": "x"})
     with one_at_a_time(home.store / "shop") as place:

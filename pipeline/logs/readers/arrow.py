@@ -12,37 +12,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pipeline.declaration.toml import LogError
-from pipeline.logs.readers.batch import NO_LINES, Batch, lines_from
+from pipeline.logs.readers.batch import Batch
+from pipeline.logs.readers.rows import batch_rows, frame_rows, types_of
 
-BATCH_ROWS = 1 << 18
-_USUAL_COLUMNS = 12
-
-
-def batch_rows(columns: list[str]) -> int:
-    """Rows of a batch: fewer where the rows are wide, so that memory does not grow with the horizon."""
-    return max(1, BATCH_ROWS * _USUAL_COLUMNS // max(_USUAL_COLUMNS, len(columns)))
-
-
-def types_of(schema: Any) -> dict[str, pl.DataType]:
-    """Column name -> type as the schema declares it (a dictionary is its values); repeated names are left out."""
-    names = list(schema.names)
-    return {name: _polars_type(schema.field(name).type) for name in names if names.count(name) == 1}
-
-
-def frame_of(batch: Any, columns: list[str]) -> pl.DataFrame:
-    """The columns of a record batch or table, dictionaries decoded."""
-    arrays = [batch.column(name) for name in columns]
-    plain = [a.dictionary_decode() if pa.types.is_dictionary(a.type) else a for a in arrays]
-    return pl.DataFrame(pl.from_arrow(pa.table(plain, names=columns)))
-
-
-def _polars_type(arrow: Any) -> pl.DataType:
-    if pa.types.is_dictionary(arrow):
-        arrow = arrow.value_type
-    try:
-        return pl.DataFrame(pl.from_arrow(pa.table({"x": pa.array([], type=arrow)})))["x"].dtype
-    except (pa.ArrowException, pl.exceptions.PolarsError, BaseExceptionGroup, ValueError):
-        return pl.Object()
+_FAULTS = (
+    pa.ArrowException, pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError, ValueError, EOFError,
+)  # fmt: skip
 
 
 def _damaged(path: Path, kind: str, rows: int | None = None) -> LogError:
@@ -80,10 +55,9 @@ def read_parquet(path: Path, columns: list[str]) -> Iterator[Batch]:
     with _open_parquet(path) as file:
         try:
             for batch in file.iter_batches(batch_size=batch_rows(columns), columns=columns):
-                frame = frame_of(batch, columns)
-                yield Batch(frame, lines_from(first, len(frame)), NO_LINES)
-                first += len(frame)
-        except (pa.ArrowException, pl.exceptions.PolarsError, OSError):
+                yield frame_rows(batch, columns, first)
+                first += batch.num_rows
+        except _FAULTS:
             raise _damaged(path, "Parquet", first - 1) from None
 
 
@@ -95,7 +69,6 @@ def _open_parquet(path: Path) -> Any:
 
 
 _FILE, _FEATHER_1 = b"ARROW1", b"FEA1"
-_FAULTS = (pa.ArrowException, pl.exceptions.PolarsError, OSError, ValueError, EOFError)
 
 
 def ipc_types(path: Path) -> dict[str, pl.DataType]:
@@ -126,14 +99,11 @@ def read_ipc(path: Path, columns: list[str]) -> Iterator[Batch]:
                 batch = next(batches, None)
                 if batch is None:
                     return
-                # unchecked offsets of a damaged batch would be read as addresses
-                batch.validate(full=True)
-                frames = [frame_of(batch.slice(i, most), columns) for i in range(0, batch.num_rows, most)]
+                framed = [frame_rows(batch.slice(i, most), columns, first + i) for i in range(0, batch.num_rows, most)]
             except _FAULTS:
                 raise _damaged(path, "Arrow", first - 1) from None
-            for frame in frames:
-                yield Batch(frame, lines_from(first, len(frame)), NO_LINES)
-                first += len(frame)
+            yield from framed
+            first += batch.num_rows
 
 
 def _file_batches(reader: Any) -> Iterator[Any]:

@@ -1,19 +1,15 @@
-"""What readers share: what they are asked and yield, names of what stands inside a cell, text in blocks of lines."""
+"""What readers share: what they are asked and yield, and names of what stands inside a cell."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 import polars as pl
-import pyarrow as pa
 from numpy.typing import NDArray
-
-from pipeline.declaration.toml import LogError
 
 
 @dataclass(frozen=True)
@@ -50,7 +46,7 @@ class Batch:
     lines
         ``(n,)`` int64, 1-based line (CSV, where the header is line 1; NDJSON) or row (Parquet, Arrow) of each row.
     malformed
-        Lines that are no rows: columns ``line``, ``text``.
+        Records that are no rows, each set aside alone: columns ``line``, ``text``.
     """
 
     frame: pl.DataFrame
@@ -68,6 +64,8 @@ def mark_numbers(mark: str, numbers: pl.Expr) -> pl.Expr:
     return pl.lit(mark) + numbers.cast(pl.String)
 
 
+# a record that is longer is set aside before it is parsed
+RECORD_BYTES = 1 << 20
 NO_LINES = pl.DataFrame(schema={"line": pl.Int64, "text": pl.String})
 
 
@@ -121,58 +119,3 @@ def column_of(name: str, types: Types) -> str | None:
 
 def _type_of(dtype: Any) -> pl.DataType:
     return pl.Series(dtype=dtype).dtype
-
-
-def read_lines(file: BinaryIO, first: int, size: int, path: Path, kind: str) -> Iterator[tuple[bytes, int]]:
-    """Yield what is left of a file as (bytes that end in a newline, number of their first line), about ``size`` each.
-
-    Raises
-    ------
-    LogError
-        If a line is longer than a block, or the text is not UTF-8.
-    """
-    rest = b""
-    while block := file.read(size):
-        cut = block.rfind(b"\n") + 1
-        if not cut and len(rest) + len(block) > size:
-            raise LogError(f"{path.name}: line {first}: longer than {size >> 20} MiB; is this {kind} file?")
-        if cut:
-            whole, rest = rest + block[:cut], block[cut:]
-            decode_utf8(whole, path, first)
-            yield whole, first
-            first += whole.count(b"\n")
-        else:
-            rest += block
-    if rest:
-        decode_utf8(rest, path, first)
-        yield rest + b"\n", first
-
-
-def decode_utf8(data: bytes, path: Path, first: int) -> str:
-    """Text of lines that begin at line ``first``.
-
-    Raises
-    ------
-    LogError
-        Naming the first line that is not UTF-8 text, or holds a zero byte.
-    """
-    try:
-        text = data.decode("utf-8")
-    except UnicodeDecodeError as e:
-        line = first + data[: e.start].count(b"\n")
-        raise LogError(f"{path.name}: line {line}: not UTF-8 text; save the file as UTF-8") from None
-    if "\0" in text:
-        line = first + text[: text.index("\0")].count("\n")
-        raise LogError(f"{path.name}: line {line}: a zero byte, so not UTF-8 text; save the file as UTF-8")
-    return text
-
-
-def cut_text(data: bytes, bounds: NDArray[np.int64]) -> pl.Series:
-    """``(len(bounds) - 1,)`` strings ``data[bounds[i]:bounds[i + 1]]``, without copying; ``data`` is UTF-8."""
-    offsets = pa.py_buffer(bounds.astype(np.int64).tobytes())
-    return pl.Series(pl.from_arrow(pa.LargeStringArray.from_buffers(len(bounds) - 1, offsets, pa.py_buffer(data))))
-
-
-def split_lines(data: bytes, ends: NDArray[np.int64]) -> pl.Series:
-    """The lines of ``data``, newlines included; ``ends`` are the positions of the newlines."""
-    return cut_text(data, np.concatenate([[0], ends + 1]))

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import csv
 import io
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -20,11 +21,12 @@ import polars as pl
 from numpy.typing import NDArray
 
 from pipeline.declaration.toml import LogError
-from pipeline.logs.readers.batch import NO_LINES, Asked, Batch, decode_utf8, mark_numbers, read_lines, split_lines
+from pipeline.logs.readers.batch import Asked, Batch, mark_numbers
+from pipeline.logs.readers.lines import BLOCK_BYTES, RETURN, Lines, frame_lines
 
-BLOCK_BYTES = 1 << 24
-_NEWLINE, _RETURN, _COMMA, _QUOTE = b'\n\r,"'
+_NEWLINE, _COMMA, _QUOTE = b'\n,"'
 _FIELD = r'(?:"(?:[^"\r\n]|"")*"|[^",\r\n]*)'
+_LINE = rf"^{_FIELD}(?:,{_FIELD})*\r?\n$"
 
 
 def header(path: Path) -> list[str]:
@@ -33,12 +35,14 @@ def header(path: Path) -> list[str]:
     Raises
     ------
     LogError
-        If the file is empty or not UTF-8 text, or its first line is no line of a CSV.
+        If the file is empty, or its first line is not UTF-8 text or no line of a CSV.
     """
     with path.open("rb") as file:
         line = file.readline(BLOCK_BYTES).removeprefix(b"\xef\xbb\xbf")
     try:
-        names = next(csv.reader([decode_utf8(line, path, 1).rstrip("\r\n")]), [])
+        names = next(csv.reader([line.decode("utf-8").rstrip("\r\n")]), [])
+    except UnicodeDecodeError:
+        raise LogError(f"{path.name}: line 1: not UTF-8 text; save the file as UTF-8") from None
     except csv.Error:
         raise LogError(f"{path.name}: line 1: not a line of a CSV; write the column names on the first line") from None
     if not names:
@@ -48,39 +52,16 @@ def header(path: Path) -> list[str]:
 
 def csv_types(path: Path) -> dict[str, pl.DataType]:
     """The columns that the header names once; all are text."""
-    found = header(path)
-    return {column: pl.String() for column in found if found.count(column) == 1}
+    return {column: pl.String() for column, times in Counter(header(path)).items() if times == 1}
 
 
 def read_csv(path: Path, columns: list[str]) -> Iterator[Batch]:
-    """Yield the rows of ``columns`` (each once in the header) as text, about ``BLOCK_BYTES`` at a time.
-
-    Raises
-    ------
-    LogError
-        If the file is not UTF-8 text or a line is longer than a block.
-    """
+    """Yield the rows of ``columns`` (each once in the header) as text; a line that is no row is malformed."""
     names = header(path)
-    with path.open("rb") as file:
-        file.readline()
-        for data, first in read_lines(file, 2, BLOCK_BYTES, path, "a CSV"):
-            yield _batch(data, first, names, columns)
-
-
-def _batch(data: bytes, first: int, names: list[str], columns: list[str]) -> Batch:
-    raw = np.frombuffer(data, dtype=np.uint8)
-    ends = np.flatnonzero(raw == _NEWLINE)
-    starts = np.concatenate([[0], ends[:-1] + 1])
-    length = ends - starts
-    blank = (length == 0) | ((length == 1) & (raw[starts] == _RETURN))
-    good = ~blank & _well_formed(data, raw, starts, ends, len(names))
-    bad = ~blank & ~good
-    malformed = NO_LINES
-    if bad.any():
-        text = split_lines(data, ends).filter(pl.Series(bad)).str.strip_chars_end("\r\n")
-        malformed = pl.DataFrame({"line": np.flatnonzero(bad) + first, "text": text})
-    kept = data if good.all() else raw[np.repeat(good, length + 1)].tobytes()
-    return Batch(_parsed(kept, names, columns), np.flatnonzero(good) + first, malformed)
+    for lines in frame_lines(path, header=True):
+        good = _well_formed(lines, len(names))
+        frame = _parsed(lines.bytes_of(good), names, columns)
+        yield Batch(frame, lines.numbers[good], lines.malformed(~good))
 
 
 def _parsed(data: bytes, names: list[str], columns: list[str]) -> pl.DataFrame:
@@ -93,18 +74,22 @@ def _parsed(data: bytes, names: list[str], columns: list[str]) -> pl.DataFrame:
     return frame.select(pl.when(pl.col(c) != "").then(pl.col(c)).alias(c) for c in columns)
 
 
-def _well_formed(
-    data: bytes, raw: NDArray[np.uint8], starts: NDArray[np.int64], ends: NDArray[np.int64], fields: int
-) -> NDArray[np.bool_]:
+def _well_formed(lines: Lines, fields: int) -> NDArray[np.bool_]:
     """``(n,)``: as many fields as the header, quotes balanced, no carriage return inside."""
+    raw, starts, ends = lines.raw, lines.starts, lines.ends
     commas = np.flatnonzero(raw == _COMMA)
-    good = np.searchsorted(commas, ends) - np.searchsorted(commas, starts) == fields - 1
-    if b'"' in data:
-        quoted = np.unique(np.searchsorted(ends, np.flatnonzero(raw == _QUOTE)))
-        pattern = rf"^{_FIELD}(?:,{_FIELD}){{{fields - 1}}}\r?\n$"
-        good[quoted] = split_lines(data, ends).gather(quoted).str.contains(pattern).to_numpy()
-    if b"\r" in data:
-        lone = np.flatnonzero(raw == _RETURN)
+    each = np.searchsorted(commas, ends) - np.searchsorted(commas, starts)
+    good = each == fields - 1
+    if b'"' in lines.data:
+        quotes = np.cumsum(raw == _QUOTE, dtype=np.int32)
+        quoted = np.flatnonzero(quotes[ends] > quotes[starts] - (raw[starts] == _QUOTE))
+        # a comma separates where an even number of quotes stands before it in its line
+        line = np.repeat(np.arange(len(ends)), each)
+        apart = (quotes[commas] - quotes[starts[line]] + (raw[starts[line]] == _QUOTE)) % 2 == 0
+        good = np.bincount(line[apart], minlength=len(ends)) == fields - 1
+        good[quoted] &= lines.texts.gather(quoted).str.contains(_LINE).to_numpy()
+    if b"\r" in lines.data:
+        lone = np.flatnonzero(raw == RETURN)
         lone = lone[raw[lone + 1] != _NEWLINE]
         good[np.searchsorted(ends, lone)] = False
     return good

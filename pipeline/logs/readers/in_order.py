@@ -21,7 +21,6 @@ from pipeline.declaration.card import CardError
 from pipeline.declaration.toml import LogError
 from pipeline.logs.decode import flag
 from pipeline.logs.readers import hdf5
-from pipeline.logs.readers.arrow import BATCH_ROWS
 from pipeline.logs.readers.batch import (
     NO_LINES,
     Asked,
@@ -32,6 +31,7 @@ from pipeline.logs.readers.batch import (
     mark_numbers,
     take_fields,
 )
+from pipeline.logs.readers.rows import BATCH_ROWS
 
 NUMBERED = ("episode", "step")
 

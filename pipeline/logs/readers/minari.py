@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 
 from pipeline.declaration.toml import LogError
 from pipeline.logs.readers import hdf5
-from pipeline.logs.readers.arrow import BATCH_ROWS, ipc_types, parquet_types, read_ipc, read_parquet
+from pipeline.logs.readers.arrow import ipc_types, parquet_types, read_ipc, read_parquet
 from pipeline.logs.readers.batch import (
     NO_LINES,
     Asked,
@@ -38,6 +38,7 @@ from pipeline.logs.readers.batch import (
     mark_numbers,
     take_fields,
 )
+from pipeline.logs.readers.rows import BATCH_ROWS
 
 MADE = ("episode", "step")
 NEXT = "next_"

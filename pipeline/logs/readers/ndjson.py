@@ -15,15 +15,14 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from pipeline.logs.readers.batch import NO_LINES, Batch, cut_text, read_lines, split_lines
+from pipeline.logs.readers.batch import Batch
+from pipeline.logs.readers.lines import Lines, cut_text, frame_lines
 
-BLOCK_BYTES = 1 << 24
-_BOM = b"\xef\xbb\xbf"
 _STRING = r'"[^"\\\x00-\x1f]*"'
 _NUMBER = r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?"
 _PAIR = rf"[ \t]*{_STRING}[ \t]*:[ \t]*(?:{_STRING}|{_NUMBER}|true|false|null|NaN|-?Infinity)[ \t]*"
 _FLAT = rf"^[ \t]*\{{(?:{_PAIR}(?:,{_PAIR})*|[ \t]*)\}}[ \t]*\r?\n$"
-_NEWLINE, _RETURN, _QUOTE, _COLON = b'\n\r":'
+_NEWLINE, _QUOTE, _COLON = b'\n":'
 _CUTS = np.isin(np.arange(256), list(b"{:,}"))
 
 
@@ -40,40 +39,27 @@ _DECODER = json.JSONDecoder(
 
 
 def read_ndjson(path: Path, columns: list[str], lists: frozenset[str] = frozenset()) -> Iterator[Batch]:
-    """Yield the values of the keys ``columns`` as text, about ``BLOCK_BYTES`` at a time; a key that is missing is null.
+    """Yield the values of the keys ``columns`` as text; a key that is missing is null.
 
     A line that is no object, repeats one of these keys, or holds a list or an object under one of them, is malformed;
     under a key of ``lists`` a flat list is its text, such as ``[0.5, 1]``.
-
-    Raises
-    ------
-    LogError
-        If the file is not UTF-8 text or a line is longer than a block.
     """
-    with path.open("rb") as file:
-        if file.read(len(_BOM)) != _BOM:
-            file.seek(0)
-        for data, first in read_lines(file, 1, BLOCK_BYTES, path, "an NDJSON"):
-            yield _batch(data, first, columns, lists)
+    for lines in frame_lines(path):
+        yield _batch(lines, columns, lists)
 
 
-def _batch(data: bytes, first: int, columns: list[str], lists: frozenset[str] = frozenset()) -> Batch:
-    raw = np.frombuffer(data, dtype=np.uint8)
-    ends = np.flatnonzero(raw == _NEWLINE)
-    starts = np.concatenate([[0], ends[:-1] + 1])
-    text = split_lines(data, ends)
-    blank = (ends == starts) | ((ends == starts + 1) & (raw[starts] == _RETURN))
+def _batch(lines: Lines, columns: list[str], lists: frozenset[str] = frozenset()) -> Batch:
+    text = lines.texts
     flat = text.str.contains(_FLAT).to_numpy()
     cells: dict[str, pl.Series] = {}
     good = flat.copy()
     if flat.any():
-        kept = data if flat.all() else raw[np.repeat(flat, ends + 1 - starts)].tobytes()
-        found, twice = _flat_cells(kept, columns)
+        found, twice = _flat_cells(lines.bytes_of(flat), columns)
         good[flat] = ~twice
         # positions of the flat lines among all; the others are null until they are parsed
         at = pl.Series(np.where(flat, np.cumsum(flat) - 1, -1)).replace(-1, None)
         cells = {c: found[c].gather(at) for c in columns}
-    odd = np.flatnonzero(~flat & ~blank)
+    odd = np.flatnonzero(~flat)
     if odd.size:
         rows = [_parsed(line, columns, lists) for line in text.gather(odd)]
         good[odd] = [row is not None for row in rows]
@@ -81,12 +67,8 @@ def _batch(data: bytes, first: int, columns: list[str], lists: frozenset[str] = 
         for j, c in enumerate(columns):
             values = pl.Series([row[j] if row else None for row in rows], dtype=pl.String)
             cells[c] = cells.get(c, empty).clone().scatter(odd, values)
-    bad = np.flatnonzero(~good & ~blank)
-    malformed = NO_LINES
-    if bad.size:
-        malformed = pl.DataFrame({"line": bad + first, "text": text.gather(bad).str.strip_chars_end("\r\n")})
     frame = pl.DataFrame(cells, schema=dict.fromkeys(columns, pl.String))
-    return Batch(frame.filter(pl.Series(good)) if cells else frame, np.flatnonzero(good) + first, malformed)
+    return Batch(frame.filter(pl.Series(good)) if cells else frame, lines.numbers[good], lines.malformed(~good))
 
 
 def _flat_cells(data: bytes, columns: list[str]) -> tuple[dict[str, pl.Series], NDArray[np.bool_]]:
@@ -108,8 +90,12 @@ def _flat_cells(data: bytes, columns: list[str]) -> tuple[dict[str, pl.Series], 
     ).to_series()
     twice = np.zeros(len(ends), dtype=np.bool_)
     found: dict[str, pl.Series] = {}
-    for column in columns:
-        at = np.flatnonzero((keys == f'"{column}"').to_numpy())
+    asked = {f'"{c}"': j for j, c in enumerate(columns)}
+    which = keys.replace_strict(asked, default=-1, return_dtype=pl.Int32).to_numpy()
+    order = np.argsort(which, kind="stable")
+    bounds = np.searchsorted(which[order], np.arange(len(columns) + 1))
+    for column, low, high in zip(columns, bounds[:-1], bounds[1:], strict=True):
+        at = order[low:high]
         where = np.full(len(ends), -1)
         where[row[at]] = at
         twice |= np.bincount(row[at], minlength=len(ends)) > 1
@@ -125,15 +111,16 @@ def _parsed(line: str, columns: list[str], lists: frozenset[str] = frozenset()) 
         return None
     if not isinstance(pairs, _Pairs):
         return None
-    cells: list[str | None] = []
-    for column in columns:
-        values = [value for key, value in pairs if key == column]
-        if column in lists:
-            values = [_flat_list(value) for value in values]
-        if len(values) > 1 or not all(_scalar(value) for value in values):
+    cells = dict.fromkeys(columns)
+    told = [(key, value) for key, value in pairs if key in cells]
+    if len(told) > len({key for key, _ in told}):
+        return None
+    for key, value in told:
+        cell = _flat_list(value) if key in lists else value
+        if not _scalar(cell):
             return None
-        cells.append(_as_text(values[0]) if values else None)
-    return cells
+        cells[key] = _as_text(cell)
+    return list(cells.values())
 
 
 def _flat_list(value: Any) -> Any:

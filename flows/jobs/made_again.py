@@ -1,0 +1,251 @@
+"""Make a run's files again from card, recipe, release and ledger, and compare: nothing in the folder is trusted.
+
+What a difference means depends on who made the files: under the same program and machine it is an edit, under another
+the two cannot be compared (:mod:`pipeline.ledger.maker`).
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+
+from flows.config.home import Home
+from flows.config.recipe import Recipe, load_recipe
+from flows.config.setting import Setting
+from flows.jobs.nights import nightly_counter
+from flows.jobs.publish import compose, looks_of, run_name
+from pipeline.declaration.card import AnyCard, CardError
+from pipeline.declaration.plugins import is_plugin
+from pipeline.declaration.toml import read_toml
+from pipeline.files import copy_file, json_text, write_file
+from pipeline.learners.learner import RunPlan
+from pipeline.ledger.account import card_hash
+from pipeline.ledger.chain import Body, Entry, canonical
+from pipeline.ledger.maker import other_maker
+from pipeline.ledger.verify import Check
+from pipeline.privacy.release_file import describe, describe_mechanism, read_release, sha256_file
+from pipeline.transaction.recovery import Recovered
+from pipeline.transaction.release_once import key_of
+from pipeline.transaction.transaction import Curated
+
+_CHARGE = "sensitivities, scales and cost, recomputed from the card's layout and the recipe"
+_AGAIN = "made again from card, recipe and release"
+# what the files are made of; the ledger vouches for them
+_INPUTS = ("release.parquet", "recipe.toml")
+_BROKEN = (OSError, ValueError, KeyError, TypeError, ArithmeticError, IndexError, RuntimeError, CardError)
+
+
+@dataclass(frozen=True)
+class Vouched:
+    """What the ledger holds of a run.
+
+    Parameters
+    ----------
+    entries
+        Of the ledger, chain already checked.
+    intent, commit
+        That paid for the release and committed it; None where nothing was charged.
+    publication
+        The run's PUBLISH; None of a run that is older than PUBLISH.
+    """
+
+    entries: Sequence[Entry]
+    intent: Entry | None
+    commit: Entry | None
+    publication: Entry | None
+
+    @property
+    def said(self) -> Body:
+        """The body of PUBLISH; empty where there is none."""
+        return {} if self.publication is None else self.publication.body
+
+
+@dataclass(frozen=True)
+class _Numbered:
+    number: int
+
+
+def made_again(folder: Path, card: AnyCard, held: Vouched) -> Iterator[Check]:
+    """Recompute the charge, then make every file again.
+
+    Parameters
+    ----------
+    folder
+        Of the run.
+    card
+        From the verifier's own hands.
+    held
+        What the ledger says of the run.
+    """
+    other = other_maker(held.said.get("made_by"))
+    stated = held.said.get("card_hash")
+    if stated is not None and stated != card_hash(card):
+        yield Check(_AGAIN, None, "not comparable: the card has changed since; give that of then")
+        return
+    if (strange := _foreign_code(folder, held)) is not None:
+        yield Check(_AGAIN, None, f"not comparable: {strange}")
+        return
+    try:
+        recipe = load_recipe(folder / "recipe.toml")
+        setting = Setting(recipe, card, Home(folder.parent))
+        plan = setting.plan
+        problem = _charge_problem(folder, setting, plan, held)
+    except _BROKEN as e:
+        yield Check(_CHARGE, False, f"the recipe is none for this card ({_short(e)})")
+        return
+    yield Check(_CHARGE, problem is None, problem or "")
+    if problem is not None:
+        return
+    with tempfile.TemporaryDirectory() as place:
+        try:
+            _compose(folder, recipe, card, plan, held, Path(place))
+        except _BROKEN as e:
+            yield _judged(_AGAIN, f"nothing can be learnt from this release ({_short(e)})", other)
+            return
+        for fresh in sorted(p for p in Path(place).iterdir() if p.name not in _INPUTS):
+            found = _difference(folder / fresh.name, fresh, same_maker=other is None)
+            yield _judged(f"{fresh.name}, {_AGAIN}", found, other)
+
+
+def _judged(what: str, problem: str | None, other: str | None) -> Check:
+    if problem is None:
+        return Check(what, ok=True)
+    return Check(what, False, problem) if other is None else Check(what, None, f"not comparable: {other}")
+
+
+def _short(e: Exception) -> str:
+    return f"{type(e).__name__}: {str(e)[:160]}"
+
+
+def _foreign_code(folder: Path, held: Vouched) -> str | None:
+    """A folder must not make its verifier run code: a recipe that names some is loaded only if the ledger vouches."""
+    try:
+        named = [word for word in _words(read_toml(folder / "recipe.toml")) if is_plugin(word)]
+    except (OSError, CardError):
+        return None
+    vouched = held.said.get("files", {}).get("recipe.toml")
+    if not named or vouched == sha256_file(folder / "recipe.toml"):
+        return None
+    return f"the recipe names code of its own ({named[0][:60]}), and no entry vouches for the recipe: it was not run"
+
+
+def _words(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping):
+        for part in value.values():
+            yield from _words(part)
+    elif isinstance(value, list):
+        for part in value:
+            yield from _words(part)
+
+
+def _charge_problem(folder: Path, s: Setting, plan: RunPlan, held: Vouched) -> str | None:
+    """Where card and recipe ask for another release, or a cheaper one, than ledger and folder say."""
+    release, intent = read_release(folder), held.intent
+    if s.recipe.nightly is not None:
+        if intent is None or "counter" not in intent.body:
+            return "the recipe declares a counter, and the ledger knows none of this run"
+        counter, told = nightly_counter(s), intent.body["counter"]
+        now, since = told["night"], told["since"]
+        asked: Body = {
+            "mechanisms": [describe_mechanism(m) for m in counter.mechanisms(now)],
+            "epsilon": None,
+            "counter": counter.describe(now, since),
+        }
+        key = counter.step_key(now)
+    else:
+        _, asked = plan.charge()
+        snapshot = _snapshot(held, folder)
+        key = key_of(s.card, _Numbered(snapshot), plan) if snapshot is not None else None
+    if "mechanisms" in asked:
+        moved = {m["table"]: m for m in asked["mechanisms"]}
+        if set(moved) != {m.table for m in release.mechanisms}:
+            return f"card and recipe ask for {sorted(moved)}"
+        for m in release.mechanisms:
+            least = moved[m.table]
+            if m.l2_squared < least["l2_squared"] or m.l1 < least["l1"]:
+                return f"table {m.table}: one person moves it by {least['l2_squared']} squared, not {m.l2_squared}"
+            if list(m.shape) != least["shape"] or m.unit != least["unit"]:
+                return f"table {m.table}: shape {least['shape']} in {least['unit']}, by the card"
+    if intent is None:
+        return None
+    differ = [k for k, v in asked.items() if json.loads(canonical(v)) != intent.body.get(k)]
+    if differ:
+        return f"entry {intent.seq} was charged for other {', '.join(differ)} than card and recipe ask for"
+    if key != intent.body["run_key"]:
+        return f"entry {intent.seq} is of another snapshot, domain or recipe"
+    return None
+
+
+def _snapshot(held: Vouched, folder: Path) -> int | None:
+    """As the ledger says; exact tables that no entry vouches for have only their own word."""
+    if held.intent is not None:
+        return held.intent.body.get("snapshot")
+    if held.publication is not None:
+        return held.publication.body["snapshot"]
+    return json.loads((folder / "report.json").read_text(encoding="utf-8"))["dataset"]["snapshot"]
+
+
+def _compose(folder: Path, recipe: Recipe, card: AnyCard, plan: RunPlan, held: Vouched, place: Path) -> None:
+    """All files of the run, in another place."""
+    release, snapshot = read_release(folder), _snapshot(held, folder)
+    key = str(held.commit.body["run_key"]) if held.commit is not None else key_of(card, _Numbered(snapshot or 0), plan)
+    curated = Curated(release, folder, key, held.intent, held.commit, True, False, Recovered())
+    copy_file(folder / "release.parquet", place / "release.parquet")
+    write_file(place / "release.json", json_text(describe(release)))
+    seen = held.said.get("seen", held.commit.seq if held.commit is not None else len(held.entries))
+    looks = looks_of([e for e in held.entries if e.seq <= seen], card.name)
+    compose(card, recipe, run_name(recipe, curated), snapshot, curated, plan.learn(release), looks, place)
+
+
+def _difference(stands: Path, fresh: Path, *, same_maker: bool) -> str | None:
+    """What is otherwise in the file that stands in the folder, in words, or None."""
+    if not stands.is_file():
+        return "it is gone"
+    if stands.read_bytes() == fresh.read_bytes():
+        return None
+    if fresh.suffix == ".parquet":
+        try:
+            equal = pq.read_table(stands).equals(pq.read_table(fresh))
+        except _BROKEN:
+            equal = False
+        # another version of the library writes the same numbers in other bytes
+        return None if equal and not same_maker else f"{'its bytes' if equal else 'its numbers'} are others"
+    if fresh.suffix == ".json":
+        try:
+            told: Any = json.loads(stands.read_text(encoding="utf-8"))
+        except ValueError:
+            return "it is no JSON"
+        where = first_difference(told, json.loads(fresh.read_text(encoding="utf-8")))
+        return "its layout is another" if where is None else f"{where} is another"
+    return "its bytes are others"
+
+
+def first_difference(a: Any, b: Any, at: str = "") -> str | None:
+    """Path of the first value that differs in two JSON values, or None.
+
+    Parameters
+    ----------
+    a, b
+        Plain values.
+    at
+        Path of the two.
+    """
+    if isinstance(a, dict) and isinstance(b, dict):
+        pairs = ((f"{at}/{k}", a.get(k, _Absent), b.get(k, _Absent)) for k in {**a, **b})
+    elif isinstance(a, list) and isinstance(b, list) and len(a) == len(b):
+        pairs = ((f"{at}/{i}", x, y) for i, (x, y) in enumerate(zip(a, b, strict=True)))
+    else:
+        return None if type(a) is type(b) and a == b else at or "/"
+    return next((found for where, x, y in pairs if (found := first_difference(x, y, where)) is not None), None)
+
+
+class _Absent:
+    """No value."""

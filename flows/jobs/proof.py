@@ -1,0 +1,230 @@
+"""What proves a run: its certificate recomputed, its files vouched for by the ledger, and all of them made again."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from flows.jobs.made_again import Vouched, made_again
+from flows.jobs.publish import PAGES, drawn_pages
+from pipeline.declaration.card import AnyCard, CardError
+from pipeline.files import write_file
+from pipeline.ledger.chain import Body, BudgetError, Entry, NoLedgerError
+from pipeline.ledger.keys import registered_keys, signature_problem
+from pipeline.ledger.publication import file_digests, files_problem, publication_of, publications, was_unvouched
+from pipeline.ledger.verify import Check, ledger_check, read_certificate, read_json, verify_run
+from pipeline.privacy.release_file import file_of, sha256_file
+from reports.facts.policy import PolicyView
+from reports.facts.report import Report
+
+Entries = Callable[[], Sequence[Entry]]
+_VOUCHED = "the ledger vouches for every file of the folder"
+_SIGNED = "that entry is signed by a key that is trusted"
+
+
+@dataclass(frozen=True)
+class Proof:
+    """What verifying a run came to.
+
+    Parameters
+    ----------
+    run
+        Its name.
+    ok, problem
+        Whether nothing is wrong, and else the first thing that is.
+    vouched
+        Whether the ledger vouches for these very files.
+    checks
+        All that was checked.
+    """
+
+    run: str
+    ok: bool
+    problem: str | None
+    vouched: bool
+    checks: list[Check]
+
+
+def verify_run_job(
+    folder: Path, entries: Entries, card: AnyCard | None = None, trusted: frozenset[str] = frozenset()
+) -> Proof:
+    """Verify a run; what lacks its evidence, ledger or card, stays unchecked and is said to.
+
+    Parameters
+    ----------
+    folder
+        Of the run; nothing in it is trusted.
+    entries
+        Reads the ledger that charged it.
+    card
+        Of the dataset, from the verifier's own hands; None: nothing is made again.
+    trusted
+        Public keys one of which must have signed the run's entry; without any, those that the ledger registers.
+
+    Raises
+    ------
+    CardError
+        If there is no readable certificate.
+    """
+    try:
+        proof = read_certificate(folder)
+        held = _held(entries, proof)
+        checks = verify_run(folder, held)
+        if checks[0].ok:
+            checks += _vouching(folder, proof, held, card, trusted)
+    except ValueError as e:
+        raise CardError(str(e)) from None
+    wrong = next((c for c in checks if c.ok is False), None)
+    problem = None if wrong is None else f"{wrong.what}: {wrong.found}"
+    vouched = any(c.what == _VOUCHED and c.ok for c in checks)
+    return Proof(folder.name, wrong is None, problem, vouched, checks)
+
+
+def _held(entries: Entries, proof: Body) -> Sequence[Entry] | None:
+    """The ledger that charged the run; None where it is not at hand, or another one is."""
+    try:
+        found = entries()
+    except NoLedgerError:
+        return None
+    return found if any(e.lineage == proof["dataset"] for e in found) else None
+
+
+def _vouching(
+    folder: Path, proof: Body, held: Sequence[Entry] | None, card: AnyCard | None, trusted: frozenset[str]
+) -> Iterator[Check]:
+    if card is not None and card.name != proof["dataset"]:
+        yield Check("the run is of this card's dataset", False, f"it is of {proof['dataset']}, the card of {card.name}")
+        return
+    if held is None:
+        yield Check(_VOUCHED, False if trusted else None, "no ledger of it is at hand")
+        return
+    said = proof["ledger"]
+    commit = None if said is None else next((e for e in held if (e.seq, e.hash) == (said["entry"], said["hash"])), None)
+    files = file_digests(folder)
+    published = _published(held, proof, folder, files)
+    if published is None:
+        old = was_unvouched(held, commit)
+        found = "not vouched: the run is older than such entries; `reticent run` its recipe again, at no cost"
+        yield Check(
+            _VOUCHED,
+            None if old and not trusted else False,
+            found if old else "no PUBLISH entry is of it: it was never published so, or its entry is in another ledger",
+        )
+    else:
+        problem = files_problem(published, files)
+        yield Check(_VOUCHED, problem is None, problem or "")
+        keys = trusted or frozenset(registered_keys([e for e in held if e.seq < published.seq]))
+        unsigned = signature_problem(published, keys)
+        yield Check(_SIGNED, unsigned is None, unsigned or "")
+    if card is None:
+        yield Check("the files, made again", None, "name the card with --card")
+        return
+    intent = None if commit is None else next((e for e in held if e.seq == commit.body.get("intent")), None)
+    yield from made_again(folder, card, Vouched(held, intent, commit, published))
+
+
+def _published(held: Sequence[Entry], proof: Body, folder: Path, files: Mapping[str, str]) -> Entry | None:
+    """The PUBLISH entry of a folder: under its own name, else under the one it claims, as a copy may be renamed."""
+    names = folder.name, _name(folder)
+    return next((e for n in names if (e := publication_of(held, proof["dataset"], n, files)) is not None), None)
+
+
+def _name(folder: Path) -> str:
+    """The run that the folder says it is, whatever the folder is called by now."""
+    told: Any = read_json(folder, "report.json").get("run")
+    return told if isinstance(told, str) else folder.name
+
+
+def require_verified(folder: Path, entries: Entries, card: AnyCard | None = None) -> Proof:
+    """Refuse a run that does not verify, or that no ledger at hand knows.
+
+    Parameters
+    ----------
+    folder, entries, card
+        See :func:`verify_run_job`.
+
+    Raises
+    ------
+    BudgetError
+        If so.  A run that is older than PUBLISH passes, not vouched.
+    """
+    proof = verify_run_job(folder, entries, card)
+    if not proof.ok:
+        raise BudgetError(
+            f"{folder.name} does not verify: {proof.problem}. Nothing was done; `reticent run` its recipe again "
+            "publishes it anew, at no cost"
+        )
+    if ledger_check(proof.checks) is None:
+        raise BudgetError(
+            f"{folder.name}: no ledger at hand knows this run; a real dataset has its own: name its card with --card"
+        )
+    if (said := _name(folder)) != folder.name:
+        raise BudgetError(f"{folder.name} holds the files of {said}, under another name; nothing was done")
+    return proof
+
+
+def refuse_changed(folder: Path, entries: Entries) -> None:
+    """Refuse a run whose files are not those that the ledger vouches for; without it, that its certificate lists.
+
+    Parameters
+    ----------
+    folder, entries
+        See :func:`verify_run_job`.
+
+    Raises
+    ------
+    BudgetError
+        If so.
+    CardError
+        If there is no readable certificate.
+    """
+    try:
+        proof = read_certificate(folder)
+        held = _held(entries, proof)
+        files = file_digests(folder)
+        published = None if held is None else _published(held, proof, folder, files)
+        if published is not None:
+            problem = files_problem(published, files)
+        else:
+            stated = {file_of(kind): digest for kind, digest in proof["sha256"].items()}
+            changed = [name for name, digest in stated.items() if sha256_file(folder / name) != digest]
+            problem = f"{changed[0]} was changed" if changed else None
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as e:
+        raise CardError(f"{folder.name}: no readable certificate.json ({type(e).__name__})") from None
+    if problem is not None:
+        raise BudgetError(
+            f"{folder.name}: {problem}. `reticent run` its recipe again publishes it anew, at no cost"
+        )
+
+
+def draw_pages(folder: Path, said: Report, view: PolicyView, entries: Entries) -> None:
+    """Draw the pages of a run again, unless they would be others than those the ledger vouches for.
+
+    Parameters
+    ----------
+    folder
+        Of the run.
+    said, view
+        What it says, and its policy.
+    entries
+        See :func:`verify_run_job`.
+
+    Raises
+    ------
+    BudgetError
+        If so; the pages stay as they are.
+    """
+    held = _held(entries, {"dataset": said.dataset.name})
+    published = [] if held is None else publications(held, said.dataset.name, said.run)
+    pages = dict(zip(PAGES, drawn_pages(said, view), strict=True))
+    drawn = {name: hashlib.sha256(text.encode()).hexdigest() for name, text in pages.items()}
+    if published and not any(drawn.items() <= e.body["files"].items() for e in published):
+        raise BudgetError(
+            f"{folder.name}: these would be other pages than those the ledger vouches for (entry {published[-1].seq}): "
+            "drawn by another version, or report.json was changed. `reticent run` its recipe again publishes it anew"
+        )
+    for name, text in pages.items():
+        write_file(folder / name, text)

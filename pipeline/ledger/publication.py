@@ -1,0 +1,150 @@
+"""PUBLISH: the ledger vouches for every file of a run that people read, by digest.
+
+The entry is appended when the run is published, after its COMMIT, signed by the operator's key.  It names which
+program made the files, so that whoever makes them again knows whether a difference means anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TypedDict
+
+from pipeline.ledger.chain import Entry
+from pipeline.ledger.chain_tables import Page
+from pipeline.ledger.keys import OperatorKey, registered_keys
+from pipeline.privacy.release_file import sha256_file
+
+
+class Publication(TypedDict):
+    """The body of a PUBLISH entry, beside ``key`` and ``signature``; no fact about a person.
+
+    Parameters
+    ----------
+    run
+        Name of the folder.
+    run_key, commit
+        Of the release, and the entry that committed it (None: exact tables of made-up people).
+    snapshot
+        Number of the snapshot, as the INTENT has it; None for a night of a counter.
+    seen
+        Newest entry of the ledger when the files were written: later looks at the data are not told in them.
+    card_hash
+        Of all that the card declared.
+    seed
+        Of ties, as the recipe says.
+    made_by
+        See :func:`~pipeline.ledger.maker.maker`.
+    files
+        sha256 by name, of every file of the folder.
+    """
+
+    run: str
+    run_key: str
+    commit: int | None
+    snapshot: int | None
+    seen: int
+    card_hash: str
+    seed: int
+    made_by: dict[str, str]
+    files: dict[str, str]
+
+
+def file_digests(folder: Path) -> dict[str, str]:
+    """sha256 of every file of a run's folder, by its path in the folder.
+
+    Parameters
+    ----------
+    folder
+        Of the run.
+    """
+    files = [p for p in sorted(folder.rglob("*")) if p.is_symlink() or not p.is_dir()]
+    # a link may point anywhere: its target is no file of the run
+    return {p.relative_to(folder).as_posix(): "a link" if p.is_symlink() else sha256_file(p) for p in files}
+
+
+def key_body(key: OperatorKey) -> dict[str, object]:
+    """The body of a KEY entry: the public key of one host's operator.
+
+    Parameters
+    ----------
+    key
+        The operator's.
+    """
+    return {"public_key": key.public, "algorithm": "ed25519"}
+
+
+def vouch(page: Page, lineage: str, told: Publication, key: OperatorKey) -> Entry:
+    """Append PUBLISH, unless the newest one of this run vouches for the very same files.
+
+    Parameters
+    ----------
+    page, lineage
+        Of the ledger, and the dataset.
+    told
+        What is published.
+    key
+        Signs it; registered on its first use.
+    """
+    there = publications(page.entries, lineage, told["run"])
+    if there and there[-1].body["files"] == told["files"]:
+        return there[-1]
+    if key.public not in registered_keys(page.entries):
+        page.append(lineage, "KEY", key_body(key))
+    return page.append(lineage, "PUBLISH", {**told, "key": key.public}, sign=key.sign_entry)
+
+
+def publications(entries: Sequence[Entry], lineage: str, run: str) -> list[Entry]:
+    """All PUBLISH entries of a run, oldest first.
+
+    Parameters
+    ----------
+    entries, lineage, run
+        Of the ledger, the name of the dataset, and the name of the run's folder.
+    """
+    return [e for e in entries if e.kind == "PUBLISH" and e.lineage == lineage and e.body["run"] == run]
+
+
+def publication_of(entries: Sequence[Entry], lineage: str, run: str, files: Mapping[str, str]) -> Entry | None:
+    """The PUBLISH entry that vouches for these very files, else the newest one of the run; None where there is none.
+
+    Parameters
+    ----------
+    entries, lineage, run
+        See :func:`publications`.
+    files
+        From :func:`file_digests`.
+    """
+    there = publications(entries, lineage, run)
+    return next((e for e in reversed(there) if e.body["files"] == files), there[-1] if there else None)
+
+
+def files_problem(e: Entry, files: Mapping[str, str]) -> str | None:
+    """Which file of a run is not what its PUBLISH entry says, in words, or None.
+
+    Parameters
+    ----------
+    e, files
+        From :func:`publication_of` and :func:`file_digests`.
+    """
+    stated: Mapping[str, str] = e.body["files"]
+    for name in sorted({*stated, *files}):
+        if name not in files:
+            return f"{name} is gone"
+        if name not in stated:
+            return f"{name} was added; entry {e.seq} knows nothing of it"
+        if files[name] != stated[name]:
+            return f"{name} was changed: entry {e.seq} vouches for {stated[name][:16]}…, it has {files[name][:16]}…"
+    return None
+
+
+def was_unvouched(entries: Sequence[Entry], commit: Entry | None) -> bool:
+    """Whether a run without PUBLISH may be older than PUBLISH: its COMMIT precedes every one of the ledger.
+
+    Parameters
+    ----------
+    entries, commit
+        Of the ledger, and what the run rests on; None where nothing was charged.
+    """
+    first = next((e.seq for e in entries if e.kind == "PUBLISH"), None)
+    return commit is None or first is None or commit.seq < first

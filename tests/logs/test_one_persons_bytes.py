@@ -1,0 +1,166 @@
+"""Whatever one person's record holds, every other person's rows stay as they are: one property over all formats.
+
+A twin of a log differs in the bytes of one person's records, and in nothing else.  ``FORMATS`` writes such twins.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from pipeline.declaration.card import AnyCard
+from pipeline.logs.ingest import ingest
+from pipeline.logs.readers.batch import RECORD_BYTES
+
+from .conftest import canonical, make_card
+
+HEAD = ("user", "episode", "t", "s", "a", "r")
+# the odd one's records stand among those of three others
+OTHERS = [(user, 1, t, "xy"[t % 2], t % 2, 1.0) for user in ("anna", "bert", "cleo") for t in range(3)]
+AT = 4
+TEXT = pa.string()
+Row = list[bytes | None]
+
+
+@dataclass(frozen=True)
+class Format:
+    """How a log of rows is written whose odd records hold any bytes.
+
+    Parameters
+    ----------
+    name
+        Of the file.
+    write
+        The others' rows and the odd records (six cells each, or whole lines) as bytes of the file.
+    """
+
+    name: str
+    write: Callable[[list[Row]], bytes]
+
+
+def _cells(row: tuple[Any, ...]) -> Row:
+    return [str(cell).encode() for cell in row]
+
+
+def _with_odd(odd: list[Row]) -> list[Row]:
+    good = [_cells(row) for row in OTHERS]
+    return [*good[:AT], *odd, *good[AT:]]
+
+
+def _csv(odd: list[Row]) -> bytes:
+    # a newline would forge another's record: what is framed is a physical line
+    told = [b",".join((cell or b"").replace(b"\n", b" ") for cell in row) for row in _with_odd(odd)]
+    return b"\n".join([",".join(HEAD).encode(), *told, b""])
+
+
+def _ndjson(odd: list[Row]) -> bytes:
+    good = [json.dumps(dict(zip(HEAD, row, strict=True))).encode() for row in OTHERS]
+    told = []
+    for row in odd:
+        pairs = (
+            b'"%s":%s' % (name.encode(), b"null" if cell is None else b'"%s"' % cell)
+            for name, cell in zip(HEAD, row, strict=True)
+        )
+        told.append(b"{%s}" % b",".join(pairs).replace(b"\n", b" "))
+    return b"\n".join([*good[:AT], *told, *good[AT:]])
+
+
+def _table(odd: list[Row], kind: Any = TEXT) -> Any:
+    columns = zip(*_with_odd(odd), strict=True)
+    as_bytes = {TEXT: pa.binary(), pa.string_view(): pa.binary_view()}
+    arrays = [pa.array(cells, as_bytes.get(kind, pa.binary())) for cells in columns]
+    if pa.types.is_dictionary(kind):
+        coded = [array.dictionary_encode() for array in arrays]
+        arrays = [pa.DictionaryArray.from_arrays(a.indices, a.dictionary.view(TEXT)) for a in coded]
+    else:
+        arrays = [array.view(kind) for array in arrays]
+    return pa.table(arrays, names=HEAD)
+
+
+def _parquet(odd: list[Row]) -> bytes:
+    sink = pa.BufferOutputStream()
+    pq.write_table(_table(odd), sink)
+    return sink.getvalue().to_pybytes()
+
+
+def _arrow(kind: Any, new: Any) -> Callable[[list[Row]], bytes]:
+    def write(odd: list[Row]) -> bytes:
+        table, sink = _table(odd, kind), pa.BufferOutputStream()
+        with new(sink, table.schema) as writer:
+            writer.write_table(table)
+        return sink.getvalue().to_pybytes()
+
+    return write
+
+
+FORMATS = [
+    Format("log.csv", _csv),
+    Format("log.ndjson", _ndjson),
+    Format("log.parquet", _parquet),
+    Format("text.arrow", _arrow(TEXT, pa.ipc.new_file)),
+    Format("views.arrow", _arrow(pa.string_view(), pa.ipc.new_file)),
+    Format("labels.arrows", _arrow(pa.dictionary(pa.int32(), pa.string()), pa.ipc.new_stream)),
+]
+
+
+def rows_of_others(card: AnyCard, store: Path) -> list[tuple[Any, ...]]:
+    """Canonical rows of everybody but the odd one."""
+    rows = canonical(ingest(card, store))
+    return rows.filter(pl.col("user_id").is_in(["anna", "bert", "cleo"])).rows()
+
+
+def taken(form: Format, odd: list[Row], **changes: Any) -> list[tuple[Any, ...]]:
+    folder = Path(tempfile.mkdtemp())
+    try:
+        (folder / form.name).write_bytes(form.write(odd))
+        return rows_of_others(
+            make_card(folder, [form.name], unit={"episodes_per_user": 2}, **changes), folder / "store"
+        )
+    finally:
+        shutil.rmtree(folder)
+
+
+GOOD = _cells(("odd", 1, 0, "x", 0, 1.0))
+NASTY = [
+    b"\xff", b"x\xff", b"\0", b'"', b'"x', b"x\n", b"\r", b",,", b"\xed\xa0\x80", b"", b" ", b"nan", b"-inf", b"1e999",
+    b"{", b"[" * 200, b"\\ud800", b"\\", b"9" * 400, b"\xef\xbb\xbf", b"true", b"0x10", b"\xe2\x80\xa8", None,
+    b"z" * (RECORD_BYTES + 1),
+]  # fmt: skip
+CELL = st.one_of(st.sampled_from(NASTY), st.binary(max_size=12))
+
+
+def odd_ones() -> st.SearchStrategy[list[Row]]:
+    """Up to three records; the id is the odd one's, or nobody's."""
+    whose = st.sampled_from(
+        [b"odd", b"odd", None, b"", b" ", b"\xff", b"odd\xff", b"\0", b'"', b"z" * (RECORD_BYTES + 1)]
+    )
+    return st.lists(st.tuples(whose, *[st.one_of(st.just(good), CELL) for good in GOOD[1:]]).map(list), max_size=3)
+
+
+REST = taken(FORMATS[0], [])
+
+
+@pytest.mark.parametrize("form", FORMATS, ids=lambda form: form.name)
+@settings(max_examples=20, deadline=None)
+@example(odd=[[b"odd", b"1", b"0", b"x\xff", b"0", b"1"]])
+@example(odd=[[None, b"1", b"0", b"x", b"0", b"1"]])
+@example(odd=[[b"odd", b"1", b"0", b"z" * (RECORD_BYTES + 1), b"0", b"1"]])
+@given(odd=odd_ones())
+def test_a_twin_of_one_person_moves_nobody_elses_rows(form: Format, odd: list[Row]) -> None:
+    assert taken(form, odd) == REST
+
+
+def test_the_same_rows_in_every_format() -> None:
+    assert all(taken(form, []) == REST for form in FORMATS)
