@@ -11,7 +11,7 @@ from pydantic_core import PydanticCustomError
 from pipeline.declaration.toml import CardError, Strict, explain, read_toml
 from pipeline.learners.learner import Agent
 from pipeline.learners.registry import AGENTS, find
-from pipeline.learners.terms import Evaluate, Linear, Lq, Nightly, Planner, Privacy, Terms
+from pipeline.learners.terms import Evaluate, Linear, Lq, Nightly, OneStep, Planner, Privacy, Terms
 
 
 def _known(name: str) -> str:
@@ -69,7 +69,7 @@ class Recipe(Strict):
     ----------
     recipe
         Name, card and agent.
-    privacy, planner, linear, lq, evaluate, nightly
+    privacy, planner, linear, lq, one_step, evaluate, nightly
         What is asked of the learner: see :mod:`pipeline.learners.terms`.
     watch
         When a scheduled run is to be worried about.
@@ -82,6 +82,7 @@ class Recipe(Strict):
     planner: Planner = Planner()
     linear: Linear | None = None
     lq: Lq | None = None
+    one_step: OneStep | None = None
     evaluate: Evaluate | None = None
     nightly: Nightly | None = None
     watch: Watched | None = None
@@ -99,9 +100,10 @@ class Recipe(Strict):
         if self.nightly is not None:
             _check_nightly(name, agent, p)
         own = agent.learner.section
-        if self.lq is not None and own != "lq":
-            theirs = " and ".join(n for n, a in AGENTS.items() if a.learner.section == "lq")
-            raise ValueError(f"[lq] belongs to {theirs}; {name} has none of it")
+        for section in ("lq", "one_step"):
+            if getattr(self, section) is not None and own != section:
+                theirs = " and ".join(n for n, a in AGENTS.items() if a.learner.section == section)
+                raise ValueError(f"[{section}] belongs to {theirs}; {name} has none of it")
         agent.learner.check(self.terms)
         if self.linear is not None and own != "linear":
             raise ValueError(
@@ -126,6 +128,7 @@ class Recipe(Strict):
             self.lq,
             self.evaluate,
             self.nightly,
+            self.one_step,
         )
 
     @property
@@ -141,7 +144,7 @@ class Recipe(Strict):
     def dump(self) -> dict[str, object]:
         """Plain values of the recipe, defaults filled in."""
         # a table that other runs lack must not rename them, and what becomes of a run is no part of it
-        lacking = {"linear", "lq"} - {self.agent.learner.section}
+        lacking = {"linear", "lq", "one_step"} - {self.agent.learner.section}
         lacking |= set() if self.nightly is not None else {"nightly"}
         return self.model_dump(mode="json", exclude={"watch", "promote"} | lacking)
 

@@ -35,6 +35,11 @@ _LQ = (
     "zCDP: both tables come from the same rows of a person and are bounded jointly, by the supremum over two people's "
     "rows, so together they cost no more than the sum of what is listed for each"
 )
+_ONE_STEP = (
+    "zCDP: the two stages add, and the second one's question was made of the first one's released answer; counts and "
+    "sums of a stage come from the same rows of a person and are bounded jointly, so the counts cost nothing more"
+)
+_BY_VARIANT = {"linear_quadratic": _LQ, "one_step": _ONE_STEP}
 _COUNTER = (
     "zCDP: the counter was charged once, for every row that all its nights release; rhos of tables add, and a row that "
     "a died attempt may have drawn was charged again when it was drawn again"
@@ -258,4 +263,4 @@ def _composition(release: Release, joint: Mapping[str, Body]) -> str:
         return _COUNTER
     if not joint:
         return _SEPARATE
-    return _LQ if joint["joint"]["variant"] == "linear_quadratic" else _JOINT
+    return _BY_VARIANT.get(joint["joint"]["variant"], _JOINT)

@@ -260,10 +260,23 @@ def count_person(card: Card, person: Person) -> Mapping[str, NDArray[np.int64]]:
     person
         Rows (state, action, reward, next state) of every step of every episode: nobody who exists, for audits.
     """
+    return count_rows(person_rows(person, card), card)
+
+
+def person_rows(person: Person, card: Card) -> pl.DataFrame:
+    """Canonical rows of a person who does not exist.
+
+    Parameters
+    ----------
+    person
+        See :func:`count_person`.
+    card
+        Says which states are live: a row that leads elsewhere is terminated.
+    """
     flat = [
         {"user_id": 0, "episode_id": e, "step": h, "state": s, "action": a, "reward": float(r), "next_state": s2}
         for e, episode in enumerate(person)
         for h, (s, a, r, s2) in enumerate(episode)
     ]
     over = (pl.col("next_state") >= len(card.domain.live_states)).alias("terminated")
-    return count_rows(pl.DataFrame(flat).with_columns(pl.col(*_INTEGERS).cast(pl.Int32), over), card)
+    return pl.DataFrame(flat).with_columns(pl.col(*_INTEGERS).cast(pl.Int32), over)

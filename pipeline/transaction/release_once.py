@@ -6,9 +6,10 @@ The other caller of the transaction is :mod:`pipeline.transaction.continual_step
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
 from fractions import Fraction
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from pipeline.declaration.card import AnyCard, CardError
 from pipeline.ledger.chain import Body, canonical
@@ -19,6 +20,11 @@ from pipeline.privacy.noise import NoiseSource, RealDataError
 from pipeline.privacy.release import Release
 from pipeline.transaction.artifacts import Attempt, folder_of, write_attempt
 from pipeline.transaction.transaction import Curated, OpenLineage, open_lineage, replay, transaction
+
+T = TypeVar("T")
+
+# what most releases draw: all at once
+WHOLE = ("release",)
 
 
 class Drawing(Protocol):
@@ -44,7 +50,12 @@ class Drawing(Protocol):
         """Exact zCDP rho (None: some table has no noise), and the INTENT's other fields but the snapshot."""
         ...
 
-    def draw(self, snapshot: Snapshot, noise: NoiseSource, resources: Resources) -> Release:
+    @property
+    def stages(self) -> tuple[str, ...]:
+        """Names of what is drawn, in order; a later stage's question may rest on an earlier stage's answer."""
+        ...
+
+    def draw(self, snapshot: Snapshot, noise: NoiseSource, resources: Resources, stage: Stage) -> Release:
         """Read the rows and draw; called once, after the charge is on disk.
 
         Parameters
@@ -55,8 +66,29 @@ class Drawing(Protocol):
             Admitted before (:meth:`admit`).
         resources
             Where the rows are summed.
+        stage
+            Draws each of :attr:`stages`, in order and once: see :meth:`~.transaction.Transaction.stage`.
         """
         ...
+
+
+class Stage(Protocol):
+    """Draws one declared stage of a release: its name, and what reads rows and adds noise."""
+
+    def __call__(self, name: str, draw: Callable[[], T], /) -> T:
+        """What ``draw`` answers."""
+        ...
+
+
+def at_once(name: str, draw: Callable[[], T]) -> T:
+    """A stage of exact tables, which nothing is charged for.
+
+    Parameters
+    ----------
+    name, draw
+        See :class:`Stage`.
+    """
+    return draw()
 
 
 class Numbered(Protocol):
@@ -127,7 +159,7 @@ def release_once(
         check_snapshot(snapshot, card)
         key = key_of(card, snapshot, drawing)
         if drawing.exact:
-            return _write_exact(lineage, key, drawing.draw(snapshot, noise, resources), snapshot)
+            return _write_exact(lineage, key, drawing.draw(snapshot, noise, resources, at_once), snapshot)
         commit = ledger.committed(card.name, key)
         if commit is not None:
             # a run that died after its COMMIT had not come to it
@@ -138,9 +170,8 @@ def release_once(
         if rho is None:
             raise RealDataError(f"{card.name}: some tables have noise and some have none; nothing was read")
         told = {"snapshot": snapshot.number, **told}
-        with transaction(lineage, key, rho, told, ["release"]) as t:
-            release = t.stage("release", lambda: drawing.draw(snapshot, noise, resources))
-            found = t.commit(release, snapshot.data_digest)
+        with transaction(lineage, key, rho, told, drawing.stages) as t:
+            found = t.commit(drawing.draw(snapshot, noise, resources, t.stage), snapshot.data_digest)
         forget(snapshot)
         return found
 
