@@ -32,7 +32,7 @@ Bools = NDArray[np.bool_]
 VERSION = 1
 # how many standard deviations of the values over rows a temporal difference may reach: two states apart, twice each way
 SPREAD = 4
-# a key is supported where its rows exceed so many standard deviations of their noise, and so many rows
+# standard deviations of noise that the rows of a state must exceed to tell its value, and rows of any key
 _SURE, _FEW = 2.0, 10.0
 
 
@@ -52,10 +52,9 @@ class Answer:
     targets: Array
     sd: float
 
-    @property
-    def supported(self) -> Bools:
-        """Keys whose rows are told from the noise, and more than a handful."""
-        return self.rows > max(_SURE * self.sd, _FEW)
+    def supported(self, sure: float) -> Bools:
+        """Keys whose rows exceed ``sure`` standard deviations of their noise, and a handful."""
+        return self.rows > max(sure * self.sd, _FEW)
 
 
 @dataclass(frozen=True)
@@ -66,11 +65,14 @@ class Constants:
     ----------
     pessimism
         kappa, in posterior standard deviations.
+    support
+        Standard deviations of noise that the rows of an action must exceed: at 3, noise alone does it once in 740.
     floor
         Least share of a state's rows that an action must have to be recommended: practice knows what it does.
     """
 
     pessimism: float = 0.5
+    support: float = 3.0
     floor: float = 0.05
 
 
@@ -108,7 +110,7 @@ def practice_values(answer: Answer, returns: Array, features: Array | None) -> A
     ``(G, L)``, within the declared returns.
     """
     G, L = answer.rows.shape
-    N, seen, noise = answer.rows.ravel(), answer.supported.ravel(), answer.sd**2
+    N, seen, noise = answer.rows.ravel(), answer.supported(_SURE).ravel(), answer.sd**2
     n = np.where(seen, N, 1.0)
     y = np.where(seen, (answer.targets.ravel() / n + 1) / 2, 0.5)
     # a variable in [0, 1] of mean m varies by m (1 - m) at most
@@ -142,9 +144,10 @@ def one_step(
         How cautious to be.
     """
     G, L, A = answer.rows.shape
-    N = np.where(answer.supported, answer.rows, 0.0)
+    supported = answer.supported(constants.support)
+    N = np.where(supported, answer.rows, 0.0)
     share = N / np.maximum(N.sum(-1, keepdims=True), 1.0)
-    usual = answer.supported & (share >= constants.floor)
+    usual = supported & (share >= constants.floor)
     n = np.where(usual, answer.rows, 1.0)
     x = np.where(usual, answer.targets / n, 0.0)
     # two states drawn alike differ by twice the variance of their values, in parts of the width

@@ -125,7 +125,7 @@ def learn_step(plan: TargetPlan, terms: Terms, release: Release) -> LearntStep:
         d.horizon,
         d.allowed,
         d.state_features,
-        one_step.Constants(chosen.pessimism, chosen.floor),
+        one_step.Constants(chosen.pessimism, chosen.support, chosen.floor),
     )
     return LearntStep(plan, terms, release, found)
 
@@ -145,6 +145,7 @@ def _constants(plan: TargetPlan, terms: Terms) -> Constants:
     chosen = terms.one_step or OneStep()
     values = {
         "pessimism": chosen.pessimism,
+        "support": chosen.support,
         "floor": chosen.floor,
         "rows of a person": plan.rows,
         "cap": plan.cap,
@@ -152,6 +153,7 @@ def _constants(plan: TargetPlan, terms: Terms) -> Constants:
     }
     source = {
         "pessimism": "posterior standard deviations; chosen on simulated logs that no figure uses",
+        "support": "standard deviations of noise that the rows of an action exceed: chosen by us",
         "floor": "practice must know what it does: chosen by us",
         "rows of a person": "the recipe's, or 3/5 of all; part of the release",
         "cap": "rows a state (or a state and action); part of the release",

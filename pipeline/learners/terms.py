@@ -145,6 +145,8 @@ class OneStep(Strict):
         Of the budget on what practice is worth; the rest goes to what actions gain.
     pessimism
         Posterior standard deviations by which an action is marked down.
+    support
+        Standard deviations of noise that its rows must exceed.
     floor
         Least share of a state's rows that an action must have to be recommended.
     """
@@ -153,6 +155,7 @@ class OneStep(Strict):
     cap: Annotated[int, Field(ge=1)] = 1
     value_share: Annotated[float, Field(gt=0, lt=1)] = 0.15
     pessimism: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.5
+    support: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 3.0
     floor: Annotated[float, Field(ge=0, lt=1)] = 0.05
 
 

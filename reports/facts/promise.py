@@ -118,7 +118,17 @@ class MechanismFacts(Part):
 
 
 class StageJoint(Part):
-    """One stage of a one-step release: rows of a person, rows a key, how many keys, lattice steps of a target."""
+    """One stage of a one-step release.
+
+    Parameters
+    ----------
+    rows, cap
+        Rows of one person that count, and rows of one person in a key.
+    keys
+        How many keys there are.
+    steps
+        Lattice steps from 0 to the largest target.
+    """
 
     rows: int
     cap: int

@@ -55,10 +55,10 @@ def middle(plan):
 
 
 CASES = {
-    "stationary": dict(dynamics="stationary", horizon=2, total=1.0),
-    "per step": dict(dynamics="per_step", horizon=2, total=1.0),
-    "two episodes": dict(dynamics="stationary", horizon=1, m=2, total=1.0),
-    "no total": dict(dynamics="stationary", horizon=2),
+    "stationary": {"dynamics": "stationary", "horizon": 2, "total": 1.0},
+    "per step": {"dynamics": "per_step", "horizon": 2, "total": 1.0},
+    "two episodes": {"dynamics": "stationary", "horizon": 1, "m": 2, "total": 1.0},
+    "no total": {"dynamics": "stationary", "horizon": 2},
 }
 
 
