@@ -18,6 +18,7 @@ SEED = 20240101
 BEFORE = ("demo", "icu_sepsis_baseline")
 # card on the shelf -> recipes
 SHIPPED = {
+    "icu_sepsis": ("demo", "icu_sepsis_baseline"),
     "riverswim": ("riverswim", "riverswim_linear"),
     "double_integrator": ("double_integrator", "double_integrator_baseline"),
 }
