@@ -8,6 +8,7 @@ from typing import Annotated, Literal, Self
 from pydantic import AfterValidator, Field, PrivateAttr, ValidationError, model_validator
 from pydantic_core import PydanticCustomError
 
+from flows.config.schedule import Schedule
 from pipeline.declaration.toml import CardError, Strict, explain, read_toml
 from pipeline.learners.learner import Agent
 from pipeline.learners.registry import AGENTS, find
@@ -71,6 +72,8 @@ class Recipe(Strict):
         Name, card and agent.
     privacy, planner, linear, lq, one_step, evaluate, nightly
         What is asked of the learner: see :mod:`pipeline.learners.terms`.
+    schedule
+        On which dates scheduled nights draw a fresh release.
     watch
         When a scheduled run is to be worried about.
     promote
@@ -85,6 +88,7 @@ class Recipe(Strict):
     one_step: OneStep | None = None
     evaluate: Evaluate | None = None
     nightly: Nightly | None = None
+    schedule: Schedule | None = None
     watch: Watched | None = None
     promote: Promote | None = None
     _path: Path = PrivateAttr(default=Path())
@@ -99,6 +103,8 @@ class Recipe(Strict):
             raise ValueError(f"[privacy] is given, but {name} is the non-private baseline{use}")
         if self.nightly is not None:
             _check_nightly(name, agent, p)
+            if self.schedule is not None:
+                raise ValueError("[schedule] is given, but [nightly] has a leaf on every date: take one of them out")
         own = agent.learner.section
         for section in ("lq", "one_step"):
             if getattr(self, section) is not None and own != section:
@@ -146,7 +152,7 @@ class Recipe(Strict):
         # a table that other runs lack must not rename them, and what becomes of a run is no part of it
         lacking = {"linear", "lq", "one_step"} - {self.agent.learner.section}
         lacking |= set() if self.nightly is not None else {"nightly"}
-        return self.model_dump(mode="json", exclude={"watch", "promote"} | lacking)
+        return self.model_dump(mode="json", exclude={"schedule", "watch", "promote"} | lacking)
 
 
 def _check_nightly(name: str, agent: Agent, p: Privacy | None) -> None:

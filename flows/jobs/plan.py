@@ -76,7 +76,7 @@ def plan_recipe(recipe: str, home: Home) -> PlanAnswer:
     ledger.require(s.card)
     account = ledger.account(s.card.name)
     newest = latest(home.store, s.card.name)
-    replays = newest is not None and ledger.committed(s.card.name, key_of(s.card, newest, plan)) is not None
+    replays = newest is not None and ledger.committed(s.card.name, key_of(s.card, newest.number, plan)) is not None
     cost = Fraction(0) if replays or quote.rho is None else quote.rho
     counter: NightsPlan | None = None
     if s.recipe.nightly is not None:

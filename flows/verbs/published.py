@@ -70,7 +70,7 @@ def evidence_of(
         A file that ``ledger export`` wrote, in place of the ledger.
     """
     from flows.config.home import find_card
-    from pipeline.declaration.card import load_any_card
+    from pipeline.declaration.card import CardError, load_any_card
     from pipeline.declaration.lineage import catalogs
     from pipeline.ledger.chain import read_export
     from pipeline.ledger.ledger import open_ledger
@@ -80,7 +80,10 @@ def evidence_of(
     if card is not None:
         loaded = load_any_card(find_card(card, home.shelf))
     else:
-        name = str(read_certificate(folder).get("dataset"))
+        try:
+            name = str(read_certificate(folder).get("dataset"))
+        except ValueError as e:
+            raise CardError(str(e)) from None
         shipped = [c / name / "card.toml" for c in catalogs(home.shelf) if name.isidentifier()]
         loaded = next((load_any_card(path) for path in shipped if path.is_file()), None)
     if exported is not None:

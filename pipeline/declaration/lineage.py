@@ -58,7 +58,7 @@ class Budget(Strict):
 class Declaration(Strict):
     """One dataset.  ``folder`` is where the card was read from; paths in it resolve below that folder."""
 
-    schema_version: Literal[1]
+    schema_version: Literal[1, 2]
     name: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_\-]{0,62}$")]
     kind: Literal["real", "synthetic"] = "real"
     unit: Unit

@@ -27,7 +27,6 @@ from pipeline.learners.linear_learning import drawn, learn_linear
 from pipeline.learners.linear_request import LinearRequest
 from pipeline.learners.lq_request import LqRequest
 from pipeline.learners.one_step_learning import learn_step, next_question
-from pipeline.learners.tabular_learning import slack_of
 from pipeline.learners.terms import Evaluate, Terms
 from pipeline.logs.target_sums import add_targets
 from pipeline.mdp.model import TabularMDP
@@ -114,8 +113,10 @@ def _logged(
     p, task = terms.planner, task_of(card)
     mdp = draw_surrogate(card, rng) if known is None else known[0]
     behaviour = np.full(mdp.shape, 1 / mdp.shape[2]) if known is None else known[1]
-    c = constants(p.constants, task.horizon * task.allowed.size, p.failure, pooled=card.domain.dynamics == "stationary")
-    return Logged(card, task, mdp, behaviour, mechanisms, c, p.penalty, slack_of(p.constants), p.failure)
+    d = card.domain
+    cells, pooled = task.horizon * task.allowed.size, d.dynamics == "stationary"
+    c = constants(p.constants, cells, p.failure, pooled=pooled, policy=d.markov)
+    return Logged(card, task, mdp, behaviour, mechanisms, c, p.penalty, p.failure)
 
 
 def foresee_linear(request: LinearRequest, terms: Terms, episodes: int, seeds: Sequence[int]) -> list[Drawn]:

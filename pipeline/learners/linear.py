@@ -136,7 +136,7 @@ class LinearRun:
             return r.rho, told | {"mechanisms": [describe_mechanism(m) for m in listed]}
         return r.rho, told | {"planned_calls": r.calls(), "planner": r.planner_facts().model_dump()}
 
-    def draw(self, snapshot: Snapshot, noise: NoiseSource, resources: Resources, stage: Stage) -> Release:
+    def draw(self, snapshot: Snapshot, resources: Resources, stage: Stage) -> Release:
         """See :class:`~pipeline.transaction.release_once.Drawing`."""
         r, asked = self.request, self.request.plan.terms
         split = asked.halves and r.adaptive
@@ -145,7 +145,7 @@ class LinearRun:
             steps = r.plan.reward_steps
             return tally(snapshot, r.card, asked.value_steps, steps, split=split, resources=resources)
 
-        return stage("release", lambda: drawn(r, TalliedRows(r.features, sums, snapshot.kind), noise))
+        return stage("release", lambda noise: drawn(r, TalliedRows(r.features, sums, snapshot.kind), noise))
 
     def quote(self) -> Quote:
         """See :class:`~pipeline.learners.learner.RunPlan`: one row a call, or a table where nothing adapts."""

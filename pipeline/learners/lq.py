@@ -88,10 +88,10 @@ class LqRun:
         """See :class:`~pipeline.transaction.release_once.Drawing`."""
         return self.request.rho, {"joint": self.request.joint(), "epsilon": None, "mechanisms": self._described()}
 
-    def draw(self, snapshot: Snapshot, noise: NoiseSource, resources: Resources, stage: Stage) -> Release:
+    def draw(self, snapshot: Snapshot, resources: Resources, stage: Stage) -> Release:
         """See :class:`~pipeline.transaction.release_once.Drawing`."""
         r = self.request
-        return stage("release", lambda: draw_lq(r.plan, lazy_lq_sums(r.plan, snapshot, r.card, resources), noise))
+        return stage("release", lambda noise: draw_lq(r.plan, lazy_lq_sums(r.plan, snapshot, r.card, resources), noise))
 
     def quote(self) -> Quote:
         """See :class:`~pipeline.learners.learner.RunPlan`: also how far the rows reach beside the noise."""

@@ -27,7 +27,8 @@ from pipeline.privacy.release_file import describe_mechanism
 from pipeline.simulation.surrogate import Drawn
 from pipeline.statistics.ask import Ask
 from pipeline.statistics.signal_to_noise import even_visits
-from pipeline.statistics.target_layout import TargetPlan
+from pipeline.statistics.target_layout import Question, TargetPlan
+from pipeline.statistics.target_layout import Stage as Which
 from pipeline.transaction.release_once import Stage
 from reports.facts.promise import Joint
 
@@ -104,13 +105,16 @@ class OneStepRun:
         """See :class:`~pipeline.transaction.release_once.Drawing`: both stages at once, whatever the first answers."""
         return self.plan.cost, {"joint": self._joint(), "epsilon": None, "mechanisms": self._described()}
 
-    def draw(self, snapshot: Snapshot, noise: NoiseSource, resources: Resources, stage: Stage) -> Release:
+    def draw(self, snapshot: Snapshot, resources: Resources, stage: Stage) -> Release:
         """See :class:`~pipeline.transaction.release_once.Drawing`."""
         plan, (value, gain) = self.plan, self.stages
-        first = stage(value, lambda: plan.stages["v"].draw(sum_targets(snapshot, plan, None, resources), noise))
+
+        def answer(which: Which, asked: Question | None, noise: NoiseSource) -> Release:
+            return plan.stages[which].draw(sum_targets(snapshot, plan, asked, resources), noise)
+
+        first = stage(value, lambda noise: answer("v", None, noise))
         asked = next_question(plan, first)
-        second = stage(gain, lambda: plan.stages["q"].draw(sum_targets(snapshot, plan, asked, resources), noise))
-        return plan.joined((first, second), asked)
+        return plan.joined((first, stage(gain, lambda noise: answer("q", asked, noise))), asked)
 
     def quote(self) -> Quote:
         """See :class:`~pipeline.learners.learner.RunPlan`."""

@@ -161,9 +161,9 @@ class TabularRun:
         pure, rho = total_epsilon(mechanisms), total_rho(mechanisms)
         return rho, {"mechanisms": self._described(), "epsilon": None if pure is None else str(pure)}
 
-    def draw(self, snapshot: Snapshot, noise: NoiseSource, resources: Resources, stage: Stage) -> Release:
+    def draw(self, snapshot: Snapshot, resources: Resources, stage: Stage) -> Release:
         """See :class:`~pipeline.transaction.release_once.Drawing`."""
-        return stage("release", lambda: self.privatizer.draw(aggregate(snapshot, self.card, resources), noise))
+        return stage("release", lambda noise: self.privatizer.draw(aggregate(snapshot, self.card, resources), noise))
 
     def quote(self) -> Quote:
         """See :class:`~pipeline.learners.learner.RunPlan`."""

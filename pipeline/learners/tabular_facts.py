@@ -20,13 +20,14 @@ from pipeline.learners.decisions import (
     total_assumed,
 )
 from pipeline.learners.policy_files import PolicyFiles
-from pipeline.learners.tabular_learning import Learnt, slack_of
+from pipeline.learners.tabular_learning import Learnt
 from pipeline.learners.terms import Planner, Terms
 from pipeline.ledger.chain import canonical
 from pipeline.privacy.release import Release
 from pipeline.privacy.release_file import describe_mechanism, sha256_file
 from pipeline.statistics.calibration import count_sum
 from pipeline.statistics.consistency import ConsistencyCertificate
+from pipeline.statistics.planning_counts import Prepared, slack_of
 from reports.facts.constants import Constants, Preset
 from reports.facts.learnt import CaseFacts, ConsistencyFacts, LearntFacts, Truth, ValueFacts
 from reports.facts.policy import Decisions
@@ -66,7 +67,7 @@ class LearntCounts:
             value=value_facts(self.card, self.learnt.value, is_proved=is_proved, row=row),
             model_baselines=dict(self.learnt.baselines),
             practice=practice_facts(self.learnt.against, self.learnt.plan.policy),
-            consistency=consistency_facts(self.learnt.consistency),
+            consistency=consistency_facts(self.learnt.consistency, self.learnt.prepared),
             policy=decision_facts(self.learnt.plan.policy, self.learnt.plan.tied),
         )
 
@@ -90,7 +91,7 @@ def _constants(learnt: Learnt, p: Planner) -> Constants:
         bounds=shown(learnt.bound_constants),
         penalty=p.penalty,
         failure_probability=p.failure,
-        slack=slack_of(p.constants),
+        slack=slack_of(p.constants) if p.constants != "practical" else "none",
         threshold=learnt.plan.threshold,
         seed_of_ties=p.seed,
     )
@@ -206,9 +207,15 @@ def value_facts(
     )
 
 
-def consistency_facts(found: ConsistencyCertificate) -> ConsistencyFacts:
+def consistency_facts(found: ConsistencyCertificate, prepared: Prepared) -> ConsistencyFacts:
     """The ``consistency`` of report.json."""
+    drift = prepared.drift
+    tested = drift is not None and math.isfinite(drift.error)
     return ConsistencyFacts(
+        programme=found.programme,
+        steps_shared=None if drift is None else prepared.shared,
+        drift=drift.square if drift is not None and tested else None,
+        drift_error=drift.error if drift is not None and tested else None,
         solver=found.solver,
         cells=sum(found.cells.values()),
         certified=sum(found.certified.values()),

@@ -1,7 +1,12 @@
-"""The operator's store: numbered snapshots of a lineage and the columns of their rows; folders 0700, files 0600."""
+"""The operator's store: numbered snapshots of a lineage and the columns of their rows; folders 0700, files 0600.
+
+A snapshot's number is its *edition*: given by each ingest that somebody asks for and by each scheduled night, whatever
+came in, so that numbers tell nothing about the rows (privacy.md §0.2-1).
+"""
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 from dataclasses import asdict, dataclass
@@ -12,7 +17,7 @@ import polars as pl
 
 from pipeline.declaration.card import AnyCard
 from pipeline.declaration.toml import LogError
-from pipeline.files import whole_file, write_file
+from pipeline.files import write_file
 
 SCHEMA_VERSION = 1
 
@@ -57,6 +62,8 @@ _FIELDS: dict[str, type] = {
     "dataset": str, "number": int, "kind": str, "domain_hash": str, "source_digest": str, "data_digest": str,
     "source_rows": int, "rows": int, "users": int, "episodes": int, "quarantined": dict, "partitions": int,
 }  # fmt: skip
+# left out of a manifest where they are empty, as in those of older versions
+_NIGHTLY: dict[str, type] = {"night": str, "unread": str}
 
 
 @dataclass(frozen=True)
@@ -81,6 +88,10 @@ class Snapshot:
         Rows filed under each rule that was broken at all; coerced rows are among ``rows`` too.
     partitions
         Number of part files, disjoint in users.
+    night
+        The date of the scheduled night that made it (ISO); empty where somebody asked for it.
+    unread
+        Why that night's files could not be read; its rows are then those of the snapshot before it.
     """
 
     dataset: str
@@ -96,6 +107,8 @@ class Snapshot:
     episodes: int
     quarantined: dict[str, int]
     partitions: int
+    night: str = ""
+    unread: str = ""
 
     @property
     def part_files(self) -> list[Path]:
@@ -141,31 +154,30 @@ def latest(store: Path, dataset: str) -> Snapshot | None:
     return next(reversed(snapshots(store, dataset)), None)
 
 
-def next_number(store: Path, dataset: str) -> int:
-    """Number of the next snapshot: above every one that was ever given, purged ones included.
+def find_snapshot(store: Path, dataset: str, number: int) -> Snapshot | None:
+    """The snapshot of an edition; None if there never was one, or it was purged.
 
-    Raises
-    ------
-    LogError
-        If the note of the highest number is damaged.
+    Parameters
+    ----------
+    store, dataset, number
+        The operator's folder, the name of the lineage, and the edition, 1 first.
     """
-    note = _number_note(store, dataset)
-    try:
-        highest = int(note.read_text(encoding="utf-8")) if note.exists() else 0
-    except ValueError:
-        raise LogError(f"{note}: damaged; write the highest snapshot number ever given into it") from None
-    return 1 + max([highest, *(s.number for s in snapshots(store, dataset))])
+    folder = snapshot_folder(store / dataset, number)
+    return load(folder) if folder.is_dir() else None
 
 
-def note_number(store: Path, dataset: str, number: int) -> None:
-    """Note that a number is given; the note lies beside the lineage's folder and outlives it."""
-    note = _number_note(store, dataset)
-    with whole_file(note, private=True) as fresh:
-        write_file(fresh, f"{number}\n")
+def snapshot_folder(lineage: Path, number: int) -> Path:
+    """Where the snapshot of an edition lies in a lineage's folder of the store."""
+    return lineage / f"snapshot-{number:04d}"
 
 
-def _number_note(store: Path, dataset: str) -> Path:
-    return store / f".last-snapshot-{dataset}"
+def intact(snapshot: Snapshot) -> bool:
+    """Whether the part files are, to the last byte, those that were written."""
+    whole = hashlib.sha256()
+    for part in snapshot.part_files:
+        with part.open("rb") as file:
+            whole.update(hashlib.file_digest(file, "sha256").digest())
+    return whole.hexdigest() == snapshot.data_digest
 
 
 def load(folder: Path) -> Snapshot:
@@ -181,12 +193,13 @@ def load(folder: Path) -> Snapshot:
         content: Any = json.loads(where.read_text(encoding="utf-8"))
         if content["schema_version"] != SCHEMA_VERSION:
             raise LogError(f"{where}: schema_version {content['schema_version']}, not {SCHEMA_VERSION}; ingest again")
-        wrong = [name for name, kind in _FIELDS.items() if type(content[name]) is not kind]
+        told = {name: content[name] for name in [*_FIELDS, *(n for n in _NIGHTLY if n in content)]}
+        wrong = [name for name, found in told.items() if type(found) is not (_FIELDS | _NIGHTLY)[name]]
         if wrong or not all(type(n) is int for n in content["quarantined"].values()):
             raise TypeError(", ".join(wrong))
     except (OSError, ValueError, KeyError, TypeError):
         raise LogError(f"{where}: missing or damaged; restore it, or remove the snapshot and ingest again") from None
-    snapshot = Snapshot(folder=folder, **{name: content[name] for name in _FIELDS})
+    snapshot = Snapshot(folder=folder, **told)
     if gone := [p.name for p in snapshot.part_files if not p.is_file()]:
         raise LogError(f"{folder}: {gone[0]} is gone; restore it, or remove the snapshot and ingest again")
     return snapshot
@@ -195,5 +208,6 @@ def load(folder: Path) -> Snapshot:
 def write_manifest(snapshot: Snapshot) -> None:
     """Write the manifest into the snapshot's folder."""
     content = {"schema_version": SCHEMA_VERSION, **asdict(snapshot)}
-    del content["folder"]
+    for name in ["folder", *(n for n in _NIGHTLY if not content[n])]:
+        del content[name]
     write_file(snapshot.folder / MANIFEST, json.dumps(content, indent=1, sort_keys=True) + "\n", private=True)

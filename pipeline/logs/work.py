@@ -64,7 +64,6 @@ class Work:
     folder: Path
     stamp: str
     source_digest: str
-    number: int
     partitions: int
     source_rows: int = 0
     filed: dict[str, int] = field(default_factory=dict[str, int])
@@ -106,10 +105,10 @@ def meaning(card: AnyCard) -> dict[str, Any]:
     return {"schema_version": SCHEMA_VERSION, **told, **own}
 
 
-def begin(folder: Path, work_stamp: str, source_digest: str, number: int, partitions: int) -> Work:
+def begin(folder: Path, work_stamp: str, source_digest: str, partitions: int) -> Work:
     """Start over in an empty folder."""
     sweep(folder)
-    work = Work(private_folder(folder), work_stamp, source_digest, number, partitions)
+    work = Work(private_folder(folder), work_stamp, source_digest, partitions)
     private_folder(work.built)
     return work
 

@@ -33,10 +33,6 @@ _NOISE = 1
 # longer batches are this many episodes and exact means
 SIMULATED = 4096
 
-# names of plants that a simulated controller may meet
-_INSTANCE, _MASS = "lq", "double_integrator"
-PLANTS = (_INSTANCE, _MASS)
-
 
 @dataclass(frozen=True)
 class LqPlayed:
@@ -130,13 +126,17 @@ def lq_world(trial: Trial) -> LqSystem:
     return _named(trial.world, trial.params)
 
 
+# worlds of a trial whose states are vectors
+LQ_NAMES = ("lq", "double_integrator")
+
+
 @cache
 def _named(name: str, params: tuple[tuple[str, object], ...]) -> LqSystem:
     chosen = dict(params)
-    if name == _MASS and not chosen:
+    if name == "double_integrator" and not chosen:
         return double_integrator()
     number, seed = chosen.pop("instance", None), chosen.pop("seed", 11)
-    if name != _INSTANCE or chosen or not isinstance(number, int) or not isinstance(seed, int):
+    if name != "lq" or chosen or not isinstance(number, int) or not isinstance(seed, int):
         raise CardError(
             f"world {name!r} with {dict(params)} is no linear-quadratic one: use 'lq' with instance = 1 .. 5 (and "
             "seed), or 'double_integrator' alone"

@@ -32,14 +32,15 @@ from pipeline.logs.aggregate import count_new
 from pipeline.logs.contribution_bounding import hash_width
 from pipeline.logs.store import Snapshot, snapshots
 from pipeline.privacy.factorisation import Factorisation
-from pipeline.privacy.noise import Integers, NoiseSource, RealDataError
+from pipeline.privacy.noise import Integers, NoiseSource
 from pipeline.privacy.release import Mechanism, Release
 from pipeline.privacy.release_file import describe_mechanism
 from pipeline.statistics.layout import ExactSums
 from pipeline.statistics.private_sum import PrivateSum
 from pipeline.transaction.kept_steps import KeptSteps, digest
 from pipeline.transaction.release_once import check_snapshot
-from pipeline.transaction.transaction import Curated, open_lineage, replay, transaction
+from pipeline.transaction.replay import replay
+from pipeline.transaction.transaction import Curated, open_lineage, transaction
 
 
 @dataclass(frozen=True)
@@ -149,7 +150,7 @@ class ContinualRelease:
                 "another store; one store keeps a counter. Nothing was read"
             )
         before = counter_intents(entries, self.card.name, self.key)
-        return step_price(before, told, self.privatizer.mechanisms)
+        return step_price(entries, before, told, self.privatizer.mechanisms)
 
 
 @dataclass(frozen=True)
@@ -210,7 +211,8 @@ def append_step(declared: ContinualRelease, ledger: Ledger, store: Path, noise: 
         kept = KeptSteps(store / card.name / "counters" / declared.key[:24], declared.counter, steps, size)
         kept.settle()
         waiting = [s for s in there if s.number > kept.snapshot]
-        _newest_fits(waiting, card)
+        if waiting:
+            check_snapshot(waiting[-1], card, waiting[-1].number)
         # what came in under another card is not of this counter
         waiting = [s for s in waiting if (s.domain_hash, s.kind) == (card.domain_hash(), card.kind)]
         # the INTENT names no snapshot: the numbers would show on which dates the log changed
@@ -221,19 +223,11 @@ def append_step(declared: ContinualRelease, ledger: Ledger, store: Path, noise: 
         }
         # priced inside the ledger's transaction: an attempt elsewhere may have died meanwhile
         price = partial(declared.price, t=t, since=since)
-        with transaction(lineage, declared.step_key(t), price, told, ["step"]) as attempt:
-            release = attempt.stage("step", lambda: _draw(declared, kept, waiting, noise, attempt.intent))
+        with transaction(lineage, declared.step_key(t), price, told, ["step"], noise) as attempt:
+            release = attempt.stage("step", lambda source: _draw(declared, kept, waiting, source, attempt.intent))
             # a step is a step, whatever the data: there is no digest to compare it with
             found = attempt.commit(release, data_digest="")
         return Appended(found, t, _told(declared, t, since, attempt.intent))
-
-
-def _newest_fits(waiting: Sequence[Snapshot], card: Card) -> None:
-    if not waiting:
-        return
-    if waiting[-1].kind != card.kind:
-        raise RealDataError(f"{card.name}: the snapshot was ingested as {waiting[-1].kind}, the card says {card.kind}")
-    check_snapshot(waiting[-1], card)
 
 
 def _draw(

@@ -29,8 +29,9 @@ import pyarrow.parquet as pq
 
 from flows.config.home import Home
 from flows.jobs import made_again
+from flows.jobs.ingest import ingest_job
 from flows.jobs.proof import verify_run_job
-from flows.jobs.run import ingest_job, run_job
+from flows.jobs.run import run_job
 from pipeline.declaration.card import AnyCard, load_any_card
 from pipeline.ledger import ledger as book
 from pipeline.ledger.chain import Entry, canonical, entry_hash, unsigned_hash

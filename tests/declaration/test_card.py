@@ -63,7 +63,7 @@ def test_a_good_card_orders_states_live_then_other_then_ends(tmp_path):
         ('files = ["*.csv"]', 'files = ["/etc/passwd"]', ["source.files", "below the card's folder"]),
         ('labels = ["x", "y"]', 'labels = ["x", "x"]', ["domain.states", "distinct"]),
         ('labels = ["x", "y"]', 'labels = ["x", "end"]', ["reserved"]),
-        ("schema_version = 1", "schema_version = 2", ["schema_version"]),
+        ("schema_version = 1", "schema_version = 3", ["schema_version"]),
         ("rho = 1.0", "rho = -1.0", ["budget.rho", "greater than 0", "-1.0"]),
         ('user = "who"', 'user = "whom"', ["unit.user", "must agree"]),
     ],
@@ -167,3 +167,10 @@ def test_the_wide_card_of_the_documentation_is_a_card_and_reads_its_log(tmp_path
     (tmp_path / "game.csv").write_text("userID,choice,planet,points\nu,1,2,9\n")
     snapshot = ingest(card, tmp_path / "store")
     assert (card.source.layout, snapshot.rows, snapshot.quarantined) == ("wide", 2, {})
+
+
+@pytest.mark.parametrize(("version", "said", "balanced"), [(1, None, False), (2, None, True), (2, False, False)])
+def test_features_are_balanced_by_default_from_version_2_on(version, said, balanced):
+    features = {"kind": "one_hot"} if said is None else {"kind": "one_hot", "balanced": said}
+    card = Card.model_validate(card_dict() | {"schema_version": version, "features": features})
+    assert card.features is not None and card.features.balanced is balanced

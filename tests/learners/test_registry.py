@@ -11,8 +11,9 @@ import pytest
 from flows.config.home import Home
 from flows.config.recipe import load_recipe
 from flows.config.setting import setting
+from flows.jobs.ingest import ingest_job
 from flows.jobs.plan import plan_job
-from flows.jobs.run import ingest_job, run_job
+from flows.jobs.run import run_job
 from pipeline.agents.apvi import apvi
 from pipeline.declaration.card import CardError
 from pipeline.learners.learner import Agent

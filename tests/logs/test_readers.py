@@ -9,6 +9,7 @@ import polars as pl
 import pytest
 
 from pipeline.declaration.toml import LogError
+from pipeline.logs.editions import check_delivery
 from pipeline.logs.ingest import ingest
 from pipeline.logs.readers import arrow, lines
 from pipeline.logs.readers.batch import RECORD_BYTES
@@ -103,12 +104,9 @@ def test_only_the_columns_of_the_card_are_read(tmp_path: Path) -> None:
 
 
 DAMAGED = [
-    "empty.csv",
-    "header.csv",
     "wide.csv",
     "log.csv.gz",
     "log.tsv",
-    "empty.parquet",
     "cut.parquet",
     "text.parquet",
     "holed.parquet",
@@ -119,10 +117,7 @@ def damaged(folder: Path) -> dict[str, bytes]:
     FRAME.write_parquet(folder / "whole.parquet")
     whole = (folder / "whole.parquet").read_bytes()
     return {
-        "empty.csv": b"",
-        "header.csv": TEXT.splitlines()[0].encode(),
         "wide.csv": TEXT.encode("utf-16"),
-        "empty.parquet": b"",
         "cut.parquet": whole[: len(whole) // 2],
         "text.parquet": TEXT.encode(),
         "holed.parquet": whole[:4] + b"\0" * 60 + whole[64:],
@@ -140,6 +135,17 @@ def test_a_damaged_or_foreign_file_is_one_line_that_names_it(tmp_path: Path, nam
     assert "\n" not in str(error.value)
     home = tmp_path / "store" / "tiny"
     assert not home.exists() or [p.name for p in home.iterdir()] == [".lock"]
+
+
+@pytest.mark.parametrize("name", ["empty.csv", "header.csv", "empty.parquet"])
+def test_a_file_without_rows_is_an_edition_and_its_operator_hears_of_it(tmp_path: Path, name: str) -> None:
+    head = TEXT.splitlines()[0].encode()
+    (tmp_path / name).write_bytes(head if name == "header.csv" else b"")
+    card = make_card(tmp_path, [name])
+    snapshot = ingest(card, tmp_path / "store")
+    assert (snapshot.number, snapshot.rows) == (1, 0)
+    with pytest.raises(LogError, match="the files hold no rows"):
+        check_delivery(card, snapshot)
 
 
 @pytest.mark.parametrize("block", [1, 7, RECORD_BYTES - 1, lines.BLOCK_BYTES])
