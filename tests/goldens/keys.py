@@ -20,8 +20,8 @@ def all_keys(home: Path) -> dict[str, Any]:
     runs = {name: card for name, card in golden.items() if card not in shelf.NIGHTS}
     nights = {name: key_of_counter(at[name], home, None) for name in golden if name not in runs}
     return {
-        "shipped": {name: key_of_release(recipe, home, None, 1) for name, recipe in today.items()}
-        | {name: key_of_release(numbers.recipe_before(name), home, old, 1) for name in numbers.BEFORE},
+        "shipped": {name: key_of_release(numbers.recipe_before(name), home, old, 1) for name in numbers.BEFORE}
+        | {name: key_of_release(recipe, home, None, 1) for name, recipe in today.items()},
         "golden": {name: key_of_release(at[name], home, None, 1) for name in runs},
         "counters": {name: {"key": key, "nights": found} for name, (key, found) in nights.items()},
     }
