@@ -19,7 +19,7 @@ from flows.config.home import Home
 from flows.config.recipe import Recipe, load_recipe
 from flows.config.setting import Setting
 from flows.jobs.nights import nightly_counter
-from flows.jobs.publish import compose, looks_of, run_name
+from flows.jobs.publish import compose, looks_of, made_by, run_name
 from pipeline.declaration.card import AnyCard, CardError
 from pipeline.declaration.plugins import is_plugin
 from pipeline.declaration.toml import read_toml
@@ -81,7 +81,6 @@ def made_again(folder: Path, card: AnyCard, held: Vouched) -> Iterator[Check]:
     held
         What the ledger says of the run.
     """
-    other = other_maker(held.said.get("made_by"))
     stated = held.said.get("card_hash")
     if stated is not None and stated != card_hash(card):
         yield Check(_AGAIN, None, "not comparable: the card has changed since; give that of then")
@@ -100,6 +99,7 @@ def made_again(folder: Path, card: AnyCard, held: Vouched) -> Iterator[Check]:
     yield Check(_CHARGE, problem is None, problem or "")
     if problem is not None:
         return
+    other = other_maker(held.said.get("made_by"), made_by(recipe))
     with tempfile.TemporaryDirectory() as place:
         try:
             _compose(folder, recipe, card, plan, held, Path(place))

@@ -15,6 +15,7 @@ from flows.jobs.ledger_checks import known_to_runs
 from flows.jobs.monitor import alert, watch_of
 from flows.jobs.nights import due_date, edition_for, night_of
 from flows.jobs.promotion import consider
+from flows.jobs.proof import refuse_changed
 from flows.jobs.run import Asked, run_recipe
 from pipeline.declaration.card import AnyCard
 from pipeline.declaration.toml import LogError
@@ -124,6 +125,8 @@ def _night(
         charged_rho=float(ledger.account(s.card.name).spent - spent),
         charges=charges(ledger.entries(s.card.name)),
     )
+    # no rule puts to use what is not what was published
+    refuse_changed(home.runs / ran.run, ledger.entries)
     promotion = consider(s.recipe.promote, home.runs, ran.run, ran.value.status)
     stale_days = s.recipe.watch.stale_days if s.recipe.watch is not None else None
     return _Night(ran, did, promotion, s.card, delivered, stale_days)

@@ -23,11 +23,11 @@ from pipeline.logs.editions import end_edition, note_number, take_number
 from pipeline.logs.rules import check_names
 from pipeline.logs.screening import screen
 from pipeline.logs.sources import Sources, digest, examine
+from pipeline.logs.spills import Progress, read_spill, spill
 from pipeline.logs.store import Snapshot, intact, part_file, snapshot_folder, snapshots, write_manifest
 from pipeline.logs.summing import DEFAULT_MEMORY
 from pipeline.logs.vectors import screen_vectors
 from pipeline.logs.work import (
-    Progress,
     Screened,
     Work,
     allow_files,
@@ -36,7 +36,6 @@ from pipeline.logs.work import (
     meaning,
     most_partitions,
     resume,
-    spill,
     spill_file,
     stamp,
     sweep,
@@ -182,7 +181,7 @@ def _screen(card: AnyCard, sources: Sources, work: Work, progress: Progress | No
     """Second pass: apply the rules, from the first partition that is not done."""
     seen = sum(work.filed.values()) + sum(one.spilt for one in work.done)
     for i in range(len(work.done), work.partitions):
-        raw = _read_spill(spill_file(work.folder, i), sources)
+        raw, beyond = read_spill(work, i, sources, card)
         judge = screen(raw, card, sources.names) if isinstance(card, Card) else screen_vectors(raw, card, sources.names)
         canonical, quarantine = judge
         write_rows(canonical, part_file(work.built, i))
@@ -191,18 +190,19 @@ def _screen(card: AnyCard, sources: Sources, work: Work, progress: Progress | No
             digest = hashlib.file_digest(file, "sha256").hexdigest()
         work.done.append(
             Screened(
-                spilt=len(raw),
+                spilt=len(raw) + beyond,
                 rows=len(canonical),
                 users=canonical["user_id"].n_unique(),
                 episodes=canonical.select("user_id", "episode_id").n_unique(),
-                filed=dict(quarantine.group_by("rule").len().iter_rows()),
+                filed=dict(quarantine.group_by("rule").len().iter_rows())
+                | ({"too_many_rows": beyond} if beyond else {}),
                 digest=digest,
                 bytes=part_file(work.built, i).stat().st_size,
             )
         )
         work.save()
         remove_file(spill_file(work.folder, i))
-        seen += len(raw)
+        seen += len(raw) + beyond
         if progress is not None:
             progress(seen, work.source_rows)
     return _summarise(card, work)
@@ -229,15 +229,6 @@ def _summarise(card: AnyCard, work: Work) -> Snapshot:
         quarantined=dict(sorted(filed.items())),
         partitions=work.partitions,
     )
-
-
-def _read_spill(file: Path, sources: Sources) -> pl.DataFrame:
-    """Rows of a partition."""
-    if not file.exists():
-        schema = {f"raw_{role}": dtype for role, dtype in sources.dtypes.items()}
-        return pl.DataFrame(schema={**schema, "file": pl.Int32(), "line": pl.Int64()})
-    with file.open("rb") as stream:
-        return pl.read_ipc_stream(stream)
 
 
 def _write(frame: pl.DataFrame, path: Path) -> None:

@@ -21,6 +21,9 @@ from pipeline.logs.readers.batch import Asked, Batch, cell_type
 # seconds since 1970 of the years 1 and 9999
 _FIRST, _LAST, _A_DAY = -62_135_596_800, 253_402_300_799, 86_400
 
+# columns that a message names
+_SHOWN = 60
+
 
 @dataclass(frozen=True)
 class LogFile:
@@ -172,8 +175,9 @@ def _there(missing: list[str], types: Mapping[str, pl.DataType], form: Reader) -
     near = {name for column in missing for name in get_close_matches(column, types, n=1, cutoff=0.75)}
     if form.lines:
         return f" (did you mean {', '.join(map(repr, sorted(near)))}?)" if near else ""
-    names = (name if name.isprintable() else repr(name) for name in types)
-    return f" (the file has: {', '.join(names)})"
+    names = [name if name.isprintable() else repr(name) for name in types]
+    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+    return f" (the file has: {', '.join(names[:_SHOWN])}{more})"
 
 
 def _asked(card: AnyCard, path: Path, reader: Reader) -> Asked:

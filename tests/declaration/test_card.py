@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import stat
 from pathlib import Path
 
 import pytest
@@ -97,6 +99,27 @@ def test_a_link_out_of_the_folder_is_not_followed(tmp_path):
     (inside / "log.csv").symlink_to(outside)
     with pytest.raises(CardError, match="leads outside"):
         load_card(write(inside, GOOD)).source_files()
+
+
+@pytest.mark.parametrize("kind", ["pipe", "broken link", "socket", "name"])
+def test_what_cannot_be_read_is_not_left_out_without_a_word(tmp_path, kind):
+    """Beside a good file each was once ignored, or ended in a traceback."""
+    (tmp_path / "log.csv").write_text("x")
+    (tmp_path / "folder.csv").mkdir()
+    card = load_card(write(tmp_path, GOOD))
+    assert [p.name for p in card.source_files()] == ["log.csv"]
+    match kind:
+        case "pipe":
+            os.mkfifo(tmp_path / "more.csv")
+        case "broken link":
+            (tmp_path / "more.csv").symlink_to("nowhere.csv")
+        case "socket":
+            os.mknod(tmp_path / "more.csv", stat.S_IFSOCK | 0o600)
+        case _:
+            Path(os.fsdecode(bytes(tmp_path / "more") + b"\xff.csv")).write_text("x")
+    says = r"the name 'more.*udcff.csv' is not UTF-8" if kind == "name" else "more.csv is a pipe, a device or a link"
+    with pytest.raises(CardError, match=says):
+        card.source_files()
 
 
 def test_a_named_root_is_read_and_an_unknown_one_refused(tmp_path, monkeypatch):

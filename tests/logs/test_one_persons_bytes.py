@@ -23,12 +23,13 @@ from hypothesis import strategies as st
 
 from pipeline.declaration.card import AnyCard
 from pipeline.declaration.toml import LogError
+from pipeline.logs import spills
 from pipeline.logs.ingest import ingest
 from pipeline.logs.readers import lines
 from pipeline.logs.readers import rows as framing
 from pipeline.logs.readers.batch import RECORD_BYTES
 
-from .conftest import canonical, make_card
+from .conftest import canonical, make_card, quarantine
 
 HEAD = ("user", "episode", "t", "s", "a", "r")
 # the odd one's records stand among those of three others
@@ -211,3 +212,23 @@ def test_a_broken_reader_is_caught(
     except LogError:
         found = []
     assert found != REST
+
+
+@pytest.mark.parametrize("form", FORMATS[:3], ids=lambda form: form.name)
+def test_a_person_of_too_many_rows_keeps_the_first_and_moves_nobody(
+    form: Format, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Whoever repeats a row ten million times once took gigabytes."""
+    monkeypatch.setattr(spills, "MOST_ROWS", 4)
+    monkeypatch.setattr(framing, "BATCH_ROWS", 3)
+    monkeypatch.setattr(lines, "BLOCK_BYTES", 60)
+    many = [_cells(("odd", 1, t, "x", 0, 1.0)) for t in [0, 1, 2, 1, 2, 2, 2, 2, 2]]
+    (tmp_path / form.name).write_bytes(form.write(many))
+    snapshot = ingest(make_card(tmp_path, [form.name], unit={"episodes_per_user": 2}), tmp_path / "store")
+    assert snapshot.quarantined == {"repeat": 4, "too_many_rows": 5} and snapshot.source_rows == len(OTHERS) + 9
+    filed = quarantine(snapshot.folder).filter(pl.col("rule") == "too_many_rows")
+    first = AT + 5 + (form.name == "log.csv")
+    assert filed["line"].to_list() == list(range(first, first + 5)) and {
+        cells["user"] for cells in filed["source"]
+    } == {"odd"}
+    assert canonical(snapshot).rows() == REST

@@ -14,6 +14,7 @@ import pytest
 from pipeline.declaration.card import Card, load_card
 from pipeline.declaration.toml import CardError, LogError
 from pipeline.ledger.certificate import assumptions
+from pipeline.ledger.route import Route
 from pipeline.logs.formats import Reader
 from pipeline.logs.ingest import ingest
 from pipeline.logs.readers.batch import NO_LINES, Batch, lines_from
@@ -117,5 +118,5 @@ def changed(folder: Path, form: str) -> Card:
 
 def test_the_assumptions_say_whose_code_read_the_log(folder: Path) -> None:
     card = load_card(folder / "diary.toml")
-    lines = [line for line in assumptions(card, []) if "diary:diary" in line]
+    lines = [line for line in assumptions(card, [], Route("hand")) if "diary:diary" in line]
     assert len(lines) == 1 and "not code of Reticent" in lines[0]

@@ -18,7 +18,7 @@ import pytest
 from pipeline.declaration.toml import LogError
 from pipeline.files import open_private
 from pipeline.logs import ingest as room
-from pipeline.logs import sources, work
+from pipeline.logs import sources, spills
 from pipeline.logs.editions import check_delivery
 from pipeline.logs.ingest import ingest
 from pipeline.logs.store import Snapshot, snapshots
@@ -82,7 +82,7 @@ def count_calls(monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
 
         return call
 
-    monkeypatch.setattr(work, "read_batches", counted("batches", sources.read_batches))
+    monkeypatch.setattr(spills, "read_batches", counted("batches", sources.read_batches))
     monkeypatch.setattr(room, "screen", counted("screen", room.screen))
     monkeypatch.setattr(room, "digest", counted("digest", sources.digest))
     return calls

@@ -33,20 +33,32 @@ def batch_rows(columns: list[str]) -> int:
 def types_of(schema: Any) -> dict[str, pl.DataType]:
     """Column name -> type as the schema declares it (a dictionary is its values); repeated names are left out."""
     times = Counter(schema.names)
-    return {name: _polars_type(schema.types[i]) for i, name in enumerate(schema.names) if times[name] == 1}
+    kinds = zip(schema.names, schema.types, strict=True)
+    return {name: _polars_type(kind) for name, kind in kinds if times[name] == 1}
 
 
 @cache
 def _polars_type(arrow: Any) -> pl.DataType:
     if pa.types.is_dictionary(arrow):
         arrow = arrow.value_type
-    # polars knows no number that is as long, and says so only where it meets one
-    if pa.types.is_decimal256(arrow):
+    if _unknown(arrow):
         return pl.Object()
     try:
         return pl.DataFrame(pl.from_arrow(pa.table({"x": pa.array([], type=arrow)})))["x"].dtype
-    except (pa.ArrowException, pl.exceptions.PolarsError, pl.exceptions.PanicException, BaseExceptionGroup, ValueError):
+    except (pa.ArrowException, pl.exceptions.PolarsError, pl.exceptions.PanicException, ValueError):
         return pl.Object()
+
+
+def _unknown(arrow: Any) -> bool:
+    """Whether polars stops the process where it meets this type or a value of it, instead of raising an error."""
+    if pa.types.is_timestamp(arrow) and arrow.tz is not None:
+        try:
+            pl.Series([], dtype=pl.Int64).cast(pl.Datetime("us", arrow.tz))
+        except pl.exceptions.PolarsError:
+            return True
+    if pa.types.is_decimal256(arrow) or pa.types.is_interval(arrow):
+        return True
+    return pa.types.is_nested(arrow) and any(_unknown(arrow.field(i).type) for i in range(arrow.num_fields))
 
 
 def frame_rows(batch: Any, columns: list[str], first: int) -> Batch:
