@@ -134,7 +134,10 @@ def test_a_named_root_is_read_and_an_unknown_one_refused(tmp_path, monkeypatch):
 
 def test_every_card_and_recipe_on_the_shelf_is_good():
     for path in sorted((ROOT / "datasets").glob("*/card.toml")):
-        assert load_any_card(path).name == path.parent.name
+        folder = path.parent.name
+        # the uniform log keeps the lineage of version 0.1, the clinicians' has one of its own
+        lineage = {"icu_sepsis": "icu_sepsis_clinicians", "icu_sepsis_uniform": "icu_sepsis"}.get(folder, folder)
+        assert load_any_card(path).name == lineage
     for path in sorted((ROOT / "flows" / "recipes").glob("*.toml")):
         if is_price_recipe(read_toml(path)):
             assert load_price_recipe(path).grid().trials()
