@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 _CANNOT = (errno.EINVAL, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EXDEV)
+_FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 class Disk:
@@ -77,3 +78,15 @@ class Disk:
 
 
 DISK = Disk()
+
+
+def is_full(error: BaseException) -> bool:
+    """Whether an operation failed for want of room.
+
+    Parameters
+    ----------
+    error
+        Of an operation on a file, also one of a library that says the system's number in its text.
+    """
+    code = error.errno if isinstance(error, OSError) else None
+    return code in _FULL or (code is None and any(f"(os error {n})" in str(error) for n in _FULL))

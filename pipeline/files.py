@@ -258,6 +258,23 @@ def _replace_files(partial: Path, folder: Path) -> None:
         DISK.move(partial / name, folder / name)
 
 
+def share(file: Path, other: Path) -> None:
+    """Give a private file that is never written again a second name; a copy of it where the disk knows no such names.
+
+    Parameters
+    ----------
+    file
+        An existing file.
+    other
+        Its second name, which nothing has yet.
+    """
+    try:
+        DISK.link(file, other)
+    except OSError:
+        copy_file(file, other)
+        DISK.protect(other, 0o600)
+
+
 def write_folder(folder: Path, files: Mapping[str, str | bytes]) -> None:
     """Write a folder of small files at once, in place of an older one.
 

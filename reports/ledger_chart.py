@@ -95,7 +95,7 @@ class Lineage(Part):
         What may be spent in a month or a year, and which limit is the tightest now.
     spending
         Cumulative spending.
-    amendments, inspections, entries, purges, signatures
+    amendments, inspections, entries, retries, purges, signatures
         Entries of the ledger by kind, oldest first.
     """
 
@@ -110,6 +110,7 @@ class Lineage(Part):
     amendments: list[Amended]
     inspections: list[Inspected]
     entries: list[Charged]
+    retries: list[Event]
     purges: list[Purged]
     signatures: list[Signed]
 
@@ -142,6 +143,7 @@ def lineage_facts(ledger: Ledger, name: str) -> Lineage:
         ],
         inspections=[Inspected(entry=e.seq, at=e.at, snapshot=e.body["snapshot"]) for e in ledger.inspections(name)],
         entries=[_charged(e, done) for e in charges],
+        retries=[Event(entry=e.seq, at=e.at) for e in entries if e.kind == "RETRY"],
         purges=[Purged(entry=e.seq, at=e.at, what=_purged(e)) for e in entries if e.kind == "PURGE"],
         signatures=[
             Signed(entry=e.seq, at=e.at, run=e.body["run"], by=e.body["by"], note=e.body.get("note"))

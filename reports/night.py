@@ -133,9 +133,9 @@ def slug(text: str) -> str:
 
 
 def _tonight(night: NightAnswer, charged: str) -> str:
-    """A counter's night says its date and not what came in: that may be one person's."""
+    """What was declared for this date; never what came in: that may be one person's."""
     counter = night.counter
-    told, idle = f"snapshot {night.night.snapshot}", "no new log, the committed release stands"
+    told, idle = f"snapshot {night.night.snapshot}, due on {night.night.due}", "that release stands"
     if counter is not None:
         told, idle = f"night {counter.night} of {counter.nights} ({counter.date})", "it is drawn already"
     return f"{told}; {charged}" + (f"; {idle}" if night.night.unchanged else "")

@@ -12,7 +12,7 @@ def exit_code(error: Exception) -> int:
         What stopped the job.
     """
     from pipeline.declaration.card import CardError
-    from pipeline.declaration.toml import LogError
+    from pipeline.declaration.toml import DamagedError, LogError
     from pipeline.ledger.chain import BudgetError
     from pipeline.privacy.noise import RealDataError
 
@@ -21,5 +21,6 @@ def exit_code(error: Exception) -> int:
         (RealDataError, 2),
         (LogError, 3),
         (BudgetError, 4),
+        (DamagedError, 4),
     )
     return next((code for kind, code in codes if isinstance(error, kind)), 1)

@@ -8,10 +8,11 @@ from typing import Annotated, Literal, Self
 from pydantic import AfterValidator, Field, PrivateAttr, ValidationError, model_validator
 from pydantic_core import PydanticCustomError
 
+from flows.config.schedule import Schedule
 from pipeline.declaration.toml import CardError, Name, Strict, explain, read_toml
 from pipeline.learners.learner import Agent
 from pipeline.learners.registry import AGENTS, find
-from pipeline.learners.terms import Evaluate, Linear, Lq, Nightly, Planner, Privacy, Terms
+from pipeline.learners.terms import Evaluate, Linear, Lq, Nightly, OneStep, Planner, Privacy, Terms
 
 
 def _known(name: str) -> str:
@@ -69,8 +70,10 @@ class Recipe(Strict):
     ----------
     recipe
         Name, card and agent.
-    privacy, planner, linear, lq, evaluate, nightly
+    privacy, planner, linear, lq, one_step, evaluate, nightly
         What is asked of the learner: see :mod:`pipeline.learners.terms`.
+    schedule
+        On which dates scheduled nights draw a fresh release.
     watch
         When a scheduled run is to be worried about.
     promote
@@ -82,8 +85,10 @@ class Recipe(Strict):
     planner: Planner = Planner()
     linear: Linear | None = None
     lq: Lq | None = None
+    one_step: OneStep | None = None
     evaluate: Evaluate | None = None
     nightly: Nightly | None = None
+    schedule: Schedule | None = None
     watch: Watched | None = None
     promote: Promote | None = None
     _path: Path = PrivateAttr(default=Path())
@@ -98,10 +103,13 @@ class Recipe(Strict):
             raise ValueError(f"[privacy] is given, but {name} is the non-private baseline{use}")
         if self.nightly is not None:
             _check_nightly(name, agent, p)
+            if self.schedule is not None:
+                raise ValueError("[schedule] is given, but [nightly] has a leaf on every date: take one of them out")
         own = agent.learner.section
-        if self.lq is not None and own != "lq":
-            theirs = " and ".join(n for n, a in AGENTS.items() if a.learner.section == "lq")
-            raise ValueError(f"[lq] belongs to {theirs}; {name} has none of it")
+        for section in ("lq", "one_step"):
+            if getattr(self, section) is not None and own != section:
+                theirs = " and ".join(n for n, a in AGENTS.items() if a.learner.section == section)
+                raise ValueError(f"[{section}] belongs to {theirs}; {name} has none of it")
         agent.learner.check(self.terms)
         if self.linear is not None and own != "linear":
             raise ValueError(
@@ -126,6 +134,7 @@ class Recipe(Strict):
             self.lq,
             self.evaluate,
             self.nightly,
+            self.one_step,
         )
 
     @property
@@ -141,9 +150,9 @@ class Recipe(Strict):
     def dump(self) -> dict[str, object]:
         """Plain values of the recipe, defaults filled in."""
         # a table that other runs lack must not rename them, and what becomes of a run is no part of it
-        lacking = {"linear", "lq"} - {self.agent.learner.section}
+        lacking = {"linear", "lq", "one_step"} - {self.agent.learner.section}
         lacking |= set() if self.nightly is not None else {"nightly"}
-        return self.model_dump(mode="json", exclude={"watch", "promote"} | lacking)
+        return self.model_dump(mode="json", exclude={"schedule", "watch", "promote"} | lacking)
 
 
 def _check_nightly(name: str, agent: Agent, p: Privacy | None) -> None:

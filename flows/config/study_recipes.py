@@ -9,8 +9,8 @@ from typing import Annotated, Literal, Self, TypeVar
 from pydantic import Field, ValidationError, field_validator, model_validator
 
 from pipeline.declaration.toml import CardError, Name, Strict, explain, read_toml
-from pipeline.environments.lq_catalog import LQ_WORLDS
 from pipeline.environments.worlds import refuse_unknown_world
+from pipeline.simulation.lq_rollouts import LQ_NAMES
 from pipeline.simulation.registry import find
 from pipeline.simulation.trial import Plain, Trial
 from pipeline.studies.price import FAMILIES, Grid, episode_grid
@@ -26,7 +26,7 @@ def _place(world: Mapping[str, Plain]) -> Place:
 def _named(world: Mapping[str, Plain]) -> None:
     if not isinstance(world.get("name"), str):
         raise ValueError("[world]: 'name' is missing; `reticent simulate --values` lists the worlds")
-    if world["name"] not in LQ_WORLDS:
+    if world["name"] not in LQ_NAMES:
         try:
             refuse_unknown_world(str(world["name"]))
         except CardError as e:

@@ -7,12 +7,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NotRequired, TypedDict
 
-from flows.config.home import Home
+from flows.config.home import Home, find_card
+from flows.config.setting import ledger_for
 from flows.jobs.proof import require_verified
-from pipeline.declaration.card import AnyCard, CardError
+from pipeline.declaration.card import AnyCard, CardError, load_any_card
 from pipeline.ledger.chain import BudgetError, Entry, Head, head_of_certificate, lacking
 from pipeline.ledger.keys import signatures_problem
 from pipeline.ledger.ledger import Ledger
+from pipeline.ledger.publication import file_digests, files_problem
 from pipeline.ledger.steps import counters_problem
 from pipeline.privacy.release_file import sha256_file
 from pipeline.transaction.place import one_at_a_time, refuse_old_ledger
@@ -69,7 +71,7 @@ def verify_job(ledger: Ledger, home: Home, heads: Sequence[Head], trusted: froze
     found: Verified = {"ok": False, "entries": 0, "problem": problem}
     if problem is None:
         found = verify_export(ledger.entries(), (), trusted)
-        problem = found["problem"] or _changed_since_signed(ledger, home)
+        problem = found["problem"] or _changed_since_signed(ledger, home) or _changed_since_published(ledger, home)
         found = {"ok": problem is None, "entries": 0 if problem else found["entries"], "problem": problem}
     if recovered:
         found["recovered"] = recovered
@@ -139,6 +141,34 @@ def sign_job(ledger: Ledger, run: Path, by: str, note: str | None, card: AnyCard
     return ledger.note(commit.lineage, "SIGN", told | of_note)
 
 
+class Retried(TypedDict):
+    """What ``ledger retry --json`` prints."""
+
+    dataset: str
+    entry: int
+
+
+def retry_job(card_name: str, home: Home) -> Retried:
+    """Allow draws that died to be tried again: somebody knows now why they did.
+
+    Parameters
+    ----------
+    card_name
+        Path or name of the card.
+    home
+        Where the ledger of a synthetic card is.
+
+    Raises
+    ------
+    BudgetError
+        If the lineage is not registered.
+    """
+    card = load_any_card(find_card(card_name, home.shelf))
+    ledger = ledger_for(card, home)
+    ledger.require(card)
+    return {"dataset": card.name, "entry": ledger.note(card.name, "RETRY", {}).seq}
+
+
 def _lost(entries: Sequence[Entry], heads: Sequence[Head]) -> str | None:
     lost = lacking(entries, heads)
     if lost is None:
@@ -159,6 +189,18 @@ def _settle(lineage: str, ledger: Ledger, store: Path) -> list[str]:
         # a run is at work there: it settled what there was before it began
         return []
     return [f"{lineage}: {line}"] if line else []
+
+
+def _changed_since_published(ledger: Ledger, home: Home) -> str | None:
+    """The first run of this home whose files the ledger vouched for, and does not any more."""
+    vouched = [e for e in ledger.entries() if e.kind == "PUBLISH"]
+    for folder in sorted(home.runs.iterdir()):
+        entries = [e for e in vouched if e.body["run"] == folder.name]
+        if entries and folder.is_dir() and not folder.is_symlink():
+            files = file_digests(folder)
+            if not any(e.body["files"] == files for e in entries):
+                return f"{folder.name}: {files_problem(entries[-1], files)}"
+    return None
 
 
 def _changed_since_signed(ledger: Ledger, home: Home) -> str | None:

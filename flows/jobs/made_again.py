@@ -19,7 +19,7 @@ from flows.config.home import Home
 from flows.config.recipe import Recipe, load_recipe
 from flows.config.setting import Setting
 from flows.jobs.nights import nightly_counter
-from flows.jobs.publish import compose, looks_of, run_name
+from flows.jobs.publish import compose, looks_of, made_by, run_name
 from pipeline.declaration.card import AnyCard, CardError
 from pipeline.declaration.plugins import is_plugin
 from pipeline.declaration.toml import read_toml
@@ -53,22 +53,20 @@ class Vouched:
         That paid for the release and committed it; None where nothing was charged.
     publication
         The run's PUBLISH; None of a run that is older than PUBLISH.
+    own
+        Whether the ledger is the verifier's own.
     """
 
     entries: Sequence[Entry]
     intent: Entry | None
     commit: Entry | None
     publication: Entry | None
+    own: bool
 
     @property
     def said(self) -> Body:
         """The body of PUBLISH; empty where there is none."""
         return {} if self.publication is None else self.publication.body
-
-
-@dataclass(frozen=True)
-class _Numbered:
-    number: int
 
 
 def made_again(folder: Path, card: AnyCard, held: Vouched) -> Iterator[Check]:
@@ -83,7 +81,6 @@ def made_again(folder: Path, card: AnyCard, held: Vouched) -> Iterator[Check]:
     held
         What the ledger says of the run.
     """
-    other = other_maker(held.said.get("made_by"))
     stated = held.said.get("card_hash")
     if stated is not None and stated != card_hash(card):
         yield Check(_AGAIN, None, "not comparable: the card has changed since; give that of then")
@@ -102,6 +99,7 @@ def made_again(folder: Path, card: AnyCard, held: Vouched) -> Iterator[Check]:
     yield Check(_CHARGE, problem is None, problem or "")
     if problem is not None:
         return
+    other = other_maker(held.said.get("made_by"), made_by(recipe))
     with tempfile.TemporaryDirectory() as place:
         try:
             _compose(folder, recipe, card, plan, held, Path(place))
@@ -124,15 +122,15 @@ def _short(e: Exception) -> str:
 
 
 def _foreign_code(folder: Path, held: Vouched) -> str | None:
-    """A folder must not make its verifier run code: a recipe that names some is loaded only if the ledger vouches."""
+    """A folder must not make its verifier run code: a recipe that names some is loaded only if one's ledger vouches."""
     try:
         named = [word for word in _words(read_toml(folder / "recipe.toml")) if is_plugin(word)]
     except (OSError, CardError):
         return None
     vouched = held.said.get("files", {}).get("recipe.toml")
-    if not named or vouched == sha256_file(folder / "recipe.toml"):
+    if not named or (held.own and vouched == sha256_file(folder / "recipe.toml")):
         return None
-    return f"the recipe names code of its own ({named[0][:60]}), and no entry vouches for the recipe: it was not run"
+    return f"the recipe names code of its own ({named[0][:60]}), and no ledger here vouches for it: it was not run"
 
 
 def _words(value: Any) -> Iterator[str]:
@@ -163,7 +161,7 @@ def _charge_problem(folder: Path, s: Setting, plan: RunPlan, held: Vouched) -> s
     else:
         _, asked = plan.charge()
         snapshot = _snapshot(held, folder)
-        key = key_of(s.card, _Numbered(snapshot), plan) if snapshot is not None else None
+        key = key_of(s.card, snapshot, plan) if snapshot is not None else None
     if "mechanisms" in asked:
         moved = {m["table"]: m for m in asked["mechanisms"]}
         if set(moved) != {m.table for m in release.mechanisms}:
@@ -196,7 +194,7 @@ def _snapshot(held: Vouched, folder: Path) -> int | None:
 def _compose(folder: Path, recipe: Recipe, card: AnyCard, plan: RunPlan, held: Vouched, place: Path) -> None:
     """All files of the run, in another place."""
     release, snapshot = read_release(folder), _snapshot(held, folder)
-    key = str(held.commit.body["run_key"]) if held.commit is not None else key_of(card, _Numbered(snapshot or 0), plan)
+    key = str(held.commit.body["run_key"]) if held.commit is not None else key_of(card, snapshot or 0, plan)
     curated = Curated(release, folder, key, held.intent, held.commit, True, False, Recovered())
     copy_file(folder / "release.parquet", place / "release.parquet")
     write_file(place / "release.json", json_text(describe(release)))

@@ -16,6 +16,7 @@ from typing import TypedDict
 from flows.config.home import Home, find_recipe
 from pipeline.declaration.card import CardError
 from pipeline.files import make_folder, whole_file, write_file
+from pipeline.logs.store import Snapshot
 
 ALERT = "RETICENT_ALERT"
 _PATIENCE = 60
@@ -24,7 +25,8 @@ _PATIENCE = 60
 class Note(TypedDict, total=False):
     """What is known of the last night (``outcome``, ``exit``; ``kind`` and ``text`` of an error) and the last good one.
 
-    ``news_at`` is when its snapshot was new, ``stale_days`` after how many days that is too long ago.
+    ``rows`` is a digest of what came in, ``news_at`` when it was new, ``stale_days`` after how many days that is too
+    long ago.
     """
 
     outcome: str
@@ -33,6 +35,7 @@ class Note(TypedDict, total=False):
     text: str
     run: str
     snapshot: int
+    rows: str
     done_at: str
     news_at: str
     stale_days: float | None
@@ -63,19 +66,17 @@ class Watch:
         return f"the night of {self.recipe} failed ({kind}, exit {code}); the policy in use stays"
 
     def broken(self, error: Exception, code: int) -> str:
-        """Note that a counter's night was drawn from a log that breaks its card; returns the alert's text."""
+        """Note that the night went on with a log that breaks its card; returns the alert's text."""
         self.failed(error, code)
         kind = type(error).__name__
-        return (
-            f"the log of {self.recipe} breaks its card ({kind}, exit {code}); tonight's leaf has what can be read of it"
-        )
+        return f"the log of {self.recipe} breaks its card ({kind}, exit {code}); tonight has what can be read of it"
 
-    def done(self, run: str, snapshot: int, stale_days: float | None) -> str | None:
-        """Note a good night; returns the alert's text where its snapshot is the same as that of too long ago."""
+    def done(self, run: str, delivered: Snapshot, stale_days: float | None) -> str | None:
+        """Note a good night; returns the alert's text where its rows are the same as those of too long ago."""
         last, now = self.note, _now()
-        news_at = last["news_at"] if "news_at" in last and last.get("snapshot") == snapshot else now
-        told: Note = {"outcome": "done", "exit": 0, "run": run, "snapshot": snapshot}
-        told |= {"done_at": now, "news_at": news_at, "stale_days": stale_days}
+        news_at = last["news_at"] if "news_at" in last and last.get("rows") == delivered.data_digest else now
+        told: Note = {"outcome": "done", "exit": 0, "run": run, "snapshot": delivered.number}
+        told |= {"rows": delivered.data_digest, "done_at": now, "news_at": news_at, "stale_days": stale_days}
         self._write(told)
         return self._stale(told)
 

@@ -1,19 +1,26 @@
-"""The nights of a recipe: which counter they are steps of, which date tonight is, and what they cost."""
+"""The nights of a recipe: its counter or its calendar, which date tonight is, and what they cost."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from datetime import date
 from fractions import Fraction
+from pathlib import Path
 
+from flows.config.schedule import Schedule
 from flows.config.setting import Setting
 from pipeline.declaration.card import CardError
 from pipeline.learners.tabular import counts_privatizer
 from pipeline.ledger import ledger
+from pipeline.ledger.account import commit_of
+from pipeline.ledger.chain import Entry
 from pipeline.ledger.ledger import Ledger
 from pipeline.ledger.steps import committed_steps
+from pipeline.logs.store import find_snapshot
 from pipeline.privacy.continual import continual
 from pipeline.transaction.continual_step import ContinualRelease
+from pipeline.transaction.release_once import key_of
 from reports.facts.plan import NightsPlan
 
 
@@ -49,6 +56,77 @@ def night_of(day: date | None) -> date:
     if day is not None and day > today:
         raise CardError(f"{day} is to come; today is {today} (UTC)")
     return day or today
+
+
+def calendar_of(s: Setting) -> Schedule | None:
+    """On which dates a scheduled recipe releases; None for a counter, which has every date.
+
+    Raises
+    ------
+    CardError
+        If the recipe says neither.
+    """
+    if s.recipe.nightly is None and s.recipe.schedule is None:
+        raise CardError(
+            f"{s.recipe.path.name}: [schedule] is missing: say on which dates a scheduled night draws and pays for a "
+            'fresh release, e.g. release = "weekly" (docs/operating.md). `reticent run` releases by hand'
+        )
+    return s.recipe.schedule
+
+
+def due_date(s: Setting, day: date) -> str | None:
+    """The date of the recipe's calendar whose release stands on ``day`` (ISO); None for a counter.
+
+    Raises
+    ------
+    CardError
+        If the recipe has no calendar, or it begins later.
+    """
+    if (calendar := calendar_of(s)) is None:
+        return None
+    due = calendar.due(day)
+    if due is None:
+        first = calendar.after(day)
+        raise CardError(f"{s.recipe.path.name}: the first release is due on {first}; `reticent run` releases by hand")
+    return due.isoformat()
+
+
+def charged_for(s: Setting, entries: Sequence[Entry]) -> list[Entry]:
+    """INTENTs that paid for dates of the recipe's calendar, oldest first.
+
+    Parameters
+    ----------
+    s, entries
+        Recipe and card, and the entries of the ledger.
+    """
+    due = [e for e in entries if e.kind == "INTENT" and e.lineage == s.card.name and "due" in e.body]
+    plan = s.plan
+    return [e for e in due if e.body["run_key"] == key_of(s.card, e.body["snapshot"], plan)]
+
+
+def edition_for(s: Setting, due: str, entries: Sequence[Entry], store: Path, tonight: int) -> int:
+    """Which edition is released for a date of the calendar: the one that was charged first, else tonight's.
+
+    Parameters
+    ----------
+    s
+        A recipe with [schedule] and its card.
+    due
+        From :func:`due_date`.
+    entries, store
+        Of the lineage's ledger, and the operator's store.
+    tonight
+        The edition of this night.
+    """
+    ours = [e for e in charged_for(s, entries) if e.body["due"] == due]
+    # an attempt died, and its rows were purged since
+    lost = [
+        e
+        for e in ours
+        if commit_of(entries, s.card.name, e.body["run_key"]) is None
+        and find_snapshot(store, s.card.name, e.body["snapshot"]) is None
+    ]
+    return next((e.body["snapshot"] for e in ours if e not in lost), tonight)
 
 
 def nightly_plan(s: Setting, ledger: Ledger) -> tuple[Fraction, NightsPlan]:

@@ -15,13 +15,14 @@ from pipeline.files import write_file
 from pipeline.ledger.chain import Body, BudgetError, Entry, NoLedgerError
 from pipeline.ledger.keys import registered_keys, signature_problem
 from pipeline.ledger.publication import file_digests, files_problem, publication_of, publications, was_unvouched
-from pipeline.ledger.verify import Check, ledger_check, read_certificate, read_json, verify_run
+from pipeline.ledger.verify import Check, read_certificate, read_json, verify_run
 from pipeline.privacy.release_file import file_of, sha256_file
 from reports.facts.policy import PolicyView
 from reports.facts.report import Report
 
 Entries = Callable[[], Sequence[Entry]]
 _VOUCHED = "the ledger vouches for every file of the folder"
+_NO_LEDGER = "no ledger of it is at hand"
 _SIGNED = "that entry is signed by a key that is trusted"
 
 
@@ -49,7 +50,12 @@ class Proof:
 
 
 def verify_run_job(
-    folder: Path, entries: Entries, card: AnyCard | None = None, trusted: frozenset[str] = frozenset()
+    folder: Path,
+    entries: Entries,
+    card: AnyCard | None = None,
+    trusted: frozenset[str] = frozenset(),
+    *,
+    own: bool = True,
 ) -> Proof:
     """Verify a run; what lacks its evidence, ledger or card, stays unchecked and is said to.
 
@@ -63,6 +69,8 @@ def verify_run_job(
         Of the dataset, from the verifier's own hands; None: nothing is made again.
     trusted
         Public keys one of which must have signed the run's entry; without any, those that the ledger registers.
+    own
+        Whether the ledger is the verifier's own: code that a recipe names is run on no other's word.
 
     Raises
     ------
@@ -74,7 +82,7 @@ def verify_run_job(
         held = _held(entries, proof)
         checks = verify_run(folder, held)
         if checks[0].ok:
-            checks += _vouching(folder, proof, held, card, trusted)
+            checks += _vouching(folder, proof, held, card, trusted, own)
     except ValueError as e:
         raise CardError(str(e)) from None
     wrong = next((c for c in checks if c.ok is False), None)
@@ -93,13 +101,13 @@ def _held(entries: Entries, proof: Body) -> Sequence[Entry] | None:
 
 
 def _vouching(
-    folder: Path, proof: Body, held: Sequence[Entry] | None, card: AnyCard | None, trusted: frozenset[str]
+    folder: Path, proof: Body, held: Sequence[Entry] | None, card: AnyCard | None, trusted: frozenset[str], own: bool
 ) -> Iterator[Check]:
     if card is not None and card.name != proof["dataset"]:
         yield Check("the run is of this card's dataset", False, f"it is of {proof['dataset']}, the card of {card.name}")
         return
     if held is None:
-        yield Check(_VOUCHED, False if trusted else None, "no ledger of it is at hand")
+        yield Check(_VOUCHED, False if trusted else None, _NO_LEDGER)
         return
     said = proof["ledger"]
     commit = None if said is None else next((e for e in held if (e.seq, e.hash) == (said["entry"], said["hash"])), None)
@@ -123,7 +131,7 @@ def _vouching(
         yield Check("the files, made again", None, "name the card with --card")
         return
     intent = None if commit is None else next((e for e in held if e.seq == commit.body.get("intent")), None)
-    yield from made_again(folder, card, Vouched(held, intent, commit, published))
+    yield from made_again(folder, card, Vouched(held, intent, commit, published, own))
 
 
 def _published(held: Sequence[Entry], proof: Body, folder: Path, files: Mapping[str, str]) -> Entry | None:
@@ -157,7 +165,7 @@ def require_verified(folder: Path, entries: Entries, card: AnyCard | None = None
             f"{folder.name} does not verify: {proof.problem}. Nothing was done; `reticent run` its recipe again "
             "publishes it anew, at no cost"
         )
-    if ledger_check(proof.checks) is None:
+    if any(c.found == _NO_LEDGER for c in proof.checks):
         raise BudgetError(
             f"{folder.name}: no ledger at hand knows this run; a real dataset has its own: name its card with --card"
         )
@@ -195,9 +203,7 @@ def refuse_changed(folder: Path, entries: Entries) -> None:
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as e:
         raise CardError(f"{folder.name}: no readable certificate.json ({type(e).__name__})") from None
     if problem is not None:
-        raise BudgetError(
-            f"{folder.name}: {problem}. `reticent run` its recipe again publishes it anew, at no cost"
-        )
+        raise BudgetError(f"{folder.name}: {problem}. `reticent run` its recipe again publishes it anew, at no cost")
 
 
 def draw_pages(folder: Path, said: Report, view: PolicyView, entries: Entries) -> None:

@@ -22,6 +22,7 @@ from pipeline.ledger.keys import operator_key
 from pipeline.ledger.ledger import Ledger
 from pipeline.ledger.maker import maker
 from pipeline.ledger.publication import Publication, file_digests
+from pipeline.ledger.route import route_of
 from pipeline.privacy.budget import down, fraction_of, up
 from pipeline.privacy.losses import safe_epsilon
 from pipeline.privacy.release_file import describe_mechanism, file_of, sha256_file
@@ -30,7 +31,7 @@ from pipeline.transaction.transaction import Curated
 from reports.facts.dataset import declared
 from reports.facts.part import Dump
 from reports.facts.policy import PolicyView
-from reports.facts.promise import CounterFacts, Guarantee, LedgerFacts, MechanismFacts
+from reports.facts.promise import LedgerFacts, MechanismFacts
 from reports.facts.report import Report
 from reports.run.run_page import render_html, render_markdown
 
@@ -62,11 +63,26 @@ def run_name(recipe: Recipe, curated: Curated) -> str:
     recipe, curated
         What was asked, and the release; a folder without private noise says so in its name.
     """
-    agent = recipe.recipe.agent
-    # another text of an agent of your own may make another policy of the same release
-    own = [plugin_digest(agent)] if is_plugin(agent) else []
-    digest = hashlib.sha256(canonical([curated.run_key, recipe.dump(), *own]).encode()).hexdigest()[:10]
+    own = _own_code(recipe)
+    digest = hashlib.sha256(canonical([curated.run_key, recipe.dump(), *own.values()]).encode()).hexdigest()[:10]
     return f"{recipe.recipe.name}-{digest}" + ("" if curated.release.noise == "os" else "-simulation-not-private")
+
+
+def made_by(recipe: Recipe) -> dict[str, str]:
+    """What makes a run here and now: see :func:`~pipeline.ledger.maker.maker`; and the code that its recipe names.
+
+    Parameters
+    ----------
+    recipe
+        What is asked.
+    """
+    return {**maker(), **_own_code(recipe)}
+
+
+def _own_code(recipe: Recipe) -> dict[str, str]:
+    """Another text of an agent of your own may make another policy of the same release."""
+    agent = recipe.recipe.agent
+    return {"agent": plugin_digest(agent)} if is_plugin(agent) else {}
 
 
 def publish_run(
@@ -120,7 +136,7 @@ def _publish_run(
             "seen": entries[-1].seq,
             "card_hash": card_hash(card),
             "seed": recipe.planner.seed,
-            "made_by": maker(),
+            "made_by": made_by(recipe),
             "files": file_digests(partial),
         }
         # before anybody can read it: what stands in `runs/` is vouched for
@@ -175,11 +191,9 @@ def compose(
     # labels, scales and bounds decide what the policy's numbers mean
     digests = {**tables, "labels": sha256_file(folder / file_of("labels"))}
     report = run_facts(card, recipe, name, snapshot, curated, learnt, digests, looks)
-    told = report.model_dump()
-    write_file(folder / "report.json", json_text(told))
-    promise, listed = told["guarantee"], told["mechanisms"]
-    proof = certificate(card, curated.release, promise, listed, curated.commit, digests, looks)
-    write_file(folder / "certificate.json", json_text(proof))
+    write_file(folder / "report.json", json_text(report.model_dump()))
+    proof = certificate(card, curated.release, report, curated.intent, curated.commit, digests, looks)
+    write_file(folder / "certificate.json", json_text(proof.model_dump()))
     for page, text in zip(PAGES, drawn_pages(report, learnt.view()), strict=True):
         write_file(folder / page, text)
     return report
@@ -224,7 +238,7 @@ def run_facts(
     parts = {
         "practice": told.practice,
         "mechanisms": [MechanismFacts.model_validate(describe_mechanism(m)) for m in release.mechanisms],
-        "counter": None if release.counter is None else CounterFacts.model_validate(counter_facts(release)),
+        "counter": counter_facts(release),
     }
     checks = {part: getattr(told, part) for part in ("joint", "consistency", "features", "model")}
     truth = None
@@ -236,7 +250,7 @@ def run_facts(
         recipe=recipe.recipe.name,
         agent=recipe.recipe.agent,
         dataset=declared(card, snapshot),
-        guarantee=Guarantee.model_validate(guarantee(card, release, ask.calibration, ask.written)),
+        guarantee=guarantee(card, release, ask.calibration, ask.written),
         constants=told.constants,
         value=told.value,
         model_baselines=told.model_baselines,
@@ -244,7 +258,7 @@ def run_facts(
         ledger=_ledger_facts(card, curated),
         **_there(checks),
         policy=told.policy,
-        assumptions=assumptions(card, looks, nightly=release.counter is not None),
+        assumptions=assumptions(card, looks, route_of(release, curated.intent)),
         not_covered=list(NOT_COVERED),
         verify=[
             f"reticent ledger verify {name}{of_card}  # recomputes this run's certificate",

@@ -6,6 +6,7 @@ No job knows Prefect or the screen; what it says goes through ``say``, what it y
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import date
 from typing import TypedDict
 
@@ -17,16 +18,17 @@ from flows.config.setting import (
     plain_step,
     setting,
 )
+from flows.jobs.ingest import ingest_card
 from flows.jobs.ledger_checks import known_to_runs
 from flows.jobs.nights import night_of, nightly_counter
 from flows.jobs.publish import Published, publish_run
-from pipeline.declaration.card import AnyCard, Card, CardError, load_any_card
+from pipeline.declaration.card import CardError, load_any_card
 from pipeline.learners.learner import Learnt
 from pipeline.ledger.keys import operator_key, registered_keys
 from pipeline.ledger.ledger import open_ledger
 from pipeline.ledger.publication import key_body
-from pipeline.logs.ingest import ingest
 from pipeline.logs.rules import check_names
+from pipeline.logs.store import latest
 from pipeline.privacy.noise import NoiseSource
 from pipeline.transaction.continual_step import append_step
 from pipeline.transaction.place import refuse_lost_ledger, refuse_old_ledger
@@ -52,19 +54,6 @@ class Registered(TypedDict):
     delta: float
     domain_hash: str
     public_key: str
-
-
-class Ingested(TypedDict):
-    """What ``ingest --json`` prints: sizes of the snapshot, and rows set aside by rule; operator only."""
-
-    dataset: str
-    snapshot: int
-    rows: int
-    users: int
-    episodes: int
-    quarantined: dict[str, int]
-    partitions: int
-    folder: str
 
 
 def register_job(card_name: str, home: Home, *, amend: bool = False) -> Registered:
@@ -107,62 +96,6 @@ def register_job(card_name: str, home: Home, *, amend: bool = False) -> Register
     }
 
 
-def ingest_job(
-    card_name: str,
-    home: Home,
-    step: Step = plain_step,
-    progress: Callable[[int, int | None], None] | None = None,
-    say: Callable[[str], None] = lambda _: None,
-) -> Ingested:
-    """Logs -> validated snapshot and quarantine; operator-only facts.
-
-    Parameters
-    ----------
-    card_name
-        Path or name of the card.
-    home
-        Where the store is.
-    step
-        Runs the unit of work.
-    progress, say
-        Told how many bytes are done of how many, and what an operator should know.
-
-    Raises
-    ------
-    CardError
-        If the card or a file is wrong.
-    """
-    return ingest_card(load_any_card(find_card(card_name, home.shelf)), home, step, progress, say)
-
-
-def ingest_card(
-    card: AnyCard,
-    home: Home,
-    step: Step = plain_step,
-    progress: Callable[[int, int | None], None] | None = None,
-    say: Callable[[str], None] = lambda _: None,
-    *,
-    lenient: bool = False,
-) -> Ingested:
-    """The same for a card that is loaded; ``lenient``: see :func:`~pipeline.logs.ingest.ingest`."""
-    if isinstance(card, Card) and card.loses_last_step:
-        say(f"warning: {card.name} declares no ends, so the last step counts in no table; e.g. ends = ['end']")
-    s = step(
-        "ingest",
-        lambda: ingest(card, home.store, progress=progress, lenient=lenient, say=say, memory=home.resources.memory),
-    )
-    return {
-        "dataset": s.dataset,
-        "snapshot": s.number,
-        "rows": s.rows,
-        "users": s.users,
-        "episodes": s.episodes,
-        "quarantined": dict(s.quarantined),
-        "partitions": s.partitions,
-        "folder": str(s.folder),
-    }
-
-
 def run_job(
     recipe: str,
     home: Home,
@@ -170,9 +103,26 @@ def run_job(
     noise: NoiseSource | None = None,
     say: Callable[[str], None] = lambda _: None,
     day: date | None = None,
+    asked: Asked | None = None,
 ) -> Dump:
     """What ``run --json`` prints, see :class:`~reports.facts.answers.RunAnswer`; parameters of :func:`run_recipe`."""
-    return run_recipe(recipe, home, step, noise, say, day).model_dump()
+    return run_recipe(recipe, home, step, noise, say, day, asked).model_dump()
+
+
+@dataclass(frozen=True)
+class Asked:
+    """Which release is asked for.
+
+    Parameters
+    ----------
+    edition
+        Number of the snapshot.
+    due
+        The date of the recipe's calendar that it is released for (ISO); empty where somebody asked by hand.
+    """
+
+    edition: int
+    due: str = ""
 
 
 def run_recipe(
@@ -182,8 +132,9 @@ def run_recipe(
     noise: NoiseSource | None = None,
     say: Callable[[str], None] = lambda _: None,
     day: date | None = None,
+    asked: Asked | None = None,
 ) -> RunAnswer:
-    """The offline job on the latest snapshot: release -> policy -> certificate -> report.
+    """The offline job on an edition of the log: release -> policy -> certificate -> report.
 
     A recipe with [nightly] appends a leaf to its counter instead of making a release of its own.
 
@@ -202,6 +153,8 @@ def run_recipe(
     day
         Date of the counter's leaf, default today (UTC).  What was ingested since the last one is then the operator's to
         know.
+    asked
+        Which edition is released; None: the newest.
 
     Raises
     ------
@@ -219,17 +172,15 @@ def run_recipe(
     known_to_runs(s.card.name, ledger, home.runs)
     number: int | None = None
     if s.recipe.nightly is None:
-        snapshot = newest_snapshot(s.card, home)
-        number = snapshot.number
-        if snapshot.rows == 0:
-            raise CardError(
-                f"{s.card.name}: snapshot {number} holds no rows: a counter's empty night. Ingest the log again"
-            )
+        asked = asked or Asked(newest_snapshot(s.card, home).number)
+        number, due = asked.edition, asked.due
         say(f"releasing {plan.what} of snapshot {number} of {s.card.name}")
         curated: Curated = step(
-            "release", lambda: release_once(s.card, snapshot, plan, ledger, home.store, source, home.resources)
+            "release", lambda: release_once(s.card, number, plan, ledger, home.store, source, home.resources, due)
         )
     else:
+        if asked is not None:
+            raise CardError(f"{s.recipe.path.name}: [nightly] counts all editions so far; take --edition out")
         say(f"releasing {plan.what} of all nights so far of {s.card.name}")
         night = step("release", lambda: append_step(nightly_counter(s), ledger, home.store, source, night_of(day)))
         curated = night.curated
@@ -278,6 +229,9 @@ def demo_job(
     s = setting("demo", home)
     say(f"registering {s.card.name}")
     register_job(str(s.card.folder), home)
-    say("ingesting the shipped log")
-    ingest_job(str(s.card.folder), home, step, progress, say)
+    last = latest(home.store, s.card.name)
+    # a second demo replays the first
+    if last is None or last.domain_hash != s.card.domain_hash():
+        say("ingesting the shipped log")
+        ingest_card(s.card, home, step, progress, say)
     return run_recipe("demo", home, step, say=say)

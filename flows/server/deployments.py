@@ -12,7 +12,6 @@ from typing import Annotated, Any
 from prefect import flow
 from prefect.client.schemas.actions import DeploymentScheduleCreate
 from prefect.client.schemas.objects import DeploymentSchedule
-from prefect.events import emit_event
 from prefect.runner import Runner
 from prefect.schedules import Schedule
 from prefect.types.entrypoint import EntrypointType
@@ -56,14 +55,10 @@ Budget = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 @flow(name="nightly", retries=0, persist_result=False, log_prints=False)
 def nightly(recipe: RecipeName, home: Folder | None = None) -> None:
-    """Ingest new files, release, learn, report, compare with the run in use."""
+    """What the recipe declares for this date: ingest, release, learn, report, compare with the run in use."""
 
     def job(allowed: Allowed) -> Page:
-        result = run_night(str(allowed.recipe(recipe)), _home(allowed, home), task_step, say=say)
-        page = night_page(result)
-        if result.night.stale:
-            emit_event(event="reticent.night.stale", resource={"prefect.resource.id": f"reticent.recipe.{page.key}"})
-        return page
+        return night_page(run_night(str(allowed.recipe(recipe)), _home(allowed, home), task_step, say=say))
 
     _deployed(job)
 

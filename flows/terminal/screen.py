@@ -19,6 +19,7 @@ import typer
 
 from flows.config.exit_codes import exit_code
 from flows.terminal.terminal import Block, put
+from pipeline.disk import is_full
 
 if TYPE_CHECKING:
     from flows.config.home import Home
@@ -104,7 +105,9 @@ def fail(error: Exception, *, as_json: bool) -> int:
     """
     code = exit_code(error)
     text = str(error) or type(error).__name__
-    if code == 1:
+    if is_full(error):
+        text = f"the disk is full ({text}); make room and run again: what was finished stays"
+    elif code == 1:
         text = f"{type(error).__name__}: {text} (run again with --debug for the traceback)"
     print(f"reticent: {text}", file=sys.stderr)
     if as_json:

@@ -90,6 +90,7 @@ def _events(d: Lineage) -> list[Block]:
         *((i, "inspected", "", f"snapshot {i.snapshot}") for i in d.inspections),
         *((e, e.state, f"{e.rho:.6g}", e.run + _night(e)) for e in d.entries),
         *((p, "purged", "", p.what) for p in d.purges),
+        *((t, "retry", "", "draws that died may be tried again") for t in d.retries),
         *((s, "signed", "", f"{s.run} by {s.by}" + (f": {s.note}" if s.note else "")) for s in d.signatures),
     ]
     rows = [(str(e.entry), e.at, *line) for e, *line in sorted(told, key=lambda x: x[0].entry)]
@@ -134,7 +135,7 @@ def verify(
         check_signed_head(text, trusted)
     if run is not None:
         folder = run_folder(options, run)
-        proof = verify_run_job(folder, *evidence_of(options, folder, card, ledger), trusted)
+        proof = verify_run_job(folder, *evidence_of(options, folder, card, ledger), trusted, own=ledger is None)
         show(asdict(proof), as_json, lambda: _checked(proof))
         if not proof.ok:
             raise typer.Exit(4)
@@ -184,6 +185,16 @@ def head(context: typer.Context, card: CardOption = None, as_json: Json = False)
     key = find_key(options.home_folder().store)
     told = {"seq": found.seq, "hash": found.hash} if key is None else key.sign_head(found)
     show(told, as_json, lambda: [str(found)])
+
+
+@app.command("retry")
+def retry(context: typer.Context, card: str, as_json: Json = False) -> None:
+    """Let a release be drawn again whose draws died, when you know why they did; each such draw is paid for."""
+    from flows.jobs.ledger_checks import retry_job
+
+    options: Context = context.obj
+    r = retry_job(card, options.home_folder())
+    show(r, as_json, lambda: [f"{r['dataset']}: lost draws may be tried again (entry {r['entry']})"])
 
 
 @app.command("sign")

@@ -1,4 +1,4 @@
-"""Verbs on raw logs, for the operator only: ``ingest``, ``inspect``, ``store purge``, ``store export``."""
+"""Verbs on raw logs, for the operator only: ``ingest``, ``inspect``, ``store purge | verify | export``."""
 
 from __future__ import annotations
 
@@ -11,11 +11,16 @@ from flows.terminal.screen import Context, Json, progress_line, say, show, worki
 
 # above this share an accepted rule is worth a warning
 _LOUD = 0.05
+# design §5.1: the log breaks its card
+_BROKEN = 3
 
 
 def ingest(context: typer.Context, card: str, as_json: Json = False) -> None:
-    """Validate, bound contributions, partition; operator-only facts on stdout."""
-    from flows.jobs.run import ingest_job
+    """The next edition: validate, bound contributions, partition; operator-only facts on stdout.
+
+    It is numbered whatever came in.  Exit 3: the log does not fit its card; the edition stays.
+    """
+    from flows.jobs.ingest import ingest_job
     from flows.server.engine import carry_out
 
     options: Context = context.obj
@@ -31,6 +36,15 @@ def ingest(context: typer.Context, card: str, as_json: Json = False) -> None:
         *(f"  {rule}: {count:,} rows" for rule, count in r["quarantined"].items() if count),
     ]
     show(r, as_json, lambda: lines)
+    if r["same_as"] is not None:
+        # whoever runs the one in place of the other has decided by what came in: nothing does it for them
+        say(
+            f"these are the bytes of snapshot {r['same_as']}: `run --edition {r['same_as']}` replays its release for "
+            "nothing. That is for you to know and to decide (docs/guarantee.md)"
+        )
+    if r["problem"] is not None:
+        say(f"reticent: {r['problem']}.  Snapshot {r['snapshot']} stays")
+        raise typer.Exit(_BROKEN)
 
 
 app = typer.Typer(help="The operator's store of raw rows.", no_args_is_help=True)
@@ -56,6 +70,20 @@ def purge(
         lines.append(f"{r['bytes']:,} bytes of {r['dataset']}" + ("" if r["purged"] else "; say --yes to do it"))
         lines += [f"not undone: {what}" for what in r["not_undone"]]
     show(r, as_json, lambda: lines)
+
+
+@app.command("verify")
+def verify(context: typer.Context, card: str, as_json: Json = False) -> None:
+    """Read every byte of every snapshot; exit 4 where one is not what ingest wrote."""
+    from flows.jobs.snapshots import verify_store_job
+
+    options: Context = context.obj
+    with working("reading the snapshots"):
+        r = verify_store_job(card, options.home_folder())
+    lines = [f"snapshot {one['snapshot']}: {one['problem'] or 'ok'}" for one in r["snapshots"]]
+    show(r, as_json, lambda: lines or ["no snapshot"])
+    if not r["ok"]:
+        raise typer.Exit(4)
 
 
 @app.command("export")

@@ -21,17 +21,21 @@ def run(
     night: Annotated[
         datetime | None, typer.Option(formats=["%Y-%m-%d"], help="With [nightly]: the date of the leaf; default today.")
     ] = None,
+    edition: Annotated[
+        int | None, typer.Option(min=1, help="Number of the snapshot that is released; default the newest.")
+    ] = None,
     as_json: Json = False,
 ) -> None:
-    """Release, policy, certificate and report from the latest snapshot of the recipe's card."""
-    from flows.jobs.run import run_recipe
+    """Release, policy, certificate and report from an edition of the recipe's card."""
+    from flows.jobs.run import Asked, run_recipe
     from flows.server.engine import carry_out
 
     options: Context = context.obj
     day = None if night is None else night.date()
+    asked = None if edition is None else Asked(edition)
     with working("run") as work:
         home = options.home_folder(work.progress)
-        result = carry_out("run", lambda step: run_recipe(recipe, home, step, say=work.say, day=day))
+        result = carry_out("run", lambda step: run_recipe(recipe, home, step, say=work.say, day=day, asked=asked))
     show(result.model_dump(), as_json, lambda: summary(result))
 
 
@@ -96,11 +100,14 @@ def nightly(
     recipe: str,
     check: Annotated[bool, typer.Option("--check", help="Run nothing; exit 1 if somebody should look.")] = False,
     hours: Annotated[float, typer.Option(help="With --check: how old the last good night may be.")] = 30.0,
+    night: Annotated[
+        datetime | None, typer.Option(formats=["%Y-%m-%d"], help="The night's date; default today.")
+    ] = None,
     as_json: Json = False,
 ) -> None:
-    """Ingest new files, release, learn, report, compare with the run in use; an unchanged night costs nothing.
+    """Ingest what is there, and do what the recipe declares for this date: a fresh release, or the last one stands.
 
-    A counter's night ([nightly]) goes on where its log breaks the card, and exits 3 all the same.
+    The night goes on where its log breaks the card, and exits 3 all the same.
     """
     from flows.jobs.nightly import run_night
     from flows.server.engine import carry_out
@@ -110,9 +117,10 @@ def nightly(
     if check:
         _check(recipe, options, hours, as_json)
         return
+    day = None if night is None else night.date()
     with working("nightly") as work:
         home = options.home_folder(work.progress)
-        result = carry_out("nightly", lambda step: run_night(recipe, home, step, say=work.say), night_page)
+        result = carry_out("nightly", lambda step: run_night(recipe, home, step, say=work.say, day=day), night_page)
     show(result.model_dump(), as_json, lambda: [*summary(result), *_promotion(result.promotion)])
     if result.exit:
         raise typer.Exit(result.exit)
@@ -123,7 +131,7 @@ def _check(recipe: str, options: Context, hours: float, as_json: bool) -> None:
 
     watch = watch_of(recipe, options.home_folder())
     problem = watch.problem(hours)
-    last = dict(watch.note)
+    last = {k: v for k, v in watch.note.items() if k != "rows"}
     if problem is not None:
         alert(problem, say)
     lines = [f"{watch.recipe}: {'all is well' if problem is None else problem}"]

@@ -23,13 +23,16 @@ def serve(
 ) -> None:
     """Register and serve nightly, simulate and reproduce; starts a Prefect server if PREFECT_API_URL names none."""
     from flows.config.setting import setting
+    from flows.jobs.nights import calendar_of
     from flows.server.serving import Service, server
     from flows.server.serving import serve as serve_deployments
 
     options: Context = context.obj
     home = options.home_folder()
     # a recipe that is wrong is told now, not at night
-    path = setting(recipe, home).recipe.path
+    scheduled = setting(recipe, home)
+    calendar_of(scheduled)
+    path = scheduled.recipe.path
     service = Service(home.root, str(path), cron, timezone, limit)
     with server(home.root, port, wait, say):
         serve_deployments(service, say)

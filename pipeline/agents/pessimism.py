@@ -19,6 +19,8 @@ from pipeline.statistics.counts import PrivateCounts
 Array = NDArray[np.float64]
 Preset = Literal["paper", "tail", "practical"]
 Penalty = Literal["bernstein", "hoeffding"]
+# of the empirical Bernstein bound: Maurer and Pontil 2009, Theorem 4
+LOWER_ORDER = 7 / 3
 
 
 @dataclass(frozen=True)
@@ -30,10 +32,11 @@ class Constants:
     C1, C2, C
         Paper 003, Algorithm 1: of the sampling term, of the privacy term, and of a cell that was not seen.
     preset
-        ``paper``: as printed, the only one with the theorem.  ``tail``: the sampling term as printed and the privacy
-        term ``C2 * sd / n`` with ``C2 = sqrt(2 iota)``, the Gaussian tail of the noise actually drawn.  ``practical``:
-        both a few standard deviations wide whatever S, A and H (tuned on ICU-Sepsis, seeds apart from reported ones),
-        and a cell speaks from two standard deviations of its noise on; no theorem.
+        ``paper``: as printed, the only one with the theorem.  ``tail``: the sampling term as printed, with the term of
+        order 1/n of the empirical Bernstein bound (Maurer and Pontil 2009, Theorem 4) beside it, and the privacy term
+        ``C2 * sd / n`` with ``C2 = sqrt(2 iota)``, the Gaussian tail of the noise actually drawn.  ``practical``: both
+        some standard deviations wide whatever S, A and H (half of one for a policy, a few for bounds; tuned on seeds
+        apart from reported ones), and a cell speaks from two standard deviations of its noise on; no theorem.
     delta
         Failure probability of the widths.
     iota
@@ -58,7 +61,14 @@ class Constants:
         }
 
 
-def constants(preset: Preset, cells: int, delta: float = 0.1, *, pooled: bool = False) -> Constants:
+def constants(
+    preset: Preset,
+    cells: int,
+    delta: float = 0.1,
+    *,
+    pooled: bool = False,
+    policy: Literal["declared", "aggregated"] | None = None,
+) -> Constants:
     """Constants of a preset.
 
     Parameters
@@ -67,7 +77,11 @@ def constants(preset: Preset, cells: int, delta: float = 0.1, *, pooled: bool = 
         H·S·A, the union in iota = log(HSA/delta) (003 Algorithm 1, line 2).
     pooled
         Whether one table serves all steps: its errors then repeat at every step and add up in line, not in square
-        root, so that ``practical`` is wider.
+        root, so that the bounds of ``practical`` are wider.
+    policy
+        What the card says of the states over which they choose a policy; None: they bound values.  Over states that are
+        declared Markov, more pessimism than half a standard deviation costs more data than it saves.  Over aggregated
+        ones it also stands for what the bins hide, which errs more than sampling and noise (docs/lab/planning.md).
     preset
         Which of the three.
     delta
@@ -78,7 +92,12 @@ def constants(preset: Preset, cells: int, delta: float = 0.1, *, pooled: bool = 
         return Constants(preset, math.sqrt(2), 16.0, 2.0, iota, delta)
     if preset == "tail":
         return Constants(preset, math.sqrt(2), math.sqrt(2 * iota), 2.0, iota, delta)
-    C1, C2 = (8.0, 5.0) if pooled else (5.0, 3.0)
+    if policy == "declared":
+        C1, C2 = 0.5, 0.5
+    elif policy == "aggregated":
+        C1, C2 = (12.0, 8.0) if pooled else (5.0, 3.0)
+    else:
+        C1, C2 = (8.0, 5.0) if pooled else (5.0, 3.0)
     return Constants(preset, C1, C2, 2.0, 1.0, delta)
 
 
@@ -182,6 +201,10 @@ def width(
             # a reward in [low, high] with mean r has variance at most (r - low)(high - r)
             deviation = deviation + np.sqrt(np.maximum((reward - low) * (high - reward), 0.0))
     sampling = c.C1 * deviation * np.sqrt(c.iota / effective)
+    if c.preset == "tail":
+        # what was never seen has no empirical variance: the lower-order term of the empirical Bernstein bound
+        span = float(V.max() - V.min()) + (0.0 if reward is None else scale)
+        sampling = sampling + LOWER_ORDER * span * c.iota / effective
     if c.preset == "paper":
         private = c.C2 * counts.n_sas.shape[-1] * reach * E * c.iota / safe
         if reward is not None:

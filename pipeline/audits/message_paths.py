@@ -17,7 +17,8 @@ from pipeline.audits.attack import Array, AuditTarget, Side, WholePlan
 from pipeline.audits.laws import Binomial
 from pipeline.audits.regressions import lq_target
 from pipeline.audits.sampling import WORLD
-from pipeline.audits.sums import LEAVES, counts_target, sums_target
+from pipeline.audits.sums import LEAVES, sums_target
+from pipeline.audits.tables import counts_target
 from pipeline.audits.users import batch_target, bit_sides, interactive_target, shuffled_target
 from pipeline.declaration.toml import CardError
 from pipeline.privacy.bernoulli import Coins, OsCoins

@@ -11,34 +11,27 @@ A claim covers all rows, more than the sums of a bottom-up tree show: the bound 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.linalg import solve_triangular
 
 from pipeline.audits.attack import Array, AuditTarget, Side, silence
-from pipeline.audits.laws import Gaussian, Laplace
+from pipeline.audits.laws import Gaussian
 from pipeline.audits.sampling import WORLD, Pooled, Silence, fresh
 from pipeline.declaration.card import CardError
-from pipeline.logs.aggregate import count_person
 from pipeline.privacy.continual import Mechanism, continual
 from pipeline.privacy.factorisation import Factorisation, NoiseBlocks, Once, Time
 from pipeline.privacy.guarantee import Trust
 from pipeline.privacy.noise import LARGEST_SCALE, Integers, NoiseSource
-from pipeline.privacy.release import total_epsilon, total_rho
 from pipeline.privacy.running import LazyTree, RunningSum
 from pipeline.statistics.ask import Ask
-from pipeline.statistics.count_layout import CountLayout
 from pipeline.statistics.interactive_counts import CountMechanism
-from pipeline.statistics.layout import ExactSums, Tables
 from pipeline.statistics.lq_message import LqMessage
 from pipeline.statistics.lq_regularizers import paper_004
 from pipeline.statistics.mixture_message import Message
 from pipeline.statistics.online_sum import Variances, cost_of, entry_variances, tight
-from pipeline.statistics.private_sum import PrivateSum
 from pipeline.statistics.regularizers import paper_000, paper_001
 
 Kind = Mechanism | Literal["once"]
@@ -220,81 +213,3 @@ def _words(layout: Message | LqMessage, ask: Ask, how: str) -> str:
     if isinstance(layout, LqMessage):
         return f"lq sums, {how}, {noise}"
     return f"{how}, {layout.of}, {noise}" + (", unit rows" if layout.unit else "")
-
-
-def counts_target(shipped: PrivateSum, drawn: PrivateSum | None = None) -> AuditTarget:
-    """The worst pair of people against count tables, or all rows of a counter that hold its first night.
-
-    What a night publishes is post-processing of its rows, and the ledger charges for these.
-
-    Parameters
-    ----------
-    shipped
-        Count tables; with a ``time`` those of one row.
-    drawn
-        What really draws, where a test breaks it.
-
-    Raises
-    ------
-    CardError
-        If a table has no noise, or one of a counter no Gaussian noise: there is nothing to claim.
-    """
-    rho, time, mechanisms, layout = total_rho(shipped.mechanisms), shipped.time, shipped.mechanisms, shipped.layout
-    assert isinstance(layout, CountLayout) and (time is None or isinstance(time, Factorisation))
-    if rho is None or (time is not None and any(m.variance is None for m in mechanisms)):
-        raise CardError(f"{layout.dataset}: no{'' if time is None else ' Gaussian'} noise, no claim to attack")
-    card = layout.card.model_copy(update={"kind": "synthetic"})
-    made_up = replace(drawn or shipped, layout=replace(layout, card=card))
-    one, other = replace(shipped, layout=made_up.layout).worst_pair(partial(count_person, card))
-    path = _Tables(made_up, (count_person(card, one), count_person(card, other)))
-    means, pure = silence(path), total_epsilon(mechanisms)
-    law = Laplace(tuple(float(m.scale or 0) for m in mechanisms))
-    if pure is None or time is not None:
-        claimed = [m.standard_deviation**2 if time is None else float(m.variance or 0) for m in mechanisms]
-        tables = zip(means[0], claimed * (len(means[0]) // len(claimed)), strict=True)
-        law = Gaussian([np.full(table.shape, variance) for table, variance in tables])
-    words = f"counts, {' and '.join(dict.fromkeys(m.name for m in mechanisms))}"
-    if time is not None:
-        words = f"nightly {time.kind}, {time.steps} nights, discrete gaussian"
-    names = ", ".join(m.table for m in mechanisms)
-    return AuditTarget(f"{words}, {names}", Trust.CENTRAL, path, means, law, rho, claimed_epsilon=pure)
-
-
-@dataclass(frozen=True)
-class _Tables:
-    """The private sum's own draw, on the entries in which two people differ, many copies at once."""
-
-    drawn: PrivateSum
-    pair: tuple[Tables, Tables]
-
-    @cached_property
-    def _where(self) -> list[NDArray[np.bool_]]:
-        return [self.pair[0][m.table] != self.pair[1][m.table] for m in self.drawn.mechanisms]
-
-    def __call__(self, side: Side, noise: NoiseSource, copies: int) -> list[Array]:
-        """See :class:`~pipeline.audits.attack.ReleasePath`."""
-        tables, wide = dict[str, Integers](), list(self.drawn.mechanisms)
-        for i, (m, where) in enumerate(zip(self.drawn.mechanisms, self._where, strict=True)):
-            entries = self.pair[side][m.table][where]
-            tables[m.table] = np.broadcast_to(entries, (copies, len(entries))).astype(np.int64)
-            share = m.delta_slack * copies * len(entries) / m.cells
-            wide[i] = replace(m, shape=(copies, len(entries)), delta_slack=share)
-        drawn = replace(self.drawn, mechanisms=tuple(wide))
-        if self.drawn.time is not None:
-            return self._rows(drawn, list(tables.values()), noise)
-        release = drawn.draw(ExactSums(drawn.layout.dataset, "synthetic", drawn.layout.dynamics, tables), noise)
-        return [release.tables[name].astype(np.float64) for name in tables]
-
-    def _rows(self, drawn: PrivateSum, tables: list[Integers], noise: NoiseSource) -> list[Array]:
-        first, ends = np.concatenate([t.ravel() for t in tables]), np.cumsum([t.size for t in tables])[:-1]
-        found, time = list[Array](), drawn.time
-        assert isinstance(time, Factorisation)
-        for night in range(1, time.steps + 1):
-            due = time.rows(night)
-            holds = [row.first == 1 for row in due]
-            # nights of which no row holds the first one tell nothing of it
-            if any(holds):
-                for row in drawn.draw_rows(due, lambda t: first if t == 1 else None, noise, WORLD)[holds]:
-                    parts = zip(np.split(row, ends), tables, strict=True)
-                    found += [part.reshape(table.shape).astype(np.float64) for part, table in parts]
-        return found

@@ -7,6 +7,7 @@ what is allowed.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
@@ -69,6 +70,14 @@ class Card(Declaration):
     features: Features | None = None
     source: Source
 
+    @model_validator(mode="before")
+    @classmethod
+    def _defaults_of_version_2(cls, data: Any) -> Any:
+        """Balanced features are the default of version 2; a card of version 1 keeps the keys of its releases."""
+        if isinstance(data, Mapping) and data.get("schema_version") == 2 and isinstance(data.get("features"), Mapping):
+            return {**data, "features": {"balanced": True, **data["features"]}}
+        return data
+
     @model_validator(mode="after")
     def _across(self) -> Self:
         d, cols = self.domain, self.source.columns
@@ -130,6 +139,14 @@ class LqCard(Declaration):
     domain: LinearQuadratic
     cost: Cost
     source: VectorSource
+
+    @model_validator(mode="before")
+    @classmethod
+    def _defaults_of_version_2(cls, data: Any) -> Any:
+        """Balanced features are the default of version 2; a card of version 1 keeps the keys of its releases."""
+        if isinstance(data, Mapping) and data.get("schema_version") == 2 and isinstance(data.get("features"), Mapping):
+            return {**data, "features": {"balanced": True, **data["features"]}}
+        return data
 
     @model_validator(mode="after")
     def _across(self) -> Self:

@@ -58,7 +58,7 @@ class Budget(Strict):
 class Declaration(Strict):
     """One dataset.  ``folder`` is where the card was read from; paths in it resolve below that folder."""
 
-    schema_version: Literal[1]
+    schema_version: Literal[1, 2]
     name: Name
     kind: Literal["real", "synthetic"] = "real"
     unit: Unit
@@ -111,7 +111,10 @@ def files_of(name: str, folder: Path, patterns: Sequence[str]) -> list[Path]:
     for pattern in patterns:
         root_name, _, rest = pattern.rpartition(":")
         root = named_root(root_name) if root_name else folder
-        matches = [p for p in sorted(root.glob(rest)) if p.is_file()]
+        there = sorted(root.glob(rest))
+        for p in there:
+            _check_kind(name, p)
+        matches = [p for p in there if p.is_file()]
         for p in matches:
             if not p.resolve().is_relative_to(root.resolve()):
                 raise CardError(f"{name}: source.files: {p.name} leads outside its folder; links out are not read")
@@ -120,6 +123,19 @@ def files_of(name: str, folder: Path, patterns: Sequence[str]) -> list[Path]:
         found += matches
     # overlapping patterns name a file once
     return sorted(set(found))
+
+
+def _check_kind(name: str, path: Path) -> None:
+    """Refuse what would be read as a part of the log, or left out of it, without a word."""
+    try:
+        str(path).encode("utf-8")
+    except UnicodeEncodeError:
+        raise CardError(f"{name}: source.files: the name {path.name!a} is not UTF-8; rename the file") from None
+    if not path.is_file() and not path.is_dir():
+        raise CardError(
+            f"{name}: source.files: {path.name} is a pipe, a device or a link that leads nowhere; put a regular file "
+            "there, or take it away"
+        )
 
 
 def named_root(name: str) -> Path:

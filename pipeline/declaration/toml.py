@@ -31,6 +31,10 @@ class CardError(Exception):
     """The operator's file (a card or a recipe) or the command is wrong: exit code 2."""
 
 
+class DamagedError(Exception):
+    """What the store holds is not what was written into it (exit code 4); nothing was drawn from it."""
+
+
 class LogError(Exception):
     """The logs break the declared domain, or cannot be read: exit code 3.  Never names a value of a person."""
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,13 +26,15 @@ from pipeline.evaluation.exact import binned_behaviour, binned_process
 from pipeline.learners.linear_learning import drawn, learn_linear
 from pipeline.learners.linear_request import LinearRequest
 from pipeline.learners.lq_request import LqRequest
-from pipeline.learners.tabular_learning import slack_of
+from pipeline.learners.one_step_learning import learn_step, next_question
 from pipeline.learners.terms import Evaluate, Terms
+from pipeline.logs.target_sums import add_targets
 from pipeline.mdp.model import TabularMDP
 from pipeline.mdp.policy import Policy
 from pipeline.privacy.noise import SeededNoise
-from pipeline.privacy.release import Mechanism
+from pipeline.privacy.release import Mechanism, Release
 from pipeline.simulation.logged_trials import Integers, Logged
+from pipeline.simulation.simulate import sample_people
 from pipeline.simulation.surrogate import Drawn, best_allowed, draw_runs, draw_surrogate, evenly
 from pipeline.statistics.ask import Ask
 from pipeline.statistics.calibration import count_sum
@@ -39,6 +42,7 @@ from pipeline.statistics.count_layout import reward_lattice
 from pipeline.statistics.lq_moments import release_lq_moments
 from pipeline.statistics.lq_rows import Episodes, SimulatedRows
 from pipeline.statistics.regression_rows import Side, TalliedRows, Tallies
+from pipeline.statistics.target_layout import Question, Stage, TargetPlan
 
 Array = NDArray[np.float64]
 
@@ -109,8 +113,10 @@ def _logged(
     p, task = terms.planner, task_of(card)
     mdp = draw_surrogate(card, rng) if known is None else known[0]
     behaviour = np.full(mdp.shape, 1 / mdp.shape[2]) if known is None else known[1]
-    c = constants(p.constants, task.horizon * task.allowed.size, p.failure, pooled=card.domain.dynamics == "stationary")
-    return Logged(card, task, mdp, behaviour, mechanisms, c, p.penalty, slack_of(p.constants), p.failure)
+    d = card.domain
+    cells, pooled = task.horizon * task.allowed.size, d.dynamics == "stationary"
+    c = constants(p.constants, cells, p.failure, pooled=pooled, policy=d.markov)
+    return Logged(card, task, mdp, behaviour, mechanisms, c, p.penalty, p.failure)
 
 
 def foresee_linear(request: LinearRequest, terms: Terms, episodes: int, seeds: Sequence[int]) -> list[Drawn]:
@@ -158,6 +164,45 @@ def _tallies(request: LinearRequest, visits: Integers, paid: Integers) -> Tallie
     L = visits.shape[1]
     onto = np.concatenate([visits[..., :L], visits[..., L:].sum(-1, keepdims=True)], axis=-1) if ends else visits
     return Tallies(onto, rewards, n[0].sum(-1))
+
+
+def foresee_one_step(plan: TargetPlan, terms: Terms, episodes: int, seeds: Sequence[int]) -> list[Drawn]:
+    """Simulate a run of a one-step agent for each seed, beside the same without noise on the same log.
+
+    Parameters
+    ----------
+    plan
+        What would be released; its card must be synthetic.
+    terms
+        Known world, and how cautious the planner is.
+    episodes
+        Episodes of each log, one a person.
+    seeds
+        One simulated run each.
+    """
+    card, silent = plan.card, replace(plan, ask=Ask())
+    logs, mechanisms = _logs(card, terms), count_sum(card, Ask()).mechanisms
+    found: list[Drawn] = []
+    for seed in seeds:
+        of_world, of_log, of_noise = np.random.SeedSequence((seed,)).spawn(3)
+        logged = logs(mechanisms, np.random.default_rng(of_world))
+        people = sample_people(card, logged.mdp, logged.behaviour, episodes, np.random.default_rng(of_log))
+        policies = [_stepped(p, terms, people, SeededNoise(of_noise)) for p in (plan, silent)]
+        best = best_allowed(logged.mdp, logged.task)
+        losses = [best - logged.value(p) for p in policies]
+        practice = Policy(np.zeros_like(policies[0].probabilities), np.ones_like(policies[0].abstains))
+        abstains = float(policies[0].abstains.mean())
+        found.append(Drawn(losses[0], losses[1], best - logged.value(practice), best, abstains))
+    return found
+
+
+def _stepped(plan: TargetPlan, terms: Terms, people: Sequence[Any], noise: SeededNoise) -> Policy:
+    def answer(stage: Stage, asked: Question | None) -> Release:
+        return plan.stages[stage].draw(add_targets(plan, asked, people), noise)
+
+    first = answer("v", None)
+    asked = next_question(plan, first)
+    return learn_step(plan, terms, plan.joined((first, answer("q", asked)), asked)).policy
 
 
 def foresee_lq(request: LqRequest, declared: Evaluate, episodes: int, seeds: Sequence[int]) -> list[Drawn]:

@@ -26,6 +26,7 @@ from pipeline.privacy.release_file import describe_mechanism
 from pipeline.simulation.surrogate import Drawn
 from pipeline.statistics.linear_calibration import true_rho
 from pipeline.statistics.regression_rows import Side, TalliedRows, Tallies
+from pipeline.transaction.release_once import WHOLE, Stage
 from reports.facts.plan import CallFacts
 from reports.facts.promise import Joint, MechanismFacts
 
@@ -109,6 +110,7 @@ class LinearRun:
     terms: Terms
     what = "sums"
     reference = "uniform choice"
+    stages = WHOLE
 
     @property
     def exact(self) -> bool:
@@ -134,7 +136,7 @@ class LinearRun:
             return r.rho, told | {"mechanisms": [describe_mechanism(m) for m in listed]}
         return r.rho, told | {"planned_calls": r.calls(), "planner": r.planner_facts().model_dump()}
 
-    def draw(self, snapshot: Snapshot, noise: NoiseSource, resources: Resources) -> Release:
+    def draw(self, snapshot: Snapshot, resources: Resources, stage: Stage) -> Release:
         """See :class:`~pipeline.transaction.release_once.Drawing`."""
         r, asked = self.request, self.request.plan.terms
         split = asked.halves and r.adaptive
@@ -143,7 +145,7 @@ class LinearRun:
             steps = r.plan.reward_steps
             return tally(snapshot, r.card, asked.value_steps, steps, split=split, resources=resources)
 
-        return drawn(r, TalliedRows(r.features, sums, snapshot.kind), noise)
+        return stage("release", lambda noise: drawn(r, TalliedRows(r.features, sums, snapshot.kind), noise))
 
     def quote(self) -> Quote:
         """See :class:`~pipeline.learners.learner.RunPlan`: one row a call, or a table where nothing adapts."""

@@ -26,6 +26,7 @@ from pipeline.privacy.release import Release
 from pipeline.privacy.release_file import describe_mechanism
 from pipeline.simulation.surrogate import Drawn
 from pipeline.statistics.lq_moments import draw_lq
+from pipeline.transaction.release_once import WHOLE, Stage
 from reports.facts.promise import Joint
 
 
@@ -65,6 +66,7 @@ class LqRun:
     terms: Terms
     what = "sums of rows"
     reference = "no control"
+    stages = WHOLE
 
     @property
     def exact(self) -> bool:
@@ -86,10 +88,10 @@ class LqRun:
         """See :class:`~pipeline.transaction.release_once.Drawing`."""
         return self.request.rho, {"joint": self.request.joint(), "epsilon": None, "mechanisms": self._described()}
 
-    def draw(self, snapshot: Snapshot, noise: NoiseSource, resources: Resources) -> Release:
+    def draw(self, snapshot: Snapshot, resources: Resources, stage: Stage) -> Release:
         """See :class:`~pipeline.transaction.release_once.Drawing`."""
         r = self.request
-        return draw_lq(r.plan, lazy_lq_sums(r.plan, snapshot, r.card, resources), noise)
+        return stage("release", lambda noise: draw_lq(r.plan, lazy_lq_sums(r.plan, snapshot, r.card, resources), noise))
 
     def quote(self) -> Quote:
         """See :class:`~pipeline.learners.learner.RunPlan`: also how far the rows reach beside the noise."""

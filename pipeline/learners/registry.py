@@ -8,11 +8,13 @@ from pathlib import Path
 
 from pipeline.declaration.card import AnyCard, CardError
 from pipeline.declaration.plugins import is_plugin, plugin
+from pipeline.learners import one_step_learning
 from pipeline.learners.decisions import read_counts_view, read_linear_view
 from pipeline.learners.gains import KIND, read_gains_view, stored_gains
 from pipeline.learners.learner import Agent, RunPlan
 from pipeline.learners.linear import LinearLearner
 from pipeline.learners.lq import LqLearner
+from pipeline.learners.one_step import OneStepLearner
 from pipeline.learners.policy_files import Codec, Exported, StoredPolicy, read_policy_files
 from pipeline.learners.stored_decisions import stored_decisions
 from pipeline.learners.tabular import Tabular
@@ -29,12 +31,14 @@ AGENTS: Mapping[str, Agent] = {
     "pevi": Agent(LinearLearner("pevi"), private=False, twin="dp-vapvi"),
     "dp-one-shot": Agent(LinearLearner("one-shot"), private=True, twin="one-shot"),
     "one-shot": Agent(LinearLearner("one-shot"), private=False, twin="dp-one-shot"),
+    "dp-one-step": Agent(OneStepLearner(), private=True, twin="one-step"),
+    "one-step": Agent(OneStepLearner(), private=False, twin="dp-one-step"),
     "dp-lqr": Agent(LqLearner(), private=True, twin="lqr"),
     "lqr": Agent(LqLearner(), private=False, twin="dp-lqr"),
 }
 
 # what draws on real data: what a plug-in's own learner draws, no ledger could recompute
-_OURS = (Tabular, LinearLearner, LqLearner)
+_OURS = (Tabular, LinearLearner, OneStepLearner, LqLearner)
 
 
 def find(name: str) -> Agent:
@@ -83,6 +87,7 @@ def plan_run(card: AnyCard, terms: Terms) -> RunPlan:
 _CODECS: Mapping[str | None, Codec] = {
     None: Codec(("policy",), read_counts_view, stored_decisions),
     "linear": Codec(("policy", "decisions"), read_linear_view, stored_decisions),
+    one_step_learning.KIND: Codec(("policy",), one_step_learning.read_step_view, stored_decisions),
     KIND: Codec(("policy",), read_gains_view, stored_gains),
 }
 

@@ -10,7 +10,8 @@ from typing import Any
 
 from pipeline.agents.apvi import CountsPlanner, apvi
 from pipeline.audits.attack import AuditTarget, WholePlan
-from pipeline.audits.sums import LEAVES, counts_target
+from pipeline.audits.sums import LEAVES
+from pipeline.audits.tables import counts_target
 from pipeline.declaration.card import AnyCard, Card, CardError, require_tabular
 from pipeline.learners.forecast import foresee_counts, table_size
 from pipeline.learners.learner import Outlook, Quote, listed_facts, typeable
@@ -40,6 +41,7 @@ from pipeline.statistics.signal_to_noise import (
     scale_budget,
     signal_to_noise,
 )
+from pipeline.transaction.release_once import WHOLE, Stage
 
 
 @dataclass(frozen=True)
@@ -118,6 +120,7 @@ class TabularRun:
     planner: CountsPlanner
     what = "counts"
     reference = "uniform choice"
+    stages = WHOLE
 
     @property
     def exact(self) -> bool:
@@ -158,9 +161,9 @@ class TabularRun:
         pure, rho = total_epsilon(mechanisms), total_rho(mechanisms)
         return rho, {"mechanisms": self._described(), "epsilon": None if pure is None else str(pure)}
 
-    def draw(self, snapshot: Snapshot, noise: NoiseSource, resources: Resources) -> Release:
+    def draw(self, snapshot: Snapshot, resources: Resources, stage: Stage) -> Release:
         """See :class:`~pipeline.transaction.release_once.Drawing`."""
-        return self.privatizer.draw(aggregate(snapshot, self.card, resources), noise)
+        return stage("release", lambda noise: self.privatizer.draw(aggregate(snapshot, self.card, resources), noise))
 
     def quote(self) -> Quote:
         """See :class:`~pipeline.learners.learner.RunPlan`."""

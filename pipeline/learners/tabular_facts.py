@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from pipeline.agents import pessimism
 from pipeline.declaration.card import Card
+from pipeline.declaration.code import syntax_digest
 from pipeline.environments.worlds import WORLD_ARRAYS, WORLD_FILE
 from pipeline.learners.decisions import (
     counts_view,
@@ -20,17 +21,28 @@ from pipeline.learners.decisions import (
     total_assumed,
 )
 from pipeline.learners.policy_files import PolicyFiles
-from pipeline.learners.tabular_learning import Learnt, slack_of
+from pipeline.learners.tabular_learning import Learnt
 from pipeline.learners.terms import Planner, Terms
 from pipeline.ledger.chain import canonical
 from pipeline.privacy.release import Release
 from pipeline.privacy.release_file import describe_mechanism, sha256_file
 from pipeline.statistics.calibration import count_sum
 from pipeline.statistics.consistency import ConsistencyCertificate
+from pipeline.statistics.planning_counts import Prepared, slack_of
 from reports.facts.constants import Constants, Preset
 from reports.facts.learnt import CaseFacts, ConsistencyFacts, LearntFacts, Truth, ValueFacts
 from reports.facts.policy import Decisions
 
+# the code that makes policy and interval of a release: a row that was measured with other code counts for nothing
+_PLANNER = (
+    "pipeline.agents.apvi",
+    "pipeline.agents.pessimism",
+    "pipeline.learners.tabular_learning",
+    "pipeline.mdp.model",
+    "pipeline.statistics.consistency",
+    "pipeline.statistics.counts",
+    "pipeline.statistics.planning_counts",
+)
 # at least this many draws, and this share of them inside, make a measured status (design §5.3)
 _DRAWS, _INSIDE = 100, 0.95
 
@@ -66,7 +78,7 @@ class LearntCounts:
             value=value_facts(self.card, self.learnt.value, is_proved=is_proved, row=row),
             model_baselines=dict(self.learnt.baselines),
             practice=practice_facts(self.learnt.against, self.learnt.plan.policy),
-            consistency=consistency_facts(self.learnt.consistency),
+            consistency=consistency_facts(self.learnt.consistency, self.learnt.prepared),
             policy=decision_facts(self.learnt.plan.policy, self.learnt.plan.tied),
         )
 
@@ -90,7 +102,7 @@ def _constants(learnt: Learnt, p: Planner) -> Constants:
         bounds=shown(learnt.bound_constants),
         penalty=p.penalty,
         failure_probability=p.failure,
-        slack=slack_of(p.constants),
+        slack=slack_of(p.constants) if p.constants != "practical" else "none",
         threshold=learnt.plan.threshold,
         seed_of_ties=p.seed,
     )
@@ -102,6 +114,7 @@ def setting_key(card: Card, terms: Terms) -> dict[str, str]:
     return {
         "world": terms.evaluate.world if terms.evaluate else "",
         "behaviour": terms.evaluate.behaviour if terms.evaluate else "",
+        "code": syntax_digest(_PLANNER)[:16],
         "domain": card.domain_hash()[:16],
         "n": str(card.unit.users_public),
         "rho": f"{ask.rho:g}" if ask.rho is not None else "none",
@@ -158,7 +171,7 @@ def measured(rows: Sequence[Mapping[str, str]], key: Mapping[str, str]) -> Mappi
     """The committed containment row that covers ``key`` with enough draws and enough of them inside, if any."""
     for row in rows:
         enough = int(row["draws"]) >= _DRAWS and int(row["inside"]) >= _INSIDE * int(row["draws"])
-        if enough and all(row[k] == v for k, v in key.items()):
+        if enough and all(row.get(k) == v for k, v in key.items()):
             return row
     return None
 
@@ -205,9 +218,15 @@ def value_facts(
     )
 
 
-def consistency_facts(found: ConsistencyCertificate) -> ConsistencyFacts:
+def consistency_facts(found: ConsistencyCertificate, prepared: Prepared) -> ConsistencyFacts:
     """The ``consistency`` of report.json."""
+    drift = prepared.drift
+    tested = drift is not None and math.isfinite(drift.error)
     return ConsistencyFacts(
+        programme=found.programme,
+        steps_shared=None if drift is None else prepared.shared,
+        drift=drift.square if drift is not None and tested else None,
+        drift_error=drift.error if drift is not None and tested else None,
         solver=found.solver,
         cells=sum(found.cells.values()),
         certified=sum(found.certified.values()),

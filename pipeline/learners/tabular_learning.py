@@ -16,8 +16,9 @@ from pipeline.learners.terms import Planner
 from pipeline.mdp.model import Task
 from pipeline.mdp.policy import Policy
 from pipeline.privacy.release import Release
-from pipeline.statistics.consistency import ConsistencyCertificate, certify
-from pipeline.statistics.counts import PrivateCounts, Slack, noisy_tables, private_counts
+from pipeline.statistics.consistency import ConsistencyCertificate
+from pipeline.statistics.counts import private_counts
+from pipeline.statistics.planning_counts import Prepared, prepare, slack_of
 from reports.facts.learnt import Baseline
 
 Array = NDArray[np.float64]
@@ -27,19 +28,14 @@ Array = NDArray[np.float64]
 class Learnt:
     """A plan, the interval of its policy's value, and what else the release says for free."""
 
-    counts: PrivateCounts
+    prepared: Prepared
+    consistency: ConsistencyCertificate
     plan: Plan
     policy_constants: Constants
     bound_constants: Constants
     value: Mapping[str, float]
     baselines: Mapping[str, Baseline]
     against: AgainstPractice
-    consistency: ConsistencyCertificate
-
-
-def slack_of(preset: str) -> Slack:
-    """The paper's theorem needs the slack E/2 of (3); every other preset makes the sum exact."""
-    return "paper" if preset == "paper" else "zero"
 
 
 def learn(card: Card, p: Planner, release: Release, planner: CountsPlanner = apvi) -> Learnt:
@@ -66,15 +62,16 @@ def learn(card: Card, p: Planner, release: Release, planner: CountsPlanner = apv
     task = task_of(card)
     cells = task.horizon * task.allowed.size
     pooled = card.domain.dynamics == "stationary"
-    first, second = (constants(preset, cells, p.failure, pooled=pooled) for preset in (p.constants, p.bounds))
-    counts = private_counts(release, card, slack=slack_of(p.constants), failure=p.failure)
-    proof = certify(*noisy_tables(release), counts.slack, counts.n_sas)
+    first = constants(p.constants, cells, p.failure, pooled=pooled, policy=card.domain.markov)
+    second = constants(p.bounds, cells, p.failure, pooled=pooled)
+    prepared = prepare(release, card, p.constants, p.failure)
+    proof = prepared.certify()
     if not proof.holds:
         raise RuntimeError(
             f"the closed form of the consistency programme and cvxpy differ by {proof.largest_relative_difference:.3g} "
             f"(allowed {proof.tolerance:g}); nothing is published"
         )
-    plan = planner(counts, task, first, np.random.default_rng(p.seed), p.penalty)
+    plan = planner(prepared.counts, task, first, np.random.default_rng(p.seed), p.penalty)
     _check_policy(plan.policy, task)
     bounds = model(private_counts(release, card, slack=slack_of(p.bounds), failure=p.failure), task, second, p.penalty)
     start = declared_start(card)
@@ -82,7 +79,7 @@ def learn(card: Card, p: Planner, release: Release, planner: CountsPlanner = apv
     usual = practice(release)
     baselines = _baselines(bounds, task, card.domain.action_labels, start, usual)
     against = against_practice(bounds, plan.policy, usual)
-    return Learnt(counts, plan, first, second, value, baselines, against, proof)
+    return Learnt(prepared, proof, plan, first, second, value, baselines, against)
 
 
 def _check_policy(policy: Policy, task: Task) -> None:

@@ -132,6 +132,33 @@ class Lq(Strict):
     floor: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 3.0
 
 
+class OneStep(Strict):
+    """How a one-step agent asks and plans: rows, cap and share are part of the release, the rest is free.
+
+    Parameters
+    ----------
+    rows
+        Of one person, the first so many count; 3/5 of all that a person may have where it is left out.
+    cap
+        Of these, the first so many a state (stage 1), or a state and action (stage 2).
+    value_share
+        Of the budget on what practice is worth; the rest goes to what actions gain.
+    pessimism
+        Posterior standard deviations by which an action is marked down.
+    support
+        Standard deviations of noise that its rows must exceed.
+    floor
+        Least share of a state's rows that an action must have to be recommended.
+    """
+
+    rows: Annotated[int, Field(ge=1)] | None = None
+    cap: Annotated[int, Field(ge=1)] = 1
+    value_share: Annotated[float, Field(gt=0, lt=1)] = 0.15
+    pessimism: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.5
+    support: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 3.0
+    floor: Annotated[float, Field(ge=0, lt=1)] = 0.05
+
+
 class Evaluate(Strict):
     """For synthetic data whose world is known.
 
@@ -175,7 +202,7 @@ class Terms:
         The budget; None for an agent without noise.
     planner
         Constants and ties.
-    linear, lq
+    linear, lq, one_step
         The section of such an agent; None where the recipe leaves it out, which means its defaults.
     evaluate
         The known world of a synthetic log.
@@ -191,6 +218,7 @@ class Terms:
     lq: Lq | None = None
     evaluate: Evaluate | None = None
     nightly: Nightly | None = None
+    one_step: OneStep | None = None
 
     def ask(self) -> Ask:
         """The budget as the calibration understands it; none at all for an agent without noise."""

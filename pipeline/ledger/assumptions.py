@@ -12,13 +12,17 @@ from pipeline.declaration.plugins import is_plugin
 from pipeline.declaration.source import MADE, only_flags_part
 from pipeline.ledger.account import card_hash
 from pipeline.ledger.chain import Entry
+from pipeline.ledger.route import Route
 from pipeline.privacy.release import Release
+from reports.facts.certificate import Implementation, Stewardship
 
 NOT_COVERED = (
     "what the people as a group have in common: that is what the policy is meant to learn",
     "people whose records depend on each other (households, contagion)",
     "side channels: run times, memory, the size of the store; and anyone inside the trust boundary",
     "anything else published from the same log outside this ledger",
+    "one person whose rows exhaust memory, disk or time; and a line break inside a field, by which one person's text "
+    "could begin another's record",
     "what happens when the policy is used: its future patients are not in this log",
 )
 
@@ -51,7 +55,7 @@ def unit_sentence(card: AnyCard) -> str:
     return f"everything one {card.unit.user} contributed ({episodes}, {steps} each)"
 
 
-def assumptions(card: AnyCard, looks: Sequence[Entry], *, nightly: bool = False) -> list[str]:
+def assumptions(card: AnyCard, looks: Sequence[Entry], route: Route) -> list[str]:
     """What the guarantee rests on besides the mathematics.
 
     Parameters
@@ -60,8 +64,8 @@ def assumptions(card: AnyCard, looks: Sequence[Entry], *, nightly: bool = False)
         Of the dataset.
     looks
         The lineage's INSPECT entries.
-    nightly
-        Whether the release is a step of a continual release.
+    route
+        How it was decided that the run exists.
     """
     u = card.unit
     plant = isinstance(card, LqCard)
@@ -89,28 +93,23 @@ def assumptions(card: AnyCard, looks: Sequence[Entry], *, nightly: bool = False)
             "every row was shortened to its declared balls before it was summed: the loss rests on this cut alone, "
             "whatever the plant does"
         )
-    if nightly:
-        found += _counted_once(card)
-    elif u.recurs == "never":
+    if route.by == "counter":
+        found.append(_counted_once(card))
+    elif route.by == "hand" and u.recurs == "never":
         found.append("nobody returns in a later batch; whoever does is charged again, and the ledger adds it up")
-    return found + _inspection_sentences(card, looks)
+    return found + route.assumed + _inspection_sentences(card, looks)
 
 
-def _counted_once(card: AnyCard) -> list[str]:
-    """Who counts at which step, and what the operator decides, as assumptions of the certificate."""
+def _counted_once(card: AnyCard) -> str:
+    """Who counts at which step."""
     m = card.unit.episodes_per_user
-    counted = (
+    return (
         "a person counts on the first night that brings rows of theirs; what comes later, corrections included, is "
         "dropped by a keyed hash on the operator's side"
         if card.unit.recurs == "never"
         else f"a person counts with at most {m} episodes over all nights, each as it was first delivered, by keyed "
         "hashes on the operator's side"
     )
-    return [
-        counted,
-        "when the counter began, on which dates it ran, and whether a night's files could be read at all (format, "
-        "columns, an id in every row, text that is UTF-8) is the operator's doing and public",
-    ]
 
 
 def _inspection_sentences(card: AnyCard, looks: Sequence[Entry]) -> list[str]:
@@ -135,39 +134,65 @@ def _named(looks: Sequence[Entry]) -> str:
     return f"{'entry' if len(looks) == 1 else 'entries'} {', '.join(str(e.seq) for e in looks)}"
 
 
-def implementation(release: Release) -> dict[str, str]:
+def implementation(release: Release, route: Route) -> Implementation:
     """The middle of the pyramid: why the program keeps what the mathematics promises.
 
     Parameters
     ----------
     release
-        Says which sampler drew its noise, if any.
+        Says which sampler drew its noise, if any, and whether earlier answers chose later questions.
+    route
+        How it was decided that the run exists.
     """
-    exact = release.noise == "none"
-    return {
-        "algorithm": "each sensitivity is an integer computed from what the code sums, and proved by enumerating "
-        "neighbouring logs in the project's tests; all that follows the release is post-processing and costs nothing",
-        "floating_point": "no noise was drawn: nothing is private"
+    exact, adaptive = release.noise == "none", (release.joint or {}).get("variant") in ("paper", "centred")
+    algorithm = (
+        "exact sums of simulated people, for comparison: no noise, so no sensitivity is claimed"
         if exact
-        else f"integers only: exact sums in 64 bits plus exact discrete noise ({release.sampler}); "
-        "no floating-point number lies on the path to the release",
-        "side_channels": "run times, memory and file sizes of the store are not protected; errors name rules and "
-        "places, never values; which outputs exist does not depend on the rows",
-    }
+        else "each sensitivity is an integer computed from what the code sums, and proved by enumerating neighbouring "
+        "logs in the project's tests; "
+        + ("later questions were made from earlier answers, as the mechanism allows; " if adaptive else "")
+        + "all that follows the release is post-processing and costs nothing"
+    )
+    drawn = "discrete noise within the δ that is listed for it" if release.delta_slack else "exact discrete noise"
+    floating = (
+        "no noise was drawn: nothing is private"
+        if exact
+        else "every row is rounded to declared integers by itself, before it is summed; then integers only: exact sums "
+        f"in 64 bits plus {drawn} ({release.sampler})"
+    )
+    if adaptive:
+        floating += "; later questions are computed in floating point and rounded to a lattice before they meet a row"
+    if route.by == "counter":
+        floating += "; the sum of all nights is read off noisy integers alone"
+    return Implementation(
+        algorithm=algorithm,
+        floating_point=floating,
+        side_channels="run times, memory and file sizes of the store are not protected; errors name rules and places, "
+        f"never values; {route.outputs}",
+    )
 
 
-def stewardship(card: AnyCard) -> dict[str, str]:
+def stewardship(card: AnyCard, route: Route) -> Stewardship:
     """The base of the pyramid: what is known of the data's collection and of who can reach it.
 
     Parameters
     ----------
     card
         Of the dataset.
+    route
+        How it was decided that the run exists.
     """
-    return {
-        "collection": "declared by the card and not checked by this program: how the log was collected, and whether "
-        "its people agreed, is for whoever signs",
-        "access": "raw rows and committed releases lie in the operator's store (mode 0700); what left it is "
-        "the release of noisy integers, and all else in the run's folder was computed from that and from the card",
-        "domain_hash": card.domain_hash(),
-    }
+    collection = (
+        "declared by the card and not checked by this program: how the log was collected, and whether its people "
+        "agreed, is for whoever signs"
+    )
+    if card.kind == "synthetic":
+        collection = "declared by the card as simulated, and not checked by this program: there is nobody to ask"
+    left = "exact sums of simulated people" if route.by == "exact" else "the release of noisy integers"
+    kept = ", with a counter's exact sums and the hashes of who was counted" * (route.by == "counter")
+    return Stewardship(
+        collection=collection,
+        access=f"raw rows and committed releases lie in the operator's store (mode 0700){kept}; what left it is "
+        f"{left}, and all else in the run's folder was computed from that and from the card",
+        domain_hash=card.domain_hash(),
+    )

@@ -21,10 +21,15 @@ from pipeline.ledger.assumptions import (
     unit_sentence,
 )
 from pipeline.ledger.chain import Body, Entry
+from pipeline.ledger.route import route_of
 from pipeline.privacy.budget import down, up
 from pipeline.privacy.losses import safe_epsilon
 from pipeline.privacy.release import Mechanism, Release, total_delta_slack, total_epsilon, total_rho
 from pipeline.privacy.release_file import describe_joint
+from reports.facts.certificate import Certificate, Charged, RegistryEntry
+from reports.facts.part import Dump
+from reports.facts.promise import CounterFacts, Guarantee, Joint
+from reports.facts.report import Report
 
 _SEPARATE = "zCDP: rhos add; pure losses add as epsilons"
 _JOINT = (
@@ -35,6 +40,11 @@ _LQ = (
     "zCDP: both tables come from the same rows of a person and are bounded jointly, by the supremum over two people's "
     "rows, so together they cost no more than the sum of what is listed for each"
 )
+_ONE_STEP = (
+    "zCDP: the two stages add, and the second one's question was made of the first one's released answer; counts and "
+    "sums of a stage come from the same rows of a person and are bounded jointly, so the counts cost nothing more"
+)
+_BY_VARIANT = {"linear_quadratic": _LQ, "one_step": _ONE_STEP}
 _COUNTER = (
     "zCDP: the counter was charged once, for every row that all its nights release; rhos of tables add, and a row that "
     "a died attempt may have drawn was charged again when it was drawn again"
@@ -78,7 +88,7 @@ def spent_budget(mechanisms: Sequence[Mechanism], delta: float, joint: Fraction 
     return {"rho": up(rho), "epsilon": safe_epsilon(up(rho), left), "delta": delta, "pure": False}
 
 
-def guarantee(card: AnyCard, release: Release, calibration: str, asked: Body) -> dict[str, object]:
+def guarantee(card: AnyCard, release: Release, calibration: str, asked: Body) -> Guarantee:
     """The guarantee of one release, in numbers and in one plain sentence.
 
     Parameters
@@ -97,13 +107,11 @@ def guarantee(card: AnyCard, release: Release, calibration: str, asked: Body) ->
     The ``guarantee`` of report.json and certificate.json.
     """
     cost = spent_budget(release.mechanisms, card.budget.delta, release.joint_rho)
-    who, of_whom = protected(card), {}
+    who = protected(card)
     claim = f"differential privacy for {'the people' if who == 'person' else f'each {who}'} in the log"
     if card.kind == "synthetic" or release.noise != "os":
         claim = "none (simulation)"
-    if who != "person":
-        of_whom = {"protected": who}
-    return {
+    told = {
         "sentence": _sentence(card, release, cost),
         "relation": release.relation,
         "unit": unit_sentence(card),
@@ -115,8 +123,8 @@ def guarantee(card: AnyCard, release: Release, calibration: str, asked: Body) ->
         "data_kind": card.kind,
         "noise": release.noise,
         "claim": claim,
-        **of_whom,
     }
+    return Guarantee.model_validate(told if who == "person" else {**told, "protected": who})
 
 
 def _sentence(card: AnyCard, release: Release, cost: SpentBudget) -> str:
@@ -152,52 +160,55 @@ def _slip(delta: float) -> str:
     return f"{delta:g}".replace("e-0", "e-")
 
 
-def _registry_entry(card: AnyCard, release: Release, promise: Body) -> dict[str, object]:
+def _registry_entry(card: AnyCard, release: Release, promise: Guarantee) -> RegistryEntry:
     """The same facts under the names of the proposed registry of differential-privacy deployments."""
-    return {
-        "product": f"policy learnt from {card.name}",
-        "unit_of_privacy": promise["unit"],
-        "flavour": "pure differential privacy" if promise["pure"] else "zero-concentrated differential privacy",
-        "epsilon": promise["epsilon"],
-        "delta": promise["delta"],
-        "rho": promise["rho"],
-        "model": promise["trust_model"],
-        "relation": promise["relation"],
-        "accounting": "exact rational rho, lifetime cap per dataset in a hash-chained ledger",
-        "implementation": f"reticent; {release.sampler}",
-    }
+    flavour = "pure differential privacy" if promise.pure else "zero-concentrated differential privacy"
+    accounting = "exact rational rho, lifetime cap per dataset in a hash-chained ledger"
+    if release.noise == "none":
+        flavour, accounting = "none", "none: nothing was charged"
+    return RegistryEntry(
+        product=f"policy learnt from {card.name}",
+        unit_of_privacy=promise.unit,
+        flavour=flavour,
+        epsilon=promise.epsilon,
+        delta=promise.delta,
+        rho=promise.rho,
+        model=promise.trust_model,
+        relation=promise.relation,
+        accounting=accounting,
+        implementation=f"reticent; {release.sampler}",
+    )
 
 
-def counter_facts(release: Release) -> dict[str, object]:
-    """Which counter, which step of it, and how noisy the step's sums are.
+def counter_facts(release: Release) -> CounterFacts | None:
+    """Which counter, which step of it, and how noisy the step's sums are; None where it is no step of one.
 
     Parameters
     ----------
     release
         Of a step of a continual release.
-
-    Returns
-    -------
-    The ``counter`` of report.json and certificate.json.
     """
-    told = release.counter or {}
-    return {
-        **told,
-        "standard_deviation": {m.table: m.standard_deviation for m in release.mechanisms},
-        # variance beside one release of the step's sum at the same budget
-        "times_one_release": told["cost"] * told["error"],
-    }
+    if (told := release.counter) is None:
+        return None
+    return CounterFacts.model_validate(
+        {
+            **told,
+            "standard_deviation": {m.table: m.standard_deviation for m in release.mechanisms},
+            # variance beside one release of the step's sum at the same budget
+            "times_one_release": told["cost"] * told["error"],
+        }
+    )
 
 
 def certificate(
     card: AnyCard,
     release: Release,
-    promise: Body,
-    mechanisms: Sequence[Body],
+    report: Report,
+    intent: Entry | None,
     commit: Entry | None,
     digests: Mapping[str, str],
     looks: Sequence[Entry],
-) -> dict[str, object]:
+) -> Certificate:
     """``certificate.json``: what can be checked without the data.
 
     Parameters
@@ -206,56 +217,57 @@ def certificate(
         Of the dataset.
     release
         As it lies in the run's folder.
-    promise
-        From :func:`guarantee`.
-    mechanisms
-        As the release describes them.
-    commit
-        The ledger's COMMIT, None where nothing was charged.
+    report
+        Whose guarantee and mechanisms it repeats.
+    intent, commit
+        The ledger's entries of the release, None where nothing was charged.
     digests
         sha256 of ``release``, ``policy`` and ``labels`` (policy.json); never of data.
     looks
         The lineage's INSPECT entries.
     """
-    rho = release.rho
-    joint: dict[str, Body] = {} if release.joint is None else {"joint": describe_joint(release)}
-    counter = {} if release.counter is None else {"counter": counter_facts(release)}
-    return {
-        "schema_version": 1,
-        "dataset": card.name,
-        "guarantee": dict(promise),
-        "rho_exact": None if rho is None else str(rho),
-        "mechanisms": [dict(m) for m in mechanisms],
-        **joint,
-        **counter,
-        "composition": _composition(release, joint),
-        "implementation": implementation(release),
-        "data": stewardship(card),
-        "assumptions": assumptions(card, looks, nightly=bool(counter)),
-        "not_covered": list(NOT_COVERED),
-        "registry": _registry_entry(card, release, promise),
-        "ledger": None if commit is None else _entry(commit),
-        "sha256": dict(digests),
-    }
+    rho, route = release.rho, route_of(release, intent)
+    joint = None if release.joint is None else Joint.model_validate(describe_joint(release))
+    parts = {"joint": joint, "counter": report.counter}
+    # what a run does not have is absent, not null
+    there: Dump = {part: told for part, told in parts.items() if told is not None}
+    return Certificate(
+        schema_version=1,
+        dataset=card.name,
+        guarantee=report.guarantee,
+        rho_exact=None if rho is None else str(rho),
+        mechanisms=report.mechanisms,
+        **there,
+        composition=_composition(release, joint),
+        implementation=implementation(release, route),
+        data=stewardship(card, route),
+        assumptions=assumptions(card, looks, route),
+        not_covered=list(NOT_COVERED),
+        registry=_registry_entry(card, release, report.guarantee),
+        ledger=None if commit is None else _entry(commit),
+        sha256=dict(digests),
+    )
 
 
-def _entry(commit: Entry) -> dict[str, object]:
+def _entry(commit: Entry) -> Charged:
     """The COMMIT that a certificate rests on, and where the lineage stood then."""
     spent = commit.body["spent"]
-    return {
-        "entry": commit.seq,
-        "hash": commit.hash,
-        "at": commit.at,
-        "run_key": commit.body["run_key"],
-        "spent_rho_exact": spent,
-        "spent_rho": float(Fraction(spent)),
-    }
+    return Charged(
+        entry=commit.seq,
+        hash=commit.hash,
+        at=commit.at,
+        run_key=commit.body["run_key"],
+        spent_rho_exact=spent,
+        spent_rho=float(Fraction(spent)),
+    )
 
 
-def _composition(release: Release, joint: Mapping[str, Body]) -> str:
+def _composition(release: Release, joint: Joint | None) -> str:
     """How the losses of all tables become one."""
+    if release.noise == "none":
+        return "nothing is private, so nothing is added up"
     if release.counter is not None:
         return _COUNTER
-    if not joint:
+    if joint is None:
         return _SEPARATE
-    return _LQ if joint["joint"]["variant"] == "linear_quadratic" else _JOINT
+    return _BY_VARIANT.get(joint.variant or "", _JOINT)

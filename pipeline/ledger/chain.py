@@ -16,6 +16,8 @@ from pipeline.declaration.card import CardError
 Body = Mapping[str, Any]
 
 GENESIS = "0" * 64
+# of the values of an entry
+_FORM = (int, str, str, str, dict, str, str)
 _HEAD = re.compile(r"\b(\d+):([0-9a-f]{64})\b")
 
 
@@ -42,8 +44,9 @@ class Entry:
     lineage
         Name of the dataset.
     kind
-        ``REGISTER``, ``AMEND``, ``INTENT`` (budget spent, whatever follows), ``COMMIT``, ``PUBLISH`` (a run's files),
-        ``KEY`` (an operator's, public), ``INSPECT``, ``PURGE`` (raw rows left the store) or ``SIGN``.
+        ``REGISTER``, ``AMEND``, ``INTENT`` (budget spent, whatever follows), ``DRAW`` (from here on noise is drawn),
+        ``COMMIT``, ``PUBLISH`` (a run's files), ``KEY`` (an operator's, public), ``RETRY`` (somebody looked into lost
+        draws), ``INSPECT``, ``PURGE`` (raw rows left the store) or ``SIGN``.
     at
         When, ISO 8601 in UTC, to the second.
     body
@@ -147,8 +150,10 @@ def read_export(path: Path) -> list[Entry]:
     """
     try:
         found = [Entry(**told) for told in json.loads(path.read_text(encoding="utf-8"))["entries"]]
+        if any(type(value) is not form for e in found for value, form in zip(vars(e).values(), _FORM, strict=True)):
+            raise TypeError
         problem = chain_problem(found)
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
         raise CardError(f"{path}: no exported ledger; `reticent ledger export` writes one") from None
     if problem is not None:
         raise BudgetError(f"ledger {path} is damaged: {problem}")

@@ -23,6 +23,7 @@ from pipeline.ledger.chain_tables import lay_out
 _LOCK = 0x7265746963656E74
 _BUSY = {"SQLITE_BUSY", "55P03"}
 _CONFLICT = {"40001", "40P01"}
+_FULL = {"SQLITE_FULL", "53100"}
 _FORBIDDEN = {"SQLITE_READONLY", "SQLITE_CANTOPEN", "SQLITE_PERM", "42501", "25006"}
 
 
@@ -71,6 +72,10 @@ def refusal(where: str, e: DBAPIError) -> BudgetError:
         return BudgetError(f"ledger {where}: another process wrote first; nothing was charged, try again")
     if kind in _BUSY:
         return BudgetError(f"ledger {where}: another process held it for 30 s; nothing was charged, try again")
+    if kind in _FULL:
+        return BudgetError(f"ledger {where}: its disk is full, and this entry was not written; make room and run again")
+    if kind.startswith("SQLITE_IOERR") and kind != "SQLITE_IOERR_SHORT_READ":
+        return BudgetError(f"ledger {where}: its disk failed ({kind}); look after the disk, then run again")
     if any(kind.startswith(k) for k in _FORBIDDEN):
         return BudgetError(f"ledger {where}: this user may not write it ({kind}); nothing was read")
     if hasattr(e.orig, "sqlstate") and (not kind or kind[:2] in ("08", "28", "3D", "53", "57")):

@@ -24,13 +24,13 @@ from pipeline.ledger.account import (
     check_partition,
     commit_of,
     intents_of,
-    registration,
 )
+from pipeline.ledger.attempts import NOTED, left_to_pay, refuse_drain, refuse_seeded, refuse_taken_over
 from pipeline.ledger.chain import AttemptLostError, Body, BudgetError, Entry, Head
 from pipeline.ledger.chain_tables import Chain, Page
 from pipeline.ledger.database import open_engine, refusal
 from pipeline.ledger.keys import OperatorKey
-from pipeline.ledger.limits import Left, left_for
+from pipeline.ledger.limits import Left, left_for, refuse_beyond
 from pipeline.ledger.publication import Publication, vouch
 from pipeline.ledger.steps import overtaken
 
@@ -135,7 +135,7 @@ class Ledger:
         return self.note(card.name, "INSPECT", body)
 
     def note(self, lineage: str, kind: str, body: Body) -> Entry:
-        """Append what costs nothing: KEY, SIGN (somebody answers for a run), PURGE (raw rows left the store)."""
+        """Append what costs nothing: KEY, SIGN (somebody answers for a run), PURGE (raw rows left the store), RETRY."""
         with self._chain.open() as page:
             return page.append(lineage, kind, body)
 
@@ -144,7 +144,7 @@ class Ledger:
         with self._chain.open() as page:
             return vouch(page, lineage, told, key)
 
-    # a release: INTENT, lease, COMMIT
+    # a release: INTENT, lease, DRAW, COMMIT
 
     def intent(
         self,
@@ -163,7 +163,8 @@ class Ledger:
         lineage, run_key
             Which release of which dataset.
         rho
-            Exact zCDP cost; a price instead is asked within the transaction, where no entry can come in between.
+            Exact zCDP cost, less what attempts paid that died before they drew; a price instead is what is charged,
+            asked within the transaction, where no entry can come in between.
         body
             What the entry says beside key, attempt, cost and partition.
         holder
@@ -183,10 +184,8 @@ class Ledger:
         with self._chain.open() as page:
             found = page.entries
             account = account_of(found, lineage, self.where)
-            rho = rho(found) if callable(rho) else rho
-            if rho < 0:
-                raise ValueError(f"a charge is at least 0; got {rho}")
             check_partition(found, lineage, partition)
+            rho = rho(found) if callable(rho) else left_to_pay(found, lineage, run_key, partition, rho)
             if commit_of(found, lineage, run_key) is not None:
                 raise BudgetError(f"{lineage}: this release is committed; it is replayed, never drawn again")
             earlier = [e.seq for e in intents_of(found, lineage, run_key)]
@@ -195,14 +194,22 @@ class Ledger:
                     f"{lineage}: this release is being drawn elsewhere (entry {alive[0]} of {self.where}); "
                     "wait until it is committed or its lease ends. Nothing was read"
                 )
-            _refuse_beyond(left_for(found, account, partition, now()), lineage, rho)
-            of_part = {} if partition is None else {"partition": partition}
-            told = {"run_key": run_key, "attempt": 1 + len(earlier), "rho": str(rho), **of_part}
+            refuse_drain(found, lineage, run_key, body)
+            refuse_beyond(left_for(found, account, partition, now()), lineage, rho)
+            more = ({} if partition is None else {"partition": partition}) | ({} if holder is None else NOTED)
+            told = {"run_key": run_key, "attempt": 1 + len(earlier), "rho": str(rho), **more}
             e = page.append(lineage, "INTENT", {**told, **body})
             lease.end(page.connection, earlier)
             if holder is not None:
                 lease.grant(page.connection, e.seq, holder)
             return e
+
+    def draw(self, intent: Entry) -> Entry:
+        """Say that noise is drawn for an attempt from now on (DRAW); AttemptLostError if a later one took it over."""
+        with self._chain.open() as page:
+            refuse_taken_over(page.entries, intent)
+            told = {"run_key": intent.body["run_key"], "attempt": intent.body["attempt"], "intent": intent.seq}
+            return page.append(intent.lineage, "DRAW", told)
 
     @contextmanager
     def leased(self, intent: Entry, holder: lease.Holder) -> Generator[None]:
@@ -246,7 +253,7 @@ class Ledger:
             there = commit_of(page.entries, intent.lineage, intent.body["run_key"])
             if there is None:
                 _refuse_overtaken(page, intent)
-                _refuse_seeded(page, intent, body)
+                refuse_seeded(page.entries, intent, body)
                 spent = account_of(page.entries, intent.lineage, self.where).spent
                 told = {"run_key": intent.body["run_key"], "attempt": intent.body["attempt"]}
                 told |= {"intent": intent.seq, "spent": str(spent)}
@@ -256,27 +263,11 @@ class Ledger:
         raise AttemptLostError(f"{intent.lineage}: another attempt committed this release first; its spend stays")
 
 
-def _refuse_beyond(left: Left, lineage: str, rho: Fraction) -> None:
-    if rho > left.rho:
-        period = "" if left.limit == "lifetime" else f" this {left.limit} (budget.schedule)"
-        raise BudgetError(
-            f"{lineage}: asked ρ = {float(rho):.6g}, left {float(left.rho):.6g} of "
-            f"{float(left.cap):g}{period}; ask for at most what is left. Nothing was read"
-        )
-
-
 def _refuse_overtaken(page: Page, intent: Entry) -> None:
     counter = intent.body.get("counter")
     if counter is not None and overtaken(page.entries, intent.lineage, counter) is not None:
         raise AttemptLostError(
             f"{intent.lineage}: a later night of this counter is committed already; this draw is lost, its spend stays"
-        )
-
-
-def _refuse_seeded(page: Page, intent: Entry, body: Body) -> None:
-    if (registration(page.entries, intent.lineage) or {}).get("kind") == "real" and body.get("noise") != "os":
-        raise BudgetError(
-            f"{intent.lineage}: registered as real, so only a release with operating-system noise is committed"
         )
 
 

@@ -9,7 +9,7 @@ from fractions import Fraction
 from itertools import accumulate
 
 from pipeline.ledger.account import Account, charges_of, registration, spent_of
-from pipeline.ledger.chain import Entry
+from pipeline.ledger.chain import BudgetError, Entry
 
 _PERIODS = {"month": "%Y-%m", "year": "%Y"}
 
@@ -81,3 +81,26 @@ def written_by(entries: Sequence[Entry], now: datetime) -> list[str]:
         following = e.at if e.at <= present else following
         dated.append(e.at if e.at <= present else max(before, following))
     return dated[::-1]
+
+
+def refuse_beyond(left: Left, lineage: str, rho: Fraction) -> None:
+    """Refuse a charge that is more than what is left.
+
+    Parameters
+    ----------
+    left
+        From :func:`left_for`.
+    lineage, rho
+        What is asked for which dataset.
+
+    Raises
+    ------
+    BudgetError
+        If it is too much; nothing was read.
+    """
+    if rho > left.rho:
+        period = "" if left.limit == "lifetime" else f" this {left.limit} (budget.schedule)"
+        raise BudgetError(
+            f"{lineage}: asked ρ = {float(rho):.6g}, left {float(left.rho):.6g} of "
+            f"{float(left.cap):g}{period}; ask for at most what is left. Nothing was read"
+        )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import platform
+from collections.abc import Mapping
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -58,17 +59,18 @@ def _arithmetic() -> str:
     return whole.hexdigest()
 
 
-def other_maker(made_by: object) -> str | None:
+def other_maker(made_by: object, now: Mapping[str, str]) -> str | None:
     """What is not as it was when a run was made, in words; None where all is the same.
 
     Parameters
     ----------
     made_by
         Of the run's PUBLISH entry; None of a run without one.
+    now
+        What would make it here.
     """
     if not isinstance(made_by, dict):
         return "nobody noted which version made it"
-    now = maker()
     differ = [key for key in sorted({*now, *made_by}) if now.get(key) != made_by.get(key)]
     if not differ:
         return None

@@ -51,16 +51,18 @@ class Publication(TypedDict):
 
 
 def file_digests(folder: Path) -> dict[str, str]:
-    """sha256 of every file of a run's folder, by its path in the folder.
+    """sha256 of every file of a run's folder, by its path in the folder; of all else there, that it is no file.
 
     Parameters
     ----------
     folder
         Of the run.
     """
-    files = [p for p in sorted(folder.rglob("*")) if p.is_symlink() or not p.is_dir()]
-    # a link may point anywhere: its target is no file of the run
-    return {p.relative_to(folder).as_posix(): "a link" if p.is_symlink() else sha256_file(p) for p in files}
+    # a link may point anywhere, and a pipe may never end: what is no plain file is no file of a run, and is not opened
+    return {
+        p.relative_to(folder).as_posix(): sha256_file(p) if p.is_file() and not p.is_symlink() else "no file"
+        for p in sorted(folder.rglob("*"))
+    }
 
 
 def key_body(key: OperatorKey) -> dict[str, object]:
@@ -102,7 +104,7 @@ def publications(entries: Sequence[Entry], lineage: str, run: str) -> list[Entry
     entries, lineage, run
         Of the ledger, the name of the dataset, and the name of the run's folder.
     """
-    return [e for e in entries if e.kind == "PUBLISH" and e.lineage == lineage and e.body["run"] == run]
+    return [e for e in entries if e.kind == "PUBLISH" and e.lineage == lineage and e.body.get("run") == run]
 
 
 def publication_of(entries: Sequence[Entry], lineage: str, run: str, files: Mapping[str, str]) -> Entry | None:

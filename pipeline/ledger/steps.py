@@ -1,7 +1,7 @@
 """What the ledger says of a continual release: one charge for all its steps, and another for rows drawn again.
 
 The first INTENT of a counter pays for every row it will ever release.  A later step draws rows that nobody has drawn:
-it charges nothing.  An attempt that died may have drawn, so whoever draws its rows again pays for them again
+it charges nothing.  An attempt that died after its DRAW may have drawn: whoever draws its rows again pays again
 (privacy.md §10).  In the ledger and on the page a step is a *night*: the keys of entries are those of its first day.
 """
 
@@ -15,6 +15,7 @@ from itertools import pairwise
 from typing import Any, TypedDict
 
 from pipeline.ledger.account import commit_of, registration
+from pipeline.ledger.attempts import may_have_drawn, taken_over
 from pipeline.ledger.chain import Body, Entry, canonical
 from pipeline.privacy.continual import continual
 from pipeline.privacy.factorisation import Kind, squared_weights
@@ -148,34 +149,30 @@ def overtaken(entries: Sequence[Entry], lineage: str, counter: CounterBody) -> S
     return next((s for s in committed_steps(entries, lineage, counter["key"]) if s.t >= counter["since"]), None)
 
 
-def step_price(before: Sequence[Entry], counter: CounterBody, mechanisms: Sequence[Mechanism]) -> Fraction:
+def step_price(
+    entries: Sequence[Entry], before: Sequence[Entry], counter: CounterBody, mechanisms: Sequence[Mechanism]
+) -> Fraction:
     """What a step costs beyond what its counter has been charged, as an exact zCDP rho.
 
     Parameters
     ----------
-    before
-        INTENTs of the counter so far.
-    counter
-        Of the step to be charged.
+    entries, before, counter
+        Of the ledger; INTENTs of the counter so far; of the step to be charged.
     mechanisms
-        With their ``running`` cost.
-
-    Raises
-    ------
-    ValueError
-        If some mechanism has no Gaussian noise.
+        With their ``running`` cost; one without Gaussian noise is a ValueError.
     """
     if not before:
         whole = total_rho(tuple(mechanisms))
         if whole is None:
             raise ValueError("a counter without noise is never charged")
         return whole
-    maybe_drawn = {t for e in before for t in range(e.body["counter"]["since"], e.body["counter"]["night"] + 1)}
+    drawn = [e.body["counter"] for e in before if may_have_drawn(entries, e)]
+    maybe_drawn = {t for told in drawn for t in range(told["since"], told["night"] + 1)}
     again = sorted(maybe_drawn & set(range(counter["since"], counter["night"] + 1)))
     shape = continual(counter["kind"], counter["nights"])
     squares = squared_weights([row for t in again for row in shape.rows(t)])
     costs = [Fraction(squares * m.l2_squared, 2 * m.variance) for m in mechanisms if m.variance is not None]
-    return sum(costs, Fraction(0))
+    return max(Fraction(0), sum(costs, Fraction(0)) - taken_over(entries, before))
 
 
 def mispriced(entries: Sequence[Entry], lineage: str, key: str) -> Entry | None:
@@ -193,7 +190,7 @@ def mispriced(entries: Sequence[Entry], lineage: str, key: str) -> Entry | None:
             return following.intent
     for i, e in enumerate(intents):
         listed = [mechanism_from(m) for m in e.body["mechanisms"]]
-        if Fraction(e.body["rho"]) < step_price(intents[:i], e.body["counter"], listed):
+        if Fraction(e.body["rho"]) < step_price(entries, intents[:i], e.body["counter"], listed):
             return e
     return None
 

@@ -10,18 +10,17 @@ from fractions import Fraction
 from functools import cache, partial
 from pathlib import Path
 
+from pipeline.ledger.attempts import paid_for
 from pipeline.ledger.certificate import spent_budget
 from pipeline.ledger.chain import Body, Entry, canonical
 from pipeline.ledger.steps import charge_problem, noise_problem, same_number
 from pipeline.privacy.release import total_rho
 from pipeline.privacy.release_file import file_of, mechanism_from, sha256_file
-from pipeline.statistics.joint_loss import joint_loss, lq_loss
+from pipeline.statistics.joint_loss import joint_loss, lq_loss, one_step_loss
 from pipeline.statistics.linear_layout import declared_map, features_digest
 from reports.facts.report import form_problem
 
 SCHEMA_FILE = Path(__file__).with_name("certificate.schema.json")
-_ENTRY = "the ledger holds this very entry"
-_NOTHING = "nothing was charged, and nothing is promised"
 
 
 @dataclass(frozen=True)
@@ -113,7 +112,7 @@ def read_json(folder: Path, name: str) -> Body:
     """
     try:
         found = json.loads((folder / name).read_text(encoding="utf-8"))
-    except (OSError, ValueError) as e:
+    except (OSError, ValueError, RecursionError) as e:
         raise ValueError(f"{folder}: no readable {name} ({type(e).__name__}); name the folder of a run") from None
     if not isinstance(found, dict):
         raise ValueError(f"{folder}: {name} is not a JSON object; name the folder of a run")
@@ -164,6 +163,8 @@ def _joint(folder: Path, proof: Body) -> str | None:
         if told["bounds"] != facts["bounds"]:
             return "policy.json was learnt from rows cut to other lengths than the release was charged for"
         recompute = partial(lq_loss, mechanisms, facts)
+    elif facts["variant"] == "one_step":
+        recompute = partial(one_step_loss, mechanisms, facts)
     else:
         features = declared_map(told["features"])
         if features_digest(features) != facts["features_sha256"]:
@@ -206,10 +207,12 @@ def _digest(folder: Path, proof: Body, kind: str) -> str | None:
 
 
 def _ledger_checks(proof: Body, entries: Sequence[Entry] | None) -> list[Check]:
-    said, what = proof["ledger"], _ENTRY
+    said, what = proof["ledger"], "the ledger holds this very entry"
     if said is None:
-        exact = proof["guarantee"]["noise"] == "none"
-        return [Check(_NOTHING, exact, "" if exact else "noise, but no entry")]
+        found = "" if proof["guarantee"]["noise"] == "none" else "noise, but no entry"
+        if "real" in (e.body["kind"] for e in entries or () if e.kind == "REGISTER" and e.lineage == proof["dataset"]):
+            found = "its dataset is registered as real: every run of it is charged"
+        return [Check("nothing was charged, and nothing is promised", not found, found)]
     if entries is None:
         return [
             Check(
@@ -232,17 +235,6 @@ def _ledger_checks(proof: Body, entries: Sequence[Entry] | None) -> list[Check]:
     ]
 
 
-def ledger_check(checks: Sequence[Check]) -> bool | None:
-    """Whether the ledger knows the run; None where it was not at hand.
-
-    Parameters
-    ----------
-    checks
-        From :func:`verify_run`.
-    """
-    return next((c.ok for c in checks if c.what in (_ENTRY, _NOTHING)), None)
-
-
 def _charged(proof: Body, commit: Entry, intent: Entry | None, entries: Sequence[Entry]) -> str | None:
     if commit.body["release_sha256"] != proof["sha256"]["release"]:
         return "its COMMIT names another release"
@@ -256,7 +248,7 @@ def _charged(proof: Body, commit: Entry, intent: Entry | None, entries: Sequence
         return f"entry {listed.seq} lists other mechanisms"
     if "counter" in proof or "counter" in intent.body:
         return charge_problem(proof, commit, intent, entries)
-    charged = Fraction(intent.body["rho"])
+    charged = paid_for(entries, intent)
     return None if charged == Fraction(proof["rho_exact"]) else f"entry {intent.seq} charged {float(charged):.6g}"
 
 

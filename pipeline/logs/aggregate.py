@@ -16,10 +16,13 @@ from typing import Any
 
 import numpy as np
 import polars as pl
+import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from pipeline.declaration.card import Card
+from pipeline.declaration.card import AnyCard, Card
 from pipeline.logs.contribution_bounding import (
+    IDENTITY,
+    CapsAgain,
     Hashes,
     cap_cells,
     cap_rewards,
@@ -112,6 +115,7 @@ def count_new(snapshots: Sequence[Snapshot], card: Card, seen: Hashes, key: byte
     fresh = known.clear()
     for part in (p for s in snapshots for p in s.part_files):
         rows = pl.read_parquet(part, columns=needed(card))
+        CapsAgain(card, [len(rows)]).check(rows)
         new = pick_new(rows, card, pl.concat([known, fresh]), key)
         on = ["user_id"] if card.unit.recurs == "never" else ["user_id", "episode_id"]
         counted = count_rows(rows.join(new, on=on, how="semi", maintain_order="left"), card)
@@ -120,16 +124,32 @@ def count_new(snapshots: Sequence[Snapshot], card: Card, seen: Hashes, key: byte
     return sums, fresh.to_numpy().astype(np.uint64)
 
 
-def _place_batches(rows: pl.LazyFrame, card: Card, batch_rows: int) -> Iterator[pl.DataFrame]:
+def _place_batches(parts: Sequence[Path], card: Card, batch_rows: int) -> Iterator[pl.DataFrame]:
     """Places of all rows; people are put together again only where the card bounds something over a person."""
     if not needs_whole_users(card):
-        return _batches(rows.select(_places(card)), batch_rows)
-    whole = group_users(_batches(rows.select(needed(card)), batch_rows))
+        return read_parts(parts, card, _places(card), batch_rows)
+    whole = group_users(read_parts(parts, card, [pl.col(needed(card))], batch_rows))
     return (_bound(users, card).select(_places(card)) for users in whole)
 
 
-def _batches(rows: pl.LazyFrame, size: int) -> Iterator[pl.DataFrame]:
-    return iter(rows.collect_batches(chunk_size=size, maintain_order=True))
+def read_parts(parts: Sequence[Path], card: AnyCard, columns: Sequence[pl.Expr], size: int) -> Iterator[pl.DataFrame]:
+    """Columns of part files, a batch in memory at a time, with :data:`IDENTITY`: the caps hold again in what is read.
+
+    Parameters
+    ----------
+    parts, card
+        Files that ingest wrote, and the card it used.
+    columns
+        What is summed.
+    size
+        Rows of a batch.
+    """
+    rows = pl.scan_parquet(list(parts), glob=False)
+    told = [name for name in IDENTITY if name not in rows.select(columns).collect_schema()]
+    caps = CapsAgain(card, [pq.read_metadata(part).num_rows for part in parts])
+    for batch in rows.select(*columns, *told).collect_batches(chunk_size=size, maintain_order=True):
+        caps.check(batch)
+        yield batch
 
 
 def needed(card: Card) -> list[str]:
@@ -207,8 +227,7 @@ class CountSums:
     def add(self, sums: Sums, parts: Sequence[Path], seen: Seen) -> None:
         """A batch of rows in memory at a time."""
         for first in range(0, len(parts), self.together):
-            scanned = pl.scan_parquet(list(parts[first : first + self.together]), glob=False)
-            for placed in _place_batches(scanned, self.card, self.batch_rows):
+            for placed in _place_batches(parts[first : first + self.together], self.card, self.batch_rows):
                 self.place(sums, placed)
                 seen(len(placed))
 
@@ -260,10 +279,23 @@ def count_person(card: Card, person: Person) -> Mapping[str, NDArray[np.int64]]:
     person
         Rows (state, action, reward, next state) of every step of every episode: nobody who exists, for audits.
     """
+    return count_rows(person_rows(person, card), card)
+
+
+def person_rows(person: Person, card: Card) -> pl.DataFrame:
+    """Canonical rows of a person who does not exist.
+
+    Parameters
+    ----------
+    person
+        See :func:`count_person`.
+    card
+        Says which states are live: a row that leads elsewhere is terminated.
+    """
     flat = [
         {"user_id": 0, "episode_id": e, "step": h, "state": s, "action": a, "reward": float(r), "next_state": s2}
         for e, episode in enumerate(person)
         for h, (s, a, r, s2) in enumerate(episode)
     ]
     over = (pl.col("next_state") >= len(card.domain.live_states)).alias("terminated")
-    return count_rows(pl.DataFrame(flat).with_columns(pl.col(*_INTEGERS).cast(pl.Int32), over), card)
+    return pl.DataFrame(flat).with_columns(pl.col(*_INTEGERS).cast(pl.Int32), over)

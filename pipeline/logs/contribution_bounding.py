@@ -11,14 +11,15 @@ at most m episodes over all nights, each once, as it was first delivered.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import accumulate, pairwise
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from pipeline.declaration.card import Card
-from pipeline.declaration.toml import LogError
+from pipeline.declaration.card import AnyCard, Card
+from pipeline.declaration.toml import DamagedError
 from pipeline.logs.decode import keyed_hash
 
 
@@ -32,22 +33,79 @@ def total_steps(card: Card) -> int | None:
     return card.reward.total_steps if card.reward.kind == "estimate" else None
 
 
-def group_users(batches: Iterable[pl.DataFrame]) -> Iterator[pl.DataFrame]:
-    """The same rows cut between users.
+# whose row it is; with them every sum reads that nobody has more rows than their share
+IDENTITY = ("user_id", "episode_id", "step")
 
-    Raises
-    ------
-    LogError
-        If the rows are not sorted by user: a cap would then hold for a piece of a person only.
+
+class CapsAgain:
+    """Checks, in the rows that are summed, that ingest left each person at most m episodes of H steps, none twice.
+
+    Every sensitivity rests on that, so it is not believed but read again.
+
+    Parameters
+    ----------
+    card
+        Declares m and H.
+    lengths
+        Rows of each part file that will be read, in this order; within a file they are sorted by user, episode, step.
     """
+
+    def __init__(self, card: AnyCard, lengths: Sequence[int]) -> None:
+        self._card, self._ends = card, set(accumulate(lengths))
+        self._at, self._episodes = 0, 0
+        self._last: pl.DataFrame | None = None
+
+    def check(self, batch: pl.DataFrame) -> None:
+        """Check the rows that come next.
+
+        Parameters
+        ----------
+        batch
+            With the columns :data:`IDENTITY`.
+
+        Raises
+        ------
+        DamagedError
+            If somebody has more, or the rows are out of order.
+        """
+        cuts = sorted(end - self._at for end in self._ends if self._at < end < self._at + len(batch))
+        for low, high in pairwise([0, *cuts, len(batch)]):
+            if low < high:
+                self._follow(batch[low:high].select(IDENTITY))
+            if self._at + high in self._ends:
+                self._last, self._episodes = None, 0
+        self._at += len(batch)
+
+    def _follow(self, rows: pl.DataFrame) -> None:
+        """Rows of one file, after the row ``last`` of a person who has had some episodes."""
+        found = rows if self._last is None else pl.concat([self._last, rows])
+        user, episode, step = (pl.col(name) for name in IDENTITY)
+        same = user == user.shift()
+        again = same & (episode == episode.shift())
+        backward = (user < user.shift()) | (same & (episode < episode.shift())) | (again & (step <= step.shift()))
+        outside = ~step.is_between(0, self._card.domain.horizon - 1)
+        wrong = found.select(backward=backward.any(), outside=outside.any()).row(0)
+        begins = found.select(user=~same, episode=~again).fill_null(True)
+        episodes = begins["episode"].to_numpy().astype(np.int64)
+        if self._last is not None:
+            episodes[0] = self._episodes
+        counts = np.add.reduceat(episodes, np.flatnonzero(begins["user"].to_numpy()))
+        if wrong != (False, False) or counts.max() > self._card.unit.episodes_per_user:
+            raise DamagedError(
+                f"{self._card.name}: a part file holds more of somebody than ingest keeps, or is out of "
+                "order: it is not what ingest wrote. Ingest again"
+            )
+        self._last, self._episodes = rows[-1:], int(counts[-1])
+
+
+def group_users(batches: Iterable[pl.DataFrame]) -> Iterator[pl.DataFrame]:
+    """The same rows, which are sorted by user, cut between users."""
     held: pl.DataFrame | None = None
     for batch in batches:
         rows = batch if held is None else pl.concat([held, batch])
         if rows.is_empty():
             continue
         users = rows["user_id"]
-        if not users.is_sorted():
-            raise LogError("part file: user_id: rows are not sorted by user; remove the snapshot and ingest again")
         # the last user of a batch may go on in the next
         cut = (users == users[-1]).arg_max() or 0
         if cut:

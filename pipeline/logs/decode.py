@@ -250,6 +250,13 @@ def flag(role: str, dtypes: Dtypes) -> tuple[pl.Expr, pl.Expr]:
     return true, (~true & ~text.is_in(_FALSE)).fill_null(value=False)
 
 
+def read_flag(cell: pl.Series) -> pl.DataFrame:
+    """Columns ``value`` and ``unread`` of cells as a file has them."""
+    raw = (cell if cell.dtype == pl.Boolean or cell.dtype == pl.Float64 else cell.cast(pl.String)).alias("raw_flag")
+    value, unread = flag("flag", {"flag": raw.dtype})
+    return raw.to_frame().select(value.alias("value"), unread.alias("unread"))
+
+
 def probability(dtypes: Dtypes) -> tuple[pl.Expr, pl.Expr]:
     """Behaviour probability, and the mark of an unreadable one."""
     if "behavior_prob" not in dtypes:

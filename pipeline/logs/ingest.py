@@ -1,4 +1,4 @@
-"""From a card's source files to a numbered snapshot of canonical rows and the quarantine of the others."""
+"""From a card's source files to an edition: a numbered snapshot of canonical rows, and the quarantine of the others."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ import fcntl
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from datetime import date
 from pathlib import Path
 
 import polars as pl
@@ -17,22 +18,16 @@ import pyarrow.parquet as pq
 from pipeline.declaration.card import AnyCard, Card, CardError
 from pipeline.declaration.toml import LogError
 from pipeline.disk import DISK
-from pipeline.files import open_private, private_folder, put_in_place, remove_file, remove_tree, sync_all
-from pipeline.logs.rules import check_names, check_tolerance
+from pipeline.files import open_private, private_folder, put_in_place, remove_file, share, sync_all
+from pipeline.logs.editions import end_edition, note_number, take_number
+from pipeline.logs.rules import check_names
 from pipeline.logs.screening import screen
 from pipeline.logs.sources import Sources, digest, examine
-from pipeline.logs.store import (
-    Snapshot,
-    latest,
-    next_number,
-    note_number,
-    part_file,
-    write_manifest,
-)
+from pipeline.logs.spills import Progress, read_spill, spill
+from pipeline.logs.store import Snapshot, intact, part_file, snapshot_folder, snapshots, source_hash, write_manifest
 from pipeline.logs.summing import DEFAULT_MEMORY
 from pipeline.logs.vectors import screen_vectors
 from pipeline.logs.work import (
-    Progress,
     Screened,
     Work,
     allow_files,
@@ -41,14 +36,13 @@ from pipeline.logs.work import (
     meaning,
     most_partitions,
     resume,
-    spill,
     spill_file,
     stamp,
     sweep,
 )
 
 ROWS_PER_GROUP = 1 << 18
-
+_WORK = ".ingest"
 
 Say = Callable[[str], None]
 
@@ -57,16 +51,19 @@ def ingest(
     card: AnyCard,
     store: Path,
     *,
+    night: date | None = None,
     progress: Progress | None = None,
     partitions: int | None = None,
-    lenient: bool = False,
     memory: int = DEFAULT_MEMORY,
     say: Say = lambda _: None,
 ) -> Snapshot:
-    """Read the card's files, apply the rules, publish a snapshot; memory holds one partition at a time.
+    """Make the next edition: read the card's files, apply the rules, publish a snapshot, whatever came in.
 
-    An ingest that was killed is continued where the files and the card are as they were: what was read is not read
-    again, partitions that were done stay, and the snapshot is the same to the last byte.
+    Memory holds one partition at a time.  An ingest that was killed is continued where the files and the card are as
+    they were: what was read is not read again, partitions that were done stay, and the snapshot is the same to the last
+    byte.  Files that an earlier edition was made of are not read again either: their rows are stored once.
+
+    Whether the log fits its card is not asked here: see :func:`~pipeline.logs.editions.check_delivery`.
 
     Parameters
     ----------
@@ -74,78 +71,97 @@ def ingest(
         What the files hold, and what is done with the rest.
     store
         The operator's folder; snapshots go to ``store/<card.name>/``.
+    night
+        The date of a scheduled night: it has one edition, so a second call reads nothing and finds that; where the
+        files cannot be read, it has the rows of the edition before it.  None: somebody asked for it.
     progress
         Called with (rows so far, total or None if unknown), once over all rows while reading and once more, from the
         start, while the rules are applied.
     partitions
         1 to 256; by default about a million rows each, or fewer, so that ingest stays within ``memory``.
-    lenient
-        Publish whatever can be read, even if that is no row, and even if more rows break the rules than the card
-        tolerates.  For a nightly counter that has begun: one person's rows must not decide whether the rows of all the
-        others count tonight.
     memory
         Bytes this process may take, as far as the number of rows can be told beforehand.
     say
         Called with a sentence: what was resumed, or that another ingest of the lineage is waited for.
-
-    Returns
-    -------
-    The new snapshot, or the latest one if it was made from the same files and the same declarations.
 
     Raises
     ------
     CardError
         If the card names files or rules that do not exist.
     LogError
-        If a file cannot be read, or the rows break a rule beyond the card's tolerance; nothing is published then, and
-        the quarantine is kept in ``store/<card.name>/refused/``.
+        If a file cannot be read; nothing is published then, and the next ingest takes the edition's number.
     """
     check_names(card)
     if isinstance(card, Card) and card.source.columns.next_bin is not None and card.source.columns.next_state is None:
         raise CardError(f"{card.name}: source.columns.next_bin needs next_state, which tells the ends; map it too")
     if partitions is not None and not 1 <= partitions <= most_partitions():
         raise ValueError(f"partitions must be 1 to {most_partitions()}; got {partitions}")
-    home = private_folder(private_folder(store) / card.name)
+    home, date_of = private_folder(private_folder(store) / card.name), "" if night is None else night.isoformat()
     with lock_lineage(home, say):
-        sources = examine(card, lenient=lenient)
-        now, folder = stamp(sources, card, partitions), home / ".ingest"
-        left = resume(folder, now)
-        source_digest = left.source_digest if left is not None else _source_digest(sources, card)
-        previous = latest(store, card.name)
-        if previous is not None and previous.source_digest == source_digest:
-            sweep(folder)
-            if not lenient:
-                # the tolerance may have changed since
-                check_tolerance(card, previous.folder, previous.quarantined, previous.source_rows)
-            return previous
-        # its number may be noted already, but as long as its work is there no snapshot took it
-        if left is not None and (previous is None or left.number > previous.number):
-            say(
-                f"resuming an ingest of {card.name} that stopped: its files are read, "
-                f"{len(left.done)} of {left.partitions} partitions are done"
-            )
-            work = left
-        else:
-            number, cut = next_number(store, card.name), partitions or likely_partitions(card, sources, memory)
-            work = begin(folder, now, source_digest, number, cut)
+        there = snapshots(store, card.name, readable=True)
+        before = [s for s in there if (s.domain_hash, s.kind) == (card.domain_hash(), card.kind)]
+        if night is not None and (made := next((s for s in before if s.night == date_of), None)) is not None:
+            return made
+        number = take_number(store, card.name)
         try:
-            if work is not left:
-                _read(card, sources, work, partitions, progress)
-            if work.source_rows == 0 and not lenient:
-                raise LogError(f"{card.name}: the files hold no rows ({', '.join(sources.names)}); put the log there")
-            snapshot = _screen(card, sources, work, progress)
-            if not lenient:
-                _refuse_beyond_tolerance(card, snapshot, home)
-                _refuse_empty(card, snapshot)
-            note_number(store, card.name, work.number)
-            published = _publish(snapshot, home / f"snapshot-{work.number:04d}")
-        except BaseException as e:
-            # a log that is refused, or was not read to its end, leaves nothing to continue with
-            if isinstance(e, LogError) or not work.resumable:
-                sweep(folder)
-            raise
-        sweep(folder)
+            made = _make(card, home, there, partitions, progress, memory, say)
+        except (CardError, LogError) as e:
+            last = next((s for s in reversed(before) if intact(s)), None)
+            if night is None or last is None:
+                raise
+            made = replace(_repeat(last, card, home / _WORK), unread=str(e))
+        note_number(store, card.name, number)
+        published = _publish(
+            replace(made, number=number, night=date_of, source_hash=source_hash(card)), snapshot_folder(home, number)
+        )
+        sweep(home / _WORK)
+        end_edition(home)
         return published
+
+
+def _make(
+    card: AnyCard,
+    home: Path,
+    there: Sequence[Snapshot],
+    partitions: int | None,
+    progress: Progress | None,
+    memory: int,
+    say: Say,
+) -> Snapshot:
+    """The snapshot of the card's files as they are, in the work folder; its number is not settled."""
+    sources = examine(card)
+    now, folder = stamp(sources, card, partitions), home / _WORK
+    work = resume(folder, now)
+    source_digest = work.source_digest if work is not None else _source_digest(sources, card)
+    # damaged parts are made anew
+    same = (s for s in reversed(there) if s.source_digest == source_digest and intact(s))
+    if (twin := next(same, None)) is not None:
+        return _repeat(twin, card, folder)
+    if work is not None:
+        say(
+            f"resuming an ingest of {card.name} that stopped: its files are read, "
+            f"{len(work.done)} of {work.partitions} partitions are done"
+        )
+    else:
+        work = begin(folder, now, source_digest, partitions or likely_partitions(card, sources, memory))
+    try:
+        if not work.resumable:
+            _read(card, sources, work, partitions, progress)
+        return _screen(card, sources, work, progress)
+    except BaseException as e:
+        # a log that was not read to its end leaves nothing to continue with
+        if isinstance(e, LogError) or not work.resumable:
+            sweep(folder)
+        raise
+
+
+def _repeat(of: Snapshot, card: AnyCard, work: Path) -> Snapshot:
+    """The rows of an earlier edition once more, in the work folder: its files under a second name."""
+    sweep(work)
+    folder = private_folder(private_folder(work) / "built")
+    for file in [*of.part_files, *of.folder.glob("quarantine-*.parquet")]:
+        share(file, folder / file.name)
+    return replace(of, folder=folder, kind=card.kind, unread="")
 
 
 def write_rows(rows: pl.DataFrame, path: Path) -> None:
@@ -168,7 +184,7 @@ def _screen(card: AnyCard, sources: Sources, work: Work, progress: Progress | No
     """Second pass: apply the rules, from the first partition that is not done."""
     seen = sum(work.filed.values()) + sum(one.spilt for one in work.done)
     for i in range(len(work.done), work.partitions):
-        raw = _read_spill(spill_file(work.folder, i), sources)
+        raw, beyond = read_spill(work, i, sources, card)
         judge = screen(raw, card, sources.names) if isinstance(card, Card) else screen_vectors(raw, card, sources.names)
         canonical, quarantine = judge
         write_rows(canonical, part_file(work.built, i))
@@ -177,18 +193,19 @@ def _screen(card: AnyCard, sources: Sources, work: Work, progress: Progress | No
             digest = hashlib.file_digest(file, "sha256").hexdigest()
         work.done.append(
             Screened(
-                spilt=len(raw),
+                spilt=len(raw) + beyond,
                 rows=len(canonical),
                 users=canonical["user_id"].n_unique(),
                 episodes=canonical.select("user_id", "episode_id").n_unique(),
-                filed=dict(quarantine.group_by("rule").len().iter_rows()),
+                filed=dict(quarantine.group_by("rule").len().iter_rows())
+                | ({"too_many_rows": beyond} if beyond else {}),
                 digest=digest,
                 bytes=part_file(work.built, i).stat().st_size,
             )
         )
         work.save()
         remove_file(spill_file(work.folder, i))
-        seen += len(raw)
+        seen += len(raw) + beyond
         if progress is not None:
             progress(seen, work.source_rows)
     return _summarise(card, work)
@@ -202,7 +219,7 @@ def _summarise(card: AnyCard, work: Work) -> Snapshot:
         data.update(bytes.fromhex(one.digest))
     return Snapshot(
         dataset=card.name,
-        number=work.number,
+        number=0,
         folder=work.built,
         kind=card.kind,
         domain_hash=card.domain_hash(),
@@ -217,42 +234,10 @@ def _summarise(card: AnyCard, work: Work) -> Snapshot:
     )
 
 
-def _read_spill(file: Path, sources: Sources) -> pl.DataFrame:
-    """Rows of a partition."""
-    if not file.exists():
-        schema = {f"raw_{role}": dtype for role, dtype in sources.dtypes.items()}
-        return pl.DataFrame(schema={**schema, "file": pl.Int32(), "line": pl.Int64()})
-    with file.open("rb") as stream:
-        return pl.read_ipc_stream(stream)
-
-
 def _write(frame: pl.DataFrame, path: Path) -> None:
     with open_private(path) as file:
         frame.write_parquet(file, compression="zstd")
     DISK.sync(path)
-
-
-def _refuse_beyond_tolerance(card: AnyCard, snapshot: Snapshot, home: Path) -> None:
-    try:
-        check_tolerance(card, snapshot.folder, snapshot.quarantined, snapshot.source_rows)
-    except LogError as e:
-        for part in snapshot.part_files:
-            remove_file(part)
-        refused = home / "refused"
-        # no folder of raw rows is left under a name that `store purge` does not know
-        remove_tree(refused)
-        put_in_place(snapshot.folder, refused)
-        raise LogError(f"{e}.  Nothing was published; the rows are in {refused}") from None
-
-
-def _refuse_empty(card: AnyCard, snapshot: Snapshot) -> None:
-    """A snapshot of real people without a row would spend their budget on pure noise."""
-    if card.kind == "real" and not snapshot.rows:
-        most = max(snapshot.quarantined, key=lambda rule: snapshot.quarantined[rule], default="none")
-        raise LogError(
-            f"{card.name}: not one of {snapshot.source_rows:,} rows is left (most broke {most}); "
-            "do the card's labels and columns fit the files?"
-        )
 
 
 def _publish(snapshot: Snapshot, folder: Path) -> Snapshot:
@@ -283,4 +268,7 @@ def lock_lineage(home: Path, say: Say = lambda _: None) -> Generator[None, None,
         except BlockingIOError:
             say(f"another ingest of {home.name} is running; waiting for it to end")
             fcntl.flock(lock, fcntl.LOCK_EX)
+        # published, but killed before it was tidied away
+        if end_edition(home):
+            sweep(home / _WORK)
         yield

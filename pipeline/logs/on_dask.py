@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from pipeline.declaration.card import CardError
 from pipeline.declaration.code import code_digest
-from pipeline.declaration.toml import LogError
+from pipeline.declaration.toml import DamagedError
 from pipeline.logs.summing import Summation, Sums
 
 Integers = NDArray[np.int64]
@@ -116,7 +116,7 @@ class OnDask:
 
         Raises
         ------
-        LogError
+        DamagedError
             As summing here would.
         RuntimeError
             If a worker failed otherwise, or several died over one group.
@@ -183,8 +183,8 @@ def sum_group(work: Summation, files: Files, code: str) -> Summed | Trouble:
         sums = work.zero()
         work.add(sums, [Path(name) for name, _ in files], seen)
         return Summed(Packed.of(sums), rows)
-    except LogError as e:
-        return Trouble("LogError", str(e))
+    except DamagedError as e:
+        return Trouble("DamagedError", str(e))
     except Exception as e:
         return Trouble(type(e).__name__)
 
@@ -199,6 +199,6 @@ def _named(group: Sequence[Path]) -> str:
 
 
 def _error(trouble: Trouble, group: Sequence[Path]) -> Exception:
-    if trouble.kind == "LogError":
-        return LogError(trouble.text)
+    if trouble.kind == "DamagedError":
+        return DamagedError(trouble.text)
     return RuntimeError(f"{_named(group)}: {trouble.text or f'{trouble.kind} on a worker; sum it here to see more'}")

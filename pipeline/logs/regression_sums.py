@@ -20,7 +20,8 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from pipeline.declaration.card import Card, LqCard
-from pipeline.logs.aggregate import BATCH_ROWS, PARTS_PER_SCAN, successor
+from pipeline.logs.aggregate import BATCH_ROWS, PARTS_PER_SCAN, read_parts, successor
+from pipeline.logs.contribution_bounding import IDENTITY, CapsAgain
 from pipeline.logs.decode import keyed_hash
 from pipeline.logs.store import Snapshot
 from pipeline.logs.summing import HERE, Resources, Seen, Sums, sum_snapshot
@@ -73,7 +74,7 @@ def tally(
     return work.tallies(sum_snapshot(work, snapshot, resources))
 
 
-def _batches(rows: pl.LazyFrame, card: Card, *, split: bool) -> Iterator[pl.DataFrame]:
+def _batches(parts: Sequence[Path], card: Card) -> Iterator[pl.DataFrame]:
     """Cells, successors (an end is one state, unknown ones come last) and rewards of the rows."""
     live, actions = len(card.domain.live_states), len(card.domain.action_labels)
     step, state = pl.col("step").cast(pl.Int64), pl.col("state").cast(pl.Int64)
@@ -81,8 +82,7 @@ def _batches(rows: pl.LazyFrame, card: Card, *, split: bool) -> Iterator[pl.Data
     found = successor(card).cast(pl.Int64).clip(upper_bound=ends).fill_null(ends + 1)
     columns = [((step * live + state) * actions + pl.col("action")).alias("cell"), found.alias("successor")]
     columns += [pl.col("reward")] if card.reward.table is None else []
-    columns += [pl.col("user_id")] if split else []
-    return iter(rows.select(columns).collect_batches(chunk_size=BATCH_ROWS, maintain_order=True))
+    return read_parts(parts, card, columns, BATCH_ROWS)
 
 
 @dataclass(frozen=True)
@@ -116,7 +116,7 @@ class TallySums:
 
     def add(self, sums: Sums, parts: Sequence[Path], seen: Seen) -> None:
         """A batch of rows in memory at a time."""
-        for rows in _batches(pl.scan_parquet(list(parts), glob=False), self.card, split=self.split):
+        for rows in _batches(parts, self.card):
             if self.split:
                 second = pl.Series(in_second_half(rows["user_id"].to_numpy(), self.card.name))
                 self._add(sums, "D'", rows.filter(second))
@@ -227,7 +227,9 @@ def read_transitions(parts: Sequence[Path], card: LqCard, size: int) -> Iterator
     n, control = card.domain.observation.size, card.domain.action.size
     for part in parts:
         with pq.ParquetFile(part) as file:
-            for records in file.iter_batches(size, columns=_COLUMNS):
+            caps = CapsAgain(card, [file.metadata.num_rows])
+            for records in file.iter_batches(size, columns=[*IDENTITY, *_COLUMNS]):
+                caps.check(pl.DataFrame(records.select(list(IDENTITY))))
                 known = records.filter(pc.is_valid(records["next_observation"]))
                 x, u, following = (known[c] for c in _COLUMNS)
                 yield Transitions(list_matrix(x, n), list_matrix(u, control), list_matrix(following, n)), len(records)

@@ -40,6 +40,7 @@ RULES: tuple[Rule, ...] = (
         "fit together",
     ),
     Rule("null_user", "drop_step", "a row without a user id: nobody knows whose it is"),
+    Rule("too_many_rows", "drop_step", "a row of a user beyond the first 1,048,576 of one ingest"),
     Rule(
         "closing_row",
         "drop_step",

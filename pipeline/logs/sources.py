@@ -16,10 +16,13 @@ from pipeline.declaration.toml import LogError
 from pipeline.logs.decode import NUMBERS, holds_numbers, list_text
 from pipeline.logs.formats import Reader, choose_reader, likely, readers_of
 from pipeline.logs.readers.arrow import row_count
-from pipeline.logs.readers.batch import Asked, Batch
+from pipeline.logs.readers.batch import Asked, Batch, cell_type
 
 # seconds since 1970 of the years 1 and 9999
 _FIRST, _LAST, _A_DAY = -62_135_596_800, 253_402_300_799, 86_400
+
+# columns that a message names
+_SHOWN = 60
 
 
 @dataclass(frozen=True)
@@ -77,15 +80,13 @@ class Sources:
         return tuple(file.name for file in self.files)
 
 
-def examine(card: AnyCard, *, lenient: bool = False) -> Sources:
-    """Read headers only.
+def examine(card: AnyCard) -> Sources:
+    """Read headers only.  A file of no bytes is a delivery without rows, whatever its suffix.
 
     Parameters
     ----------
     card
         Names the files, their format and columns.
-    lenient
-        A file of no bytes is a delivery without rows, whatever its suffix; else it is an error of its format.
 
     Raises
     ------
@@ -95,7 +96,7 @@ def examine(card: AnyCard, *, lenient: bool = False) -> Sources:
         If a file that the card names is not there, or a reader of your own is none.
     """
     # two patterns may match one file: read twice, its every step would repeat
-    paths = tuple(p for p in sorted(set(card.source_files())) if not lenient or p.stat().st_size)
+    paths = tuple(p for p in sorted(set(card.source_files())) if p.stat().st_size)
     dtypes: dict[str, pl.DataType] = {} if paths else dict.fromkeys(card.log.roles, pl.String())
     files, readers, exact, likely = list[LogFile](), readers_of(card), True, 0
     for path in paths:
@@ -160,7 +161,7 @@ def _dtypes(file: LogFile, card: AnyCard) -> dict[str, pl.DataType]:
             + (likely(types) if card.source.format == "table" else "")
         )
     lists = card.log.lists
-    dtypes = {role: _common(types[column], lists=role in lists) for role, column in wanted.items()}
+    dtypes = {role: cell_type(types[column], lists=role in lists) for role, column in wanted.items()}
     for role, dtype in dtypes.items():
         if dtype is None or (role == "user" and not (dtype.is_integer() or dtype.base_type() is pl.String)):
             others = "lists of numbers" if role in lists else "numbers, booleans or text"
@@ -174,8 +175,9 @@ def _there(missing: list[str], types: Mapping[str, pl.DataType], form: Reader) -
     near = {name for column in missing for name in get_close_matches(column, types, n=1, cutoff=0.75)}
     if form.lines:
         return f" (did you mean {', '.join(map(repr, sorted(near)))}?)" if near else ""
-    names = (name if name.isprintable() else repr(name) for name in types)
-    return f" (the file has: {', '.join(names)})"
+    names = [name if name.isprintable() else repr(name) for name in types]
+    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+    return f" (the file has: {', '.join(names[:_SHOWN])}{more})"
 
 
 def _asked(card: AnyCard, path: Path, reader: Reader) -> Asked:
@@ -184,24 +186,6 @@ def _asked(card: AnyCard, path: Path, reader: Reader) -> Asked:
     mark = "" if root == card.folder else f"{_name(root, card) if root.is_relative_to(card.folder) else root}#"
     lists = frozenset(wanted[role] for role in card.log.lists)
     return Asked(list(dict.fromkeys(wanted.values())), lists, mark)
-
-
-def _common(dtype: pl.DataType, *, lists: bool = False) -> pl.DataType | None:
-    if lists and holds_numbers(dtype):
-        return NUMBERS
-    if dtype.is_integer():
-        return pl.String() if dtype.base_type() in (pl.UInt64, pl.Int128, pl.UInt128) else pl.Int64()
-    if dtype.is_float() or dtype.is_decimal():
-        return pl.Float64()
-    if dtype == pl.Boolean:
-        return pl.Boolean()
-    text = (dtype.is_temporal() and dtype.base_type() is not pl.Duration) or dtype.base_type() in (
-        pl.String,
-        pl.Categorical,
-        pl.Enum,
-        pl.Null,
-    )
-    return pl.String() if text else None
 
 
 def _showable(column: pl.Series) -> pl.Series:
@@ -223,7 +207,7 @@ def _cell(column: pl.Series, dtype: pl.DataType) -> pl.Series:
     if holds_numbers(column.dtype):
         numbers = column.cast(NUMBERS)
         return numbers if dtype == NUMBERS else numbers.to_frame().select(list_text(pl.first())).to_series()
-    cell = column.cast(_common(column.dtype) or dtype)
+    cell = column.cast(cell_type(column.dtype) or dtype)
     if cell.dtype == pl.Float64 and dtype == pl.String:
         cell = cell.fill_nan(None)
     cell = cell.cast(dtype)

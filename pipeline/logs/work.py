@@ -1,7 +1,6 @@
-"""Work in progress of an ingest: how many partitions, the rows spilt into them, and what of them is finished.
+"""Work in progress of an ingest: how many partitions, and what of them is finished.
 
-The first pass sends each row to one temporary file a partition, chosen by a keyed hash of the user, in bounded memory;
-an ingest that was killed continues where it stopped.
+An ingest that was killed continues where it stopped.
 """
 
 from __future__ import annotations
@@ -9,24 +8,15 @@ from __future__ import annotations
 import hashlib
 import json
 import resource
-from collections.abc import Callable
-from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-import polars as pl
-import pyarrow as pa
-import pyarrow.parquet as pq
-
 from pipeline.declaration.card import AnyCard, Card, CardError
 from pipeline.declaration.plugins import is_plugin, plugin_digest
-from pipeline.files import open_private, private_folder, remove_tree, whole_file, write_file
-from pipeline.logs import rules
-from pipeline.logs.decode import keyed_hash
-from pipeline.logs.screening import quarantine_rows
-from pipeline.logs.sources import Sources, read_batches
-from pipeline.logs.store import SCHEMA_VERSION, part_file, quarantine_schema
+from pipeline.files import private_folder, remove_tree, whole_file, write_file
+from pipeline.logs.sources import Sources
+from pipeline.logs.store import SCHEMA_VERSION, part_file
 
 _STATE = "state.json"
 _VERSION = 2
@@ -64,7 +54,6 @@ class Work:
     folder: Path
     stamp: str
     source_digest: str
-    number: int
     partitions: int
     source_rows: int = 0
     filed: dict[str, int] = field(default_factory=dict[str, int])
@@ -106,10 +95,10 @@ def meaning(card: AnyCard) -> dict[str, Any]:
     return {"schema_version": SCHEMA_VERSION, **told, **own}
 
 
-def begin(folder: Path, work_stamp: str, source_digest: str, number: int, partitions: int) -> Work:
+def begin(folder: Path, work_stamp: str, source_digest: str, partitions: int) -> Work:
     """Start over in an empty folder."""
     sweep(folder)
-    work = Work(private_folder(folder), work_stamp, source_digest, number, partitions)
+    work = Work(private_folder(folder), work_stamp, source_digest, partitions)
     private_folder(work.built)
     return work
 
@@ -189,81 +178,3 @@ def _row_bytes(card: AnyCard) -> int:
     if isinstance(card, Card):
         return _ROW_BYTES
     return _ROW_BYTES + _NUMBER_BYTES * (2 * card.domain.observation.size + card.domain.action.size)
-
-
-Progress = Callable[[int, int | None], None]
-
-
-def spill(sources: Sources, card: AnyCard, work: Work, progress: Progress | None) -> None:
-    """Read every record once; file those that are nobody's as ``quarantine-malformed.parquet`` in ``work.built``.
-
-    Fills in ``source_rows``, ``filed`` and ``spills``.
-
-    Raises
-    ------
-    LogError
-        If a file cannot be read to its end.
-    """
-    with ExitStack() as stack:
-        writers: dict[int, Any] = {}
-        filed: Any = None
-        for index, name in enumerate(sources.names):
-            for batch, frame in read_batches(sources, index):
-                frame = frame.with_columns(
-                    pl.lit(index, dtype=pl.Int32).alias("file"), pl.Series("line", batch.lines, dtype=pl.Int64)
-                )
-                nobody = frame.select(rules.null_user(pl.col("raw_user"))).to_series()
-                for partition, piece in _split(
-                    frame.filter(~nobody) if nobody.any() else frame, card.name, work.partitions
-                ):
-                    table = piece.to_arrow()
-                    if partition not in writers:
-                        sink = stack.enter_context(open_private(spill_file(work.folder, partition)))
-                        lz4 = pa.ipc.IpcWriteOptions(compression="lz4")
-                        writers[partition] = stack.enter_context(pa.ipc.new_stream(sink, table.schema, options=lz4))
-                    writers[partition].write_table(table)
-                for found in (_malformed(batch.malformed, name, card), _nobodys(frame, nobody, card, sources.names)):
-                    if len(found):
-                        table, rule = found.to_arrow(), found["rule"][0]
-                        if filed is None:
-                            sink = stack.enter_context(open_private(work.built / "quarantine-malformed.parquet"))
-                            filed = stack.enter_context(pq.ParquetWriter(sink, table.schema, compression="zstd"))
-                        filed.write_table(table)
-                        work.filed[rule] = work.filed.get(rule, 0) + len(found)
-                work.source_rows += len(frame) + len(batch.malformed)
-                if progress is not None:
-                    progress(work.source_rows, sources.rows)
-    files = [spill_file(work.folder, i) for i in range(work.partitions)]
-    work.spills = [file.stat().st_size if file.exists() else 0 for file in files]
-
-
-def _split(frame: pl.DataFrame, salt: str, partitions: int) -> list[tuple[int, pl.DataFrame]]:
-    """Pieces of a batch, rows in their order."""
-    if partitions == 1 or frame.is_empty():
-        return [(0, frame)] if len(frame) else []
-    users = frame.select(pl.col("raw_user").unique())
-    hashes = keyed_hash(users["raw_user"].cast(pl.String), salt)
-    users = users.with_columns((hashes % partitions).cast(pl.Int32).alias("partition"))
-    with_home = frame.join(users, on="raw_user", how="left", maintain_order="left")
-    pieces = with_home.partition_by("partition", as_dict=True, include_key=False, maintain_order=True)
-    return [(int(str(key[0])), piece) for key, piece in pieces.items()]
-
-
-def _nobodys(frame: pl.DataFrame, nobody: pl.Series, card: AnyCard, names: tuple[str, ...]) -> pl.DataFrame:
-    rule = rules.BY_NAME["null_user"]
-    at = nobody.arg_true().cast(pl.Int64).alias("row").to_frame()
-    entries = at.with_columns(rule=pl.lit(rule.name), effect=pl.lit(str(rule.effect)), text=pl.lit(None, pl.String))
-    return quarantine_rows(frame, entries, card, names)
-
-
-def _malformed(lines: pl.DataFrame, name: str, card: AnyCard) -> pl.DataFrame:
-    rule = rules.BY_NAME["malformed_line"]
-    schema = quarantine_schema(card)
-    return lines.select(
-        pl.lit(rule.name).alias("rule"),
-        pl.lit(str(rule.effect)).alias("effect"),
-        pl.lit(name).alias("file"),
-        "line",
-        "text",
-        pl.lit(None, dtype=schema["source"]).alias("source"),
-    )

@@ -8,6 +8,7 @@ synthetic, whatever the caller intended (privacy.md §9).  They are separate typ
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cache
@@ -180,6 +181,50 @@ class OsNoise:
         if size and max(int(drawn.max()), -int(drawn.min())) >= _LARGEST_DRAW:
             raise OverflowError("a noise draw left the safe range of 64-bit integers; nothing was released")
         return drawn
+
+
+@dataclass(frozen=True)
+class AnnouncedNoise:
+    """A source that says so before it draws.
+
+    Parameters
+    ----------
+    source
+        What draws.
+    announce
+        Called ahead of every draw; what it raises keeps the draw from being made.
+    """
+
+    source: NoiseSource
+    announce: Callable[[], object]
+
+    @property
+    def name(self) -> str:
+        """See :class:`NoiseSource`."""
+        return self.source.name
+
+    @property
+    def sampler(self) -> str:
+        """See :class:`NoiseSource`."""
+        return self.source.sampler
+
+    def admit(self, data_kind: str) -> None:
+        """See :class:`NoiseSource`."""
+        self.source.admit(data_kind)
+
+    def gaussian(self, size: int, variance: int, data: DataHandle) -> Integers:
+        """See :class:`NoiseSource`."""
+        self.announce()
+        return self.source.gaussian(size, variance, data)
+
+    def laplace(self, size: int, scale: Fraction, data: DataHandle) -> Integers:
+        """See :class:`NoiseSource`."""
+        self.announce()
+        return self.source.laplace(size, scale, data)
+
+    def tv_bound(self, variance: int) -> Fraction:
+        """See :class:`NoiseSource`."""
+        return self.source.tv_bound(variance)
 
 
 def gaussian_scale(variance: int) -> float:

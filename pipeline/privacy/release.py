@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from types import MappingProxyType
 from typing import Any
@@ -243,6 +243,9 @@ class Release:
         What the joint bound rests on besides the list of mechanisms: plain values, written into ``release.json``.
     counter
         Where the tables are running sums: which counter, and which night of it; plain values.
+    derived
+        Integers that were computed from these tables alone, without noise of their own, and that a later table's
+        question rests on.
 
     Raises
     ------
@@ -262,6 +265,7 @@ class Release:
     joint_rho: Fraction | None = None
     joint: Mapping[str, object] | None = None
     counter: Mapping[str, Any] | None = None
+    derived: Mapping[str, Integers] = field(default_factory=dict[str, Integers])
 
     def __post_init__(self) -> None:
         if self.data_kind == "real" and self.noise != "os":
@@ -269,10 +273,11 @@ class Release:
         for m in self.mechanisms:
             if self.tables[m.table].shape != m.shape or self.tables[m.table].dtype != np.int64:
                 raise ValueError(f"table {m.table} must be int64 {m.shape}; got {self.tables[m.table].shape}")
-        frozen = {name: table.copy() for name, table in self.tables.items()}
-        for table in frozen.values():
-            table.setflags(write=False)
-        object.__setattr__(self, "tables", MappingProxyType(frozen))
+        for part in ("tables", "derived"):
+            frozen = {name: table.copy() for name, table in getattr(self, part).items()}
+            for table in frozen.values():
+                table.setflags(write=False)
+            object.__setattr__(self, part, MappingProxyType(frozen))
 
     @property
     def rho(self) -> Fraction | None:

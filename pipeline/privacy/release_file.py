@@ -6,6 +6,7 @@ import hashlib
 import io
 import json
 import re
+from collections.abc import Mapping
 from dataclasses import asdict
 from fractions import Fraction
 from pathlib import Path
@@ -28,6 +29,11 @@ _SUMS = {"gram": ("row", "col"), "target": ("row",), "target_squared": ("row",)}
 # an adaptive regression releases a table a step and half of the people: gram_D_3 is gram_D of step 3
 _CALL = re.compile(r"(?P<label>(?P<kind>gram|target|target_squared)_D'?)_(?P<step>\d+)")
 _INDEX = ("step", "state", "action", "next_state")
+# tables that stand beside each other, one row a key: the label, its axes, its columns
+_BESIDE = {
+    "v": (("step", "state"), ("count", "sum", "value")),
+    "q": (("step", "state", "action"), ("count", "sum")),
+}
 
 
 def release_files(release: Release) -> dict[str, bytes]:
@@ -38,12 +44,37 @@ def release_files(release: Release) -> dict[str, bytes]:
     release
         What was drawn.
     """
-    index = _INDEX if all(m.table in _COUNTS for m in release.mechanisms) else (*_INDEX, "row", "col")
-    pieces = [_columns(m.table, release.tables[m.table], index) for m in release.mechanisms]
+    tables = {**release.tables, **release.derived}
+    if all(_beside(name) for name in tables):
+        pieces = [_keyed(label, tables) for label in _BESIDE]
+    else:
+        index = _INDEX if all(m.table in _COUNTS for m in release.mechanisms) else (*_INDEX, "row", "col")
+        pieces = [_columns(m.table, release.tables[m.table], index) for m in release.mechanisms]
     told = json.dumps(describe(release), indent=2, ensure_ascii=False) + "\n"
     out = io.BytesIO()
     pq.write_table(pa.concat_tables(pieces), out, compression="zstd")
     return {"release.parquet": out.getvalue(), "release.json": told.encode()}
+
+
+def _beside(name: str) -> tuple[str, str] | None:
+    """Label and column of a table that stands beside others: ``v_count`` is column ``count`` of ``v``."""
+    label, _, column = name.partition("_")
+    return (label, column) if label in _BESIDE and column in _BESIDE[label][1] else None
+
+
+def _keyed(label: str, tables: Mapping[str, NDArray[np.int64]]) -> pa.Table:
+    """All columns of one label, one row a key; nulls where the label has no such axis or column."""
+    axes, columns = _BESIDE[label]
+    shape = tables[f"{label}_count"].shape
+    size = int(np.prod(shape))
+    where = dict(zip(axes, np.indices(shape, dtype=np.int32).reshape(len(axes), -1), strict=True))
+    told = {"table": pa.array([label] * size, pa.string())}
+    for axis in ("step", "state", "action"):
+        told[axis] = pa.array(where[axis]) if axis in where else pa.nulls(size, pa.int32())
+    for column in _BESIDE["v"][1]:
+        found = tables.get(f"{label}_{column}") if column in columns else None
+        told[column] = pa.nulls(size, pa.int64()) if found is None else pa.array(found.reshape(-1))
+    return pa.table(told)
 
 
 def _columns(name: str, table: NDArray[np.int64], index: tuple[str, ...]) -> pa.Table:
@@ -85,13 +116,19 @@ def read_release(folder: Path) -> Release:
         rows = pq.read_table(folder / "release.parquet")
         mechanisms = tuple(mechanism_from(m) for m in facts["mechanisms"])
         name = rows["table"].to_numpy(zero_copy_only=False)
-        value: NDArray[np.int64] = rows["value"].to_numpy()
         step: NDArray[Any] = rows["step"].to_numpy(zero_copy_only=False)
         tables: dict[str, NDArray[np.int64]] = {}
         for m in mechanisms:
+            if (beside := _beside(m.table)) is not None:
+                tables[m.table] = _values(rows, beside[1], name == beside[0]).reshape(m.shape)
+                continue
             label, at, _ = _place(m.table, len(m.shape))
             found = name == label if at is None else (name == label) & (step == at)
-            tables[m.table] = value[found].reshape(m.shape)
+            tables[m.table] = _values(rows, "value", found).reshape(m.shape)
+        derived = {
+            table: _values(rows, _split(table)[1], name == _split(table)[0]).reshape(shape)
+            for table, shape in facts.get("derived", {}).items()
+        }
         joint = facts.get("joint")
     except (OSError, KeyError, ValueError, pa.ArrowInvalid) as e:
         raise ValueError(f"{folder} holds no readable release ({type(e).__name__})") from e
@@ -104,7 +141,20 @@ def read_release(folder: Path) -> Release:
         joint_rho=None if rho is None else Fraction(rho),
         joint=None if joint is None else {k: v for k, v in joint.items() if k != "rho_exact"},
         counter=facts.get("counter"),
+        derived=derived,
     )
+
+
+def _split(name: str) -> tuple[str, str]:
+    """Label and column of a table that must stand beside others."""
+    if (found := _beside(name)) is None:
+        raise ValueError(f"{name} is derived, and stands beside no table")
+    return found
+
+
+def _values(rows: pa.Table, column: str, where: NDArray[np.bool_]) -> NDArray[np.int64]:
+    """The integers of some rows of a column."""
+    return rows[column].filter(pa.array(where)).to_numpy()
 
 
 def describe(release: Release) -> dict[str, object]:
@@ -131,6 +181,7 @@ def describe(release: Release) -> dict[str, object]:
         "mechanisms": [describe_mechanism(m) for m in release.mechanisms],
         **({} if release.joint is None else {"joint": describe_joint(release)}),
         **({} if release.counter is None else {"counter": dict(release.counter)}),
+        **({"derived": {name: list(x.shape) for name, x in release.derived.items()}} if release.derived else {}),
     }
 
 

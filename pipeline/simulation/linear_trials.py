@@ -24,7 +24,7 @@ from pipeline.agents.linear_backup import LinearConstants, LinearResult, LinearT
 from pipeline.agents.one_shot import one_shot
 from pipeline.agents.pevi import pevi, theory_beta
 from pipeline.agents.vapvi import vapvi
-from pipeline.environments.linear_003 import LinearWorld, linear_003
+from pipeline.environments.linear_003 import LinearWorld, Scale, linear_003
 from pipeline.mdp.planning import optimal_values, policy_value
 from pipeline.mdp.policy import Policy, constant, uniform
 from pipeline.privacy.budget import epsilon_from_rho
@@ -53,7 +53,7 @@ class Contender:
     variant
         What rows call it.
     features
-        As printed, with norms up to sqrt(7), or divided by that.
+        As printed, with norms up to sqrt(7), divided by that, or in John's position.
     release
         How sums are released: as the paper prints it, centred, or once for all steps.
     beta
@@ -62,7 +62,7 @@ class Contender:
 
     agent: Literal["dp-vapvi", "vapvi", "pevi"]
     variant: str
-    features: Literal["literal", "normalised"] = "normalised"
+    features: Scale = "normalised"
     release: Variant = "paper"
     beta: Beta | None = None
 
@@ -104,7 +104,7 @@ def measure(cell: Cell) -> Row:
 
 
 @cache
-def _world(seed: int, features: Literal["literal", "normalised"]) -> LinearWorld:
+def _world(seed: int, features: Scale) -> LinearWorld:
     return linear_003(seed, features)
 
 

@@ -33,8 +33,8 @@ from pipeline.simulation.trial import OnlineAgent, Outcome, Plain, Trial, as_con
 from pipeline.statistics.ask import Ask
 from pipeline.statistics.calibration import count_sum
 from pipeline.statistics.count_layout import CountLayout, reward_lattice
-from pipeline.statistics.counts import Slack, private_counts
 from pipeline.statistics.layout import ExactSums
+from pipeline.statistics.planning_counts import prepare
 from pipeline.statistics.private_sum import PrivateSum
 
 Array = NDArray[np.float64]
@@ -52,9 +52,8 @@ class Logged:
     task
         What the planner is told: horizon, reward range, allowed actions, known rewards.
     constants, penalty, failure
-        Of the planner's bonus, and the probability with which its noise bounds may fail.
-    slack
-        How released counts are made consistent.
+        Of the planner's bonus, and the probability with which its noise bounds may fail; the preset also says how
+        counts are prepared.
     planner
         Plans on the released counts.
     card
@@ -72,7 +71,6 @@ class Logged:
     mechanisms: tuple[Mechanism, ...]
     constants: Constants
     penalty: Penalty = "bernstein"
-    slack: Slack = "zero"
     failure: float = 0.1
     planner: CountsPlanner = apvi
 
@@ -99,7 +97,7 @@ class Logged:
     def plan(self, counts: ExactSums, noise: SeededNoise, rng: np.random.Generator) -> Plan:
         """Release the tables once and plan on what was released."""
         release = PrivateSum(CountLayout(self.card), self.mechanisms).draw(counts, noise)
-        seen = private_counts(release, self.card, slack=self.slack, failure=self.failure)
+        seen = prepare(release, self.card, self.constants.preset, self.failure).counts
         return self.planner(seen, self.task, self.constants, rng, self.penalty)
 
     def value(self, policy: Policy) -> float:
@@ -190,7 +188,8 @@ def logged(trial: Trial) -> Logged:
     except ValueError as e:
         raise CardError(f"{trial.agent}: {e}") from None
     behaviour = logging_policy(trial, str(knobs["behaviour"])).probabilities
-    return Logged(card, task, mdp, behaviour, mechanisms, constants(knobs["constants"], H * S * A, pooled=pooled))
+    chosen = constants(knobs["constants"], H * S * A, policy=card.domain.markov)
+    return Logged(card, task, mdp, behaviour, mechanisms, chosen)
 
 
 def _knobs(trial: Trial) -> dict[str, Any]:

@@ -126,6 +126,10 @@ def lq_world(trial: Trial) -> LqSystem:
     return _named(trial.world, trial.params)
 
 
+# worlds of a trial whose states are vectors
+LQ_NAMES = ("lq", "double_integrator")
+
+
 @cache
 def _named(name: str, params: tuple[tuple[str, object], ...]) -> LqSystem:
     chosen = dict(params)

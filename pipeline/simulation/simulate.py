@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from pipeline.declaration.card import Card
 from pipeline.environments.world import Array, Ints, World, declared_actions, declared_states
 from pipeline.logs.aggregate import count_rows
-from pipeline.mdp.model import is_stationary
+from pipeline.mdp.model import TabularMDP, is_stationary
 from pipeline.statistics.layout import ExactSums
 
 # episodes simulated at once: bounds memory, and is part of what a seed means
@@ -96,21 +96,66 @@ def sample_counts(
     states, actions = declared_states(card, world), declared_actions(card, world)
     tables: dict[str, NDArray[np.int64]] = {}
     for rows in simulate_chunks(world, behaviour, card.domain.horizon, episodes, rng):
-        canonical = pl.DataFrame(
-            {
-                "user_id": rows.user,
-                "episode_id": np.zeros(len(rows.user), dtype=np.int64),
-                "step": rows.step,
-                "state": states[rows.state],
-                "action": actions[rows.action],
-                "reward": rows.reward,
-                "next_state": states[rows.next_state],
-                "terminated": np.zeros(len(rows.user), dtype=bool),
-            }
-        )
-        for name, table in count_rows(canonical, card).items():
+        for name, table in count_rows(_canonical(rows, states, actions), card).items():
             tables[name] = tables[name] + table if name in tables else table
     return ExactSums(card.name, "synthetic", card.domain.dynamics, tables)
+
+
+def sample_people(
+    card: Card, mdp: TabularMDP, behaviour: Array, episodes: int, rng: np.random.Generator
+) -> list[pl.DataFrame]:
+    """Canonical rows of people who do not exist, one episode each, from a process over a card's labels.
+
+    Parameters
+    ----------
+    card
+        Its L live states are the first of the process; the rest are ends.
+    mdp
+        Mean rewards: where rows tell rewards, a step pays one of the lattice's two points beside the mean.
+    behaviour
+        ``(H, S, A)`` probabilities of the logging policy.
+    episodes, rng
+        How many people, and all their randomness.
+
+    Returns
+    -------
+    Whole people, some in each frame.
+    """
+    d, r = card.domain, card.reward
+    alike = mdp.transitions.strides[0] == 0 and mdp.rewards.strides[0] == 0
+    world = World(
+        name=card.name,
+        transition=mdp.transitions[0] if alike else mdp.transitions,
+        visit_reward=mdp.rewards[0] if alike else mdp.rewards,
+        entry_reward=np.zeros(len(d.state_labels)),
+        start=mdp.start,
+        raw_labels=d.state_labels,
+        bin_values={},
+        ends={i: d.state_labels[i] for i in range(d.states.first_terminal, len(d.state_labels))},
+        policies={},
+        horizon=None if alike else d.horizon,
+        lattice=(r.range[0], r.unit) if r.kind == "estimate" else None,
+        most=r.total,
+    )
+    states, actions = (np.arange(n, dtype=np.int64) for n in world.shape)
+    chunks = simulate_chunks(world, behaviour, d.horizon, episodes, rng)
+    return [_canonical(rows, states, actions) for rows in chunks]
+
+
+def _canonical(rows: LogRows, states: Ints, actions: Ints) -> pl.DataFrame:
+    """The columns that sums read, with raw states and actions by index of their labels."""
+    return pl.DataFrame(
+        {
+            "user_id": rows.user,
+            "episode_id": np.zeros(len(rows.user), dtype=np.int64),
+            "step": rows.step,
+            "state": states[rows.state],
+            "action": actions[rows.action],
+            "reward": rows.reward,
+            "next_state": states[rows.next_state],
+            "terminated": np.zeros(len(rows.user), dtype=bool),
+        }
+    )
 
 
 def simulate_chunks(

@@ -121,8 +121,14 @@ def reward_lattice(card: Card) -> RewardLattice:
     return RewardLattice(r.range[0], r.range[1], r.steps, centred=r.total is None)
 
 
-def _largest_square(steps: int, cap: int | None, cells: int) -> int:
-    """Largest sum of squares of ``steps`` steps over ``cells`` cells of at most ``cap`` each."""
+def largest_square(steps: int, cap: int | None, cells: int) -> int:
+    """Largest sum of squares of one person's steps over cells.
+
+    Parameters
+    ----------
+    steps, cap, cells
+        How many steps, how many of them a cell takes at most (None: all), how many cells there are.
+    """
     cap = steps if cap is None else min(cap, steps)
     full, rest = divmod(steps, cap)
     return cap * cap * cells if full >= cells else cap * cap * full + rest * rest
@@ -143,7 +149,7 @@ def count_sensitivity(card: Card) -> Sensitivity:
     steps = m * d.horizon
     if d.dynamics == "per_step":
         return Sensitivity(2 * d.horizon * m * m, 2 * steps, "2 H m² (L2²), 2 H m (L1): m moves at each step")
-    square = _largest_square(steps, d.cell_cap, len(d.live_states) * len(d.action_labels))
+    square = largest_square(steps, d.cell_cap, len(d.live_states) * len(d.action_labels))
     cap = "no cell cap" if d.cell_cap is None else f"cell cap κ = {d.cell_cap}"
     return Sensitivity(2 * square, 2 * steps, f"2 max Σ n_c² (L2²), 2 m H (L1): all steps in one table, {cap}")
 
@@ -180,7 +186,7 @@ def reward_sensitivity(card: Card) -> Sensitivity:
         square = d.horizon * m * m
         rule = "H m² R² (L2²), H m R (L1) in lattice steps: centred, opposite ends of the range"
     else:
-        square = _largest_square(steps, d.cell_cap, len(d.live_states) * len(d.action_labels))
+        square = largest_square(steps, d.cell_cap, len(d.live_states) * len(d.action_labels))
         rule = "R² max Σ n_c² (L2²), m H R (L1) in lattice steps: centred, all steps in one table"
     return Sensitivity(4 * r.steps**2 * square, 2 * steps * r.steps, rule)
 

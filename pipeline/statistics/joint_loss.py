@@ -15,7 +15,9 @@ from typing import Literal, TypedDict
 
 from pipeline.mdp.features import FeatureMap
 from pipeline.privacy.release import Mechanism
+from pipeline.statistics.count_layout import largest_square
 from pipeline.statistics.gram_moves import BallMoves, Reach, largest, moves, table_moves
+from pipeline.statistics.target_layout import pair_cost
 
 _CALL = re.compile(r"(?P<kind>gram|target|target_squared)_(?P<half>D'?)_(?P<step>\d+)")
 
@@ -120,6 +122,55 @@ def _calls(
         total["D"] += each.get("D", Fraction(0))
         total["D'"] += each.get("D'", each.get("D", Fraction(0)))
     return max(total.values())
+
+
+class StageFacts(TypedDict):
+    """What is read of one stage of a one-step release."""
+
+    rows: int
+    cap: int
+    keys: int
+    steps: int
+
+
+class OneStepFacts(TypedDict):
+    """What is read of ``joint`` of a one-step release."""
+
+    stages: dict[str, StageFacts]
+
+
+def one_step_loss(mechanisms: Sequence[Mechanism], facts: OneStepFacts) -> Fraction:
+    """Exact zCDP cost to one person of both stages: each bounded jointly, then added.
+
+    Parameters
+    ----------
+    mechanisms
+        As the release lists them.
+    facts
+        ``joint`` of the release: rows a person, rows a key, keys and lattice steps of each stage.
+
+    Raises
+    ------
+    ValueError
+        If a table has no noise, is none of a one-step release, or lists a sensitivity that the sizes contradict.
+    """
+    listed, cost = {m.table: m for m in mechanisms}, Fraction(0)
+    if set(listed) != {f"{stage}_{column}" for stage in facts["stages"] for column in ("count", "sum")}:
+        raise ValueError(f"tables of no one-step release: {sorted(listed)}")
+    for stage, told in facts["stages"].items():
+        count, total = listed[f"{stage}_count"], listed[f"{stage}_sum"]
+        square, steps = largest_square(told["rows"], told["cap"], told["keys"]), told["steps"]
+        if count.cells != told["keys"] or total.shape != count.shape:
+            raise ValueError(
+                f"stage {stage}: {told['keys']} keys, listed are tables of {count.cells} and {total.cells}"
+            )
+        for m, most in ((count, 2 * square), (total, 4 * steps**2 * square)):
+            if m.l2_squared != most:
+                raise ValueError(f"table {m.table}: squared sensitivity {m.l2_squared}, by the declared sizes {most}")
+        if count.variance is None or total.variance is None:
+            raise ValueError("a table has no noise")
+        cost += pair_cost(square, steps, Fraction(1, 2 * count.variance), Fraction(1, 2 * total.variance))
+    return cost
 
 
 def lq_loss(mechanisms: Sequence[Mechanism], facts: LqFacts) -> Fraction:

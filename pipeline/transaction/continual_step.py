@@ -30,16 +30,17 @@ from pipeline.ledger.steps import (
 )
 from pipeline.logs.aggregate import count_new
 from pipeline.logs.contribution_bounding import hash_width
-from pipeline.logs.store import Snapshot, snapshots
+from pipeline.logs.store import Snapshot, numbers, snapshots, sound
 from pipeline.privacy.factorisation import Factorisation
-from pipeline.privacy.noise import Integers, NoiseSource, RealDataError
+from pipeline.privacy.noise import Integers, NoiseSource
 from pipeline.privacy.release import Mechanism, Release
 from pipeline.privacy.release_file import describe_mechanism
 from pipeline.statistics.layout import ExactSums
 from pipeline.statistics.private_sum import PrivateSum
 from pipeline.transaction.kept_steps import KeptSteps, digest
 from pipeline.transaction.release_once import check_snapshot
-from pipeline.transaction.transaction import Curated, open_lineage, replay, transaction
+from pipeline.transaction.replay import replay
+from pipeline.transaction.transaction import Curated, open_lineage, transaction
 
 
 @dataclass(frozen=True)
@@ -149,7 +150,7 @@ class ContinualRelease:
                 "another store; one store keeps a counter. Nothing was read"
             )
         before = counter_intents(entries, self.card.name, self.key)
-        return step_price(before, told, self.privatizer.mechanisms)
+        return step_price(entries, before, told, self.privatizer.mechanisms)
 
 
 @dataclass(frozen=True)
@@ -203,16 +204,17 @@ def append_step(declared: ContinualRelease, ledger: Ledger, store: Path, noise: 
         steps, t = committed_steps(ledger.entries(), card.name, declared.key), declared.step_on(day)
         if steps and t <= steps[-1].t:
             return Appended(replay(lineage, card, steps[-1].commit, None), steps[-1].t, _idle(steps[-1]))
-        since, there = steps[-1].t + 1 if steps else 1, snapshots(store, card.name)
-        if not (steps or there):
+        since = steps[-1].t + 1 if steps else 1
+        if not (steps or numbers(store, card.name)):
             raise CardError(f"{card.name}: no snapshot; run `reticent ingest` on its card first")
         size = sum(m.cells for m in declared.privatizer.mechanisms)
         kept = KeptSteps(store / card.name / "counters" / declared.key[:24], declared.counter, steps, size)
         kept.settle()
-        waiting = [s for s in there if s.number > kept.snapshot]
-        _newest_fits(waiting, card)
+        waiting = snapshots(store, card.name, after=kept.snapshot)
+        if waiting:
+            check_snapshot(waiting[-1], card, waiting[-1].number)
         # what came in under another card is not of this counter
-        waiting = [s for s in waiting if (s.domain_hash, s.kind) == (card.domain_hash(), card.kind)]
+        waiting = sound([s for s in waiting if (s.domain_hash, s.kind) == (card.domain_hash(), card.kind)])
         # the INTENT names no snapshot: the numbers would show on which dates the log changed
         told = {
             "mechanisms": [describe_mechanism(m) for m in declared.mechanisms(t)],
@@ -221,19 +223,11 @@ def append_step(declared: ContinualRelease, ledger: Ledger, store: Path, noise: 
         }
         # priced inside the ledger's transaction: an attempt elsewhere may have died meanwhile
         price = partial(declared.price, t=t, since=since)
-        with transaction(lineage, declared.step_key(t), price, told, ["step"]) as attempt:
-            release = attempt.stage("step", lambda: _draw(declared, kept, waiting, noise, attempt.intent))
+        with transaction(lineage, declared.step_key(t), price, told, ["step"], noise) as attempt:
+            release = attempt.stage("step", lambda source: _draw(declared, kept, waiting, source, attempt.intent))
             # a step is a step, whatever the data: there is no digest to compare it with
             found = attempt.commit(release, data_digest="")
         return Appended(found, t, _told(declared, t, since, attempt.intent))
-
-
-def _newest_fits(waiting: Sequence[Snapshot], card: Card) -> None:
-    if not waiting:
-        return
-    if waiting[-1].kind != card.kind:
-        raise RealDataError(f"{card.name}: the snapshot was ingested as {waiting[-1].kind}, the card says {card.kind}")
-    check_snapshot(waiting[-1], card)
 
 
 def _draw(

@@ -4,16 +4,18 @@
 state      what is on disk                             what the next run of the lineage does if this one died there
 =========  ==========================================  ============================================================
 idle       nothing new                                 begins anew; nothing was charged
-INTENT     the charge, and a lease                     draws under a charge of its own; the old one stays spent
-leased     the same, and the lease is renewed          the same
+INTENT     the charge, and a lease                     takes the charge over: nothing was drawn under it, nor will be
+leased     the same, the lease is renewed, rows read   the same
+DRAW       the same, and that noise is drawn now       draws under a charge of its own; the old one stays spent
 drawn      the same, perhaps an unfinished folder      deletes the folder, then the same
 renamed    the charge and the whole release            commits it late: nothing is drawn or charged again
 COMMIT     the charge, the release and its COMMIT      replays it at no cost
 =========  ==========================================  ============================================================
 
 A run counts as dead once the store's lock is free (same store) or its lease ran out (another store).  Nothing is drawn
-before INTENT: :func:`transaction` charges before its block is entered.  What follows a COMMIT is free post-processing;
-when it is published, the ledger vouches for its files (PUBLISH), once for the same files.
+before INTENT: :func:`transaction` charges before its block is entered.  DRAW is on disk before a noise source answers
+for the first time.  What follows a COMMIT is free post-processing; when it is published, the ledger vouches for its
+files (PUBLISH), once for the same files.
 """
 
 from __future__ import annotations
@@ -27,17 +29,15 @@ from fractions import Fraction
 from pathlib import Path
 from typing import TypeVar
 
-from pipeline.declaration.card import AnyCard
 from pipeline.files import remove_tree
-from pipeline.ledger.chain import AttemptLostError, Body, BudgetError, Entry
+from pipeline.ledger.chain import AttemptLostError, Body, Entry
 from pipeline.ledger.lease import Holder
 from pipeline.ledger.ledger import Ledger, Price
-from pipeline.logs.store import Snapshot
+from pipeline.privacy.noise import AnnouncedNoise, NoiseSource
 from pipeline.privacy.release import Release
-from pipeline.privacy.release_file import read_release, sha256_file
-from pipeline.transaction.artifacts import Attempt, folder_of, read_attempt, write_attempt
+from pipeline.transaction.artifacts import Attempt, folder_of, write_attempt
 from pipeline.transaction.place import one_at_a_time, refuse_old_ledger, remember_head
-from pipeline.transaction.recovery import Recovered, commit_facts, fits, recover
+from pipeline.transaction.recovery import Recovered, commit_facts, recover
 
 T = TypeVar("T")
 
@@ -99,6 +99,7 @@ class State(Enum):
     IDLE = "idle"
     INTENT = "INTENT"
     LEASED = "leased"
+    DRAWING = "DRAW"
     DRAWN = "drawn"
     RENAMED = "renamed"
     COMMITTED = "COMMIT"
@@ -129,7 +130,7 @@ def open_lineage(name: str, ledger: Ledger, store: Path) -> Generator[OpenLineag
 
 @contextmanager
 def transaction(
-    lineage: OpenLineage, run_key: str, rho: Fraction | Price, told: Body, stages: Sequence[str]
+    lineage: OpenLineage, run_key: str, rho: Fraction | Price, told: Body, stages: Sequence[str], noise: NoiseSource
 ) -> Generator[Transaction]:
     """Charge a release, then enter the block, which draws the stages and commits.
 
@@ -144,6 +145,8 @@ def transaction(
     stages
         Names of what will be drawn, in order.  A later stage's question may rest on an earlier stage's answer; all of
         them are paid for by the one INTENT, whatever the answers are.
+    noise
+        What the stages draw from.
 
     Yields
     ------
@@ -156,7 +159,7 @@ def transaction(
     RuntimeError
         If the block is left without an error and without a COMMIT.
     """
-    t = Transaction(lineage, run_key, tuple(stages))
+    t = Transaction(lineage, run_key, tuple(stages), noise)
     with t.charge(rho, told):
         yield t
 
@@ -164,8 +167,9 @@ def transaction(
 class Transaction:
     """One attempt at a release, from idle to COMMIT.  Made by :func:`transaction`; ``stage`` draws only when leased."""
 
-    def __init__(self, lineage: OpenLineage, run_key: str, stages: tuple[str, ...]) -> None:
+    def __init__(self, lineage: OpenLineage, run_key: str, stages: tuple[str, ...], noise: NoiseSource) -> None:
         self.lineage, self.run_key = lineage, run_key
+        self._noise = AnnouncedNoise(noise, self._announce)
         self.state = State.IDLE
         self._left = list(stages)
         self._intent: Entry | None = None
@@ -194,27 +198,28 @@ class Transaction:
                 raise RuntimeError(f"this transaction was left {self.state.value}, without a COMMIT")
         remember_head(folder, self._commit)
 
-    def stage(self, name: str, draw: Callable[[], T]) -> T:
-        """Draw one declared stage; with the last one: leased -> drawn.
+    def stage(self, name: str, draw: Callable[[NoiseSource], T]) -> T:
+        """Draw one declared stage: leased -> DRAW with the first noise, and with the last stage -> drawn.
 
         Parameters
         ----------
         name
             The next of the declared stages.
         draw
-            Reads rows, adds noise and returns the noisy answer; called once, and never again if it fails.
+            Reads rows, adds noise of the source it is given, the only one it may use, and returns the noisy answer;
+            called once, and never again if it fails.
 
         Raises
         ------
         RuntimeError
             If nothing is charged and leased, or another stage is next.
         """
-        self._require(State.LEASED)
+        self._require(State.LEASED, State.DRAWING)
         if self._left[:1] != [name]:
             raise RuntimeError(f"stage {name!r} is not what comes next; left are {self._left}")
         later, self._left = self._left[1:], []
         # a draw that fails may have drawn: nothing more is drawn under this charge
-        answer = draw()
+        answer = draw(self._noise)
         self._left = later
         if not later:
             self.state = State.DRAWN
@@ -250,51 +255,14 @@ class Transaction:
         self.state = State.COMMITTED
         return Curated(release, folder, self.run_key, intent, self._commit, False, False, lineage.recovered)
 
-    def _require(self, state: State) -> None:
-        if self.state is not state:
-            raise RuntimeError(f"this transaction is {self.state.value}, not {state.value}")
+    def _announce(self) -> None:
+        """DRAW, once, and durable before any noise is there."""
+        if self.state is State.LEASED:
+            lineage = self.lineage
+            remember_head(lineage.store / lineage.name, lineage.ledger.draw(self.intent))
+            self.state = State.DRAWING
+        self._require(State.DRAWING)
 
-
-def replay(lineage: OpenLineage, card: AnyCard, commit: Entry, snapshot: Snapshot | None) -> Curated:
-    """The committed release as it lies in the store, checked against its entries; nothing is drawn or charged.
-
-    Parameters
-    ----------
-    lineage
-        From :func:`open_lineage`.
-    card
-        Whose release it is.
-    commit
-        The COMMIT of its key.
-    snapshot
-        What it was drawn from; None for a step of a continual release, whatever its data are by now.
-
-    Raises
-    ------
-    BudgetError
-        If the release is gone, damaged, or not what its entries say.
-    """
-    key, ledger = commit.body["run_key"], lineage.ledger
-    folder = folder_of(lineage.store, lineage.name, key, exact=False)
-    if not folder.exists():
-        raise BudgetError(
-            f"{card.name}: the release that entry {commit.seq} committed is not in this store: another store drew "
-            f"it, or it was lost. Copy its folder {folder.name} here; it is never drawn again"
-        )
-    try:
-        release, drawn = read_release(folder), read_attempt(folder)
-    except ValueError as e:
-        raise BudgetError(f"{card.name}: the committed release is damaged ({e}); restore the store") from None
-    if sha256_file(folder / "release.parquet") != commit.body["release_sha256"]:
-        raise BudgetError(
-            f"{card.name}: the stored release does not match its COMMIT (entry {commit.seq}): it was edited"
-        )
-    intent = next(e for e in ledger.entries(card.name) if e.seq == commit.body["intent"])
-    told = (release.dataset, release.data_kind, release.noise, release.sampler)
-    charged = (card.name, card.kind, commit.body["noise"], commit.body["sampler"])
-    if not fits(release, intent, commit) or told != charged:
-        raise BudgetError(
-            f"{card.name}: release.json does not match its ledger entries {intent.seq} and {commit.seq}: edited"
-        )
-    stale = snapshot is not None and drawn.data_digest != snapshot.data_digest
-    return Curated(release, folder, key, intent, commit, True, stale, lineage.recovered)
+    def _require(self, *states: State) -> None:
+        if self.state not in states:
+            raise RuntimeError(f"this transaction is {self.state.value}, not {states[0].value}")

@@ -75,23 +75,21 @@ class NightFacts(Part):
     ----------
     recipe, dataset
         Names.
-    snapshot
-        The newest; None for a counter, whose number would tell when the log changed.
+    snapshot, due
+        The edition that was released, and the date of the calendar it is for; None for a counter.
     unchanged
         Whether the committed release stands.
     charged_rho, charges
         What this night was charged, and all charges of the lineage.
-    stale
-        Whether somebody was told that there is no new log.
     """
 
     recipe: str
     dataset: str
     snapshot: int | None
+    due: str | None
     unchanged: bool
     charged_rho: Number
     charges: list[Charge]
-    stale: bool
 
 
 class IntervalOf(Part):

@@ -95,10 +95,17 @@ class CaseFacts(Part):
 
 
 class ConsistencyFacts(Part):
-    """The certificate of the consistency step.
+    """How the noisy counts were made consistent, and its certificate.
 
     Parameters
     ----------
+    programme
+        ``cells``: paper 003's, one a cell; ``tables``: least squares, one a table.
+    steps_shared
+        Whether the released counts of all steps were made one table; None where that was no question.
+    drift, drift_error
+        Estimated mean squared distance of a step's kernel from that of all steps, and its standard error without
+        drift; None where the visits drown in the noise.
     solver
         That solved cells again.
     cells, certified
@@ -109,6 +116,10 @@ class ConsistencyFacts(Part):
         Between closed form and solver, as a power of ten above it, and the largest that is allowed.
     """
 
+    programme: Literal["cells", "tables"] = "cells"
+    steps_shared: bool | None = None
+    drift: Number | None = None
+    drift_error: Number | None = None
     solver: str
     cells: int
     certified: int

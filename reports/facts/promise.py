@@ -117,6 +117,25 @@ class MechanismFacts(Part):
     running: Running | None = None
 
 
+class StageJoint(Part):
+    """One stage of a one-step release.
+
+    Parameters
+    ----------
+    rows, cap
+        Rows of one person that count, and rows of one person in a key.
+    keys
+        How many keys there are.
+    steps
+        Lattice steps from 0 to the largest target.
+    """
+
+    rows: int
+    cap: int
+    keys: int
+    steps: int
+
+
 class Joint(Part):
     """What tables cost together where they were bounded jointly, and what that bound rests on.
 
@@ -128,6 +147,8 @@ class Joint(Part):
         How the bound was found, and for which kind of release.
     split, horizon, episodes, square, features_sha256, weights, tag, reward, steps, bounds
         The numbers it is computed from; see :mod:`pipeline.statistics.joint_loss`.
+    stages, spread, version
+        Of a one-step release: the sizes of both stages, and what else defines the question of the second.
     """
 
     rho_exact: str | None
@@ -143,6 +164,9 @@ class Joint(Part):
     reward: int | None = None
     steps: int | None = None
     bounds: list[Number] | None = None
+    stages: dict[str, StageJoint] | None = None
+    spread: int | None = None
+    version: int | None = None
 
 
 class CounterFacts(Part):

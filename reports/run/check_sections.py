@@ -68,18 +68,31 @@ def consistency_section(found: ConsistencyFacts | None) -> Section | None:
         "inside": "the entries already agree with their total",
         "short": "their sum was too small: raised",
         "excess": "their sum was too large: lowered",
+        "projection": "the nearest table without negative entries, whose total no later step exceeds",
     }
     rows = [
         (clean(case), meaning.get(case, "–"), number(count.cells), number(count.certified))
         for case, count in found.cases.items()
     ]
-    words = (
-        f"All {number(found.cells)} cells were solved in closed form; {number(found.certified)} of them "
+    words = [
+        f"All {number(found.cells)} {found.programme} were solved in closed form; {number(found.certified)} of them "
         f"were solved again by {clean(found.solver)}. Largest relative difference: "
         f"{number(found.largest_relative_difference, 3, 'up')} (tolerance {number(found.tolerance, 3)}).",
-    )
-    cases = table("Case | Meaning | Cells | Certified", rows, "", "Cells | Certified")
-    return Section("consistency", "Certificate of the consistency step", words, tables=(cases,))
+    ]
+    if found.steps_shared is not None:
+        words.append(_steps(found))
+    of = found.programme.capitalize()
+    cases = table(f"Case | Meaning | {of} | Certified", rows, "", f"{of} | Certified")
+    return Section("consistency", "Certificate of the consistency step", tuple(words), tables=(cases,))
+
+
+def _steps(found: ConsistencyFacts) -> str:
+    """What a test on the released counts said about steps that are alike."""
+    seen = "the visits drown in the noise"
+    if found.drift is not None and found.drift_error is not None:
+        seen = f"squared distance {number(found.drift, 3)}, standard error {number(found.drift_error, 3)}"
+    done = "one table was made of all steps" if found.steps_shared else "each step keeps its own table"
+    return f"Do the dynamics drift from step to step? A test on the released counts says: {seen}; so {done}."
 
 
 def _snapshot(data: DeclaredTables) -> str:

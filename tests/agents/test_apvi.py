@@ -101,6 +101,9 @@ def naive(counts, task, c, penalty):
                     deviation = reach
                 free = n if c.preset == "practical" else n - E
                 gamma = c.C1 * deviation * math.sqrt(c.iota / free)
+                if c.preset == "tail":
+                    span = max(W) - min(W) + (high - low if task.rewards is None else 0.0)
+                    gamma += 7 * span * c.iota / (3 * free)
                 if c.preset == "paper":
                     gamma += c.C2 * S * reach * E * c.iota / n
                     if task.rewards is None:

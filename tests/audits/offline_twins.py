@@ -13,7 +13,7 @@ import pipeline.statistics.lq_moments as lq_moments
 import pipeline.statistics.private_sum as private_sum
 from pipeline.audits.attack import AuditTarget
 from pipeline.audits.regressions import Person, draw_answers, draw_one_shot, linear_target, lq_target
-from pipeline.audits.sums import counts_target
+from pipeline.audits.tables import counts_target
 from pipeline.declaration.card import Card
 from pipeline.mdp.features import FeatureMap
 from pipeline.privacy.continual import continual

@@ -116,7 +116,7 @@ def scenarios(world: World) -> dict[str, int]:
     # died between the release's rename and its COMMIT: the next run recovers it
     renamed = labels.index("before commit") + 1
     # died with a half-written draw: the next run deletes it and draws again
-    half = labels.index("before write_text", labels.index("after draw")) + 1
+    half = labels.index("before create", labels.index("after draw")) + 1
     for name, at in (("uncommitted", renamed), ("half_written", half)):
         world.restore("registered")
         assert world.run(at) == -signal.SIGKILL

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import functools
 import os
-import shutil
 import signal
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 from sqlalchemy.engine.default import DefaultDialect
@@ -17,19 +15,12 @@ import pipeline.files
 import pipeline.learners.tabular
 import pipeline.ledger.chain_tables
 import pipeline.ledger.lease
+from pipeline.disk import Disk
 from pipeline.ledger.ledger import Ledger
 from pipeline.statistics.private_sum import PrivateSum
 
 STEPS: tuple[tuple[Any, str], ...] = (
-    (os, "fsync"),
-    (os, "link"),
-    (Path, "rename"),
-    (Path, "replace"),
-    (Path, "mkdir"),
-    (Path, "write_text"),
-    (Path, "chmod"),
-    (shutil, "rmtree"),
-    (shutil, "copyfile"),
+    *((Disk, name) for name in sorted(vars(Disk)) if not name.startswith("_")),
     (DefaultDialect, "do_commit"),
     (Ledger, "intent"),
     (Ledger, "commit"),

@@ -17,7 +17,8 @@ import tempfile
 from pathlib import Path
 
 from flows.config.home import Home
-from flows.jobs.run import ingest_job, register_job, run_job
+from flows.jobs.ingest import ingest_job
+from flows.jobs.run import register_job, run_job
 from pipeline.ledger.ledger import open_ledger
 
 ROOT = Path(__file__).resolve().parents[2]

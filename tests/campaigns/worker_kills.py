@@ -70,6 +70,9 @@ class World:
     def new_log(self) -> None:
         self.nights += 1
         lay_out(self.shop, kind="real", ledger="ledger.db", cap=CAP, log=rows(seed=self.nights))
+        # a date has one edition, and one release a budget: another budget is another release
+        recipe = self.shop / "private.toml"
+        recipe.write_text(recipe.read_text().replace("rho = 1.0", f"rho = {1 - self.nights / 10_000}"))
 
     def trigger(self) -> str:
         return self.server.ask(f"deployments/{self.deployment}/create_flow_run", {"parameters": self.parameters})["id"]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import stat
 from pathlib import Path
 
 import pytest
@@ -63,7 +65,7 @@ def test_a_good_card_orders_states_live_then_other_then_ends(tmp_path):
         ('files = ["*.csv"]', 'files = ["/etc/passwd"]', ["source.files", "below the card's folder"]),
         ('labels = ["x", "y"]', 'labels = ["x", "x"]', ["domain.states", "distinct"]),
         ('labels = ["x", "y"]', 'labels = ["x", "end"]', ["reserved"]),
-        ("schema_version = 1", "schema_version = 2", ["schema_version"]),
+        ("schema_version = 1", "schema_version = 3", ["schema_version"]),
         ("rho = 1.0", "rho = -1.0", ["budget.rho", "greater than 0", "-1.0"]),
         ('user = "who"', 'user = "whom"', ["unit.user", "must agree"]),
     ],
@@ -112,6 +114,27 @@ def test_a_link_out_of_the_folder_is_not_followed(tmp_path):
     (inside / "log.csv").symlink_to(outside)
     with pytest.raises(CardError, match="leads outside"):
         load_card(write(inside, GOOD)).source_files()
+
+
+@pytest.mark.parametrize("kind", ["pipe", "broken link", "socket", "name"])
+def test_what_cannot_be_read_is_not_left_out_without_a_word(tmp_path, kind):
+    """Beside a good file each was once ignored, or ended in a traceback."""
+    (tmp_path / "log.csv").write_text("x")
+    (tmp_path / "folder.csv").mkdir()
+    card = load_card(write(tmp_path, GOOD))
+    assert [p.name for p in card.source_files()] == ["log.csv"]
+    match kind:
+        case "pipe":
+            os.mkfifo(tmp_path / "more.csv")
+        case "broken link":
+            (tmp_path / "more.csv").symlink_to("nowhere.csv")
+        case "socket":
+            os.mknod(tmp_path / "more.csv", stat.S_IFSOCK | 0o600)
+        case _:
+            Path(os.fsdecode(bytes(tmp_path / "more") + b"\xff.csv")).write_text("x")
+    says = r"the name 'more.*udcff.csv' is not UTF-8" if kind == "name" else "more.csv is a pipe, a device or a link"
+    with pytest.raises(CardError, match=says):
+        card.source_files()
 
 
 def test_a_named_root_is_read_and_an_unknown_one_refused(tmp_path, monkeypatch):
@@ -182,3 +205,10 @@ def test_the_wide_card_of_the_documentation_is_a_card_and_reads_its_log(tmp_path
     (tmp_path / "game.csv").write_text("userID,choice,planet,points\nu,1,2,9\n")
     snapshot = ingest(card, tmp_path / "store")
     assert (card.source.layout, snapshot.rows, snapshot.quarantined) == ("wide", 2, {})
+
+
+@pytest.mark.parametrize(("version", "said", "balanced"), [(1, None, False), (2, None, True), (2, False, False)])
+def test_features_are_balanced_by_default_from_version_2_on(version, said, balanced):
+    features = {"kind": "one_hot"} if said is None else {"kind": "one_hot", "balanced": said}
+    card = Card.model_validate(card_dict() | {"schema_version": version, "features": features})
+    assert card.features is not None and card.features.balanced is balanced

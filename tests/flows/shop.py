@@ -40,6 +40,10 @@ agent = "{agent}"
 constants = "practical"
 bounds = "tail"
 """
+SCHEDULE = """
+[schedule]
+release = "nightly"
+"""
 
 
 def rows(users: int = 400, seed: int = 0) -> list[tuple]:
@@ -73,5 +77,5 @@ def lay_out(folder: Path, *, kind: str = "synthetic", ledger: str = "home", cap:
         ("greedy", "dp-apvi", "[privacy]\nrho = 2.5"),
         ("exact", "apvi", ""),
     ):
-        (folder / f"{name}.toml").write_text(RECIPE.format(name=name, agent=agent, privacy=privacy))
+        (folder / f"{name}.toml").write_text(RECIPE.format(name=name, agent=agent, privacy=privacy) + SCHEDULE)
     return folder

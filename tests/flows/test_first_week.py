@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from flows.config.home import Home
+from flows.jobs.ingest import ingest_job
 from flows.jobs.proof import verify_run_job
-from flows.jobs.run import ingest_job, register_job, run_job
+from flows.jobs.run import register_job, run_job
 from flows.jobs.snapshots import inspect_job
 from pipeline.declaration.card import load_card
 from pipeline.declaration.toml import LogError
@@ -87,7 +88,7 @@ def test_a_lost_ledger_is_said_by_every_verb_and_none_is_begun(tmp_path, visits)
         lambda: register_job(str(visits), home),
         lambda: inspect_job(str(visits), home),
     ):
-        with pytest.raises(BudgetError, match="gone, but this store has seen its entry 5"):
+        with pytest.raises(BudgetError, match="gone, but this store has seen its entry 6"):
             verb()
     assert not (visits / "ledger.db").exists()
 
@@ -102,9 +103,14 @@ def test_another_ledger_than_the_runs_own_does_not_make_the_run_look_damaged(tmp
     run_job(str(shop / "private.toml"), home)
     own, others = visits / "ledger.db", home.root / "ledger.db"
     other = verify_run_job(folder, lambda: open_ledger(others, create=False).entries())
-    assert other.ok and not other.vouched and [c.found for c in other.checks if c.ok is None] == [
-        "no ledger of visits at hand; a real dataset has its own: name its card with --card",
-        "no ledger of it is at hand",
-    ]
+    assert (
+        other.ok
+        and not other.vouched
+        and [c.found for c in other.checks if c.ok is None]
+        == [
+            "no ledger of visits at hand; a real dataset has its own: name its card with --card",
+            "no ledger of it is at hand",
+        ]
+    )
     mine = verify_run_job(folder, open_ledger(own, create=False).entries, load_card(visits / "card.toml"))
     assert mine.vouched and all(c.ok for c in mine.checks)

@@ -9,7 +9,8 @@ import shutil
 import pytest
 
 from flows.config.home import Home
-from flows.jobs.run import ingest_job, register_job, run_job
+from flows.jobs.ingest import ingest_job
+from flows.jobs.run import register_job, run_job
 from flows.jobs.snapshots import inspect_job
 from flows.terminal.inspection_page import inspection_page as page
 from flows.terminal.terminal import plain

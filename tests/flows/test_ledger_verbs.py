@@ -10,7 +10,8 @@ from typer.testing import CliRunner
 
 from flows.cli import app
 from flows.config.home import Home
-from flows.jobs.run import ingest_job, register_job, run_job
+from flows.jobs.ingest import ingest_job
+from flows.jobs.run import register_job, run_job
 from pipeline.declaration.card import CardError
 from pipeline.ledger.chain import BudgetError
 from tests.flows.shop import lay_out
@@ -50,7 +51,7 @@ def test_a_head_kept_elsewhere_is_found_in_every_form(office, tmp_path):
     (tmp_path / "mail.txt").write_text(f"Kept on Friday: {line}\n")
     (tmp_path / "head.json").write_text(json.dumps(head))
     for form in (line, tmp_path / "mail.txt", tmp_path / "head.json"):
-        assert reticent(root, "verify", "--head", form) == (0, {"ok": True, "entries": 5, "problem": None})
+        assert reticent(root, "verify", "--head", form) == (0, {"ok": True, "entries": 6, "problem": None})
     certificate = root / "home" / "runs" / run / "certificate.json"
     assert reticent(root, "verify", "--certificate", certificate)[0] == 0
 
@@ -81,14 +82,14 @@ def test_several_people_sign_and_everybody_reads_it(office, tmp_path):
     root, run = office
     reticent(root, "sign", run, "--by", "Ada Lovelace", "--note", "scales checked by hand")
     _, signed = reticent(root, "sign", run[:10], "--by", "Grace Hopper")
-    assert signed["entry"] == 7 and signed["run"] == run
+    assert signed["entry"] == 8 and signed["run"] == run
     _, shown = reticent(root, "show")
     by = [(s["by"], s["note"]) for s in shown["datasets"][0]["signatures"]]
     assert by == [("Ada Lovelace", "scales checked by hand"), ("Grace Hopper", None)]
     reticent(root, "export", tmp_path / "all.json")
     entries = json.loads((tmp_path / "all.json").read_text())["entries"]
-    assert [e["kind"] for e in entries[5:]] == ["SIGN", "SIGN"] and len(entries[5]["body"]["certificate_sha256"]) == 64
-    assert reticent(root, "verify") == (0, {"ok": True, "entries": 7, "problem": None})
+    assert [e["kind"] for e in entries[6:]] == ["SIGN", "SIGN"] and len(entries[6]["body"]["certificate_sha256"]) == 64
+    assert reticent(root, "verify") == (0, {"ok": True, "entries": 8, "problem": None})
 
 
 def test_a_certificate_that_changed_after_its_sign_off_is_said(office):
@@ -97,7 +98,7 @@ def test_a_certificate_that_changed_after_its_sign_off_is_said(office):
     file = root / "home" / "runs" / run / "certificate.json"
     file.write_text(file.read_text() + "\n")
     code, said = reticent(root, "verify")
-    assert code == 4 and "changed since Ada Lovelace signed it (entry 6)" in said["problem"]
+    assert code == 4 and "changed since Ada Lovelace signed it (entry 7)" in said["problem"]
 
 
 def test_a_run_made_again_from_its_release_keeps_its_sign_off(office):
@@ -155,6 +156,15 @@ def test_verify_settles_what_a_dead_run_left_and_says_so(office, monkeypatch):
         with pytest.raises(Died):
             run_job(str(root / "people" / "pure.toml"), Home(root / "home"))
     code, said = reticent(root, "verify")
-    assert code == 0 and said["entries"] == 7
+    assert code == 0 and said["entries"] == 8
     assert len(said["recovered"]) == 1 and "committed attempt 1" in said["recovered"][0]
     assert "recovered" not in reticent(root, "verify")[1]
+
+
+def test_retry_lets_lost_draws_be_tried_again_and_everybody_reads_it(office):
+    root, _ = office
+    command = ["--home", str(root / "home"), "ledger", "retry", str(root / "people"), "--json"]
+    done = CliRunner().invoke(app, command)
+    assert done.exit_code == 0 and json.loads(done.stdout) == {"dataset": "shop", "entry": 7}
+    _, shown = reticent(root, "show")
+    assert [e["entry"] for e in shown["datasets"][0]["retries"]] == [7] and shown["datasets"][0]["spent_rho"] == 1

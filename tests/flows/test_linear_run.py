@@ -13,8 +13,9 @@ import pytest
 
 import pipeline.learners.linear as drawing_module
 from flows.config.home import Home
+from flows.jobs.ingest import ingest_job
 from flows.jobs.plan import plan_job
-from flows.jobs.run import ingest_job, register_job, run_job
+from flows.jobs.run import register_job, run_job
 from pipeline.declaration.card import CardError
 from pipeline.learners.registry import read_stored
 from pipeline.ledger.chain import BudgetError
@@ -22,6 +23,7 @@ from pipeline.ledger.ledger import open_ledger
 from pipeline.ledger.verify import verify_run
 from pipeline.privacy.noise import OsNoise, RealDataError, SeededNoise
 from pipeline.privacy.release_file import read_release
+from tests.flows.same_key import same_key
 from tests.flows.test_side_outputs import RECORDS, Clock, published, reticent, rows
 from tests.learners.linear_shop import RECIPES, lay_out_linear
 
@@ -234,6 +236,7 @@ def test_every_published_byte_is_the_same_for_neighbours(tmp_path, monkeypatch, 
         root = tmp_path / name
         log = [*rows(120)[: len(rows(60))], *record_rows, *rows(120)[len(rows(60)) :]]
         shop = lay_out_linear(root / "shop", kind="real", ledger="ledger.db", log=log)
+        same_key(root / "home" / "store")
         assert reticent(root, "register", shop) == reticent(root, "ingest", shop) == 0
         capfd.readouterr()
         read = []

@@ -13,8 +13,9 @@ import pytest
 
 import pipeline.learners.lq as drawing_module
 from flows.config.home import Home
+from flows.jobs.ingest import ingest_job
 from flows.jobs.plan import plan_job
-from flows.jobs.run import ingest_job, register_job, run_job
+from flows.jobs.run import register_job, run_job
 from pipeline.declaration.card import CardError
 from pipeline.learners.registry import read_stored
 from pipeline.ledger.chain import BudgetError
@@ -24,6 +25,7 @@ from pipeline.logs.regression_sums import LqSums
 from pipeline.mdp.riccati import QuadraticCost, clip_norm, riccati
 from pipeline.privacy.noise import OsNoise, RealDataError, SeededNoise
 from pipeline.privacy.release_file import read_release
+from tests.flows.same_key import same_key
 from tests.flows.test_side_outputs import Clock, published, readable, reticent
 from tests.learners.lq_shop import RECIPES, A, B, lay_out_plant, rows
 
@@ -309,6 +311,7 @@ def test_every_published_byte_is_the_same_for_neighbours(tmp_path, monkeypatch, 
     for name, record_rows in (("a", []), ("b", RECORDS[record])):
         root = tmp_path / name
         shop = lay_out_plant(root / "shop", kind="real", ledger="ledger.db", log=[*rows(40), *record_rows])
+        same_key(root / "home" / "store")
         assert reticent(root, "register", shop) == reticent(root, "ingest", shop) == 0
         capfd.readouterr()
 

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import json
+import shutil
 import stat
 import sys
 from datetime import UTC, datetime, timedelta
+from itertools import count
 from pathlib import Path
 
 import pytest
 
+import pipeline.ledger.ledger as book
 from flows.config.home import Home
 from flows.config.recipe import Promote, load_recipe
+from flows.jobs import nightly
 from flows.jobs.monitor import alert, watch_of
-from flows.jobs.nightly import nightly_job
 from flows.jobs.promotion import Alias
 from pipeline.declaration.toml import LogError
 from pipeline.ledger.chain import BudgetError
@@ -22,13 +25,26 @@ from pipeline.privacy.noise import SeededNoise
 from reports.facts.answers import NightAnswer
 from reports.format import percent
 from reports.night import night_page
-from tests.flows.shop import lay_out, rows
+from tests.flows.shop import SCHEDULE, lay_out, rows
 from tests.learners.lq_shop import lay_out_plant
 
 
 @pytest.fixture
 def home(tmp_path):
     return Home(tmp_path / "home")
+
+
+@pytest.fixture
+def nightly_job(monkeypatch):
+    """A night; every call is that of the next date."""
+    dates = count(1)
+
+    def job(*args, **more):
+        at = datetime(2026, 1, 1, 3, tzinfo=UTC) + timedelta(next(dates))
+        monkeypatch.setattr(book, "now", lambda: at)
+        return nightly.nightly_job(*args, **more)
+
+    return job
 
 
 def with_tables(shop: Path, text: str, name: str = "private") -> str:
@@ -41,28 +57,29 @@ def spent(home: Home) -> float:
     return float(open_ledger(home.root / "ledger.db", create=False).account("shop").spent)
 
 
-def test_a_night_ingests_new_files_and_an_unchanged_one_costs_nothing_and_says_so(tmp_path, home):
+def test_a_night_releases_an_edition_of_its_own_and_a_second_run_on_its_date_costs_nothing(tmp_path, home, nightly_job):
     shop, said = lay_out(tmp_path / "shop"), []
     recipe = str(shop / "private.toml")
     first = nightly_job(recipe, home, say=said.append)
     assert first["night"] | {"charges": None} == {
-        "recipe": "private", "dataset": "shop", "snapshot": 1, "unchanged": False, "charged_rho": 1.0,
-        "charges": None, "stale": False,
+        "recipe": "private", "dataset": "shop", "snapshot": 1, "due": "2026-01-02", "unchanged": False,
+        "charged_rho": 1.0, "charges": None,
     }  # fmt: skip
-    assert "unchanged" not in "".join(said)
-    again = nightly_job(recipe, home, say=said.append)
+    assert "stands" not in "".join(said)
+    again = nightly.nightly_job(recipe, home, say=said.append)
     assert again["run"] == first["run"] and again["night"]["unchanged"] and again["night"]["charged_rho"] == 0
     assert spent(home) == 1.0 and "nothing was charged" in said[-1]
-    lay_out(shop, log=rows(seed=1))
-    third = nightly_job(recipe, home)
-    assert third["run"] != first["run"] and third["night"]["snapshot"] == 2 and spent(home) == 2.0
-    assert [(c["snapshot"], c["committed"], c["total_rho"]) for c in third["night"]["charges"]] == [
+    second = nightly_job(recipe, home)
+    assert second["run"] != first["run"] and second["night"]["snapshot"] == 2 and spent(home) == 2.0
+    assert [(c["snapshot"], c["committed"], c["total_rho"]) for c in second["night"]["charges"]] == [
         (1, True, 1.0),
         (2, True, 2.0),
     ]
 
 
-def test_a_night_that_would_pass_the_cap_reads_the_new_rows_into_the_store_alone_and_charges_nothing(tmp_path, home):
+def test_a_night_that_would_pass_the_cap_reads_the_new_rows_into_the_store_alone_and_charges_nothing(
+    tmp_path, home, nightly_job
+):
     shop = lay_out(tmp_path / "shop", cap=1.5)
     nightly_job(str(shop / "private.toml"), home)
     lay_out(shop, cap=1.5, log=rows(seed=1))
@@ -72,14 +89,14 @@ def test_a_night_that_would_pass_the_cap_reads_the_new_rows_into_the_store_alone
     assert watch_of(str(shop / "private.toml"), home).note["exit"] == 4
 
 
-def test_a_real_lineage_without_registration_stops_a_night_before_its_log_is_read(tmp_path, home):
+def test_a_real_lineage_without_registration_stops_a_night_before_its_log_is_read(tmp_path, home, nightly_job):
     shop = lay_out(tmp_path / "shop", kind="real", ledger="ledger.db")
     (shop / "log.csv").unlink()
     with pytest.raises(BudgetError, match="register"):
         nightly_job(str(shop / "private.toml"), home)
 
 
-def test_the_rule_promotes_holds_and_never_promotes_again_what_was_rolled_back(tmp_path, home):
+def test_the_rule_promotes_holds_and_never_promotes_again_what_was_rolled_back(tmp_path, home, nightly_job):
     shop = lay_out(tmp_path / "shop", cap=100.0)
     recipe = with_tables(shop, "[promote]\nmost_changed = 1.0\n")
     first = nightly_job(recipe, home, noise=SeededNoise(0))
@@ -91,29 +108,35 @@ def test_the_rule_promotes_holds_and_never_promotes_again_what_was_rolled_back(t
     assert second["promotion"]["now"] == first["run"] and second["promotion"]["changes"]["a"] == first["run"]
     lay_out(shop, cap=100.0, log=rows(seed=1))
     recipe = with_tables(shop, "[promote]\n")
-    assert nightly_job(recipe, home)["promotion"]["now"] == second["run"]
+    assert nightly.nightly_job(recipe, home)["promotion"]["now"] == second["run"]
     Alias(home.runs).roll_back()
-    kept = nightly_job(recipe, home)["promotion"]
+    kept = nightly.nightly_job(recipe, home)["promotion"]
     assert kept["now"] == first["run"] and kept["held"] == ["it was rolled back before"]
 
 
-def test_without_a_rule_nothing_is_promoted_and_the_rule_is_no_part_of_a_runs_name(tmp_path, home):
+def test_without_a_rule_nothing_is_promoted_and_the_rule_is_no_part_of_a_runs_name(tmp_path, home, nightly_job):
     shop = lay_out(tmp_path / "shop")
     plain = nightly_job(str(shop / "private.toml"), home)
     assert plain["promotion"]["now"] is None and not (home.runs / "current").exists()
     ruled = nightly_job(with_tables(shop, "[promote]\n[watch]\nstale_days = 2\n"), home)
-    assert ruled["run"] == plain["run"] and ruled["promotion"]["promoted"]
-    assert load_recipe(shop / "private.toml").promote == Promote()
+    assert ruled["run"] != plain["run"] and ruled["promotion"]["promoted"]
+    shutil.copyfile(shop / "private.toml", tmp_path / "ruled.toml")
+    lay_out(shop)
+    again = nightly.nightly_job(str(shop / "private.toml"), home)
+    assert again["run"] == ruled["run"] and again["night"]["unchanged"]
+    assert load_recipe(tmp_path / "ruled.toml").promote == Promote()
 
 
-def test_a_recipe_has_a_pointer_of_its_own_where_it_says_so(tmp_path, home):
+def test_a_recipe_has_a_pointer_of_its_own_where_it_says_so(tmp_path, home, nightly_job):
     shop = lay_out(tmp_path / "shop")
     run = nightly_job(with_tables(shop, '[promote]\npointer = "shop-now"\n'), home)["run"]
     assert Alias(home.runs, "shop-now").now() == run and Alias(home.runs).now() is None
 
 
-def test_a_night_of_a_linear_controller_is_compared_by_its_gains(tmp_path, home):
+def test_a_night_of_a_linear_controller_is_compared_by_its_gains(tmp_path, home, nightly_job):
     shop = lay_out_plant(tmp_path / "plant")
+    for name in ("private", "asked", "wider"):
+        with_tables(shop, SCHEDULE, name)
     first = nightly_job(with_tables(shop, "[promote]\n"), home)
     assert first["promotion"]["promoted"] and "snapshot 1" in night_page(NightAnswer.model_validate(first)).markdown
     strict = with_tables(shop, "[promote]\nmost_changed = 0.01\nlower_gain = 0.0\n", "asked")
@@ -138,24 +161,36 @@ def heard(tmp_path, monkeypatch):
     return lambda: file.read_text().splitlines() if file.exists() else []
 
 
-def test_a_failed_night_alerts_with_its_kind_and_code_and_without_a_word_of_its_text(tmp_path, home, heard):
+def test_a_log_that_breaks_its_card_stops_no_night_and_its_operator_hears_of_it(tmp_path, home, heard, nightly_job):
     log = [(f"c{i}", 0, 0, "cold" if i else "lukewarm", "none", 0, True) for i in range(50)]
     shop = lay_out(tmp_path / "shop", log=log)
     (shop / "card.toml").write_text((shop / "card.toml").read_text() + "[tolerance]\nunknown_label = 0.0\n")
+    night = nightly_job(str(shop / "private.toml"), home)
+    assert (night["exit"], night["night"]["charged_rho"]) == (3, 1.0)
+    text = "the log of private breaks its card (LogError, exit 3); tonight has what can be read of it"
+    assert heard() == [f"reticent: {text}"]
+    assert "unknown_label" in watch_of(str(shop / "private.toml"), home).note["text"]
+
+
+def test_a_failed_night_alerts_with_its_kind_and_code_and_without_a_word_of_its_text(
+    tmp_path, home, heard, nightly_job
+):
+    shop = lay_out(tmp_path / "shop")
+    (shop / "log.csv").write_text("customer,visit\n")
     said: list[str] = []
-    with pytest.raises(LogError, match="unknown_label"):
+    with pytest.raises(LogError, match="missing_column"):
         nightly_job(str(shop / "private.toml"), home, say=said.append)
     text = "the night of private failed (LogError, exit 3); the policy in use stays"
     assert heard() == [f"reticent: {text}"] and said[-1] == f"alert: {text}"
     watch = watch_of(str(shop / "private.toml"), home)
     # the operator finds the text in a note that only the operator may read
-    assert "unknown_label" in watch.note["text"]
+    assert "missing_column" in watch.note["text"]
     assert stat.S_IMODE(watch.file.stat().st_mode) == 0o600
     assert stat.S_IMODE(watch.file.parent.stat().st_mode) == 0o700
     assert watch.problem(30) == "the last night of private failed (LogError, exit 3)"
 
 
-def test_a_recipe_that_is_not_there_is_a_failed_night_too(home, heard):
+def test_a_recipe_that_is_not_there_is_a_failed_night_too(home, heard, nightly_job):
     with pytest.raises(Exception, match="nowhere"):
         nightly_job("nowhere", home)
     assert heard() == ["reticent: the night of nowhere failed (CardError, exit 2); the policy in use stays"]
@@ -167,23 +202,25 @@ def age(watch, key: str, days: float) -> None:
     watch.file.write_text(json.dumps(note))
 
 
-def test_no_news_for_too_long_is_stale_and_news_end_it(tmp_path, home, heard):
-    shop = lay_out(tmp_path / "shop")
+def test_no_news_for_too_long_is_stale_and_news_end_it(tmp_path, home, heard, nightly_job):
+    shop = lay_out(tmp_path / "shop", cap=100.0)
     recipe = with_tables(shop, "[watch]\nstale_days = 2\n")
-    assert not nightly_job(recipe, home)["night"]["stale"]
+    nightly_job(recipe, home)
     watch = watch_of(recipe, home)
     age(watch, "news_at", 1.9)
-    assert not nightly_job(recipe, home)["night"]["stale"] and watch.problem(30) is None
+    nightly_job(recipe, home)
+    assert heard() == [] and watch.problem(30) is None
     age(watch, "news_at", 2.1)
-    assert nightly_job(recipe, home)["night"]["stale"]
+    nightly_job(recipe, home)
     assert heard() == ["reticent: no new log of private for 2 days; the policy in use stays"]
     assert watch.problem(30) == "no new log of private for 2 days; the policy in use stays"
-    lay_out(shop, log=rows(seed=1))
+    lay_out(shop, cap=100.0, log=rows(seed=1))
     with_tables(shop, "[watch]\nstale_days = 2\n")
-    assert not nightly_job(recipe, home)["night"]["stale"] and watch.problem(30) is None
+    nightly_job(recipe, home)
+    assert len(heard()) == 1 and watch.problem(30) is None
 
 
-def test_a_night_that_never_came_is_noticed_by_its_age(tmp_path, home):
+def test_a_night_that_never_came_is_noticed_by_its_age(tmp_path, home, nightly_job):
     shop = lay_out(tmp_path / "shop")
     watch = watch_of(str(shop / "private.toml"), home)
     assert watch.problem(30) == "no night of private was done within 30 hours"
@@ -193,7 +230,7 @@ def test_a_night_that_never_came_is_noticed_by_its_age(tmp_path, home):
     assert watch.problem(30) == "no night of private was done within 30 hours" and watch.problem(32) is None
 
 
-def test_a_damaged_note_hides_no_error_and_is_written_anew(tmp_path, home):
+def test_a_damaged_note_hides_no_error_and_is_written_anew(tmp_path, home, nightly_job):
     shop = lay_out(tmp_path / "shop")
     watch = watch_of(str(shop / "private.toml"), home)
     nightly_job(str(shop / "private.toml"), home)

@@ -141,7 +141,7 @@ def test_a_night_of_another_variance_or_domain_is_not_of_its_counter(night):
     assert counters_problem(entries) is None
     variance = next(e for e in entries if e.kind == "INTENT").body["mechanisms"][0]["variance"]
     for changes in ({"variance": variance - 1}, {"l2_squared": 1}):
-        assert "entry 6 is of another domain" in str(counters_problem(forged(entries, **changes)))
+        assert "entry 7 is of another domain" in str(counters_problem(forged(entries, **changes)))
     # what a night may differ in
     assert counters_problem(forged(entries, scale=1.0, running=None)) is None
     register = replace(entries[0], body={**entries[0].body, "domain_hash": "0" * 64})
@@ -158,7 +158,7 @@ def test_verify_of_the_whole_ledger_looks_at_its_counters(night, tmp_path):
         entries=lambda: forged(entries, variance=1), problem=lambda: None, lineages=list, where="here"
     )
     found = verify_job(ledger, Home(tmp_path), [])
-    assert not found["ok"] and "entry 6 is of another domain" in found["problem"]
+    assert not found["ok"] and "entry 7 is of another domain" in found["problem"]
 
 
 def test_the_page_says_which_night_it_is_and_what_it_covers(night):

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from flows.config.home import Home
-from flows.jobs.run import ingest_job, register_job, run_job
+from flows.jobs.ingest import ingest_job
+from flows.jobs.run import register_job, run_job
 from pipeline.ledger.chain import BudgetError
 from pipeline.ledger.ledger import open_ledger
 

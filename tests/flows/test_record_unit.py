@@ -9,10 +9,12 @@ import pytest
 from flows.config.home import Home
 from flows.config.recipe import load_recipe
 from flows.config.setting import Setting, check_numbered
-from flows.jobs.run import ingest_job, run_job
+from flows.jobs.ingest import ingest_job
+from flows.jobs.run import run_job
 from flows.verbs.runs import summary
 from pipeline.declaration.card import CardError
 from pipeline.ledger.assumptions import assumptions
+from pipeline.ledger.route import Route
 from reports.facts.answers import RunAnswer
 from tests.campaigns.bad_input import toml
 from tests.logs.layouts import LOG, card_of, cards, write_minari_hdf5
@@ -45,9 +47,9 @@ def real(folder, layout, **columns):
 def test_a_record_numbered_by_order_is_replaced_and_never_gone(tmp_path):
     with pytest.raises(ValueError, match="name a column of user ids"):
         real(tmp_path, "Flat transitions")
-    text = " ".join(assumptions(real(tmp_path, "RLDS"), []))
+    text = " ".join(assumptions(real(tmp_path, "RLDS"), [], Route("hand")))
     assert "one id's rows may be any other" in text and "or none" not in text
-    named = " ".join(assumptions(real(tmp_path, "Flat transitions", user_id="patient"), []))
+    named = " ".join(assumptions(real(tmp_path, "Flat transitions", user_id="patient"), [], Route("hand")))
     assert "or none" in named
 
 

@@ -72,11 +72,11 @@ def test_a_night_shows_released_facts_alone(tmp_path, server):
     canaries = "canary-51c0", "zaunkoenig", "27182.81828"
     shop = lay_out(tmp_path / "shop", log=log_with_canaries(*canaries))
     (shop / "private.toml").write_text((shop / "private.toml").read_text() + "[promote]\nmost_changed = 0.0\n")
-    first = reticent(server, tmp_path, "nightly", shop / "private.toml")
+    first = reticent(server, tmp_path, "nightly", shop / "private.toml", "--night", "2026-01-01")
     assert first["promotion"]["promoted"]
     lay_out(shop, log=[*log_with_canaries(*canaries), *rows(300, seed=4)])
     (shop / "private.toml").write_text((shop / "private.toml").read_text() + "[promote]\nmost_changed = 0.0\n")
-    night = reticent(server, tmp_path, "nightly", shop / "private.toml")
+    night = reticent(server, tmp_path, "nightly", shop / "private.toml", "--night", "2026-01-02")
     shown = {a["key"]: a for a in reversed(server.ask("artifacts/filter", {"sort": "CREATED_DESC"})) if a["key"]}
     assert set(shown) == {"night-private", "night-private-report", "night-private-ledger"}
     text = shown["night-private"]["data"]
@@ -107,16 +107,19 @@ def test_a_failed_flow_leaves_its_kind_on_the_server_and_its_text_in_the_shell(t
     (shop / "card.toml").write_text((shop / "card.toml").read_text() + "[tolerance]\nunknown_label = 0.0\n")
     done = run(server, tmp_path, "-m", "flows.cli", "ingest", shop)
     assert done.returncode == 3 and "unknown_label" in done.stderr
+    # whether it breaks its card is the operator's to know
+    assert not server.ask("flow_runs/filter", {"flow_runs": {"state": {"type": {"any_": ["FAILED"]}}}})
+    (shop / "log.csv").write_text("lukewarm,visit\n")
     home = tmp_path / "home"
     home.mkdir()
     (home / "allowed.toml").write_text(f'recipes = ["{shop}"]\n')
     deployed = run(server, tmp_path, "-c", DEPLOYED, shop / "private.toml", home)
-    assert deployed.returncode == 1 and "unknown_label" in deployed.stderr
+    assert deployed.returncode == 1 and "missing_column" in deployed.stderr
     assert "alert: the night of private failed (LogError, exit 3)" in deployed.stderr
     for kind in ("flow_runs", "task_runs"):
         failed = {kind: {"state": {"type": {"any_": ["FAILED"]}}}}
         records = wait_for(lambda k=kind, f=failed: server.ask(f"{k}/filter", f), 60, f"failed {kind}", server)
         text = json.dumps(records)
-        assert "LogError" in text and "unknown_label" not in text and "line 2" not in text
+        assert "LogError" in text and "missing_column" not in text and "line 1" not in text
     logs = wait_for(lambda: server.ask("logs/filter", {}), 30, "logs", server)
-    assert "unknown_label" not in json.dumps(logs) and "lukewarm" not in json.dumps(logs)
+    assert "missing_column" not in json.dumps(logs) and "lukewarm" not in json.dumps(logs)

@@ -27,9 +27,10 @@ def test_serve_registers_runs_what_is_triggered_and_leaves_the_operators_schedul
         assert (code, run["state"]) == (0, "COMPLETED"), served.log.read_text()[-3000:]
         assert run["parameters"] == {"recipe": str(shop / "private.toml")}
         assert len(list((served.home / "runs").glob("private-*"))) == 1
-        (shop / "log.csv").unlink()
+        away = (shop / "card.toml").rename(shop / "away.toml")
         code, run = served.trigger("nightly", "--wait", "--timeout", "300")
-        assert (code, run["state"]) == (1, "FAILED") and "log.csv" not in json.dumps(run)
+        assert (code, run["state"]) == (1, "FAILED") and "card.toml" not in json.dumps(run)
+        away.rename(shop / "card.toml")
         for args in (["nightly", "--param", "recipe=../x.toml"], ["nightly", "--param", "no=1"], ["nonsense"]):
             code, told = served.trigger(*args)
             assert code == 2 and told["error"]["code"] == 2, args

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from flows.config.home import Home
-from flows.jobs.run import ingest_job, run_job
+from flows.jobs.ingest import ingest_job
+from flows.jobs.run import run_job
 from flows.jobs.simulated_logs import Asked, simulate_logs, world_table
 from pipeline.declaration.card import CardError, load_card
 from pipeline.environments.worlds import WORLDS

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from flows.config.home import Home
-from flows.jobs.run import ingest_job, run_job
+from flows.jobs.ingest import ingest_job
+from flows.jobs.run import run_job
 from flows.jobs.snapshots import inspect_job
 from pipeline.ledger.ledger import open_ledger
 from pipeline.ledger.verify import schema, verify_run

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
+import re
 import shutil
 from pathlib import Path
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -14,11 +15,14 @@ from typer.testing import CliRunner
 
 from flows.cli import app
 from flows.config.home import Home
-from flows.jobs.run import ingest_job, register_job, run_job
+from flows.jobs.ingest import ingest_job
+from flows.jobs.run import register_job, run_job
+from pipeline.declaration.card import CardError
 from pipeline.ledger.chain import BudgetError
-from pipeline.ledger.ledger import open_ledger
+from pipeline.ledger.ledger import Ledger, open_ledger
 from pipeline.privacy.release_file import sha256_file
 from tests.flows.shop import lay_out
+from tests.learners.test_registry import MODULE, recipe
 
 
 @pytest.fixture(scope="module")
@@ -63,15 +67,18 @@ def flip_policy(folder: Path) -> None:
 
 
 def forge(folder: Path) -> None:
-    """The whole lie: another policy, a tiny epsilon, a larger unit, no assumptions, a proud value, another page."""
+    """The whole lie: another policy, a tiny ε, a larger unit, no assumptions, a proud value, another page."""
     flip_policy(folder)
+
+    def lie(facts) -> None:
+        sentence = re.sub(r"ε = [0-9.]+", "ε = 0.01", facts["guarantee"]["sentence"])
+        facts["guarantee"].update(unit="a whole hospital", sentence=sentence)
+        facts["assumptions"] = ["none"]
+
     for file in ("certificate.json", "report.json"):
-        edit(folder / file, lambda f: f["guarantee"].update(unit="a whole hospital", epsilon=0.01))
-        edit(folder / file, lambda f: f.update(assumptions=[]))
-    edit(
-        folder / "report.json",
-        lambda f: f["value"].update(lower=2.99, upper=3.0, status="bound"),
-    )
+        edit(folder / file, lie)
+    edit(folder / "certificate.json", lambda f: f["registry"].update(epsilon=0.01, unit_of_privacy="a whole hospital"))
+    edit(folder / "report.json", lambda f: f["value"].update(lower=2.99, upper=3.0, status="bound"))
     (folder / "report.html").write_text("<html>trust us</html>")
 
 
@@ -101,6 +108,14 @@ def test_a_forged_run_is_refused_by_every_verb(office, tmp_path):
         with pytest.raises(BudgetError):
             reticent(root, *verb)
     assert not (tmp_path / "p.csv").exists()
+
+
+def test_the_ledger_itself_says_which_run_was_changed(office):
+    root, run = office
+    assert reticent(root, "ledger", "verify")[0] == 0
+    (root / "home" / "runs" / run / "report.html").write_text("<html>trust us</html>")
+    code, said = reticent(root, "ledger", "verify")
+    assert code == 4 and said["problem"].startswith(f"{run}: report.html was changed")
 
 
 def test_a_forgery_that_the_ledger_vouches_for_is_found_by_making_it_again(office):
@@ -138,6 +153,31 @@ def test_a_run_that_is_replayed_is_not_published_again(office):
     assert reticent(root, "ledger", "verify", run)[0] == 0
 
 
+@pytest.mark.parametrize("place", ["before PUBLISH", "after PUBLISH"])
+def test_a_run_that_dies_around_its_publish_entry_is_published_by_the_next_once(office, monkeypatch, place):
+    class Died(BaseException):
+        pass
+
+    root, _ = office
+    publish = Ledger.publish
+
+    def die(*args):
+        if place == "after PUBLISH":
+            publish(*args)
+        raise Died
+
+    recipe, home = str(root / "people" / "pure.toml"), Home(root / "home")
+    with monkeypatch.context() as m:
+        m.setattr(Ledger, "publish", die)
+        with pytest.raises(Died):
+            run_job(recipe, home)
+    assert not list(home.runs.glob("pure-*"))
+    run = run_job(recipe, home)
+    kinds = [e.kind for e in open_ledger(root / "people" / "ledger.db", create=False).entries()[5:]]
+    assert kinds.count("PUBLISH") == kinds.count("COMMIT") == kinds.count("INTENT") == 1
+    assert run["replayed"] and reticent(root, "ledger", "verify", run["run"])[1]["vouched"]
+
+
 def test_nothing_of_a_person_is_in_the_entry(office):
     root, run = office
     entry = open_ledger(root / "people" / "ledger.db", create=False).entries()[-1]
@@ -150,11 +190,10 @@ def test_nothing_of_a_person_is_in_the_entry(office):
 def test_another_version_is_not_comparable_and_never_damaged(office, monkeypatch):
     """Here the maker says another version, and its numbers differ in the last digit."""
     import flows.jobs.publish as publishing
-    from pipeline.ledger import maker
 
     root, run = office
-    now = maker.maker()
-    monkeypatch.setattr(maker, "maker", lambda: {**now, "numpy": "99.0"})
+    now = publishing.maker()
+    monkeypatch.setattr(publishing, "maker", lambda: {**now, "numpy": "99.0"})
     original = publishing.render_html
     monkeypatch.setattr(publishing, "render_html", lambda *a: original(*a) + "<!-- newer -->")
     code, proof = reticent(root, "ledger", "verify", run)
@@ -196,14 +235,58 @@ def test_a_recipe_in_a_folder_cannot_make_its_verifier_run_code(office, tmp_path
     assert code == 4 and any("was not run" in c["found"] for c in proof["checks"])
 
 
+def test_what_is_no_plain_file_is_noticed_and_never_opened(office):
+    root, run = office
+    os.mkfifo(root / "home" / "runs" / run / "pipe")
+    code, proof = reticent(root, "ledger", "verify", run)
+    assert code == 4 and "pipe was added" in proof["problem"]
+
+
+def test_a_run_of_real_people_cannot_pass_for_a_simulation(office):
+    root, run = office
+    folder = root / "home" / "runs" / run
+    lay_out(root / "games")
+    games = Home(root / "home-of-games")
+    ingest_job(str(root / "games"), games)
+    exact = Path(run_job(str(root / "games" / "exact.toml"), games)["folder"])
+    shutil.rmtree(folder)
+    shutil.copytree(exact, folder)
+    with pytest.raises(BudgetError, match="registered as real"):
+        reticent(root, "promote", run)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "[]", '{"entries": [{}]}', '{"entries": [[1]]}', "[" * 100_000, '{"entries": [{"seq": "1"}]}']
+)
+def test_what_is_no_exported_ledger_is_said(office, tmp_path, text):
+    root, run = office
+    (tmp_path / "all.json").write_text(text)
+    with pytest.raises(CardError, match="no exported ledger"):
+        reticent(root, "ledger", "verify", run, "--ledger", tmp_path / "all.json")
+
+
+def test_an_agent_of_ones_own_is_run_on_the_word_of_ones_own_ledger_alone(office, tmp_path, monkeypatch):
+    root, _ = office
+    (tmp_path / "own_agent.py").write_text(MODULE)
+    monkeypatch.syspath_prepend(tmp_path)
+    run = run_job(recipe(root / "people", "own_agent:same"), Home(root / "home"))["run"]
+    code, proof = reticent(root, "ledger", "verify", run)
+    assert code == 0 and all(c["ok"] for c in proof["checks"])
+    reticent(root, "ledger", "export", tmp_path / "all.json")
+    code, proof = reticent(root, "ledger", "verify", run, "--ledger", tmp_path / "all.json")
+    assert code == 0 and proof["vouched"] and any("was not run" in c["found"] for c in proof["checks"])
+    # another text of the agent may make another policy: nothing is damaged
+    (tmp_path / "own_agent.py").write_text(MODULE + "# edited")
+    code, proof = reticent(root, "ledger", "verify", run)
+    assert code == 0 and any("not comparable" in c["found"] for c in proof["checks"])
+
+
 def test_a_head_is_signed_and_checked(office, tmp_path):
     root, _ = office
     _, head = reticent(root, "ledger", "head")
     file = tmp_path / "head.json"
     file.write_text(json.dumps(head))
     assert reticent(root, "ledger", "verify", "--head", file, "--public-key", head["key"])[0] == 0
-    from pipeline.declaration.card import CardError
-
     file.write_text(json.dumps({**head, "seq": 1}))
     with pytest.raises(CardError, match="not signed"):
         reticent(root, "ledger", "verify", "--head", file, "--public-key", head["key"])
@@ -277,7 +360,6 @@ def test_the_maker_knows_its_arithmetic():
 
     now = maker()
     assert set(now) >= {"reticent", "source", "python", "platform", "numpy", "arithmetic"}
-    assert other_maker(now) is None
-    assert "numpy 1.0, here" in (other_maker({**now, "numpy": "1.0"}) or "")
-    assert other_maker(None) is not None
-    assert np.isfinite(len(now))
+    assert other_maker(now, now) is None
+    assert "numpy 1.0, here" in (other_maker({**now, "numpy": "1.0"}, now) or "")
+    assert other_maker(None, now) is not None

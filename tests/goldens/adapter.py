@@ -13,7 +13,6 @@ import sys
 from dataclasses import dataclass
 from datetime import date, datetime
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
@@ -63,8 +62,7 @@ def seeded_run(recipe: str, home: Path, shelf: Path | None, seed: int, day: date
 def key_of_release(recipe: str, home: Path, shelf: Path | None, snapshot: int) -> str:
     """Hex key of what a recipe without nights would release of a snapshot."""
     s = setting(recipe, Home(home, shelf))
-    numbered: Any = SimpleNamespace(number=snapshot)
-    return key_of(s.card, numbered, s.plan)
+    return key_of(s.card, snapshot, s.plan)
 
 
 def key_of_counter(recipe: str, home: Path, shelf: Path | None) -> tuple[str, list[str]]:

@@ -165,8 +165,6 @@ def _operator(d: Desk) -> None:
     d.ask("promote", "promote", COUNT)
     d.ask("promote another", "promote", LINEAR)
     d.ask("promote --rollback", "promote", "--rollback")
-    d.ask("nightly without a counter", "nightly", d.shelf / "shop" / "count.toml", times=True)
-    d.ask("nightly --check", "nightly", d.shelf / "shop" / "count.toml", "--check", times=True)
     d.ask("register, unchanged", "register", d.shelf / "shop", hashes=True)
     card = d.shelf / "loop" / "card.toml"
     card.write_text(card.read_text(encoding="utf-8").replace("rho = 50.0", "rho = 0.5"), encoding="utf-8")
@@ -236,6 +234,11 @@ def _fresh(d: Desk) -> None:
         d.ask(f"audit {recipe}", "audit", d.shelf / f"{recipe}.toml", "--draws", 100, *more, fresh=True)
     shutil.copyfile(d.shelf / "tree" / "night-4.csv", d.shelf / "tree" / "log.csv")
     d.ask("nightly of a counter", "nightly", d.shelf / "tree" / "tree.toml", fresh=True, times=True)
+    monthly = d.shelf / "shop" / "monthly.toml"
+    text = (d.shelf / "shop" / "count.toml").read_text(encoding="utf-8")
+    monthly.write_text(f'{text}\n[schedule]\nrelease = "monthly"\n', encoding="utf-8")
+    d.ask("nightly of a calendar", "nightly", monthly, fresh=True, times=True)
+    d.ask("nightly --check", "nightly", monthly, "--check", fresh=True, times=True)
     d.ask("run, drawn anew", "run", d.shelf / "shop" / "asked.toml", fresh=True)
     d.ask("ledger verify, at the end", "ledger", "verify")
 

@@ -14,6 +14,7 @@ from pipeline.declaration.card import Card
 from pipeline.ledger.chain import BudgetError
 from pipeline.ledger.lease import Holder
 from pipeline.ledger.ledger import open_ledger
+from pipeline.privacy.noise import OsNoise
 from pipeline.privacy.release import Mechanism, Release
 from pipeline.privacy.release_file import describe_mechanism
 from pipeline.transaction.transaction import open_lineage, transaction
@@ -37,8 +38,8 @@ def release(where: str, number: int) -> None:
     book, mechanisms = open_ledger(where, create=False), [describe_mechanism(table)]
     with TemporaryDirectory() as folder, open_lineage("tiny", book, Path(folder)) as lineage:
         terms = Fraction(1, 10), {"mechanisms": mechanisms, "epsilon": None}
-        with transaction(lineage, "1" * 64, *terms, ["counts"]) as t:
-            drawn = t.stage("counts", lambda: np.full(table.shape, number))
+        with transaction(lineage, "1" * 64, *terms, ["counts"], OsNoise()) as t:
+            drawn = t.stage("counts", lambda _: np.full(table.shape, number))
             noise = {"noise": "seeded", "sampler": "none, a test"}
             t.commit(Release("tiny", "synthetic", "stationary", (table,), {"n_sas": drawn}, **noise), "")
 

@@ -7,6 +7,7 @@ import pytest
 from pipeline.ledger.account import card_hash
 from pipeline.ledger.assumptions import assumptions
 from pipeline.ledger.ledger import open_ledger
+from pipeline.ledger.route import Route
 
 CHANGED = "the card was changed after somebody had looked at the data"
 
@@ -37,8 +38,10 @@ def test_a_look_costs_nothing_and_holds_nothing_counted(book, make_card):
 
 
 def test_nobody_looked_and_nothing_is_said(book, make_card):
-    assert assumptions(make_card(), book.inspections("tiny")) == assumptions(make_card(), [])
-    assert not [s for s in assumptions(make_card(), []) if "looked" in s]
+    assert assumptions(make_card(), book.inspections("tiny"), Route("hand")) == assumptions(
+        make_card(), [], Route("hand")
+    )
+    assert not [s for s in assumptions(make_card(), [], Route("hand")) if "looked" in s]
 
 
 @pytest.mark.parametrize(
@@ -53,7 +56,9 @@ def test_nobody_looked_and_nothing_is_said(book, make_card):
 )
 def test_any_change_of_what_the_card_declares_is_told(book, make_card, change):
     book.record_inspection(make_card(), 1)
-    same, other = (assumptions(card, book.inspections("tiny")) for card in (make_card(), make_card(**change)))
+    same, other = (
+        assumptions(card, book.inspections("tiny"), Route("hand")) for card in (make_card(), make_card(**change))
+    )
     assert any("looked at the data with `reticent inspect` (entry 2)" in s for s in same)
     assert not any(CHANGED in s for s in same)
     assert any(f"{CHANGED} (entry 2)" in s for s in other)
@@ -63,7 +68,7 @@ def test_a_second_look_at_the_changed_card_does_not_wash_the_change_away(book, m
     changed = make_card(domain=domain(vetoes=[["x", "a"]]))
     book.record_inspection(make_card(), 1)
     book.record_inspection(changed, 1)
-    told = assumptions(changed, book.inspections("tiny"))
+    told = assumptions(changed, book.inspections("tiny"), Route("hand"))
     assert any("(entries 2, 3)" in s for s in told) and any(f"{CHANGED} (entry 2)" in s for s in told)
 
 

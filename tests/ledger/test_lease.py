@@ -48,6 +48,7 @@ def test_who_holds_the_lock_of_a_place_knows_that_attempts_there_are_dead(ledger
 
 def test_a_lease_that_ran_out_is_dead_until_its_holder_wakes(ledger, place):
     first = draw(ledger, HERE)
+    ledger.draw(first)
     run_out(place)
     assert not ledger.alive(first, "there")
     assert ledger.renew(first, HERE) and ledger.alive(first, "there")
@@ -94,5 +95,5 @@ def test_a_lease_ends_with_a_failed_draw_too(ledger):
 
 def test_leases_are_no_part_of_the_chain(ledger):
     first = draw(ledger, HERE)
-    assert set(first.body) == {"run_key", "attempt", "rho"}
+    assert set(first.body) == {"run_key", "attempt", "rho", "draw"}
     assert ledger.problem() is None

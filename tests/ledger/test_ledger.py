@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import errno
 import math
 import stat
 from fractions import Fraction
 
 import pytest
+import sqlalchemy as sa
 
+from flows.terminal.screen import fail
 from pipeline.declaration.card import CardError
 from pipeline.ledger.chain import AttemptLostError, BudgetError
 from pipeline.ledger.ledger import open_ledger
@@ -151,3 +154,29 @@ def test_two_ledgers_open_at_once_see_each_other(ledger, place):
     for book in (ledger, other):
         with pytest.raises(BudgetError, match="entry 2 was edited"):
             book.account("tiny")
+
+
+def test_a_full_disk_is_said_to_be_full_and_never_damaged(tmp_path, make_card):
+    """Whoever reads "damaged, restore it" puts an old copy back, where all that was needed was room."""
+    book = open_ledger(tmp_path / "ledger.db", create=True)
+    book.register(make_card(budget={"rho": 2.0}))
+    pages = (tmp_path / "ledger.db").stat().st_size // 4096
+
+    def full(connection, _record):
+        connection.execute(f"PRAGMA max_page_count={pages}")
+
+    sa.event.listen(book._chain._engine, "connect", full)
+    with pytest.raises(BudgetError, match="disk is full") as refused:
+        book.intent("tiny", "k", Fraction(1), {"more": "x" * 9000})
+    assert "damaged" not in str(refused.value) and "restore" not in str(refused.value)
+    sa.event.remove(book._chain._engine, "connect", full)
+    assert book.problem() is None and book.account("tiny").spent == 0
+    assert book.intent("tiny", "k", Fraction(1), {}).body["attempt"] == 1
+
+
+@pytest.mark.parametrize(
+    "error", [OSError(errno.ENOSPC, "No space left on device", "store/part"), OSError("x (os error 28)")]
+)
+def test_the_shell_says_that_a_disk_is_full(error, capsys):
+    assert fail(error, as_json=False) == 1
+    assert "the disk is full" in capsys.readouterr().err

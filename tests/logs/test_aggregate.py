@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +17,9 @@ from hypothesis import strategies as st
 
 import pipeline.logs.aggregate as aggregating
 from pipeline.declaration.card import Card
-from pipeline.declaration.toml import LogError
+from pipeline.declaration.toml import DamagedError
 from pipeline.logs.aggregate import aggregate, count_rows
-from pipeline.logs.contribution_bounding import group_users
+from pipeline.logs.contribution_bounding import IDENTITY, CapsAgain, group_users
 from pipeline.logs.ingest import write_rows
 from pipeline.logs.store import CANONICAL, Snapshot, part_file
 from pipeline.logs.summing import Resources
@@ -198,16 +199,16 @@ def test_whole_users_keep_every_row_in_order() -> None:
 
 def test_a_person_in_two_places_is_refused_where_a_cap_counts_on_it(tmp_path: Path) -> None:
     made = snapshot([pl.concat([people(2), people(2)])], tmp_path)
-    with pytest.raises(LogError, match="not sorted by user"):
+    with pytest.raises(DamagedError, match="not what ingest wrote"):
         aggregate(made, capped_card(), batch_rows=4)
 
 
 def test_only_what_the_tables_need_is_read(tmp_path: Path) -> None:
-    """Users and episodes are no columns of a table that bounds nothing over a person; nor are undeclared rewards."""
+    """Undeclared rewards are not; whose row it is always is, because the caps are checked again."""
     rows = people(20)
-    made = snapshot([rows.select("step", "state", "action", "next_state", "terminated", "reward")], tmp_path)
+    made = snapshot([rows.select(*IDENTITY, "state", "action", "next_state", "terminated", "reward")], tmp_path)
     same(aggregate(made, make_card(Path(), ["log.csv"])).tables, by_hand(rows, make_card(Path(), ["log.csv"])))
-    write_rows(rows.select("step", "state", "action", "next_state"), part_file(tmp_path, 0))
+    write_rows(rows.select(*IDENTITY, "state", "action", "next_state"), part_file(tmp_path, 0))
     card = make_card(
         Path(),
         ["log.csv"],
@@ -226,3 +227,48 @@ def test_progress_is_told_in_rows(card: str, tmp_path: Path, monkeypatch: pytest
     chosen = capped_card() if card == "capped" else make_card(Path(), ["log.csv"])
     aggregate(made, chosen, Resources(progress=lambda *at: told.append(at)))
     assert told == sorted(set(told)) and told[0] < told[-1] == (15, 15)
+
+
+BEYOND: dict[str, Callable[[pl.DataFrame], pl.DataFrame]] = {
+    "rows again": lambda rows: pl.concat([rows, rows[-3:]]),
+    "a step again": lambda rows: pl.concat([rows, rows[-1:]]),
+    "an episode more": lambda rows: pl.concat([rows, rows[-1:].with_columns(pl.col("episode_id") + 1)]),
+    "a step beyond the horizon": lambda rows: rows.with_columns(pl.col("step") + 50),
+    "a step before the first": lambda rows: rows.with_columns(pl.col("step") - 1),
+    "another order": lambda rows: rows.reverse(),
+}
+
+
+@pytest.mark.parametrize("batch_rows", [2, 1000])
+@pytest.mark.parametrize("capped", [False, True])
+@pytest.mark.parametrize("beyond", BEYOND)
+def test_nobody_has_more_than_their_share_in_what_is_summed(
+    tmp_path: Path, beyond: str, capped: bool, batch_rows: int
+) -> None:
+    """One person's three rows once counted as often as they stood in a part file: 1 089 visits of 200 people."""
+    card = capped_card() if capped else make_card(Path(), ["log.csv"])
+    whole = [people(5), people(4).with_columns(pl.col("user_id") + 100)]
+    same(aggregate(snapshot(whole, tmp_path), card, batch_rows=batch_rows).tables, by_hand(pl.concat(whole), card))
+    for damaged in (0, 1):
+        parts = [BEYOND[beyond](p) if i == damaged else p for i, p in enumerate(whole)]
+        with pytest.raises(DamagedError, match="Ingest again"):
+            aggregate(snapshot(parts, tmp_path), card, batch_rows=batch_rows)
+
+
+def test_caps_are_checked_alike_however_rows_are_cut() -> None:
+    card, rng = make_card(Path(), ["log.csv"], unit={"episodes_per_user": 2}), np.random.default_rng(0)
+    rows = pl.concat(people(6, seed).with_columns(pl.lit(seed).cast(pl.Int64).alias("episode_id")) for seed in range(2))
+    rows = rows.sort("user_id", "episode_id", "step")
+    for _ in range(30):
+        lengths = np.diff([0, *sorted(rng.integers(0, len(rows), 3)), len(rows)])
+        caps = CapsAgain(card, [len(rows)])
+        at = 0
+        for size in lengths:
+            caps.check(rows[at : at + size])
+            at += int(size)
+        # three files of the same people: each begins anew
+        caps = CapsAgain(card, [len(rows)] * 3)
+        thrice, at = pl.concat([rows] * 3), 0
+        for size in [*lengths, len(rows) - 1, len(rows) + 1]:
+            caps.check(thrice[at : at + int(size)])
+            at += int(size)

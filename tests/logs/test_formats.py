@@ -141,7 +141,7 @@ def test_the_flat_reader_and_the_parser_read_a_line_alike(pairs: Any, ascii_only
         data = line.encode() + b"\n"
     except UnicodeEncodeError:
         return
-    batch = ndjson._batch(lines._framed(data, 1), ["a", "é"])
+    batch = ndjson._batch(lines.frame_block(data, 1), ["a", "é"])
     alone = ndjson._parsed(line, ["a", "é"])
     assert batch.frame.rows() == ([] if alone is None else [tuple(alone)])
     assert len(batch.malformed) == (alone is None)

@@ -8,13 +8,13 @@ from typing import Any
 import polars as pl
 import pytest
 
-from pipeline.declaration.toml import LogError
 from pipeline.logs.ingest import ingest
 from pipeline.logs.readers import meds
 from pipeline.logs.readers import rows as framing
 from pipeline.logs.readers.batch import Asked
 
-from .layout_ingest import changed, taken
+from .conftest import canonical
+from .layout_ingest import changed
 from .layouts import card_of, cards, write_meds
 
 
@@ -71,15 +71,16 @@ def test_a_date_far_off_makes_no_more_windows_than_the_horizon_and_one(tmp_path:
     assert len(window([START, (24 * 365 * 900, "L", 1.0)], tmp_path, lab={"codes": ["L"]})) == 5
 
 
-def test_a_subject_whose_rows_are_scattered_refuses_the_shard(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("batch", [1, 5, 1 << 18])
+def test_a_subject_whose_rows_are_scattered_has_the_same_windows(
+    batch: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = write_meds(tmp_path)
     frame = pl.read_parquet(path)
-    pl.concat([frame, frame.head(1)]).write_parquet(path)
-    with pytest.raises(LogError, match=r"a subject's rows do not stand together"):
-        taken("MEDS", tmp_path)
-    monkeypatch.setattr(framing, "BATCH_ROWS", 1)
-    with pytest.raises(LogError, match=rf"row {len(frame) + 1}: a subject's rows do not stand together"):
-        ingest(card_of(cards()["MEDS"], tmp_path), tmp_path / "again")
+    alike = canonical(ingest(card_of(cards()["MEDS"], tmp_path), tmp_path / "store"))
+    monkeypatch.setattr(framing, "BATCH_ROWS", batch)
+    frame.sort(pl.int_range(pl.len()).over("subject_id"), maintain_order=True).write_parquet(path)
+    assert canonical(ingest(card_of(cards()["MEDS"], tmp_path), tmp_path / "again")).equals(alike)
 
 
 def test_a_reading_that_means_nothing_is_a_wrong_card(tmp_path: Path) -> None:

@@ -19,9 +19,10 @@ import pytest
 
 from flows.config.home import Home
 from flows.config.setting import setting
-from flows.jobs.run import ingest_job, register_job, run_job
+from flows.jobs.ingest import ingest_job
+from flows.jobs.run import register_job, run_job
 from pipeline.declaration.card import CardError
-from pipeline.declaration.toml import LogError
+from pipeline.declaration.toml import DamagedError
 from pipeline.ledger.ledger import open_ledger
 from pipeline.logs import on_dask, summing
 from pipeline.logs.aggregate import CountSums
@@ -189,7 +190,7 @@ def test_nothing_raw_leaves_through_pages_keys_or_logs(
         sum_snapshot(CountSums(card), opened(folder), resources)
     parts = [people(2), people(2)]
     snapshot([pl.concat(parts)] * PARTS, folder)
-    with pytest.raises(LogError, match="not sorted by user"):
+    with pytest.raises(DamagedError, match="not what ingest wrote"):
         sum_snapshot(CountSums(capped_card()), opened(folder), resources)
     look()
     texts = {"pages": "\n".join(pages), "logs": cluster.logs(), "errors": f"{careless.value} {damaged.value}"}
@@ -250,7 +251,7 @@ def test_a_run_on_workers_with_the_ledger_on_postgresql(cluster: Cluster, tmp_pa
         ingest_job(str(shop), home)
         found = run_job(str(shop / "private.toml"), home)
         ledger = open_ledger(server.url("ledger"), create=False)
-        assert [e.kind for e in ledger.entries("shop")] == ["REGISTER", "INTENT", "COMMIT"]
+        assert [e.kind for e in ledger.entries("shop")] == ["REGISTER", "INTENT", "DRAW", "COMMIT"]
     made, card = latest(home.store, "shop"), setting(str(shop / "private.toml"), home).tabular
     assert made is not None
     same(

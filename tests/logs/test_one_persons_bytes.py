@@ -8,11 +8,12 @@ from __future__ import annotations
 import json
 import shutil
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -21,10 +22,14 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from pipeline.declaration.card import AnyCard
+from pipeline.declaration.toml import LogError
+from pipeline.logs import spills
 from pipeline.logs.ingest import ingest
+from pipeline.logs.readers import lines
+from pipeline.logs.readers import rows as framing
 from pipeline.logs.readers.batch import RECORD_BYTES
 
-from .conftest import canonical, make_card
+from .conftest import canonical, make_card, quarantine
 
 HEAD = ("user", "episode", "t", "s", "a", "r")
 # the odd one's records stand among those of three others
@@ -164,3 +169,66 @@ def test_a_twin_of_one_person_moves_nobody_elses_rows(form: Format, odd: list[Ro
 
 def test_the_same_rows_in_every_format() -> None:
     assert all(taken(form, []) == REST for form in FORMATS)
+
+
+def _whole_blocks(data: bytes, first: int) -> lines.Lines:
+    """A broken twin: one line that is no text takes the block with it."""
+    return framed(data if lines.is_text(data) else b"\n", first)
+
+
+def _joined(path: Path, *, header: bool = False) -> Iterator[lines.Lines]:
+    """Another: a newline between quotes joins two lines."""
+    data = path.read_bytes()
+    opened = np.cumsum(np.frombuffer(data, np.uint8) == ord('"')) % 2 == 1
+    glued = bytes(ord(" ") if x == ord("\n") and q else x for x, q in zip(data, opened, strict=True))
+    (path.parent / "glued").write_bytes(glued)
+    yield from frame_lines(path.parent / "glued", header=header)
+
+
+def _whole_batches(arrays: list[Any]) -> Any:
+    """A third: one cell that is no text takes all rows with it."""
+    return np.full(len(arrays[0]), not_text(arrays).any())
+
+
+framed, frame_lines, not_text = lines.frame_block, lines.frame_lines, framing.find_odd_text
+TWINS = [
+    (FORMATS[0], "pipeline.logs.readers.lines.frame_block", _whole_blocks, b"x\xff"),
+    (FORMATS[1], "pipeline.logs.readers.lines.frame_block", _whole_blocks, b"x\xff"),
+    (FORMATS[0], "pipeline.logs.readers.csv.frame_lines", _joined, b'"x'),
+    (FORMATS[2], "pipeline.logs.readers.rows.find_odd_text", _whole_batches, b"x\xff"),
+    (FORMATS[3], "pipeline.logs.readers.rows.find_odd_text", _whole_batches, b"x\xff"),
+]
+
+
+@pytest.mark.parametrize(("form", "where", "twin", "cell"), TWINS)
+def test_a_broken_reader_is_caught(
+    form: Format, where: str, twin: Any, cell: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    odd: list[Row] = [[b"odd", b"1", b"0", cell, b"0", b"1"]]
+    assert taken(form, odd) == REST
+    monkeypatch.setattr(where, twin)
+    try:
+        found = taken(form, odd)
+    except LogError:
+        found = []
+    assert found != REST
+
+
+@pytest.mark.parametrize("form", FORMATS[:3], ids=lambda form: form.name)
+def test_a_person_of_too_many_rows_keeps_the_first_and_moves_nobody(
+    form: Format, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Whoever repeats a row ten million times once took gigabytes."""
+    monkeypatch.setattr(spills, "MOST_ROWS", 4)
+    monkeypatch.setattr(framing, "BATCH_ROWS", 3)
+    monkeypatch.setattr(lines, "BLOCK_BYTES", 60)
+    many = [_cells(("odd", 1, t, "x", 0, 1.0)) for t in [0, 1, 2, 1, 2, 2, 2, 2, 2]]
+    (tmp_path / form.name).write_bytes(form.write(many))
+    snapshot = ingest(make_card(tmp_path, [form.name], unit={"episodes_per_user": 2}), tmp_path / "store")
+    assert snapshot.quarantined == {"repeat": 4, "too_many_rows": 5} and snapshot.source_rows == len(OTHERS) + 9
+    filed = quarantine(snapshot.folder).filter(pl.col("rule") == "too_many_rows")
+    first = AT + 5 + (form.name == "log.csv")
+    assert filed["line"].to_list() == list(range(first, first + 5)) and {
+        cells["user"] for cells in filed["source"]
+    } == {"odd"}
+    assert canonical(snapshot).rows() == REST

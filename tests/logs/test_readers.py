@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import Any
 
 import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from pipeline.declaration.toml import LogError
+from pipeline.logs.editions import check_delivery
 from pipeline.logs.ingest import ingest
 from pipeline.logs.readers import arrow, lines
 from pipeline.logs.readers.batch import RECORD_BYTES
@@ -103,12 +107,9 @@ def test_only_the_columns_of_the_card_are_read(tmp_path: Path) -> None:
 
 
 DAMAGED = [
-    "empty.csv",
-    "header.csv",
     "wide.csv",
     "log.csv.gz",
     "log.tsv",
-    "empty.parquet",
     "cut.parquet",
     "text.parquet",
     "holed.parquet",
@@ -119,10 +120,7 @@ def damaged(folder: Path) -> dict[str, bytes]:
     FRAME.write_parquet(folder / "whole.parquet")
     whole = (folder / "whole.parquet").read_bytes()
     return {
-        "empty.csv": b"",
-        "header.csv": TEXT.splitlines()[0].encode(),
         "wide.csv": TEXT.encode("utf-16"),
-        "empty.parquet": b"",
         "cut.parquet": whole[: len(whole) // 2],
         "text.parquet": TEXT.encode(),
         "holed.parquet": whole[:4] + b"\0" * 60 + whole[64:],
@@ -140,6 +138,17 @@ def test_a_damaged_or_foreign_file_is_one_line_that_names_it(tmp_path: Path, nam
     assert "\n" not in str(error.value)
     home = tmp_path / "store" / "tiny"
     assert not home.exists() or [p.name for p in home.iterdir()] == [".lock"]
+
+
+@pytest.mark.parametrize("name", ["empty.csv", "header.csv", "empty.parquet"])
+def test_a_file_without_rows_is_an_edition_and_its_operator_hears_of_it(tmp_path: Path, name: str) -> None:
+    head = TEXT.splitlines()[0].encode()
+    (tmp_path / name).write_bytes(head if name == "header.csv" else b"")
+    card = make_card(tmp_path, [name])
+    snapshot = ingest(card, tmp_path / "store")
+    assert (snapshot.number, snapshot.rows) == (1, 0)
+    with pytest.raises(LogError, match="the files hold no rows"):
+        check_delivery(card, snapshot)
 
 
 @pytest.mark.parametrize("block", [1, 7, RECORD_BYTES - 1, lines.BLOCK_BYTES])
@@ -165,3 +174,48 @@ def test_user_ids_of_another_type_are_refused(tmp_path: Path, user: list[Any]) -
     FRAME.with_columns(pl.Series("user", user)).write_parquet(tmp_path / "log.parquet")
     with pytest.raises(LogError, match=r"log.parquet: column 'user' is .*; write it as integers or text"):
         table(tmp_path, "log.parquet")
+
+
+STRANGE = {
+    "decimal": pa.decimal256(50, 2),
+    "zone": pa.timestamp("us", "Mars/Phobos"),
+    "interval": pa.month_day_nano_interval(),
+    "inside": pa.list_(pa.struct([("x", pa.decimal256(60))])),
+}
+
+
+@pytest.mark.parametrize("kind", STRANGE)
+@pytest.mark.parametrize("name", ["log.parquet", "log.arrow"])
+def test_a_type_that_ended_the_process_is_a_wrong_column(kind: str, name: str, tmp_path: Path, capfd: Any) -> None:
+    if (kind, name) == ("interval", "log.parquet"):
+        pytest.skip("Parquet holds none")
+    odd = pa.array([None, None], STRANGE[kind])
+    rows = pa.table(FRAME.to_arrow()).append_column("odd", odd)
+    for column, fits in (("s", True), ("odd", False)):
+        if name == "log.parquet":
+            pq.write_table(rows, tmp_path / name)
+        else:
+            with pa.ipc.new_file(tmp_path / name, rows.schema) as writer:
+                writer.write_table(rows)
+        card = make_card(tmp_path, [name], domain={"states": {"column": column, "labels": ["x", "y"], "ends": ["end"]}})
+        if fits:
+            assert ingest(card, tmp_path / "store").rows == 2
+            continue
+        with pytest.raises(LogError, match="column 'odd' is Object; write it as numbers, booleans or text"):
+            ingest(card, tmp_path / "store")
+    assert "panicked" not in capfd.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["wide.csv", "quoted.csv", "wide.parquet", "wide.ndjson"])
+def test_ten_thousand_columns_are_read_in_seconds(name: str, tmp_path: Path) -> None:
+    """Each column once looked for its name among all of them."""
+    frame = FRAME.with_columns(pl.lit(0).alias(f"c{i}") for i in range(10_000))
+    if name == "wide.parquet":
+        frame.write_parquet(tmp_path / name)
+    elif name == "wide.ndjson":
+        frame.write_ndjson(tmp_path / name)
+    else:
+        frame.write_csv(tmp_path / name, quote_style="always" if name == "quoted.csv" else "necessary")
+    began = time.process_time()
+    assert len(table(tmp_path, name)) == 2
+    assert time.process_time() - began < 5

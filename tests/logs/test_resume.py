@@ -18,7 +18,8 @@ import pytest
 from pipeline.declaration.toml import LogError
 from pipeline.files import open_private
 from pipeline.logs import ingest as room
-from pipeline.logs import sources, work
+from pipeline.logs import sources, spills
+from pipeline.logs.editions import check_delivery
 from pipeline.logs.ingest import ingest
 from pipeline.logs.store import Snapshot, snapshots
 
@@ -81,7 +82,7 @@ def count_calls(monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
 
         return call
 
-    monkeypatch.setattr(work, "read_batches", counted("batches", sources.read_batches))
+    monkeypatch.setattr(spills, "read_batches", counted("batches", sources.read_batches))
     monkeypatch.setattr(room, "screen", counted("screen", room.screen))
     monkeypatch.setattr(room, "digest", counted("digest", sources.digest))
     return calls
@@ -176,10 +177,11 @@ def test_a_card_that_means_something_else_starts_over(stopped: Path, change: Any
 def test_a_changed_tolerance_still_continues(stopped: Path) -> None:
     told: list[str] = []
     card = make_card(stopped, ["*.csv"], tolerance={"unknown_label": 0.0})
-    with pytest.raises(LogError, match="unknown_label"):
-        ingest(card, stopped / "store", partitions=PARTITIONS, say=told.append)
+    made = ingest(card, stopped / "store", partitions=PARTITIONS, say=told.append)
     assert len(told) == 1
-    assert sorted(p.name for p in (stopped / "store/tiny").iterdir()) == [".lock", "refused"]
+    assert sorted(p.name for p in (stopped / "store/tiny").iterdir()) == [".lock", "snapshot-0001"]
+    with pytest.raises(LogError, match="unknown_label"):
+        check_delivery(card, made)
 
 
 def test_a_file_that_grows_while_it_is_read_is_refused(folder: Path) -> None:
@@ -216,7 +218,7 @@ def test_a_damaged_note_of_the_highest_number_says_so(folder: Path) -> None:
         ingest(card, folder / "store")
 
 
-def test_a_second_ingest_waits_for_the_first_and_finds_its_snapshot(folder: Path) -> None:
+def test_a_second_ingest_waits_for_the_first_and_shares_its_bytes(folder: Path) -> None:
     store, card = folder / "store", make_card(folder, ["*.csv"])
     first = ingest(card, store)
     told, found, waits = list[str](), list[Snapshot](), threading.Event()
@@ -233,4 +235,28 @@ def test_a_second_ingest_waits_for_the_first_and_finds_its_snapshot(folder: Path
         assert found == []
     second.join(60)
     assert told == ["another ingest of tiny is running; waiting for it to end"]
-    assert found == [first]
+    assert [s.number for s in found] == [2] and files_of(found[0]).keys() == files_of(first).keys()
+    assert all(a.samefile(b) for a, b in zip(first.part_files, found[0].part_files, strict=True))
+
+
+@pytest.mark.parametrize("changed", [False, True])
+@pytest.mark.parametrize(
+    ("name", "when", "number"),
+    [
+        ("spill", "before", 1),
+        ("save", "after", 1),
+        ("note_number", "before", 1),
+        ("note_number", "after", 1),
+        ("_publish", "after", 2),
+        ("end_edition", "after", 2),
+    ],
+)
+def test_the_number_of_a_retry_depends_on_no_row(
+    folder: Path, name: str, when: str, number: int, changed: bool
+) -> None:
+    killed(folder, name, 2 if name == "end_edition" else 1, when)
+    if changed:
+        CHANGES["other rows"](folder)
+    card, store = make_card(folder, ["*.csv"]), folder / "store"
+    assert ingest(card, store, partitions=PARTITIONS).number == number
+    assert ingest(card, store, partitions=PARTITIONS).number == number + 1

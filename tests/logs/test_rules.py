@@ -10,10 +10,11 @@ import pytest
 
 from pipeline.declaration.card import CardError
 from pipeline.declaration.toml import LogError
+from pipeline.logs.editions import check_delivery
 from pipeline.logs.rules import RULES
 from pipeline.logs.store import Snapshot
 
-from .conftest import HEAD, canonical, quarantine
+from .conftest import HEAD, canonical, make_card, quarantine
 
 Ingest = Callable[..., Snapshot]
 GOOD = [("g", 1, 0, "x", 0, 1), ("g", 1, 1, "y", 1, 0.5)]
@@ -153,16 +154,15 @@ def test_a_missing_column_refuses_the_log_and_names_it(ingested: Ingest) -> None
         ingested([("u", 1, 0, "x", 0)], HEAD[:-1])
 
 
-def test_more_broken_rows_than_tolerated_publish_nothing_and_lose_nothing(ingested: Ingest, tmp_path: Path) -> None:
+def test_more_broken_rows_than_tolerated_are_told_and_lose_nothing(ingested: Ingest, tmp_path: Path) -> None:
     rows = [*GOOD, ("secret", 1, 0, "hidden", 0, 0), ("secret", 2, 1, "x", 0, 0)]
+    made = ingested(rows, tolerance={"unknown_label": 0.0})
     with pytest.raises(LogError, match=r"unknown_label.*25\.000%.*accepts 0\.000%.*log\.csv, line 4;") as refused:
-        ingested(rows, tolerance={"unknown_label": 0.0})
+        check_delivery(make_card(tmp_path, ["log.csv"], tolerance={"unknown_label": 0.0}), made)
     assert "secret" not in str(refused.value)
     assert "hidden" not in str(refused.value)
-    home = tmp_path / "store" / "tiny"
-    assert [p.name for p in home.iterdir() if p.is_dir()] == ["refused"]
-    assert quarantine(home / "refused")["rule"].to_list() == ["unknown_label", "gap"]
-    assert ingested(rows, tolerance={"unknown_label": 0.25}).number == 1
+    assert quarantine(made.folder)["rule"].to_list() == ["unknown_label", "gap"]
+    check_delivery(make_card(tmp_path, ["log.csv"], tolerance={"unknown_label": 0.25}), made)
 
 
 def test_a_tolerance_for_no_rule_is_the_cards_fault(ingested: Ingest) -> None:

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import json
+import shutil
 import stat
+from dataclasses import replace
+from datetime import date
 from pathlib import Path
 
 import pytest
 
-from pipeline.declaration.toml import LogError
+from pipeline.declaration.toml import CardError, DamagedError, LogError
+from pipeline.logs.editions import check_delivery, earlier_twin
 from pipeline.logs.ingest import ingest
-from pipeline.logs.store import latest, load, snapshots
+from pipeline.logs.store import check_parts, find_snapshot, intact, latest, load, snapshots
 
 from .conftest import canonical, make_card
 
@@ -33,23 +37,55 @@ def test_nobody_but_the_owner_may_look(folder: Path) -> None:
     assert all(mode == (0o700 if path.is_dir() else 0o600) for path, mode in modes.items())
 
 
-def test_the_same_log_and_card_make_no_second_snapshot(folder: Path) -> None:
+def test_every_ingest_makes_an_edition_and_equal_bytes_are_stored_once(folder: Path) -> None:
+    card, store = make_card(folder, ["log.csv"]), folder / "store"
+    first, second = ingest(card, store), ingest(card, store, partitions=2)
+    assert (first.number, second.number) == (1, 2)
+    assert replace(second, number=1, folder=first.folder) == first
+    assert [p.stat().st_nlink for p in second.folder.iterdir() if p.suffix == ".parquet"] == [2, 2, 2]
+    assert ingest(make_card(folder, ["log.csv"], domain={"horizon": 2}), store).number == 3
+    (folder / "log.csv").write_text(TEXT + "w,1,0,x,0,1\n", encoding="utf-8")
+    fourth = ingest(card, store)
+    assert [s.number for s in snapshots(store, "tiny")] == [1, 2, 3, 4]
+    assert latest(store, "tiny") == fourth == load(fourth.folder) == find_snapshot(store, "tiny", 4)
+    assert latest(store, "nothing") is None and find_snapshot(store, "tiny", 5) is None
+    assert [earlier_twin(store, s) for s in snapshots(store, "tiny")] == [None, 1, None, None]
+    # what the first was purged of is still whole in the second
+    shutil.rmtree(first.folder)
+    assert intact(second) and len(canonical(second)) == 2
+
+
+def test_damaged_bytes_are_not_shared_but_made_anew(folder: Path) -> None:
     card, store = make_card(folder, ["log.csv"]), folder / "store"
     first = ingest(card, store)
-    assert ingest(card, store, partitions=2) == first
-    assert ingest(make_card(folder, ["log.csv"], domain={"horizon": 2}), store).number == 2
+    whole = first.part_files[0].read_bytes()
+    first.part_files[0].write_bytes(whole[:-1] + b"?")
+    second = ingest(card, store)
+    assert second.part_files[0].read_bytes() == whole and not intact(first)
+
+
+def test_a_night_has_one_edition_and_that_before_it_where_nothing_can_be_read(folder: Path) -> None:
+    card, store, night = make_card(folder, ["log.csv"]), folder / "store", date(2026, 1, 1)
+    (folder / "log.csv").unlink()
+    with pytest.raises(CardError):
+        ingest(card, store, night=night)
+    (folder / "log.csv").write_text(TEXT, encoding="utf-8")
+    first = ingest(card, store, night=night)
     (folder / "log.csv").write_text(TEXT + "w,1,0,x,0,1\n", encoding="utf-8")
-    third = ingest(card, store)
-    assert [s.number for s in snapshots(store, "tiny")] == [1, 2, 3]
-    assert latest(store, "tiny") == third == load(third.folder)
-    assert latest(store, "nothing") is None
+    assert ingest(card, store, night=night) == first == load(first.folder)
+    (folder / "log.csv").unlink()
+    second = ingest(card, store, night=date(2026, 1, 2))
+    assert (second.number, second.night, second.data_digest) == (2, "2026-01-02", first.data_digest)
+    with pytest.raises(LogError, match="nothing matches"):
+        check_delivery(card, second)
+    with pytest.raises(CardError):
+        ingest(card, store)
 
 
 def test_a_tightened_tolerance_holds_for_a_snapshot_made_before(folder: Path) -> None:
-    store = folder / "store"
-    ingest(make_card(folder, ["log.csv"]), store)
+    made = ingest(make_card(folder, ["log.csv"]), folder / "store")
     with pytest.raises(LogError, match=r"reward_off_lattice.*log.csv, line 3;"):
-        ingest(make_card(folder, ["log.csv"], tolerance={"reward_off_lattice": 0.1}), store)
+        check_delivery(make_card(folder, ["log.csv"], tolerance={"reward_off_lattice": 0.1}), made)
 
 
 def test_the_manifest_tells_what_was_read_and_what_became_of_it(folder: Path) -> None:
@@ -69,15 +105,15 @@ def test_a_damaged_manifest_says_so(folder: Path, text: str | None) -> None:
         manifest.unlink()
     else:
         manifest.write_text(text, encoding="utf-8")
-    with pytest.raises(LogError, match="missing or damaged"):
+    with pytest.raises(DamagedError, match="missing or damaged"):
         latest(folder / "store", "tiny")
 
 
 def test_a_lost_part_file_says_so(folder: Path) -> None:
     snapshot = ingest(make_card(folder, ["log.csv"]), folder / "store")
     snapshot.part_files[0].unlink()
-    with pytest.raises(LogError, match=r"part-0000.parquet is gone"):
-        load(snapshot.folder)
+    with pytest.raises(DamagedError, match=r"part-0000.parquet cannot be read"):
+        check_parts(load(snapshot.folder))
 
 
 def test_what_a_killed_ingest_left_behind_is_swept_away(folder: Path) -> None:

@@ -7,7 +7,8 @@ from pathlib import Path
 
 from flows.config.home import Home
 from flows.jobs.audit import audit_job
-from flows.jobs.run import ingest_job, run_job
+from flows.jobs.ingest import ingest_job
+from flows.jobs.run import run_job
 from reports.run.run_page import render_html
 from reports.studies.paper_003 import study_003
 from tests.flows.shop import lay_out

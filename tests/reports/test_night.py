@@ -33,7 +33,7 @@ def test_a_night_is_told_with_loss_value_budget_and_what_is_in_use(tmp_path, hom
         in night_page(NightAnswer.model_validate({**result, "promotion": held})).markdown
     )
     again = night_page(NightAnswer.model_validate(nightly_job(str(shop / "private.toml"), home))).markdown
-    assert "nothing was charged; no new log, the committed release stands" in again
+    assert f"due on {result['night']['due']}; nothing was charged; that release stands" in again
 
 
 def test_simulations_logs_and_studies_have_pages_of_their_own(tmp_path, home):

@@ -11,7 +11,8 @@ import pytest
 from scipy import stats
 
 from flows.config.home import Home
-from flows.jobs.run import ingest_job, register_job, run_job
+from flows.jobs.ingest import ingest_job
+from flows.jobs.run import register_job, run_job
 from flows.jobs.simulated_logs import Asked, simulate_from_run
 from pipeline.declaration.card import Card, CardError
 from pipeline.mdp.planning import occupancies

@@ -94,10 +94,10 @@ def test_a_night_that_died_is_recovered_or_pays_for_what_it_draws_again(tmp_path
     # nodes that end at leaf 2 or 3, or square-root rows 2 and 3, once more
     rows = [row for t in (2, 3) for row in continual(kind, 8).rows(t)]
     part = Fraction(squared_weights(rows), continual(kind, 8).cost)
-    assert charged(shop) == whole * (1 + (0 if survives else part))
+    assert charged(shop) == whole * (1 + (part if drew and not survives else 0))
     assert charged(shop) >= truly_spent(shop, draws, kind) * Fraction(99, 100)
     shop.append(4, customers(120, 60))
-    assert charged(shop) == whole * (1 + (0 if survives else part))
+    assert charged(shop) == whole * (1 + (part if drew and not survives else 0))
     kept = {p.name.split("-")[1] for p in shop.kept.glob("rows-*")}
     assert kept == {"00001.1.npy", "00003.1.npy" if survives else "00003.2.npy", "00004.1.npy"}
     assert mispriced(shop.ledger.entries(), "shop", nightly_counter(setting(shop.recipe, shop.home)).key) is None
@@ -158,10 +158,10 @@ def test_a_counter_that_is_charged_too_little_is_caught(tmp_path, monkeypatch, f
     shop = Shop(tmp_path, monkeypatch)
     key = nightly_counter(setting(shop.recipe, shop.home)).key
 
-    def cheap(before, counter, mechanisms):
+    def cheap(entries, before, counter, mechanisms):
         if forgets == "a table":
-            return step_price(before, counter, mechanisms[:-1])
-        return step_price(before, counter, mechanisms) if not before else Fraction(0)
+            return step_price(entries, before, counter, mechanisms[:-1])
+        return step_price(entries, before, counter, mechanisms) if not before else Fraction(0)
 
     monkeypatch.setattr(pipeline.transaction.continual_step, "step_price", cheap)
     shop.append(1, customers(0, 60))

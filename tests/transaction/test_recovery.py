@@ -10,13 +10,15 @@ import pytest
 
 from flows.config.home import Home
 from flows.config.setting import ledger_for, newest_snapshot, setting
-from flows.jobs.run import ingest_job, register_job, run_job
+from flows.jobs.ingest import ingest_job
+from flows.jobs.run import register_job, run_job
 from pipeline.disk import DISK
 from pipeline.learners import tabular
 from pipeline.ledger.chain import AttemptLostError, BudgetError
 from pipeline.ledger.ledger import Ledger
 from pipeline.privacy.noise import OsNoise
 from pipeline.privacy.release import total_rho
+from pipeline.statistics.private_sum import PrivateSum
 from pipeline.transaction.artifacts import drawn_folders
 from pipeline.transaction.place import one_at_a_time, refuse_old_ledger
 from pipeline.transaction.recovery import recover
@@ -42,7 +44,7 @@ def release(people, name="private", home=None):
     s = setting(str(folder / f"{name}.toml"), home or own)
     ledger = ledger_for(s.card, s.home)
     snapshot = newest_snapshot(s.card, s.home)
-    return release_once(s.card, snapshot, s.plan, ledger, s.home.store, OsNoise())
+    return release_once(s.card, snapshot.number, s.plan, ledger, s.home.store, OsNoise())
 
 
 def ledger_of(people):
@@ -68,7 +70,7 @@ def died_before_commit(people, monkeypatch):
 def test_a_finished_release_of_a_dead_run_is_committed_and_never_drawn_again(died_before_commit):
     again = release(died_before_commit)
     ledger = ledger_of(died_before_commit)
-    assert again.replayed and [e.kind for e in ledger.entries()] == ["REGISTER", "KEY", "INTENT", "COMMIT"]
+    assert again.replayed and [e.kind for e in ledger.entries()] == ["REGISTER", "KEY", "INTENT", "DRAW", "COMMIT"]
     assert "committed attempt 1" in str(again.recovered) and "stays spent" in str(again.recovered)
     assert "\n" not in str(again.recovered) and not str(release(died_before_commit).recovered)
 
@@ -102,7 +104,7 @@ def test_an_unfinished_draw_is_deleted_and_its_cost_stays(people, monkeypatch):
     again = release(people)
     assert again.recovered.deleted == 1 and not left[0].exists() and not again.replayed
     kinds = [e.kind for e in ledger_of(people).entries()]
-    assert kinds == ["REGISTER", "KEY", "INTENT", "INTENT", "COMMIT"]
+    assert kinds == ["REGISTER", "KEY", "INTENT", "DRAW", "INTENT", "DRAW", "COMMIT"]
 
 
 def test_a_living_attempt_elsewhere_is_neither_committed_nor_deleted(died_before_commit):
@@ -140,28 +142,33 @@ def test_two_stores_with_one_ledger_draw_a_release_once(people, tmp_path, monkey
     assert ledger_of(people).account("shop").spent == total_rho(first.release.mechanisms)
 
 
-def test_a_beaten_attempts_file_is_deleted_and_its_cost_stays(people, tmp_path, monkeypatch):
+@pytest.mark.parametrize("before", ["its DRAW", "its rename"])
+def test_a_beaten_attempts_file_is_deleted_and_its_cost_stays(people, tmp_path, monkeypatch, before):
     """The lease ran out while this process slept; another store drew and committed meanwhile."""
     folder, home = people
     other = Home(tmp_path / "other")
     ingest_job(str(folder), other)
-    aggregate, slept = tabular.aggregate, []
+    owner, name = (tabular, "aggregate") if before == "its DRAW" else (PrivateSum, "draw")
+    work, slept = getattr(owner, name), []
 
     def asleep(*args):
+        done = work(*args)
         if not slept:
             slept.append(1)
             monkeypatch.setattr("pipeline.ledger.lease.living", lambda *_: [])
             slept.append(release(people, home=other))
-        return aggregate(*args)
+        return done
 
-    monkeypatch.setattr(tabular, "aggregate", asleep)
-    with pytest.raises(AttemptLostError, match="its spend stays"):
+    monkeypatch.setattr(owner, name, asleep)
+    told = "took this one over; nothing was drawn" if before == "its DRAW" else "its spend stays"
+    with pytest.raises(AttemptLostError, match=told):
         release(people)
     assert not drawn_folders(home.store, "shop")
     winner = slept[1]
     assert winner.folder.exists()
     ledger = ledger_of(people)
-    assert ledger.account("shop").spent == 2 * total_rho(winner.release.mechanisms)
+    draws = 1 if before == "its DRAW" else 2
+    assert ledger.account("shop").spent == draws * total_rho(winner.release.mechanisms)
     assert [e.kind for e in ledger.entries()].count("COMMIT") == 1
 
 

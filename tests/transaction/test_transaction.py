@@ -16,16 +16,21 @@ import pytest
 import pipeline.transaction.transaction as machine
 from flows.config.home import Home
 from flows.config.setting import ledger_for, newest_snapshot, setting
-from flows.jobs.run import ingest_job, register_job
+from flows.jobs.ingest import ingest_job
+from flows.jobs.run import register_job
 from pipeline.disk import DISK
+from pipeline.learners import tabular
 from pipeline.ledger import lease
-from pipeline.ledger.chain import BudgetError
+from pipeline.ledger.attempts import MOST_LOST
+from pipeline.ledger.chain import AttemptLostError, BudgetError
 from pipeline.ledger.ledger import Ledger
+from pipeline.ledger.steps import counters_problem
 from pipeline.privacy.continual import continual
 from pipeline.privacy.factorisation import NoiseBlocks, squared_weights
-from pipeline.privacy.noise import OsNoise
+from pipeline.privacy.noise import AnnouncedNoise, NoiseSource, OsNoise, SimulatedWorld
 from pipeline.privacy.release_file import read_release
 from pipeline.statistics.private_sum import PrivateSum
+from pipeline.transaction import continual_step
 from pipeline.transaction.artifacts import drawn_folders
 from pipeline.transaction.kept_steps import KeptSteps
 from pipeline.transaction.place import one_at_a_time
@@ -38,6 +43,7 @@ from tests.flows.shop import lay_out
 # every transition of the machine, and every write on the way
 TRANSITIONS = (
     (Ledger, "intent"),
+    (Ledger, "draw"),
     (machine, "remember_head"),
     (Transaction, "stage"),
     (KeptSteps, "write"),
@@ -95,7 +101,7 @@ def one_off(folder: Path, patch: pytest.MonkeyPatch) -> Caller:
 
     def call() -> Any:
         ledger, snapshot = ledger_for(s.card, home), newest_snapshot(s.card, home)
-        return release_once(s.card, snapshot, s.plan, ledger, home.store, OsNoise())
+        return release_once(s.card, snapshot.number, s.plan, ledger, home.store, OsNoise())
 
     found = Caller(home, lambda: ledger_for(s.card, home), call, rho, rho)
     watch(patch, PrivateSum, found.draws)
@@ -121,13 +127,21 @@ CALLERS = {"a one-off release": one_off, "a step of a continual release": step}
 
 
 def watch(patch: pytest.MonkeyPatch, owner: Any, draws: list[int]) -> None:
-    draw = owner.draw
+    """Write down every draw of ``owner`` when the operating system is first asked for noise."""
+    draw, gaussian, asked = owner.draw, OsNoise.gaussian, [True]
 
-    def witnessed(*args: Any) -> Any:
-        draws.append(1)
+    def begins(*args: Any) -> Any:
+        asked[0] = False
         return draw(*args)
 
-    patch.setattr(owner, "draw", witnessed)
+    def witnessed(*args: Any) -> Any:
+        if not asked[0]:
+            draws.append(1)
+        asked[0] = True
+        return gaussian(*args)
+
+    patch.setattr(owner, "draw", begins)
+    patch.setattr(OsNoise, "gaussian", witnessed)
 
 
 @contextmanager
@@ -201,7 +215,7 @@ def test_every_crash_point_has_one_recovery(tmp_path, monkeypatch, name, killed)
     with dying(None, killed=False) as alive:
         caller.call()
     # every transition of the machine is among the crash points, in order
-    order = ["intent", "remember_head", "stage", "write_attempt", "commit", "end", "remember_head"]
+    order = ["intent", "remember_head", "draw", "stage", "write_attempt", "commit", "end", "remember_head"]
     seen = iter(alive)
     assert all(f"after {transition}" in seen for transition in order), alive
     for at in range(len(alive)):
@@ -210,12 +224,15 @@ def test_every_crash_point_has_one_recovery(tmp_path, monkeypatch, name, killed)
         caller.draws.clear()
         with dying(at, killed=killed) as said, pytest.raises(DiedError):
             caller.call()
-        charges = sum(e.kind == "INTENT" for e in caller.entries()) - caller.before
+        kinds, spent = [e.kind for e in caller.entries()], caller.charged()
         whole = len(drawn_folders(caller.home.store, "shop")) > caller.before
         assert not broken(caller), said
-        # spend as documented: again where the first died after its charge and before its rename, and only there
-        paid = sum(e.kind == "INTENT" for e in caller.entries()) - caller.before
-        assert paid == charges + (not whole), said
+        # spend as documented: again where the first died after its DRAW and before its rename, and only there
+        if kinds.count("INTENT") == caller.before:
+            assert caller.charged() == (spent if caller.before else caller.whole), said
+        else:
+            lost = kinds.count("DRAW") > caller.before and not whole
+            assert caller.charged() == spent + lost * caller.again, said
 
 
 class Late(Transaction):
@@ -225,6 +242,9 @@ class Late(Transaction):
     def charge(self, rho, told):
         self.state, self._terms = State.LEASED, (rho, told)
         yield
+
+    def _announce(self):
+        pass
 
     def commit(self, release, data_digest):
         rho, told = self._terms
@@ -250,6 +270,74 @@ def dies_after(work: Callable[..., Any]) -> Callable[..., Any]:
     return run
 
 
+class Silent(Transaction):
+    """A broken twin: it draws and does not say so."""
+
+    def _announce(self):
+        pass
+
+
+@pytest.mark.parametrize("name", CALLERS)
+def test_a_twin_that_draws_without_saying_so_is_caught(tmp_path, monkeypatch, name):
+    caller = CALLERS[name](tmp_path, monkeypatch)
+    with monkeypatch.context() as twin:
+        twin.setattr(machine, "Transaction", Silent)
+        twin.setattr(Silent, "stage", dies_after(Silent.stage))
+        with pytest.raises(DiedError):
+            caller.call()
+    assert broken(caller) == ["more was drawn than charged"]
+
+
+@pytest.mark.parametrize("name", CALLERS)
+def test_a_schedule_whose_sums_die_for_ever_pays_once(tmp_path, monkeypatch, name):
+    """Each retry once paid anew for an attempt that had not come to its noise: 2, 3, 4, 5 … until the cap was gone."""
+    caller = CALLERS[name](tmp_path, monkeypatch)
+    for _ in range(12):
+        with monkeypatch.context() as dead, pytest.raises(DiedError):
+            for owner, sums in ((tabular, "aggregate"), (continual_step, "count_new")):
+                dead.setattr(owner, sums, dies_after(lambda *_: None))
+            dead.setattr(lease, "end", lambda *_: None)
+            caller.call()
+    assert caller.charged() == caller.whole and not caller.draws
+    assert not caller.call().replayed and caller.charged() == caller.whole and len(caller.draws) == 1
+    assert counters_problem(caller.entries()) is None and caller.call().replayed
+
+
+@pytest.mark.parametrize("name", CALLERS)
+def test_a_schedule_whose_draws_die_for_ever_stops_until_somebody_looks(tmp_path, monkeypatch, name):
+    caller = CALLERS[name](tmp_path, monkeypatch)
+
+    def retry(times: int) -> None:
+        for _ in range(times):
+            with monkeypatch.context() as dead, pytest.raises((DiedError, BudgetError)):
+                dead.setattr(machine, "write_attempt", dies_after(lambda *_: None))
+                caller.call()
+
+    retry(9)
+    assert len(caller.draws) == MOST_LOST and caller.charged() == caller.whole + ((MOST_LOST - 1) * caller.again)
+    with pytest.raises(BudgetError, match="ledger retry"):
+        caller.call()
+    caller.ledger().note("shop", "RETRY", {})
+    assert not broken(caller)
+    assert caller.charged() == caller.whole + MOST_LOST * caller.again
+
+
+def test_whoever_was_taken_over_draws_nothing(tmp_path, monkeypatch):
+    """A machine slept past its lease before it drew: the one that took its charge over may draw, and it may not."""
+    caller = one_off(tmp_path, monkeypatch)
+    with monkeypatch.context() as dead, pytest.raises(DiedError):
+        dead.setattr(tabular, "aggregate", dies_after(lambda *_: None))
+        caller.call()
+    slept = caller.entries()[-1]
+    caller.call()
+    drawn = list[int]()
+    with pytest.raises(BudgetError, match="took this one over"):
+        AnnouncedNoise(OsNoise(), lambda: (caller.ledger().draw(slept), drawn.append(1))).gaussian(
+            1, 10, SimulatedWorld("a")
+        )
+    assert not drawn and caller.charged() == caller.whole
+
+
 class Unleased(Transaction):
     """A broken twin: nobody is told that it draws."""
 
@@ -273,7 +361,7 @@ def test_while_one_draws_nobody_else_does_and_a_twin_without_a_lease_is_caught(t
             try:
                 with open_lineage("shop", ledger, tmp_path / "other") as there:
                     terms = Fraction(1), {"mechanisms": intent.body["mechanisms"]}
-                    with transaction(there, intent.body["run_key"], *terms, ["release"]):
+                    with transaction(there, intent.body["run_key"], *terms, ["release"], OsNoise()):
                         found.append("two draw at once")
             except BudgetError as e:
                 found.append(str(e))
@@ -288,9 +376,13 @@ def test_while_one_draws_nobody_else_does_and_a_twin_without_a_lease_is_caught(t
 
     with monkeypatch.context() as patch:
         patch.setattr(PrivateSum, "draw", watched)
-        if twin is not None:
+        if twin is None:
+            caller.call()
+        else:
             patch.setattr(machine, "Transaction", twin)
-        caller.call()
+            # what was taken over may not draw
+            with pytest.raises(AttemptLostError):
+                caller.call()
     assert len(found) == 1
     assert (found == ["two draw at once"]) if twin else ("being drawn elsewhere" in found[0])
 
@@ -306,11 +398,11 @@ TERMS = (Fraction(1, 2), {"mechanisms": []})
 
 
 def test_a_later_stage_rests_on_an_earlier_answer_and_one_charge_covers_both(lineage):
-    with pytest.raises(DiedError), transaction(lineage, "a" * 64, *TERMS, ["where", "how many"]) as t:
+    with pytest.raises(DiedError), transaction(lineage, "a" * 64, *TERMS, ["where", "how many"], OsNoise()) as t:
         assert t.state is State.LEASED and t.intent.body["rho"] == "1/2"
-        where = t.stage("where", lambda: 3)
+        where = t.stage("where", lambda _: 3)
         assert t.state is State.LEASED
-        assert t.stage("how many", lambda: 10 * where) == 30
+        assert t.stage("how many", lambda _: 10 * where) == 30
         assert t.state is State.DRAWN
         raise DiedError
     spent = lineage.ledger.account("shop").spent
@@ -322,22 +414,25 @@ def test_what_is_not_declared_is_not_drawn_and_what_is_left_out_is_not_committed
     for wrong in ("how many", "never declared"):
         with (
             pytest.raises(RuntimeError, match="is not what comes next"),
-            transaction(lineage, wrong, *TERMS, ["where", "how many"]) as t,
+            transaction(lineage, wrong, *TERMS, ["where", "how many"], OsNoise()) as t,
         ):
-            t.stage(wrong, lambda: drawn.append(1))
+            t.stage(wrong, lambda _: drawn.append(1))
     with (
         pytest.raises(RuntimeError, match="leased, not drawn"),
-        transaction(lineage, "half", *TERMS, ["where", "how many"]) as t,
+        transaction(lineage, "half", *TERMS, ["where", "how many"], OsNoise()) as t,
     ):
-        t.stage("where", lambda: 1)
+        t.stage("where", lambda _: 1)
         t.commit(None, "")
     with (
         pytest.raises(RuntimeError, match="drawn, not leased"),
-        transaction(lineage, "twice", *TERMS, ["where"]) as t,
+        transaction(lineage, "twice", *TERMS, ["where"], OsNoise()) as t,
     ):
-        t.stage("where", lambda: 1)
-        t.stage("where", lambda: drawn.append(1))
-    with pytest.raises(RuntimeError, match="without a COMMIT"), transaction(lineage, "forgotten", *TERMS, ["where"]):
+        t.stage("where", lambda _: 1)
+        t.stage("where", lambda _: drawn.append(1))
+    with (
+        pytest.raises(RuntimeError, match="without a COMMIT"),
+        transaction(lineage, "forgotten", *TERMS, ["where"], OsNoise()),
+    ):
         pass
     assert not drawn
 
@@ -346,13 +441,13 @@ def test_a_stage_that_failed_is_not_drawn_again_and_ends_its_transaction(lineage
     """It may have drawn before it failed: twice under one charge would be a second release."""
     drawn: list[int] = []
 
-    def fails() -> None:
+    def fails(_: NoiseSource) -> None:
         drawn.append(1)
         raise OSError
 
     with (
         pytest.raises(RuntimeError, match="without a COMMIT"),
-        transaction(lineage, "failed", *TERMS, ["where", "how many"]) as t,
+        transaction(lineage, "failed", *TERMS, ["where", "how many"], OsNoise()) as t,
     ):
         with pytest.raises(OSError):
             t.stage("where", fails)
@@ -363,9 +458,9 @@ def test_a_stage_that_failed_is_not_drawn_again_and_ends_its_transaction(lineage
 
 
 def test_nothing_is_drawn_by_what_is_not_charged(lineage):
-    t = Transaction(lineage, "b" * 64, ("where",))
+    t = Transaction(lineage, "b" * 64, ("where",), OsNoise())
     with pytest.raises(RuntimeError, match="idle, not leased"):
-        t.stage("where", lambda: pytest.fail("drawn before INTENT"))
+        t.stage("where", lambda _: pytest.fail("drawn before INTENT"))
     with pytest.raises(RuntimeError, match="not charged yet"):
         assert t.intent
     assert lineage.ledger.account("shop").spent == 0 and not str(

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
+
+from pipeline.declaration.toml import LogError
+from pipeline.logs.decode import NUMBERS, holds_numbers
 
 
 @dataclass(frozen=True)
@@ -53,6 +58,31 @@ class Batch:
     lines: NDArray[np.int64]
     malformed: pl.DataFrame
 
+    def set_aside(self, odd: pl.Series, why: str) -> Batch:
+        """The rows but those that ``odd`` marks: each is malformed, alone."""
+        if not odd.any():
+            return self
+        at = odd.to_numpy()
+        lost = pl.DataFrame({"line": self.lines[at], "text": why}, schema=NO_LINES.schema)
+        return Batch(self.frame.filter(~odd), self.lines[~at], pl.concat([self.malformed, lost]).sort("line"))
+
+
+def read_facts(path: Path) -> dict[str, Any]:
+    """What a JSON file beside the data says; nothing if there is none.
+
+    Raises
+    ------
+    LogError
+        If it is no JSON object.
+    """
+    try:
+        content = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    except (OSError, ValueError, RecursionError):
+        content = None
+    if not isinstance(content, dict):
+        raise LogError(f"{path.parent.name}/{path.name}: no JSON object; write or copy it again")
+    return content
+
 
 def lines_from(first: int, rows: int) -> NDArray[np.int64]:
     """Numbers of ``rows`` rows from ``first`` on."""
@@ -67,6 +97,33 @@ def mark_numbers(mark: str, numbers: pl.Expr) -> pl.Expr:
 # a record that is longer is set aside before it is parsed
 RECORD_BYTES = 1 << 20
 NO_LINES = pl.DataFrame(schema={"line": pl.Int64, "text": pl.String})
+
+
+def cell_type(dtype: pl.DataType, *, lists: bool = False) -> pl.DataType | None:
+    """The type that cells of a column are compared in; None if they are no cells.
+
+    Parameters
+    ----------
+    dtype
+        As the file has it.
+    lists
+        Whether a list of numbers is a cell.
+    """
+    if lists and holds_numbers(dtype):
+        return NUMBERS
+    if dtype.is_integer():
+        return pl.String() if dtype.base_type() in (pl.UInt64, pl.Int128, pl.UInt128) else pl.Int64()
+    if dtype.is_float() or dtype.is_decimal():
+        return pl.Float64()
+    if dtype == pl.Boolean:
+        return pl.Boolean()
+    text = (dtype.is_temporal() and dtype.base_type() is not pl.Duration) or dtype.base_type() in (
+        pl.String,
+        pl.Categorical,
+        pl.Enum,
+        pl.Null,
+    )
+    return pl.String() if text else None
 
 
 _PLACE = re.compile(r"(.+)\[(\d{1,4})\]")

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from pipeline.declaration.card import CardError
 from pipeline.declaration.toml import LogError
+from pipeline.logs.readers.batch import RECORD_BYTES
 
 # groups inside groups; a group that holds itself has no end
 _DEEPEST = 8
@@ -142,23 +143,37 @@ def _numbers(dtype: Any, shape: tuple[int, ...]) -> pl.DataType:
     return pl.Series(_plain(np.zeros((0, size), dtype=dtype))).dtype
 
 
-def column(data: Any, low: int, high: int) -> pl.Series:
-    """Entries ``low … high - 1``; a number, text, or several numbers each (lists)."""
-    return series([values(data, low, high)])
-
-
 def values(data: Any, low: int, high: int) -> NDArray[Any]:
     """Entries ``low … high - 1`` as ``(n, size)`` numbers, or ``(n,)`` texts (objects)."""
     if library(Path()).check_string_dtype(data.dtype) is not None:
-        return np.array(data.asstr()[low:high].tolist(), dtype=object)
+        return np.array(data.asstr(errors="surrogateescape")[low:high].tolist(), dtype=object)
     found: NDArray[Any] = data[low:high]
     return found.reshape(len(found), -1)
 
 
-def series(pieces: list[NDArray[Any]]) -> pl.Series:
-    """What :func:`values` gave, one piece after the other, as a column."""
-    whole = np.concatenate(pieces)
-    return pl.Series(whole.tolist(), dtype=pl.String) if whole.dtype == object else pl.Series(_plain(whole))
+NO_TEXT = "text that is not UTF-8, or longer than 1 MiB"
+
+
+def no_text(values: NDArray[Any]) -> NDArray[np.bool_]:
+    """``(n,)``: whether an entry is a text that is none, or longer than a record may be."""
+    if values.dtype != object:
+        return np.zeros(len(values), dtype=np.bool_)
+    return np.array([len(x) > RECORD_BYTES or not _encodable(x) for x in values.tolist()], dtype=np.bool_)
+
+
+def _encodable(text: str) -> bool:
+    try:
+        return len(text.encode("utf-8")) <= RECORD_BYTES
+    except UnicodeEncodeError:
+        return False
+
+
+def series(values: NDArray[Any]) -> pl.Series:
+    """What :func:`values` gave, as a column; a text that is none is null."""
+    if values.dtype == object:
+        values[no_text(values)] = None
+        return pl.Series(values.tolist(), dtype=pl.String)
+    return pl.Series(_plain(values))
 
 
 def _plain(values: NDArray[Any]) -> NDArray[Any]:

@@ -15,11 +15,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import polars as pl
 
 from pipeline.declaration.card import CardError
 from pipeline.declaration.toml import LogError
-from pipeline.logs.decode import flag
+from pipeline.logs.decode import read_flag
 from pipeline.logs.readers import hdf5
 from pipeline.logs.readers.batch import (
     NO_LINES,
@@ -68,21 +69,26 @@ class Cutter:
         self._cut, self._path, self._mark = cut, path, mark
         self._last: pl.DataFrame | None = None
 
-    def number_rows(self, batch: Batch) -> pl.DataFrame:
-        """The batch's frame with ``episode`` (text) and ``step`` (0-based).
+    def number_rows(self, batch: Batch) -> Batch:
+        """The batch with ``episode`` (text) and ``step`` (0-based); a row whose flag cannot be read is set aside.
 
         Raises
         ------
         LogError
-            If a line is malformed or a flag cannot be read: nobody knows which rows belong together then.
+            Where there are no users, if something is set aside: nobody knows which rows belong together then.
         """
-        if len(batch.malformed):
-            self._refuse(int(batch.malformed["line"][0]), "malformed", "")
-        cut, frame = self._cut, batch.frame
+        cut = self._cut
+        over, unread = self._flags(batch.frame)
+        batch = batch.set_aside(unread, f"{' or '.join(cut.flags)} cannot be read")
+        if cut.user is None and len(batch.malformed):
+            raise LogError(
+                f"{self._path.name}: line {batch.malformed['line'][0]}: malformed, or a flag in it cannot be read, and "
+                "here the order of the rows tells the episodes; mend the line"
+            )
         user = pl.lit(0) if cut.user is None else pl.col(cut.user)
-        rows = frame.select(
+        rows = batch.frame.select(
             user.alias("_user"),
-            self._over(batch).alias("_over"),
+            over.filter(~unread).alias("_over"),
             *(pl.col(leads).alias(f"_leads{i}") for i, (leads, _) in enumerate(cut.chain)),
             *(pl.col(stands).alias(f"_stands{i}") for i, (_, stands) in enumerate(cut.chain)),
         ).with_columns(_number=pl.lit(None, dtype=pl.Int64), _step=pl.lit(None, dtype=pl.Int64))
@@ -99,25 +105,16 @@ class Cutter:
         made = rows[known:].select(
             mark_numbers(self._mark, pl.col("_number")).alias("episode"), pl.col("_step").alias("step")
         )
-        return pl.concat([frame, made], how="horizontal")
+        return replace(batch, frame=pl.concat([batch.frame, made], how="horizontal"))
 
-    def _over(self, batch: Batch) -> pl.Series:
-        over = pl.Series([False], dtype=pl.Boolean).new_from_index(0, len(batch.frame))
+    def _flags(self, frame: pl.DataFrame) -> tuple[pl.Series, pl.Series]:
+        """Whether each row ends its episode, and whether that cannot be read."""
+        none = pl.Series([False], dtype=pl.Boolean).new_from_index(0, len(frame))
+        over, unread = none, none
         for column in self._cut.flags:
-            cell = batch.frame[column].alias("raw_flag")
-            cell = cell if cell.dtype == pl.Boolean or cell.dtype == pl.Float64 else cell.cast(pl.String)
-            value, unread = flag("flag", {"flag": cell.dtype})
-            told = cell.to_frame().select(value.alias("value"), unread.alias("unread"))
-            if told["unread"].any():
-                self._refuse(int(batch.lines[told["unread"].arg_true()[0]]), "cannot be read", f"column {column!r}, ")
-            over |= told["value"]
-        return over
-
-    def _refuse(self, line: int, what: str, where: str) -> None:
-        raise LogError(
-            f"{self._path.name}: {where}line {line}: {what}, and here the order of the rows tells the episodes; "
-            "mend the line"
-        )
+            told = read_flag(frame[column])
+            over, unread = over | told["value"], unread | told["unread"]
+        return over, unread
 
 
 def _starts(pairs: int) -> pl.Expr:
@@ -152,11 +149,12 @@ def read_transitions(path: Path, asked: Asked, inner: _Read, cut: Cut) -> Iterat
     Raises
     ------
     LogError
-        If a line is malformed or a flag cannot be read.
+        Where there are no users, if a line is malformed or a flag cannot be read.
     """
     cutter = Cutter(cut, path, asked.mark)
     for batch in inner(path, replace(asked, columns=asked.but(*NUMBERED))):
-        yield Batch(cutter.number_rows(batch).select(asked.columns), batch.lines, NO_LINES)
+        numbered = cutter.number_rows(batch)
+        yield replace(numbered, frame=numbered.frame.select(asked.columns))
 
 
 _TIMEOUTS = "timeouts"
@@ -187,7 +185,7 @@ def read_d4rl(path: Path, asked: Asked, cut: Cut) -> Iterator[Batch]:
     Raises
     ------
     LogError
-        If the file is damaged, or a flag cannot be read.
+        If the file is damaged, or, where there are no users, a flag cannot be read.
     """
     cutter = Cutter(cut, path, asked.mark)
     with hdf5.open_hdf5(path) as file:
@@ -197,10 +195,13 @@ def read_d4rl(path: Path, asked: Asked, cut: Cut) -> Iterator[Batch]:
         rows = _length(path, data, types, asked)
         for low in range(0, rows, BATCH_ROWS):
             high = min(rows, low + BATCH_ROWS)
-            frame = pl.DataFrame({base: hdf5.column(data[base], low, high) for base in bases})
-            frame = frame.select(take_fields(asked.but(*NUMBERED), frame.schema))
-            batch = Batch(frame, lines_from(low + 1, high - low), NO_LINES)
-            yield Batch(cutter.number_rows(batch).select(asked.columns), batch.lines, NO_LINES)
+            found = {base: hdf5.values(data[base], low, high) for base in bases}
+            odd = np.any([hdf5.no_text(cells) for cells in found.values()], axis=0)
+            frame = pl.DataFrame({base: hdf5.series(cells) for base, cells in found.items()})
+            batch = Batch(frame.select(take_fields(asked.but(*NUMBERED), frame.schema)),
+                          lines_from(low + 1, high - low), NO_LINES)  # fmt: skip
+            numbered = cutter.number_rows(batch.set_aside(pl.Series(odd), hdf5.NO_TEXT))
+            yield replace(numbered, frame=numbered.frame.select(asked.columns))
 
 
 def _length(path: Path, data: dict[str, Any], types: dict[str, pl.DataType], asked: Asked) -> int:

@@ -84,23 +84,24 @@ def frame_lines(path: Path, *, header: bool = False) -> Iterator[Lines]:
             cut = block.rfind(b"\n") + 1
             if cut:
                 whole, rest = rest + block[:cut], block[cut:]
-                yield _framed(whole, first)
+                yield frame_block(whole, first)
                 first += whole.count(b"\n")
             else:
                 # of a line without an end, as much as shows that it is too long
                 rest = (rest + block)[: RECORD_BYTES + 1]
         if rest:
-            yield _framed(rest + b"\n", first)
+            yield frame_block(rest + b"\n", first)
 
 
-def _framed(data: bytes, first: int) -> Lines:
+def frame_block(data: bytes, first: int) -> Lines:
+    """The lines of a block that ends in a newline; its first line has the number ``first``."""
     whole = Lines(data, np.flatnonzero(np.frombuffer(data, dtype=np.uint8) == _NEWLINE), lines_from(first, 0), NO_LINES)
     starts, ends = whole.starts, whole.ends
     length, numbers = ends - starts, lines_from(first, len(ends))
     blank = (length == 0) | ((length == 1) & (whole.raw[starts] == RETURN))
     bad = length > RECORD_BYTES
-    if not _is_text(data):
-        bad |= [not _is_text(data[low:high]) for low, high in zip(starts, ends, strict=True)]
+    if not is_text(data):
+        bad |= [not is_text(data[low:high]) for low, high in zip(starts, ends, strict=True)]
     kept = ~blank & ~bad
     if kept.all():
         return Lines(data, ends, numbers, NO_LINES)
@@ -110,7 +111,7 @@ def _framed(data: bytes, first: int) -> Lines:
     return Lines(whole.bytes_of(kept), np.cumsum(length[kept] + 1) - 1, numbers[kept], lost)
 
 
-def _is_text(data: bytes) -> bool:
+def is_text(data: bytes) -> bool:
     """UTF-8 without a zero byte; text cut at newlines is text in each piece, and only then."""
     try:
         data.decode("utf-8")

@@ -3,12 +3,14 @@
 Columns: ``subject_id``, ``episode`` (the opening event's time in microseconds), ``step``, ``end`` (label of the end, at
 the step that leads there), and one a declared reading.  A window is ``[start, start + length)``; an event that ends the
 episode belongs to the window it closes.  Nothing after it is read, nor anything before the opening event but what
-``at = "start"`` looks back to.  Rows of a shard come subject by subject.
+``at = "start"`` looks back to.  Rows of a shard come subject by subject;
+where they do not, a subject's rows wait for its last one.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import polars as pl
@@ -53,46 +55,38 @@ def read_meds(path: Path, asked: Asked, meds: Meds, horizon: int) -> Iterator[Ba
     Raises
     ------
     LogError
-        If the shard is damaged, a row has no subject, or a subject's rows do not stand together.
+        If the shard is damaged.
     """
     meds_types(path, meds)
-    held, seen = pl.DataFrame(), pl.Series("subject_id", [], dtype=pl.Int64)
+    ends, held, seen = _last_rows(path), pl.DataFrame(), 0
     for batch in read_parquet(path, _COLUMNS):
+        seen += len(batch.lines) + len(batch.malformed)
+        batch = batch.set_aside(batch.frame["subject_id"].is_null(), "no subject")
         rows = batch.frame.with_columns(
             pl.col("subject_id").cast(pl.Int64),
             pl.col("time").dt.cast_time_unit("us").dt.replace_time_zone(None).cast(pl.Int64),
             pl.col("numeric_value").cast(pl.Float64),
             pl.Series("line", batch.lines),
         )
-        _refuse_nobody(rows, path)
         rows = pl.concat([held, rows]) if len(held) else rows
-        last = pl.col("subject_id") == pl.col("subject_id").last()
-        whole, held = rows.filter(~last), rows.filter(last)
-        _refuse_scattered(rows, seen, path)
-        seen = pl.concat([seen, whole["subject_id"].unique()])
-        yield _batch(whole, asked, meds, horizon)
-    if len(held):
-        yield _batch(held, asked, meds, horizon)
+        # wherever a subject's rows stand, its windows are made of all of them
+        over = rows.join(ends, on="subject_id", how="left", maintain_order="left")["last"] <= seen
+        held = rows.filter(~over)
+        made = _batch(rows.filter(over), asked, meds, horizon)
+        yield replace(made, malformed=batch.malformed)
+
+
+def _last_rows(path: Path) -> pl.DataFrame:
+    """``subject_id, last``: the row of the shard at which each subject's rows are over."""
+    found = pl.DataFrame(schema={"subject_id": pl.Int64, "last": pl.Int64})
+    for batch in read_parquet(path, ["subject_id"]):
+        rows = batch.frame.select(pl.col("subject_id").cast(pl.Int64), pl.Series("last", batch.lines)).drop_nulls()
+        found = pl.concat([found, rows]).group_by("subject_id").agg(pl.col("last").max())
+    return found
 
 
 def _type(reading: Reading) -> pl.DataType:
     return pl.Int64() if reading.edges or reading.take in ("count", "any") else pl.Float64()
-
-
-def _refuse_nobody(rows: pl.DataFrame, path: Path) -> None:
-    nobody = rows["subject_id"].is_null()
-    if nobody.any():
-        raise LogError(
-            f"{path.name}: column 'subject_id', row {rows['line'][nobody.arg_true()[0]]}: null_user: no subject"
-        )
-
-
-def _refuse_scattered(rows: pl.DataFrame, seen: pl.Series, path: Path) -> None:
-    new = (pl.col("subject_id") != pl.col("subject_id").shift()).fill_null(value=True)
-    known = pl.col("subject_id").is_in(seen.implode()) | ~pl.col("subject_id").is_first_distinct()
-    again = rows.filter(new).filter(known)
-    if len(again):
-        raise LogError(f"{path.name}: row {again['line'][0]}: a subject's rows do not stand together; sort the shard")
 
 
 def _batch(events: pl.DataFrame, asked: Asked, meds: Meds, horizon: int) -> Batch:

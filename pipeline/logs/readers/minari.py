@@ -1,11 +1,11 @@
 """Minari: T actions between T + 1 observations, in HDF5 or in Arrow.
 
 Columns: ``episode``, ``step``, ``observations``, ``next_observations``, ``actions``, ``rewards``, ``terminations``,
-``truncations``, ``infos/…``; the parts of a Dict space are ``observations/part``.
+``truncations``, ``infos/…``; the parts of a Dict space are ``observations/part``.  What the card calls a vector is read
+as a list of numbers, all else as text: the type of one episode's arrays speaks for no other.  An episode that cannot be
+read so is malformed, alone.
 
-HDF5: a group an episode.  Episodes come in the order of their numbers; row n of the file is its n-th transition.  What
-an episode's numbers read as depends on that episode alone: one number an entry becomes the text that its own type
-gives, several become 64-bit floats.
+HDF5: a group an episode.  Episodes come in the order of their numbers; row n of the file is its n-th transition.
 
 Arrow or Parquet: a folder an episode, whose name is its number, one file in it; the last row is padding around the last
 observation.  A file is read whole, batch after batch: a record batch is no episode.
@@ -13,10 +13,9 @@ observation.  A file is read whole, batch after batch: a record batch is no epis
 
 from __future__ import annotations
 
-import json
 import re
-from collections import Counter
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -25,18 +24,18 @@ import polars as pl
 from numpy.typing import NDArray
 
 from pipeline.declaration.toml import LogError
+from pipeline.logs.decode import NUMBERS
 from pipeline.logs.readers import hdf5
 from pipeline.logs.readers.arrow import ipc_types, parquet_types, read_ipc, read_parquet
 from pipeline.logs.readers.batch import (
     NO_LINES,
     Asked,
     Batch,
-    Types,
-    column_of,
-    field_types,
+    cell_type,
+    field,
     lines_from,
     mark_numbers,
-    take_fields,
+    read_facts,
 )
 from pipeline.logs.readers.rows import BATCH_ROWS
 
@@ -44,12 +43,16 @@ MADE = ("episode", "step")
 NEXT = "next_"
 _NAME = re.compile(r"episode_(\d{1,18})")
 _SEEN = "observations"
-# episodes that are asked for the types of all
-_ASKED = 16
+_ENTRY = re.compile(r"(.+)\[(\d{1,4})\]")
+
+
+def _asked_types(asked: Asked) -> dict[str, pl.DataType]:
+    made: dict[str, pl.DataType] = {"episode": pl.String(), "step": pl.Int64()}
+    return made | {name: NUMBERS if name in asked.lists else pl.String() for name in asked.but(*MADE)}
 
 
 def minari_hdf5_types(path: Path, asked: Asked) -> dict[str, pl.DataType]:
-    """Columns and types, of each the one that most of the first episodes have: one odd episode speaks for no other.
+    """Columns and types, as they are asked for.
 
     Raises
     ------
@@ -57,108 +60,149 @@ def minari_hdf5_types(path: Path, asked: Asked) -> dict[str, pl.DataType]:
         If the file is damaged, holds no episode, or fewer than ``metadata.json`` beside it tells.
     """
     with hdf5.open_hdf5(path) as file:
-        whole = _episodes(file)
-        _check_total(path, len(whole))
-        first = [_episode_arrays(hdf5.member(file, name, path, "/"), path, name) for _, name in whole[:_ASKED]]
-        each = [{name: hdf5.type_of(data) for name, data in columns.items()} for columns in first]
-    if not each:
+        found = len(_episodes(file))
+    if not found:
         raise LogError(f"{path.name}: no episode_0, episode_1, …; is this a Minari file?")
-    chosen = {name: _usual(name, each, asked) for name in dict.fromkeys(name for types in each for name in types)}
-    return field_types(asked.columns, {"episode": pl.String(), "step": pl.Int64(), **chosen})
-
-
-def _usual(name: str, each: list[dict[str, pl.DataType]], asked: Asked) -> pl.DataType:
-    found = [_read_as(name, types[name], asked) for types in each if name in types]
-    return Counter(found).most_common(1)[0][0]
-
-
-def _read_as(name: str, dtype: pl.DataType, asked: Asked) -> pl.DataType:
-    """The type of a column for an array of type ``dtype``: the same for numbers of every kind."""
-    if isinstance(dtype, pl.Array):
-        return pl.Array(pl.Float64(), dtype.size)
-    if not (dtype.is_numeric() or dtype == pl.Boolean):
-        return dtype
-    return pl.Float64() if name in asked.lists else pl.String()
+    beside = path.with_name("metadata.json")
+    if (total := read_facts(beside).get("total_episodes", found)) != found:
+        raise LogError(f"{path.name}: {found} episodes, metadata.json tells of {total}; copy the data set again")
+    return _asked_types(asked)
 
 
 def read_minari_hdf5(path: Path, asked: Asked) -> Iterator[Batch]:
-    """Yield transitions; an episode whose arrays do not fit together is malformed.
+    """Yield transitions; an episode whose arrays cannot be read or do not fit together is malformed.
 
     Raises
     ------
     LogError
         If the file is damaged.
     """
-    types, row = minari_hdf5_types(path, asked), 1
+    row = 1
     with hdf5.open_hdf5(path) as file:
-        held = _Held(asked, types)
+        held = _Held(asked)
         for number, name in _episodes(file):
-            group = hdf5.member(file, name, path, "/")
-            data = {base: hdf5.array(group, base, path, name) for base in held.bases}
-            fault, steps = _fault(group, data, types, asked)
-            for low in range(0, steps if fault is None else 0, BATCH_ROWS):
-                held.add(data, number, low, min(low + BATCH_ROWS, steps))
-                if held.rows >= BATCH_ROWS:
-                    yield Batch(held.frame(), lines_from(row, held.rows), NO_LINES)
-                    row, held = row + held.rows, _Held(asked, types)
+            fault: str | None = None
+            try:
+                for columns, steps in _pieces(hdf5.member(file, name, path, "/"), asked, path, name):
+                    held.add(columns, number, steps)
+                    if held.rows >= BATCH_ROWS:
+                        yield held.batch(row, NO_LINES)
+                        row, held = row + held.rows, _Held(asked)
+            except LogError as e:
+                fault = str(e)
+            except hdf5.FAULTS as e:
+                fault = f"cannot be read ({type(e).__name__})"
             if fault is not None:
-                lost = pl.DataFrame({"line": [row + held.rows], "text": [f"episode_{number}: {fault}"]})
-                yield Batch(held.frame(), lines_from(row, held.rows), lost)
-                row, held = row + held.rows + 1, _Held(asked, types)
+                lost = pl.DataFrame({"line": [row + held.rows], "text": [f"{name}: {fault}"]})
+                yield held.batch(row, lost)
+                row, held = row + held.rows + 1, _Held(asked)
         if held.rows:
-            yield Batch(held.frame(), lines_from(row, held.rows), NO_LINES)
+            yield held.batch(row, NO_LINES)
+
+
+@dataclass(frozen=True)
+class _Place:
+    """Where a column is found in an episode: array, whether one entry later, which number of each entry."""
+
+    base: str
+    later: int
+    entry: int | None
 
 
 class _Held:
-    """Rows of some episodes, to be made into one frame."""
+    """Rows of some episodes, to be made into one batch."""
 
-    def __init__(self, asked: Asked, types: Types) -> None:
-        self._asked, self._types, self.rows = asked, types, 0
-        self._wanted = list(dict.fromkeys(_base(name, types) for name in asked.but(*MADE)))
-        self._pieces: dict[str, list[pl.Series]] = {base: [] for base in self._wanted}
+    def __init__(self, asked: Asked) -> None:
+        self._asked, self.rows = asked, 0
+        self._pieces: dict[str, list[pl.Series]] = {name: [] for name in asked.but(*MADE)}
         self._numbers: list[NDArray[np.int64]] = []
         self._steps: list[NDArray[np.int64]] = []
 
-    @property
-    def bases(self) -> list[str]:
-        """Arrays of an episode that are read."""
-        return list(dict.fromkeys(["rewards", *(base.removeprefix(NEXT) for base in self._wanted)]))
+    def add(self, columns: dict[str, pl.Series], number: int, steps: range) -> None:
+        """Some transitions of an episode."""
+        for name, pieces in self._pieces.items():
+            pieces.append(columns[name])
+        self._numbers.append(np.full(len(steps), number))
+        self._steps.append(np.array(steps, dtype=np.int64))
+        self.rows += len(steps)
 
-    def add(self, data: dict[str, Any], number: int, low: int, high: int) -> None:
-        """Transitions ``low … high - 1`` of an episode."""
-        read_minari_hdf5 = {
-            base: hdf5.values(x, low, high + 1) for base, x in data.items() if base != "rewards" or base in self._pieces
-        }
-        for base, pieces in self._pieces.items():
-            by = int(base.startswith(NEXT))
-            pieces.append(_cells(read_minari_hdf5[base.removeprefix(NEXT)][by : high - low + by], self._types[base]))
-        self._numbers.append(np.full(high - low, number))
-        self._steps.append(np.arange(low, high, dtype=np.int64))
-        self.rows += high - low
-
-    def frame(self) -> pl.DataFrame:
+    def batch(self, first: int, lost: pl.DataFrame) -> Batch:
         """The columns that were asked for."""
-        wanted = {name: self._types[name] for name in self._asked.columns}
         if not self.rows:
-            return pl.DataFrame(schema=wanted)
-        frame = pl.DataFrame({base: pl.concat(pieces) for base, pieces in self._pieces.items()})
+            return Batch(pl.DataFrame(schema={c: _asked_types(self._asked)[c] for c in self._asked.columns}),
+                         lines_from(first, 0), lost)  # fmt: skip
         made = pl.DataFrame({"_n": np.concatenate(self._numbers), "step": np.concatenate(self._steps)})
-        frame = pl.concat([frame, made], how="horizontal")
+        frame = made.with_columns(pl.concat(pieces).alias(name) for name, pieces in self._pieces.items())
         frame = frame.with_columns(mark_numbers(self._asked.mark, pl.col("_n")).alias("episode"))
-        return frame.select(take_fields(self._asked.columns, frame.schema))
+        return Batch(frame.select(self._asked.columns), lines_from(first, self.rows), lost)
 
 
-def _cells(values: NDArray[Any], dtype: pl.DataType) -> pl.Series:
-    """Entries of one episode as :func:`_read_as` says."""
-    if dtype != pl.String and values.dtype != object:
-        return hdf5.series([values.astype(np.float64)])
-    cells = hdf5.series([values])
+def _pieces(group: Any, asked: Asked, path: Path, where: str) -> Iterator[tuple[dict[str, pl.Series], range]]:
+    """Columns and numbers of the steps of an episode, a bounded number of them at a time."""
+    data: dict[str, Any] = {"rewards": _array(group, "rewards", path, where)}
+    places = {name: _place(group, name, path, where) for name in asked.but(*MADE)}
+    data |= {place.base: _array(group, place.base, path, where) for place in places.values()}
+    _check_fit(group, data)
+    for name, place in places.items():
+        _check_type(name, place, hdf5.type_of(data[place.base]), lists=name in asked.lists)
+    read, steps = {place.base for place in places.values()}, len(data["rewards"])
+    for low in range(0, steps, BATCH_ROWS):
+        high = min(low + BATCH_ROWS, steps)
+        found = {base: hdf5.values(data[base], low, high + 1) for base in read}
+        yield (
+            {
+                name: _cells(found[at.base][at.later : high - low + at.later], at, lists=name in asked.lists)
+                for name, at in places.items()
+            },
+            range(low, high),
+        )
+
+
+def _array(group: Any, name: str, path: Path, where: str) -> Any:
+    found = hdf5.array(group, name, path, where)
+    if found is None:
+        raise LogError(f"no {name}")
+    return found
+
+
+def _place(group: Any, name: str, path: Path, where: str) -> _Place:
+    later = name.startswith(NEXT + _SEEN)
+    base = name.removeprefix(NEXT) if later else name
+    entry = _ENTRY.fullmatch(base)
+    if entry is None or hdf5.array(group, base, path, where) is not None:
+        return _Place(base, int(later), None)
+    return _Place(entry[1], int(later), int(entry[2]))
+
+
+def _check_fit(group: Any, data: dict[str, Any]) -> None:
+    steps = len(data["rewards"])
+    if str(group.attrs.get("total_steps", steps)) != str(steps):
+        raise LogError(f"rewards holds {steps} entries, total_steps is another number")
+    for base, x in data.items():
+        allowed = {_SEEN: (steps + 1,), "infos": (steps, steps + 1)}.get(base.split("/")[0], (steps,))
+        if len(x) not in allowed:
+            raise LogError(f"{base} holds {len(x)} entries, rewards {steps}")
+
+
+def _check_type(name: str, at: _Place, dtype: pl.DataType, *, lists: bool) -> None:
+    numbers = dtype.is_numeric() or dtype == pl.Boolean
+    several = dtype.size if isinstance(dtype, pl.Array) else 0
+    if at.entry is not None:
+        fits = at.entry < several
+    else:
+        fits = (numbers or several > 0) if lists else (numbers or dtype == pl.String)
+    if not fits:
+        raise LogError(f"{name}: entries are {dtype}, and cannot be read as {'a vector' if lists else 'one cell'}")
+
+
+def _cells(values: NDArray[Any], at: _Place, *, lists: bool) -> pl.Series:
+    """Entries of one episode: lists of numbers, or the text that their own type gives."""
+    if lists:
+        return pl.Series(values.astype(np.float64)).cast(NUMBERS)
+    if hdf5.no_text(values).any():
+        raise LogError(f"{at.base}: {hdf5.NO_TEXT}")
+    cells = hdf5.series(values if at.entry is None else values[:, [at.entry]])
     return cells.cast(pl.Float64).fill_nan(None).cast(pl.String) if cells.dtype.is_float() else cells.cast(pl.String)
-
-
-def _base(name: str, types: Types) -> str:
-    """The array that a column or an entry of one is taken from."""
-    return name.partition("[")[0] if name.partition("[")[0] in types else name
 
 
 def _episodes(file: Any) -> list[tuple[int, str]]:
@@ -166,62 +210,17 @@ def _episodes(file: Any) -> list[tuple[int, str]]:
     return sorted((int(name[1]), name[0]) for key in file if (name := _NAME.fullmatch(key)) is not None)
 
 
-def _check_total(path: Path, found: int) -> None:
-    beside = path.with_name("metadata.json")
-    if (total := read_facts(beside).get("total_episodes", found)) != found:
-        raise LogError(f"{path.name}: {found} episodes, metadata.json tells of {total}; copy the data set again")
-
-
-def read_facts(path: Path) -> dict[str, Any]:
-    """What a JSON file beside the data says; nothing if there is none.
-
-    Raises
-    ------
-    LogError
-        If it is no JSON object.
-    """
-    try:
-        content = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
-    except (OSError, ValueError, RecursionError):
-        content = None
-    if not isinstance(content, dict):
-        raise LogError(f"{path.parent.name}/{path.name}: no JSON object; write or copy it again")
-    return content
-
-
-def _episode_arrays(group: Any, path: Path, name: str) -> dict[str, Any]:
-    """Arrays of an episode; each observation a second time, as what the step before it led to."""
-    found = hdf5.arrays(group, path, name)
-    return found | {NEXT + name: data for name, data in found.items() if name.split("/")[0] == _SEEN}
-
-
-def _fault(group: Any, data: dict[str, Any], types: Types, asked: Asked) -> tuple[str | None, int]:
-    """What does not fit together, and the number T of steps."""
-    if missing := [base for base, x in data.items() if x is None]:
-        return f"no {missing[0]}", 0
-    steps = len(data["rewards"])
-    if str(group.attrs.get("total_steps", steps)) != str(steps):
-        return f"rewards holds {steps} entries, total_steps is another number", steps
-    for base, x in data.items():
-        allowed = {_SEEN: (steps + 1,), "infos": (steps, steps + 1)}.get(base.split("/")[0], (steps,))
-        if len(x) not in allowed:
-            return f"{base} holds {len(x)} entries, rewards {steps}", steps
-        if _read_as(base, hdf5.type_of(x), asked) != types.get(base):
-            return f"{base} is of another type than in other episodes", steps
-    return None, steps
-
-
 # rows of a record batch that pyarrow's dataset writer cuts an episode into
 _ONE_BATCH = 2**16
 
 
 def minari_arrow_types(path: Path, asked: Asked) -> dict[str, pl.DataType]:
-    """Columns and their types.
+    """Columns and types, as they are asked for.
 
     Raises
     ------
     LogError
-        If the file is damaged, its folder is no episode's, or the episode before or after it is missing.
+        If the file's folder is no episode's, or the episode before or after it is missing.
     """
     number, data = _number(path), path.parent.parent
     total = read_facts(data / "metadata.json").get("total_episodes", number + 1)
@@ -230,56 +229,55 @@ def minari_arrow_types(path: Path, asked: Asked) -> dict[str, pl.DataType]:
     beside = [n for n in (number - 1, number + 1) if 0 <= n < total and not (data / str(n)).is_dir()]
     if beside:
         raise LogError(f"{data.name}: episode {beside[0]} is missing; copy the data set again")
-    types = _file_types(path)
-    following = {NEXT + "observations": types["observations"]} if "observations" in types else {}
-    return field_types(asked.columns, {"episode": pl.String(), "step": pl.Int64(), **types, **following})
+    return _asked_types(asked)
 
 
 def read_minari_arrow(path: Path, asked: Asked) -> Iterator[Batch]:
     """Yield the transitions of one episode.
 
-    It is malformed if ``metadata.json`` beside tells of another number, or if it is longer than one record batch:
-    pyarrow writes batches as they are done, and nothing in the file tells their order.
-
-    Raises
-    ------
-    LogError
-        If the file is damaged.
+    It is malformed if the file is damaged, ``metadata.json`` beside tells of another number, or it is longer than one
+    record batch: pyarrow writes batches as they are done, and nothing in the file tells their order.
     """
-    types = _file_types(path)
-    names = [name.removeprefix(NEXT) for name in asked.but(*MADE)]
-    bases = list(dict.fromkeys(base for name in names if (base := column_of(name, types)) is not None))
-    bases = bases or list(types)[:1]
-    batches = read_parquet(path, bases) if path.suffix == ".parquet" else read_ipc(path, bases)
-    frames = [batch.frame for batch in batches]
-    whole = pl.concat(frames) if frames else pl.DataFrame(schema={base: types[base] for base in bases})
-    steps = max(0, len(whole) - 1)
-    if len(whole) > _ONE_BATCH:
-        yield _unreadable(path, asked, f"{len(whole)} rows: Minari's Arrow writer does not keep the order of so many")
+    try:
+        whole = _arrow_columns(path, asked)
+    except LogError as e:
+        lost = pl.DataFrame({"line": [1], "text": [f"{path.parent.name}: {e}"]})
+        yield _Held(asked).batch(1, lost)
         return
-    if (total := read_facts(path.with_name("metadata.json")).get("total_steps", steps)) != steps:
-        text = f"{len(whole)} rows, metadata.json tells of {total} steps and one more observation"
-        yield _unreadable(path, asked, text)
-        return
-    here, there = whole.head(steps), whole.slice(1)
-    if "observations" in bases:
-        here = here.with_columns(there["observations"].alias(NEXT + "observations"))
-    here = here.with_columns(
+    here = whole.with_columns(
         mark_numbers(asked.mark, pl.lit(_number(path))).alias("episode"),
-        pl.int_range(steps, dtype=pl.Int64).alias("step"),
+        pl.int_range(pl.len(), dtype=pl.Int64).alias("step"),
     )
-    yield Batch(here.select(take_fields(asked.columns, here.schema)), lines_from(1, steps), NO_LINES)
+    yield Batch(here.select(asked.columns), lines_from(1, len(here)), NO_LINES)
 
 
-def _unreadable(path: Path, asked: Asked, why: str) -> Batch:
-    lost = pl.DataFrame({"line": [1], "text": [f"{path.parent.name}: {why}"]})
-    return Batch(
-        pl.DataFrame(schema={c: minari_arrow_types(path, asked)[c] for c in asked.columns}), lines_from(1, 0), lost
-    )
-
-
-def _file_types(path: Path) -> dict[str, pl.DataType]:
-    return parquet_types(path) if path.suffix == ".parquet" else ipc_types(path)
+def _arrow_columns(path: Path, asked: Asked) -> pl.DataFrame:
+    """Columns of the T transitions of an episode."""
+    parquet = path.suffix == ".parquet"
+    types = parquet_types(path) if parquet else ipc_types(path)
+    names = {name: name.removeprefix(NEXT) if name.startswith(NEXT + _SEEN) else name for name in asked.but(*MADE)}
+    found = {name: field(base, types) for name, base in names.items()}
+    cells: dict[str, pl.Expr] = {}
+    for name, it in found.items():
+        dtype = None if it is None else cell_type(it[0], lists=name in asked.lists)
+        if it is None or dtype is None or (name in asked.lists and dtype == pl.String):
+            raise LogError(f"{name}: {'not there' if it is None else f'is {it[0]}'}")
+        plain = name in asked.lists and dtype != NUMBERS
+        cells[name] = pl.concat_list(it[1].cast(pl.Float64)) if plain else it[1]
+    bases = list(dict.fromkeys(base for cell in cells.values() for base in cell.meta.root_names()))
+    batches = list(read_parquet(path, bases) if parquet else read_ipc(path, bases))
+    if odd := [batch.malformed["text"][0] for batch in batches if len(batch.malformed)]:
+        raise LogError(odd[0])
+    rows = sum(len(batch.frame) for batch in batches)
+    steps = max(0, rows - 1)
+    if rows > _ONE_BATCH:
+        raise LogError(f"{rows} rows: Minari's Arrow writer does not keep the order of so many")
+    if read_facts(path.with_name("metadata.json")).get("total_steps", steps) != steps:
+        raise LogError(f"{rows} rows, metadata.json tells of another number of steps and one more observation")
+    empty = pl.DataFrame(schema={base: types[base] for base in bases})
+    whole = pl.concat([batch.frame for batch in batches]) if batches else empty
+    told = whole.select(cell.alias(name) for name, cell in cells.items())
+    return pl.DataFrame([told[name].slice(int(names[name] != name), steps) for name in cells])
 
 
 def _number(path: Path) -> int:

@@ -18,7 +18,7 @@ from pathlib import Path
 import polars as pl
 
 from pipeline.declaration.toml import LogError
-from pipeline.logs.decode import flag
+from pipeline.logs.decode import read_flag
 from pipeline.logs.readers.arrow import parquet_types, read_parquet, row_count
 from pipeline.logs.readers.batch import (
     NO_LINES,
@@ -29,9 +29,9 @@ from pipeline.logs.readers.batch import (
     field,
     field_types,
     mark_numbers,
+    read_facts,
     take_fields,
 )
-from pipeline.logs.readers.minari import read_facts
 
 STEPS, SEEN, NEXT = "steps", "observation", "next_"
 _FLAGS = ("is_first", "is_last", "is_terminal")
@@ -71,8 +71,8 @@ def read_rlds(path: Path, asked: Asked, user: str | None = None, *, real: bool =
     Raises
     ------
     LogError
-        If the file is damaged, people are real and have no ids where a row is a step, a flag cannot be read, or a step
-        stands outside of any episode.
+        If the file is damaged, or people are real and have no ids where a row is a step; where steps of nobody stand in
+        rows, also if one is set aside.
     """
     stored = parquet_types(path)
     types, nested = _step_types(stored), STEPS in stored
@@ -86,19 +86,40 @@ def read_rlds(path: Path, asked: Asked, user: str | None = None, *, real: bool =
     columns = [b for b in bases if not nested or b in stored] + ([STEPS] if nested else [])
     held = pl.DataFrame()
     for batch in read_parquet(path, columns):
-        rows, lost = batch.frame.with_columns(pl.Series("_line", batch.lines)), NO_LINES
+        rows, lost = batch.frame.with_columns(pl.Series("_line", batch.lines)), [batch.malformed]
         if nested:
-            empty = rows.filter(pl.col(STEPS).list.len().fill_null(0) == 0)
-            lost = empty.select(pl.col("_line").alias("line"), pl.lit("an episode without steps").alias("text"))
+            lost.append(_lost(rows.filter(pl.col(STEPS).list.len().fill_null(0) == 0), "an episode without steps"))
             rows = _unnested(rows)
-        rows = rows.with_columns(*_flags(rows, path), _whose(user, rows.schema).alias("_user"))
-        rows = _in_episodes(rows, held, path, nested=nested, alone=user is None)
+        told = {name: read_flag(rows[name]) for name in _FLAGS}
+        rows = rows.with_columns(
+            *(flags["value"].alias(f"_{name}") for name, flags in told.items()),
+            _whose(user, rows.schema).alias("_user"),
+            pl.any_horizontal(flags["unread"] for flags in told.values()).alias("_odd"),
+        )
+        # a recorded episode is one record
+        odd = rows.filter(pl.col("_odd").any().over("_line"))
+        lost.append(_lost(odd.unique("_line", maintain_order=True), "is_first, is_last or is_terminal cannot be read"))
+        rows = _opened(rows.filter(~pl.col("_odd").any().over("_line")).drop("_odd"), held, nested=nested,
+                       alone=user is None)  # fmt: skip
+        stray = pl.col("_stray")
+        lost.append(_lost(rows.filter(stray), "a step that is_first does not begin follows the end of an episode"))
+        malformed = pl.concat(lost).sort("line")
+        if user is None and not nested and len(malformed):
+            raise LogError(
+                f"{path.name}: row {malformed['line'][0]}: {malformed['text'][0]}, and here the order of the rows "
+                "tells the episodes; export whole episodes, in order"
+            )
+        rows = _in_episodes(rows.filter(~stray).drop("_stray"), nested=nested, alone=user is None)
         # the last step of each user waits for the one after it
         last = pl.col("_user").is_last_distinct()
         held = rows.filter(last)
-        yield _batch(_transitions(rows).filter(~last), asked, lost)
+        yield _batch(_transitions(rows).filter(~last), asked, malformed)
     if len(held):
         yield _batch(_transitions(held), asked, NO_LINES)
+
+
+def _lost(rows: pl.DataFrame, why: str) -> pl.DataFrame:
+    return rows.select(pl.col("_line").alias("line"), pl.lit(why).alias("text"))
 
 
 def _whose(user: str | None, types: Types) -> pl.Expr:
@@ -120,24 +141,8 @@ def _unnested(rows: pl.DataFrame) -> pl.DataFrame:
     return rows.explode(STEPS, keep_nulls=False, empty_as_null=False).unnest(STEPS)
 
 
-def _flags(rows: pl.DataFrame, path: Path) -> list[pl.Series]:
-    found: list[pl.Series] = []
-    for name in _FLAGS:
-        cell = rows[name].alias("raw_flag")
-        cell = cell if cell.dtype == pl.Boolean else cell.cast(pl.String)
-        value, unread = flag("flag", {"flag": cell.dtype})
-        told = cell.to_frame().select(value.alias(f"_{name}"), unread.alias("unread"))
-        if told["unread"].any():
-            row = rows["_line"][told["unread"].arg_true()[0]]
-            raise LogError(
-                f"{path.name}: column {name!r}, row {row}: cannot be read, and it tells the episodes; mend it"
-            )
-        found.append(told[f"_{name}"])
-    return found
-
-
-def _in_episodes(rows: pl.DataFrame, held: pl.DataFrame, path: Path, *, nested: bool, alone: bool) -> pl.DataFrame:
-    """Rows behind the ones that waited, with ``_episode`` (1, 2, … of each user), ``_step`` and ``_closing``."""
+def _opened(rows: pl.DataFrame, held: pl.DataFrame, *, nested: bool, alone: bool) -> pl.DataFrame:
+    """Rows behind the ones that waited, with ``_closing``, ``_new`` (begins an episode) and ``_stray`` (is in none)."""
     made = ("_episode", "_step")
     rows = rows.with_columns(
         (pl.col("_is_last") | pl.col("_is_terminal")).alias("_closing"),
@@ -148,15 +153,17 @@ def _in_episodes(rows: pl.DataFrame, held: pl.DataFrame, path: Path, *, nested: 
     opens = pl.col("_line").ne_missing(pl.col("_line").shift().over("_user")) if nested else pl.col("_is_first")
     # whatever stands before a person's first step is somebody else's
     opens = opens if alone else opens | before.is_null()
-    rows = rows.with_columns(_new=pl.col("_episode").is_null() & opens)
+    known = pl.col("_episode").is_not_null()
+    place = pl.int_range(pl.len(), dtype=pl.Int64)
+    opened = pl.when(known | opens).then(place).otherwise(-2).cum_max().over("_user")
+    closed = pl.when("_closing").then(place).otherwise(-1).cum_max().shift(fill_value=-1).over("_user")
     # a step behind the last one of its episode, or before any first one, would be taken for the next episode's
-    lost = ~pl.col("_new") & before.fill_null(value=True)
-    stray = rows.filter(pl.lit(not nested) & pl.col("_episode").is_null() & lost)
-    if len(stray):
-        raise LogError(
-            f"{path.name}: row {stray['_line'][0]}: a step that is_first does not begin follows the end of an episode; "
-            "export whole episodes, in order"
-        )
+    stray = pl.lit(value=False) if nested else opened <= closed
+    return rows.with_columns((opens & ~known).alias("_new"), stray.alias("_stray"))
+
+
+def _in_episodes(rows: pl.DataFrame, *, nested: bool, alone: bool) -> pl.DataFrame:
+    """The rows with ``_episode`` (1, 2, … of each user) and ``_step``."""
     number = pl.col("_episode").first().over("_user").fill_null(0) + pl.col("_new").cast(pl.Int64).cum_sum().over(
         "_user"
     )

@@ -33,20 +33,32 @@ def batch_rows(columns: list[str]) -> int:
 def types_of(schema: Any) -> dict[str, pl.DataType]:
     """Column name -> type as the schema declares it (a dictionary is its values); repeated names are left out."""
     times = Counter(schema.names)
-    return {name: _polars_type(schema.types[i]) for i, name in enumerate(schema.names) if times[name] == 1}
+    kinds = zip(schema.names, schema.types, strict=True)
+    return {name: _polars_type(kind) for name, kind in kinds if times[name] == 1}
 
 
 @cache
 def _polars_type(arrow: Any) -> pl.DataType:
     if pa.types.is_dictionary(arrow):
         arrow = arrow.value_type
-    # polars knows no number that is as long, and says so only where it meets one
-    if pa.types.is_decimal256(arrow):
+    if _unknown(arrow):
         return pl.Object()
     try:
         return pl.DataFrame(pl.from_arrow(pa.table({"x": pa.array([], type=arrow)})))["x"].dtype
-    except (pa.ArrowException, pl.exceptions.PolarsError, pl.exceptions.PanicException, BaseExceptionGroup, ValueError):
+    except (pa.ArrowException, pl.exceptions.PolarsError, pl.exceptions.PanicException, ValueError):
         return pl.Object()
+
+
+def _unknown(arrow: Any) -> bool:
+    """Whether polars stops the process where it meets this type or a value of it, instead of raising an error."""
+    if pa.types.is_timestamp(arrow) and arrow.tz is not None:
+        try:
+            pl.Series([], dtype=pl.Int64).cast(pl.Datetime("us", arrow.tz))
+        except pl.exceptions.PolarsError:
+            return True
+    if pa.types.is_decimal256(arrow) or pa.types.is_interval(arrow):
+        return True
+    return pa.types.is_nested(arrow) and any(_unknown(arrow.field(i).type) for i in range(arrow.num_fields))
 
 
 def frame_rows(batch: Any, columns: list[str], first: int) -> Batch:
@@ -66,7 +78,7 @@ def frame_rows(batch: Any, columns: list[str], first: int) -> Batch:
     """
     arrays = [batch.column(name) for name in columns]
     numbers, lost = lines_from(first, batch.num_rows), NO_LINES
-    odd, long = _not_text(arrays), _too_long(arrays)
+    odd, long = find_odd_text(arrays), _too_long(arrays)
     if (bad := long | odd).any():
         why = np.where(long, f"longer than {RECORD_BYTES >> 20} MiB", "text that is not UTF-8")[bad]
         lost = pl.DataFrame({"line": numbers[bad], "text": why}, schema=NO_LINES.schema)
@@ -83,7 +95,8 @@ def _filter(array: Any, kept: Any) -> Any:
     return array.filter(kept)
 
 
-def _not_text(arrays: list[Any]) -> NDArray[np.bool_]:
+def find_odd_text(arrays: list[Any]) -> NDArray[np.bool_]:
+    """``(n,)``: whether a row of these columns holds text that is not UTF-8; ``ArrowInvalid`` if they are damaged."""
     bad = np.zeros(len(arrays[0]), dtype=np.bool_)
     for array in arrays:
         try:
@@ -108,7 +121,7 @@ def _too_long(arrays: list[Any]) -> NDArray[np.bool_]:
 def _longest(array: Any) -> int:
     """Bytes of the longest cell of a column, or more."""
     if pa.types.is_string(array.type) or pa.types.is_large_string(array.type):
-        return pc.max(pc.binary_length(array)).as_py() or 0
+        return pc.call_function("max", [pc.call_function("binary_length", [array])]).as_py() or 0
     return int(_measured(array, _lengths).max(initial=0))
 
 
@@ -142,7 +155,7 @@ def _lengths(array: Any) -> NDArray[np.int64]:
         if not pa.types.is_binary_view(data.type):
             return np.full(len(array), 8, dtype=np.int64)
         data = data.cast(pa.large_binary())
-    return pc.binary_length(data).fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64)
+    return pc.call_function("binary_length", [data]).fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64)
 
 
 def _odd_texts(array: Any) -> NDArray[np.int64]:

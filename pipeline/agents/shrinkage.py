@@ -1,0 +1,161 @@
+"""Empirical Bayes for many noisy means: what each is, given how the others vary.
+
+Model of measurement i of group g, with known variance v_i and public features f_i (measured or not):
+
+    x_i = a_g + f_i . b_g + u_i + e_i,   a_g ~ N(0, A),  b_g ~ N(0, B I),  u_i ~ sum_k p_k N(0, t_k²),  e_i ~ N(0, v_i)
+
+A and B are the most likely ones (type-II maximum likelihood, u taken as one normal); what a measurement is expected to
+be rests on all others but itself.  The weights p_k of the residual's scales follow by EM (Stephens 2017, *False
+discovery rates: a new deal*): many small effects and a few large ones are each shrunk as such.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[np.float64]
+Integers = NDArray[np.int64]
+
+# each variance is sought on powers of 4 below this multiple of the mean square
+_MOST, _POWERS = 4.0, 10
+_SWEEPS = 3
+_SCALES, _ROUNDS = 10, 200
+
+
+@dataclass(frozen=True)
+class Posterior:
+    """What is known of each mean.
+
+    Parameters
+    ----------
+    mean, sd
+        ``(n,)`` posterior mean and standard deviation, in the units of what was measured.
+    """
+
+    mean: Array
+    sd: Array
+
+
+def shrink(x: Array, variance: Array, group: Integers, features: Array) -> Posterior:
+    """Posterior of each mean.
+
+    Parameters
+    ----------
+    x, variance
+        ``(n,)``: measurements and their variances; an infinite variance where nothing was measured.
+    group
+        ``(n,)``, from 0: whose intercept and slopes a measurement has.
+    features
+        ``(n, d)`` public numbers, of about unit size; d may be 0.
+    """
+    seen = np.isfinite(variance)
+    if not seen.any():
+        return Posterior(np.zeros(len(x)), np.full(len(x), np.inf))
+    F = np.column_stack([np.ones(len(x)), features])
+    square = float(np.average(x[seen] ** 2, weights=1 / variance[seen]))
+    prior = _most_likely(_Normal(x, variance, group, F, square or 1.0))
+    expected, doubt = prior.expected()
+    found = _mixture(x[seen] - expected[seen], variance[seen] + doubt[seen])
+    mean, sd = expected.copy(), np.sqrt(doubt + found.typical)
+    mean[seen] += found.mean
+    sd[seen] = found.sd
+    return Posterior(mean, sd)
+
+
+@dataclass(frozen=True)
+class _Normal:
+    """The model with one scale of residuals; ``levels`` are the powers of 4 by which A, B and t² are smaller."""
+
+    x: Array
+    variance: Array
+    group: Integers
+    F: Array
+    square: float
+    levels: tuple[int, int, int] = (2, 4, 2)
+
+    @property
+    def scales(self) -> Array:
+        """A, B and t²."""
+        d = max(1, self.F.shape[1] - 1)
+        return _MOST * self.square * 0.25 ** np.array(self.levels) / np.array([1, d, 1])
+
+    def _groups(self) -> list[tuple[Integers, Array, Array]]:
+        """Of each group: its rows, their weights, and the Cholesky factor of the posterior precision of (a, b)."""
+        A, B, t2 = self.scales
+        precision = np.append(1 / A, np.full(self.F.shape[1] - 1, 1 / B))
+        weight, found = 1 / (self.variance + t2), list[tuple[Integers, Array, Array]]()
+        for g in np.unique(self.group):
+            rows = np.flatnonzero(self.group == g)
+            F, w = self.F[rows], weight[rows]
+            found.append((rows, w, np.linalg.cholesky((F * w[:, None]).T @ F + np.diag(precision))))
+        return found
+
+    def likelihood(self) -> float:
+        """Log-likelihood of A, B and t², up to a constant."""
+        A, B, t2 = self.scales
+        seen, d = np.isfinite(self.variance), self.F.shape[1] - 1
+        total = -0.5 * float(np.log(self.variance[seen] + t2).sum())
+        for rows, w, root in self._groups():
+            y = np.linalg.solve(root, self.F[rows].T @ (w * self.x[rows]))
+            total -= float(np.log(np.diag(root)).sum()) + 0.5 * (np.log(A) + d * np.log(B))
+            total -= 0.5 * float((w * self.x[rows] ** 2).sum() - y @ y)
+        return total
+
+    def expected(self) -> tuple[Array, Array]:
+        """Of each mean without its residual: what all others make of it ``(n,)``, and its variance ``(n,)``."""
+        mean, doubt = np.zeros(len(self.x)), np.zeros(len(self.x))
+        for rows, w, root in self._groups():
+            half = np.linalg.solve(root, self.F[rows].T)
+            fit = half.T @ np.linalg.solve(root, self.F[rows].T @ (w * self.x[rows]))
+            spread = (half**2).sum(0)
+            own = np.minimum(spread * w, 1 - 1e-9)
+            mean[rows], doubt[rows] = (fit - own * self.x[rows]) / (1 - own), spread / (1 - own)
+        return mean, doubt
+
+
+def _most_likely(start: _Normal) -> _Normal:
+    """The most likely levels, one after the other, a few times round."""
+    best, most = start, start.likelihood()
+    for _ in range(_SWEEPS):
+        before = best.levels
+        for i in range(3):
+            if i == 1 and start.F.shape[1] == 1:
+                continue
+            for level in range(_POWERS):
+                levels = (*best.levels[:i], level, *best.levels[i + 1 :])
+                other = replace(best, levels=(levels[0], levels[1], levels[2]))
+                if (found := other.likelihood()) > most:
+                    best, most = other, found
+        if best.levels == before:
+            break
+    return best
+
+
+@dataclass(frozen=True)
+class _Residuals:
+    """Posterior of the residuals ``(n,)``, and the mean square of one that was not measured."""
+
+    mean: Array
+    sd: Array
+    typical: float
+
+
+def _mixture(e: Array, variance: Array) -> _Residuals:
+    """Residuals ``e`` of known variance, whose own scales are a mixture with the most likely weights."""
+    small = float(np.sqrt(np.median(variance))) / _SCALES
+    large = max(float(np.sqrt(np.quantile(e**2, 0.999))), 2 * small)
+    squares = np.append(0.0, np.geomspace(small, large, _SCALES) ** 2)
+    spread = variance[:, None] + squares
+    likely = -0.5 * (np.log(spread) + e[:, None] ** 2 / spread)
+    likely = np.exp(likely - likely.max(1, keepdims=True))
+    p = np.full(len(squares), 1 / len(squares))
+    for _ in range(_ROUNDS):
+        p = (likely * p / (likely @ p)[:, None]).mean(0)
+    of = likely * p / (likely @ p)[:, None]
+    share = squares / spread
+    mean = (of * share).sum(1) * e
+    second = (of * share * (variance[:, None] + share * e[:, None] ** 2)).sum(1)
+    return _Residuals(mean, np.sqrt(np.maximum(second - mean**2, 0)), float(p @ squares))

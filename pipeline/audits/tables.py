@@ -1,0 +1,150 @@
+"""Audit targets of tables that are summed over people: counts at once or night by night, and stages of one step."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from functools import cached_property, partial
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline.audits.attack import Array, AuditTarget, Side, silence
+from pipeline.audits.laws import Gaussian, Laplace
+from pipeline.audits.sampling import WORLD
+from pipeline.declaration.card import CardError
+from pipeline.logs.aggregate import count_person
+from pipeline.logs.target_sums import person_sums
+from pipeline.privacy.factorisation import Factorisation
+from pipeline.privacy.guarantee import Trust
+from pipeline.privacy.noise import Integers, NoiseSource
+from pipeline.privacy.release import total_epsilon, total_rho
+from pipeline.statistics.count_layout import CountLayout, Person
+from pipeline.statistics.layout import ExactSums, Tables
+from pipeline.statistics.private_sum import PrivateSum
+from pipeline.statistics.target_layout import VALUE_STEPS, Question, Stage, TargetPlan
+
+
+def counts_target(shipped: PrivateSum, drawn: PrivateSum | None = None) -> AuditTarget:
+    """The worst pair of people against count tables, or all rows of a counter that hold its first night.
+
+    What a night publishes is post-processing of its rows, and the ledger charges for these.
+
+    Parameters
+    ----------
+    shipped
+        Count tables; with a ``time`` those of one row.
+    drawn
+        What really draws, where a test breaks it.
+
+    Raises
+    ------
+    CardError
+        If a table has no noise, or one of a counter no Gaussian noise: there is nothing to claim.
+    """
+    layout, mechanisms, time = shipped.layout, shipped.mechanisms, shipped.time
+    assert isinstance(layout, CountLayout) and (time is None or isinstance(time, Factorisation))
+    card = layout.card.model_copy(update={"kind": "synthetic"})
+    words = f"counts, {' and '.join(dict.fromkeys(m.name for m in mechanisms))}"
+    if time is not None:
+        words = f"nightly {time.kind}, {time.steps} nights, discrete gaussian"
+    made_up = replace(drawn or shipped, layout=replace(layout, card=card))
+    return _target(words, shipped, made_up, partial(count_person, card), total_rho(mechanisms))
+
+
+def stage_target(plan: TargetPlan, stage: Stage, drawn: PrivateSum | None = None) -> AuditTarget:
+    """The worst pair of people against one stage of one-step improvement, for a question of the auditor's own.
+
+    Parameters
+    ----------
+    plan
+        Of the run.
+    stage
+        Which of the two.
+    drawn
+        What really draws, where a test breaks it.
+
+    Raises
+    ------
+    CardError
+        If there is no noise: there is nothing to claim.
+    """
+    card = plan.card.model_copy(update={"kind": "synthetic"}).placed(plan.card.folder)
+    made_up, shipped = replace(plan, card=card), plan.stages[stage]
+    asked = None if stage == "v" else _extreme_question(made_up)
+    draws = replace(drawn or shipped, layout=made_up.layout(stage))
+    words = "values of practice" if stage == "v" else "gains of actions"
+    return _target(f"{words}, discrete gaussian", shipped, draws, partial(person_sums, made_up, asked), shipped.rho)
+
+
+def _extreme_question(plan: TargetPlan) -> Question:
+    """All values in the middle of one reward, and a window that both ends of a reward leave."""
+    (low, high), (least, most) = plan.card.reward.range, plan.span
+    unit = (most - least) / VALUE_STEPS
+    middle = round(((low + high) / 2 - least) / unit)
+    return Question(np.full(plan.layout("v").shape, middle), max(1, int((high - low) / 2 / unit) - 1))
+
+
+def _target(
+    words: str,
+    shipped: PrivateSum,
+    made_up: PrivateSum,
+    sum_of: Callable[[Person], Tables],
+    rho: Fraction | None,
+) -> AuditTarget:
+    """The worst pair of people against a private sum of tables that costs ``rho``."""
+    mechanisms, time = shipped.mechanisms, shipped.time
+    if rho is None or (time is not None and any(m.variance is None for m in mechanisms)):
+        name = shipped.layout.dataset
+        raise CardError(f"{name}: no{'' if time is None else ' Gaussian'} noise, no claim to attack")
+    one, other = replace(shipped, layout=made_up.layout).worst_pair(sum_of)
+    path = _Tables(made_up, (sum_of(one), sum_of(other)))
+    means, pure = silence(path), total_epsilon(mechanisms)
+    law = Laplace(tuple(float(m.scale or 0) for m in mechanisms))
+    if pure is None or time is not None:
+        claimed = [m.standard_deviation**2 if time is None else float(m.variance or 0) for m in mechanisms]
+        tables = zip(means[0], claimed * (len(means[0]) // len(claimed)), strict=True)
+        law = Gaussian([np.full(table.shape, variance) for table, variance in tables])
+    names = ", ".join(m.table for m in mechanisms)
+    return AuditTarget(f"{words}, {names}", Trust.CENTRAL, path, means, law, rho, claimed_epsilon=pure)
+
+
+@dataclass(frozen=True)
+class _Tables:
+    """The private sum's own draw, on the entries in which two people differ, many copies at once."""
+
+    drawn: PrivateSum
+    pair: tuple[Tables, Tables]
+
+    @cached_property
+    def _where(self) -> list[NDArray[np.bool_]]:
+        return [self.pair[0][m.table] != self.pair[1][m.table] for m in self.drawn.mechanisms]
+
+    def __call__(self, side: Side, noise: NoiseSource, copies: int) -> list[Array]:
+        """See :class:`~pipeline.audits.attack.ReleasePath`."""
+        tables, wide = dict[str, Integers](), list(self.drawn.mechanisms)
+        for i, (m, where) in enumerate(zip(self.drawn.mechanisms, self._where, strict=True)):
+            entries = self.pair[side][m.table][where]
+            tables[m.table] = np.broadcast_to(entries, (copies, len(entries))).astype(np.int64)
+            share = m.delta_slack * copies * len(entries) / m.cells
+            wide[i] = replace(m, shape=(copies, len(entries)), delta_slack=share)
+        drawn = replace(self.drawn, mechanisms=tuple(wide))
+        if self.drawn.time is not None:
+            return self._rows(drawn, list(tables.values()), noise)
+        release = drawn.draw(ExactSums(drawn.layout.dataset, "synthetic", drawn.layout.dynamics, tables), noise)
+        return [release.tables[name].astype(np.float64) for name in tables]
+
+    def _rows(self, drawn: PrivateSum, tables: list[Integers], noise: NoiseSource) -> list[Array]:
+        first, ends = np.concatenate([t.ravel() for t in tables]), np.cumsum([t.size for t in tables])[:-1]
+        found, time = list[Array](), drawn.time
+        assert isinstance(time, Factorisation)
+        for night in range(1, time.steps + 1):
+            due = time.rows(night)
+            holds = [row.first == 1 for row in due]
+            # nights of which no row holds the first one tell nothing of it
+            if any(holds):
+                for row in drawn.draw_rows(due, lambda t: first if t == 1 else None, noise, WORLD)[holds]:
+                    parts = zip(np.split(row, ends), tables, strict=True)
+                    found += [part.reshape(table.shape).astype(np.float64) for part, table in parts]
+        return found

@@ -1,0 +1,193 @@
+"""From the sums of targets to the second question, to a policy, and to what report.json says of it; reads no rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline.agents import one_step
+from pipeline.declaration.card import Card, task_of
+from pipeline.learners.decisions import (
+    decision_columns,
+    decision_facts,
+    decision_labels,
+    policy_of,
+    tabular_truth,
+    total_assumed,
+)
+from pipeline.learners.policy_files import PolicyFiles
+from pipeline.learners.terms import OneStep, Terms
+from pipeline.mdp.policy import Policy
+from pipeline.privacy.release import Release
+from pipeline.statistics.target_layout import VALUE_STEPS, Question, Stage, TargetPlan, window
+from reports.facts.constants import Constants, Preset
+from reports.facts.learnt import LearntFacts, Truth, ValueFacts
+from reports.facts.policy import Decisions, decisions
+from reports.facts.promise import Joint
+from reports.facts.report import Report
+
+Array = NDArray[np.float64]
+# in ``policy.json``
+KIND = "one_step"
+
+
+@dataclass(frozen=True)
+class LearntStep:
+    """See :class:`~pipeline.learners.learner.Learnt`: recommendations, and current practice elsewhere."""
+
+    plan: TargetPlan
+    terms: Terms
+    release: Release
+    found: one_step.Plan
+
+    @property
+    def policy(self) -> Policy:
+        """What is recommended."""
+        return self.found.policy
+
+    def files(self) -> PolicyFiles:
+        """See :class:`~pipeline.learners.learner.Learnt`."""
+        labels = {**decision_labels(self.plan.card), "kind": KIND}
+        return PolicyFiles(labels, {"policy": decision_columns(self.policy)})
+
+    def facts(self) -> LearntFacts:
+        """See :class:`~pipeline.learners.learner.Learnt`: what the policy is worth, no released number tells."""
+        nowhere = np.zeros(self.policy.abstains.shape, dtype=bool)
+        cost = self.release.joint_rho
+        joint = {"rho_exact": None if cost is None else str(cost), **self.plan.joint()}
+        return LearntFacts(
+            constants=_constants(self.plan, self.terms),
+            value=_value(self.plan.card),
+            model_baselines={},
+            joint=Joint.model_validate(joint),
+            policy=decision_facts(self.policy, nowhere),
+        )
+
+    def view(self) -> Decisions:
+        """See :class:`~pipeline.learners.learner.Learnt`."""
+        d = self.plan.card.domain
+        return _view((d.live_states, d.action_labels), self.policy, self.release)
+
+    def truth(self, world: str, behaviour: str) -> Truth:
+        """See :class:`~pipeline.learners.learner.Learnt`."""
+        return tabular_truth(self.plan.card, world, behaviour, self.policy)
+
+
+def _answer(plan: TargetPlan, release: Release, stage: Stage) -> one_step.Answer:
+    steps = plan.layout(stage).steps
+    count, total = (release.tables[f"{stage}_{name}"].astype(np.float64) for name in ("count", "sum"))
+    variance = next(m.variance for m in release.mechanisms if m.table == f"{stage}_count")
+    return one_step.Answer(count, total / steps, (variance or 0) ** 0.5)
+
+
+def next_question(plan: TargetPlan, first: Release) -> Question:
+    """What the second stage asks, from the released answer of the first.
+
+    Parameters
+    ----------
+    plan
+        Of the run.
+    first
+        Its first stage.
+    """
+    low, high = plan.span
+    found = one_step.practice_values(_answer(plan, first, "v"), np.array(plan.returns), plan.card.domain.state_features)
+    values = np.rint((found - low) / (high - low) * VALUE_STEPS).astype(np.int64)
+    return Question(values, window(first.tables["v_count"], values, plan.spread))
+
+
+def learn_step(plan: TargetPlan, terms: Terms, release: Release) -> LearntStep:
+    """The policy of a release of both stages.
+
+    Parameters
+    ----------
+    plan, terms
+        Of the run.
+    release
+        Both stages, with the values that were asked about.
+
+    Raises
+    ------
+    ValueError
+        If the release was drawn on other terms.
+    """
+    if release.mechanisms != plan.mechanisms or "v_value" not in release.derived:
+        raise ValueError("this release was drawn on other terms")
+    values, d = release.derived["v_value"], plan.card.domain
+    asked = Question(values, window(release.tables["v_count"], values, plan.spread))
+    chosen = terms.one_step or OneStep()
+    found = one_step.one_step(
+        _answer(plan, release, "q"),
+        plan.width(asked),
+        d.horizon,
+        d.allowed,
+        d.state_features,
+        one_step.Constants(chosen.pessimism, chosen.support, chosen.floor),
+    )
+    return LearntStep(plan, terms, release, found)
+
+
+def _view(labels: tuple[list[str], list[str]], policy: Policy, release: Release) -> Decisions:
+    """Rows beside each state and action are evidence; a cap by both makes no frequency of practice of them."""
+    evidence = np.maximum(release.tables["q_count"], 0).astype(np.float64)
+    return decisions(labels, policy, np.zeros(policy.abstains.shape, dtype=bool), evidence)
+
+
+def read_step_view(files: PolicyFiles, report: Report, release: Callable[[], Release]) -> Decisions:
+    """See :class:`~pipeline.learners.policy_files.Codec`."""
+    return _view((files.labels["states"], files.labels["actions"]), policy_of(files), release())
+
+
+def _constants(plan: TargetPlan, terms: Terms) -> Constants:
+    chosen = terms.one_step or OneStep()
+    values = {
+        "pessimism": chosen.pessimism,
+        "support": chosen.support,
+        "floor": chosen.floor,
+        "rows of a person": plan.rows,
+        "cap": plan.cap,
+        "share of the first stage": chosen.value_share,
+    }
+    source = {
+        "pessimism": "posterior standard deviations; chosen on simulated logs that no figure uses",
+        "support": "standard deviations of noise that the rows of an action exceed: chosen by us",
+        "floor": "practice must know what it does: chosen by us",
+        "rows of a person": "the recipe's, or 3/5 of all; part of the release",
+        "cap": "rows a state (or a state and action); part of the release",
+        "share of the first stage": "of the budget; part of the release",
+    }
+    return Constants(
+        policy=Preset(preset="one step", values=values, source=source),
+        bounds=None,
+        failure_probability=terms.planner.failure,
+        threshold=chosen.floor,
+        seed_of_ties=terms.planner.seed,
+    )
+
+
+def _value(card: Card) -> ValueFacts:
+    """No interval: the rows that made the policy cannot say what it is worth (they chose it)."""
+    least, most = task_of(card).value_range(0)
+    return ValueFacts(
+        lower=least,
+        upper=None,
+        estimate=None,
+        lower_trivial=least,
+        upper_trivial=most,
+        gap=None,
+        optimal_upper=None,
+        lower_flag="trivial",
+        upper_flag="trivial",
+        status="estimate",
+        assumes=[
+            "nothing is claimed but what declared rewards allow: an estimate from the rows that chose the policy would "
+            "be too high",
+            "the declared states hold all that drives both what is done and what comes of it",
+            "a return is what the log holds from a row to the end of its episode",
+            *total_assumed(card),
+        ],
+        start="released" if card.domain.start == "released" else "declared",
+    )

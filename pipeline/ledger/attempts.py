@@ -1,0 +1,155 @@
+"""Attempts at a release: which of them may have drawn, what a retry pays, and how many draws may be lost.
+
+An attempt says DRAW before its first noise is drawn.  One that died without it drew nothing, and never will: the next
+attempt at the same release takes its charge over.  One that died after it may have drawn, so the next pays again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from fractions import Fraction
+
+from pipeline.ledger.account import commit_of, intents_of, registration
+from pipeline.ledger.chain import AttemptLostError, Body, BudgetError, Entry
+
+# draws of one release that may die before somebody has to look: a schedule that retries for ever spends no more
+MOST_LOST = 3
+# in an INTENT: its attempt says DRAW; attempts of older versions say nothing, and may have drawn
+NOTED = {"draw": "noted"}
+
+
+def may_have_drawn(entries: Sequence[Entry], intent: Entry) -> bool:
+    """Whether noise may have been drawn for an attempt.
+
+    Parameters
+    ----------
+    entries, intent
+        Of the ledger, in order, and the attempt's INTENT.
+    """
+    if not _notes_draws(intent):
+        return True
+    return any(e.kind in ("DRAW", "COMMIT") and e.body["intent"] == intent.seq for e in entries)
+
+
+def taken_over(entries: Sequence[Entry], attempts: Sequence[Entry]) -> Fraction:
+    """What the next attempt need not pay: all that was paid since one of these may have drawn.
+
+    Parameters
+    ----------
+    entries, attempts
+        Of the ledger, in order, and the INTENTs at one release or one counter up to that attempt.
+    """
+    paid = Fraction(0)
+    for e in attempts:
+        paid = Fraction(0) if may_have_drawn(entries, e) else paid + Fraction(e.body["rho"])
+    return paid
+
+
+def left_to_pay(entries: Sequence[Entry], lineage: str, run_key: str, partition: int | None, rho: Fraction) -> Fraction:
+    """What the next attempt at a release is charged: its cost, less what it takes over.
+
+    Parameters
+    ----------
+    entries
+        Of the ledger up to that attempt, in order.
+    lineage, run_key, partition
+        Of the release, and whose rows are read (None: everybody's).
+    rho
+        Exact zCDP cost of the release.
+
+    Raises
+    ------
+    ValueError
+        If ``rho`` is negative: nothing is ever refunded.
+    """
+    if rho < 0:
+        raise ValueError(f"a charge is at least 0; got {rho}")
+    attempts = [e for e in intents_of(entries, lineage, run_key) if e.body.get("partition") == partition]
+    return max(Fraction(0), rho - taken_over(entries, attempts))
+
+
+def paid_for(entries: Sequence[Entry], intent: Entry) -> Fraction:
+    """What stands in the ledger for one attempt: its own charge, and those it took over.
+
+    Parameters
+    ----------
+    entries, intent
+        Of the ledger, in order, and the attempt's INTENT.
+    """
+    there = intents_of(entries, intent.lineage, intent.body["run_key"])
+    part = intent.body.get("partition")
+    before = [e for e in there if e.seq < intent.seq and e.body.get("partition") == part]
+    return taken_over(entries, before) + Fraction(intent.body["rho"])
+
+
+def refuse_drain(entries: Sequence[Entry], lineage: str, run_key: str, body: Body) -> None:
+    """Refuse another draw where too many died since anybody looked (RETRY): no schedule may use up a cap by itself.
+
+    Parameters
+    ----------
+    entries, lineage, run_key
+        Of the ledger, in order, the name of the dataset, and the hex key of the release.
+    body
+        Of the INTENT to come; a counter's attempts are counted since its last committed step.
+
+    Raises
+    ------
+    BudgetError
+        If so; nothing was read.
+    """
+    looked = max((e.seq for e in entries if e.lineage == lineage and e.kind == "RETRY"), default=0)
+    lost = 0
+    for e in _alike(entries, lineage, run_key, body):
+        if commit_of(entries, lineage, e.body["run_key"]) is not None:
+            lost = 0
+        elif e.seq > looked and _notes_draws(e) and may_have_drawn(entries, e):
+            lost += 1
+    if lost >= MOST_LOST:
+        raise BudgetError(
+            f"{lineage}: {lost} draws of this release died after they had begun, and each is paid for; find out why "
+            "(memory, disk), then allow it with `reticent ledger retry CARD`. Nothing was read"
+        )
+
+
+def refuse_taken_over(entries: Sequence[Entry], intent: Entry) -> None:
+    """Refuse to draw under a charge that a later attempt may have taken over.
+
+    Parameters
+    ----------
+    entries, intent
+        Of the ledger, in order, and the INTENT of who is about to draw.
+
+    Raises
+    ------
+    AttemptLostError
+        If there is a later attempt at this release or counter; nothing was drawn here.
+    """
+    if any(e.seq > intent.seq for e in _alike(entries, intent.lineage, intent.body["run_key"], intent.body)):
+        raise AttemptLostError(f"{intent.lineage}: another attempt took this one over; nothing was drawn here")
+
+
+def refuse_seeded(entries: Sequence[Entry], intent: Entry, body: Body) -> None:
+    """Refuse to commit, for people who exist, what is not of operating-system noise.
+
+    Parameters
+    ----------
+    entries, intent, body
+        Of the ledger, the attempt, and of the COMMIT to come.
+    """
+    if (registration(entries, intent.lineage) or {}).get("kind") == "real" and body.get("noise") != "os":
+        raise BudgetError(
+            f"{intent.lineage}: registered as real, so only a release with operating-system noise is committed"
+        )
+
+
+def _notes_draws(intent: Entry) -> bool:
+    return NOTED.items() <= intent.body.items()
+
+
+def _alike(entries: Sequence[Entry], lineage: str, run_key: str, body: Body) -> list[Entry]:
+    """INTENTs at the same release; of a counter, at any of its steps."""
+    counter = body.get("counter")
+    if counter is None:
+        return intents_of(entries, lineage, run_key)
+    there = [e for e in entries if e.lineage == lineage and e.kind == "INTENT" and "counter" in e.body]
+    return [e for e in there if e.body["counter"]["key"] == counter["key"]]

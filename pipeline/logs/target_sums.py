@@ -1,0 +1,228 @@
+"""Sums of targets by key, and the rows beside them: canonical rows -> exact int64 sums, each person bounded.
+
+What is summed here is what :mod:`pipeline.statistics.target_layout` bounds; the enumeration test runs this code.  Which
+rows of a person count depends on their order (episode, step) and their keys, never on what follows them: a cap that
+looked at the outcome, or at the action of a table by state, would choose among futures.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from pipeline.declaration.card import Card, task_of
+from pipeline.logs.aggregate import BATCH_ROWS, needed, person_rows, successor
+from pipeline.logs.contribution_bounding import group_users
+from pipeline.logs.store import Snapshot
+from pipeline.logs.summing import HERE, Resources, Seen, Sums, sum_snapshot
+from pipeline.statistics.count_layout import Person, reward_lattice
+from pipeline.statistics.layout import ExactSums, Tables
+from pipeline.statistics.target_layout import Question, Stage, TargetPlan
+
+Array = NDArray[np.float64]
+Integers = NDArray[np.int64]
+
+# lattice steps of the reward range on which declared rewards are summed
+DECLARED_STEPS = 1 << 20
+
+
+def sum_targets(
+    snapshot: Snapshot, plan: TargetPlan, question: Question | None, resources: Resources = HERE
+) -> ExactSums:
+    """Sum one stage of a snapshot, a batch of whole people in memory at a time.
+
+    Parameters
+    ----------
+    snapshot
+        What ``ingest`` wrote; partitions are disjoint in people.
+    plan
+        Card, lattices and caps.
+    question
+        None: the first stage.
+    resources
+        Where partitions are summed, and who hears of progress; no sum depends on it.
+
+    Returns
+    -------
+    Counts and sums of targets by key, and the kind of people; secret, a private sum's input.
+    """
+    work = TargetSums(plan, question)
+    return work.exact(sum_snapshot(work, snapshot, resources), snapshot.kind)
+
+
+def add_targets(plan: TargetPlan, question: Question | None, people: Iterable[pl.DataFrame]) -> ExactSums:
+    """The same of people who do not exist.
+
+    Parameters
+    ----------
+    plan, question
+        See :func:`sum_targets`.
+    people
+        Canonical rows, whole people in each frame.
+    """
+    work = TargetSums(plan, question)
+    sums = work.zero()
+    for rows in people:
+        work.add_rows(sums, rows)
+    return work.exact(sums, "synthetic")
+
+
+def person_sums(plan: TargetPlan, question: Question | None, person: Person) -> Tables:
+    """What a person adds to the tables of a stage.
+
+    Parameters
+    ----------
+    plan, question
+        See :func:`sum_targets`.
+    person
+        Rows (state, action, reward, next state) of every step of every episode: nobody who exists, for audits.
+    """
+    return add_targets(plan, question, [person_rows(person, plan.card)]).tables
+
+
+@dataclass(frozen=True)
+class TargetSums:
+    """See :class:`~pipeline.logs.summing.Summation`: counts and targets of one stage.
+
+    Parameters
+    ----------
+    plan
+        Card, lattices and caps.
+    question
+        None: the first stage.
+    """
+
+    plan: TargetPlan = field(repr=False)
+    question: Question | None = field(repr=False)
+
+    @property
+    def stage(self) -> Stage:
+        """Which of the two it is."""
+        return "v" if self.question is None else "q"
+
+    @property
+    def together(self) -> int:
+        """Users are sorted within a part only."""
+        return 1
+
+    def depends_on(self) -> Any:
+        """The whole card and plan: more than decides the integers, never less."""
+        asked = None if self.question is None else [self.question.values.tolist(), self.question.clip]
+        return ["targets", self.plan.card.model_dump(mode="json"), self.plan.joint(), asked]
+
+    def zero(self) -> dict[str, Integers]:
+        """``count`` and ``sum`` by key."""
+        size = int(np.prod(self.plan.layout(self.stage).shape))
+        return {name: np.zeros(size, dtype=np.int64) for name in ("count", "sum")}
+
+    def add(self, sums: Sums, parts: Sequence[Path], seen: Seen) -> None:
+        """A batch of whole users in memory at a time."""
+        for part in parts:
+            scanned = pl.scan_parquet(part, glob=False).select(needed(self.plan.card))
+            batches = iter(scanned.collect_batches(chunk_size=BATCH_ROWS, maintain_order=True))
+            for users in group_users(batches):
+                self.add_rows(sums, users)
+                seen(len(users))
+
+    def add_rows(self, sums: Sums, rows: pl.DataFrame) -> None:
+        """Add the rows of whole users, sorted by user, episode and step."""
+        if rows.is_empty():
+            return
+        card = self.plan.card
+        rows = rows.with_columns(successor(card).alias("next_state"))
+        user = rows["user_id"].rle_id().to_numpy().astype(np.int64)
+        step, state, action = (rows[c].to_numpy().astype(np.int64) for c in ("step", "state", "action"))
+        L, A = len(card.domain.live_states), len(card.domain.action_labels)  # noqa: N806
+        row = (step if card.domain.dynamics == "per_step" else 0) * L + state
+        key = row if self.question is None else row * A + action
+        kept = first_rows(user, key, self.plan.rows, self.plan.cap)
+        onto = rows["next_state"].fill_null(-1).to_numpy().astype(np.int64)
+        rewards, unit = _lattice_rewards(rows, card, step, state, action, onto)
+        if self.question is None:
+            z = self._returns(rows, rewards, unit, step)
+        else:
+            kept &= _known(card, step, onto)
+            z = self._differences(self.question, card.reward.range[0] + unit * rewards, row, step, np.maximum(onto, 0))
+        cells = len(sums["count"])
+        sums["count"][:] += np.bincount(key[kept], minlength=cells)
+        # exact: no sum of so many small integers reaches 2^53
+        sums["sum"][:] += np.bincount(key[kept], weights=z[kept], minlength=cells).astype(np.int64)
+
+    def _returns(self, rows: pl.DataFrame, rewards: Integers, unit: float, step: Integers) -> Integers:
+        """Return from each row on, on the lattice -L, -L + 2 .. L of the declared range of returns."""
+        # integers, so that no rounding of one person's return depends on who stands beside them
+        episode = rows.select(pl.struct("user_id", "episode_id").rle_id().alias("e"))["e"].to_numpy()
+        last = np.flatnonzero(np.append(np.diff(episode) != 0, True))
+        end = last[np.searchsorted(last, np.arange(len(rewards)))]
+        running = np.append(0, np.cumsum(rewards))
+        low = self.plan.card.reward.range[0]
+        total = (running[end + 1] - running[:-1]) * unit + (end + 1 - np.arange(len(rewards))) * low
+        ends = np.array(self.plan.returns)[step if len(self.plan.returns) > 1 else np.zeros_like(step)]
+        steps = self.plan.layout("v").steps
+        share = np.clip((total - ends[:, 0]) / (ends[:, 1] - ends[:, 0]), 0, 1)
+        return 2 * np.rint(steps * share).astype(np.int64) - steps
+
+    def _differences(self, asked: Question, rewards: Array, row: Integers, step: Integers, onto: Integers) -> Integers:
+        """R + V(s') - V(s), cut to the window, on the lattice -L .. L; a person's own row alone decides."""
+        values, (G, L) = self.plan.rewards(asked.values), asked.values.shape  # noqa: N806
+        # an end, and whatever lies behind the horizon, is worth nothing
+        following = np.zeros((G + (G > 1), len(self.plan.card.domain.state_labels)))
+        following[:G, :L] = values
+        td = rewards + following[step + 1 if G > 1 else 0, onto] - values.reshape(-1)[row]
+        steps, width = self.plan.layout("q").steps, self.plan.width(asked)
+        return np.rint(steps * np.clip(td / width, -1, 1)).astype(np.int64)
+
+    def exact(self, sums: Sums, kind: str) -> ExactSums:
+        """The sums as tables of the stage's layout."""
+        layout = self.plan.layout(self.stage)
+        tables = {f"{self.stage}_{name}": sums[name].reshape(layout.shape) for name in ("count", "sum")}
+        return ExactSums(layout.dataset, kind, layout.dynamics, tables)
+
+
+def first_rows(user: Integers, key: Integers, rows: int, cap: int) -> NDArray[np.bool_]:
+    """Whether each row is among the person's first ``rows``, and among the first ``cap`` of those with its key.
+
+    Parameters
+    ----------
+    user, key
+        ``(n,)``: rows of a person stand together, in the order of the log.
+    rows, cap
+        W, and rows a key.
+    """
+    at = np.arange(len(user))
+    begins = np.flatnonzero(np.append(True, np.diff(user) != 0))
+    early = at - begins[np.searchsorted(begins, at, side="right") - 1] < rows
+    # a person's rows of one key, together and still in order
+    order = np.lexsort((key, user))
+    fresh = np.flatnonzero(np.append(True, (np.diff(user[order]) != 0) | (np.diff(key[order]) != 0)))
+    rank = np.empty(len(user), dtype=np.int64)
+    rank[order] = at - fresh[np.searchsorted(fresh, at, side="right") - 1]
+    return early & (rank < cap)
+
+
+def _lattice_rewards(
+    rows: pl.DataFrame, card: Card, step: Integers, state: Integers, action: Integers, onto: Integers
+) -> tuple[Integers, float]:
+    """Each row's reward above the least, in steps of a lattice, and the lattice's unit."""
+    task, (low, high) = task_of(card), card.reward.range
+    if task.rewards is None:
+        return reward_lattice(card).index(rows["reward"].to_numpy()), card.reward.unit
+    here = task.rewards if task.rewards.ndim == 3 else task.rewards[None]
+    paid = here[step if len(here) > 1 else 0, state, action]
+    if task.entering is not None:
+        paid = paid + np.where(onto < 0, 0.0, task.entering[onto])
+    unit = (high - low) / DECLARED_STEPS
+    return np.rint((paid - low) / unit).astype(np.int64), unit
+
+
+def _known(card: Card, step: Integers, onto: Integers) -> NDArray[np.bool_]:
+    """Whether a row's target needs no successor that the log does not tell."""
+    if card.domain.dynamics == "per_step" and card.reward.on_entering is None:
+        return (onto >= 0) | (step == card.domain.horizon - 1)
+    return onto >= 0

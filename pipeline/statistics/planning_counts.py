@@ -1,0 +1,242 @@
+"""Counts that a planner without the paper's constants plans on: projected, and shared by all steps that agree.
+
+Post-processing of a release, with no theorem of its own.  Two ideas, each measured (docs/lab/planning.md):
+
+* the *nearest* tables with entries >= 0 and plausible totals (:func:`pipeline.statistics.consistency.project`) in the
+  place of paper 003's programme, which keeps most of what noise put into empty cells;
+* *one* table for all steps where the released counts show no drift: H times the visits for sqrt(H) times the noise.
+
+Whether steps agree is decided on released counts by an estimate of tau^2, the mean squared distance
+``||P_h(.|s,a) - P(.|s,a)||^2`` of a step's kernel from that of all steps, weighted by squared visits.  Steps are shared
+where tau^2 is within three standard errors of 0, and its upper end (two) would cost less than the noise that sharing
+takes away.  The estimate is right to second order in the noise; where visits hardly exceed it, it is low by some 0.001.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline.declaration.card import Card
+from pipeline.privacy.release import Release
+from pipeline.statistics.consistency import ConsistencyCertificate, certify, certify_projection, project
+from pipeline.statistics.counts import PrivateCounts, Slack, noisy_tables, private_counts
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Drift:
+    """Estimated squared distance between a step's law and that of all steps, and its standard error.
+
+    Parameters
+    ----------
+    square
+        tau^2, in squared probabilities; centred on the truth, so it may be negative.
+    error
+        Its standard error without drift; infinite where the visits drown in the noise.
+    """
+
+    square: float
+    error: float
+
+    @property
+    def unseen(self) -> bool:
+        """Whether nothing speaks against one law for all steps."""
+        return self.square <= 3 * self.error
+
+    @property
+    def upper(self) -> float:
+        """Upper end, two standard errors up."""
+        return max(self.square, 0.0) + 2 * self.error
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """Counts to plan on, with what was done to them.
+
+    Parameters
+    ----------
+    counts
+        For :func:`pipeline.agents.apvi.apvi`; one table where steps are shared.
+    certify
+        Solves a part of the programme that made them consistent again, by cvxpy.
+    drift
+        None where it was not asked: ``paper`` and ``tail``, one table already, or a single step.
+    shared
+        Whether one table was made of those of all steps.
+    """
+
+    counts: PrivateCounts
+    certify: Callable[[], ConsistencyCertificate]
+    drift: Drift | None = None
+    shared: bool = False
+
+
+def slack_of(preset: str) -> Slack:
+    """The paper's theorem needs the slack E/2 of (3); every other preset makes the sum exact."""
+    return "paper" if preset == "paper" else "zero"
+
+
+def prepare(release: Release, card: Card, preset: str, failure: float, *, share: bool = True) -> Prepared:
+    """Consistent counts for a planner with the constants of a preset.
+
+    Parameters
+    ----------
+    release
+        Of the card's count tables.
+    card
+        Declares the lattice and the range of rewards.
+    preset
+        ``paper`` and ``tail``: paper 003's programme, cell by cell; ``practical``: see the head of this module.
+    failure
+        Probability with which E may fail.
+    share
+        Whether steps may be shared at all.
+    """
+    counts = private_counts(release, card, slack=slack_of(preset), failure=failure)
+    if preset != "practical":
+        return Prepared(counts, partial(certify, *noisy_tables(release), counts.slack, counts.n_sas))
+    raw = fit_visits(release, counts)
+    drift = None if len(raw) == 1 or not share else step_drift(raw, counts.sd_sas**2)
+    shared = (
+        drift is not None
+        and _sharing_pays(raw, counts.sd_sas**2, drift)
+        and _rewards_agree(raw, counts, *card.reward.range)
+    )
+    return _projected(counts, raw, drift, shared=shared)
+
+
+def _projected(counts: PrivateCounts, raw: Array, drift: Drift | None, *, shared: bool) -> Prepared:
+    totals, rewards, steps = step_totals(raw), counts.r_sa, 1
+    if shared:
+        steps = len(raw)
+        raw, totals = raw.sum(0, keepdims=True), totals.sum(keepdims=True)
+        rewards = None if rewards is None else rewards.sum(0, keepdims=True)
+    x = project(raw, totals)
+    sd = counts.sd_sas * math.sqrt(steps)
+    # a visit count carries the noise of those successors that were not set to 0
+    left = max(float((x > 0).sum(-1).mean()), 1.0)
+    made = replace(
+        counts,
+        n_sas=x,
+        n_sa=x.sum(-1),
+        r_sa=rewards,
+        sd_sas=sd,
+        sd_sa=sd * math.sqrt(left),
+        sd_r=counts.sd_r * math.sqrt(steps),
+        visits_summed=True,
+    )
+    return Prepared(made, partial(certify_projection, raw, totals, x), drift, shared)
+
+
+def fit_visits(release: Release, counts: PrivateCounts) -> Array:
+    """Unclipped transitions ``(G, L, A, S)``; a second table of visits is fitted into them by least squares.
+
+    Parameters
+    ----------
+    release
+        Of count tables.
+    counts
+        Made of it: the scales of its noise.
+    """
+    raw = release.tables["n_sas"].astype(np.float64)
+    if counts.visits_summed or counts.sd_sas == 0:
+        return raw
+    S = raw.shape[-1]
+    summed, own = S * counts.sd_sas**2, counts.sd_sa**2
+    apart = release.tables["n_sa"].astype(np.float64) - raw.sum(-1)
+    return raw + (apart * summed / (summed + own) / S)[..., None]
+
+
+def step_totals(raw: Array) -> Array:
+    """Visits of each step ``(G,)``: the noisy totals, made non-increasing by least squares, and at least 1.
+
+    Episodes end and do not begin again, so that later steps have no more visits.
+
+    Parameters
+    ----------
+    raw
+        ``(G, ...)`` noisy counts.
+    """
+    from scipy.optimize import isotonic_regression
+
+    totals = raw.reshape(len(raw), -1).sum(1)
+    return np.maximum(isotonic_regression(totals, increasing=False).x, 1.0)
+
+
+def step_drift(raw: Array, variance: float) -> Drift:
+    """How far the kernels of single steps are from that of all steps.
+
+    Over cells (s, a) whose visits of all steps exceed four standard deviations: the excess of
+    ``sum_h ||n_h - N_h P||^2`` over what sampling and noise explain, divided by the squared visits.
+
+    Parameters
+    ----------
+    raw
+        ``(H, L, A, S)`` unclipped noisy transitions.
+    variance
+        Of the noise of one entry.
+    """
+    H, S = raw.shape[0], raw.shape[-1]
+    N = raw.sum(-1)
+    T = N.sum(0)
+    use = 4 * math.sqrt(variance * S * H) < T
+    safe = np.where(use, np.maximum(T, 1.0), 1.0)
+    P = raw.sum(0) / safe[..., None]
+    noisy_square = (P * P).sum(-1)
+    square = np.clip(noisy_square - H * variance * (S - 1) / safe**2, 0.0, 1.0)
+    residual = ((raw - N[..., None] * P) ** 2).sum(-1)
+    share = N / safe
+    noise = variance * (S + S * noisy_square - 2) * (1 - 2 * share + H * share * share)
+    excess = np.where(use, residual - N * (1 - square) * (1 - share) - noise, 0.0).sum()
+    sampling = np.maximum(N, 0.0) * (1 - square)
+    spread = np.where(use, 2 * S * (variance + sampling / S) ** 2 + 2 * sampling**2 * square, 0.0).sum()
+    weight = float(np.where(use, (1 - share) * (N * N - variance * S), 0.0).sum())
+    if weight <= 0:
+        return Drift(0.0, math.inf)
+    return Drift(float(excess) / weight, math.sqrt(float(spread)) / weight)
+
+
+def _sharing_pays(raw: Array, variance: float, drift: Drift) -> bool:
+    """Whether all steps' estimate, at the upper end of the drift, is nearer the truth than each step's own."""
+    if not (drift.unseen and math.isfinite(drift.upper)):
+        return False
+    H, S = raw.shape[0], raw.shape[-1]
+    own = np.maximum(raw.sum(-1), 0.0)
+    total = np.maximum(raw.sum((0, -1)), 1.0)
+    P = raw.sum(0) / total[..., None]
+    square = np.clip((P * P).sum(-1) - H * variance * (S - 1) / total**2, 1 / S, 1.0)
+
+    def squared_error(visits: Array, noise: float) -> Array:
+        # noise counts in as many successors as there seem to be
+        return np.minimum((visits * (1 - square) + noise / square) / np.maximum(visits, 1.0) ** 2, 1.0)
+
+    together = np.minimum(squared_error(total, H * variance) + drift.upper, 1.0)
+    return float((own * together).sum()) < float((own * squared_error(own, variance)).sum())
+
+
+def _rewards_agree(raw: Array, counts: PrivateCounts, low: float, high: float) -> bool:
+    """Whether estimated rewards show no drift either; declared ones need not be shared."""
+    if counts.r_sa is None:
+        return True
+    H, N = raw.shape[0], raw.sum(-1)
+    T, sums = N.sum(0), counts.r_sa.sum(0)
+    use = 4 * math.sqrt(H) * counts.sd_sa < T
+    safe = np.where(use, np.maximum(T, 1.0), 1.0)
+    mean = sums / safe
+    residual = counts.r_sa - N * mean
+    share = N / safe
+    # a reward in [low, high] with mean r varies by at most (r - low)(high - r) a visit
+    at = np.clip(mean + counts.reward_offset, low, high)
+    most = (at - low) * (high - at)
+    noise = (counts.sd_r**2 + (counts.sd_sa * mean) ** 2) * (1 - 2 * share + H * share * share)
+    expected = np.maximum(N, 0.0) * most * (1 - share) + noise
+    excess = np.where(use, residual**2 - expected, 0.0)
+    spread = np.where(use, 2 * expected**2, 0.0).sum()
+    return float(excess.sum()) <= 3 * math.sqrt(float(spread))

@@ -1,0 +1,280 @@
+"""Recorded episodes: whatever one of them holds, the rows of all others stay; beside each, what it once did to them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from pipeline.logs.ingest import ingest
+from pipeline.logs.readers import rows as framing
+from pipeline.logs.readers.batch import RECORD_BYTES
+
+from .conftest import canonical
+from .layouts import (
+    LOG,
+    card_of,
+    cards,
+    steps_of,
+    write_d4rl,
+    write_flat,
+    write_lerobot,
+    write_meds,
+    write_minari_arrow,
+    write_minari_hdf5,
+)
+
+# the odd one is the second of these
+EPISODES = [*LOG, *LOG]
+ODD = 1
+Spoil = Callable[[Path], None]
+
+
+def opened(path: Path) -> Any:
+    return h5py.File(path, "a")
+
+
+def rows_of_others(card: dict[str, Any], folder: Path, odd: Any) -> dict[Any, list[tuple[Any, ...]]]:
+    rows = canonical(ingest(card_of(card, folder), folder / "store"))
+    found = rows.filter(pl.col("user_id").cast(pl.String) != str(odd)).partition_by("user_id", as_dict=True)
+    return {str(user[0]): part.drop("user_id").rows() for user, part in found.items()}
+
+
+def with_people(values: dict[str, Any], column: str) -> dict[str, Any]:
+    """The same card, of people that a column names."""
+    columns = values["source"]["columns"] | {"user_id": column}
+    return values | {
+        "unit": values["unit"] | {"user": column, "episodes_per_user": 3},
+        "source": values["source"] | {"columns": columns},
+    }
+
+
+def changed_group(change: Callable[[Any], None]) -> Spoil:
+    def spoil(folder: Path) -> None:
+        with opened(folder / "data" / "main_data.hdf5") as file:
+            change(file)
+
+    return spoil
+
+
+def replaced(name: str, value: Any, **how: Any) -> Spoil:
+    def change(file: Any) -> None:
+        del file[f"episode_{ODD}/{name}"]
+        if value is not None:
+            file[f"episode_{ODD}"].create_dataset(name, data=value, **how)
+
+    return changed_group(change)
+
+
+def no_group(file: Any) -> None:
+    del file[f"episode_{ODD}"]
+    file[f"episode_{ODD}"] = [1, 2, 3]
+
+
+def linked(file: Any) -> None:
+    del file[f"episode_{ODD}/rewards"]
+    file[f"episode_{ODD}/rewards"] = h5py.SoftLink("/episode_0/rewards")
+
+
+def huge(file: Any) -> None:
+    del file[f"episode_{ODD}/rewards"]
+    file[f"episode_{ODD}"].create_dataset("rewards", (10**12,), "f8", chunks=(10**6,), compression="gzip")
+
+
+TEXTS = h5py.string_dtype("utf-8")
+IN_HDF5: dict[str, Spoil] = {
+    "no rewards": replaced("rewards", None),
+    "words for rewards": replaced("rewards", ["a", "b", "c", "d"], dtype=TEXTS),
+    "bytes that are no text": replaced("actions", [b"0", b"\xff", b"1", b"0"], dtype=TEXTS),
+    "a huge cell": replaced("actions", ["z" * (RECORD_BYTES + 1)] * 4, dtype=TEXTS),
+    "lists for numbers": replaced("actions", np.zeros((4, 3))),
+    "pairs of a struct": replaced("actions", np.zeros(4, dtype=[("a", "i4"), ("b", "f8")])),
+    "NaN": replaced("rewards", [np.nan, np.inf, 0.0, 0.0]),
+    "complex numbers": replaced("rewards", np.zeros(4, dtype="c16")),
+    "a number for a group": changed_group(no_group),
+    "a link": changed_group(linked),
+    "an array without end": changed_group(huge),
+    "another length": replaced("observations", [1, 2]),
+}
+
+
+@pytest.mark.parametrize("name", IN_HDF5)
+@pytest.mark.parametrize("at", [ODD, 0])
+def test_an_odd_group_of_minari(name: str, at: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # the first episodes once told the types of all
+    monkeypatch.setattr(f"{__name__}.ODD", at)
+    card = cards()["Minari in HDF5"]
+    for folder in (tmp_path / "good", tmp_path / "odd"):
+        write_minari_hdf5(folder, [EPISODES[1]] * 3)
+    IN_HDF5[name](tmp_path / "odd")
+    mark = f"data/main_data.hdf5#{at}"
+    good, odd = (rows_of_others(card, tmp_path / which, mark) for which in ("good", "odd"))
+    assert len(good) == 2 and odd == good
+
+
+def _in_file(change: Callable[[Path], object]) -> Spoil:
+    def spoil(folder: Path) -> None:
+        change(folder / "data" / str(ODD) / "part-0.arrow")
+
+    return spoil
+
+
+def _cut(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:100])
+
+
+def _typed(column: str, dtype: Any) -> Spoil:
+    def change(path: Path) -> None:
+        pl.read_ipc(path.read_bytes()).with_columns(pl.Series(column, [None] * 5, dtype=dtype).alias(column)).write_ipc(
+            path
+        )
+
+    return _in_file(change)
+
+
+def _not_text(path: Path) -> None:
+    table = pa.table({"observations": pa.array([b"\xff"] * 5).view(pa.string()), "actions": [[0.0]] * 5})
+    with pa.ipc.new_file(path, table.schema) as writer:
+        writer.write_table(table)
+
+
+IN_ARROW: dict[str, Spoil] = {
+    "cut off": _in_file(_cut),
+    "empty": _in_file(lambda path: path.write_bytes(b"")),
+    "no columns": _in_file(lambda path: pl.DataFrame({"x": [1]}).write_ipc(path)),
+    "text for a vector": _typed("observations", pl.String()),
+    "a struct": _typed("actions", pl.Struct({"a": pl.Int8()})),
+    "words for flags": _typed("terminations", pl.String()),
+    "no text": _in_file(_not_text),
+    "a note that is none": _in_file(lambda path: path.with_name("metadata.json").write_text("[")),
+}
+
+
+@pytest.mark.parametrize("name", IN_ARROW)
+def test_an_odd_file_of_minari(name: str, tmp_path: Path) -> None:
+    card = cards()["Minari in Arrow"]
+    for folder in (tmp_path / "good", tmp_path / "odd"):
+        write_minari_arrow(folder, EPISODES)
+    IN_ARROW[name](tmp_path / "odd")
+    good, odd = (rows_of_others(card, tmp_path / which, ODD) for which in ("good", "odd"))
+    assert len(good) == len(EPISODES) - 1 and odd == good
+
+
+def _rlds(flag: str, nested: bool, whose: Callable[[int], str | None]) -> Callable[[Path], None]:
+    """Flags as text, so that one of them may be no flag at all; nobody's rows where ``whose`` says None."""
+
+    def write(folder: Path) -> None:
+        rows: list[dict[str, Any]] = [{"who": whose(i), "steps": steps_of(told)} for i, told in enumerate(EPISODES)]
+        for i, row in enumerate(rows):
+            for step in row["steps"]:
+                step |= {name: str(step[name]).lower() for name in ("is_first", "is_last", "is_terminal")}
+            if i == ODD:
+                row["steps"][1] |= {"is_last": flag}
+        flat = [{"who": row["who"], **step} for row in rows for step in row["steps"]]
+        pl.DataFrame(rows if nested else flat).write_parquet(folder / "episodes.parquet")
+
+    return write
+
+
+@pytest.mark.parametrize("nested", [True, False])
+@pytest.mark.parametrize("flag", ["perhaps", "true", ""])
+@pytest.mark.parametrize("batch", [1, 1 << 18])
+def test_odd_flags_of_rlds(
+    nested: bool, flag: str, batch: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """``true`` in the middle leaves steps behind that are in no episode."""
+    monkeypatch.setattr(framing, "BATCH_ROWS", batch)
+    card, found = with_people(cards()["RLDS"], "who"), []
+    for which, whose in (("false", "odd"), (flag, "odd"), (flag, None)):
+        folder = tmp_path / f"{which}{whose}"
+        folder.mkdir()
+        _rlds(which, nested, lambda i, whose=whose: whose if i == ODD else f"p{i}")(folder)
+        found.append(rows_of_others(card, folder, "odd"))
+    assert len(found[0]) == len(EPISODES) - 1 and found[1] == found[2] == found[0]
+
+
+@pytest.mark.parametrize("line", [b"odd,\xff,1,0,3,0", b"odd,1,1,0,3,perhaps", b",1,1,0,3,0", b"odd,1", b"", b'odd,"'])
+def test_odd_lines_where_order_tells_the_episodes(line: bytes, tmp_path: Path) -> None:
+    found: list[Any] = []
+    for odd in ([], [line], [line, line]):
+        path = write_flat(tmp_path / str(len(odd)), EPISODES)
+        lines = path.read_bytes().splitlines()
+        path.write_bytes(b"\n".join([*lines[:4], *odd, *lines[4:]]))
+        found.append(rows_of_others(cards()["Flat transitions"], path.parent, "odd"))
+    assert len(found[0]) == len(EPISODES) and found[1] == found[2] == found[0]
+
+
+@pytest.mark.parametrize("odd", [{"who": b"odd\xff"}, {"who": b"z" * (RECORD_BYTES + 1)}, {"terminals": np.nan},
+                                 {"terminals": 7.0}, {"rewards": np.nan}, {"who": b""}])  # fmt: skip
+def test_odd_entries_of_d4rl(odd: dict[str, Any], tmp_path: Path) -> None:
+    found: list[Any] = []
+    for which in ({}, odd):
+        path = write_d4rl(tmp_path / str(len(which)), EPISODES)
+        owners = [f"p{i}" if i != ODD else "odd" for i, told in enumerate(EPISODES) for _ in told.actions]
+        with opened(path) as file:
+            cells: dict[str, Any] = {"who": [x.encode() for x in owners], "terminals": file["terminals"][()] * 1.0}
+            cells["rewards"] = file["rewards"][()]
+            for name, value in which.items():
+                cells[name][owners.index("odd")] = value
+            for name, values in cells.items():
+                if name in file:
+                    del file[name]
+                file.create_dataset(name, data=values, dtype=TEXTS if name == "who" else "f8")
+        found.append(rows_of_others(with_people(cards()["D4RL"], "who"), path.parent, "odd"))
+    assert len(found[0]) == len(EPISODES) - 1 and found[1] == found[0]
+
+
+EVENTS: list[tuple[int | None, int | None, bytes, float | None]] = [
+    (None, 0, b"LAB//state", 1.0),
+    (2, 0, b"\xff", 1.0),
+    (2, 0, b"z" * (RECORD_BYTES + 1), 1.0),
+    (2, None, b"LAB//state", None),
+    (2, -(2**63), b"HOSPITAL_ADMISSION//ER", float("nan")),
+    (2, 2**63 - 1, b"HOSPITAL_ADMISSION//ER", float("inf")),
+    (2, 2**63 - 1, b"LAB//state", 1.0),
+]
+
+
+@pytest.mark.parametrize("at", [0, 20, 60])
+@pytest.mark.parametrize("event", EVENTS, ids=range(len(EVENTS)))
+def test_odd_events_of_meds(event: tuple[Any, ...], at: int, tmp_path: Path) -> None:
+    """Wherever a row of theirs stands in the shard."""
+    found: list[Any] = []
+    for odd in ([], [event], [event, event]):
+        path = write_meds(tmp_path / str(len(odd)), EPISODES)
+        rows = pq.read_table(path).to_pydict()
+        cells = {"subject_id": pa.int64(), "time": pa.int64(), "code": pa.binary(), "numeric_value": pa.float32()}
+        rows["time"] = pl.read_parquet(path)["time"].cast(pl.Int64).to_list()
+        rows["code"] = [code.encode() for code in rows["code"]]
+        for i, name in enumerate(cells):
+            rows[name][at:at] = [one[i] for one in odd]
+        columns = {name: pa.array(rows[name], kind) for name, kind in cells.items()}
+        columns["time"] = columns["time"].view(pa.timestamp("us"))
+        columns["code"] = columns["code"].view(pa.string())
+        pq.write_table(pa.table(columns), path)
+        found.append(rows_of_others(cards()["MEDS"], path.parents[2], 2))
+    assert len(found[0]) == len(EPISODES) - 1 and found[1] == found[2] == found[0]
+
+
+@pytest.mark.parametrize(
+    "odd", [{"episode_index": None}, {"frame_index": None}, {"frame_index": -1}, {"next.reward": None}]
+)
+def test_odd_frames_of_lerobot(odd: dict[str, Any], tmp_path: Path) -> None:
+    found: list[Any] = []
+    for which in ({}, odd):
+        path = write_lerobot(tmp_path / str(len(which)), EPISODES, files=1)
+        frame = pl.read_parquet(path)
+        row = frame["episode_index"].index_of(ODD)
+        for name, value in which.items():
+            place = pl.int_range(pl.len()) == row
+            frame = frame.with_columns(pl.when(~place).then(name).otherwise(pl.lit(value)).alias(name))
+        frame.write_parquet(path)
+        found.append(rows_of_others(cards()["LeRobot"], path.parents[2], ODD))
+    assert len(found[0]) == len(EPISODES) - 1 and found[1] == found[0]

@@ -1,0 +1,115 @@
+"""Counts to plan on: the projection against cvxpy, and the test for drift against worlds with and without it."""
+
+import math
+
+import numpy as np
+import pytest
+
+import pipeline.statistics.consistency as consistency
+from pipeline.privacy.noise import SeededNoise
+from pipeline.statistics.ask import Ask
+from pipeline.statistics.consistency import certify_projection, project, project_cvxpy
+from pipeline.statistics.count_layout import CountLayout
+from pipeline.statistics.counts import private_counts
+from pipeline.statistics.planning_counts import fit_visits, prepare, step_drift, step_totals
+from pipeline.statistics.private_sum import PrivateSum
+from tests.campaigns.constants_worlds import Setting, setting
+from tests.campaigns.planning_study import world
+
+
+def released(made: Setting, people: int, seed: int, ask: Ask | None = None):
+    log = made.counts(people, np.random.default_rng([seed, people]))
+    mechanisms = made.mechanisms(ask or Ask(rho=1.0))
+    return log, PrivateSum(CountLayout(made.card), mechanisms).draw(log, SeededNoise(seed))
+
+
+def noisy(seed: int) -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    tables = rng.poisson(rng.exponential(5, (4, 3, 2, 3))) + rng.normal(0, 6, (4, 3, 2, 3))
+    return tables, np.maximum(tables.reshape(4, -1).sum(1), 1.0)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_projection_is_what_cvxpy_finds(seed):
+    tables, totals = noisy(seed)
+    x = project(tables, totals)
+    assert (x >= 0).all() and x.reshape(4, -1).sum(1) == pytest.approx(totals)
+    for g in range(4):
+        assert x[g] == pytest.approx(project_cvxpy(tables[g], totals[g]), abs=1e-5)
+    proof = certify_projection(tables, totals, x)
+    assert proof.holds and proof.certified == {"projection": 3}
+
+
+@pytest.mark.parametrize("wrong", [0.95, 1.05])
+def test_a_wrong_level_is_caught_by_the_optimality_conditions(monkeypatch, wrong):
+    right = consistency.water_level
+    monkeypatch.setattr(consistency, "water_level", lambda p, t: wrong * right(p, t))
+    tables, totals = noisy(7)
+    assert not certify_projection(tables, totals, project(tables, totals), most=0).holds
+
+
+def test_tables_that_are_consistent_already_stay_to_the_bit():
+    made = setting("icu-like", 1)
+    log, release = released(made, 5000, 1, Ask())
+    found = prepare(release, made.card, "practical", 0.1, share=False)
+    assert (found.counts.n_sas == log.tables["n_sas"]).all()
+    assert (found.counts.n_sa == log.tables["n_sas"].sum(-1)).all()
+
+
+def test_totals_fall_and_are_never_nothing():
+    totals = step_totals(np.array([100.0, 80.0, 90.0, -20.0])[:, None])
+    assert totals.tolist() == [100.0, 85.0, 85.0, 1.0]
+
+
+@pytest.mark.parametrize(("name", "people"), [("riverswim 6x20", 3000), ("icu-like", 20000)])
+def test_drift_is_nothing_where_there_is_none(name, people):
+    found = []
+    for seed in range(12):
+        made = world(name, 70 + seed % 2)
+        raw = released(made, people, seed)[1].tables["n_sas"].astype(float)
+        found.append(step_drift(raw, made.mechanisms(Ask(rho=1.0))[0].standard_deviation ** 2))
+    # two kernels drawn apart are 0.2 away from each other
+    assert max(abs(d.square) for d in found) < 0.005
+    assert sum(d.unseen for d in found) >= 11
+
+
+def test_steps_are_shared_only_where_they_agree():
+    still, moving = (setting(name, 3) for name in ("icu-like", "icu-like drifting"))
+    shared = prepare(released(still, 20000, 3)[1], still.card, "practical", 0.1)
+    apart = prepare(released(moving, 20000, 3)[1], moving.card, "practical", 0.1)
+    assert shared.shared and shared.counts.n_sas.shape[0] == 1
+    sd = {m.table: m.standard_deviation for m in shared.counts.release.mechanisms}["n_sas"]
+    assert shared.counts.sd_sas == pytest.approx(math.sqrt(10) * sd)
+    assert not apart.shared and apart.counts.n_sas.shape[0] == 10
+    assert apart.drift is not None and apart.drift.square == pytest.approx(0.2, rel=0.2)
+
+
+def test_rewards_that_drift_keep_the_steps_apart():
+    # the reward comes at the last step only, and is estimated
+    made = setting("icu-like", 3, rewards="estimate")
+    found = prepare(released(made, 20000, 3)[1], made.card, "practical", 0.1)
+    assert found.drift is not None and found.drift.unseen and not found.shared
+
+
+def test_no_evidence_is_no_agreement():
+    made = setting("icu-like", 3)
+    found = prepare(released(made, 100, 3)[1], made.card, "practical", 0.1)
+    assert found.drift is not None and math.isinf(found.drift.error) and not found.shared
+
+
+def test_a_second_table_of_visits_is_fitted_in_by_least_squares():
+    made = setting("icu-like", 3)
+    log, release = released(made, 20000, 3, Ask(rho=1.0, tables="two_tables", split={"n_sa": 0.1, "n_sas": 0.9}))
+    truth = log.tables["n_sas"].sum(-1)
+    fitted = fit_visits(release, private_counts(release, made.card)).sum(-1)
+    summed = release.tables["n_sas"].sum(-1) - truth
+    own = release.tables["n_sa"] - truth
+    best = 1 / (1 / summed.var() + 1 / own.var())
+    assert (fitted - truth).var() == pytest.approx(best, rel=0.05)
+
+
+@pytest.mark.parametrize("preset", ["paper", "tail"])
+def test_other_presets_keep_the_papers_programme(preset):
+    made = setting("icu-like", 3)
+    found = prepare(released(made, 20000, 3)[1], made.card, preset, 0.1)
+    assert found.drift is None and not found.shared and found.certify().programme == "cells"

@@ -1,0 +1,130 @@
+"""Sums of targets: every person of a tiny domain through the code that really sums, both relations, and the bound."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import replace
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+from pipeline.audits.attack import attack
+from pipeline.audits.tables import stage_target
+from pipeline.logs.target_sums import first_rows, person_sums
+from pipeline.privacy.noise import SeededNoise
+from pipeline.statistics.ask import Ask
+from pipeline.statistics.joint_loss import one_step_loss
+from pipeline.statistics.target_layout import STEPS, VALUE_STEPS, Question, TargetLayout, TargetPlan, pair_cost, window
+from tests.statistics.test_sensitivity import tiny
+
+
+def plan_of(card, rows=2, cap=1, rho=1.0):
+    return TargetPlan(card, Ask(rho), rows, cap, spread=4, version=1)
+
+
+def people(card, rewards=(0.0, 1.0)):
+    """Every person of ``horizon`` rows, and the one without any."""
+    L, A, S = len(card.domain.live_states), len(card.domain.action_labels), len(card.domain.state_labels)
+    step = list(itertools.product(range(L), range(A), rewards, range(S)))
+    H, m = card.domain.horizon, card.unit.episodes_per_user
+    yield []
+    for rows in itertools.product(step, repeat=H * m):
+        yield [rows[e * H : (e + 1) * H] for e in range(m)]
+
+
+def moves(plan, stage, asked):
+    """Distinct points ``(L N, Z)`` of all people."""
+    found = set()
+    for person in people(plan.card):
+        if not person:
+            size = int(np.prod(plan.layout(stage).shape))
+            found.add((0,) * (2 * size))
+            continue
+        tables = person_sums(plan, asked, person)
+        joint = np.concatenate([STEPS[stage] * tables[f"{stage}_count"].ravel(), tables[f"{stage}_sum"].ravel()])
+        found.add(tuple(joint.tolist()))
+    return np.array(sorted(found), dtype=np.int64)
+
+
+def middle(plan):
+    """Both ends of a reward leave the window."""
+    low, high = plan.span
+    unit = (high - low) / VALUE_STEPS
+    return Question(np.full(plan.layout("v").shape, round(0.5 / unit)), round(0.25 / unit))
+
+
+CASES = {
+    "stationary": {"dynamics": "stationary", "horizon": 2, "total": 1.0},
+    "per step": {"dynamics": "per_step", "horizon": 2, "total": 1.0},
+    "two episodes": {"dynamics": "stationary", "horizon": 1, "m": 2, "total": 1.0},
+    "no total": {"dynamics": "stationary", "horizon": 2},
+}
+
+
+@pytest.mark.parametrize(("rows", "cap"), [(2, 1), (2, 2), (1, 1), (9, 1)])
+@pytest.mark.parametrize("stage", ["v", "q"])
+@pytest.mark.parametrize("case", CASES)
+def test_counts_are_free_beside_sums_and_the_bound_is_attained(case, stage, rows, cap):
+    plan = plan_of(tiny(**CASES[case]), rows, cap)
+    layout: TargetLayout = plan.layout(stage)
+    points = moves(plan, stage, None if stage == "v" else middle(plan))
+    apart = ((points[:, None] - points[None]) ** 2).sum(-1)
+    bound = pair_cost(layout.square, layout.steps, Fraction(layout.steps**2), Fraction(1))
+    assert bound == 4 * layout.steps**2 * layout.square
+    assert apart.max() <= bound
+    joins = (points**2).sum(-1).max()
+    assert joins <= pair_cost(layout.square, layout.steps, Fraction(layout.steps**2), Fraction(1), "add_remove")
+    # without a total, the returns of an episode's later rows are below the greatest of all
+    if case != "no total" or stage == "q":
+        assert apart.max() == bound
+        assert 2 * joins == bound
+    half = points.shape[1] // 2
+    for part, table in zip((points[:, :half] // layout.steps, points[:, half:]), layout.tables, strict=True):
+        far = part[:, None] - part[None]
+        assert (far**2).sum(-1).max() <= table.replace.l2_squared
+        assert np.abs(far).sum(-1).max() <= table.replace.l1
+        assert (part**2).sum(-1).max() <= table.add_remove.l2_squared
+        assert np.abs(part).sum(-1).max() <= table.add_remove.l1
+
+
+def test_a_replaced_person_of_sums_alone_costs_as_much_as_with_counts():
+    assert pair_cost(3, 8, Fraction(0), Fraction(1, 64)) == pair_cost(3, 8, Fraction(1), Fraction(1, 64)) == 12
+    # counts noisier than their share would be wasted, less noise has its price
+    assert pair_cost(3, 8, Fraction(2), Fraction(1, 64)) == 18
+
+
+def test_both_stages_cost_what_was_asked_and_the_verifier_finds_the_same():
+    plan = plan_of(tiny("stationary", horizon=5, total=1.0), rows=3, rho=0.7)
+    assert plan.cost is not None
+    assert 0.69 < plan.cost <= Fraction(7, 10)
+    told = {"stages": {s: plan.layout(s).joint() for s in STEPS}}
+    assert one_step_loss(plan.mechanisms, told) == plan.cost
+    lying = {"stages": {**told["stages"], "q": {**told["stages"]["q"], "rows": 1}}}
+    with pytest.raises(ValueError, match="squared sensitivity"):
+        one_step_loss(plan.mechanisms, lying)
+
+
+def test_the_window_is_exact_and_bounded():
+    values = np.array([[0, 1000, 2000]])
+    assert window(np.array([[1, 0, 1]]), values, 1) == 1000
+    assert window(np.array([[-5, 0, 0]]), values, 4) == VALUE_STEPS // 16
+    assert window(np.array([[1, 0, 1]]), values, 5) == VALUE_STEPS
+
+
+def test_a_cap_takes_the_first_rows_of_each_key_in_the_order_of_the_log():
+    user = np.array([0, 0, 0, 0, 1, 1])
+    key = np.array([7, 8, 7, 9, 7, 7])
+    assert first_rows(user, key, 3, 1).tolist() == [True, True, False, False, True, False]
+    assert first_rows(user, key, 3, 2).tolist() == [True, True, True, False, True, True]
+
+
+@pytest.mark.parametrize("stage", ["v", "q"])
+def test_the_audit_comes_close_to_its_claim_and_catches_less_noise(stage):
+    plan = plan_of(tiny("stationary", horizon=3, total=1.0, labels=("x", "y", "z")), rows=3, rho=2.0)
+    target = stage_target(plan, stage)
+    assert target.attained == pytest.approx(1)
+    assert not attack(target, SeededNoise(1), draws=4000).violates
+    shipped = plan.stages[stage]
+    quiet = tuple(replace(m, variance=max(1, m.variance // 3)) for m in shipped.mechanisms)
+    assert attack(stage_target(plan, stage, replace(shipped, mechanisms=quiet)), SeededNoise(1), draws=4000).violates
