@@ -10,7 +10,7 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, model_validator
 
 from pipeline.declaration.card import AnyCard
-from pipeline.declaration.toml import CardError, Strict
+from pipeline.declaration.toml import CardError, Epsilon, Rho, Strict
 from pipeline.privacy.budget import check_delta
 from pipeline.privacy.continual import continual
 from pipeline.privacy.fast_noise import FastOsNoise
@@ -42,8 +42,8 @@ class Privacy(Strict):
         Share of the budget on the gate before a release of real people whose card has a [tolerance]; 0: no gate.
     """
 
-    rho: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
-    epsilon: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
+    rho: Rho | None = None
+    epsilon: Epsilon | None = None
     delta: Annotated[float, Field(ge=0, lt=1)] | None = None
     calibration: Literal["tight", "paper"] = "tight"
     release: Literal["one_table", "two_tables"] = "one_table"
