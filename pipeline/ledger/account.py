@@ -185,6 +185,20 @@ def _check_disjoint(entries: Sequence[Entry], card: AnyCard, names: Sequence[str
             )
 
 
+def newly_disjoint(entries: Sequence[Entry], lineage: str, change: tuple[str, Body] | None) -> bool:
+    """Whether a change of registration declares a lineage disjoint from one more.
+
+    Parameters
+    ----------
+    entries, lineage
+        See :func:`registration`.
+    change
+        From :func:`change_of_registration`.
+    """
+    before = (registration(entries, lineage) or {}).get("disjoint_from", [])
+    return change is not None and change[1].get("disjoint_from", []) != before
+
+
 def claims_needed(entries: Sequence[Entry], lineage: str) -> int:
     """Since which entry the people of a lineage must be claimed: the one that declared it disjoint last; 0: any.
 

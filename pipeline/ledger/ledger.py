@@ -22,6 +22,7 @@ from pipeline.ledger.account import (
     check_partition,
     commit_of,
     intents_of,
+    newly_disjoint,
 )
 from pipeline.ledger.attempts import NOTED, left_to_pay, refuse_drain, refuse_seeded, refuse_taken_over
 from pipeline.ledger.chain import AttemptLostError, Body, BudgetError, Entry, Head
@@ -125,7 +126,7 @@ class Ledger:
         """
         with self._chain.open() as page:
             change = change_of_registration(page.entries, card, amend, partitions, disjoint_from)
-            if change is not None and disjoint_from:
+            if newly_disjoint(page.entries, card.name, change):
                 forget(page.connection, card.name)
             return None if change is None else page.append(card.name, *change)
 

@@ -145,6 +145,15 @@ def test_who_is_declared_disjoint_late_gives_its_claims_back(book, real):
     assert book.claim("b", ["ann"], KEY) == [False]
 
 
+def test_saying_it_again_beside_another_amendment_takes_no_claim_back(book, real):
+    book.register(real("a"))
+    book.register(real("b"), disjoint_from=["a"])
+    assert book.claim("b", ["ann"], KEY) == [True]
+    charge(book, "b", "1/4", claimed=True)
+    book.register(real("b", 2.0), amend=True, disjoint_from=["a"])
+    assert book.claim("a", ["ann"], KEY) == [False]
+
+
 def test_one_person_moves_no_other_and_nobody_is_ever_in_two(book, real):
     """The broken twin, a count of the overlap that decides for all, would change what others are answered."""
     book.register(real("a"))
