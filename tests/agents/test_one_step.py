@@ -25,7 +25,8 @@ def dense(levels, x, variance, group, features):
     """Covariance of all measured x, written out entry by entry."""
     seen = np.flatnonzero(np.isfinite(variance))
     square = np.average(x[seen] ** 2, weights=1 / variance[seen])
-    a, b, t2 = 4.0 * square * 0.25 ** np.array(levels) / np.array([1, features.shape[1], 1])
+    a, b, t2 = 4.0 * square * 0.25 ** np.array(levels[:3]) / np.array([1, features.shape[1], 1])
+    variance = (variance - 0.005) * 0.25 ** levels[3] + 0.005
     prior = np.array(
         [[(group[i] == group[j]) * (a + b * (features[i] @ features[j])) for j in range(len(x))] for i in range(len(x))]
     )
@@ -37,8 +38,8 @@ def test_likelihood_and_expectations_are_those_of_dense_normal_laws():
     F = np.column_stack([np.ones(len(x)), features])
     square = float(np.average(x[np.isfinite(variance)] ** 2, weights=1 / variance[np.isfinite(variance)]))
     found, told = [], []
-    for levels in [(2, 4, 2), (0, 1, 5), (6, 3, 0)]:
-        model = shrinkage._Normal(x, variance, group, F, square, levels)
+    for levels in [(2, 4, 2, 0), (0, 1, 5, 1), (6, 3, 0, 0)]:
+        model = shrinkage._Normal(x, variance - 0.005, np.full(len(x), 0.005), group, F, square, levels)
         seen, prior, covariance, _ = dense(levels, x, variance, group, features)
         found.append(model.likelihood())
         told.append(multivariate_normal(np.zeros(len(seen)), covariance).logpdf(x[seen]))
@@ -56,7 +57,7 @@ def test_the_posterior_is_closer_than_the_measurements_and_knows_how_close():
     errors, raw, covered = [], [], []
     for seed in range(20):
         x, variance, group, features, truth = measured(seed, n=200)
-        seen, found = np.isfinite(variance), shrink(x, variance, group, features)
+        seen, found = np.isfinite(variance), shrink(x, variance, np.zeros(len(x)), group, features)
         errors.append(np.mean((found.mean - truth)[seen] ** 2))
         raw.append(np.mean((x - truth)[seen] ** 2))
         covered.append(np.mean(np.abs(found.mean - truth)[seen] < 2 * found.sd[seen]))
@@ -67,11 +68,11 @@ def test_the_posterior_is_closer_than_the_measurements_and_knows_how_close():
 def test_noise_alone_is_shrunk_to_nothing_and_precise_measurements_stay():
     rng = np.random.default_rng(1)
     noise = rng.normal(size=300)
-    still = shrink(noise, np.ones(300), np.zeros(300, dtype=np.int64), np.zeros((300, 0)))
+    still = shrink(noise, np.zeros(300), np.ones(300), np.zeros(300, dtype=np.int64), np.zeros((300, 0)))
     assert np.abs(still.mean).max() < 0.5
-    sharp = shrink(noise, np.full(300, 1e-8), np.zeros(300, dtype=np.int64), np.zeros((300, 0)))
+    sharp = shrink(noise, np.full(300, 1e-8), np.zeros(300), np.zeros(300, dtype=np.int64), np.zeros((300, 0)))
     assert np.abs(sharp.mean - noise).max() < 0.01
-    nothing = shrink(noise, np.full(300, np.inf), np.zeros(300, dtype=np.int64), np.zeros((300, 0)))
+    nothing = shrink(noise, np.full(300, np.inf), np.zeros(300), np.zeros(300, dtype=np.int64), np.zeros((300, 0)))
     assert not nothing.mean.any() and np.isinf(nothing.sd).all()
 
 

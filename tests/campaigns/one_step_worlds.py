@@ -64,7 +64,8 @@ def clinicians(people: int) -> Logged:
         people,
         features,
     )
-    return Logged(card, binned_process(card, world, "clinician"), binned_behaviour(card, world, "clinician"))
+    # labels are the raw states in their order, so that the process over them is the world itself
+    return Logged(card, world.mdp(20), world.behaviours("clinician", 20))
 
 
 def retention(people: int) -> Logged:
@@ -115,7 +116,8 @@ def lake(people: int) -> Logged:
     reward = {"range": [0.0, 1.0], "steps": 1, "total": 1.0}
     card = _card("lake", dict.fromkeys(live), ends, world.actions, H, reward, people)
     behaviour = world.behaviours("near-optimal-0.4", H)
-    return Logged(card, binned_process(card, world, behaviour), binned_behaviour(card, world, behaviour))
+    # uniform choice visits whatever can be visited, so that its process is the world itself
+    return Logged(card, binned_process(card, world, "uniform"), binned_behaviour(card, world, behaviour))
 
 
 WORLDS = {"clinicians": clinicians, "retention": retention, "lake": lake}
