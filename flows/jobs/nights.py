@@ -91,6 +91,19 @@ def due_date(s: Setting, day: date) -> str | None:
     return due.isoformat()
 
 
+def charged_for(s: Setting, entries: Sequence[Entry]) -> list[Entry]:
+    """INTENTs that paid for dates of the recipe's calendar, oldest first.
+
+    Parameters
+    ----------
+    s, entries
+        Recipe and card, and the entries of the ledger.
+    """
+    due = [e for e in entries if e.kind == "INTENT" and e.lineage == s.card.name and "due" in e.body]
+    plan = s.plan
+    return [e for e in due if e.body["run_key"] == key_of(s.card, e.body["snapshot"], plan)]
+
+
 def edition_for(s: Setting, due: str, entries: Sequence[Entry], store: Path, tonight: int) -> int:
     """Which edition is released for a date of the calendar: the one that was charged first, else tonight's.
 
@@ -105,8 +118,7 @@ def edition_for(s: Setting, due: str, entries: Sequence[Entry], store: Path, ton
     tonight
         The edition of this night.
     """
-    begun = [e for e in entries if e.kind == "INTENT" and e.body.get("due") == due]
-    ours = [e for e in begun if e.body["run_key"] == key_of(s.card, e.body["snapshot"], s.plan)]
+    ours = [e for e in charged_for(s, entries) if e.body["due"] == due]
     # an attempt died, and its rows were purged since
     lost = [
         e

@@ -17,6 +17,7 @@ import numpy as np
 
 from flows.config.home import Home
 from flows.config.setting import Setting, ledger_for, setting
+from flows.jobs.calendar import calendar_plan
 from flows.jobs.nights import nightly_plan
 from pipeline.declaration.code import code_digest
 from pipeline.declaration.plugins import is_plugin, plugin_digest
@@ -82,6 +83,7 @@ def plan_recipe(recipe: str, home: Home) -> PlanAnswer:
     if s.recipe.nightly is not None:
         cost, counter = nightly_plan(s, ledger)
         replays = counter.replays
+    calendar = calendar_plan(s, ledger, quote.rho or Fraction(0))
     left = ledger.left(s.card.name)
     fits = cost <= left.rho
     # before the first date of a counter and after its last there is nothing to run
@@ -103,6 +105,7 @@ def plan_recipe(recipe: str, home: Home) -> PlanAnswer:
         "allowed": allowed,
         "limit": left.told(),
         **({} if counter is None else {"counter": counter}),
+        **({} if calendar is None else {"calendar": calendar}),
         "fits": None if fits or left.rho <= 0 else plan.fitting(left.rho),
         **quote.outlook,
     }

@@ -10,7 +10,7 @@ from flows.terminal.screen import Context, Json, show
 from flows.terminal.terminal import Block, Grid, Title
 
 if TYPE_CHECKING:
-    from reports.facts.plan import Fits, NightsPlan, PlanAnswer, Quality
+    from reports.facts.plan import CalendarPlan, Fits, NightsPlan, PlanAnswer, Quality
 
 
 def plan(
@@ -44,6 +44,8 @@ def plan(
         lines += _nights(r.counter)
     elif r.replays:
         lines.append("committed already on the latest snapshot: a run replays it and spends nothing")
+    if r.calendar is not None:
+        lines += _calendar(r.calendar)
     if r.limit.of != "lifetime":
         left = number(r.limit.left_rho, toward="down")
         lines.append(f"this {r.limit.of}: ρ = {r.limit.cap_rho:g}, left {left}")
@@ -96,6 +98,20 @@ def _nights(c: NightsPlan) -> list[str]:
         f"today is {night}, {c.left} left after it; a run {charge}",
         f"noise on the sums: {sds}; variance {times} × one release (at worst {worst} ×, re-releasing {c.nights} ×)",
     ]
+
+
+def _calendar(c: CalendarPlan) -> list[str]:
+    name = f"{len(c.release)} dates" if isinstance(c.release, list) else c.release
+    life = "" if c.rho_life is None else f", {c.rho_life:.4g} for its whole life"
+    now = "nothing is due yet" if c.due is None else f"that of {c.due} {'stands' if c.stands else 'is due'}"
+    come = "nothing more is to come" if c.next is None else f"the next charge is for {c.next}"
+    lines = [f"calendar ({name}): ρ = {c.rho_each:.4g} a date{life}; {c.drawn} drawn, {now}, {come}"]
+    if c.refused is not None:
+        of = "the lineage's cap" if c.limit == "lifetime" else f"the limit of the {c.limit}"
+        lines.append(f"the budget pays {c.paid} more (the last: {c.last}); that of {c.refused} is refused by {of}")
+    elif c.paid:
+        lines.append(f"the budget pays all {c.paid} to come" if c.to_come is not None else "the budget lasts a century")
+    return lines
 
 
 def _still_fits(fits: Fits | None) -> str:

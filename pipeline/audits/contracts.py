@@ -7,6 +7,7 @@ contract            a subject                                       its checks s
 :data:`AGENT`       a :class:`Player`                               here: short trials in RiverSwim, or where it says
 :data:`PRIVATIZER`  a function from a card to a private sum         in :mod:`pipeline.audits.noise_contracts`
 :data:`NOISE`       a function that makes a noise source            there too
+:data:`READER`      a :class:`LogReader`                            in :mod:`pipeline.audits.reader_contracts`
 ==================  ==============================================  ====================================================
 
 A check that passes proves nothing beyond what it looks at.  Each catches a twin made to break it: a test compares
@@ -25,6 +26,7 @@ import numpy as np
 
 from pipeline.audits import noise_contracts as drawn
 from pipeline.audits.noise_contracts import BrokenContractError, Privatizer, Source, promised
+from pipeline.audits.reader_contracts import LogReader, everybody_is_read, nobodys_bytes_move_another
 from pipeline.declaration.toml import CardError
 from pipeline.environments.world import World, declared_actions, declared_states
 from pipeline.mdp.planning import policy_value
@@ -284,4 +286,5 @@ NOISE: Contract[Source] = Contract(
         drawn.the_distance_from_the_law_is_small,
     ),
 )
-CONTRACTS: tuple[Contract[Any], ...] = (WORLD, AGENT, PRIVATIZER, NOISE)
+READER: Contract[LogReader] = Contract("log reader", (everybody_is_read, nobodys_bytes_move_another))
+CONTRACTS: tuple[Contract[Any], ...] = (WORLD, AGENT, PRIVATIZER, NOISE, READER)

@@ -69,6 +69,38 @@ class NightsPlan(Part):
     times_one_release: dict[str, Number]
 
 
+class CalendarPlan(Part):
+    """The calendar's part of a plan; dates are ISO.
+
+    Parameters
+    ----------
+    release
+        ``nightly``, ``weekly``, ``monthly``, or its dates.
+    rho_each, rho_life
+        What one date charges, and all of them from the first to the last; None where the calendar has no end.
+    drawn, due, stands
+        Dates with a release so far, today's date of the calendar, and whether its release is among them.
+    next, to_come
+        The next date that is charged, and how many there are; None where the calendar has no end.
+    paid, last, refused, limit
+        How many of these the budget pays before it refuses one, the last of them, the one it refuses, and which limit
+        (``lifetime``, ``month``, ``year``) says so; None where nothing is refused within a century.
+    """
+
+    release: str | list[str]
+    rho_each: Number
+    rho_life: Number | None
+    drawn: int
+    due: str | None
+    stands: bool
+    next: str | None
+    to_come: int | None
+    paid: int
+    last: str | None
+    refused: str | None
+    limit: str | None
+
+
 class Fits(Part):
     """The largest budget still allowed, ``rho`` or ``epsilon``, and the ``ratio`` of visits to noise that it buys."""
 
@@ -161,8 +193,8 @@ class PlanAnswer(Part):
         The lineage, before and after it.
     replays, allowed, limit, fits
         Whether a run would draw nothing, whether it would be refused, by which limit, and what would still fit.
-    counter
-        With [nightly].
+    counter, calendar
+        With [nightly], and with [schedule].
     visits_per_cell_if_even, noise_per_cell, what_if, people_needed
         Of counts: visits against noise, at this budget and at others.
     most_squares, squares_a_direction_needs
@@ -189,6 +221,7 @@ class PlanAnswer(Part):
     allowed: bool
     limit: LimitFacts
     counter: NightsPlan | None = None
+    calendar: CalendarPlan | None = None
     fits: Fits | None
     visits_per_cell_if_even: Number | None = None
     noise_per_cell: dict[str, Number] | None = None

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.audits.contracts import AGENT, NOISE, PRIVATIZER, WORLD, Player
+from pipeline.audits.contracts import AGENT, NOISE, PRIVATIZER, READER, WORLD, LogReader, Player
 from pipeline.environments.worlds import WORLDS, load_world
+from pipeline.logs.formats import TABLES
 from pipeline.privacy.fast_noise import FastOsNoise
 from pipeline.privacy.noise import OsNoise, SeededNoise
 from pipeline.simulation.registry import AGENTS
@@ -27,6 +28,18 @@ def named(check):
     return check.__name__
 
 
+HEAD = ("who", "step", "state")
+LINES = {
+    ".csv": (b"%s,%d,x", lambda records: b"\n".join([b"who,step,state", *records])),
+    ".ndjson": (b'{"who":"%s","step":%d,"state":"x"}', b"\n".join),
+}
+READERS = {
+    suffix: LogReader(
+        TABLES[suffix], suffix, [(who, form % (who.encode(), t)) for who in ("anna", "bert", "cleo") for t in (0, 1)],
+        write, HEAD,
+    )
+    for suffix, (form, write) in LINES.items()
+}  # fmt: skip
 PLANTS = ("ofu-rl", "private-ofu-rl", "dp-lqr", "explore-then-commit", "zero", "fixed-gain", "certainty-equivalence")
 PLAYERS = [
     *(Player(a) for a in ("uniform", "always-first", "always-right", "ucbvi", "dp-ucbvi-jdp", "dp-ucbvi-ldp")),
@@ -55,6 +68,13 @@ def test_tabular_agents(player, check):
 
 def test_every_agent_is_put_to_it_or_controls_a_plant():
     assert {p.agent for p in PLAYERS} | set(PLANTS) == set(AGENTS)
+
+
+@pytest.mark.parametrize("check", READER.checks, ids=named)
+@pytest.mark.parametrize("suffix", READERS)
+def test_readers_of_lines(suffix, check):
+    """Of rows and episodes: tests/logs/test_one_persons_bytes.py, test_one_persons_episodes.py."""
+    check(READERS[suffix])
 
 
 @pytest.mark.parametrize("check", PRIVATIZER.checks, ids=named)

@@ -6,10 +6,23 @@ from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
+import polars as pl
 import pytest
 
-from pipeline.audits.contracts import AGENT, CONTRACTS, NOISE, PRIVATIZER, WORLD, BrokenContractError, Player
+from pipeline.audits.contracts import (
+    AGENT,
+    CONTRACTS,
+    NOISE,
+    PRIVATIZER,
+    READER,
+    WORLD,
+    BrokenContractError,
+    LogReader,
+    Player,
+)
 from pipeline.environments.riverswim import riverswim_homogeneous
+from pipeline.logs.formats import Reader
+from pipeline.logs.readers.batch import NO_LINES, Batch, lines_from
 from pipeline.privacy.noise import OsNoise, SeededNoise
 from pipeline.simulation import control_trials, tabular_trials
 from pipeline.simulation.trial import Outcome, Trial
@@ -244,8 +257,60 @@ def test_broken_noise(name):
         check(NOISE, name, NOISES[name])
 
 
+def reading(split):
+    """A reader of bars whose ``split`` tells whose rows are in a file's bytes, or raises."""
+
+    def read(path, asked):
+        rows = split(path.read_bytes())
+        frame = pl.DataFrame(rows, schema=dict.fromkeys(asked.columns, pl.String()), orient="row")
+        yield Batch(frame, lines_from(1, len(frame)), NO_LINES)
+
+    log = [(who, f"{who}|{visit}".encode()) for who in ("anna", "bert", "cleo") for visit in (0, 1)]
+    return LogReader(Reader(None, read), ".log", log, b"\n".join, ("who", "visit"))
+
+
+def strict(data):
+    """One byte that is no text, or a line that is short, takes the file with it."""
+    return [tuple(line.split("|", 1)) for line in data.decode("utf-8").splitlines()]
+
+
+def quoting(data):
+    """A quote reaches into the next lines."""
+    text = "".join(
+        part.replace("\n", " ") if i % 2 else part for i, part in enumerate(data.decode("latin-1").split('"'))
+    )
+    return [pair for line in text.split("\n") if len(pair := tuple(line.split("|"))) == 2]
+
+
+def guessing(data):
+    """One word makes text of everybody's numbers."""
+    rows = [pair for line in data.decode("latin-1").split("\n") if len(pair := tuple(line.split("|"))) == 2]
+    whole = all(visit.isdigit() for _, visit in rows)
+    return [(who, visit if whole else f"{visit}.0") for who, visit in rows]
+
+
+READERS = {
+    "everybody_is_read": lambda: reading(lambda data: [("anna", "0")]),
+    "nobodys_bytes_move_another": lambda: reading(strict),
+}
+
+
+@pytest.mark.parametrize("name", READERS)
+def test_broken_readers(name):
+    with pytest.raises(BrokenContractError):
+        check(READER, name, READERS[name]())
+
+
+@pytest.mark.parametrize("split", [quoting, guessing])
+def test_a_reader_in_which_one_record_speaks_for_others(split):
+    check(READER, "everybody_is_read", reading(split))
+    with pytest.raises(BrokenContractError, match=r"rows of . others change"):
+        check(READER, "nobodys_bytes_move_another", reading(split))
+
+
 def test_every_check_has_a_twin():
     twins = {
+        "log reader": set(READERS),
         "world": set(WORLDS),
         "online agent": set(AGENTS),
         "privatizer": {name for name, _ in PRIVATIZERS},

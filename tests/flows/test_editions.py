@@ -18,6 +18,7 @@ from flows.cli import app
 from flows.config.home import Home
 from flows.config.schedule import Schedule
 from flows.jobs.nightly import nightly_job
+from flows.jobs.plan import plan_job
 from flows.jobs.run import Asked, run_job
 from pipeline.declaration.card import CardError
 from pipeline.ledger.ledger import open_ledger
@@ -76,8 +77,11 @@ def by_calendar(release: str, clock: Callable[[str], None]) -> Callable[[Path, S
     return play
 
 
-def calendar_night(folder: Path, log: Log, release: str, **more: Any) -> dict[str, Any]:
-    shop = lay_out(folder / "shop", log=log, cap=100.0)
+def calendar_night(
+    folder: Path, log: Log, release: str, *, cap: float = 100.0, budget: str = "", **more: Any
+) -> dict[str, Any]:
+    shop = lay_out(folder / "shop", log=log, cap=cap)
+    (shop / "card.toml").write_text((shop / "card.toml").read_text() + budget)
     recipe = shop / "private.toml"
     declared = recipe.read_text().replace('release = "nightly"', f"release = {release}")
     recipe.write_text(declared + "\n[watch]\nstale_days = 1\n")
@@ -213,3 +217,42 @@ def test_the_dates_of_a_calendar(release: Any, day: str, due: str, after: str) -
     calendar = Schedule.model_validate({"release": release})
     at = datetime.fromisoformat(day).date()
     assert (str(calendar.due(at)), str(calendar.after(at))) == (due, after)
+
+
+@pytest.mark.parametrize(
+    ("release", "told"),
+    [
+        (
+            '"weekly"',
+            {
+                "rho_life": None, "drawn": 1, "due": "2026-01-05", "stands": True, "next": "2026-01-12",
+                "to_come": None, "paid": 4, "last": "2026-02-02", "refused": "2026-02-09", "limit": "lifetime",
+            },
+        ),
+        (
+            '"nightly"',
+            {
+                "rho_life": None, "drawn": 1, "due": "2026-01-08", "stands": False, "next": "2026-01-08",
+                "to_come": None, "paid": 2, "last": "2026-01-09", "refused": "2026-01-10", "limit": "month",
+            },
+        ),
+        (
+            '["2026-01-06", "2026-03-01", "2026-04-01"]',
+            {
+                "rho_life": 3.0, "drawn": 1, "due": "2026-01-06", "stands": True, "next": "2026-03-01",
+                "to_come": 2, "paid": 2, "last": "2026-04-01", "refused": None, "limit": None,
+            },
+        ),
+    ],
+)  # fmt: skip
+def test_a_plan_prices_the_calendar_for_its_whole_life(tmp_path: Path, clock: Any, release: str, told: Any) -> None:
+    budget = "[budget.schedule]\nrho_month = 3.0\n" if "nightly" in release else ""
+    clock("2026-01-07")
+    night = calendar_night(tmp_path, rows(30), release, cap=5.0, budget=budget)
+    clock("2026-01-08")
+    recipe = tmp_path / "shop" / "private.toml"
+    planned = plan_job(str(recipe), Home(tmp_path / "home"))["calendar"]
+    assert {k: v for k, v in planned.items() if k not in ("release", "rho_each")} == told
+    assert planned["rho_each"] == night["night"]["charged_rho"] == 1.0
+    done = CliRunner().invoke(app, ["--home", str(tmp_path / "home"), "plan", str(recipe), "--no-quality"])
+    assert "calendar (" in done.stdout and (told["refused"] or "the budget pays all 2 to come") in done.stdout
