@@ -34,6 +34,8 @@ VERSION = 1
 SPREAD = 4
 # standard deviations of noise that the rows of a state must exceed to tell its value, and rows of any key
 _SURE, _FEW = 2.0, 10.0
+# scores so close, in parts of the width, are alike: two machines choose the same
+_ALIKE = 2.0**-30
 
 
 @dataclass(frozen=True)
@@ -162,9 +164,9 @@ def one_step(
     weight = np.where(usual, share, 0.0)
     practice = np.where(usual, mean * weight, 0).sum(-1) / np.maximum(weight.sum(-1), 1e-300)
     gain = mean - practice[..., None]
-    score = np.where(usual & allowed, gain - constants.pessimism * sd, -np.inf)
+    score = np.where(usual & allowed, np.rint((gain - constants.pessimism * sd) / _ALIKE), -np.inf)
     best = np.eye(A)[score.argmax(-1)]
-    recommended = np.where((best > 0) & np.isfinite(score), gain, 0.0).sum(-1) > 0
+    recommended = np.where((best > 0) & np.isfinite(score), gain, 0.0).sum(-1) > _ALIKE
     chosen = np.where(recommended[..., None], best, 0.0)
     policy = Policy(np.broadcast_to(chosen, (horizon, L, A)).copy(), np.broadcast_to(~recommended, (horizon, L)).copy())
     return Plan(policy, gain * width, sd * width)
