@@ -71,6 +71,7 @@ def test_all_agents_are_in_the_map():
             "active_set",
             "absorbing_model",
             "against_behaviour",
+            "shrinkage",
         )
         if path.stem not in ("__init__", *helpers):
             assert str(path.relative_to(ROOT)) in mapped
