@@ -15,6 +15,7 @@ from pipeline.learners.registry import plan_run
 from pipeline.ledger.ledger import Ledger, open_ledger
 from pipeline.logs.store import Snapshot, latest
 from pipeline.transaction.place import refuse_lost_ledger
+from pipeline.transaction.release_once import check_source
 
 T = TypeVar("T")
 
@@ -148,4 +149,5 @@ def newest_snapshot(card: AnyCard, home: Home) -> Snapshot:
         )
     if found.domain_hash != card.domain_hash():
         raise CardError(f"{card.name}: snapshot {found.number} was ingested under another domain; ingest again")
+    check_source(found, card)
     return found

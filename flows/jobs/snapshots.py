@@ -8,11 +8,12 @@ from typing import TypedDict
 from flows.config.home import Home, find_card
 from flows.config.setting import ledger_for, newest_snapshot
 from pipeline.declaration.card import AnyCard, CardError, LqCard, load_any_card
+from pipeline.declaration.toml import DamagedError
 from pipeline.files import private_folder
 from pipeline.ledger.chain import Entry
 from pipeline.logs.ingest import lock_lineage
 from pipeline.logs.rules import check_names
-from pipeline.logs.store import Snapshot
+from pipeline.logs.store import Snapshot, check_parts, load, numbers, snapshot_folder
 from pipeline.operator.advice import advice
 from pipeline.operator.facts import Examined, TableInspection, VectorInspection
 from pipeline.operator.hidden_state import hidden_state
@@ -109,6 +110,46 @@ def purge_job(card_name: str, home: Home, *, keep: int = 0, quarantine_only: boo
         "bytes": purge.size,
         "not_undone": [*NOT_UNDONE, *([COUNTERS_STAY] if (lineage / "counters").is_dir() else [])],
     }
+
+
+class Looked(TypedDict):
+    """One snapshot that was read to its last byte: what is wrong with it, or None."""
+
+    snapshot: int
+    problem: str | None
+
+
+class StoreVerified(TypedDict):
+    """What ``store verify --json`` prints."""
+
+    dataset: str
+    ok: bool
+    snapshots: list[Looked]
+
+
+def verify_store_job(card_name: str, home: Home) -> StoreVerified:
+    """Read every byte of every snapshot of a lineage, and say which is not what ingest wrote; nothing is told of rows.
+
+    Parameters
+    ----------
+    card_name
+        Path or name of the card.
+    home
+        Where the store is.
+    """
+    name = load_any_card(find_card(card_name, home.shelf)).name
+    with lock_lineage(private_folder(home.store / name)):
+        found = [_look(home.store, name, number) for number in numbers(home.store, name)]
+    return {"dataset": name, "ok": all(one["problem"] is None for one in found), "snapshots": found}
+
+
+def _look(store: Path, name: str, number: int) -> Looked:
+    problem: str | None = None
+    try:
+        check_parts(load(snapshot_folder(store / name, number)))
+    except DamagedError as e:
+        problem = str(e)
+    return {"snapshot": number, "problem": problem}
 
 
 def export_job(card_name: str, home: Home, to: Path) -> Written:

@@ -1,4 +1,4 @@
-"""Verbs on raw logs, for the operator only: ``ingest``, ``inspect``, ``store purge``, ``store export``."""
+"""Verbs on raw logs, for the operator only: ``ingest``, ``inspect``, ``store purge | verify | export``."""
 
 from __future__ import annotations
 
@@ -70,6 +70,20 @@ def purge(
         lines.append(f"{r['bytes']:,} bytes of {r['dataset']}" + ("" if r["purged"] else "; say --yes to do it"))
         lines += [f"not undone: {what}" for what in r["not_undone"]]
     show(r, as_json, lambda: lines)
+
+
+@app.command("verify")
+def verify(context: typer.Context, card: str, as_json: Json = False) -> None:
+    """Read every byte of every snapshot; exit 4 where one is not what ingest wrote."""
+    from flows.jobs.snapshots import verify_store_job
+
+    options: Context = context.obj
+    with working("reading the snapshots"):
+        r = verify_store_job(card, options.home_folder())
+    lines = [f"snapshot {one['snapshot']}: {one['problem'] or 'ok'}" for one in r["snapshots"]]
+    show(r, as_json, lambda: lines or ["no snapshot"])
+    if not r["ok"]:
+        raise typer.Exit(4)
 
 
 @app.command("export")

@@ -12,7 +12,7 @@ from pipeline.declaration.card import AnyCard
 from pipeline.declaration.toml import LogError
 from pipeline.files import remove_file, whole_file, write_file
 from pipeline.logs.rules import check_tolerance
-from pipeline.logs.store import Snapshot, snapshot_folder, snapshots
+from pipeline.logs.store import Snapshot, numbers, snapshot_folder, snapshots
 
 # a number that is noted, and perhaps not published yet
 _BEGUN = ".edition"
@@ -37,7 +37,7 @@ def take_number(store: Path, dataset: str) -> int:
         highest = int(note.read_text(encoding="utf-8")) if note.exists() else 0
     except ValueError:
         raise LogError(f"{note}: damaged; write the highest snapshot number ever given into it") from None
-    return 1 + max([highest, *(s.number for s in snapshots(store, dataset))])
+    return 1 + max([highest, *numbers(store, dataset)])
 
 
 def note_number(store: Path, dataset: str, number: int) -> None:
@@ -94,7 +94,7 @@ def earlier_twin(store: Path, snapshot: Snapshot) -> int | None:
     store, snapshot
         The operator's folder, and an edition in it.
     """
-    there = (s for s in snapshots(store, snapshot.dataset) if s.number < snapshot.number)
+    there = (s for s in snapshots(store, snapshot.dataset, readable=True) if s.number < snapshot.number)
     return next((s.number for s in there if s.source_digest == snapshot.source_digest), None)
 
 

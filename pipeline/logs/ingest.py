@@ -24,7 +24,7 @@ from pipeline.logs.rules import check_names
 from pipeline.logs.screening import screen
 from pipeline.logs.sources import Sources, digest, examine
 from pipeline.logs.spills import Progress, read_spill, spill
-from pipeline.logs.store import Snapshot, intact, part_file, snapshot_folder, snapshots, write_manifest
+from pipeline.logs.store import Snapshot, intact, part_file, snapshot_folder, snapshots, source_hash, write_manifest
 from pipeline.logs.summing import DEFAULT_MEMORY
 from pipeline.logs.vectors import screen_vectors
 from pipeline.logs.work import (
@@ -98,19 +98,23 @@ def ingest(
         raise ValueError(f"partitions must be 1 to {most_partitions()}; got {partitions}")
     home, date_of = private_folder(private_folder(store) / card.name), "" if night is None else night.isoformat()
     with lock_lineage(home, say):
-        there = snapshots(store, card.name)
+        there = snapshots(store, card.name, readable=True)
         before = [s for s in there if (s.domain_hash, s.kind) == (card.domain_hash(), card.kind)]
-        if night is not None and (made := next((s for s in before if s.night == date_of), None)) is not None:
+        tonight = (s for s in before if s.night == date_of and s.source_hash in ("", source_hash(card)))
+        if night is not None and (made := next(tonight, None)) is not None:
             return made
         number = take_number(store, card.name)
         try:
             made = _make(card, home, there, partitions, progress, memory, say)
         except (CardError, LogError) as e:
-            if night is None or not before:
+            last = next((s for s in reversed(before) if intact(s)), None)
+            if night is None or last is None:
                 raise
-            made = replace(_repeat(before[-1], card, home / _WORK), unread=str(e))
+            made = replace(_repeat(last, card, home / _WORK), unread=str(e))
         note_number(store, card.name, number)
-        published = _publish(replace(made, number=number, night=date_of), snapshot_folder(home, number))
+        published = _publish(
+            replace(made, number=number, night=date_of, source_hash=source_hash(card)), snapshot_folder(home, number)
+        )
         sweep(home / _WORK)
         end_edition(home)
         return published

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from typing import Any
 import polars as pl
 
 from pipeline.declaration.card import AnyCard
-from pipeline.declaration.toml import LogError
+from pipeline.declaration.toml import DamagedError
 from pipeline.files import write_file
 
 SCHEMA_VERSION = 1
@@ -63,7 +64,7 @@ _FIELDS: dict[str, type] = {
     "source_rows": int, "rows": int, "users": int, "episodes": int, "quarantined": dict, "partitions": int,
 }  # fmt: skip
 # left out of a manifest where they are empty, as in those of older versions
-_NIGHTLY: dict[str, type] = {"night": str, "unread": str}
+_LATER: dict[str, type] = {"night": str, "unread": str, "source_hash": str}
 
 
 @dataclass(frozen=True)
@@ -92,6 +93,8 @@ class Snapshot:
         The date of the scheduled night that made it (ISO); empty where somebody asked for it.
     unread
         Why that night's files could not be read; its rows are then those of the snapshot before it.
+    source_hash
+        Of the card's [source] (:func:`source_hash`); empty in those of older versions.
     """
 
     dataset: str
@@ -109,6 +112,7 @@ class Snapshot:
     partitions: int
     night: str = ""
     unread: str = ""
+    source_hash: str = ""
 
     @property
     def part_files(self) -> list[Path]:
@@ -127,8 +131,20 @@ def quarantine_schema(card: AnyCard) -> dict[str, pl.DataType | type[pl.DataType
     return {**QUARANTINE_HEAD, "source": source}
 
 
-def snapshots(store: Path, dataset: str) -> list[Snapshot]:
-    """All snapshots of a lineage, oldest first.
+def source_hash(card: AnyCard) -> str:
+    """Sha256 of how a card says its log is read; a key left at its default is as good as absent."""
+    told = card.source.model_dump(mode="json", exclude_defaults=True)
+    return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()
+
+
+def numbers(store: Path, dataset: str) -> list[int]:
+    """Numbers of the snapshots that are there, readable or not, oldest first."""
+    names = (p.name for p in (store / dataset).glob("snapshot-*"))
+    return sorted(int(name[9:]) for name in names if re.fullmatch(r"snapshot-\d{4,}", name))
+
+
+def snapshots(store: Path, dataset: str, *, after: int = 0, readable: bool = False) -> list[Snapshot]:
+    """Snapshots of a lineage, oldest first.
 
     Parameters
     ----------
@@ -136,9 +152,24 @@ def snapshots(store: Path, dataset: str) -> list[Snapshot]:
         The operator's folder.
     dataset
         Name of the lineage.
+    after
+        Those with a higher number only.
+    readable
+        Whether one with a damaged manifest is passed over.
+
+    Raises
+    ------
+    DamagedError
+        If a manifest is damaged, and ``readable`` is not set.
     """
-    folders = [p for p in (store / dataset).glob("snapshot-*") if re.fullmatch(r"snapshot-\d{4,}", p.name)]
-    return sorted((load(p) for p in folders), key=lambda s: s.number)
+    found: list[Snapshot] = []
+    for number in (n for n in numbers(store, dataset) if n > after):
+        try:
+            found.append(load(snapshot_folder(store / dataset, number)))
+        except DamagedError:
+            if not readable:
+                raise
+    return found
 
 
 def latest(store: Path, dataset: str) -> Snapshot | None:
@@ -151,7 +182,8 @@ def latest(store: Path, dataset: str) -> Snapshot | None:
     dataset
         Name of the lineage.
     """
-    return next(reversed(snapshots(store, dataset)), None)
+    there = numbers(store, dataset)
+    return load(snapshot_folder(store / dataset, there[-1])) if there else None
 
 
 def find_snapshot(store: Path, dataset: str, number: int) -> Snapshot | None:
@@ -172,12 +204,61 @@ def snapshot_folder(lineage: Path, number: int) -> Path:
 
 
 def intact(snapshot: Snapshot) -> bool:
-    """Whether the part files are, to the last byte, those that were written."""
-    whole = hashlib.sha256()
+    """Whether the part files are there and, to the last byte, those that were written."""
+    try:
+        check_parts(snapshot)
+    except DamagedError:
+        return False
+    return True
+
+
+def check_parts(snapshot: Snapshot) -> None:
+    """Read every byte of a snapshot, and refuse one that is not what ingest wrote.
+
+    Parameters
+    ----------
+    snapshot
+        Before anything is charged for it.
+
+    Raises
+    ------
+    DamagedError
+        If a part file is gone, cannot be read, or holds other bytes.
+    """
+    whole, what = hashlib.sha256(), f"{snapshot.dataset}: snapshot {snapshot.number}"
     for part in snapshot.part_files:
-        with part.open("rb") as file:
-            whole.update(hashlib.file_digest(file, "sha256").digest())
-    return whole.hexdigest() == snapshot.data_digest
+        try:
+            with part.open("rb") as file:
+                whole.update(hashlib.file_digest(file, "sha256").digest())
+        except OSError as e:
+            raise DamagedError(
+                f"{what}: {part.name} cannot be read ({e.strerror}); ingest the log again. Nothing was charged"
+            ) from None
+    if whole.hexdigest() != snapshot.data_digest:
+        raise DamagedError(
+            f"{what}: its part files are not those that ingest wrote; ingest the log again. Nothing was charged"
+        )
+
+
+def sound(waiting: Sequence[Snapshot]) -> list[Snapshot]:
+    """The snapshots whose rows can be read; a damaged one is passed over where a later one was made of the same log.
+
+    Parameters
+    ----------
+    waiting
+        Oldest first.
+
+    Raises
+    ------
+    DamagedError
+        If another one is damaged.
+    """
+    found = [s for s in waiting if intact(s)]
+    there = {s.source_digest: s.number for s in found}
+    for s in waiting:
+        if s not in found and there.get(s.source_digest, 0) < s.number:
+            check_parts(s)
+    return found
 
 
 def load(folder: Path) -> Snapshot:
@@ -185,29 +266,28 @@ def load(folder: Path) -> Snapshot:
 
     Raises
     ------
-    LogError
-        If the manifest is missing or damaged, or a part file is gone.
+    DamagedError
+        If it is missing or damaged.
     """
     where = folder / MANIFEST
     try:
         content: Any = json.loads(where.read_text(encoding="utf-8"))
         if content["schema_version"] != SCHEMA_VERSION:
-            raise LogError(f"{where}: schema_version {content['schema_version']}, not {SCHEMA_VERSION}; ingest again")
-        told = {name: content[name] for name in [*_FIELDS, *(n for n in _NIGHTLY if n in content)]}
-        wrong = [name for name, found in told.items() if type(found) is not (_FIELDS | _NIGHTLY)[name]]
+            raise DamagedError(
+                f"{where}: schema_version {content['schema_version']}, not {SCHEMA_VERSION}; ingest again"
+            )
+        told = {name: content[name] for name in [*_FIELDS, *(n for n in _LATER if n in content)]}
+        wrong = [name for name, found in told.items() if type(found) is not (_FIELDS | _LATER)[name]]
         if wrong or not all(type(n) is int for n in content["quarantined"].values()):
             raise TypeError(", ".join(wrong))
     except (OSError, ValueError, KeyError, TypeError):
-        raise LogError(f"{where}: missing or damaged; restore it, or remove the snapshot and ingest again") from None
-    snapshot = Snapshot(folder=folder, **told)
-    if gone := [p.name for p in snapshot.part_files if not p.is_file()]:
-        raise LogError(f"{folder}: {gone[0]} is gone; restore it, or remove the snapshot and ingest again")
-    return snapshot
+        raise DamagedError(f"{where}: missing or damaged; ingest the log again. Nothing was charged") from None
+    return Snapshot(folder=folder, **told)
 
 
 def write_manifest(snapshot: Snapshot) -> None:
     """Write the manifest into the snapshot's folder."""
     content = {"schema_version": SCHEMA_VERSION, **asdict(snapshot)}
-    for name in ["folder", *(n for n in _NIGHTLY if not content[n])]:
+    for name in ["folder", *(n for n in _LATER if not content[n])]:
         del content[name]
     write_file(snapshot.folder / MANIFEST, json.dumps(content, indent=1, sort_keys=True) + "\n", private=True)

@@ -30,7 +30,7 @@ from pipeline.ledger.steps import (
 )
 from pipeline.logs.aggregate import count_new
 from pipeline.logs.contribution_bounding import hash_width
-from pipeline.logs.store import Snapshot, snapshots
+from pipeline.logs.store import Snapshot, numbers, snapshots, sound
 from pipeline.privacy.factorisation import Factorisation
 from pipeline.privacy.noise import Integers, NoiseSource
 from pipeline.privacy.release import Mechanism, Release
@@ -204,17 +204,17 @@ def append_step(declared: ContinualRelease, ledger: Ledger, store: Path, noise: 
         steps, t = committed_steps(ledger.entries(), card.name, declared.key), declared.step_on(day)
         if steps and t <= steps[-1].t:
             return Appended(replay(lineage, card, steps[-1].commit, None), steps[-1].t, _idle(steps[-1]))
-        since, there = steps[-1].t + 1 if steps else 1, snapshots(store, card.name)
-        if not (steps or there):
+        since = steps[-1].t + 1 if steps else 1
+        if not (steps or numbers(store, card.name)):
             raise CardError(f"{card.name}: no snapshot; run `reticent ingest` on its card first")
         size = sum(m.cells for m in declared.privatizer.mechanisms)
         kept = KeptSteps(store / card.name / "counters" / declared.key[:24], declared.counter, steps, size)
         kept.settle()
-        waiting = [s for s in there if s.number > kept.snapshot]
+        waiting = snapshots(store, card.name, after=kept.snapshot)
         if waiting:
             check_snapshot(waiting[-1], card, waiting[-1].number)
         # what came in under another card is not of this counter
-        waiting = [s for s in waiting if (s.domain_hash, s.kind) == (card.domain_hash(), card.kind)]
+        waiting = sound([s for s in waiting if (s.domain_hash, s.kind) == (card.domain_hash(), card.kind)])
         # the INTENT names no snapshot: the numbers would show on which dates the log changed
         told = {
             "mechanisms": [describe_mechanism(m) for m in declared.mechanisms(t)],

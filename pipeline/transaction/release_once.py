@@ -15,7 +15,7 @@ from typing import Any, Protocol, TypeVar
 from pipeline.declaration.card import AnyCard, CardError
 from pipeline.ledger.chain import Body, canonical
 from pipeline.ledger.ledger import Ledger
-from pipeline.logs.store import Snapshot, find_snapshot
+from pipeline.logs.store import Snapshot, check_parts, find_snapshot, source_hash
 from pipeline.logs.summing import HERE, Resources, forget
 from pipeline.privacy.noise import NoiseSource, RealDataError
 from pipeline.privacy.release import Release
@@ -150,6 +150,8 @@ def release_once(
                 forget(snapshot)
             return replay(lineage, card, commit, snapshot)
         snapshot = check_snapshot(snapshot, card, edition)
+        check_source(snapshot, card)
+        check_parts(snapshot)
         if drawing.exact:
             return _write_exact(lineage, key, drawing.draw(snapshot, resources, partial(_at_once, noise)), snapshot)
         resources.ready(snapshot)
@@ -193,6 +195,26 @@ def check_snapshot(snapshot: Snapshot | None, card: AnyCard, edition: int) -> Sn
     if (snapshot.dataset, snapshot.domain_hash) != (card.name, card.domain_hash()):
         raise CardError(f"{card.name}: snapshot {edition} was ingested under another card; ingest again")
     return snapshot
+
+
+def check_source(snapshot: Snapshot, card: AnyCard) -> None:
+    """Refuse a snapshot that was read in another way than the card says now.
+
+    Parameters
+    ----------
+    snapshot, card
+        The ingest, and what the dataset declares now.
+
+    Raises
+    ------
+    CardError
+        If [source] was edited since.
+    """
+    if snapshot.source_hash not in ("", source_hash(card)):
+        raise CardError(
+            f"{card.name}: [source] was edited since snapshot {snapshot.number} was ingested; ingest again, or put "
+            "[source] back. Nothing was charged"
+        )
 
 
 def _write_exact(lineage: OpenLineage, key: str, release: Release, snapshot: Snapshot) -> Curated:

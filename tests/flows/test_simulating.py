@@ -6,12 +6,13 @@ import json
 import tomllib
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from flows.config.home import Home
 from flows.jobs.ingest import ingest_job
 from flows.jobs.run import run_job
-from flows.jobs.simulated_logs import Asked, parsed, simulate_logs, world_table
+from flows.jobs.simulated_logs import Asked, simulate_logs, world_table
 from pipeline.declaration.card import CardError, load_card
 from pipeline.environments.worlds import WORLDS
 from tests.flows.test_cli import reticent
@@ -44,6 +45,17 @@ def test_a_simulated_lineage_runs_at_once_and_its_report_tells_the_truth(
     if v_star is not None:
         assert r["truth"]["v_star"] == pytest.approx(v_star, abs=5e-5)
         assert r["truth"]["v_behavior"] == pytest.approx(v_behavior, abs=5e-5)
+
+
+def test_a_lineage_of_all_states_has_their_features_beside_its_card(tmp_path: Path):
+    home = Home(tmp_path / "home", SHELF)
+    made = simulate_logs("icu_sepsis", Asked("clinician", 200, bins="all"), home)
+    card = load_card(Path(made["card"]))
+    shipped = load_card(SHELF / "icu_sepsis" / "card.toml")
+    np.testing.assert_array_equal(card.domain.state_features, shipped.domain.state_features)
+    assert card.reward.on_entering == shipped.reward.on_entering
+    s = ingest_job(made["folder"], home)
+    assert s["users"] == 200 and not any(s["quarantined"].values())
 
 
 def test_a_gymnasium_lineage_runs_at_once(tmp_path: Path):
@@ -124,9 +136,10 @@ def test_a_wrong_request_is_a_card_error_and_writes_nothing(tmp_path: Path, worl
 
 
 def test_parameters_are_read_as_toml_or_as_a_bare_word():
-    assert parsed(("a=1", "b=0.5", "c=true", "d=last", 'e="8x8"')) == {
-        "a": 1, "b": 0.5, "c": True, "d": "last", "e": "8x8"
-    }  # fmt: skip
+    long = "9" * 5000
+    asked = Asked(params=("a=1", "b=0.5", "c=true", "d=last", 'e="8x8"', f"f={long}"))
+    read = {"a": 1, "b": 0.5, "c": True, "d": "last", "e": "8x8", "f": long}
+    assert asked.arguments() == read
 
 
 def test_the_page_of_worlds_prints_what_the_command_prints():

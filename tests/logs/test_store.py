@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.declaration.toml import CardError, LogError
+from pipeline.declaration.toml import CardError, DamagedError, LogError
 from pipeline.logs.editions import check_delivery, earlier_twin
 from pipeline.logs.ingest import ingest
-from pipeline.logs.store import find_snapshot, intact, latest, load, snapshots
+from pipeline.logs.store import check_parts, find_snapshot, intact, latest, load, snapshots
 
 from .conftest import canonical, make_card
 
@@ -105,15 +105,15 @@ def test_a_damaged_manifest_says_so(folder: Path, text: str | None) -> None:
         manifest.unlink()
     else:
         manifest.write_text(text, encoding="utf-8")
-    with pytest.raises(LogError, match="missing or damaged"):
+    with pytest.raises(DamagedError, match="missing or damaged"):
         latest(folder / "store", "tiny")
 
 
 def test_a_lost_part_file_says_so(folder: Path) -> None:
     snapshot = ingest(make_card(folder, ["log.csv"]), folder / "store")
     snapshot.part_files[0].unlink()
-    with pytest.raises(LogError, match=r"part-0000.parquet is gone"):
-        load(snapshot.folder)
+    with pytest.raises(DamagedError, match=r"part-0000.parquet cannot be read"):
+        check_parts(load(snapshot.folder))
 
 
 def test_what_a_killed_ingest_left_behind_is_swept_away(folder: Path) -> None:

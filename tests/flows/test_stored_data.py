@@ -1,0 +1,130 @@
+"""Stored data is what it was: every byte is read before anything is charged, and ingesting again mends what is not."""
+
+from __future__ import annotations
+
+import os
+
+import polars as pl
+import pytest
+from typer.testing import CliRunner
+
+from flows.cli import app
+from flows.config.exit_codes import exit_code
+from flows.config.home import Home
+from flows.jobs.ingest import ingest_job
+from flows.jobs.run import register_job, run_job
+from flows.jobs.snapshots import verify_store_job
+from pipeline.declaration.card import CardError
+from pipeline.declaration.toml import DamagedError
+from pipeline.ledger.ledger import open_ledger
+from pipeline.logs.ingest import write_rows
+from tests.flows.nights import Shop, customers
+from tests.flows.shop import lay_out
+
+
+@pytest.fixture
+def people(tmp_path):
+    folder, home = lay_out(tmp_path / "people", kind="real", ledger="ledger.db", cap=2.0), Home(tmp_path / "home")
+    register_job(str(folder), home)
+    ingest_job(str(folder), home)
+    return folder, home
+
+
+def spent(folder):
+    return open_ledger(folder / "ledger.db", create=False).account("shop").spent
+
+
+def part(home, number=1):
+    return home.store / "shop" / f"snapshot-{number:04d}" / "part-0000.parquet"
+
+
+def more_of_somebody(file):
+    """One person's three rows, a thousand times: every sensitivity rests on their being there once."""
+    rows = pl.read_parquet(file)
+    one = rows.filter(pl.col("user_id") == rows["user_id"][0])
+    write_rows(pl.concat([rows, *[one] * 1000]), file)
+
+
+def flip(file):
+    raw = bytearray(file.read_bytes())
+    raw[len(raw) // 2] ^= 1
+    file.write_bytes(raw)
+
+
+DAMAGE = {
+    "more of somebody": more_of_somebody,
+    "a flipped bit": flip,
+    "cut off": lambda file: os.truncate(file, 100),
+    "gone": lambda file: file.unlink(),
+    "a folder": lambda file: (file.unlink(), file.mkdir()),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_a_damaged_snapshot_is_refused_uncharged_and_ingesting_again_mends_it(people, damage):
+    folder, home = people
+    DAMAGE[damage](part(home))
+    for _ in range(3):
+        with pytest.raises(DamagedError, match="ingest the log again") as refused:
+            run_job(str(folder / "private.toml"), home)
+        assert exit_code(refused.value) == 4 and spent(folder) == 0
+    assert not verify_store_job(str(folder), home)["ok"]
+    assert ingest_job(str(folder), home)["snapshot"] == 2
+    assert not run_job(str(folder / "private.toml"), home)["replayed"] and spent(folder) == 1
+    looked = verify_store_job(str(folder), home)["snapshots"]
+    assert [one["problem"] is None for one in looked] == [False, True]
+
+
+def test_a_damaged_manifest_is_no_hindrance_to_ingest(people):
+    folder, home = people
+    (part(home).parent / "manifest.json").write_text("{}")
+    with pytest.raises(DamagedError, match="missing or damaged"):
+        run_job(str(folder / "private.toml"), home)
+    assert ingest_job(str(folder), home)["snapshot"] == 2 and spent(folder) == 0
+    run_job(str(folder / "private.toml"), home)
+
+
+def test_what_is_committed_is_replayed_whatever_became_of_its_rows(people):
+    folder, home = people
+    run_job(str(folder / "private.toml"), home)
+    flip(part(home))
+    assert run_job(str(folder / "private.toml"), home)["replayed"]
+
+
+def test_store_verify_says_which_snapshot_and_ends_with_4(people):
+    folder, home = people
+    command = ["--home", str(home.root), "store", "verify", str(folder)]
+    assert CliRunner().invoke(app, command).stdout.split() == ["snapshot", "1:", "ok"]
+    flip(part(home))
+    done = CliRunner().invoke(app, command)
+    assert done.exit_code == 4 and "snapshot 1 : its part" not in done.stdout and "not those that ingest" in done.stdout
+
+
+def test_a_night_of_a_damaged_snapshot_is_refused_until_it_is_ingested_again(tmp_path, monkeypatch):
+    shop = Shop(tmp_path, monkeypatch)
+    shop.append(1, customers(0, 60))
+    before = sum(e.kind == "INTENT" for e in shop.ledger.entries())
+    shop.on(2)
+    shop.deliver(customers(60, 60))
+    flip(part(shop.home, 2))
+    with pytest.raises(DamagedError, match="snapshot 2"):
+        shop.append(2)
+    assert sum(e.kind == "INTENT" for e in shop.ledger.entries()) == before
+    shop.deliver(customers(60, 60))
+    assert shop.append(2).t == 2
+
+
+@pytest.mark.parametrize("edited", ['reward = "left"', 'files = ["log.csv", "more.csv"]'])
+def test_a_source_that_was_edited_after_ingest_is_noticed(people, edited):
+    folder, home = people
+    card = folder / "card.toml"
+    text = card.read_text()
+    key = edited.split(" = ")[0]
+    old = next(piece for piece in ('reward = "sale"', 'files = ["log.csv"]') if piece.startswith(key))
+    card.write_text(text.replace(old, edited))
+    for _ in range(2):
+        with pytest.raises(CardError, match=r"\[source\] was edited"):
+            run_job(str(folder / "private.toml"), home)
+    assert spent(folder) == 0
+    card.write_text(text)
+    run_job(str(folder / "private.toml"), home)
