@@ -28,6 +28,7 @@ from pipeline.learners.learner import RunPlan
 from pipeline.ledger.account import card_hash
 from pipeline.ledger.chain import Body, Entry, canonical
 from pipeline.ledger.maker import other_maker
+from pipeline.ledger.publication import NO_FILE, file_digests
 from pipeline.ledger.verify import Check
 from pipeline.privacy.release_file import describe, describe_mechanism, read_release, sha256_file
 from pipeline.transaction.recovery import Recovered
@@ -38,7 +39,7 @@ _CHARGE = "sensitivities, scales and cost, recomputed from the card's layout and
 _AGAIN = "made again from card, recipe and release"
 # what the files are made of; the ledger vouches for them
 _INPUTS = ("release.parquet", "recipe.toml")
-_BROKEN = (OSError, ValueError, KeyError, TypeError, ArithmeticError, IndexError, RuntimeError, CardError)
+_BROKEN = (OSError, ValueError, KeyError, TypeError, AttributeError, ArithmeticError, IndexError, RuntimeError, CardError)
 
 
 @dataclass(frozen=True)
@@ -109,6 +110,7 @@ def made_again(folder: Path, card: AnyCard, held: Vouched) -> Iterator[Check]:
         for fresh in sorted(p for p in Path(place).iterdir() if p.name not in _INPUTS):
             found = _difference(folder / fresh.name, fresh, same_maker=other is None)
             yield _judged(f"{fresh.name}, {_AGAIN}", found, other)
+        yield _judged("the files of a run and nothing else", _strange(folder, Path(place)), other)
 
 
 def _judged(what: str, problem: str | None, other: str | None) -> Check:
@@ -206,6 +208,13 @@ def _compose(folder: Path, recipe: Recipe, card: AnyCard, plan: RunPlan, held: V
     seen = held.said.get("seen", held.commit.seq if held.commit is not None else len(held.entries))
     looks = looks_of([e for e in held.entries if e.seq <= seen], card.name)
     compose(card, recipe, run_name(recipe, curated), snapshot, curated, plan.learn(release), looks, place)
+
+
+def _strange(folder: Path, place: Path) -> str | None:
+    """What is in the folder, and is none of the files that a run has."""
+    usual = {p.name for p in place.iterdir()} | set(_INPUTS)
+    found = [n for n, digest in file_digests(folder).items() if n not in usual or digest == NO_FILE]
+    return f"{found[0]} is none of them" if found else None
 
 
 def _difference(stands: Path, fresh: Path, *, same_maker: bool) -> str | None:
