@@ -9,7 +9,7 @@ from pydantic import AfterValidator, Field, PrivateAttr, ValidationError, model_
 from pydantic_core import PydanticCustomError
 
 from flows.config.schedule import Schedule
-from pipeline.declaration.toml import CardError, Strict, explain, read_toml
+from pipeline.declaration.toml import CardError, Name, Strict, explain, read_toml
 from pipeline.learners.learner import Agent
 from pipeline.learners.registry import AGENTS, find
 from pipeline.learners.terms import Evaluate, Linear, Lq, Nightly, OneStep, Planner, Privacy, Terms
@@ -28,7 +28,7 @@ def _known(name: str) -> str:
 class Head(Strict):
     """Which card and which algorithm."""
 
-    name: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_\-]{0,62}$")]
+    name: Name
     card: str
     agent: Annotated[str, AfterValidator(_known)]
 
@@ -56,7 +56,7 @@ class Promote(Strict):
         What the value's status must be at least.
     """
 
-    pointer: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_\-]{0,62}$")] = "current"
+    pointer: Name = "current"
     lower_gain: Annotated[float, Field(allow_inf_nan=False)] | None = None
     most_changed: Annotated[float, Field(ge=0, le=1)] | None = None
     more_abstaining: bool = True

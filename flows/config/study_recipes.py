@@ -8,7 +8,7 @@ from typing import Annotated, Literal, Self, TypeVar
 
 from pydantic import Field, ValidationError, field_validator, model_validator
 
-from pipeline.declaration.toml import CardError, Strict, explain, read_toml
+from pipeline.declaration.toml import CardError, Name, Strict, explain, read_toml
 from pipeline.environments.worlds import refuse_unknown_world
 from pipeline.simulation.lq_rollouts import LQ_NAMES
 from pipeline.simulation.registry import find
@@ -16,7 +16,6 @@ from pipeline.simulation.trial import Plain, Trial
 from pipeline.studies.price import FAMILIES, Grid, episode_grid
 from pipeline.studies.study import NONE, Budget, Place, sweep
 
-Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_\-]{0,62}$")]
 Recipe = TypeVar("Recipe", bound=Strict)
 
 

@@ -147,6 +147,11 @@ def _words(value: Any) -> Iterator[str]:
 def _charge_problem(folder: Path, s: Setting, plan: RunPlan, held: Vouched) -> str | None:
     """Where card and recipe ask for another release, or a cheaper one, than ledger and folder say."""
     release, intent = read_release(folder), held.intent
+    # sums of a regression are kept step by step, whatever the card says of its tables
+    if release.dynamics not in (s.card.domain.dynamics, "per_step"):
+        return f"release.json says {release.dynamics}, the card {s.card.domain.dynamics}"
+    if (release.dataset, release.data_kind) != (s.card.name, s.card.kind):
+        return f"release.json is of {release.dataset} ({release.data_kind}), the card of {s.card.name} ({s.card.kind})"
     if s.recipe.nightly is not None:
         if intent is None or "counter" not in intent.body:
             return "the recipe declares a counter, and the ledger knows none of this run"

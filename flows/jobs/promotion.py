@@ -11,9 +11,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypedDict
 
+from pydantic import TypeAdapter, ValidationError
+
 from flows.config.recipe import Promote
 from pipeline.declaration.card import CardError
 from pipeline.declaration.numbers import number
+from pipeline.declaration.toml import Name
 from pipeline.disk import DISK
 from pipeline.files import json_text, remove_file, whole_file, write_file
 from pipeline.learners.registry import read_stored, read_view
@@ -44,10 +47,23 @@ class Alias:
         The home's folder of runs; the pointer, its history and its lock lie there.
     name
         Of the pointer.
+
+    Raises
+    ------
+    CardError
+        If it is no such name.
     """
 
     runs: Path
     name: str = "current"
+
+    def __post_init__(self) -> None:
+        try:
+            TypeAdapter(Name).validate_python(self.name)
+        except ValidationError:
+            raise CardError(
+                f"{self.name[:60]!r} names no pointer: small letters, digits, _ and -, at most 63 of them"
+            ) from None
 
     def now(self) -> str | None:
         """Name of the run in use, or None."""

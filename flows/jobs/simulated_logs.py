@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NotRequired, TypedDict
 
 from flows.config.home import Home, find_card
+from flows.config.pairs import read_pairs
 from pipeline.declaration.card import AnyCard, CardError, load_any_card, load_card
 from pipeline.declaration.lineage import catalogs
 from pipeline.environments.worlds import WORLDS, arrays_file, load_world
@@ -66,6 +67,10 @@ class Asked:
     def nothing(self) -> bool:
         """Whether no option but the place was given."""
         return self == Asked(to=self.to)
+
+    def arguments(self) -> dict[str, object]:
+        """Of the world; as TOML has them, a bare word is text."""
+        return read_pairs(self.params, lambda text: tomllib.loads(f"x = {text}")["x"])
 
     def command(self, what: str) -> str:
         """The command line that asks this."""
@@ -162,7 +167,7 @@ def _world_log(name: str, asked: Asked, home: Home) -> WrittenLog:
     from pipeline.simulation.synthetic_readme import world_readme
     from pipeline.simulation.synthetic_world_card import checked, world_card
 
-    folder, params = world_folder(name, home), parsed(asked.params)
+    folder, params = world_folder(name, home), asked.arguments()
     world = load_world(name, folder, **params)
     horizon, behaviour = world.steps(asked.horizon), asked.behaviour or "uniform"
     episodes, seed, m = asked.episodes or _EPISODES, asked.seed or 0, asked.episodes_per_user or 1
@@ -251,7 +256,7 @@ def world_table(names: Sequence[str], asked: Asked, home: Home) -> WorldTable:
 
     rows: list[WorldValues] = []
     for name in names:
-        world = load_world(name, world_folder(name, home), **parsed(asked.params))
+        world = load_world(name, world_folder(name, home), **asked.arguments())
         horizon = world.steps(asked.horizon)
         values = world_values(world, horizon)
         if asked.behaviour is not None:
@@ -276,26 +281,6 @@ def world_folder(name: str, home: Home) -> Path:
         if arrays_file(name, shelf / name).is_file():
             return shelf / name
     return home.root / "no-such-folder" / name
-
-
-def parsed(params: Sequence[str]) -> dict[str, object]:
-    """``key=value`` as TOML has it; a bare word is text.
-
-    Raises
-    ------
-    CardError
-        If an entry has no ``=``.
-    """
-    found: dict[str, object] = {}
-    for entry in params:
-        key, equals, text = entry.partition("=")
-        if not (equals and key.isidentifier()):
-            raise CardError(f"--param {entry!r}: write key=value, e.g. states=5")
-        try:
-            found[key] = tomllib.loads(f"x = {text}")["x"]
-        except tomllib.TOMLDecodeError:
-            found[key] = text
-    return found
 
 
 def _write(s: Simulated, to: Path | None, home: Home, source: Path | None) -> WrittenLog:

@@ -48,8 +48,8 @@ World = Annotated[
     ),
 ]
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_\-:.]*$")]
-Count = Annotated[int, Field(ge=1)]
-Seed = Annotated[int, Field(ge=0)]
+Count = Annotated[int, Field(ge=1, le=10**9)]
+Seed = Annotated[int, Field(ge=0, le=2**63 - 1)]
 Budget = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 

@@ -8,30 +8,11 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any, TypedDict
 
+from flows.config.pairs import read_pairs
 from flows.server.serving import API, answers
 from pipeline.declaration.card import CardError
 
 _POLL = 1.0
-
-
-def parsed(params: Sequence[str]) -> dict[str, object]:
-    """``key=value`` pairs; a value that is JSON is read as such, any other is a text.
-
-    Raises
-    ------
-    CardError
-        If a pair has no ``=`` or a key comes twice.
-    """
-    found: dict[str, object] = {}
-    for pair in params:
-        key, equals, value = pair.partition("=")
-        if not equals or not key or key in found:
-            raise CardError(f"--param {pair}: write key=value, each key once")
-        try:
-            found[key] = json.loads(value)
-        except ValueError:
-            found[key] = value
-    return found
 
 
 class Triggered(TypedDict):
@@ -63,7 +44,7 @@ def trigger_job(deployment: str, params: Sequence[str], timeout: float | None) -
     CardError
         If there is no server, no such deployment, or the parameters break its schema.
     """
-    values, api = parsed(params), os.environ.get(API)
+    values, api = read_pairs(params, json.loads), os.environ.get(API)
     if not api:
         raise CardError(f"trigger: no server; set {API} to that of the service, e.g. http://127.0.0.1:4200/api")
     answers(api, 0)

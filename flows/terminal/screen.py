@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 # done so far, and of how many where that is known
 Progress: TypeAlias = Callable[[int, int | None], None]
+# of whole numbers on the command line; more would not go into a table
+MOST = 2**31 - 1
 Json = Annotated[bool, typer.Option("--json", help="One JSON object on stdout, messages on stderr.")]
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from flows.terminal.screen import Context, Json, show
+from flows.terminal.screen import MOST, Context, Json, show
 from flows.terminal.terminal import Block, Grid, Title
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 def plan(
     context: typer.Context,
     recipe: str,
-    people: Annotated[int | None, typer.Option(min=1, help="For the quality: people instead of the card's.")] = None,
+    people: Annotated[int | None, typer.Option(min=1, max=MOST, help="Quality for so many people.")] = None,
     quality: Annotated[bool, typer.Option(help="Simulate what quality to expect, on declarations alone.")] = True,
     as_json: Json = False,
 ) -> None:

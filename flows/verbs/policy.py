@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from flows.terminal.screen import Context, Json, show
+from flows.terminal.screen import MOST, Context, Json, show
 from flows.verbs.published import CardOption
 
 if TYPE_CHECKING:
@@ -106,7 +106,7 @@ def act(
     observation: Annotated[
         str | None, typer.Option(help='Of a linear controller: the observed numbers as logged, e.g. "0.5, -0.2".')
     ] = None,
-    step: Annotated[int | None, typer.Option(help="The step, counted from 0.")] = None,
+    step: Annotated[int | None, typer.Option(max=MOST, help="The step, counted from 0.")] = None,
     raw: Annotated[bool, typer.Option("--raw", help="States are values as the log's column holds them.")] = False,
     sample: Annotated[bool, typer.Option("--sample", help="Draw where several actions have probability.")] = False,
     batch: Annotated[

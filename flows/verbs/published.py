@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -39,11 +40,15 @@ def run_folder(options: Context, run: str) -> Path:
     from pipeline.declaration.card import CardError
 
     runs = options.home_folder().runs
-    for candidate in (Path(run), runs / (Alias(runs, run).now() or run)):
-        if (candidate / "report.json").is_file():
-            return candidate.resolve()
+    # only what is a path from here leaves the home's runs
+    with suppress(OSError):
+        if run and (Path(run) / "report.json").is_file():
+            return Path(run).resolve()
     there = [p for p in sorted(runs.glob("*")) if not p.is_symlink() and (p / "report.json").is_file()]
-    found = [p for p in there if p.name.startswith(run)]
+    full = run
+    with suppress(CardError):
+        full = Alias(runs, run).now() or run
+    found = [p for p in there if p.name == full] or [p for p in there if run and p.name.startswith(run)]
     if len(found) == 1:
         return found[0]
     known = ", ".join(p.name for p in there) or "none"
@@ -130,6 +135,8 @@ def promote(
         held.roll_back()
     else:
         folder = run_folder(options, run)
+        if folder.parent != held.runs.resolve():
+            raise CardError(f"promote: {folder} is no run of {held.runs}")
         vouched["vouched"] = require_verified(folder, *evidence_of(options, folder, card)).vouched
         held.promote(folder.name)
     now = held.now()

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from flows.terminal.screen import Context, Json, progress_line, say, show, working
+from flows.terminal.screen import MOST, Context, Json, progress_line, say, show, working
 from flows.terminal.terminal import Grid, Place
 
 if TYPE_CHECKING:
@@ -31,14 +31,14 @@ def simulate(
     behaviour: Annotated[
         str | None, typer.Option(help="Logging policy: uniform, near-optimal-0.3, or one of the world's own.")
     ] = None,
-    episodes: Annotated[int | None, typer.Option(min=1, help="Number of episodes; default 10000.")] = None,
-    horizon: Annotated[int | None, typer.Option(min=1, help="Steps of an episode; default the world's.")] = None,
+    episodes: Annotated[int | None, typer.Option(min=1, max=MOST, help="Number of episodes; default 10000.")] = None,
+    horizon: Annotated[int | None, typer.Option(min=1, max=MOST, help="Steps an episode; default the world's.")] = None,
     seed: Annotated[int | None, typer.Option(min=0, help="Seed of the log; default 0.")] = None,
     bins: Annotated[str | None, typer.Option(help="ICU-Sepsis: 4, 8 or 32 bins of the SOFA score, or all.")] = None,
     param: Annotated[
         list[str] | None, typer.Option(metavar="KEY=VALUE", help="Parameter of the world; may be repeated.")
     ] = None,
-    episodes_per_user: Annotated[int | None, typer.Option(min=1, help="Episodes of one user; default 1.")] = None,
+    episodes_per_user: Annotated[int | None, typer.Option(min=1, max=MOST, help="Episodes a user; default 1.")] = None,
     rho: Annotated[float | None, typer.Option(help="Lifetime cap of the new lineage (zCDP); default 4.")] = None,
     name: Annotated[str | None, typer.Option(help="Name of the new dataset; default made from what is asked.")] = None,
     to: Annotated[
@@ -217,7 +217,7 @@ def _prices(result: Kept) -> list[str]:
 def audit(
     context: typer.Context,
     recipe: str,
-    draws: Annotated[int, typer.Option(min=100, help="Releases of each neighbour.")] = 20_000,
+    draws: Annotated[int, typer.Option(min=100, max=MOST, help="Releases of each neighbour.")] = 20_000,
     canaries: Annotated[
         int, typer.Option(min=0, help="Also send so many made-up people through ingest and run; try 2000.")
     ] = 0,

@@ -53,6 +53,21 @@ def closure_digest(modules: Iterable[str], root: Path = _ROOT) -> str:
     return hashlib.sha256("\n".join([*told, *map(version, _MEASURING)]).encode()).hexdigest()
 
 
+def syntax_digest(modules: Iterable[str], root: Path = _ROOT) -> str:
+    """Sha256 over the syntax of these modules alone, without comments, docstrings and layout.
+
+    Parameters
+    ----------
+    modules
+        Dotted names in ``pipeline``.
+    root
+        The folder that holds the package ``pipeline``.
+    """
+    files = {name: _file_of(name, root) for name in modules}
+    told = [f"{name} {_skeleton(path.read_bytes())[0]}" for name, path in sorted(files.items()) if path is not None]
+    return hashlib.sha256("\n".join(told).encode()).hexdigest()
+
+
 def _file_of(name: str, root: Path) -> Path | None:
     """The source file of a module; None of a name inside of one, or of a module that is not in Python."""
     if name.partition(".")[0] != _PACKAGE:

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, PrivateAttr, model_validator
 
-from pipeline.declaration.toml import CardError, Strict
+from pipeline.declaration.toml import CardError, Name, Rho, Strict
 from pipeline.privacy.budget import check_delta
 
 # names the catalogue of datasets in the environment
@@ -31,8 +31,8 @@ class Unit(Strict):
 class Schedule(Strict):
     """What may be spent in one calendar month or year (UTC), beside the lifetime cap."""
 
-    rho_month: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
-    rho_year: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
+    rho_month: Rho | None = None
+    rho_year: Rho | None = None
 
     @model_validator(mode="after")
     def _some_limit(self) -> Self:
@@ -49,7 +49,7 @@ class Schedule(Strict):
 class Budget(Strict):
     """Lifetime cap of the lineage, and where it is spent over time."""
 
-    rho: Annotated[float, Field(gt=0, allow_inf_nan=False)]
+    rho: Rho
     delta: Annotated[float, Field(gt=0, lt=1)] = 1e-6
     ledger: str = "home"
     schedule: Schedule | None = None
@@ -59,7 +59,7 @@ class Declaration(Strict):
     """One dataset.  ``folder`` is where the card was read from; paths in it resolve below that folder."""
 
     schema_version: Literal[1, 2]
-    name: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_\-]{0,62}$")]
+    name: Name
     kind: Literal["real", "synthetic"] = "real"
     unit: Unit
     tolerance: dict[str, Annotated[float, Field(ge=0, le=1)]] = Field(default_factory=dict)

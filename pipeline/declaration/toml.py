@@ -5,9 +5,26 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, get_args
+from typing import Annotated, Any, get_args
 
-from pydantic import BaseModel, ConfigDict, ValidationError, ValidationInfo, field_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator
+
+# no card or recipe needs more than half of it
+_DEEPEST = 20
+
+Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_\-]{0,62}$")]
+"""What a dataset, a recipe or a pointer may be called: a file name without surprises."""
+
+
+def _scalable(budget: float) -> float:
+    """The squared scale of its noise is a floating-point number."""
+    if budget < 1e-150:
+        raise ValueError("so small a budget that its noise has no scale")
+    return budget
+
+
+Rho = Annotated[float, Field(gt=0, le=1e9), AfterValidator(_scalable)]
+Epsilon = Annotated[float, Field(gt=0, le=1e5), AfterValidator(_scalable)]
 
 
 class CardError(Exception):
@@ -77,8 +94,22 @@ def read_toml(path: Path) -> Mapping[str, Any]:
         If it is missing or malformed.
     """
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        found = tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise CardError(f"{path}: no such file") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, OSError) as e:
+    # ValueError: no TOML, no UTF-8, or a number of thousands of digits
+    except (ValueError, OSError) as e:
         raise CardError(f"{path}: not readable as TOML: {e}") from None
+    except RecursionError:
+        found = None
+    if found is None or _deeper(found, _DEEPEST):
+        raise CardError(f"{path}: tables and lists stand more than {_DEEPEST} deep in each other")
+    return found
+
+
+def _deeper(values: Mapping[str, Any], levels: int) -> bool:
+    level: list[Any] = [values]
+    for _ in range(levels):
+        inner = [v for each in level for v in (each.values() if isinstance(each, dict) else each)]
+        level = [v for v in inner if isinstance(v, dict | list)]
+    return bool(level)

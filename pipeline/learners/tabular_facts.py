@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from pipeline.agents import pessimism
 from pipeline.declaration.card import Card
+from pipeline.declaration.code import syntax_digest
 from pipeline.environments.worlds import WORLD_ARRAYS, WORLD_FILE
 from pipeline.learners.decisions import (
     counts_view,
@@ -32,6 +33,16 @@ from reports.facts.constants import Constants, Preset
 from reports.facts.learnt import CaseFacts, ConsistencyFacts, LearntFacts, Truth, ValueFacts
 from reports.facts.policy import Decisions
 
+# the code that makes policy and interval of a release: a row that was measured with other code counts for nothing
+_PLANNER = (
+    "pipeline.agents.apvi",
+    "pipeline.agents.pessimism",
+    "pipeline.learners.tabular_learning",
+    "pipeline.mdp.model",
+    "pipeline.statistics.consistency",
+    "pipeline.statistics.counts",
+    "pipeline.statistics.planning_counts",
+)
 # at least this many draws, and this share of them inside, make a measured status (design §5.3)
 _DRAWS, _INSIDE = 100, 0.95
 
@@ -103,6 +114,7 @@ def setting_key(card: Card, terms: Terms) -> dict[str, str]:
     return {
         "world": terms.evaluate.world if terms.evaluate else "",
         "behaviour": terms.evaluate.behaviour if terms.evaluate else "",
+        "code": syntax_digest(_PLANNER)[:16],
         "domain": card.domain_hash()[:16],
         "n": str(card.unit.users_public),
         "rho": f"{ask.rho:g}" if ask.rho is not None else "none",
@@ -159,7 +171,7 @@ def measured(rows: Sequence[Mapping[str, str]], key: Mapping[str, str]) -> Mappi
     """The committed containment row that covers ``key`` with enough draws and enough of them inside, if any."""
     for row in rows:
         enough = int(row["draws"]) >= _DRAWS and int(row["inside"]) >= _INSIDE * int(row["draws"])
-        if enough and all(row[k] == v for k, v in key.items()):
+        if enough and all(row.get(k) == v for k, v in key.items()):
             return row
     return None
 

@@ -9,7 +9,7 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, model_validator
 
 from pipeline.declaration.card import AnyCard
-from pipeline.declaration.toml import CardError, Strict
+from pipeline.declaration.toml import CardError, Epsilon, Rho, Strict
 from pipeline.privacy.budget import check_delta
 from pipeline.privacy.continual import continual
 from pipeline.privacy.fast_noise import FastOsNoise
@@ -39,8 +39,8 @@ class Privacy(Strict):
         Of counts: share of the budget by table; by sensitivity where it is left out.
     """
 
-    rho: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
-    epsilon: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
+    rho: Rho | None = None
+    epsilon: Epsilon | None = None
     delta: Annotated[float, Field(ge=0, lt=1)] | None = None
     calibration: Literal["tight", "paper"] = "tight"
     release: Literal["one_table", "two_tables"] = "one_table"

@@ -101,7 +101,8 @@ def ingest(
     with lock_lineage(home, say):
         there = snapshots(store, card.name, readable=True)
         before = [s for s in there if (s.domain_hash, s.kind) == (card.domain_hash(), card.kind)]
-        if night is not None and (made := next((s for s in before if s.night == date_of), None)) is not None:
+        tonight = (s for s in before if s.night == date_of and s.source_hash in ("", source_hash(card)))
+        if night is not None and (made := next(tonight, None)) is not None:
             return made
         number = take_number(store, card.name)
         try:

@@ -130,7 +130,7 @@ def find(method: Method, draw: Draw) -> Found:
     else:
         rng = np.random.default_rng(draw.ties)
         policy = apvi(method.refine(counts) if method.refine else counts, task, c, rng, method.penalty).policy
-    value, start = policy_value(setting.mdp, policy), setting.mdp.start
+    value, start = policy_value(setting.mdp, policy.beside(setting.behaviour)), setting.mdp.start
     if method.interval != "cells":
         held = counts if own == 2 else private_counts(draw.release(method.ask, 1), setting.card, failure=FAILURE)
         return Found(value, *whole_policy_interval(held, task, policy, start, FAILURE), task.value_range(0)[1])

@@ -84,6 +84,21 @@ def test_a_broken_toml_file_is_a_card_error(tmp_path):
         load_card(tmp_path / "none.toml")
 
 
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("x = " + "[" * 5000 + "]" * 5000, "more than 20 deep"),
+        (f"[{'.'.join(['a'] * 3000)}]", "more than 20 deep"),
+        ("x = " + "{y = " * 21 + "1" + "}" * 21, "more than 20 deep"),
+        (f"rho = {'9' * 5000}", "not readable as TOML"),
+    ],
+)
+def test_a_toml_file_that_python_cannot_hold_is_a_card_error(tmp_path, text, says):
+    (tmp_path / "card.toml").write_text(text)
+    with pytest.raises(CardError, match=says):
+        load_card(tmp_path / "card.toml")
+
+
 def test_a_real_card_names_its_ledger_and_a_delta_that_means_something():
     with pytest.raises(ValueError, match="names its own ledger"):
         Card.model_validate(card_dict(kind="real"))

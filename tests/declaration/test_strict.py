@@ -24,6 +24,12 @@ def test_text_and_booleans_are_no_numbers(table, values):
         table.model_validate(values)
 
 
+@pytest.mark.parametrize("values", [{"rho": 1e308}, {"rho": 1e-320}, {"epsilon": 1e21}, {"rho": float("nan")}])
+def test_a_budget_that_no_scale_can_be_made_of_is_refused(values):
+    with pytest.raises(ValidationError, match=r"Input should be (less|greater)|no scale"):
+        Privacy.model_validate(values)
+
+
 def test_what_toml_has_other_ways_to_write_is_still_read():
     assert Privacy.model_validate({"rho": 1}).rho == 1.0
     assert Unit.model_validate({"user": "u", "users_public": 1e5}).users_public == 100_000

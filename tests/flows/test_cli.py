@@ -65,9 +65,9 @@ def test_the_whole_path_in_the_shell_and_one_json_object_each(tmp_path, shop):
     lineage = json.loads(r.stdout)["datasets"][0]
     assert lineage["name"] == "shop" and lineage["entries"][0]["state"] == "committed"
     r = reticent("ledger", "verify", "--json", cwd=tmp_path)
-    assert json.loads(r.stdout) == {"ok": True, "entries": 5, "problem": None}
+    assert json.loads(r.stdout) == {"ok": True, "entries": 6, "problem": None}
     r = reticent("ledger", "export", tmp_path / "all.json", "--json", cwd=tmp_path)
-    assert len(json.loads((tmp_path / "all.json").read_text())["entries"]) == 5
+    assert len(json.loads((tmp_path / "all.json").read_text())["entries"]) == 6
     page = Path(facts["report"]).read_bytes()
     Path(facts["report"]).unlink()
     assert reticent("report", facts["run"], cwd=tmp_path).returncode == 0

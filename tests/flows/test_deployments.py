@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +14,12 @@ from prefect.exceptions import ParameterTypeError, SignatureMismatchError
 
 import flows.server.recorded
 from flows.config.home import Home
+from flows.config.pairs import read_pairs
 from flows.config.recipe import Promote
 from flows.jobs.nightly import nightly_job
 from flows.jobs.promotion import reasons_to_hold
 from flows.server.deployments import EXAMPLE_CRON, FLOWS, deploy, nightly, reproduce, simulate
-from flows.server.triggering import parsed, trigger_job
+from flows.server.triggering import trigger_job
 from pipeline.declaration.card import CardError
 from reports.facts.answers import Comparison
 from tests.flows.shop import lay_out
@@ -110,12 +112,13 @@ def test_no_flow_and_no_task_is_retried_cached_or_kept(tmp_path, monkeypatch):
 
 
 def test_key_value_pairs_are_json_where_they_are_and_text_elsewhere():
-    assert parsed(["episodes=10", "full=true", "world=riverswim", "name=a=b", 'params=["n=6"]', "x="]) == {
+    pairs = ["episodes=10", "full=true", "world=riverswim", "name=a=b", 'params=["n=6"]', "x="]
+    assert read_pairs(pairs, json.loads) == {
         "episodes": 10, "full": True, "world": "riverswim", "name": "a=b", "params": ["n=6"], "x": "",
     }  # fmt: skip
     for wrong in (["episodes"], ["=1"], ["a=1", "a=2"]):
         with pytest.raises(CardError, match="key=value"):
-            parsed(wrong)
+            read_pairs(wrong, json.loads)
 
 
 def test_trigger_without_a_server_says_what_to_set(monkeypatch):

@@ -156,7 +156,7 @@ def test_verify_settles_what_a_dead_run_left_and_says_so(office, monkeypatch):
         with pytest.raises(Died):
             run_job(str(root / "people" / "pure.toml"), Home(root / "home"))
     code, said = reticent(root, "verify")
-    assert code == 0 and said["entries"] == 8
+    assert code == 0 and said["entries"] == 9
     assert len(said["recovered"]) == 1 and "committed attempt 1" in said["recovered"][0]
     assert "recovered" not in reticent(root, "verify")[1]
 

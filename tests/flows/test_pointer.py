@@ -43,6 +43,12 @@ def test_where_links_fail_the_pointer_is_a_file(pointer, monkeypatch):
     assert pointer.roll_back() == "a-1" and pointer.now() == "a-1"
 
 
+@pytest.mark.parametrize("name", ["../../x", "..", ".", "", "a/b", "A", "a\nb", "x" * 64])
+def test_a_pointer_is_called_by_a_plain_name(pointer, name):
+    with pytest.raises(CardError, match="names no pointer"):
+        Alias(pointer.runs, name)
+
+
 def test_a_run_that_is_not_there_is_refused_and_the_pointer_stays(pointer):
     pointer.promote("a-1")
     with pytest.raises(CardError, match="no run of that name"):

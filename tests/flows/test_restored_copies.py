@@ -35,12 +35,12 @@ def shop(tmp_path, monkeypatch):
 def test_a_ledger_that_lacks_the_entry_of_a_run_is_refused_before_anything_is_read(shop):
     before = shop.ledger.entries()
     for job in (run_job, nightly_job):
-        with pytest.raises(BudgetError, match=r"lacks entry 7, of which run night-\w+ was made") as refused:
+        with pytest.raises(BudgetError, match=r"lacks entry 9, of which run night-\w+ was made") as refused:
             job(shop.recipe, shop.home)
         assert exit_code(refused.value) == 4
     assert shop.ledger.entries() == before
     found = verify_job(shop.ledger, shop.home, [])
-    assert not found["ok"] and "lacks entry 7" in found["problem"]
+    assert not found["ok"] and "lacks entry 9" in found["problem"]
 
 
 def test_a_published_release_is_never_replaced_by_another_draw_of_it(shop):
@@ -48,7 +48,7 @@ def test_a_published_release_is_never_replaced_by_another_draw_of_it(shop):
     # without its certificate a run is no witness
     (night / "certificate.json").unlink()
     kept = {p.name: p.read_bytes() for p in night.iterdir()}
-    with pytest.raises(BudgetError, match="holds another release than entry 7 committed") as refused:
+    with pytest.raises(BudgetError, match="holds another release than entry 9 committed") as refused:
         shop.night(2, customers(60, 60))
     assert exit_code(refused.value) == 4
     assert {p.name: p.read_bytes() for p in night.iterdir()} == kept

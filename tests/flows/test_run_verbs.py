@@ -65,6 +65,28 @@ def test_promote_and_back_and_other_verbs_know_current(runs, tmp_path):
     assert reticent("report", "curr", cwd=tmp_path).returncode == 2
 
 
+def test_a_name_does_not_lead_out_of_the_runs(runs, tmp_path):
+    outside = publish(tmp_path / "outside", "shop-aaa", 1, 0.0)
+    before = {p: p.read_bytes() for p in outside.iterdir()}
+    there = str(outside)
+    for wrong in (
+        ["report", "../../outside/shop-aaa"],
+        ["policy", "show", "../../outside/shop-aaa"],
+        ["compare-runs", "shop-aaa", "../../outside/shop-aaa"],
+        ["report", ""],
+        ["report", "x" * 300],
+        # no run: it has no certificate
+        ["promote", "shop-aaa"],
+        # what is written as a path from here may be read, but it is no run of this home
+        ["promote", there],
+        ["promote", "shop-aaa", "--pointer", "../../x"],
+        ["policy", "act", "shop-aaa", "--state", "=1+1", "--step", str(10**20)],
+    ):
+        assert reticent(*wrong, cwd=tmp_path).returncode == 2, wrong
+    assert reticent("compare-runs", "shop-aaa", there, cwd=tmp_path).returncode == 0
+    assert {p: p.read_bytes() for p in outside.iterdir()} == before
+
+
 def test_a_check_before_any_night_asks_for_a_look(tmp_path):
     shop = lay_out(tmp_path / "shop")
     done = reticent("nightly", shop / "private.toml", "--check", "--json", cwd=tmp_path)

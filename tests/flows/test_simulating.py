@@ -11,7 +11,7 @@ import pytest
 from flows.config.home import Home
 from flows.jobs.ingest import ingest_job
 from flows.jobs.run import run_job
-from flows.jobs.simulated_logs import Asked, parsed, simulate_logs, world_table
+from flows.jobs.simulated_logs import Asked, simulate_logs, world_table
 from pipeline.declaration.card import CardError, load_card
 from pipeline.environments.worlds import WORLDS
 from tests.flows.test_cli import reticent
@@ -124,9 +124,10 @@ def test_a_wrong_request_is_a_card_error_and_writes_nothing(tmp_path: Path, worl
 
 
 def test_parameters_are_read_as_toml_or_as_a_bare_word():
-    assert parsed(("a=1", "b=0.5", "c=true", "d=last", 'e="8x8"')) == {
-        "a": 1, "b": 0.5, "c": True, "d": "last", "e": "8x8"
-    }  # fmt: skip
+    long = "9" * 5000
+    asked = Asked(params=("a=1", "b=0.5", "c=true", "d=last", 'e="8x8"', f"f={long}"))
+    read = {"a": 1, "b": 0.5, "c": True, "d": "last", "e": "8x8", "f": long}
+    assert asked.arguments() == read
 
 
 def test_the_page_of_worlds_prints_what_the_command_prints():

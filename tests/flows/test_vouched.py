@@ -144,7 +144,7 @@ def test_a_run_that_is_replayed_is_not_published_again(office):
     root, run = office
     book = open_ledger(root / "people" / "ledger.db", create=False)
     before = book.entries()
-    assert [e.kind for e in before] == ["REGISTER", "KEY", "INTENT", "COMMIT", "PUBLISH"]
+    assert kinds_of(root) == ["REGISTER", "KEY", "INTENT", "COMMIT", "PUBLISH"]
     assert run_job(str(root / "people" / "private.toml"), Home(root / "home"))["replayed"]
     assert book.entries() == before
     shutil.rmtree(root / "home" / "runs" / run)
@@ -173,9 +173,15 @@ def test_a_run_that_dies_around_its_publish_entry_is_published_by_the_next_once(
             run_job(recipe, home)
     assert not list(home.runs.glob("pure-*"))
     run = run_job(recipe, home)
-    kinds = [e.kind for e in open_ledger(root / "people" / "ledger.db", create=False).entries()[5:]]
+    kinds = kinds_of(root)[5:]
     assert kinds.count("PUBLISH") == kinds.count("COMMIT") == kinds.count("INTENT") == 1
     assert run["replayed"] and reticent(root, "ledger", "verify", run["run"])[1]["vouched"]
+
+
+def kinds_of(root: Path) -> list[str]:
+    """Kinds of the ledger's entries, but those that say that a draw begins."""
+    book = open_ledger(root / "people" / "ledger.db", create=False)
+    return [e.kind for e in book.entries() if e.kind != "DRAW"]
 
 
 def test_nothing_of_a_person_is_in_the_entry(office):
@@ -306,13 +312,12 @@ def test_a_second_host_has_its_own_key_and_the_chain_knows_both(office, tmp_path
     other = Home(tmp_path / "other")
     shutil.copytree(root / "home" / "store" / "shop", other.store / "shop")
     run_job(str(root / "people" / "private.toml"), other)
-    book = open_ledger(root / "people" / "ledger.db", create=False).entries()
     # the files are the same, so the first host's word is enough
-    assert [e.kind for e in book] == ["REGISTER", "KEY", "INTENT", "COMMIT", "PUBLISH"]
+    assert kinds_of(root) == ["REGISTER", "KEY", "INTENT", "COMMIT", "PUBLISH"]
     run_job(str(root / "people" / "both.toml"), other)
+    assert kinds_of(root)[5:] == ["INTENT", "COMMIT", "KEY", "PUBLISH"]
     book = open_ledger(root / "people" / "ledger.db", create=False).entries()
-    assert [e.kind for e in book[5:]] == ["INTENT", "COMMIT", "KEY", "PUBLISH"]
-    assert book[7].body["public_key"] != book[1].body["public_key"]
+    assert len({e.body["public_key"] for e in book if e.kind == "KEY"}) == 2
     assert reticent(root, "ledger", "verify")[0] == 0
 
 

@@ -19,6 +19,7 @@ from pipeline.declaration.card import CardError
 from pipeline.learners.learner import Agent
 from pipeline.learners.registry import AGENTS
 from pipeline.learners.tabular import Tabular
+from pipeline.learners.tabular_facts import measured
 from pipeline.learners.tabular_learning import learn
 from pipeline.learners.terms import Planner
 from pipeline.mdp.policy import Policy
@@ -117,3 +118,12 @@ def test_a_planner_keeps_to_the_cards_shape_and_vetoes(tmp_path):
     for planner, says in ((short, "must be"), (vetoed, "vetoes there")):
         with pytest.raises(CardError, match=says):
             learn(card, Planner(), release, planner)
+
+
+def test_a_containment_row_expires_with_the_code_it_was_measured_with():
+    key = {"world": "riverswim", "code": "new"}
+    row = key | {"draws": "100", "inside": "100"}
+    assert measured([row], key) == row
+    assert measured([row | {"code": "old"}], key) is None
+    # measured before rows said which code
+    assert measured([{k: v for k, v in row.items() if k != "code"}], key) is None
