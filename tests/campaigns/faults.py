@@ -185,7 +185,9 @@ def try_shop(shop: Shop, verb: str, at: int, fault: str, what: str) -> Case:
     broken += shop.broken(verb, settled=again == 0)
     ledger = shop.world.now / "people" / "ledger.db"
     charged = shop.world.ledger().account("shop").spent if ledger.exists() and again == 0 else Fraction(0)
-    if verb == "run" and again == 0 and charged != max(Fraction(1), shop.world.drawn()):
+    # what is paid for is what may have been drawn: an attempt with a DRAW
+    draws = sum(e.kind == "DRAW" for e in shop.world.ledger().entries()) if ledger.exists() and again == 0 else 0
+    if verb == "run" and again == 0 and charged != draws * Fraction(shop.world.price or 0):
         broken.append("a retry paid for what was not drawn")
     return Case(verb, at, what, fault, ended, again, str(charged), tuple(dict.fromkeys(broken)))
 
