@@ -6,9 +6,12 @@ import re
 import shlex
 from pathlib import Path
 
+import pytest
 import typer
 
 from flows.cli import app
+from tests.documents import rehearse
+from tests.flows.test_cli import reticent
 
 ROOT = Path(__file__).resolve().parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -71,6 +74,7 @@ def test_all_agents_are_in_the_map():
             "active_set",
             "absorbing_model",
             "against_behaviour",
+            "shrinkage",
         )
         if path.stem not in ("__init__", *helpers):
             assert str(path.relative_to(ROOT)) in mapped
@@ -101,6 +105,28 @@ def test_the_card_table_has_every_key_of_card_and_recipe():
     for model in models:
         for key in set(model.model_fields) - nested:
             assert re.search(rf"\b{key}\b", text), f"{model.__name__}.{key} is not in docs/card.md"
+
+
+def masked(line: str) -> str:
+    """A line of the shell with its numbers, and the places of files, left out."""
+    return re.sub(r"\d[\d.,e-]*", "#", re.sub(r"\S*/(\.reticent/runs/\w+)-\S*", r"\1", line)).strip()
+
+
+@pytest.mark.slow
+def test_the_demo_prints_what_the_first_screen_shows(tmp_path):
+    shown = re.search(r"```console\n\$ reticent demo\n(.*?)```", README, re.DOTALL)[1].splitlines()
+    first, replayed = (reticent("demo", cwd=tmp_path) for _ in range(2))
+    for said in (first, replayed):
+        assert said.returncode == 0, said.stderr
+    printed = (first.stderr + first.stdout).splitlines()
+    assert [masked(line) for line in shown] == [masked(line) for line in printed if line.strip()]
+    # a second demo replays the committed release and spends nothing
+    assert replayed.stdout.replace("   (replayed: nothing was drawn)", "") == first.stdout != replayed.stdout
+
+
+@pytest.mark.slow
+def test_the_lines_of_the_first_screen_run_in_order(tmp_path):
+    assert all("budget" in printed for printed in rehearse("../README.md", tmp_path))
 
 
 def test_no_page_names_a_path_of_a_machine():

@@ -29,7 +29,8 @@ def test_the_wheel_holds_code_types_recipes_and_shelf_but_no_package_called_data
     assert "pipeline/py.typed" in names and "flows/recipes/demo.toml" in names
     assert "reports/templates/report.html.j2" in names
     shelf = [n.split("/share/reticent/datasets/")[1] for n in names if "/share/reticent/datasets/" in n]
-    assert "icu_sepsis/card.toml" in shelf and "two_step_game/card.toml" in shelf
+    assert {"icu_sepsis/card.toml", "icu_sepsis/states.parquet", "icu_sepsis_uniform/card.toml"} <= set(shelf)
+    assert "two_step_game/card.toml" in shelf
     assert not [n for n in shelf if n.endswith(".py") or "/data/" in n or "/ledger/" in n]
 
 
@@ -46,8 +47,8 @@ def test_demo_runs_from_the_wheel_in_an_empty_folder(wheel, tmp_path):
     assert done.returncode == 0, done.stderr
     facts = json.loads(done.stdout)
     assert Path(facts["report"]).is_file() and Path(facts["report"]).is_relative_to(empty.resolve())
-    assert facts["truth"]["v_policy"] > facts["truth"]["v_uniform"] + 0.03
-    assert facts["value"]["lower"] <= facts["truth"]["v_policy_model"] <= facts["value"]["upper"]
+    assert facts["truth"]["v_policy"] > facts["truth"]["v_behavior"] + 0.03
+    assert facts["value"]["lower"] <= facts["truth"]["v_policy_model"] <= facts["value"]["upper_trivial"]
     again = json.loads(
         subprocess.run(command, cwd=empty, capture_output=True, text=True, timeout=600, check=True).stdout
     )

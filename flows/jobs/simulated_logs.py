@@ -142,9 +142,8 @@ def simulate_logs(name: str, asked: Asked, home: Home) -> WrittenLog:
 
 
 def _shipped(name: str, home: Home) -> AnyCard | None:
-    from pipeline.simulation.synthetic_logs import is_shipped
-
-    named = is_shipped(name) or (name not in WORLDS and Path(name).exists())
+    named = any((shelf / name / "card.toml").is_file() for shelf in catalogs(home.shelf))
+    named = named or (name not in WORLDS and Path(name).exists())
     return load_any_card(find_card(name, home.shelf)) if named else None
 
 
@@ -173,7 +172,9 @@ def _world_log(name: str, asked: Asked, home: Home) -> WrittenLog:
     episodes, seed, m = asked.episodes or _EPISODES, asked.seed or 0, asked.episodes_per_user or 1
     policy = world.behaviours(behaviour, horizon)
     rho = _CAP if asked.rho is None else asked.rho
-    spec = [name, params, behaviour, horizon, asked.bins, episodes, seed, m, rho]
+    # a card that declares features is another lineage than one that did not
+    named = ["features"] if asked.bins == "all" and world.state_features else []
+    spec = [name, params, behaviour, horizon, asked.bins, episodes, seed, m, rho, *named]
     dataset = (
         asked.name or f"{_slug(name.rpartition(':')[2])}_{hashlib.sha256(canonical(spec).encode()).hexdigest()[:8]}"
     )

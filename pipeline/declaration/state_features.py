@@ -64,6 +64,27 @@ class StateFeatures:
         found.flags.writeable = False
         return found
 
+    def write(self, folder: Path) -> Path:
+        """Write it as Parquet, the same bytes for the same table and library version; its path."""
+        import pyarrow as pa
+        from pyarrow import parquet
+
+        exact = (self.values.astype(np.float32) == self.values).all()
+        kind, path = pa.float32() if exact else pa.float64(), folder / self.file
+        columns = {name: pa.array(self.values[:, i], kind) for i, name in enumerate(self.columns)}
+        table = pa.table({LABEL: pa.array(self.labels, pa.string()), **columns})
+        # neighbouring bytes of real numbers are not alike, the bytes of one rank are
+        parquet.write_table(
+            table,
+            path,
+            compression="zstd",
+            compression_level=19,
+            use_dictionary=[LABEL],  # pyright: ignore[reportArgumentType]
+            column_encoding=dict.fromkeys(self.columns, "BYTE_STREAM_SPLIT"),
+            write_statistics=False,
+        )
+        return path
+
     def written(self) -> dict[str, object]:
         """What a domain hash holds of it."""
         return {"columns": list(self.columns), "sha256": self.sha256}
@@ -99,9 +120,25 @@ def read_state_features(file: str, folder: Path) -> StateFeatures:
         if not label or first[label] < i:
             raise ValueError(f"features: {file}: row {i + 1}: {label!r} is " + ("there twice" if label else "no label"))
     values = np.stack([_numbers(table.column(name), file, name) for name in columns], axis=1)
-    values.flags.writeable = False
-    told = json.dumps([columns, labels], ensure_ascii=False).encode() + values.astype("<f8").tobytes()
-    return StateFeatures(file, labels, columns, hashlib.sha256(told).hexdigest(), values)
+    return table_of_features(file, labels, columns, values)
+
+
+def table_of_features(
+    file: str, labels: Sequence[str], columns: Sequence[str], values: NDArray[np.float64]
+) -> StateFeatures:
+    """A table of features with the digest of what it says.
+
+    Parameters
+    ----------
+    file
+        Its name beside the card.
+    labels, columns, values
+        See :class:`StateFeatures`.
+    """
+    told = json.dumps([list(columns), list(labels)], ensure_ascii=False).encode() + values.astype("<f8").tobytes()
+    held = values.astype(np.float64)
+    held.flags.writeable = False
+    return StateFeatures(file, tuple(labels), tuple(columns), hashlib.sha256(told).hexdigest(), held)
 
 
 def _read(path: Path, file: str) -> pa.Table:

@@ -5,11 +5,13 @@ are clusters of patient states, 713 is *died*, 714 *survived*, 715 the absorbing
 times 5 of vasopressors.  Reward 1 on entering 714, else 0.  With H = 20: optimal 0.7922, clinician 0.6920, uniform
 0.6854.
 
+Public features: the 47 coordinates of each state's cluster center, as the package has them, without names.
+
 What is not exactly right: the world is a fitted model, not people, and no treatment advice follows from it.  Actions
 seen too rarely in a state behave like the mean of the others, by its authors' choice; random care is worth nearly as
-much as the clinicians' here.  Episodes are cut at H steps, which the original does not do.  SOFA scores are rounded to
-float32, so that a log and this file bin them alike.  The clinician's policy has no rows for the three terminal states;
-here those rows are uniform and never used.
+much as the clinicians' here.  Episodes are cut at H steps, which the original does not do.  SOFA scores and features
+are rounded to float32, so that a log, a table and this file agree.  The clinician's policy has no rows for the three
+terminal states; here those rows are uniform and never used.
 """
 
 from __future__ import annotations
@@ -49,6 +51,7 @@ def load_icu_sepsis(path: Path) -> World:
         with path.open("rb") as file, np.load(file, allow_pickle=False) as z:
             transition, reward = z["tx_mat"], z["r_mat"]
             start, clinician, sofa = z["d_0"], z["expert_policy"].copy(), z["sofa_scores"]
+            centers = z["state_cluster_centers"].astype(np.float32).astype(np.float64)
     except (OSError, EOFError, KeyError, ValueError, zipfile.BadZipFile) as e:
         raise CardError(
             f"{path}: not the ICU-Sepsis world: {e}; put world.npz of the icu_sepsis folder there"
@@ -71,4 +74,5 @@ def load_icu_sepsis(path: Path) -> World:
         ends=_ENDS,
         policies={"uniform": np.full((S, A), 1 / A), "clinician": clinician},
         binnings={name: ("sofa", edges) for name, edges in SOFA_EDGES.items()},
+        state_features={f"center_{i:02}": column for i, column in enumerate(centers.T)},
     )

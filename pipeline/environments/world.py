@@ -52,6 +52,8 @@ class World:
         H where the definition fixes it; None where episodes may be cut anywhere.
     binnings
         Name -> (column, edges): the ways to bin that the definition offers, the usual one first; none: no bins.
+    state_features
+        Name -> public numbers ``(S,)`` of each raw state, exactly representable as float32; a card may declare them.
     lattice, most
         Where ``lattice = (low, unit)`` is given, rewards are means: a step pays one of the two points low + k unit
         beside it, at random.  ``most`` then cuts what an episode may pay in sum.
@@ -71,6 +73,7 @@ class World:
     binnings: Mapping[str, tuple[str, list[float]]] = field(default_factory=dict[str, tuple[str, list[float]]])
     lattice: tuple[float, float] | None = None
     most: float | None = None
+    state_features: Mapping[str, Array] = field(default_factory=dict[str, Array])
 
     def __post_init__(self) -> None:
         depends = {len(x) for x, axes in ((self.transition, 4), (self.visit_reward, 3)) if x.ndim == axes}

@@ -18,6 +18,7 @@ from pipeline.declaration.card import CardError
 from pipeline.declaration.domain import States
 from pipeline.learners.decisions import policy_of, tied_cells
 from pipeline.learners.policy_files import Exported, PolicyFiles, escape
+from pipeline.learners.shown_decisions import Shown, shown_cells, shown_lines
 from pipeline.ledger.chain import Body
 from pipeline.mdp.policy import Policy
 
@@ -27,17 +28,6 @@ USE, NEVER = "use", "never: vetoed"
 COLUMNS = ("step", "state", "action", "probability", "advice", "abstains", "tie", "vetoed")
 
 Ints = NDArray[np.int64]
-
-
-class Shown(TypedDict):
-    """The likeliest action of a cell; no action where the policy abstains."""
-
-    step: int
-    state: str
-    abstains: bool
-    action: str | None
-    probability: float | None
-    tie: bool
 
 
 class Choice(TypedDict):
@@ -86,25 +76,8 @@ class StoredDecisions:
 
     def shown(self) -> tuple[list[Shown], list[str]]:
         """See :class:`~pipeline.learners.policy_files.StoredPolicy`."""
-        policy, actions = self.policy, self.labels["actions"]
-        rows: list[Shown] = [
-            {
-                "step": h,
-                "state": state,
-                "abstains": bool(policy.abstains[h, s]),
-                "action": None if policy.abstains[h, s] else actions[int(policy.probabilities[h, s].argmax())],
-                "probability": None if policy.abstains[h, s] else float(policy.probabilities[h, s].max()),
-                "tie": bool(self.tied[h, s]),
-            }
-            for h in range(self.labels["horizon"])
-            for s, state in enumerate(self.labels["states"])
-        ]
-        lines = [
-            f"{r['step']:>4}  {r['state']:24} {r['action'] or '– keep current practice (not enough evidence)'}"
-            + ("   (tie: others are as good)" if r["tie"] else "")
-            for r in rows
-        ]
-        return rows, ["step  state                    action", *lines]
+        rows = shown_cells(self.policy, self.labels["states"], self.labels["actions"], self.tied)
+        return rows, shown_lines(rows, len(self.labels["states"]))
 
     def as_csv(self) -> str:
         """See :class:`~pipeline.learners.policy_files.StoredPolicy`: numbers in their shortest exact form."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pipeline.agents import pessimism
 from pipeline.declaration.card import Card
 from pipeline.declaration.code import syntax_digest
-from pipeline.environments.worlds import WORLD_ARRAYS, WORLD_FILE
+from pipeline.environments.worlds import WORLD_FILE, arrays_file
 from pipeline.learners.decisions import (
     counts_view,
     decision_facts,
@@ -117,7 +117,7 @@ def setting_key(card: Card, terms: Terms) -> dict[str, str]:
         "code": syntax_digest(_PLANNER)[:16],
         "domain": card.domain_hash()[:16],
         "n": str(card.unit.users_public),
-        "rho": f"{ask.rho:g}" if ask.rho is not None else "none",
+        "rho": f"{float(ask.rho):g}" if ask.rho is not None else "none",
         "dynamics": card.domain.dynamics,
         "tables": ask.tables,
         "policy_constants": p.constants,
@@ -129,7 +129,8 @@ def setting_key(card: Card, terms: Terms) -> dict[str, str]:
 
 def setting_hash(card: Card, terms: Terms) -> str:
     """Of all that moves an interval but the draws and the seed of ties: another setting is another measurement."""
-    world, told = card.folder / WORLD_ARRAYS, card.folder / WORLD_FILE
+    world = arrays_file(terms.evaluate.world if terms.evaluate else card.name, card.folder)
+    told = card.folder / WORLD_FILE
     parts = [
         [describe_mechanism(m) for m in count_sum(card, terms.ask()).mechanisms],
         terms.planner.model_dump(mode="json", exclude={"seed"}),

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from pipeline.declaration.card import CardError
+from pipeline.declaration.state_features import StateFeatures
 from pipeline.environments.world import World
 from pipeline.environments.worlds import WORLD_ARRAYS, WORLD_FILE, arrays_file
 from pipeline.simulation.synthetic_logs import stream_log
@@ -71,11 +72,13 @@ def _text(value: str) -> str:
 
 
 def toml_value(value: Any) -> str:
-    """One value; lists and mappings inline."""
+    """One value; lists and mappings inline, a table of features by its file."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, str):
         return _text(value)
+    if isinstance(value, StateFeatures):
+        return _text(value.file)
     if isinstance(value, Mapping):
         return "{ " + ", ".join(f"{_key(str(k))} = {toml_value(v)}" for k, v in value.items() if v is not None) + " }"
     if isinstance(value, list | tuple):
@@ -157,6 +160,8 @@ def write_folder(s: Simulated, folder: Path, world_folder: Path | None = None) -
         arrays = None if world_folder is None else arrays_file(s.told["name"], world_folder)
         if arrays is not None and arrays.is_file():
             shutil.copyfile(arrays, folder / WORLD_ARRAYS)
+    if "features" in values["domain"]["states"]:
+        values["domain"]["states"]["features"].write(folder)
     rng = np.random.default_rng(s.seed)
     files = stream_log(s.world, s.behaviour, horizon, s.episodes, rng, folder, unit["episodes_per_user"])
     return [f.name for f in files]

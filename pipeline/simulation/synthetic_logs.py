@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, fields
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from pipeline.declaration.card import AnyCard, CardError, require_tabular
 from pipeline.environments.lq_catalog import explorer, load_lq_world
 from pipeline.environments.lq_systems import simulate
 from pipeline.environments.world import Array, Ints, World
+from pipeline.environments.world_features import world_features
 from pipeline.environments.worlds import load_world
 from pipeline.simulation.simulate import LogRows, sample_log, simulate_chunks
 
@@ -82,13 +84,16 @@ def _lists(values: Array, absent: NDArray[np.bool_] | None = None) -> pa.Array:
     return pa.ListArray.from_arrays(pa.array(offsets), lists.values, mask=mask)
 
 
-def write_log(world: World, rows: LogRows, folder: Path, users_per_file: int = 100_000) -> list[Path]:
+def write_log(
+    world: World, rows: LogRows, folder: Path, users_per_file: int = 100_000, only: Collection[str] | None = None
+) -> list[Path]:
     """Write ``episodes-0000.parquet, …``; the same rows and library versions give the same bytes.
 
     Columns: ``user_id``, ``episode_id``, ``step``, ``state`` (its label; a number where all labels are), each column
     the world can be binned by, ``action``, ``reward``, ``next_state``.  Where episodes never end early ``next_state``
     stands on every row.  Where they may, it is text and stands on an episode's last row only: the end label, or the
-    label of a state reached at the horizon, whose bin columns are then given as ``next_<column>``.
+    label of a state reached at the horizon, whose bin columns are then given as ``next_<column>``.  Where ``only`` is
+    given, other columns are left out.
     """
     folder.mkdir(parents=True, exist_ok=True)
     paths: list[Path] = []
@@ -98,7 +103,10 @@ def write_log(world: World, rows: LogRows, folder: Path, users_per_file: int = 1
         low, high = np.searchsorted(rows.user, [first, first + users_per_file])
         part = LogRows(*(getattr(rows, f.name)[low:high] for f in fields(LogRows)))
         paths.append(folder / f"episodes-{i:04d}.parquet")
-        _write(_table(world, part, 1), paths[-1], level=19)
+        table = _table(world, part, 1)
+        _write(
+            table if only is None else table.select([c for c in table.column_names if c in only]), paths[-1], level=19
+        )
     return paths
 
 
@@ -129,33 +137,34 @@ def stream_log(
 class _Shipped:
     """How a log on the shelf was made."""
 
+    world: str
     behaviour: str
     episodes: int
     seed: int
 
 
+# by lineage; what version 0.1 shipped under the lineage icu_sepsis is made on demand
 _SHIPPED = {
-    "icu_sepsis": _Shipped("uniform", 100_000, 20240606),
-    "riverswim": _Shipped("right-0.8", 50_000, 2008),
+    "icu_sepsis_clinicians": _Shipped("icu_sepsis", "clinician", 100_000, 20261122),
+    "icu_sepsis": _Shipped("icu_sepsis", "uniform", 100_000, 20240606),
+    "riverswim": _Shipped("riverswim", "right-0.8", 50_000, 2008),
 }
-
-
 _SHIPPED_PLANTS = {"double_integrator": LqLog("double-integrator", "sphere", 10_000, 2004)}
 
 
 def is_shipped(name: str) -> bool:
-    """Whether a log of that name lies on the shelf and can be made anew.
+    """Whether the log of a lineage of that name can be made anew.
 
     Parameters
     ----------
     name
-        Of a dataset.
+        Of a lineage.
     """
     return name in _SHIPPED or name in _SHIPPED_PLANTS
 
 
 def regenerate(card: AnyCard, folder: Path) -> list[Path]:
-    """Write a shipped dataset's log anew, byte for byte where the library versions are the same.
+    """Write a dataset's log anew where its card looks for it, byte for byte where the library versions are the same.
 
     Parameters
     ----------
@@ -174,9 +183,14 @@ def regenerate(card: AnyCard, folder: Path) -> list[Path]:
         raise CardError(f"no simulated log {card.name!r} is shipped; there are: {known}")
     if card.name in _SHIPPED_PLANTS:
         return write_lq_log(_SHIPPED_PLANTS[card.name], folder)
-    made, world = _SHIPPED[card.name], load_world(card.name, card.folder)
-    rng, horizon = np.random.default_rng(made.seed), require_tabular(card).domain.horizon
-    return write_log(world, sample_log(world, made.behaviour, horizon, made.episodes, rng), folder)
+    made, tabular = _SHIPPED[card.name], require_tabular(card)
+    below = folder / Path(tabular.source.files[0]).parent
+    world, rng = load_world(made.world, card.folder), np.random.default_rng(made.seed)
+    rows = sample_log(world, made.behaviour, tabular.domain.horizon, made.episodes, rng)
+    log = write_log(world, rows, below, only=tabular.log.roles.values())
+    features = world_features(world)
+    # the table is read with the card, so that a card without its table has none yet
+    return log if features is None or tabular.domain.states.bins is not None else [*log, features.write(folder)]
 
 
 def _write(table: pa.Table, path: Path, level: int) -> None:

@@ -13,6 +13,7 @@ from pydantic import ValidationError
 from pipeline.declaration.card import Card, CardError
 from pipeline.declaration.toml import explain
 from pipeline.environments.world import Array, World
+from pipeline.environments.world_features import world_features
 from pipeline.statistics.count_layout import reward_sensitivity
 
 ALL_STATES = "all"
@@ -110,7 +111,7 @@ def world_card(
             "states": states,
             "actions": {"column": "action", "labels": short(world.actions)},
         },
-        "reward": {"kind": "estimate", **_lattice(possible_rewards(world, horizon))},
+        "reward": {**_source_of_rewards(world, states), **_lattice(possible_rewards(world, horizon))},
         "source": {"layout": "long", "files": ["episodes-*.parquet"], "columns": columns},
         "tolerance": {"unknown_label": 0.0},
         "budget": {"rho": rho, "delta": 1e-6, "ledger": "home"},
@@ -129,6 +130,8 @@ def _states(world: World, bins: str | None) -> dict[str, Any]:
     if chosen == ALL_STATES:
         live = [label for s, label in enumerate(world.raw_labels) if s not in world.ends]
         declared["labels"] = short(list(dict.fromkeys(live)))
+        features = world_features(world)
+        declared |= {} if features is None else {"features": features}
     elif chosen in world.binnings:
         column, edges = world.binnings[chosen]
         declared["bins"] = {"by": column, "edges": edges}
@@ -146,6 +149,17 @@ def possible_rewards(world: World, horizon: int) -> Array:
         return np.unique(visit[..., live, :])
     paid = visit[..., live, :, None] + world.entry_reward
     return np.unique(paid[np.broadcast_to(world.transition[..., live, :, :] > 0, paid.shape)])
+
+
+def _source_of_rewards(world: World, states: Mapping[str, Any]) -> dict[str, Any]:
+    """Declared where only entering a state pays and the card declares every state with its features; else estimated."""
+    if "features" not in states or world.visit_reward.any() or world.lattice is not None:
+        return {"kind": "estimate"}
+    paid = {
+        world.ends.get(int(s), world.raw_labels[s]): float(world.entry_reward[s])
+        for s in world.entry_reward.nonzero()[0]
+    }
+    return {"kind": "on_entering", "on_entering": paid}
 
 
 def _lattice(rewards: Array) -> dict[str, Any]:

@@ -17,7 +17,7 @@ def policy_opening(report: Report, data: DeclaredTables) -> Opening:
     """What was learnt, for whom, under which promise, how good it is, and what budget is left."""
     share = report.policy.abstain_share
     silent = (
-        f"In {percent(share)} of these cases it abstains: not enough evidence, keep current practice."
+        f"In {percent(share)} of these cases it recommends nothing: current practice goes on, and nothing changes."
         if share
         else "It abstains nowhere."
     )

@@ -15,7 +15,7 @@ from reports.figures.share_figure import share_figure
 from reports.figures.weights_figure import weights_figure
 from reports.format import percent, shorten, span, steps
 from reports.page import Section, Table, table
-from reports.run.policy_table import Run, Shares, action_shares, most_evidenced, runs
+from reports.run.policy_table import Run, Shares, action_shares, most_evidenced, reach, runs
 
 # Beyond this a table is for a program, and the run's folder has one.
 MOST_ROWS = 120
@@ -39,6 +39,12 @@ def policy_section(report: Report, view: Decisions) -> Section:
         "Rows are states, columns are the steps of an episode, counted from 0. Each cell names the recommended action; "
         "a dash on hatching means that the policy recommends nothing: current practice goes on."
     ]
+    if view.abstains.any():
+        states, share = reach(view)
+        words.append(
+            f"It recommends something in {number(states)} of {number(len(view.state_labels))} states, which hold "
+            f"{percent(share)} of the evidence. For everybody else nothing changes."
+        )
     if view.tie.any():
         words.append(
             f"In {percent(report.policy.tie_share)} of the cells another action looks equally good: marked “=”."

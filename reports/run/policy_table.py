@@ -79,6 +79,14 @@ def action_shares(view: Decisions) -> Shares:
     return Shares(cells, policy, usual, float(weight[view.abstains].sum()), float(known.mean()) if told else 0.0)
 
 
+def reach(view: Decisions) -> tuple[int, float]:
+    """States with a recommendation at some step, and the share of the evidence that lies where there is one."""
+    spoken = ~view.abstains
+    evidence = np.broadcast_to(view.evidence.sum(-1), view.abstains.shape)
+    total = float(evidence.sum())
+    return int(spoken.any(0).sum()), float(evidence[spoken].sum()) / total if total > 0 else 0.0
+
+
 def most_evidenced(view: Decisions, limit: int) -> list[int]:
     """The ``limit`` states with the largest released counts, in their own order."""
     total = view.evidence.sum(axis=(0, 2))

@@ -37,7 +37,7 @@ def main(count: int) -> None:
     print(f"{'tables':>20} {'episodes':>8} {'rho':>4}  " + "  ".join(f"{a:6g},{b:<8g}" for a, b in MULTIPLES))
     for episodes in (20_000, 100_000):
         for name, (dynamics, refine) in TABLES.items():
-            card = shelf_card("icu_sepsis", dynamics)
+            card = shelf_card("icu_sepsis_uniform", dynamics)
             world, task = world_of(card, "icu_sepsis"), task_of(card)
             for rho in (0.1, 1.0):
                 values: list[list[float]] = []

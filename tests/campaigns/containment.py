@@ -15,7 +15,7 @@ from flows.config.recipe import load_recipe
 from pipeline.learners.tabular_facts import setting_key
 from tests.campaigns.draws import SHELF, draws, shelf_card, world_of
 
-RECIPES = ("demo", "riverswim")
+RECIPES = ("icu_sepsis_uniform", "riverswim")
 SEED = 20261122
 
 

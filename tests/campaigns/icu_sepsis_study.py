@@ -24,7 +24,7 @@ SEED = 20261121
 def main(count: int) -> None:
     """Print baselines, then a row a setting."""
     began = time.time()
-    card = shelf_card("icu_sepsis")
+    card = shelf_card("icu_sepsis_uniform")
     world = world_of(card, "icu_sepsis")
     L, A, H = len(card.domain.live_states), len(card.domain.action_labels), card.domain.horizon
     base = truth(card, world, "uniform", uniform(H, L, A))
@@ -41,7 +41,7 @@ def main(count: int) -> None:
     )
     for dynamics in ("per_step", "stationary"):
         for episodes in (20_000, 100_000, 320_000):
-            chosen = shelf_card("icu_sepsis", dynamics, episodes)
+            chosen = shelf_card("icu_sepsis_uniform", dynamics, episodes)
             found = list(draws(chosen, world, "uniform", episodes, ASKS, Planner(), count, SEED + episodes))
             for name in ASKS:
                 of = [d[name] for d in found]

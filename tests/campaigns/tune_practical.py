@@ -29,7 +29,7 @@ def main(count: int) -> None:
     """Print a row a setting: mean (sd) of the true value for each multiple."""
     print("tables episodes rho  " + "  ".join(f"{5 * a:4.1f},{3 * b:4.1f}      " for a, b in MULTIPLES))
     for dynamics in ("per_step", "stationary"):
-        card = shelf_card("icu_sepsis", dynamics)
+        card = shelf_card("icu_sepsis_uniform", dynamics)
         world, task = world_of(card, "icu_sepsis"), task_of(card)
         mdp, base = world.mdp(task.horizon), replace(constants("practical", 1), C1=5.0, C2=3.0)
         for episodes in (20_000, 100_000, 320_000):

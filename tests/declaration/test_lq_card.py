@@ -87,7 +87,7 @@ def test_each_kind_of_agent_asks_for_its_kind_of_card(tmp_path):
 
 HASHES = {
     "riverswim": "f1295867ef142d0713228c7cb974a33c6fa47d509bc77f9253b4aa3562d8e23b",
-    "icu_sepsis": "48ba51f3f2b076ebaa83fd85af2c940c7b2c4f6a6f2b8bd3999e885224500707",
+    "icu_sepsis_uniform": "48ba51f3f2b076ebaa83fd85af2c940c7b2c4f6a6f2b8bd3999e885224500707",
     "two_step_game": "5a2430980e09ce84e94d8dedcd82c1a0b379d32660914a71ee966b5caee49e82",
 }
 

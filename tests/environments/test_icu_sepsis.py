@@ -78,6 +78,7 @@ def test_a_missing_or_foreign_file_is_a_card_error(tmp_path: Path, content: byte
 
 def test_arrays_of_another_world_are_refused(tmp_path: Path):
     path = tmp_path / "world.npz"
-    np.savez(path, tx_mat=np.ones((2, 1, 2)), r_mat=np.ones((2, 1, 2)), d_0=np.ones(2), expert_policy=0, sofa_scores=0)
+    others = dict.fromkeys(("expert_policy", "sofa_scores", "state_cluster_centers"), np.zeros(2))
+    np.savez(path, tx_mat=np.ones((2, 1, 2)), r_mat=np.ones((2, 1, 2)), d_0=np.ones(2), **others)
     with pytest.raises(CardError, match="716 states"):
         load_icu_sepsis(path)

@@ -19,7 +19,7 @@ FILE = SHELF / "icu_sepsis" / "world.npz"
 
 
 def test_it_is_the_process_that_the_shelf_cards_tables_estimate():
-    card = load_card(SHELF / "icu_sepsis" / "card.toml")
+    card = load_card(SHELF / "icu_sepsis_uniform" / "card.toml")
     other = binned_process(card, load_icu_sepsis(FILE), "uniform")
     mdp = icu_sepsis_bins(FILE).mdp(20)
     assert mdp.shape == (20, 7, 25)

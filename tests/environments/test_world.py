@@ -26,9 +26,12 @@ def domain(states: dict[str, object], actions: object = 2) -> dict[str, object]:
     }
 
 
-@pytest.mark.parametrize("name", ["icu_sepsis", "riverswim"])
-def test_every_world_loads_from_the_shelf_and_its_card_covers_it(name: str):
-    card = load_card(SHELF / name / "card.toml")
+@pytest.mark.parametrize(
+    ("name", "dataset"),
+    [("icu_sepsis", "icu_sepsis"), ("icu_sepsis", "icu_sepsis_uniform"), ("riverswim", "riverswim")],
+)
+def test_every_world_loads_from_the_shelf_and_its_card_covers_it(name: str, dataset: str):
+    card = load_card(SHELF / dataset / "card.toml")
     world = load_world(name, card.folder)
     assert sorted(set(declared_actions(card, world))) == list(range(len(card.domain.action_labels)))
     assert declared_states(card, world).max() == len(card.domain.state_labels) - 1
@@ -41,7 +44,7 @@ def test_a_worlds_file_is_found_beside_another_card():
 
 
 def test_bins_are_closed_on_the_left():
-    card = load_card(SHELF / "icu_sepsis" / "card.toml")
+    card = load_card(SHELF / "icu_sepsis_uniform" / "card.toml")
     world = load_world("icu_sepsis", card.folder)
     index, sofa = declared_states(card, world), world.bin_values["sofa"]
     for bin_, (low, high) in enumerate([(-np.inf, 4), (4, 7), (7, 10), (10, np.inf)]):

@@ -35,7 +35,7 @@ HALVES = {"low": [0, 1, 2], "high": [3, 4, 5]}
 
 @pytest.fixture(scope="module")
 def icu() -> tuple[Card, World]:
-    card = load_card(SHELF / "icu_sepsis" / "card.toml")
+    card = load_card(SHELF / "icu_sepsis_uniform" / "card.toml")
     return card, load_world("icu_sepsis", card.folder)
 
 

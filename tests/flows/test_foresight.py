@@ -126,7 +126,7 @@ def test_nothing_of_the_dataset_is_read(tmp_path, few, monkeypatch):
     monkeypatch.setattr("polars.scan_parquet", refuse)
     monkeypatch.setattr("polars.read_parquet", refuse)
     # real people: not a row of theirs lies on the shelf, and the card is enough
-    for name in ("two_step_game", "riverswim", "riverswim_linear", "double_integrator", "demo"):
+    for name in ("two_step_game", "riverswim", "riverswim_linear", "double_integrator", "icu_sepsis_uniform"):
         found = foresee_job(name, Home(tmp_path / "home"))
         assert found["suboptimality"]["mean"] > 0, name
     assert [p.name for p in (tmp_path / "home").iterdir()] == ["foresight"]
@@ -165,7 +165,7 @@ def test_the_verb_shows_it_and_can_leave_it_out(tmp_path):
 
 @pytest.fixture
 def icu() -> Card:
-    return load_card(DATA / "icu_sepsis" / "card.toml")
+    return load_card(DATA / "icu_sepsis_uniform" / "card.toml")
 
 
 def test_a_made_up_world_is_what_the_card_declares(icu):

@@ -22,6 +22,7 @@ from pipeline.files import json_text
 from pipeline.learners.decisions import decision_files
 from pipeline.learners.policy_files import escape, unescape
 from pipeline.learners.registry import read_stored
+from pipeline.learners.shown_decisions import shown_cells, shown_lines
 from pipeline.learners.stored_decisions import COLUMNS, KEEP, NEVER, OVER, check_steps, decide, state_indices
 from pipeline.mdp.policy import Policy
 from pipeline.privacy.release_file import file_of, sha256_file
@@ -303,3 +304,20 @@ def test_a_batch_that_cannot_be_read_is_refused_without_its_values(text):
     with pytest.raises(CardError, match="ask: ") as e:
         read_queries(text.encode("latin-1"), "ask")
     assert "1.5" not in str(e.value)
+
+
+def test_people_read_a_state_a_line_and_for_whom_nothing_changes():
+    p = np.zeros((3, 12, 2))
+    p[:, 0, 0], p[0, 1, 1], p[1:, 1, 0] = 1, 1, 1
+    abstains = ~p.any(-1)
+    abstains[2, 1] = True
+    tied = np.zeros_like(abstains)
+    tied[:, 0] = True
+    states = [f"s{i}" for i in range(12)]
+    cells = shown_cells(Policy(p, abstains), states, ["go", "stay"], tied)
+    assert len(cells) == 36 and cells[1]["action"] == "stay" and cells[2]["action"] is None
+    lines = shown_lines(cells, 12)
+    assert lines[1].split() == ["0", "to", "2", "s0", "go", "(tie:", "others", "are", "as", "good)"]
+    assert [line.split()[:3] for line in lines[2:5]] == [["0", "s1", "stay"], ["1", "s1", "go"], ["2", "s1", "–"]]
+    assert lines[5] == "elsewhere, in 10 of 12 states, keep current practice: s2, s3, s4, s5, s6, s7, s8, s9 and 2 more"
+    assert len(lines) == 6

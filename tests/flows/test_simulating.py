@@ -6,6 +6,7 @@ import json
 import tomllib
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from flows.config.home import Home
@@ -44,6 +45,17 @@ def test_a_simulated_lineage_runs_at_once_and_its_report_tells_the_truth(
     if v_star is not None:
         assert r["truth"]["v_star"] == pytest.approx(v_star, abs=5e-5)
         assert r["truth"]["v_behavior"] == pytest.approx(v_behavior, abs=5e-5)
+
+
+def test_a_lineage_of_all_states_has_their_features_beside_its_card(tmp_path: Path):
+    home = Home(tmp_path / "home", SHELF)
+    made = simulate_logs("icu_sepsis", Asked("clinician", 200, bins="all"), home)
+    card = load_card(Path(made["card"]))
+    shipped = load_card(SHELF / "icu_sepsis" / "card.toml")
+    np.testing.assert_array_equal(card.domain.state_features, shipped.domain.state_features)
+    assert card.reward.on_entering == shipped.reward.on_entering
+    s = ingest_job(made["folder"], home)
+    assert s["users"] == 200 and not any(s["quarantined"].values())
 
 
 def test_a_gymnasium_lineage_runs_at_once(tmp_path: Path):

@@ -74,6 +74,7 @@ def make_numbers() -> None:
     with TemporaryDirectory() as place:
         at = Path(place)
         shipped = {card: numbers.shipped(card, at / card) for card in numbers.SHIPPED}
+        shipped |= {"version 0.1": numbers.before(at / "before")}
         write_expected("shipped", shipped | {name: numbers.people(name, at / name) for name in numbers.PEOPLE})
         write_expected("tiny", {card: numbers.tiny(card, at / "tiny" / card) for card in numbers.TINY})
         write_expected("nights", {kind: numbers.nights(kind, at / "nights" / kind) for kind in shelf.NIGHTS})

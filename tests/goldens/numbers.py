@@ -14,6 +14,8 @@ from tests.goldens.adapter import reticent, seeded_run
 from tests.goldens.places import HOME, ROOT
 
 SEED = 20240101
+# what version 0.1 shipped for the lineage icu_sepsis, whose log is made on demand today
+BEFORE = ("demo", "icu_sepsis_baseline")
 # card on the shelf -> recipes
 SHIPPED = {
     "icu_sepsis": ("demo", "icu_sepsis_baseline"),
@@ -71,6 +73,29 @@ def shipped(card: str, folder: Path) -> dict[str, Any]:
     """Of the recipes that are shipped with a log."""
     ingested(card, folder / "home")
     return {recipe: of_recipe(recipe, folder / "home", None) for recipe in SHIPPED[card]}
+
+
+def shelf_before(folder: Path) -> Path:
+    """A shelf as in version 0.1: the card icu_sepsis is that of the uniform log, and its world lies beside it."""
+    place, today = folder / "shelf" / "icu_sepsis", ROOT / "datasets"
+    shutil.copytree(today / "icu_sepsis_uniform", place, ignore=shutil.ignore_patterns("data"))
+    shutil.copyfile(today / "icu_sepsis" / "world.npz", place / "world.npz")
+    return place.parent
+
+
+def before(folder: Path) -> dict[str, Any]:
+    """Of recipes that version 0.1 shipped, on the log that it shipped."""
+    shelf, home = shelf_before(folder), folder / "home"
+    for verb in (("simulate", "icu_sepsis", "--logs"), ("ingest", "icu_sepsis")):
+        said = reticent(*verb, home=home, shelf=shelf)
+        if said.code:
+            raise RuntimeError(said.err)
+    return {recipe: of_recipe(recipe_before(recipe), home, shelf) for recipe in BEFORE}
+
+
+def recipe_before(name: str) -> str:
+    """Path of a recipe that version 0.1 shipped."""
+    return str(ROOT / "tests" / "goldens" / "recipes" / f"{name}.toml")
 
 
 def people(name: str, folder: Path) -> dict[str, Any]:

@@ -22,6 +22,11 @@ def test_shipped_recipes(tmp_path, card):
     same("shipped", card, numbers.shipped(card, tmp_path))
 
 
+@pytest.mark.slow
+def test_recipes_of_version_0_1_on_the_log_it_shipped(tmp_path):
+    same("shipped", "version 0.1", numbers.before(tmp_path))
+
+
 @pytest.mark.parametrize("name", numbers.PEOPLE)
 def test_recipes_for_real_people_on_made_up_ones(tmp_path, name):
     same("shipped", name, numbers.people(name, tmp_path))

@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline.declaration.toml import LogError
+from pipeline.logs.editions import check_delivery
 from pipeline.logs.ingest import ingest
 from pipeline.logs.readers import arrow, lines, ndjson
 from pipeline.logs.readers import rows as framing
@@ -172,6 +173,13 @@ def test_lines_that_are_no_text_or_nobodys_are_set_aside_alone(tmp_path: Path) -
     snapshot = snapshot_of(tmp_path, "b.ndjson")
     assert snapshot.rows == 1 and snapshot.quarantined == {"malformed_line": 2, "null_user": 2}
     assert quarantine(snapshot.folder)["line"].to_list() == [1, 2, 3, 4]
+
+
+def test_objects_without_keys_are_rows_of_nobody_and_the_operator_hears_of_it(tmp_path: Path) -> None:
+    (tmp_path / "b.ndjson").write_text("{}\n{}\n", encoding="utf-8")
+    snapshot = snapshot_of(tmp_path, "b.ndjson")
+    with pytest.raises(LogError, match=r"not one of 2 rows is left \(most broke null_user\)"):
+        check_delivery(make_card(tmp_path, ["b.ndjson"]), snapshot)
 
 
 def stream_bytes(table: Any, *, file: bool) -> bytes:

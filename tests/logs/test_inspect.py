@@ -12,6 +12,7 @@ import pytest
 from pipeline.declaration.card import Card, load_card
 from pipeline.environments.worlds import load_world
 from pipeline.logs.ingest import ingest
+from pipeline.logs.store import Snapshot
 from pipeline.operator import hidden_state as hidden
 from pipeline.operator.advice import advice
 from pipeline.operator.hidden_state import hidden_state
@@ -123,24 +124,29 @@ def test_what_the_cap_dropped_is_counted_in_episodes_and_people(tmp_path: Path) 
 
 @pytest.fixture(scope="module")
 def icu() -> Card:
-    return load_card(SHELF / "icu_sepsis" / "card.toml")
+    return load_card(SHELF / "icu_sepsis_uniform" / "card.toml")
 
 
-def test_the_shipped_uniform_log_hides_nothing_and_is_not_warned_of(tmp_path: Path, icu: Card) -> None:
-    snapshot = ingest(icu, tmp_path)
-    f = inspect_tables(snapshot, icu) | {"hidden_state": hidden_state(snapshot, icu)}
+def logged(icu: Card, behaviour: str, people: int, folder: Path) -> tuple[Snapshot, Card]:
+    """A log of ICU-Sepsis seen through the card's bins, ingested, and the card that lies beside it."""
+    world = load_world("icu_sepsis", icu.folder)
+    rows = sample_log(world, behaviour, icu.domain.horizon, people, np.random.default_rng(1))
+    write_log(world, rows, folder / "data")
+    card = icu.model_copy(deep=True).placed(folder)
+    return ingest(card, folder / "store"), card
+
+
+def test_a_uniform_log_hides_nothing_and_is_not_warned_of(tmp_path: Path, icu: Card) -> None:
+    snapshot, card = logged(icu, "uniform", 100_000, tmp_path)
+    f = inspect_tables(snapshot, card) | {"hidden_state": hidden_state(snapshot, card)}
     assert f["hidden_state"]["checked"] and len(f["hidden_state"]["tests"]) == 8
     assert not any(t["speaks"] for t in f["hidden_state"]["tests"])
-    assert codes(f, icu) == set()
+    assert codes(f, card) == set()
 
 
 @pytest.mark.parametrize("people", [3_000, 20_000])
 def test_clinicians_who_saw_more_than_the_bins_are_noticed(tmp_path: Path, icu: Card, people: int) -> None:
-    world = load_world("icu_sepsis", icu.folder)
-    rows = sample_log(world, "clinician", icu.domain.horizon, people, np.random.default_rng(1))
-    write_log(world, rows, tmp_path)
-    card = icu.model_copy(deep=True).placed(tmp_path)
-    snapshot = ingest(card, tmp_path / "store")
+    snapshot, card = logged(icu, "clinician", people, tmp_path)
     f = inspect_tables(snapshot, card) | {"hidden_state": hidden_state(snapshot, card)}
     assert {t["state"] for t in f["hidden_state"]["tests"] if t["speaks"]} == set(card.domain.live_states)
     assert "hidden_state" in codes(f, card)

@@ -205,7 +205,7 @@ def test_duplicate_bin_names_are_refused() -> None:
 @pytest.mark.parametrize(
     ("name", "begins"),
     [
-        ("icu_sepsis", "48ba51f3"),
+        ("icu_sepsis_uniform", "48ba51f3"),
         ("riverswim", "f1295867"),
     ],
 )

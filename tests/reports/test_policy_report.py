@@ -3,15 +3,17 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from html import unescape
 from html.parser import HTMLParser
 from typing import Any
 
+import numpy as np
 import pytest
 
 from reports.facts.policy import Decisions
 from reports.facts.report import Report
-from reports.format import number
+from reports.format import number, percent
 from reports.run.policy_table import runs
 from reports.run.run_page import render_html, render_markdown
 from tests.reports.sample import sample_facts, sample_report, sample_view
@@ -96,6 +98,18 @@ def test_the_twins_say_the_same_words() -> None:
     ):
         assert words in plain
         assert words in text
+
+
+def test_a_page_says_for_whom_anything_changes() -> None:
+    view = sample_view()
+    silent = np.zeros(view.abstains.shape, dtype=bool)
+    silent[:, 0] = True
+    kept = view.evidence[:, 1:].sum() / view.evidence.sum()
+    for page in (render(sample_report(), replace(view, abstains=silent)) for render in (render_html, render_markdown)):
+        states = len(view.state_labels)
+        assert f"recommends something in {states - 1} of {states} states, which hold {percent(kept)}" in page
+        assert "For everybody else nothing changes." in page
+    assert "For everybody else" not in render_html(sample_report(), replace(view, abstains=np.zeros_like(silent)))
 
 
 def test_an_estimate_is_not_called_a_guarantee_and_a_bound_is_not_denied() -> None:

@@ -86,6 +86,9 @@ def test_icu_sepsis_is_one_world_under_cards_of_many_sizes(bins: str | None, liv
     card = card_of(world, 20, bins)
     assert len(card.domain.live_states) == live and list(card.domain.states.ends) == ["died", "survived", "end"]
     assert card.domain.markov == ("declared" if bins == "all" else "aggregated")
+    known = card.domain.state_features
+    assert (None if known is None else known.shape) == ((713, 47) if bins == "all" else None)
+    assert card.reward.on_entering == ({"survived": 1.0} if bins == "all" else None) and card.reward.total == 1
     assert sorted(set(declared_states(card, world))) == list(range(live + 3))
     assert len(declared_actions(card, world)) == 25
 

@@ -185,11 +185,11 @@ def test_plan_says_that_a_committed_release_costs_nothing(people):
 
 def test_a_bound_is_claimed_for_the_measured_setting_only():
     root = Path(__file__).resolve().parents[2]
-    demo = load_recipe(root / "flows" / "recipes" / "demo.toml")
-    card = load_card(root / "datasets" / "icu_sepsis" / "card.toml")
+    uniform = load_recipe(root / "flows" / "recipes" / "icu_sepsis_uniform.toml")
+    card = load_card(root / "datasets" / "icu_sepsis_uniform" / "card.toml")
     measured = (card.folder / "containment.csv").read_text()
-    assert setting_hash(card, demo.terms) in measured
-    values = demo.dump()
+    assert setting_hash(card, uniform.terms) in measured
+    values = uniform.dump()
     for table, key, value in (
         ("planner", "failure", 0.9),
         ("planner", "penalty", "hoeffding"),
@@ -197,9 +197,9 @@ def test_a_bound_is_claimed_for_the_measured_setting_only():
         ("privacy", "split", {"n_0": 0.9, "n_sas": 0.05, "r_sa": 0.05}),
         ("evaluate", "behaviour", "clinician"),
     ):
-        other = type(demo).model_validate(values | {table: values[table] | {key: value}})
+        other = type(uniform).model_validate(values | {table: values[table] | {key: value}})
         assert setting_hash(card, other.terms) not in measured, key
-    seed = type(demo).model_validate(values | {"planner": values["planner"] | {"seed": 7}})
+    seed = type(uniform).model_validate(values | {"planner": values["planner"] | {"seed": 7}})
     assert setting_hash(card, seed.terms) in measured
 
 

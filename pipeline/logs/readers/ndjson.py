@@ -80,8 +80,13 @@ def _flat_cells(data: bytes, columns: list[str]) -> tuple[dict[str, pl.Series], 
     colon = np.flatnonzero(raw[cuts] == _COLON)
     # a key stands between the cut before its colon and the colon, its value between the colon and the next cut
     tokens = cut_text(data, np.concatenate([cuts, [len(data)]])).str.slice(1).str.strip_chars(" \t")
-    keys, values = tokens.gather(colon - 1), tokens.gather(colon)
-    row = np.searchsorted(ends, cuts[colon])
+    asked = {f'"{c}"': j for j, c in enumerate(columns)}
+    # short integers are sorted by their digits
+    short = pl.Int16() if len(columns) < 1 << 15 else pl.Int32()
+    which = tokens.gather(colon - 1).replace_strict(asked, default=-1, return_dtype=short).to_numpy()
+    told = np.argsort(which, kind="stable")[np.count_nonzero(which < 0) :]
+    bounds = np.searchsorted(which[told], np.arange(len(columns) + 1))
+    values, row = tokens.gather(colon[told]), np.searchsorted(ends, cuts[colon[told]])
     values = pl.select(
         pl.when(values.str.starts_with('"'))
         .then(values.str.slice(1).str.strip_suffix('"'))
@@ -90,15 +95,10 @@ def _flat_cells(data: bytes, columns: list[str]) -> tuple[dict[str, pl.Series], 
     ).to_series()
     twice = np.zeros(len(ends), dtype=np.bool_)
     found: dict[str, pl.Series] = {}
-    asked = {f'"{c}"': j for j, c in enumerate(columns)}
-    which = keys.replace_strict(asked, default=-1, return_dtype=pl.Int32).to_numpy()
-    order = np.argsort(which, kind="stable")
-    bounds = np.searchsorted(which[order], np.arange(len(columns) + 1))
     for column, low, high in zip(columns, bounds[:-1], bounds[1:], strict=True):
-        at = order[low:high]
         where = np.full(len(ends), -1)
-        where[row[at]] = at
-        twice |= np.bincount(row[at], minlength=len(ends)) > 1
+        where[row[low:high]] = np.arange(low, high)
+        twice |= np.bincount(row[low:high], minlength=len(ends)) > 1
         found[column] = values.gather(pl.Series(where).replace(-1, None))
     return found, twice
 

@@ -151,11 +151,13 @@ def _measured(array: Any, measure: _Measure) -> NDArray[np.int64]:
 
 def _lengths(array: Any) -> NDArray[np.int64]:
     data = _as_bytes(array)
-    if not pa.types.is_binary(data.type) and not pa.types.is_large_binary(data.type):
-        if not pa.types.is_binary_view(data.type):
-            return np.full(len(array), 8, dtype=np.int64)
-        data = data.cast(pa.large_binary())
-    return pc.call_function("binary_length", [data]).fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64)
+    if pa.types.is_binary(data.type) or pa.types.is_large_binary(data.type):
+        return pc.call_function("binary_length", [data]).fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64)
+    if pa.types.is_binary_view(data.type):
+        # a view is sixteen bytes, and begins with its length
+        views = np.frombuffer(data.buffers()[1], dtype=np.int32)[::4][data.offset : data.offset + len(data)]
+        return np.where(data.is_valid(), views, 0).astype(np.int64)
+    return np.full(len(array), 8, dtype=np.int64)
 
 
 def _odd_texts(array: Any) -> NDArray[np.int64]:
