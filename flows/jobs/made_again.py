@@ -19,7 +19,7 @@ from flows.config.home import Home
 from flows.config.recipe import Recipe, load_recipe
 from flows.config.setting import Setting
 from flows.jobs.nights import nightly_counter
-from flows.jobs.publish import compose, looks_of, made_by, run_name
+from flows.jobs.publish import PAGES, compose, looks_of, made_by, run_name
 from pipeline.declaration.card import AnyCard, CardError
 from pipeline.declaration.plugins import is_plugin
 from pipeline.declaration.toml import read_toml
@@ -40,7 +40,7 @@ _CHARGE = "sensitivities, scales and cost, recomputed from the card's layout and
 _AGAIN = "made again from card, recipe and release"
 # what the files are made of; the ledger vouches for them
 _INPUTS = ("release.parquet", "recipe.toml")
-_BROKEN = (OSError, ValueError, KeyError, TypeError, AttributeError, ArithmeticError, IndexError, RuntimeError, CardError)
+_BROKEN = (OSError, ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RuntimeError, CardError)
 
 
 @dataclass(frozen=True)
@@ -233,7 +233,7 @@ def _compose(
 
 def _strange(folder: Path, place: Path) -> str | None:
     """What is in the folder, and is none of the files that a run has."""
-    usual = {p.name for p in place.iterdir()} | set(_INPUTS)
+    usual = {p.name for p in place.iterdir()} | {*_INPUTS, *PAGES}
     found = [n for n, digest in file_digests(folder).items() if n not in usual or digest == NO_FILE]
     return f"{found[0]} is none of them" if found else None
 
