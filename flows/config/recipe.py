@@ -152,7 +152,11 @@ class Recipe(Strict):
         # a table that other runs lack must not rename them, and what becomes of a run is no part of it
         lacking = {"linear", "lq", "one_step"} - {self.agent.learner.section}
         lacking |= set() if self.nightly is not None else {"nightly"}
-        return self.model_dump(mode="json", exclude={"schedule", "watch", "promote"} | lacking)
+        found = self.model_dump(mode="json", exclude={"schedule", "watch", "promote"} | lacking)
+        if self.privacy is not None and self.privacy.gate is None:
+            # as recipes were before there was a gate
+            del found["privacy"]["gate"]
+        return found
 
 
 def _check_nightly(name: str, agent: Agent, p: Privacy | None) -> None:

@@ -10,6 +10,7 @@ from flows.config.home import Home, card_of_recipe, find_recipe
 from flows.config.recipe import Recipe, load_recipe
 from pipeline.declaration.card import AnyCard, Card, CardError, require_tabular
 from pipeline.declaration.source import only_flags_part
+from pipeline.learners.guard import Guarded, guard
 from pipeline.learners.learner import RunPlan
 from pipeline.learners.registry import plan_run
 from pipeline.ledger.ledger import Ledger, open_ledger
@@ -72,6 +73,17 @@ class Setting:
             If the two do not fit each other.
         """
         return plan_run(self.card, self.recipe.terms)
+
+    @property
+    def guarded(self) -> Guarded:
+        """The same run behind its gate, which takes a share of the budget.
+
+        Raises
+        ------
+        CardError
+            If the two do not fit each other.
+        """
+        return guard(self.card, self.recipe.terms)
 
 
 def setting(recipe: str, home: Home) -> Setting:

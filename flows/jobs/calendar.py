@@ -36,7 +36,8 @@ def calendar_plan(s: Setting, ledger: Ledger, price: Fraction) -> CalendarPlan |
         return None
     entries, due = ledger.entries(), calendar.due(today)
     charged = charged_for(s, entries)
-    drawn = {e.body["due"] for e in charged if commit_of(entries, name, e.body["run_key"]) is not None}
+    released = [e for e in charged if not s.guarded.is_gate(s.card, e)]
+    drawn = {e.body["due"] for e in released if commit_of(entries, name, e.body["run_key"]) is not None}
     stands = due is not None and due.isoformat() in drawn
     coming = list(_coming(calendar, today, stands))
     stop = _first_refused(coming, price, ledger.account(name).remaining, entries, name, today)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from datetime import date
 from typing import TypedDict
 
@@ -10,6 +11,11 @@ from flows.config.home import Home, find_card
 from flows.config.setting import Step, plain_step
 from pipeline.declaration.card import AnyCard, Card, load_any_card
 from pipeline.declaration.toml import LogError
+from pipeline.ledger.account import claims_needed, registration
+from pipeline.ledger.chain import NoLedgerError
+from pipeline.ledger.ledger import Ledger, open_ledger
+from pipeline.ledger.people import key_file, read_key
+from pipeline.ledger.sharing import apart_from
 from pipeline.logs.editions import check_delivery, earlier_twin
 from pipeline.logs.ingest import ingest
 from pipeline.logs.store import Snapshot
@@ -99,4 +105,49 @@ def ingest_edition(
     """The next edition of a card's log, or that of a scheduled night: see :func:`~pipeline.logs.ingest.ingest`."""
     if isinstance(card, Card) and card.loses_last_step:
         say(f"warning: {card.name} declares no ends, so the last step counts in no table; e.g. ends = ['end']")
-    return ingest(card, home.store, night=night, progress=progress, say=say, memory=home.resources.memory)
+    memory, claims = home.resources.memory, claims_of(card, home)
+    return ingest(card, home.store, night=night, progress=progress, say=say, memory=memory, claims=claims)
+
+
+@dataclass(frozen=True)
+class LedgerClaims:
+    """See :class:`~pipeline.logs.set_aside.Claims`.
+
+    Parameters
+    ----------
+    ledger, lineage, key
+        Of a registered lineage of real people, and the secret under which the ledger knows people.
+    since, apart
+        What was declared when the ingest began.
+    """
+
+    ledger: Ledger
+    lineage: str
+    key: bytes
+    since: int
+    apart: Sequence[str]
+
+    def claim(self, users: Sequence[str]) -> Sequence[bool]:
+        """See :class:`~pipeline.logs.set_aside.Claims`."""
+        return self.ledger.claim(self.lineage, users, self.key)
+
+
+def claims_of(card: AnyCard, home: Home) -> LedgerClaims | None:
+    """Who is in a card's lineage; None of synthetic people, and before it is registered.
+
+    Parameters
+    ----------
+    card, home
+        Of the dataset, and where the store is.
+    """
+    if card.kind != "real":
+        return None
+    try:
+        ledger = open_ledger(home.ledger_of(card), create=False)
+    except NoLedgerError:
+        return None
+    entries = ledger.entries()
+    if registration(entries, card.name) is None:
+        return None
+    key, apart = read_key(key_file(ledger.where, home.store)), sorted(apart_from(entries, card.name))
+    return LedgerClaims(ledger, card.name, key, claims_needed(entries, card.name), apart)

@@ -27,6 +27,7 @@ from pipeline.files import copy_file, json_text, write_file
 from pipeline.learners.learner import RunPlan
 from pipeline.ledger.account import card_hash
 from pipeline.ledger.chain import Body, Entry, canonical
+from pipeline.ledger.gates import Passed, passed_gate
 from pipeline.ledger.maker import other_maker
 from pipeline.ledger.verify import Check
 from pipeline.privacy.release_file import describe, describe_mechanism, read_release, sha256_file
@@ -91,8 +92,10 @@ def made_again(folder: Path, card: AnyCard, held: Vouched) -> Iterator[Check]:
     try:
         recipe = load_recipe(folder / "recipe.toml")
         setting = Setting(recipe, card, Home(folder.parent))
-        plan = setting.plan
-        problem = _charge_problem(folder, setting, plan, held)
+        gate = None if held.intent is None else passed_gate(held.entries, held.intent)
+        # a release that passed no gate was drawn by a version that had none, with the whole budget
+        plan = setting.plan if gate is None else setting.guarded.plan
+        problem = _gate_problem(setting, gate, held) or _charge_problem(folder, setting, plan, held)
     except _BROKEN as e:
         yield Check(_CHARGE, False, f"the recipe is none for this card ({_short(e)})")
         return
@@ -102,7 +105,7 @@ def made_again(folder: Path, card: AnyCard, held: Vouched) -> Iterator[Check]:
     other = other_maker(held.said.get("made_by"), made_by(recipe))
     with tempfile.TemporaryDirectory() as place:
         try:
-            _compose(folder, recipe, card, plan, held, Path(place))
+            _compose(folder, recipe, card, plan, held, gate, Path(place))
         except _BROKEN as e:
             yield _judged(_AGAIN, f"nothing can be learnt from this release ({_short(e)})", other)
             return
@@ -144,6 +147,19 @@ def _words(value: Any) -> Iterator[str]:
             yield from _words(part)
 
 
+def _gate_problem(s: Setting, gate: Passed | None, held: Vouched) -> str | None:
+    """Where card and recipe ask for another gate."""
+    if gate is None:
+        return None
+    asked, named = s.guarded.gate, [{**describe_mechanism(m), "delta_slack": None} for m in gate.mechanisms]
+    if asked is None or [{**m, "delta_slack": None} for m in asked.spec()] != named:
+        return f"entry {gate.commit.seq} is of another gate than card and recipe ask for"
+    paid = next(e for e in held.entries if e.seq == gate.commit.body["intent"])
+    # a counter names no snapshot
+    own = held.intent is not None and held.intent.body.get("snapshot", paid.body["snapshot"]) == paid.body["snapshot"]
+    return None if own else f"entry {gate.commit.seq} is the gate of another snapshot"
+
+
 def _charge_problem(folder: Path, s: Setting, plan: RunPlan, held: Vouched) -> str | None:
     """Where card and recipe ask for another release, or a cheaper one, than ledger and folder say."""
     release, intent = read_release(folder), held.intent
@@ -155,7 +171,8 @@ def _charge_problem(folder: Path, s: Setting, plan: RunPlan, held: Vouched) -> s
     if s.recipe.nightly is not None:
         if intent is None or "counter" not in intent.body:
             return "the recipe declares a counter, and the ledger knows none of this run"
-        counter, told = nightly_counter(s), intent.body["counter"]
+        terms = s.guarded.terms if "gate" in intent.body else s.recipe.terms
+        counter, told = nightly_counter(s, terms), intent.body["counter"]
         now, since = told["night"], told["since"]
         asked: Body = {
             "mechanisms": [describe_mechanism(m) for m in counter.mechanisms(now)],
@@ -179,6 +196,8 @@ def _charge_problem(folder: Path, s: Setting, plan: RunPlan, held: Vouched) -> s
                 return f"table {m.table}: shape {least['shape']} in {least['unit']}, by the card"
     if intent is None:
         return None
+    # an entry that does not say what joining costs is charged in full for it
+    asked = {k: v for k, v in asked.items() if k != "rho_add_remove" or k in intent.body}
     differ = [k for k, v in asked.items() if json.loads(canonical(v)) != intent.body.get(k)]
     if differ:
         return f"entry {intent.seq} was charged for other {', '.join(differ)} than card and recipe ask for"
@@ -196,11 +215,13 @@ def _snapshot(held: Vouched, folder: Path) -> int | None:
     return json.loads((folder / "report.json").read_text(encoding="utf-8"))["dataset"]["snapshot"]
 
 
-def _compose(folder: Path, recipe: Recipe, card: AnyCard, plan: RunPlan, held: Vouched, place: Path) -> None:
+def _compose(
+    folder: Path, recipe: Recipe, card: AnyCard, plan: RunPlan, held: Vouched, gate: Passed | None, place: Path
+) -> None:
     """All files of the run, in another place."""
     release, snapshot = read_release(folder), _snapshot(held, folder)
     key = str(held.commit.body["run_key"]) if held.commit is not None else key_of(card, snapshot or 0, plan)
-    curated = Curated(release, folder, key, held.intent, held.commit, True, False, Recovered())
+    curated = Curated(release, folder, key, held.intent, held.commit, True, False, Recovered(), gate)
     copy_file(folder / "release.parquet", place / "release.parquet")
     write_file(place / "release.json", json_text(describe(release)))
     seen = held.said.get("seen", held.commit.seq if held.commit is not None else len(held.entries))

@@ -113,7 +113,7 @@ def _night(
     asked: Asked | None = None
     if due is not None:
         asked = Asked(edition_for(s, due, ledger.entries(s.card.name), home.store, delivered.number), due)
-    ran = run_recipe(recipe, home, step, noise, say, tonight, asked)
+    ran = run_recipe(recipe, home, step, noise, say, tonight, asked, scheduled=True)
     if due is not None and ran.replayed:
         say(f"the release of {due} stands, and nothing was charged")
     did = NightFacts(

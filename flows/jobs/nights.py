@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import date
 from fractions import Fraction
 from pathlib import Path
@@ -11,21 +12,49 @@ from pathlib import Path
 from flows.config.schedule import Schedule
 from flows.config.setting import Setting
 from pipeline.declaration.card import CardError
+from pipeline.learners.guard import Guarded
 from pipeline.learners.tabular import counts_privatizer
+from pipeline.learners.terms import Terms
 from pipeline.ledger import ledger
 from pipeline.ledger.account import commit_of
 from pipeline.ledger.chain import Entry
 from pipeline.ledger.ledger import Ledger
-from pipeline.ledger.steps import committed_steps
+from pipeline.ledger.steps import committed_steps, counter_intents
 from pipeline.logs.store import find_snapshot
 from pipeline.privacy.continual import continual
-from pipeline.transaction.continual_step import ContinualRelease
+from pipeline.transaction.continual_release import ContinualRelease
 from pipeline.transaction.release_once import key_of
 from reports.facts.plan import NightsPlan
 
 
-def nightly_counter(s: Setting) -> ContinualRelease:
-    """The counter that a recipe with [nightly] declares."""
+def standing_run(s: Setting, edition: int | None, entries: Sequence[Entry]) -> Guarded:
+    """A recipe's run behind its gate; without the gate where the ledger knows it from a version that had none.
+
+    Parameters
+    ----------
+    s
+        Recipe and card.
+    edition
+        Number of the snapshot; None where there is none yet.
+    entries
+        Of the ledger.
+    """
+    guarded, name = s.guarded, s.card.name
+    if s.recipe.nightly is not None:
+        old = bool(counter_intents(entries, name, nightly_counter(s).key))
+    else:
+        old = edition is not None and commit_of(entries, name, key_of(s.card, edition, guarded.whole)) is not None
+    return guarded.opened() if old else guarded
+
+
+def standing_counter(s: Setting, entries: Sequence[Entry]) -> ContinualRelease:
+    """The counter of :func:`standing_run`."""
+    run = standing_run(s, None, entries)
+    return replace(nightly_counter(s, run.terms), gate=run.gate)
+
+
+def nightly_counter(s: Setting, terms: Terms | None = None) -> ContinualRelease:
+    """The counter that a recipe with [nightly] declares: with its whole budget, or with that of other terms."""
     n = s.recipe.nightly
     if n is None:
         raise CardError(f"{s.recipe.path.name}: [nightly] is missing; e.g. nights = 365, first = 2026-01-01")
@@ -40,7 +69,7 @@ def nightly_counter(s: Setting) -> ContinualRelease:
             f"{s.card.name}: [nightly] with recurs = 'capped' needs source.columns.episode_id: without it nobody can "
             "tell an episode that was delivered before from a new one. Map it, or declare recurs = 'never'"
         )
-    chosen = counts_privatizer(s.tabular, s.recipe.terms)
+    chosen = counts_privatizer(s.tabular, terms or s.recipe.terms)
     return ContinualRelease(s.tabular, chosen, continual(n.counter, n.nights), n.first)
 
 
@@ -64,9 +93,12 @@ def calendar_of(s: Setting) -> Schedule | None:
     Raises
     ------
     CardError
-        If the recipe says neither.
+        If the recipe says neither, or its counter does not fit the card.
     """
-    if s.recipe.nightly is None and s.recipe.schedule is None:
+    if s.recipe.nightly is not None:
+        # what is wrong with it is told before a row is read
+        nightly_counter(s)
+    elif s.recipe.schedule is None:
         raise CardError(
             f"{s.recipe.path.name}: [schedule] is missing: say on which dates a scheduled night draws and pays for a "
             'fresh release, e.g. release = "weekly" (docs/operating.md). `reticent run` releases by hand'
@@ -92,7 +124,7 @@ def due_date(s: Setting, day: date) -> str | None:
 
 
 def charged_for(s: Setting, entries: Sequence[Entry]) -> list[Entry]:
-    """INTENTs that paid for dates of the recipe's calendar, oldest first.
+    """INTENTs that paid for dates of the recipe's calendar, for a release or for its gate, oldest first.
 
     Parameters
     ----------
@@ -100,8 +132,8 @@ def charged_for(s: Setting, entries: Sequence[Entry]) -> list[Entry]:
         Recipe and card, and the entries of the ledger.
     """
     due = [e for e in entries if e.kind == "INTENT" and e.lineage == s.card.name and "due" in e.body]
-    plan = s.plan
-    return [e for e in due if e.body["run_key"] == key_of(s.card, e.body["snapshot"], plan)]
+    guarded = s.guarded
+    return [e for e in due if e.body["run_key"] in guarded.keys(s.card, e.body["snapshot"])]
 
 
 def edition_for(s: Setting, due: str, entries: Sequence[Entry], store: Path, tonight: int) -> int:
@@ -118,6 +150,7 @@ def edition_for(s: Setting, due: str, entries: Sequence[Entry], store: Path, ton
     tonight
         The edition of this night.
     """
+    # where the gate stopped it, it stays stopped: the next edition is asked at the next date
     ours = [e for e in charged_for(s, entries) if e.body["due"] == due]
     # an attempt died, and its rows were purged since
     lost = [
@@ -139,8 +172,9 @@ def nightly_plan(s: Setting, ledger: Ledger) -> tuple[Fraction, NightsPlan]:
     ledger
         Of the lineage.
     """
-    nightly = nightly_counter(s)
-    counter, tonight, entries = nightly.counter, nightly.until(night_of(None)), ledger.entries()
+    entries = ledger.entries()
+    nightly = standing_counter(s, entries)
+    counter, tonight = nightly.counter, nightly.until(night_of(None))
     nights = committed_steps(entries, s.card.name, nightly.key)
     inside = 1 <= tonight <= counter.steps
     replays = bool(nights) and tonight <= nights[-1].t
@@ -148,6 +182,8 @@ def nightly_plan(s: Setting, ledger: Ledger) -> tuple[Fraction, NightsPlan]:
     if not nights or (inside and not replays):
         since = nights[-1].t + 1 if nights else 1
         charge = nightly.price(entries, max(since, tonight if inside else 1), since)
+    if nightly.gate is not None and not counter_intents(entries, s.card.name, nightly.key):
+        charge += nightly.gate.charge()[0] or 0
     errors = {"worst": max(counter.error(t) for t in range(1, counter.steps + 1))}
     if inside:
         errors["tonight"] = counter.error(tonight)

@@ -18,7 +18,7 @@ import numpy as np
 from flows.config.home import Home
 from flows.config.setting import Setting, ledger_for, setting
 from flows.jobs.calendar import calendar_plan
-from flows.jobs.nights import nightly_plan
+from flows.jobs.nights import nightly_plan, standing_run
 from pipeline.declaration.code import code_digest
 from pipeline.declaration.plugins import is_plugin, plugin_digest
 from pipeline.environments.count_tables import MOST_EPISODES
@@ -32,7 +32,7 @@ from pipeline.privacy.losses import safe_epsilon
 from pipeline.privacy.noise import OsNoise
 from pipeline.privacy.release_file import sha256_file
 from pipeline.simulation.surrogate import SUCCESSORS, WORDS, Drawn
-from pipeline.transaction.release_once import key_of
+from pipeline.transaction.release_once import total_charge
 from reports.facts.part import Dump
 from reports.facts.plan import Band, NightsPlan, PlanAnswer, Quality, Reference
 
@@ -72,19 +72,21 @@ def plan_recipe(recipe: str, home: Home) -> PlanAnswer:
     s = setting(recipe, home)
     plan = s.plan
     plan.admit(OsNoise())
-    quote = plan.quote()
     ledger = ledger_for(s.card, home)
     ledger.require(s.card)
-    account = ledger.account(s.card.name)
+    account, entries = ledger.account(s.card.name), ledger.entries()
     newest = latest(home.store, s.card.name)
-    replays = newest is not None and ledger.committed(s.card.name, key_of(s.card, newest.number, plan)) is not None
-    cost = Fraction(0) if replays or quote.rho is None else quote.rho
+    edition = None if newest is None else newest.number
+    guarded = standing_run(s, edition, entries)
+    quote, charges = guarded.quote(), guarded.charges(s.card, edition, entries)
+    replays = not charges
+    cost, joining = total_charge(charges)
     counter: NightsPlan | None = None
     if s.recipe.nightly is not None:
         cost, counter = nightly_plan(s, ledger)
         replays = counter.replays
     calendar = calendar_plan(s, ledger, quote.rho or Fraction(0))
-    left = ledger.left(s.card.name)
+    left = ledger.left(s.card.name, joining)
     fits = cost <= left.rho
     # before the first date of a counter and after its last there is nothing to run
     allowed = fits and (counter is None or replays or counter.night is not None)
@@ -95,12 +97,12 @@ def plan_recipe(recipe: str, home: Home) -> PlanAnswer:
         "mechanisms": quote.mechanisms,
         **({} if quote.joint is None else {"joint": quote.joint}),
         **{key: quote.spent[key] for key in ("rho", "epsilon", "delta")},
-        "spent_before": float(account.spent),
+        "spent_before": float(account.lost),
         "remaining_after": float(account.remaining - cost),
         "cap_rho": float(account.cap),
         "delta_of_lineage": account.delta,
-        "epsilon_before": safe_epsilon(up(account.spent), account.delta),
-        "epsilon_after": safe_epsilon(up(account.spent + cost), account.delta),
+        "epsilon_before": safe_epsilon(up(account.lost), account.delta),
+        "epsilon_after": safe_epsilon(up(account.lost + cost), account.delta),
         "replays": replays,
         "allowed": allowed,
         "limit": left.told(),

@@ -31,7 +31,7 @@ from pipeline.transaction.transaction import Curated
 from reports.facts.dataset import declared
 from reports.facts.part import Dump
 from reports.facts.policy import PolicyView
-from reports.facts.promise import LedgerFacts, MechanismFacts
+from reports.facts.promise import GateFacts, LedgerFacts, MechanismFacts
 from reports.facts.report import Report
 from reports.run.run_page import render_html, render_markdown
 
@@ -192,7 +192,7 @@ def compose(
     digests = {**tables, "labels": sha256_file(folder / file_of("labels"))}
     report = run_facts(card, recipe, name, snapshot, curated, learnt, digests, looks)
     write_file(folder / "report.json", json_text(report.model_dump()))
-    proof = certificate(card, curated.release, report, curated.intent, curated.commit, digests, looks)
+    proof = certificate(card, curated.release, report, curated.intent, curated.commit, digests, looks, curated.gate)
     write_file(folder / "certificate.json", json_text(proof.model_dump()))
     for page, text in zip(PAGES, drawn_pages(report, learnt.view()), strict=True):
         write_file(folder / page, text)
@@ -232,12 +232,13 @@ def run_facts(
     looks: Sequence[Entry],
 ) -> Report:
     """All of ``report.json``."""
-    ask, release, told = recipe.terms.ask(), curated.release, learnt.facts()
+    ask, release, told, gate = recipe.terms.ask(), curated.release, learnt.facts(), curated.gate
     # a real dataset's ledger is not home's
     of_card = " --card CARD" if card.kind == "real" else ""
     parts = {
         "practice": told.practice,
         "mechanisms": [MechanismFacts.model_validate(describe_mechanism(m)) for m in release.mechanisms],
+        "gate": None if gate is None else GateFacts.model_validate(gate.told()),
         "counter": counter_facts(release),
     }
     checks = {part: getattr(told, part) for part in ("joint", "consistency", "features", "model")}
@@ -250,7 +251,7 @@ def run_facts(
         recipe=recipe.recipe.name,
         agent=recipe.recipe.agent,
         dataset=declared(card, snapshot),
-        guarantee=guarantee(card, release, ask.calibration, ask.written),
+        guarantee=guarantee(card, release, ask.calibration, ask.written, gate),
         constants=told.constants,
         value=told.value,
         model_baselines=told.model_baselines,

@@ -5,7 +5,7 @@ No job knows Prefect or the screen; what it says goes through ``say``, what it y
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import date
 from typing import TypedDict
@@ -20,7 +20,7 @@ from flows.config.setting import (
 )
 from flows.jobs.ingest import ingest_card
 from flows.jobs.ledger_checks import known_to_runs
-from flows.jobs.nights import night_of, nightly_counter
+from flows.jobs.nights import night_of, standing_counter, standing_run
 from flows.jobs.publish import Published, publish_run
 from pipeline.declaration.card import CardError, load_any_card
 from pipeline.learners.learner import Learnt
@@ -56,7 +56,7 @@ class Registered(TypedDict):
     public_key: str
 
 
-def register_job(card_name: str, home: Home, *, amend: bool = False) -> Registered:
+def register_job(card_name: str, home: Home, *, amend: bool = False, disjoint_from: Sequence[str] = ()) -> Registered:
     """Create the lineage in its ledger.
 
     Parameters
@@ -67,6 +67,8 @@ def register_job(card_name: str, home: Home, *, amend: bool = False) -> Register
         Where the ledger of a synthetic card is.
     amend
         Change what a registration allows to change, as an entry of its own.
+    disjoint_from
+        Names of real datasets of the same ledger that share nobody with this one.
 
     Raises
     ------
@@ -78,7 +80,7 @@ def register_job(card_name: str, home: Home, *, amend: bool = False) -> Register
     refuse_lost_ledger(card.name, home.ledger_of(card), home.store)
     ledger = open_ledger(home.ledger_of(card), create=True)
     refuse_old_ledger(card.name, ledger, home.store)
-    entry, key = ledger.register(card, amend=amend), operator_key(home.store)
+    entry, key = ledger.register(card, amend=amend, disjoint_from=disjoint_from), operator_key(home.store)
     if key.public not in registered_keys(ledger.entries()):
         ledger.note(card.name, "KEY", key_body(key))
     account = ledger.account(card.name)
@@ -133,6 +135,8 @@ def run_recipe(
     say: Callable[[str], None] = lambda _: None,
     day: date | None = None,
     asked: Asked | None = None,
+    *,
+    scheduled: bool = False,
 ) -> RunAnswer:
     """The offline job on an edition of the log: release -> policy -> certificate -> report.
 
@@ -155,6 +159,8 @@ def run_recipe(
         know.
     asked
         Which edition is released; None: the newest.
+    scheduled
+        Whether nobody asked for this run: see :func:`~pipeline.transaction.continual_step.append_step`.
 
     Raises
     ------
@@ -174,15 +180,22 @@ def run_recipe(
     if s.recipe.nightly is None:
         asked = asked or Asked(newest_snapshot(s.card, home).number)
         number, due = asked.edition, asked.due
+        guarded = standing_run(s, number, ledger.entries())
+        plan = guarded.plan
         say(f"releasing {plan.what} of snapshot {number} of {s.card.name}")
         curated: Curated = step(
-            "release", lambda: release_once(s.card, number, plan, ledger, home.store, source, home.resources, due)
+            "release",
+            lambda: release_once(s.card, number, plan, ledger, home.store, source, home.resources, due, guarded.gate),
         )
     else:
         if asked is not None:
             raise CardError(f"{s.recipe.path.name}: [nightly] counts all editions so far; take --edition out")
         say(f"releasing {plan.what} of all nights so far of {s.card.name}")
-        night = step("release", lambda: append_step(nightly_counter(s), ledger, home.store, source, night_of(day)))
+        counter, plan = standing_counter(s, ledger.entries()), standing_run(s, None, ledger.entries()).plan
+        night = step(
+            "release",
+            lambda: append_step(counter, ledger, home.store, source, night_of(day), scheduled=scheduled),
+        )
         curated = night.curated
         say(night.said)
     if found := str(curated.recovered):

@@ -157,7 +157,8 @@ def _deployed(job: Callable[[Allowed], Page]) -> None:
     finally:
         for error in caught:
             print(f"reticent: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
-    publish(page)
+    if page is not None:
+        publish(page)
 
 
 def _home(allowed: Allowed, home: str | None) -> Home:

@@ -7,13 +7,15 @@ Nothing raw is a parameter or a result here: tasks are closures, and neither res
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TypeVar
+from contextlib import suppress
+from typing import TypeVar, cast
 
 from prefect import flow, task
 from prefect.artifacts import create_link_artifact, create_markdown_artifact, create_table_artifact
 from prefect.cache_policies import NO_CACHE
 
 from flows.config.setting import Step
+from pipeline.transaction.gate import GateError
 from reports.night import Page
 
 T = TypeVar("T")
@@ -23,10 +25,16 @@ class StepError(Exception):
     """What a server may know of an error: its kind.  The text may hold operator-only counts (design §3.5)."""
 
 
-def quietly(work: Callable[[], T], caught: list[Exception]) -> T:
-    """Run ``work``; keep an error for the caller and raise only its kind."""
+def quietly(work: Callable[[], T], caught: list[Exception]) -> T | None:
+    """Run ``work``; keep an error for the caller and raise only its kind.
+
+    A run that its gate stopped ends like any other on a server: it returns None, and the caller has the error.
+    """
     try:
         return work()
+    except GateError as e:
+        caught.append(e)
+        return None
     except Exception as e:
         caught.append(e)
     # raised outside the handler, so that the original is not its context
@@ -38,14 +46,10 @@ def task_step(name: str, work: Callable[[], T], /) -> T:
     caught: list[Exception] = []
 
     @task(name=name, retries=0, cache_policy=NO_CACHE, persist_result=False)
-    def once() -> T:
+    def once() -> T | None:
         return quietly(work, caught)
 
-    try:
-        return once()
-    except StepError:
-        pass
-    raise caught[-1]
+    return _told(once, caught)
 
 
 def recorded(name: str, job: Callable[[Step], T], page: Callable[[T], Page] | None = None) -> T:
@@ -53,16 +57,22 @@ def recorded(name: str, job: Callable[[Step], T], page: Callable[[T], Page] | No
     caught: list[Exception] = []
 
     @flow(name=name, retries=0, persist_result=False, validate_parameters=False)
-    def body() -> T:
+    def body() -> T | None:
         result = quietly(lambda: job(task_step), caught)
-        if page is not None:
+        if page is not None and result is not None:
             publish(page(result))
         return result
 
-    try:
-        return body()
-    except StepError:
-        pass
+    return _told(body, caught)
+
+
+def _told(work: Callable[[], T | None], caught: list[Exception]) -> T:
+    """The result of a recorded ``work``, or the error that it kept."""
+    with suppress(StepError):
+        result = work()
+        if not caught:
+            # only a stopped run has no result
+            return cast(T, result)
     raise caught[-1]
 
 

@@ -21,13 +21,17 @@ def register(
     context: typer.Context,
     card: str,
     amend: Annotated[bool, typer.Option("--amend", help="Change registered values; an entry of its own.")] = False,
+    disjoint_from: Annotated[
+        list[str] | None,
+        typer.Option(help="A real dataset of this ledger with other people; without, both are charged together."),
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Fix cap, delta, unit, domain and kind of a dataset in the ledger it names."""
     from flows.jobs.run import register_job
 
     options: Context = context.obj
-    r = register_job(card, options.home_folder(), amend=amend)
+    r = register_job(card, options.home_folder(), amend=amend, disjoint_from=disjoint_from or ())
     show(
         r,
         as_json,

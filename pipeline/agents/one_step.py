@@ -34,6 +34,8 @@ VERSION = 1
 SPREAD = 4
 # standard deviations of noise that the rows of a state must exceed to tell its value, and rows of any key
 _SURE, _FEW = 2.0, 10.0
+# scores so close, in parts of the width, are alike: two machines choose the same
+_ALIKE = 2.0**-30
 
 
 @dataclass(frozen=True)
@@ -115,10 +117,11 @@ def practice_values(answer: Answer, returns: Array, features: Array | None) -> A
     y = np.where(seen, (answer.targets.ravel() / n + 1) / 2, 0.5)
     # a variable in [0, 1] of mean m varies by m (1 - m) at most
     m = np.clip((n * y + 0.5) / (n + 1), 0.5 / (n + 1), 1 - 0.5 / (n + 1))
-    v = np.where(seen, m * (1 - m) / n + (0.25 + (m - 0.5) ** 2) * noise / n**2, np.inf)
-    middle = float(np.average(y, weights=1 / v)) if seen.any() else 0.5
+    sampling = np.where(seen, m * (1 - m) / n, np.inf)
+    added = (0.25 + (m - 0.5) ** 2) * noise / n**2
+    middle = float(np.average(y, weights=1 / (sampling + added))) if seen.any() else 0.5
     step = np.repeat(np.arange(G), L)
-    found = shrink(y - middle, v, step, np.tile(_unit(features, L), (G, 1))).mean + middle
+    found = shrink(y - middle, sampling, added, step, np.tile(_unit(features, L), (G, 1))).mean + middle
     low, high = returns.T
     return low[:, None] + (high - low)[:, None] * np.clip(found, 0, 1).reshape(G, L)
 
@@ -152,19 +155,18 @@ def one_step(
     x = np.where(usual, answer.targets / n, 0.0)
     # two states drawn alike differ by twice the variance of their values, in parts of the width
     row = 2 / SPREAD**2
-    v = np.where(usual, row / n + (answer.sd / n) ** 2, np.inf)
     cell, action = np.flatnonzero(usual), np.broadcast_to(np.arange(A), (G, L, A))[usual]
     f = np.tile(_unit(features, L), (G, 1))[cell // A]
-    found = shrink(x[usual], v[usual], action, f)
+    found = shrink(x[usual], row / n[usual], (answer.sd / n[usual]) ** 2, action, f)
     mean, sd = np.full((G, L, A), np.nan), np.full((G, L, A), np.nan)
     mean[usual], sd[usual] = found.mean, found.sd
     # what practice does there has the same posterior means
     weight = np.where(usual, share, 0.0)
     practice = np.where(usual, mean * weight, 0).sum(-1) / np.maximum(weight.sum(-1), 1e-300)
     gain = mean - practice[..., None]
-    score = np.where(usual & allowed, gain - constants.pessimism * sd, -np.inf)
+    score = np.where(usual & allowed, np.rint((gain - constants.pessimism * sd) / _ALIKE), -np.inf)
     best = np.eye(A)[score.argmax(-1)]
-    recommended = np.where((best > 0) & np.isfinite(score), gain, 0.0).sum(-1) > 0
+    recommended = np.where((best > 0) & np.isfinite(score), gain, 0.0).sum(-1) > _ALIKE
     chosen = np.where(recommended[..., None], best, 0.0)
     policy = Policy(np.broadcast_to(chosen, (horizon, L, A)).copy(), np.broadcast_to(~recommended, (horizon, L)).copy())
     return Plan(policy, gain * width, sd * width)

@@ -1,11 +1,12 @@
 """Empirical Bayes for many noisy means: what each is, given how the others vary.
 
-Model of measurement i of group g, with known variance v_i and public features f_i (measured or not):
+Model of measurement i of group g, with public features f_i (measured or not):
 
     x_i = a_g + f_i . b_g + u_i + e_i,   a_g ~ N(0, A),  b_g ~ N(0, B I),  u_i ~ sum_k p_k N(0, t_k²),  e_i ~ N(0, v_i)
 
-A and B are the most likely ones (type-II maximum likelihood, u taken as one normal); what a measurement is expected to
-be rests on all others but itself.  The weights p_k of the residual's scales follow by EM (Stephens 2017, *False
+v_i = c s_i + n_i: of privacy's noise the variance n_i is known, of sampling a bound s_i.  A, B and c <= 1 are the most
+likely ones (type-II maximum likelihood, u taken as one normal); what a measurement is expected to be rests on all
+others but itself.  The weights p_k of the residual's scales follow by EM (Stephens 2017, *False
 discovery rates: a new deal*): many small effects and a few large ones are each shrunk as such.
 """
 
@@ -21,6 +22,8 @@ Integers = NDArray[np.int64]
 
 # each variance is sought on powers of 4 below this multiple of the mean square
 _MOST, _POWERS = 4.0, 10
+# c is 1 or one of the next powers of 1/4
+_SHARES = 4
 _SWEEPS = 3
 _SCALES, _ROUNDS = 10, 200
 
@@ -39,26 +42,29 @@ class Posterior:
     sd: Array
 
 
-def shrink(x: Array, variance: Array, group: Integers, features: Array) -> Posterior:
+def shrink(x: Array, sampling: Array, noise: Array, group: Integers, features: Array) -> Posterior:
     """Posterior of each mean.
 
     Parameters
     ----------
-    x, variance
-        ``(n,)``: measurements and their variances; an infinite variance where nothing was measured.
+    x
+        ``(n,)`` measurements.
+    sampling, noise
+        ``(n,)``: bound on the variance that sampling gives them, infinite where nothing was measured; variance of the
+        noise that was added.
     group
         ``(n,)``, from 0: whose intercept and slopes a measurement has.
     features
         ``(n, d)`` public numbers, of about unit size; d may be 0.
     """
-    seen = np.isfinite(variance)
+    seen, most = np.isfinite(sampling), sampling + noise
     if not seen.any():
         return Posterior(np.zeros(len(x)), np.full(len(x), np.inf))
     F = np.column_stack([np.ones(len(x)), features])
-    square = float(np.average(x[seen] ** 2, weights=1 / variance[seen]))
-    prior = _most_likely(_Normal(x, variance, group, F, square or 1.0))
+    square = float(np.average(x[seen] ** 2, weights=1 / most[seen]))
+    prior = _most_likely(_Normal(x, sampling, noise, group, F, square or 1.0))
     expected, doubt = prior.expected()
-    found = _mixture(x[seen] - expected[seen], variance[seen] + doubt[seen])
+    found = _mixture(x[seen] - expected[seen], prior.variance[seen] + doubt[seen])
     mean, sd = expected.copy(), np.sqrt(doubt + found.typical)
     mean[seen] += found.mean
     sd[seen] = found.sd
@@ -67,20 +73,26 @@ def shrink(x: Array, variance: Array, group: Integers, features: Array) -> Poste
 
 @dataclass(frozen=True)
 class _Normal:
-    """The model with one scale of residuals; ``levels`` are the powers of 4 by which A, B and t² are smaller."""
+    """The model with one scale of residuals; ``levels`` are powers of 4 by which A, B, t² and c are smaller."""
 
     x: Array
-    variance: Array
+    sampling: Array
+    noise: Array
     group: Integers
     F: Array
     square: float
-    levels: tuple[int, int, int] = (2, 4, 2)
+    levels: tuple[int, int, int, int] = (2, 4, 2, 0)
 
     @property
     def scales(self) -> Array:
         """A, B and t²."""
         d = max(1, self.F.shape[1] - 1)
-        return _MOST * self.square * 0.25 ** np.array(self.levels) / np.array([1, d, 1])
+        return _MOST * self.square * 0.25 ** np.array(self.levels[:3]) / np.array([1, d, 1])
+
+    @property
+    def variance(self) -> Array:
+        """V ``(n,)``."""
+        return self.sampling * 0.25 ** self.levels[3] + self.noise
 
     def _groups(self) -> list[tuple[Integers, Array, Array]]:
         """Of each group: its rows, their weights, and the Cholesky factor of the posterior precision of (a, b)."""
@@ -121,12 +133,12 @@ def _most_likely(start: _Normal) -> _Normal:
     best, most = start, start.likelihood()
     for _ in range(_SWEEPS):
         before = best.levels
-        for i in range(3):
+        for i, powers in enumerate((_POWERS, _POWERS, _POWERS, _SHARES)):
             if i == 1 and start.F.shape[1] == 1:
                 continue
-            for level in range(_POWERS):
+            for level in range(powers):
                 levels = (*best.levels[:i], level, *best.levels[i + 1 :])
-                other = replace(best, levels=(levels[0], levels[1], levels[2]))
+                other = replace(best, levels=(levels[0], levels[1], levels[2], levels[3]))
                 if (found := other.likelihood()) > most:
                     best, most = other, found
         if best.levels == before:

@@ -187,7 +187,7 @@ def foresee_one_step(plan: TargetPlan, terms: Terms, episodes: int, seeds: Seque
         of_world, of_log, of_noise = np.random.SeedSequence((seed,)).spawn(3)
         logged = logs(mechanisms, np.random.default_rng(of_world))
         people = sample_people(card, logged.mdp, logged.behaviour, episodes, np.random.default_rng(of_log))
-        policies = [_stepped(p, terms, people, SeededNoise(of_noise)) for p in (plan, silent)]
+        policies = [one_step_policy(p, terms, people, SeededNoise(of_noise)) for p in (plan, silent)]
         best = best_allowed(logged.mdp, logged.task)
         losses = [best - logged.value(p) for p in policies]
         practice = Policy(np.zeros_like(policies[0].probabilities), np.ones_like(policies[0].abstains))
@@ -196,7 +196,19 @@ def foresee_one_step(plan: TargetPlan, terms: Terms, episodes: int, seeds: Seque
     return found
 
 
-def _stepped(plan: TargetPlan, terms: Terms, people: Sequence[Any], noise: SeededNoise) -> Policy:
+def one_step_policy(plan: TargetPlan, terms: Terms, people: Sequence[Any], noise: SeededNoise) -> Policy:
+    """The policy of one simulated run.
+
+    Parameters
+    ----------
+    plan, terms
+        What is released, and how cautious the planner is.
+    people
+        Canonical rows of whole people, as :func:`~pipeline.simulation.simulate.sample_people` gives them.
+    noise
+        A simulation's.
+    """
+
     def answer(stage: Stage, asked: Question | None) -> Release:
         return plan.stages[stage].draw(add_targets(plan, asked, people), noise)
 

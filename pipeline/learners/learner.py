@@ -21,7 +21,7 @@ from pipeline.privacy.noise import NoiseSource
 from pipeline.privacy.release import Mechanism, Release
 from pipeline.privacy.release_file import describe_mechanism
 from pipeline.simulation.surrogate import Drawn
-from pipeline.transaction.release_once import Drawing
+from pipeline.transaction.drawing import Drawing
 from reports.facts.learnt import LearntFacts, Truth
 from reports.facts.plan import CallFacts
 from reports.facts.policy import PolicyView

@@ -26,7 +26,7 @@ from pipeline.privacy.release_file import describe_mechanism
 from pipeline.simulation.surrogate import Drawn
 from pipeline.statistics.linear_calibration import true_rho
 from pipeline.statistics.regression_rows import Side, TalliedRows, Tallies
-from pipeline.transaction.release_once import WHOLE, Stage
+from pipeline.transaction.drawing import WHOLE, Stage
 from reports.facts.plan import CallFacts
 from reports.facts.promise import Joint, MechanismFacts
 
@@ -114,11 +114,11 @@ class LinearRun:
 
     @property
     def exact(self) -> bool:
-        """See :class:`~pipeline.transaction.release_once.Drawing`."""
+        """See :class:`~pipeline.transaction.drawing.Drawing`."""
         return self.request.plan.rho is None
 
     def admit(self, noise: NoiseSource) -> None:
-        """See :class:`~pipeline.transaction.release_once.Drawing`."""
+        """See :class:`~pipeline.transaction.drawing.Drawing`."""
         admit_release(noise, self.request.card.name, self.request.card.kind, self.exact)
 
     def spec(self) -> list[Any]:
@@ -129,7 +129,7 @@ class LinearRun:
         return [r.joint(), r.calls(), r.planner_facts().model_dump()]
 
     def charge(self) -> tuple[Fraction | None, Body]:
-        """See :class:`~pipeline.transaction.release_once.Drawing`: planned calls, or mechanisms where known."""
+        """See :class:`~pipeline.transaction.drawing.Drawing`: planned calls, or mechanisms where known."""
         r = self.request
         told = {"joint": r.joint(), "epsilon": None}
         if (listed := r.mechanisms()) is not None:
@@ -137,7 +137,7 @@ class LinearRun:
         return r.rho, told | {"planned_calls": r.calls(), "planner": r.planner_facts().model_dump()}
 
     def draw(self, snapshot: Snapshot, resources: Resources, stage: Stage) -> Release:
-        """See :class:`~pipeline.transaction.release_once.Drawing`."""
+        """See :class:`~pipeline.transaction.drawing.Drawing`."""
         r, asked = self.request, self.request.plan.terms
         split = asked.halves and r.adaptive
 

@@ -25,8 +25,9 @@ from pipeline.privacy.noise import NoiseSource, admit_release
 from pipeline.privacy.release import Release
 from pipeline.privacy.release_file import describe_mechanism
 from pipeline.simulation.surrogate import Drawn
+from pipeline.statistics.joining import tell_joining
 from pipeline.statistics.lq_moments import draw_lq
-from pipeline.transaction.release_once import WHOLE, Stage
+from pipeline.transaction.drawing import WHOLE, Stage
 from reports.facts.promise import Joint
 
 
@@ -70,26 +71,27 @@ class LqRun:
 
     @property
     def exact(self) -> bool:
-        """See :class:`~pipeline.transaction.release_once.Drawing`."""
+        """See :class:`~pipeline.transaction.drawing.Drawing`."""
         return self.request.plan.rho is None
 
     def admit(self, noise: NoiseSource) -> None:
-        """See :class:`~pipeline.transaction.release_once.Drawing`."""
+        """See :class:`~pipeline.transaction.drawing.Drawing`."""
         admit_release(noise, self.request.card.name, self.request.card.kind, self.exact)
 
     def _described(self) -> list[dict[str, object]]:
         return [describe_mechanism(m) for m in self.request.mechanisms()]
 
     def spec(self) -> list[Any]:
-        """See :class:`~pipeline.transaction.release_once.Drawing`: how rows are cut, what is drawn."""
+        """See :class:`~pipeline.transaction.drawing.Drawing`: how rows are cut, what is drawn."""
         return [self.request.joint(), self._described()]
 
     def charge(self) -> tuple[Fraction | None, Body]:
-        """See :class:`~pipeline.transaction.release_once.Drawing`."""
-        return self.request.rho, {"joint": self.request.joint(), "epsilon": None, "mechanisms": self._described()}
+        """See :class:`~pipeline.transaction.drawing.Drawing`."""
+        told = {"joint": self.request.joint(), "epsilon": None, "mechanisms": self._described()}
+        return self.request.rho, told | tell_joining(self.request.plan.summed)
 
     def draw(self, snapshot: Snapshot, resources: Resources, stage: Stage) -> Release:
-        """See :class:`~pipeline.transaction.release_once.Drawing`."""
+        """See :class:`~pipeline.transaction.drawing.Drawing`."""
         r = self.request
         return stage("release", lambda noise: draw_lq(r.plan, lazy_lq_sums(r.plan, snapshot, r.card, resources), noise))
 

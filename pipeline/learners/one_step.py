@@ -29,7 +29,7 @@ from pipeline.statistics.ask import Ask
 from pipeline.statistics.signal_to_noise import even_visits
 from pipeline.statistics.target_layout import Question, TargetPlan
 from pipeline.statistics.target_layout import Stage as Which
-from pipeline.transaction.release_once import Stage
+from pipeline.transaction.drawing import Stage
 from reports.facts.promise import Joint
 
 # rows of a person that count, of all that one may have: later ones cost more than they teach
@@ -83,11 +83,11 @@ class OneStepRun:
 
     @property
     def exact(self) -> bool:
-        """See :class:`~pipeline.transaction.release_once.Drawing`."""
+        """See :class:`~pipeline.transaction.drawing.Drawing`."""
         return self.plan.rho is None
 
     def admit(self, noise: NoiseSource) -> None:
-        """See :class:`~pipeline.transaction.release_once.Drawing`."""
+        """See :class:`~pipeline.transaction.drawing.Drawing`."""
         admit_release(noise, self.plan.card.name, self.plan.card.kind, self.exact)
 
     def _joint(self) -> dict[str, object]:
@@ -98,15 +98,15 @@ class OneStepRun:
         return [describe_mechanism(m) for m in self.plan.mechanisms]
 
     def spec(self) -> list[Any]:
-        """See :class:`~pipeline.transaction.release_once.Drawing`: what is drawn, and what asks the second question."""
+        """See :class:`~pipeline.transaction.drawing.Drawing`: what is drawn, and what asks the second question."""
         return [self._joint(), self._described()]
 
     def charge(self) -> tuple[Fraction | None, Body]:
-        """See :class:`~pipeline.transaction.release_once.Drawing`: both stages at once, whatever the first answers."""
+        """See :class:`~pipeline.transaction.drawing.Drawing`: both stages at once, whatever the first answers."""
         return self.plan.cost, {"joint": self._joint(), "epsilon": None, "mechanisms": self._described()}
 
     def draw(self, snapshot: Snapshot, resources: Resources, stage: Stage) -> Release:
-        """See :class:`~pipeline.transaction.release_once.Drawing`."""
+        """See :class:`~pipeline.transaction.drawing.Drawing`."""
         plan, (value, gain) = self.plan, self.stages
 
         def answer(which: Which, asked: Question | None, noise: NoiseSource) -> Release:

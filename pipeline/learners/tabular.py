@@ -31,6 +31,7 @@ from pipeline.privacy.release_file import describe_mechanism
 from pipeline.simulation.surrogate import Drawn
 from pipeline.statistics.ask import Ask
 from pipeline.statistics.calibration import count_sum
+from pipeline.statistics.joining import tell_joining
 from pipeline.statistics.private_sum import PrivateSum
 from pipeline.statistics.signal_to_noise import (
     BUDGETS,
@@ -41,7 +42,7 @@ from pipeline.statistics.signal_to_noise import (
     scale_budget,
     signal_to_noise,
 )
-from pipeline.transaction.release_once import WHOLE, Stage
+from pipeline.transaction.drawing import WHOLE, Stage
 
 
 @dataclass(frozen=True)
@@ -124,11 +125,11 @@ class TabularRun:
 
     @property
     def exact(self) -> bool:
-        """See :class:`~pipeline.transaction.release_once.Drawing`."""
+        """See :class:`~pipeline.transaction.drawing.Drawing`."""
         return self.privatizer.exact
 
     def admit(self, noise: NoiseSource) -> None:
-        """See :class:`~pipeline.transaction.release_once.Drawing`: refuses scales that cost real people more.
+        """See :class:`~pipeline.transaction.drawing.Drawing`: refuses scales that cost real people more.
 
         Also where such a release is committed already: what was drawn for one recipe keeps no promise of another.
         """
@@ -147,7 +148,7 @@ class TabularRun:
             )
 
     def spec(self) -> list[Any]:
-        """See :class:`~pipeline.transaction.release_once.Drawing`: the mechanisms alone, whatever the planner."""
+        """See :class:`~pipeline.transaction.drawing.Drawing`: the mechanisms alone, whatever the planner."""
         # the sampler's share of delta follows the cap of the lineage: another cap is no other release
         known = [{k: v for k, v in m.items() if k != "delta_slack"} for m in self._described()]
         return known + (["table"] if any(m.delta_slack for m in self.privatizer.mechanisms) else [])
@@ -156,13 +157,14 @@ class TabularRun:
         return [describe_mechanism(m) for m in self.privatizer.mechanisms]
 
     def charge(self) -> tuple[Fraction | None, Body]:
-        """See :class:`~pipeline.transaction.release_once.Drawing`."""
+        """See :class:`~pipeline.transaction.drawing.Drawing`."""
         mechanisms = self.privatizer.mechanisms
         pure, rho = total_epsilon(mechanisms), total_rho(mechanisms)
-        return rho, {"mechanisms": self._described(), "epsilon": None if pure is None else str(pure)}
+        told = {"mechanisms": self._described(), "epsilon": None if pure is None else str(pure)}
+        return rho, told | tell_joining(self.privatizer)
 
     def draw(self, snapshot: Snapshot, resources: Resources, stage: Stage) -> Release:
-        """See :class:`~pipeline.transaction.release_once.Drawing`."""
+        """See :class:`~pipeline.transaction.drawing.Drawing`."""
         return stage("release", lambda noise: self.privatizer.draw(aggregate(snapshot, self.card, resources), noise))
 
     def quote(self) -> Quote:

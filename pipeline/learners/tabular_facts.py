@@ -117,7 +117,7 @@ def setting_key(card: Card, terms: Terms) -> dict[str, str]:
         "code": syntax_digest(_PLANNER)[:16],
         "domain": card.domain_hash()[:16],
         "n": str(card.unit.users_public),
-        "rho": f"{ask.rho:g}" if ask.rho is not None else "none",
+        "rho": f"{float(ask.rho):g}" if ask.rho is not None else "none",
         "dynamics": card.domain.dynamics,
         "tables": ask.tables,
         "policy_constants": p.constants,

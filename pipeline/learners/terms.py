@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from datetime import date
+from fractions import Fraction
 from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
@@ -37,6 +38,8 @@ class Privacy(Strict):
         Of counts: ``opendp`` is exact, ``table`` within 2^-130 a draw, which is counted in delta.
     split
         Of counts: share of the budget by table; by sensitivity where it is left out.
+    gate
+        Share of the budget on the gate before a release of real people whose card has a [tolerance]; 0: no gate.
     """
 
     rho: Rho | None = None
@@ -46,6 +49,7 @@ class Privacy(Strict):
     release: Literal["one_table", "two_tables"] = "one_table"
     sampler: Literal["opendp", "table"] = "opendp"
     split: dict[Literal["n_0", "n_sa", "n_sas", "r_sa"], Annotated[float, Field(gt=0, le=1)]] | None = None
+    gate: Annotated[float, Field(ge=0, lt=1)] | None = None
 
     @model_validator(mode="after")
     def _one_budget(self) -> Self:
@@ -208,6 +212,8 @@ class Terms:
         The known world of a synthetic log.
     nightly
         The counter of which each run is a leaf; None for a release of its own.
+    taken
+        What of the budget is spent before: in epsilon where it is pure, else in rho.
     """
 
     where: str
@@ -219,6 +225,7 @@ class Terms:
     evaluate: Evaluate | None = None
     nightly: Nightly | None = None
     one_step: OneStep | None = None
+    taken: Fraction = Fraction(0)
 
     def ask(self) -> Ask:
         """The budget as the calibration understands it; none at all for an agent without noise."""
@@ -227,7 +234,8 @@ class Terms:
             return Ask()
         split = None if p.split is None else {str(table): share for table, share in p.split.items()}
         counter = None if self.nightly is None else continual(self.nightly.counter, self.nightly.nights)
-        return Ask(p.rho, p.epsilon, p.delta, p.release, p.calibration, split, counter)
+        whole = Ask(p.rho, p.epsilon, p.delta, p.release, p.calibration, split, counter)
+        return whole.less(self.taken) if self.taken else whole
 
     def ask_for(self, card: AnyCard) -> Ask:
         """The same budget, refused where its delta means nothing for so few people.

@@ -7,39 +7,11 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass
 from fractions import Fraction
 
 from pipeline.declaration.card import AnyCard, CardError
-from pipeline.ledger.chain import Body, BudgetError, Entry, canonical
+from pipeline.ledger.chain import Body, Entry, canonical
 from pipeline.privacy.budget import fraction_of
-
-
-@dataclass(frozen=True)
-class Account:
-    """Where a lineage stands; exact zCDP rhos.
-
-    Parameters
-    ----------
-    lineage
-        Name of the dataset.
-    cap
-        What may be spent over its lifetime.
-    spent
-        All INTENTs, whatever became of them.
-    delta
-        At which rho is converted to epsilon.
-    """
-
-    lineage: str
-    cap: Fraction
-    spent: Fraction
-    delta: float
-
-    @property
-    def remaining(self) -> Fraction:
-        """Cap minus spent."""
-        return self.cap - self.spent
 
 
 def registration(entries: Sequence[Entry], lineage: str) -> Body | None:
@@ -52,27 +24,6 @@ def registration(entries: Sequence[Entry], lineage: str) -> Body | None:
     """
     found = [e.body for e in entries if e.lineage == lineage and e.kind in ("REGISTER", "AMEND")]
     return found[-1] if found else None
-
-
-def account_of(entries: Sequence[Entry], lineage: str, where: str) -> Account:
-    """Cap and spending.
-
-    Parameters
-    ----------
-    entries, lineage
-        See :func:`registration`.
-    where
-        Names the ledger in messages.
-
-    Raises
-    ------
-    BudgetError
-        If the lineage is not registered.
-    """
-    fields = registration(entries, lineage)
-    if fields is None:
-        raise BudgetError(f"{lineage}: no entry in {where}; run `reticent register` once. Nothing was read")
-    return Account(lineage, Fraction(fields["rho"]), spent_on(entries, lineage), fields["delta"])
 
 
 def spent_on(entries: Sequence[Entry], lineage: str) -> Fraction:
@@ -163,7 +114,11 @@ def _registered_fields(card: AnyCard) -> Body:
 
 
 def change_of_registration(
-    entries: Sequence[Entry], card: AnyCard, *, amend: bool, partitions: int | None
+    entries: Sequence[Entry],
+    card: AnyCard,
+    amend: bool,
+    partitions: int | None,
+    disjoint_from: Sequence[str] = (),
 ) -> tuple[str, Body] | None:
     """Kind and body of the entry that brings a registration up to the card; None where they agree.
 
@@ -171,21 +126,25 @@ def change_of_registration(
     ----------
     entries, card
         Of the ledger, and of the dataset.
-    amend, partitions
+    amend, partitions, disjoint_from
         See :meth:`~pipeline.ledger.ledger.Ledger.register`.
 
     Raises
     ------
     CardError
-        If they differ and ``amend`` is not set, or differ in what never changes.
+        If they differ and ``amend`` is not set, or differ in what never changes, or people can no longer be disjoint.
     """
     now = registration(entries, card.name)
     declared = partitions or (now or {}).get("partitions", 1)
     # a lineage without partitions is registered in the words of before there were any
     fields = {**_registered_fields(card), **({"partitions": declared} if declared > 1 else {})}
+    before = (now or {}).get("disjoint_from", [])
+    _check_disjoint(entries, card, [name for name in disjoint_from if name not in before])
+    if apart := sorted({*before, *disjoint_from}):
+        fields["disjoint_from"] = apart
     if now is None:
         return "REGISTER", fields
-    old, new = ({"partitions": 1, "schedule": None, **told} for told in (now, fields))
+    old, new = ({"partitions": 1, "schedule": None, "disjoint_from": [], **told} for told in (now, fields))
     changed = sorted(k for k in new if new[k] != old[k])
     if not changed:
         return None
@@ -204,6 +163,56 @@ def change_of_registration(
         told = ", ".join(f"{k}: registered {old[k]}, card says {new[k]}" for k in changed)
         raise CardError(f"{card.name}: differs from its registration ({told}); {rule}")
     return "AMEND", fields
+
+
+def _check_disjoint(entries: Sequence[Entry], card: AnyCard, names: Sequence[str]) -> None:
+    """Refuse what nobody could keep true: of people who were charged before, nobody would know in which lineage."""
+    if names and card.kind != "real":
+        raise CardError(f"{card.name}: is synthetic: nobody is in it, so it is disjoint from every dataset")
+    if names and charges_of(entries, card.name):
+        raise CardError(
+            f"{card.name}: was charged already, for people who may be in {names[0]} too: it stays charged "
+            "together with it. Register the new people under a name of their own, before they are charged"
+        )
+    for name in names:
+        if name == card.name or (registration(entries, name) or {}).get("kind") != "real":
+            raise CardError(f"{card.name}: --disjoint-from {name}: no other real dataset of this ledger has that name")
+        unknown = [e for e in entries if e.lineage == name and e.kind == "INTENT" and not e.body.get("claimed")]
+        if unknown:
+            raise CardError(
+                f"{card.name}: --disjoint-from {name}: its entry {unknown[0].seq} was charged for people whose ids "
+                "this ledger does not know, so they stay charged together"
+            )
+
+
+def newly_disjoint(entries: Sequence[Entry], lineage: str, change: tuple[str, Body] | None) -> bool:
+    """Whether a change of registration declares a lineage disjoint from one more.
+
+    Parameters
+    ----------
+    entries, lineage
+        See :func:`registration`.
+    change
+        From :func:`change_of_registration`.
+    """
+    before = (registration(entries, lineage) or {}).get("disjoint_from", [])
+    return change is not None and change[1].get("disjoint_from", []) != before
+
+
+def claims_needed(entries: Sequence[Entry], lineage: str) -> int:
+    """Since which entry the people of a lineage must be claimed: the one that declared it disjoint last; 0: any.
+
+    Parameters
+    ----------
+    entries, lineage
+        See :func:`registration`.
+    """
+    found, before = 0, list[str]()
+    for e in entries:
+        if e.lineage == lineage and e.kind in ("REGISTER", "AMEND"):
+            found = found if e.body.get("disjoint_from", []) == before else e.seq
+            before = e.body.get("disjoint_from", [])
+    return found
 
 
 def check_partition(entries: Sequence[Entry], lineage: str, partition: int | None) -> None:

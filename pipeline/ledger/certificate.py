@@ -21,6 +21,7 @@ from pipeline.ledger.assumptions import (
     unit_sentence,
 )
 from pipeline.ledger.chain import Body, Entry
+from pipeline.ledger.gates import Passed
 from pipeline.ledger.route import route_of
 from pipeline.privacy.budget import down, up
 from pipeline.privacy.losses import safe_epsilon
@@ -88,7 +89,15 @@ def spent_budget(mechanisms: Sequence[Mechanism], delta: float, joint: Fraction 
     return {"rho": up(rho), "epsilon": safe_epsilon(up(rho), left), "delta": delta, "pure": False}
 
 
-def guarantee(card: AnyCard, release: Release, calibration: str, asked: Body) -> Guarantee:
+def _all_of(release: Release, gate: Passed | None) -> tuple[tuple[Mechanism, ...], Fraction | None]:
+    """All mechanisms that a page rests on, and what they cost together where some were bounded jointly."""
+    mechanisms = (*release.mechanisms, *(gate.mechanisms if gate is not None else ()))
+    if release.joint_rho is None or gate is None:
+        return mechanisms, release.joint_rho
+    return mechanisms, release.joint_rho + gate.rho
+
+
+def guarantee(card: AnyCard, release: Release, calibration: str, asked: Body, gate: Passed | None = None) -> Guarantee:
     """The guarantee of one release, in numbers and in one plain sentence.
 
     Parameters
@@ -101,12 +110,15 @@ def guarantee(card: AnyCard, release: Release, calibration: str, asked: Body) ->
         ``tight`` or ``paper`` (design §4).
     asked
         What the recipe asked for: ``rho``, ``epsilon`` or ``delta``, those that it names.
+    gate
+        What was drawn before: whether there is a page at all tells its answer.
 
     Returns
     -------
     The ``guarantee`` of report.json and certificate.json.
     """
-    cost = spent_budget(release.mechanisms, card.budget.delta, release.joint_rho)
+    mechanisms, joint = _all_of(release, gate)
+    cost = spent_budget(mechanisms, card.budget.delta, joint)
     who = protected(card)
     claim = f"differential privacy for {'the people' if who == 'person' else f'each {who}'} in the log"
     if card.kind == "synthetic" or release.noise != "os":
@@ -208,6 +220,7 @@ def certificate(
     commit: Entry | None,
     digests: Mapping[str, str],
     looks: Sequence[Entry],
+    gate: Passed | None = None,
 ) -> Certificate:
     """``certificate.json``: what can be checked without the data.
 
@@ -225,10 +238,13 @@ def certificate(
         sha256 of ``release``, ``policy`` and ``labels`` (policy.json); never of data.
     looks
         The lineage's INSPECT entries.
+    gate
+        See :func:`guarantee`.
     """
-    rho, route = release.rho, route_of(release, intent)
+    listed, together = _all_of(release, gate)
+    rho, route = total_rho(listed) if together is None else together, route_of(release, intent)
     joint = None if release.joint is None else Joint.model_validate(describe_joint(release))
-    parts = {"joint": joint, "counter": report.counter}
+    parts = {"gate": report.gate, "joint": joint, "counter": report.counter}
     # what a run does not have is absent, not null
     there: Dump = {part: told for part, told in parts.items() if told is not None}
     return Certificate(

@@ -17,21 +17,22 @@ import sqlalchemy as sa
 from pipeline.declaration.card import AnyCard
 from pipeline.ledger import lease
 from pipeline.ledger.account import (
-    Account,
-    account_of,
     card_hash,
     change_of_registration,
     check_partition,
     commit_of,
     intents_of,
+    newly_disjoint,
 )
 from pipeline.ledger.attempts import NOTED, left_to_pay, refuse_drain, refuse_seeded, refuse_taken_over
 from pipeline.ledger.chain import AttemptLostError, Body, BudgetError, Entry, Head
 from pipeline.ledger.chain_tables import Chain, Page
 from pipeline.ledger.database import open_engine, refusal
 from pipeline.ledger.keys import OperatorKey
-from pipeline.ledger.limits import Left, left_for, refuse_beyond
+from pipeline.ledger.limits import Account, Left, account_of, left_for, refuse_beyond
+from pipeline.ledger.people import claim, forget
 from pipeline.ledger.publication import Publication, vouch
+from pipeline.ledger.sharing import apart_from
 from pipeline.ledger.steps import overtaken
 
 Price = Callable[[Sequence[Entry]], Fraction]
@@ -80,10 +81,11 @@ class Ledger:
         """Cap and spending of a registered lineage."""
         return account_of(self.entries(), lineage, self.where)
 
-    def left(self, lineage: str) -> Left:
-        """What one more charge to everybody may cost now: the tightest of cap and schedule."""
+    def left(self, lineage: str, joining: Fraction = Fraction(1)) -> Left:
+        """What one more charge to everybody may cost now, ``joining`` being the part that who leaves or joins pays."""
         found = self.entries()
-        return left_for(found, account_of(found, lineage, self.where), None, now())
+        account_of(found, lineage, self.where)
+        return left_for(found, lineage, None, now(), joining)
 
     def amendments(self, lineage: str) -> list[Entry]:
         """Every change of a registered value, oldest first."""
@@ -99,17 +101,19 @@ class Ledger:
 
     # what costs nothing
 
-    def register(self, card: AnyCard, *, amend: bool = False, partitions: int | None = None) -> Entry | None:
+    def register(
+        self, card: AnyCard, *, amend: bool = False, partitions: int | None = None, disjoint_from: Sequence[str] = ()
+    ) -> Entry | None:
         """Create the lineage, or check that the card still agrees with its registration.
 
         Parameters
         ----------
-        card
-            Of the dataset.
-        amend
-            Whether registered values may change for all later runs.
+        card, amend
+            Of the dataset, and whether registered values may change for all later runs.
         partitions
             Number of user-disjoint partitions, declared once; None leaves what is registered.
+        disjoint_from
+            Real lineages of this ledger that share nobody with this one, beside those that are registered.
 
         Returns
         -------
@@ -118,11 +122,18 @@ class Ledger:
         Raises
         ------
         CardError
-            If a registered field differs and ``amend`` is not set, or if ``kind`` or ``partitions`` would change.
+            If a registered field differs and ``amend`` is not set, or it is too late to change it.
         """
         with self._chain.open() as page:
-            change = change_of_registration(page.entries, card, amend=amend, partitions=partitions)
+            change = change_of_registration(page.entries, card, amend, partitions, disjoint_from)
+            if newly_disjoint(page.entries, card.name, change):
+                forget(page.connection, card.name)
             return None if change is None else page.append(card.name, *change)
+
+    def claim(self, lineage: str, users: Sequence[str], key: bytes) -> list[bool]:
+        """Take people for a lineage; False for whoever a disjoint one has: :func:`pipeline.ledger.people.claim`."""
+        with self._chain.open() as page:
+            return claim(page.connection, lineage, apart_from(page.entries, lineage), users, key)
 
     def require(self, card: AnyCard) -> None:
         """Refuse a card that was never registered (exit 4) or differs from its registration (exit 2)."""
@@ -183,7 +194,7 @@ class Ledger:
         """
         with self._chain.open() as page:
             found = page.entries
-            account = account_of(found, lineage, self.where)
+            account_of(found, lineage, self.where)
             check_partition(found, lineage, partition)
             rho = rho(found) if callable(rho) else left_to_pay(found, lineage, run_key, partition, rho)
             if commit_of(found, lineage, run_key) is not None:
@@ -195,7 +206,8 @@ class Ledger:
                     "wait until it is committed or its lease ends. Nothing was read"
                 )
             refuse_drain(found, lineage, run_key, body)
-            refuse_beyond(left_for(found, account, partition, now()), lineage, rho)
+            joining = min(Fraction(body.get("rho_add_remove", rho)), rho) / rho if rho else Fraction(1)
+            refuse_beyond(left_for(found, lineage, partition, now(), joining), lineage, rho)
             more = ({} if partition is None else {"partition": partition}) | ({} if holder is None else NOTED)
             told = {"run_key": run_key, "attempt": 1 + len(earlier), "rho": str(rho), **more}
             e = page.append(lineage, "INTENT", {**told, **body})
@@ -254,7 +266,7 @@ class Ledger:
             if there is None:
                 _refuse_overtaken(page, intent)
                 refuse_seeded(page.entries, intent, body)
-                spent = account_of(page.entries, intent.lineage, self.where).spent
+                spent = account_of(page.entries, intent.lineage, self.where).lost
                 told = {"run_key": intent.body["run_key"], "attempt": intent.body["attempt"]}
                 told |= {"intent": intent.seq, "spent": str(spent)}
                 return page.append(intent.lineage, "COMMIT", {**told, **body})
@@ -266,9 +278,7 @@ class Ledger:
 def _refuse_overtaken(page: Page, intent: Entry) -> None:
     counter = intent.body.get("counter")
     if counter is not None and overtaken(page.entries, intent.lineage, counter) is not None:
-        raise AttemptLostError(
-            f"{intent.lineage}: a later night of this counter is committed already; this draw is lost, its spend stays"
-        )
+        raise AttemptLostError(f"{intent.lineage}: a later night is committed; this draw is lost, its spend stays")
 
 
 def open_ledger(where: Path | str, *, create: bool) -> Ledger:

@@ -1,17 +1,71 @@
-"""What one more charge may cost: the tightest of the lifetime cap and the limits of a month and a year."""
+"""Where a lineage stands, and what one more charge may cost: the tightest of cap, month and year."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from fractions import Fraction
 from itertools import accumulate
 
-from pipeline.ledger.account import Account, charges_of, registration, spent_of
+from pipeline.ledger.account import registration, spent_on
 from pipeline.ledger.chain import BudgetError, Entry
+from pipeline.ledger.sharing import lost, moves, worst_loss
 
 _PERIODS = {"month": "%Y-%m", "year": "%Y"}
+
+
+@dataclass(frozen=True)
+class Account:
+    """Where a lineage stands; exact zCDP rhos.
+
+    Parameters
+    ----------
+    lineage
+        Name of the dataset.
+    cap
+        What may be spent over its lifetime.
+    spent
+        All INTENTs, whatever became of them.
+    delta
+        At which rho is converted to epsilon.
+    lost
+        What its people have lost at most, to all lineages that may hold them: ``spent``, where there is no other.
+    """
+
+    lineage: str
+    cap: Fraction
+    spent: Fraction
+    delta: float
+    lost: Fraction
+
+    @property
+    def remaining(self) -> Fraction:
+        """Cap minus what is lost."""
+        return self.cap - self.lost
+
+
+def account_of(entries: Sequence[Entry], lineage: str, where: str) -> Account:
+    """Cap and spending.
+
+    Parameters
+    ----------
+    entries, lineage
+        Of the ledger, in order, and the name of the dataset.
+    where
+        Names the ledger in messages.
+
+    Raises
+    ------
+    BudgetError
+        If the lineage is not registered.
+    """
+    fields = registration(entries, lineage)
+    if fields is None:
+        raise BudgetError(f"{lineage}: no entry in {where}; run `reticent register` once. Nothing was read")
+    return Account(
+        lineage, Fraction(fields["rho"]), spent_on(entries, lineage), fields["delta"], worst_loss(entries, lineage)
+    )
 
 
 @dataclass(frozen=True)
@@ -24,44 +78,63 @@ class Left:
         What is left, and of how much; exact zCDP rhos.
     limit
         Which limit says so: ``lifetime``, or this ``month`` or ``year``.
+    whose
+        The lineage that has this limit: the one that is charged, or another whose people may be the same.
     """
 
     rho: Fraction
     limit: str
     cap: Fraction
+    whose: str
 
     def told(self) -> dict[str, str | float]:
         """The same as plain values."""
         return {"of": self.limit, "cap_rho": float(self.cap), "left_rho": float(self.rho)}
 
 
-def left_for(entries: Sequence[Entry], account: Account, partition: int | None, now: datetime) -> Left:
-    """What one more charge to everybody, or to one partition, may cost at most: the tightest of cap and schedule.
+def left_for(
+    entries: Sequence[Entry], lineage: str, partition: int | None, now: datetime, joining: Fraction = Fraction(1)
+) -> Left:
+    """What one more charge to everybody, or to one partition, may cost at most: the tightest of all limits.
 
-    A month and a year are those of the calendar (UTC); charges are dated by their INTENTs.
+    The limits are those of the lineage and of every other whose people may be the same.  A month and a year are those
+    of the calendar (UTC); charges are dated by their INTENTs.
 
     Parameters
     ----------
-    entries, account
-        Of the ledger, and of the lineage.
+    entries, lineage
+        Of the ledger, and the name of a registered dataset.
     partition
         None: everybody is charged.
     now
         Says which month and year it is (UTC).
+    joining
+        The part of the charge that somebody pays who leaves or joins; 1 is always enough.
     """
-    schedule: Mapping[str, str] = (registration(entries, account.lineage) or {}).get("schedule") or {}
-    limits = [("lifetime", account.cap, "")]
-    limits += [(name, Fraction(schedule[name]), f"{now:{form}}") for name, form in _PERIODS.items() if name in schedule]
+    dated = dict(zip((e.seq for e in entries), written_by(entries, now), strict=True))
+    found: list[Left] = []
+    for move in moves(entries, lineage):
+        share = Fraction(1) if lineage in move.replaced else joining
+        for limit, since in (("lifetime", ""), *((name, f"{now:{form}}") for name, form in _PERIODS.items())):
+            caps = {name: cap for name in move.lineages if (cap := _limit(entries, name, limit)) is not None}
+            if not caps or not share:
+                continue
+            tightest = min(caps, key=lambda name: (caps[name], name != lineage))
 
-    dated = written_by(entries, now)
+            def counted(e: Entry, since: str = since) -> bool:
+                elsewhere = e.lineage == lineage and partition is not None and e.body.get("partition") is not None
+                return dated[e.seq] >= since and not (elsewhere and e.body["partition"] != partition)
 
-    def left(cap: Fraction, since: str) -> Fraction:
-        charges = charges_of([e for e, at in zip(entries, dated, strict=True) if at >= since], account.lineage)
-        spent = spent_of(charges if partition is None else [c for c in charges if c[0] in (None, partition)])
-        # a limit that was lowered, or passed while a clock was wrong, is used up: what costs nothing is still allowed
-        return max(cap - spent, Fraction(0))
+            # a limit that was passed while a clock was wrong, or lowered, is used up: what costs nothing is allowed
+            rho = max(caps[tightest] - lost(entries, move, counted), Fraction(0)) / share
+            found.append(Left(rho, limit, caps[tightest], tightest))
+    return min(found, key=lambda one: (one.rho, one.whose != lineage))
 
-    return min((Left(left(cap, since), name, cap) for name, cap, since in limits), key=lambda one: one.rho)
+
+def _limit(entries: Sequence[Entry], lineage: str, limit: str) -> Fraction | None:
+    registered = registration(entries, lineage) or {}
+    cap = registered.get("rho") if limit == "lifetime" else (registered.get("schedule") or {}).get(limit)
+    return None if cap is None else Fraction(cap)
 
 
 def written_by(entries: Sequence[Entry], now: datetime) -> list[str]:
@@ -84,23 +157,28 @@ def written_by(entries: Sequence[Entry], now: datetime) -> list[str]:
 
 
 def refuse_beyond(left: Left, lineage: str, rho: Fraction) -> None:
-    """Refuse a charge that is more than what is left.
+    """Refuse a charge that passes a limit.
 
     Parameters
     ----------
-    left
-        From :func:`left_for`.
-    lineage, rho
-        What is asked for which dataset.
+    left, lineage, rho
+        From :func:`left_for`, and what would be charged to which lineage.
 
     Raises
     ------
     BudgetError
-        If it is too much; nothing was read.
+        Naming the limit, and whose it is.
     """
-    if rho > left.rho:
-        period = "" if left.limit == "lifetime" else f" this {left.limit} (budget.schedule)"
-        raise BudgetError(
-            f"{lineage}: asked ρ = {float(rho):.6g}, left {float(left.rho):.6g} of "
-            f"{float(left.cap):g}{period}; ask for at most what is left. Nothing was read"
+    if rho <= left.rho:
+        return
+    period = "" if left.limit == "lifetime" else f" this {left.limit} (budget.schedule)"
+    other = ""
+    if left.whose != lineage:
+        other = (
+            f" of {left.whose}, whose people may be the same: real datasets of one ledger are charged together, unless "
+            "one was declared disjoint from the other before it was charged (`reticent register --disjoint-from`)"
         )
+    raise BudgetError(
+        f"{lineage}: asked ρ = {float(rho):.6g}, left {float(left.rho):.6g} of "
+        f"{float(left.cap):g}{period}{other}; ask for at most what is left. Nothing was read"
+    )

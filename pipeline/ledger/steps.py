@@ -248,7 +248,7 @@ def charge_problem(proof: Body, commit: Entry, intent: Entry, entries: Sequence[
         return "its COMMIT names other rows"
     until = [e for e in entries if e.seq <= commit.seq]
     first = counter_intents(until, commit.lineage, told["key"])[0]
-    if Fraction(first.body["rho"]) != Fraction(proof["rho_exact"]):
+    if Fraction(first.body["rho"]) != total_rho(tuple(mechanism_from(m) for m in proof["mechanisms"])):
         return f"entry {first.seq} charged {float(Fraction(first.body['rho'])):.6g} for the counter"
     return _steps_problem(until, commit.lineage, told["key"])
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from pipeline.ledger.attempts import paid_for
 from pipeline.ledger.certificate import spent_budget
 from pipeline.ledger.chain import Body, Entry, canonical
+from pipeline.ledger.gates import gate_of, gate_problem
 from pipeline.ledger.steps import charge_problem, noise_problem, same_number
 from pipeline.privacy.release import total_rho
 from pipeline.privacy.release_file import file_of, mechanism_from, sha256_file
@@ -137,22 +138,28 @@ def _against_schema(proof: Body) -> Check:
 
 
 def _loss(proof: Body) -> str | None:
-    mechanisms = tuple(mechanism_from(m) for m in proof["mechanisms"])
+    released, gate = tuple(mechanism_from(m) for m in proof["mechanisms"]), gate_of(proof)
+    mechanisms = released + gate
     alone, stated = total_rho(mechanisms), proof["guarantee"]
     joint = proof["joint"]["rho_exact"] if "joint" in proof else None
-    if joint is not None and (alone is None or Fraction(joint) > alone):
+    if joint is not None and (alone is None or Fraction(joint) + (total_rho(gate) or 0) > alone):
         return f"together the mechanisms are said to cost rho = {joint}, more than the sum of their costs"
-    rho = alone if joint is None else Fraction(joint)
+    rho = alone if joint is None else Fraction(joint) + (total_rho(gate) or 0)
     if (None if rho is None else str(rho)) != proof["rho_exact"]:
         return f"the mechanisms cost rho = {rho}, the certificate says {proof['rho_exact']}"
     cost = spent_budget(mechanisms, stated["delta"] or 0.5, None if joint is None else rho)
     for key in ("rho", "epsilon", "pure"):
         if not same_number(cost[key], stated[key]):
             return f"{key} is {cost[key]}, the certificate says {stated[key]}"
-    for m, listed in zip(mechanisms, proof["mechanisms"], strict=True):
+    for m, listed in zip(mechanisms, _listed(proof), strict=True):
         if listed["rho_exact"] != (None if m.rho is None else str(m.rho)) or listed["name"] != m.name:
             return f"table {m.table}: listed cost or name differs from its sensitivity and scale"
     return None
+
+
+def _listed(proof: Body) -> list[Body]:
+    """Mechanisms of the release, then that of its gate, if there was one."""
+    return [*proof["mechanisms"], *([proof["gate"]["mechanism"]] if "gate" in proof else [])]
 
 
 def _joint(folder: Path, proof: Body) -> str | None:
@@ -246,10 +253,14 @@ def _charged(proof: Body, commit: Entry, intent: Entry | None, entries: Sequence
     listed = intent if "mechanisms" in intent.body else commit
     if json.loads(canonical(proof["mechanisms"])) != listed.body["mechanisms"]:
         return f"entry {listed.seq} lists other mechanisms"
+    if (wrong := gate_problem(proof, intent, entries)) is not None:
+        return wrong
     if "counter" in proof or "counter" in intent.body:
         return charge_problem(proof, commit, intent, entries)
+    released = total_rho(tuple(mechanism_from(m) for m in proof["mechanisms"]))
+    cost = Fraction(proof["joint"]["rho_exact"]) if "joint" in proof else released
     charged = paid_for(entries, intent)
-    return None if charged == Fraction(proof["rho_exact"]) else f"entry {intent.seq} charged {float(charged):.6g}"
+    return None if charged == cost else f"entry {intent.seq} charged {float(charged):.6g}"
 
 
 def _as_entered(proof: Body, commit: Entry, entries: Sequence[Entry]) -> str | None:

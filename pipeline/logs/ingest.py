@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import json
+import os
 from collections import Counter
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
@@ -22,6 +23,7 @@ from pipeline.files import open_private, private_folder, put_in_place, remove_fi
 from pipeline.logs.editions import end_edition, note_number, take_number
 from pipeline.logs.rules import check_names
 from pipeline.logs.screening import screen
+from pipeline.logs.set_aside import Claims, count_people, part_with
 from pipeline.logs.sources import Sources, digest, examine
 from pipeline.logs.spills import Progress, read_spill, spill
 from pipeline.logs.store import Snapshot, intact, part_file, snapshot_folder, snapshots, source_hash, write_manifest
@@ -56,6 +58,7 @@ def ingest(
     partitions: int | None = None,
     memory: int = DEFAULT_MEMORY,
     say: Say = lambda _: None,
+    claims: Claims | None = None,
 ) -> Snapshot:
     """Make the next edition: read the card's files, apply the rules, publish a snapshot, whatever came in.
 
@@ -83,6 +86,8 @@ def ingest(
         Bytes this process may take, as far as the number of rows can be told beforehand.
     say
         Called with a sentence: what was resumed, or that another ingest of the lineage is waited for.
+    claims
+        Of a registered lineage of real people: whoever is counted in a disjoint one is set aside.
 
     Raises
     ------
@@ -105,7 +110,7 @@ def ingest(
             return made
         number = take_number(store, card.name)
         try:
-            made = _make(card, home, there, partitions, progress, memory, say)
+            made = _make(card, home, there, partitions, progress, memory, say, claims)
         except (CardError, LogError) as e:
             last = next((s for s in reversed(before) if intact(s)), None)
             if night is None or last is None:
@@ -128,14 +133,16 @@ def _make(
     progress: Progress | None,
     memory: int,
     say: Say,
+    claims: Claims | None,
 ) -> Snapshot:
     """The snapshot of the card's files as they are, in the work folder; its number is not settled."""
     sources = examine(card)
-    now, folder = stamp(sources, card, partitions), home / _WORK
+    now, folder = stamp(sources, card, partitions, claims), home / _WORK
     work = resume(folder, now)
-    source_digest = work.source_digest if work is not None else _source_digest(sources, card)
-    # damaged parts are made anew
-    same = (s for s in reversed(there) if s.source_digest == source_digest and intact(s))
+    source_digest = work.source_digest if work is not None else _source_digest(sources, card, claims)
+    # damaged parts are made anew, and so are those of people who were not claimed
+    of_them = (s for s in reversed(there) if s.source_digest == source_digest and (claims is None or s.claimed))
+    same = (s for s in of_them if intact(s))
     if (twin := next(same, None)) is not None:
         return _repeat(twin, card, folder)
     if work is not None:
@@ -147,8 +154,8 @@ def _make(
         work = begin(folder, now, source_digest, partitions or likely_partitions(card, sources, memory))
     try:
         if not work.resumable:
-            _read(card, sources, work, partitions, progress)
-        return _screen(card, sources, work, progress)
+            _read(card, sources, work, partitions, progress, claims)
+        return _screen(card, sources, work, progress, claims)
     except BaseException as e:
         # a log that was not read to its end leaves nothing to continue with
         if isinstance(e, LogError) or not work.resumable:
@@ -162,7 +169,9 @@ def _repeat(of: Snapshot, card: AnyCard, work: Path) -> Snapshot:
     folder = private_folder(private_folder(work) / "built")
     for file in [*of.part_files, *of.folder.glob("quarantine-*.parquet")]:
         share(file, folder / file.name)
-    return replace(of, folder=folder, kind=card.kind, unread="")
+    # an older version did not count people
+    people = of.set_aside or count_people(of.folder, card)
+    return replace(of, folder=folder, kind=card.kind, unread="", set_aside=people)
 
 
 def write_rows(rows: pl.DataFrame, path: Path) -> None:
@@ -171,23 +180,32 @@ def write_rows(rows: pl.DataFrame, path: Path) -> None:
         pq.write_table(rows.to_arrow(), file, compression="zstd", row_group_size=ROWS_PER_GROUP)
 
 
-def _read(card: AnyCard, sources: Sources, work: Work, partitions: int | None, progress: Progress | None) -> None:
+def _read(
+    card: AnyCard,
+    sources: Sources,
+    work: Work,
+    partitions: int | None,
+    progress: Progress | None,
+    claims: Claims | None,
+) -> None:
     """First pass: rows to the temporary files of their partitions; afterwards the source files are not needed."""
     allow_files(work.partitions)
     spill(sources, card, work, progress)
-    if stamp(sources, card, partitions) != work.stamp:
+    if stamp(sources, card, partitions, claims) != work.stamp:
         raise LogError(f"{card.name}: a file changed while it was read; ingest again when the files are complete")
     sync_all(work.folder)
     work.save()
 
 
-def _screen(card: AnyCard, sources: Sources, work: Work, progress: Progress | None) -> Snapshot:
+def _screen(card: AnyCard, sources: Sources, work: Work, progress: Progress | None, claims: Claims | None) -> Snapshot:
     """Second pass: apply the rules, from the first partition that is not done."""
     seen = sum(work.filed.values()) + sum(one.spilt for one in work.done)
     for i in range(len(work.done), work.partitions):
         raw, beyond = read_spill(work, i, sources, card)
-        judge = screen(raw, card, sources.names) if isinstance(card, Card) else screen_vectors(raw, card, sources.names)
-        canonical, quarantine = judge
+        stays, elsewhere = (raw, None) if claims is None else part_with(raw, card, sources.names, claims)
+        judge = screen if isinstance(card, Card) else screen_vectors
+        canonical, quarantine = judge(stays, card, sources.names)
+        quarantine = quarantine if elsewhere is None else pl.concat([quarantine, elsewhere]).sort("file", "line")
         write_rows(canonical, part_file(work.built, i))
         _write(quarantine, work.built / f"quarantine-{i:04d}.parquet")
         with part_file(work.built, i).open("rb") as file:
@@ -209,10 +227,10 @@ def _screen(card: AnyCard, sources: Sources, work: Work, progress: Progress | No
         seen += len(raw) + beyond
         if progress is not None:
             progress(seen, work.source_rows)
-    return _summarise(card, work)
+    return _summarise(card, work, claims)
 
 
-def _summarise(card: AnyCard, work: Work) -> Snapshot:
+def _summarise(card: AnyCard, work: Work, claims: Claims | None) -> Snapshot:
     filed = Counter(work.filed)
     data = hashlib.sha256()
     for one in work.done:
@@ -232,6 +250,8 @@ def _summarise(card: AnyCard, work: Work) -> Snapshot:
         episodes=sum(one.episodes for one in work.done),
         quarantined=dict(sorted(filed.items())),
         partitions=work.partitions,
+        set_aside=count_people(work.built, card),
+        claimed=0 if claims is None else 1 + claims.since,
     )
 
 
@@ -247,8 +267,8 @@ def _publish(snapshot: Snapshot, folder: Path) -> Snapshot:
     return replace(snapshot, folder=folder)
 
 
-def _source_digest(sources: Sources, card: AnyCard) -> str:
-    text = json.dumps({"files": digest(sources), **meaning(card)}, sort_keys=True)
+def _source_digest(sources: Sources, card: AnyCard, claims: Claims | None) -> str:
+    text = json.dumps({"files": digest(sources), **meaning(card, claims)}, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()
 
 
@@ -263,7 +283,8 @@ def lock_lineage(home: Path, say: Say = lambda _: None) -> Generator[None, None,
     say
         Called with a sentence, if another ingest is waited for.
     """
-    with open_private(home / ".lock") as lock:
+    # a lock holds nothing that could be lost
+    with os.fdopen(os.open(home / ".lock", os.O_RDWR | os.O_CREAT, 0o600), "r+") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

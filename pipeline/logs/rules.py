@@ -42,6 +42,11 @@ RULES: tuple[Rule, ...] = (
     Rule("null_user", "drop_step", "a row without a user id: nobody knows whose it is"),
     Rule("too_many_rows", "drop_step", "a row of a user beyond the first 1,048,576 of one ingest"),
     Rule(
+        "elsewhere",
+        "drop_episode",
+        "the person is counted in another dataset that was declared disjoint from this one",
+    ),
+    Rule(
         "closing_row",
         "drop_step",
         "the last row of an episode of vectors holds no control: it only tells where the row before it led",

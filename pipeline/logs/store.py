@@ -10,7 +10,7 @@ import hashlib
 import json
 import re
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -64,7 +64,7 @@ _FIELDS: dict[str, type] = {
     "source_rows": int, "rows": int, "users": int, "episodes": int, "quarantined": dict, "partitions": int,
 }  # fmt: skip
 # left out of a manifest where they are empty, as in those of older versions
-_LATER: dict[str, type] = {"night": str, "unread": str, "source_hash": str}
+_LATER: dict[str, type] = {"night": str, "unread": str, "source_hash": str, "set_aside": dict, "claimed": int}
 
 
 @dataclass(frozen=True)
@@ -95,6 +95,10 @@ class Snapshot:
         Why that night's files could not be read; its rows are then those of the snapshot before it.
     source_hash
         Of the card's [source] (:func:`source_hash`); empty in those of older versions.
+    set_aside
+        How many people broke which rules: see :func:`~pipeline.logs.set_aside.count_people`.
+    claimed
+        1, and the ledger's entry since which these people are claimed for the lineage; 0: they are not.
     """
 
     dataset: str
@@ -113,6 +117,8 @@ class Snapshot:
     night: str = ""
     unread: str = ""
     source_hash: str = ""
+    set_aside: dict[str, int] = field(default_factory=dict[str, int])
+    claimed: int = 0
 
     @property
     def part_files(self) -> list[Path]:
@@ -278,7 +284,8 @@ def load(folder: Path) -> Snapshot:
             )
         told = {name: content[name] for name in [*_FIELDS, *(n for n in _LATER if n in content)]}
         wrong = [name for name, found in told.items() if type(found) is not (_FIELDS | _LATER)[name]]
-        if wrong or not all(type(n) is int for n in content["quarantined"].values()):
+        counts = [*content["quarantined"].values(), *content.get("set_aside", {}).values()]
+        if wrong or not all(type(n) is int for n in counts):
             raise TypeError(", ".join(wrong))
     except (OSError, ValueError, KeyError, TypeError):
         raise DamagedError(f"{where}: missing or damaged; ingest the log again. Nothing was charged") from None

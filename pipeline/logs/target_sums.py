@@ -148,7 +148,9 @@ class TargetSums:
             z = self._returns(rows, rewards, unit, step)
         else:
             kept &= _known(card, step, onto)
-            z = self._differences(self.question, card.reward.range[0] + unit * rewards, row, step, np.maximum(onto, 0))
+            z = self._differences(
+                self.question, card.reward.range[0] + unit * rewards.astype(np.float64), row, step, np.maximum(onto, 0)
+            )
         cells = len(sums["count"])
         sums["count"][:] += np.bincount(key[kept], minlength=cells)
         # exact: no sum of so many small integers reaches 2^53

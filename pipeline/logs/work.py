@@ -15,6 +15,7 @@ from typing import Any
 from pipeline.declaration.card import AnyCard, Card, CardError
 from pipeline.declaration.plugins import is_plugin, plugin_digest
 from pipeline.files import private_folder, remove_tree, whole_file, write_file
+from pipeline.logs.set_aside import Claims
 from pipeline.logs.sources import Sources
 from pipeline.logs.store import SCHEMA_VERSION, part_file
 
@@ -78,21 +79,22 @@ class Work:
         return (self.folder / _STATE).exists()
 
 
-def stamp(sources: Sources, card: AnyCard, partitions: int | None) -> str:
+def stamp(sources: Sources, card: AnyCard, partitions: int | None, claims: Claims | None = None) -> str:
     """Sha256 of what makes two ingests the same without reading a file: paths, sizes, times, card, version."""
     stats = [(str(path.resolve()), path.stat()) for path in sources.paths]
     files = [(path, stat.st_size, stat.st_mtime_ns) for path, stat in stats]
-    told = {"files": files, "names": sources.names, "partitions": partitions, **meaning(card)}
+    told = {"files": files, "names": sources.names, "partitions": partitions, **meaning(card, claims)}
     return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()
 
 
-def meaning(card: AnyCard) -> dict[str, Any]:
-    """What of a card decides the canonical rows, and the version of the code that makes them."""
+def meaning(card: AnyCard, claims: Claims | None = None) -> dict[str, Any]:
+    """What of a card decides the canonical rows, from whom it was declared disjoint, and the version of the code."""
     told = card.model_dump(mode="json", include={"source", "domain", "unit", "reward"})
     if isinstance(card, Card) and card.source.layout == "long":
         del told["source"]["first_step"]
     own = {"reader": plugin_digest(card.source.format)} if is_plugin(card.source.format) else {}
-    return {"schema_version": SCHEMA_VERSION, **told, **own}
+    apart = {} if claims is None or not claims.apart else {"apart": list(claims.apart), "since": claims.since}
+    return {"schema_version": SCHEMA_VERSION, **told, **own, **apart}
 
 
 def begin(folder: Path, work_stamp: str, source_digest: str, partitions: int) -> Work:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Literal
 
@@ -37,7 +37,7 @@ class Ask:
     """
 
     rho: float | Fraction | None = None
-    epsilon: float | None = None
+    epsilon: float | Fraction | None = None
     delta: float | None = None
     tables: ReleasedTables = "one_table"
     calibration: Calibration = "tight"
@@ -62,7 +62,20 @@ class Ask:
             return self.rho if isinstance(self.rho, Fraction) else fraction_of(self.rho)
         if self.epsilon is None or not self.delta:
             return None
-        return fraction_of(rho_from_epsilon(self.epsilon, self.delta))
+        return fraction_of(rho_from_epsilon(float(self.epsilon), self.delta))
+
+    def less(self, taken: Fraction) -> Ask:
+        """What is left of the budget.
+
+        Parameters
+        ----------
+        taken
+            What another mechanism costs: in epsilon where this is pure, else in rho.
+        """
+        if self.pure:
+            return replace(self, epsilon=fraction_of(self.epsilon or 0) - taken)
+        whole = self.zcdp()
+        return self if whole is None else replace(self, rho=whole - taken)
 
     def share(self, table: str, default: Fraction) -> Fraction:
         """Share of the budget on one table.

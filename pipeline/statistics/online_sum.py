@@ -112,7 +112,7 @@ def asked(ask: Ask) -> tuple[float, float]:
     """
     if ask.epsilon is None or ask.delta is None:
         raise ValueError("an online agent's budget is an epsilon with a delta")
-    return ask.epsilon, ask.delta
+    return float(ask.epsilon), ask.delta
 
 
 def asked_rho(ask: Ask) -> Fraction:

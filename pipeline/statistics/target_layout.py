@@ -305,7 +305,7 @@ class TargetPlan:
     def rewards(self, values: Integers) -> Array:
         """Values of a question in reward units."""
         low, high = self.span
-        return low + values * ((high - low) / VALUE_STEPS)
+        return low + values.astype(np.float64) * ((high - low) / VALUE_STEPS)
 
     def width(self, asked: Question) -> float:
         """Width at which temporal differences are cut, in reward units."""

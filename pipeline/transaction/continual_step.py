@@ -6,151 +6,36 @@ about the rows.  A committed step is never drawn again, even if the data have ch
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Sequence
-from dataclasses import dataclass
-from datetime import date, timedelta
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from datetime import date
 from fractions import Fraction
-from functools import cached_property, partial
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 
-from pipeline.declaration.card import Card, CardError
-from pipeline.ledger.chain import BudgetError, Entry, canonical
+from pipeline.declaration.card import CardError
+from pipeline.ledger.chain import Body, Entry
+from pipeline.ledger.gates import passed_gate
 from pipeline.ledger.ledger import Ledger
 from pipeline.ledger.steps import (
-    CounterBody,
     Step,
     committed_steps,
     counter_intents,
-    counter_key,
-    overtaken,
-    step_price,
 )
 from pipeline.logs.aggregate import count_new
 from pipeline.logs.contribution_bounding import hash_width
 from pipeline.logs.store import Snapshot, numbers, snapshots, sound
-from pipeline.privacy.factorisation import Factorisation
 from pipeline.privacy.noise import Integers, NoiseSource
-from pipeline.privacy.release import Mechanism, Release
+from pipeline.privacy.release import Release
 from pipeline.privacy.release_file import describe_mechanism
 from pipeline.statistics.layout import ExactSums
-from pipeline.statistics.private_sum import PrivateSum
+from pipeline.transaction.continual_release import ContinualRelease
 from pipeline.transaction.kept_steps import KeptSteps, digest
-from pipeline.transaction.release_once import check_snapshot
+from pipeline.transaction.release_once import check_snapshot, claims_told, key_of, pass_gate
 from pipeline.transaction.replay import replay
-from pipeline.transaction.transaction import Curated, open_lineage, transaction
-
-
-@dataclass(frozen=True)
-class ContinualRelease:
-    """What a recipe declares: count tables of a card, a counter over T dates, and the first of them.
-
-    Parameters
-    ----------
-    card
-        What the dataset declares.
-    privatizer
-        The count tables; its mechanisms have the noise of one row of the counter.
-    counter
-        The factorisation: which rows of noise are drawn at which of its T steps.
-    first
-        The date of step 1.
-    """
-
-    card: Card
-    privatizer: PrivateSum
-    counter: Factorisation
-    first: date
-
-    @cached_property
-    def key(self) -> str:
-        """See :func:`~pipeline.ledger.steps.counter_key`."""
-        counter, described = self.counter, [describe_mechanism(m) for m in self.privatizer.mechanisms]
-        whose = self.card.name, self.card.domain_hash()
-        return counter_key(*whose, counter.kind, counter.steps, self.first.isoformat(), described)
-
-    def step_key(self, t: int) -> str:
-        """Hex key of the release of step 1 .. T; no snapshot and no digest of data is in it."""
-        return hashlib.sha256(canonical([self.key, t]).encode()).hexdigest()
-
-    def step_on(self, day: date) -> int:
-        """Which step a date is, counted from 1.
-
-        Raises
-        ------
-        CardError
-            If it is before the first.
-        BudgetError
-            If it is after the last: its noise is not paid for.
-        """
-        t, last = self.until(day), self.last
-        if t < 1:
-            raise CardError(f"{self.card.name}: {day} is before the counter's first night, {self.first}")
-        if t > self.counter.steps:
-            raise BudgetError(
-                f"{self.card.name}: the counter's {self.counter.steps} nights ended on {last}; another counter is "
-                "another charge (change 'first' in [nightly]); the last night is replayed by its date. Nothing was read"
-            )
-        return t
-
-    def until(self, day: date) -> int:
-        """Dates from the first to this one, unchecked."""
-        return (day - self.first).days + 1
-
-    @property
-    def last(self) -> date:
-        """The last date."""
-        return self.first + timedelta(days=self.counter.steps - 1)
-
-    def mechanisms(self, t: int) -> tuple[Mechanism, ...]:
-        """Mechanisms with the noise of the sum at step t."""
-        return self.privatizer.at(t)
-
-    def describe(self, t: int, since: int) -> CounterBody:
-        """What the INTENT, the release and the certificate say of the counter at a step.
-
-        Parameters
-        ----------
-        t, since
-            The steps ``since .. t`` become known, all but the last of them empty.
-        """
-        return {
-            "key": self.key,
-            "kind": self.counter.kind,
-            "nights": self.counter.steps,
-            "first": self.first.isoformat(),
-            "night": t,
-            "since": since,
-            "date": (self.first + timedelta(days=t - 1)).isoformat(),
-            "cost": self.counter.cost,
-            "error": self.counter.error(t),
-        }
-
-    def price(self, entries: Sequence[Entry], t: int, since: int) -> Fraction:
-        """What a step charges, as an exact zCDP rho.
-
-        Parameters
-        ----------
-        entries
-            All entries of the ledger.
-        t, since
-            See :meth:`describe`.
-
-        Raises
-        ------
-        BudgetError
-            If another store committed one of these steps meanwhile.
-        """
-        told = self.describe(t, since)
-        if (other := overtaken(entries, self.card.name, told)) is not None:
-            raise BudgetError(
-                f"{self.card.name}: night {other.t} was committed meanwhile (entry {other.commit.seq}), from "
-                "another store; one store keeps a counter. Nothing was read"
-            )
-        before = counter_intents(entries, self.card.name, self.key)
-        return step_price(entries, before, told, self.privatizer.mechanisms)
+from pipeline.transaction.transaction import Curated, OpenLineage, open_lineage, transaction
 
 
 @dataclass(frozen=True)
@@ -172,7 +57,15 @@ class Appended:
     said: str
 
 
-def append_step(declared: ContinualRelease, ledger: Ledger, store: Path, noise: NoiseSource, day: date) -> Appended:
+def append_step(
+    declared: ContinualRelease,
+    ledger: Ledger,
+    store: Path,
+    noise: NoiseSource,
+    day: date,
+    *,
+    scheduled: bool = False,
+) -> Appended:
     """Append the step of ``day``: count the people who are new since the last step; there may be none.
 
     Where the date has its step already, the last step's release is replayed: nothing is drawn, nothing is charged.
@@ -187,9 +80,13 @@ def append_step(declared: ContinualRelease, ledger: Ledger, store: Path, noise: 
         The operating system's wherever the data is real.
     day
         A date of the counter.
+    scheduled
+        Whether nobody asked: a gate that stopped the counter once then stays shut, whatever came in since.
 
     Raises
     ------
+    GateError
+        If the gate does not let the counter begin.
     BudgetError
         If the dates are over, the cap does not allow the counter, or what it keeps is gone or edited; no row was read.
     CardError
@@ -215,19 +112,46 @@ def append_step(declared: ContinualRelease, ledger: Ledger, store: Path, noise: 
             check_snapshot(waiting[-1], card, waiting[-1].number)
         # what came in under another card is not of this counter
         waiting = sound([s for s in waiting if (s.domain_hash, s.kind) == (card.domain_hash(), card.kind)])
-        # the INTENT names no snapshot: the numbers would show on which dates the log changed
+        claimed, price = claims_told(ledger.entries(), card, waiting), partial(declared.price, t=t, since=since)
+        gate = _begin(lineage, declared, waiting, noise, claimed, price, scheduled=scheduled)
         told = {
+            **claimed,
+            **({} if gate is None else {"gate": gate}),
             "mechanisms": [describe_mechanism(m) for m in declared.mechanisms(t)],
             "epsilon": None,
             "counter": declared.describe(t, since),
         }
         # priced inside the ledger's transaction: an attempt elsewhere may have died meanwhile
-        price = partial(declared.price, t=t, since=since)
         with transaction(lineage, declared.step_key(t), price, told, ["step"], noise) as attempt:
             release = attempt.stage("step", lambda source: _draw(declared, kept, waiting, source, attempt.intent))
             # a step is a step, whatever the data: there is no digest to compare it with
             found = attempt.commit(release, data_digest="")
+        found = replace(found, gate=passed_gate(ledger.entries(), attempt.intent))
         return Appended(found, t, _told(declared, t, since, attempt.intent))
+
+
+def _begin(
+    lineage: OpenLineage,
+    declared: ContinualRelease,
+    waiting: Sequence[Snapshot],
+    noise: NoiseSource,
+    told: Body,
+    price: Callable[[Sequence[Entry]], Fraction],
+    *,
+    scheduled: bool,
+) -> int | None:
+    """The COMMIT of the gate that let the counter begin, asked now if this is its first step; None: there is none."""
+    card, gate, entries = declared.card, declared.gate, lineage.ledger.entries()
+    if begun := counter_intents(entries, card.name, declared.key):
+        return begun[0].body.get("gate")
+    if gate is None or not waiting:
+        return None
+    asked = waiting[-1]
+    if scheduled:
+        keys = {e.body["run_key"] for e in entries if e.kind == "COMMIT" and e.lineage == card.name}
+        asked = next((s for s in reversed(waiting) if key_of(card, s.number, gate) in keys), asked)
+    passed = pass_gate(lineage, card, asked, gate, noise, told, (price(entries), {}))
+    return None if passed is None else passed.commit.seq
 
 
 def _draw(

@@ -6,78 +6,28 @@ The other caller of the transaction is :mod:`pipeline.transaction.continual_step
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from fractions import Fraction
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
 
 from pipeline.declaration.card import AnyCard, CardError
-from pipeline.ledger.chain import Body, canonical
+from pipeline.ledger.account import claims_needed
+from pipeline.ledger.chain import Body, Entry, canonical
+from pipeline.ledger.gates import Passed
 from pipeline.ledger.ledger import Ledger
+from pipeline.ledger.limits import refuse_beyond
+from pipeline.ledger.sharing import apart_from
 from pipeline.logs.store import Snapshot, check_parts, find_snapshot, source_hash
 from pipeline.logs.summing import HERE, Resources, forget
 from pipeline.privacy.noise import NoiseSource, RealDataError
 from pipeline.privacy.release import Release
 from pipeline.transaction.artifacts import Attempt, folder_of, write_attempt
+from pipeline.transaction.drawing import Charge, Drawing, T
+from pipeline.transaction.gate import Gate
 from pipeline.transaction.replay import replay
 from pipeline.transaction.transaction import Curated, OpenLineage, open_lineage, transaction
-
-T = TypeVar("T")
-
-# of a release that is drawn all at once
-WHOLE = ("release",)
-
-
-class Stage(Protocol):
-    """Draws one declared stage of a release: its name, and what reads rows and adds noise of the source it is given."""
-
-    def __call__(self, name: str, draw: Callable[[NoiseSource], T], /) -> T:
-        """What ``draw`` answers; see :meth:`~pipeline.transaction.transaction.Transaction.stage`."""
-        ...
-
-
-class Drawing(Protocol):
-    """What can be released from a snapshot: it has a price before a row is read, and it is drawn once.
-
-    Every plan of a learner is one (:class:`~pipeline.learners.learner.RunPlan`).
-    """
-
-    @property
-    def exact(self) -> bool:
-        """Whether there is no noise at all: nothing is charged, synthetic data only."""
-        ...
-
-    def admit(self, noise: NoiseSource) -> None:
-        """Refuse, before any row is read, what would not be private on real data."""
-        ...
-
-    def spec(self) -> list[Any]:
-        """What distinguishes this release from any other of the snapshot: plain JSON values, part of the run key."""
-        ...
-
-    def charge(self) -> tuple[Fraction | None, Body]:
-        """Exact zCDP rho (None: some table has no noise), and the INTENT's other fields but the snapshot."""
-        ...
-
-    @property
-    def stages(self) -> tuple[str, ...]:
-        """Names of what is drawn, in order; a later stage's question may rest on an earlier stage's answer."""
-        ...
-
-    def draw(self, snapshot: Snapshot, resources: Resources, stage: Stage) -> Release:
-        """Read the rows and draw; called once, after the charge is on disk.
-
-        Parameters
-        ----------
-        snapshot
-            Whose rows are read.
-        resources
-            Where the rows are summed.
-        stage
-            Draws each of :attr:`stages`, in order and once.
-        """
-        ...
 
 
 def _at_once(noise: NoiseSource, name: str, draw: Callable[[NoiseSource], T]) -> T:
@@ -108,6 +58,7 @@ def release_once(
     noise: NoiseSource,
     resources: Resources = HERE,
     due: str = "",
+    gate: Gate | None = None,
 ) -> Curated:
     """Charge, draw, write and commit a release of an edition; replay the committed one, even if its rows are gone.
 
@@ -127,6 +78,8 @@ def release_once(
         Where the rows are summed: here, or on a cluster.
     due
         The date of a calendar that this release is for (ISO), which the INTENT names; empty for none.
+    gate
+        What must pass before anything else is drawn; a committed answer is asked again, never drawn again.
 
     Raises
     ------
@@ -138,9 +91,12 @@ def release_once(
         purged meanwhile.
     RealDataError
         If the data is real and some table would get no operating-system noise; no row was read.
+    GateError
+        If the gate stopped it; the gate's own cost stays spent.
     """
     ledger.require(card)
-    drawing.admit(noise)
+    for each in _all(drawing, gate):
+        each.admit(noise)
     with open_lineage(card.name, ledger, store) as lineage:
         key, snapshot = key_of(card, edition, drawing), find_snapshot(store, card.name, edition)
         commit = ledger.committed(card.name, key)
@@ -152,17 +108,122 @@ def release_once(
         snapshot = check_snapshot(snapshot, card, edition)
         check_source(snapshot, card)
         check_parts(snapshot)
-        if drawing.exact:
-            return _write_exact(lineage, key, drawing.draw(snapshot, resources, partial(_at_once, noise)), snapshot)
         resources.ready(snapshot)
-        rho, told = drawing.charge()
-        if rho is None:
-            raise RealDataError(f"{card.name}: some tables have noise and some have none; nothing was read")
-        told = {"snapshot": edition, **({"due": due} if due else {}), **told}
-        with transaction(lineage, key, rho, told, drawing.stages, noise) as t:
-            found = t.commit(drawing.draw(snapshot, resources, t.stage), snapshot.data_digest)
+        told = {**({"due": due} if due else {}), **claims_told(ledger.entries(), card, [snapshot])}
+        passed = None
+        if gate is not None:
+            passed = pass_gate(lineage, card, snapshot, gate, noise, told, drawing.charge())
+        named = {} if passed is None else {"gate": passed.commit.seq}
+        found = _draw(lineage, card, snapshot, drawing, noise, resources, told | named)
         forget(snapshot)
-        return found
+        return replace(found, gate=passed)
+
+
+def total_charge(charges: Sequence[Charge]) -> tuple[Fraction, Fraction]:
+    """What several INTENTs charge together, and which part of it somebody pays who leaves or joins.
+
+    Parameters
+    ----------
+    charges
+        As :meth:`Drawing.charge` has them; None costs nothing.
+    """
+    known = [(rho, Fraction(told.get("rho_add_remove", rho))) for rho, told in charges if rho is not None]
+    rho, joining = sum((r for r, _ in known), Fraction(0)), sum((j for _, j in known), Fraction(0))
+    return rho, joining / rho if rho else Fraction(1)
+
+
+def pass_gate(
+    lineage: OpenLineage,
+    card: AnyCard,
+    snapshot: Snapshot,
+    gate: Gate,
+    noise: NoiseSource,
+    told: Body,
+    following: Charge,
+) -> Passed | None:
+    """Ask a gate, or its committed answer, whether a log fits its card.
+
+    Parameters
+    ----------
+    lineage, card, snapshot
+        Of the log; the caller holds the lineage's lock.
+    gate, noise
+        What is counted, and what draws.
+    told
+        What the INTENT says beside.
+    following
+        What will be charged once it is passed: nothing is charged for a gate before a run that the budget does not
+        allow.
+
+    Returns
+    -------
+    The answer; None where it was exact and nothing was charged for it.
+
+    Raises
+    ------
+    GateError
+        If it does not.
+    BudgetError
+        If the cap does not allow both.
+    """
+    ledger = lineage.ledger
+    if not gate.exact and ledger.committed(card.name, key_of(card, snapshot.number, gate)) is None:
+        rho, joining = total_charge([gate.charge(), following])
+        refuse_beyond(ledger.left(card.name, joining), card.name, rho)
+    answer = _draw(lineage, card, snapshot, gate, noise, HERE, told)
+    gate.check(answer.release)
+    return None if answer.commit is None else Passed(answer.release.mechanisms, answer.commit)
+
+
+def _draw(
+    lineage: OpenLineage,
+    card: AnyCard,
+    snapshot: Snapshot,
+    drawing: Drawing,
+    noise: NoiseSource,
+    resources: Resources,
+    told: Body,
+) -> Curated:
+    """Charge and draw, once: what is committed is replayed."""
+    key = key_of(card, snapshot.number, drawing)
+    if drawing.exact:
+        return _write_exact(lineage, key, drawing.draw(snapshot, resources, partial(_at_once, noise)), snapshot)
+    if (commit := lineage.ledger.committed(card.name, key)) is not None:
+        return replay(lineage, card, commit, snapshot)
+    rho, charged = drawing.charge()
+    if rho is None:
+        raise RealDataError(f"{card.name}: some tables have noise and some have none; nothing was read")
+    with transaction(lineage, key, rho, {"snapshot": snapshot.number, **told, **charged}, drawing.stages, noise) as t:
+        return t.commit(drawing.draw(snapshot, resources, t.stage), snapshot.data_digest)
+
+
+def _all(drawing: Drawing, gate: Gate | None) -> Sequence[Drawing]:
+    return [drawing] if gate is None else [gate, drawing]
+
+
+def claims_told(entries: Sequence[Entry], card: AnyCard, snapshots: Sequence[Snapshot]) -> dict[str, bool]:
+    """What an INTENT says of whose people its rows are; refuses rows of people who may be counted elsewhere.
+
+    Parameters
+    ----------
+    entries, card
+        Of the ledger, and of the dataset.
+    snapshots
+        Whose rows are read.
+
+    Raises
+    ------
+    CardError
+        If the dataset was declared disjoint from another after such a snapshot was ingested.
+    """
+    claimed = min((s.claimed for s in snapshots), default=0)
+    apart = apart_from(entries, card.name)
+    if apart and snapshots and claimed < 1 + claims_needed(entries, card.name):
+        raise CardError(
+            f"{card.name}: ingested before it was declared disjoint from {', '.join(sorted(apart))}, so people may be "
+            "counted in both; ingest again. Nothing was charged"
+        )
+    return {"claimed": True} if claimed else {}
 
 
 def check_snapshot(snapshot: Snapshot | None, card: AnyCard, edition: int) -> Snapshot:
@@ -221,5 +282,4 @@ def _write_exact(lineage: OpenLineage, key: str, release: Release, snapshot: Sna
     """Keep the exact tables of simulated data: nothing is private, so nothing is charged and they may change."""
     folder = folder_of(lineage.store, lineage.name, key, exact=True)
     write_attempt(release, folder, Attempt(key, 1, snapshot.data_digest))
-    forget(snapshot)
     return Curated(release, folder, key, None, None, False, False, lineage.recovered)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pipeline.declaration.card import AnyCard
 from pipeline.ledger.chain import BudgetError, Entry
+from pipeline.ledger.gates import passed_gate
 from pipeline.logs.store import Snapshot
 from pipeline.privacy.release_file import read_release, sha256_file
 from pipeline.transaction.artifacts import folder_of, read_attempt
@@ -45,7 +46,8 @@ def replay(lineage: OpenLineage, card: AnyCard, commit: Entry, snapshot: Snapsho
         raise BudgetError(
             f"{card.name}: the stored release does not match its COMMIT (entry {commit.seq}): it was edited"
         )
-    intent = next(e for e in ledger.entries(card.name) if e.seq == commit.body["intent"])
+    entries = ledger.entries()
+    intent = next(e for e in entries if e.seq == commit.body["intent"])
     told = (release.dataset, release.data_kind, release.noise, release.sampler)
     charged = (card.name, card.kind, commit.body["noise"], commit.body["sampler"])
     if not fits(release, intent, commit) or told != charged:
@@ -53,4 +55,5 @@ def replay(lineage: OpenLineage, card: AnyCard, commit: Entry, snapshot: Snapsho
             f"{card.name}: release.json does not match its ledger entries {intent.seq} and {commit.seq}: edited"
         )
     stale = snapshot is not None and drawn.data_digest != snapshot.data_digest
-    return Curated(release, folder, key, intent, commit, True, stale, lineage.recovered)
+    gate = passed_gate(entries, intent)
+    return Curated(release, folder, key, intent, commit, True, stale, lineage.recovered, gate)

@@ -31,6 +31,7 @@ from typing import TypeVar
 
 from pipeline.files import remove_tree
 from pipeline.ledger.chain import AttemptLostError, Body, Entry
+from pipeline.ledger.gates import Passed
 from pipeline.ledger.lease import Holder
 from pipeline.ledger.ledger import Ledger, Price
 from pipeline.privacy.noise import AnnouncedNoise, NoiseSource
@@ -80,7 +81,9 @@ class Curated:
     stale
         The snapshot's bytes have changed since the release was drawn from it.
     recovered
-        What dead runs had left in the store, settled first.
+        What dead runs had left, settled first.
+    gate
+        What was charged before, and let it pass; None where nothing was.
     """
 
     release: Release
@@ -91,6 +94,7 @@ class Curated:
     replayed: bool
     stale: bool
     recovered: Recovered
+    gate: Passed | None = None
 
 
 class State(Enum):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from reports.facts.part import Number, Part
-from reports.facts.promise import CounterFacts, Guarantee, Joint, MechanismFacts
+from reports.facts.promise import CounterFacts, GateFacts, Guarantee, Joint, MechanismFacts
 
 
 class Implementation(Part):
@@ -69,7 +69,7 @@ class Certificate(Part):
         1, and the lineage.
     guarantee, rho_exact
         In numbers and words, and the exact loss as a fraction; None where there is no noise.
-    mechanisms, joint, counter, composition
+    mechanisms, gate, joint, counter, composition
         What was drawn, what it rests on, and how the losses of all tables become one.
     implementation, data, assumptions, not_covered
         What else must hold for it to be true, in sentences that hold on the route of this run.
@@ -86,6 +86,7 @@ class Certificate(Part):
     guarantee: Guarantee
     rho_exact: str | None
     mechanisms: list[MechanismFacts]
+    gate: GateFacts | None = None
     joint: Joint | None = None
     counter: CounterFacts | None = None
     composition: str

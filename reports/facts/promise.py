@@ -204,6 +204,22 @@ class CounterFacts(Part):
     times_one_release: Number
 
 
+class GateFacts(Part):
+    """What was drawn before the release, and let it pass: how many people broke rules that the card tolerates.
+
+    Parameters
+    ----------
+    mechanism
+        Its counts, and their noise.
+    entry, hash
+        Its COMMIT in the ledger.
+    """
+
+    mechanism: MechanismFacts
+    entry: int
+    hash: str
+
+
 class LedgerFacts(Part):
     """Where the lineage stood when the release was committed.
 

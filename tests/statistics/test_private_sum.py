@@ -9,6 +9,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
+from pipeline.logs.aggregate import count_person
 from pipeline.privacy.continual import Tree
 from pipeline.privacy.fast_noise import FastOsNoise
 from pipeline.privacy.losses import ZCDP, ApproximateZCDP, Pure
@@ -19,6 +20,7 @@ from pipeline.statistics.ask import Ask
 from pipeline.statistics.calibration import count_sum
 from pipeline.statistics.count_layout import StartLayout
 from pipeline.statistics.interactive import InteractiveRegression
+from pipeline.statistics.joining import joining_cost
 from pipeline.statistics.layout import ExactSums
 from pipeline.statistics.linear_plan import LinearTerms
 from pipeline.statistics.lq_moments import draw_lq
@@ -192,3 +194,25 @@ def test_sums_of_another_kind_than_declared_are_refused():
 def test_a_rate_of_an_unknown_table_is_no_gift():
     with pytest.raises(ValueError, match="n_xy"):
         count_sum(tiny(), Ask(rho=1.0)).layout.cost({"n_xy": Fraction(1)})
+
+
+@pytest.mark.parametrize("ask", [Ask(rho=1.0), Ask(epsilon=1.0), Ask(rho=1.0, counter=Tree(3))])
+def test_who_joins_or_leaves_pays_no_more_than_who_is_replaced_and_no_less_than_a_quarter(ask):
+    summed = count_sum(tiny(), ask)
+    assert summed.rho / 4 <= joining_cost(summed) <= summed.rho
+    assert joining_cost(count_sum(tiny(), Ask())) is None
+
+
+def test_joining_costs_what_the_largest_person_moves():
+    """By hand: one person of H = 2 steps adds 2 to n[h,s,a,s'] (L2²), where replacing moves 4."""
+    summed = count_sum(tiny(), Ask(rho=1.0))
+    for m in summed.mechanisms:
+        (table,) = (t for t in summed.layout.tables if t.name == m.table)
+        largest = max(int((x**2).sum()) for x in (sums_of(p)[m.table] for p in summed.layout.extremes()))
+        assert table.add_remove.l2_squared == largest
+    rates = {t.name: t.add_remove.l2_squared for t in summed.layout.tables}
+    assert joining_cost(summed) == sum(Fraction(rates[m.table], 2 * m.variance) for m in summed.mechanisms)
+
+
+def sums_of(person):
+    return count_person(tiny(), person)

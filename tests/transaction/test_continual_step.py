@@ -9,6 +9,7 @@ import pytest
 
 import pipeline.ledger.steps
 import pipeline.privacy.factorisation
+import pipeline.transaction.continual_release
 import pipeline.transaction.continual_step
 import pipeline.transaction.transaction
 from flows.config.setting import setting
@@ -163,7 +164,7 @@ def test_a_counter_that_is_charged_too_little_is_caught(tmp_path, monkeypatch, f
             return step_price(entries, before, counter, mechanisms[:-1])
         return step_price(entries, before, counter, mechanisms) if not before else Fraction(0)
 
-    monkeypatch.setattr(pipeline.transaction.continual_step, "step_price", cheap)
+    monkeypatch.setattr(pipeline.transaction.continual_release, "step_price", cheap)
     shop.append(1, customers(0, 60))
     shop.deliver(customers(60, 60))
     with monkeypatch.context() as dead, pytest.raises(KilledError):

@@ -1,0 +1,151 @@
+"""Who is in which lineage: keyed hashes of user ids, beside the chain, for the operator alone (privacy.md §0.2-8).
+
+A person belongs to the first of several disjoint lineages that ingested them, for good; the others set their rows
+aside.  So one person's overlap decides nothing but where their own rows count.  Ids that were pseudonymised anew are
+other ids.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import secrets
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import numpy as np
+import sqlalchemy as sa
+from numpy.typing import NDArray
+
+from pipeline.files import whole_file
+from pipeline.ledger.chain import BudgetError
+
+Hashes = NDArray[np.uint64]
+
+_BYTES = 32
+# made when it is first needed: a ledger without it is whole
+_metadata = sa.MetaData()
+_people = sa.Table(
+    "people",
+    _metadata,
+    sa.Column("id", sa.Integer, primary_key=True),
+    sa.Column("lineage", sa.String, nullable=False, index=True),
+    sa.Column("key", sa.String(16), nullable=False),
+    sa.Column("hashes", sa.LargeBinary, nullable=False),
+)
+
+
+def key_file(where: str, store: Path) -> Path:
+    """Where the key of a ledger's hashes lies: beside a ledger file, else in the operator's store.
+
+    Parameters
+    ----------
+    where, store
+        The ledger as messages name it, and the store.
+    """
+    return store / ".people-key" if "://" in where else Path(f"{where}.people-key")
+
+
+def read_key(file: Path) -> bytes:
+    """The secret of a ledger; made once, mode 0600.
+
+    Parameters
+    ----------
+    file
+        From :func:`key_file`.
+
+    Raises
+    ------
+    BudgetError
+        If it is no key.
+    """
+    if not file.exists():
+        with whole_file(file, private=True) as fresh:
+            fresh.write_text(secrets.token_hex(_BYTES), encoding="ascii")
+    try:
+        found = bytes.fromhex(file.read_text(encoding="ascii"))
+    except (OSError, ValueError):
+        found = b""
+    if len(found) != _BYTES:
+        raise BudgetError(f"{file} is damaged: it is the key by which people are known; restore it. Nothing was read")
+    return found
+
+
+def hash_people(users: Iterable[str], key: bytes) -> Hashes:
+    """HMAC-SHA256 of each id, its first 16 bytes.
+
+    Parameters
+    ----------
+    users, key
+        Ids, n of them, and the secret of the ledger.
+
+    Returns
+    -------
+    ``(n, 2)``.
+    """
+    found = b"".join(hmac.digest(key, user.encode(), "sha256")[:16] for user in users)
+    return np.frombuffer(found, dtype="<u8").reshape(-1, 2).astype(np.uint64)
+
+
+def claim(
+    connection: sa.Connection, lineage: str, apart: Iterable[str], users: Sequence[str], key: bytes
+) -> list[bool]:
+    """Take for a lineage whoever no lineage apart from it has.
+
+    Parameters
+    ----------
+    connection
+        Of an open transaction of the ledger: no other claim comes in between.
+    lineage, apart
+        Names of the lineage, and of those that were declared disjoint from it.
+    users, key
+        Ids of n people, and the secret of the ledger.
+
+    Returns
+    -------
+    For each of the people, whether they are of this lineage now.
+
+    Raises
+    ------
+    BudgetError
+        If people of this ledger are known under another key.
+    """
+    _metadata.create_all(connection)
+    mark = hashlib.sha256(key).hexdigest()[:16]
+    if strange := connection.execute(sa.select(_people.c.key).where(_people.c.key != mark).limit(1)).scalar():
+        raise BudgetError(
+            f"{lineage}: the people of this ledger are known under key {strange}, here it is {mark}; copy the file "
+            ".people-key of the host that ingested first (docs/threat_model.md). Nothing was read"
+        )
+    asked = hash_people(users, key)
+    ours = _among(asked, _known(connection, [lineage]))
+    taken = ~ours & _among(asked, _known(connection, sorted(apart)))
+    fresh = asked[~ours & ~taken]
+    if len(fresh):
+        told = {"lineage": lineage, "key": mark, "hashes": fresh.astype("<u8").tobytes()}
+        connection.execute(_people.insert().values(**told))
+    return (~taken).tolist()
+
+
+def forget(connection: sa.Connection, lineage: str) -> None:
+    """Take back every claim of a lineage that was never charged: it is declared disjoint now, and ingests anew.
+
+    Parameters
+    ----------
+    connection, lineage
+        Of an open transaction of the ledger, and the name of the dataset.
+    """
+    _metadata.create_all(connection)
+    connection.execute(_people.delete().where(_people.c.lineage == lineage))
+
+
+def _known(connection: sa.Connection, lineages: Sequence[str]) -> Hashes:
+    found = connection.execute(sa.select(_people.c.hashes).where(_people.c.lineage.in_(lineages))).scalars()
+    return np.frombuffer(b"".join(found), dtype="<u8").reshape(-1, 2).astype(np.uint64)
+
+
+def _among(asked: Hashes, known: Hashes) -> NDArray[np.bool_]:
+    """Which rows are in ``known``: by the first word, and the few that agree in it by both."""
+    likely = np.isin(asked[:, 0], known[:, 0])
+    both = {(a, b) for a, b in known[np.isin(known[:, 0], asked[likely, 0])].tolist()}
+    return likely & np.array([(a, b) in both for a, b in asked.tolist()], dtype=bool).reshape(len(asked))

@@ -1,0 +1,132 @@
+"""What a recipe declares of a continual release: its tables, its factorisation, its dates, and what each step costs."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import date, timedelta
+from fractions import Fraction
+from functools import cached_property
+
+from pipeline.declaration.card import Card, CardError
+from pipeline.ledger.chain import BudgetError, Entry, canonical
+from pipeline.ledger.steps import CounterBody, counter_intents, counter_key, overtaken, step_price
+from pipeline.privacy.factorisation import Factorisation
+from pipeline.privacy.release import Mechanism
+from pipeline.privacy.release_file import describe_mechanism
+from pipeline.statistics.private_sum import PrivateSum
+from pipeline.transaction.gate import Gate
+
+
+@dataclass(frozen=True)
+class ContinualRelease:
+    """What a recipe declares: count tables of a card, a counter over T dates, and the first of them.
+
+    Parameters
+    ----------
+    card
+        What the dataset declares.
+    privatizer
+        The count tables; its mechanisms have the noise of one row of the counter.
+    counter
+        The factorisation: which rows of noise are drawn at which of its T steps.
+    first
+        The date of step 1.
+    gate
+        What must pass before the counter begins, and is charged; None where nothing may stop it.
+    """
+
+    card: Card
+    privatizer: PrivateSum
+    counter: Factorisation
+    first: date
+    gate: Gate | None = None
+
+    @cached_property
+    def key(self) -> str:
+        """See :func:`~pipeline.ledger.steps.counter_key`."""
+        counter, described = self.counter, [describe_mechanism(m) for m in self.privatizer.mechanisms]
+        whose = self.card.name, self.card.domain_hash()
+        return counter_key(*whose, counter.kind, counter.steps, self.first.isoformat(), described)
+
+    def step_key(self, t: int) -> str:
+        """Hex key of the release of step 1 .. T; no snapshot and no digest of data is in it."""
+        return hashlib.sha256(canonical([self.key, t]).encode()).hexdigest()
+
+    def step_on(self, day: date) -> int:
+        """Which step a date is, counted from 1.
+
+        Raises
+        ------
+        CardError
+            If it is before the first.
+        BudgetError
+            If it is after the last: its noise is not paid for.
+        """
+        t, last = self.until(day), self.last
+        if t < 1:
+            raise CardError(f"{self.card.name}: {day} is before the counter's first night, {self.first}")
+        if t > self.counter.steps:
+            raise BudgetError(
+                f"{self.card.name}: the counter's {self.counter.steps} nights ended on {last}; another counter is "
+                "another charge (change 'first' in [nightly]); the last night is replayed by its date. Nothing was read"
+            )
+        return t
+
+    def until(self, day: date) -> int:
+        """Dates from the first to this one, unchecked."""
+        return (day - self.first).days + 1
+
+    @property
+    def last(self) -> date:
+        """The last date."""
+        return self.first + timedelta(days=self.counter.steps - 1)
+
+    def mechanisms(self, t: int) -> tuple[Mechanism, ...]:
+        """Mechanisms with the noise of the sum at step t."""
+        return self.privatizer.at(t)
+
+    def describe(self, t: int, since: int) -> CounterBody:
+        """What the INTENT, the release and the certificate say of the counter at a step.
+
+        Parameters
+        ----------
+        t, since
+            The steps ``since .. t`` become known, all but the last of them empty.
+        """
+        return {
+            "key": self.key,
+            "kind": self.counter.kind,
+            "nights": self.counter.steps,
+            "first": self.first.isoformat(),
+            "night": t,
+            "since": since,
+            "date": (self.first + timedelta(days=t - 1)).isoformat(),
+            "cost": self.counter.cost,
+            "error": self.counter.error(t),
+        }
+
+    def price(self, entries: Sequence[Entry], t: int, since: int) -> Fraction:
+        """What a step charges, as an exact zCDP rho.
+
+        Parameters
+        ----------
+        entries
+            All entries of the ledger.
+        t, since
+            See :meth:`describe`.
+
+        Raises
+        ------
+        BudgetError
+            If another store committed one of these steps meanwhile.
+        """
+        told = self.describe(t, since)
+        if (other := overtaken(entries, self.card.name, told)) is not None:
+            raise BudgetError(
+                f"{self.card.name}: night {other.t} was committed meanwhile (entry {other.commit.seq}), from "
+                "another store; one store keeps a counter. Nothing was read"
+            )
+        before = counter_intents(entries, self.card.name, self.key)
+        return step_price(entries, before, told, self.privatizer.mechanisms)

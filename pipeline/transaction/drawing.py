@@ -1,0 +1,71 @@
+"""What can be released from a snapshot: its price before a row is read, its stages, and how it is drawn."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from fractions import Fraction
+from typing import Any, Protocol, TypeVar
+
+from pipeline.ledger.chain import Body
+from pipeline.logs.store import Snapshot
+from pipeline.logs.summing import Resources
+from pipeline.privacy.noise import NoiseSource
+from pipeline.privacy.release import Release
+
+T = TypeVar("T")
+
+# exact zCDP rho (None: some table has no noise), and the INTENT's other fields but the snapshot
+Charge = tuple[Fraction | None, Body]
+# of a release that is drawn all at once
+WHOLE = ("release",)
+
+
+class Stage(Protocol):
+    """Draws one declared stage of a release: its name, and what reads rows and adds noise of the source it is given."""
+
+    def __call__(self, name: str, draw: Callable[[NoiseSource], T], /) -> T:
+        """What ``draw`` answers; see :meth:`~pipeline.transaction.transaction.Transaction.stage`."""
+        ...
+
+
+class Drawing(Protocol):
+    """What can be released from a snapshot: it has a price before a row is read, and it is drawn once.
+
+    Every plan of a learner is one (:class:`~pipeline.learners.learner.RunPlan`).
+    """
+
+    @property
+    def exact(self) -> bool:
+        """Whether there is no noise at all: nothing is charged, synthetic data only."""
+        ...
+
+    def admit(self, noise: NoiseSource) -> None:
+        """Refuse, before any row is read, what would not be private on real data."""
+        ...
+
+    def spec(self) -> list[Any]:
+        """What distinguishes this release from any other of the snapshot: plain JSON values, part of the run key."""
+        ...
+
+    def charge(self) -> Charge:
+        """What it costs, and what the ledger says of it."""
+        ...
+
+    @property
+    def stages(self) -> tuple[str, ...]:
+        """Names of what is drawn, in order; a later stage's question may rest on an earlier stage's answer."""
+        ...
+
+    def draw(self, snapshot: Snapshot, resources: Resources, stage: Stage) -> Release:
+        """Read the rows and draw; called once, after the charge is on disk.
+
+        Parameters
+        ----------
+        snapshot
+            Whose rows are read.
+        resources
+            Where the rows are summed.
+        stage
+            Draws each of :attr:`stages`, in order and once.
+        """
+        ...

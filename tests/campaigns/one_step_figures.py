@@ -1,0 +1,148 @@
+"""One-step improvement in known worlds: true values over fresh logs and noises, beside what else one could do.
+
+Run it as ``python -P -m tests.campaigns.one_step_figures``; a part of it with names of worlds.  It adds the rows that
+``results/one_step.csv`` lacks, and prints means.  Seeds from 9000 on tuned nothing.  Simulation: seeded noise.
+"""
+
+from __future__ import annotations
+
+import csv
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+
+import numpy as np
+
+from pipeline.agents.pessimism import constants
+from pipeline.declaration.card import task_of
+from pipeline.learners.forecast import one_step_policy
+from pipeline.learners.one_step import OneStepLearner
+from pipeline.learners.terms import Privacy, Terms
+from pipeline.mdp.planning import greedy, optimal_values, policy_value
+from pipeline.privacy.noise import SeededNoise
+from pipeline.simulation import logged_trials
+from pipeline.simulation.simulate import sample_people
+from pipeline.statistics.ask import Ask
+from pipeline.statistics.calibration import count_sum
+from tests.campaigns.one_step_worlds import WORLDS
+
+RESULTS = Path(__file__).parent / "results" / "one_step.csv"
+FIELDS = ("date", "world", "people", "rho", "agent", "seed", "value", "abstains")
+LOGS, FIRST = 10, 9000
+CELLS = {
+    "clinicians": [(100_000, (1.0, 0.1)), (20_000, (1.0, 0.1)), (300_000, (1.0,))],
+    "retention": [(20_000, (1.0, 0.1)), (100_000, (1.0, 0.1))],
+    "lake": [(5_000, (1.0, 0.1)), (50_000, (1.0, 0.1))],
+}
+# a table of transitions of all states of the clinicians' world has 13 million cells: counts drown there
+COUNTED = ("retention", "lake")
+
+
+def one_step(logged, people, rho, seed):
+    """Policy of one run."""
+    agent, privacy = ("one-step", None) if rho is None else ("dp-one-step", Privacy(rho=rho))
+    terms = Terms("campaign", agent, privacy)
+    return one_step_policy(OneStepLearner().plan(logged.card, terms).plan, terms, people, SeededNoise(seed))
+
+
+def counted(logged, n, rho, preset, seed):
+    """Policy of DP-APVI on counts of as many people."""
+    card, task = logged.card, task_of(logged.card)
+    cells = task.horizon * task.allowed.size
+    c = constants(preset, cells, 0.1, pooled=True)
+    trial = logged_trials.Logged(card, task, logged.mdp, logged.practice, count_sum(card, Ask(rho)).mechanisms, c)
+    counts = trial.counts(n, np.random.default_rng(seed))
+    return trial.plan(counts, SeededNoise(seed + 1), np.random.default_rng(seed + 2)).policy
+
+
+def references(logged):
+    """Values of policies that need no log."""
+    H, S, A = logged.mdp.shape
+    steady = {f"always {a}": np.broadcast_to(np.eye(A)[a], (H, S, A)) for a in range(A)}
+    values = {name: policy_value(logged.mdp, p) for name, p in steady.items()}
+    best = max(values, key=values.__getitem__)
+    return {
+        "practice": policy_value(logged.mdp, logged.practice),
+        "uniform": policy_value(logged.mdp, np.full((H, S, A), 1 / A)),
+        f"best constant ({best})": values[best],
+        "optimum": policy_value(logged.mdp, greedy(optimal_values(logged.mdp)[0])),
+    }
+
+
+def followed(logged, policy):
+    """True value of a policy over live states, practice where it abstains."""
+    H, S, A = logged.mdp.shape
+    p = np.full((H, S, A), 1 / A)
+    L = policy.abstains.shape[1]
+    p[:, :L] = policy.beside(logged.practice[:, :L])
+    return policy_value(logged.mdp, p)
+
+
+def run(world, done, write):
+    """All rows of one world that are not there yet."""
+    for n, budgets in CELLS[world]:
+        logged = WORLDS[world](n)
+        for name, value in references(logged).items():
+            if (world, str(n), "", name, "") not in done:
+                write(world, n, "", name, "", value, "")
+        for seed in range(FIRST, FIRST + LOGS):
+            agents = [("one-step", rho) for rho in (None, *budgets)]
+            agents += [
+                (f"apvi {c}", rho) for rho in (None, *budgets) for c in ("practical", "tail") if world in COUNTED
+            ]
+            left = [
+                (a, rho)
+                for a, rho in agents
+                if (world, str(n), "" if rho is None else f"{rho:g}", a, str(seed)) not in done
+            ]
+            if not left:
+                continue
+            rng = np.random.default_rng(seed)
+            people = sample_people(logged.card, logged.mdp, logged.practice, n, rng)
+            for agent, rho in left:
+                if agent == "one-step":
+                    policy = one_step(logged, people, rho, seed)
+                else:
+                    policy = counted(logged, n, rho, agent.removeprefix("apvi "), seed)
+                value, rho_text = followed(logged, policy), "" if rho is None else f"{rho:g}"
+                write(world, n, rho_text, agent, seed, value, float(policy.abstains.mean()))
+
+
+def table():
+    """Means and standard errors, a line a cell."""
+    with RESULTS.open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    cells = {}
+    for r in rows:
+        cells.setdefault((r["world"], int(r["people"]), r["rho"] or "none", r["agent"]), []).append(float(r["value"]))
+    for (world, n, rho, agent), v in cells.items():
+        error = np.std(v, ddof=1) / len(v) ** 0.5 if len(v) > 1 else 0.0
+        print(f"{world:11} {n:>7,} people  rho {rho:>4}  {agent:24} {np.mean(v):7.4f} ({error:.4f})  {len(v)} runs")
+
+
+def main(worlds):
+    """Measure what is missing."""
+    fresh = not RESULTS.is_file()
+    if not fresh:
+        with RESULTS.open(newline="") as file:
+            done = {tuple(r[k] for k in ("world", "people", "rho", "agent", "seed")) for r in csv.DictReader(file)}
+    else:
+        done = set()
+    with RESULTS.open("a", newline="") as file:
+        out = csv.writer(file)
+        if fresh:
+            out.writerow(FIELDS)
+
+        def write(world, n, rho, agent, seed, value, abstains):
+            today = datetime.now(UTC).date().isoformat()
+            shown = f"{abstains:.4f}" if abstains != "" else ""
+            out.writerow([today, world, n, rho, agent, seed, f"{value:.6f}", shown])
+            file.flush()
+
+        for world in worlds or CELLS:
+            run(world, done, write)
+    table()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,123 @@
+"""Worlds on which one-step improvement is measured, each with the policy of its log; all states are declared."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline.declaration.card import Card
+from pipeline.declaration.state_features import StateFeatures
+from pipeline.environments.worlds import load_world
+from pipeline.evaluation.exact import binned_behaviour, binned_process
+from pipeline.mdp.model import TabularMDP
+from pipeline.mdp.planning import optimal_values
+from tests.conftest import card_dict
+
+Array = NDArray[np.float64]
+ICU = Path(__file__).resolve().parents[2] / "datasets" / "icu_sepsis"
+
+
+@dataclass(frozen=True)
+class Logged:
+    """A card, the process over its labels, and practice ``(H, S, A)``."""
+
+    card: Card
+    mdp: TabularMDP
+    practice: Array
+
+
+def _card(name, states, ends, actions, horizon, reward, people, features=None) -> Card:
+    states, numbers = list(states), None
+    if features is not None:
+        columns = tuple(f"f{i}" for i in range(features.shape[1]))
+        numbers = StateFeatures("states.parquet", tuple(states), columns, "0" * 64, features)
+    domain = {
+        "horizon": horizon,
+        "states": {"column": "state", "labels": list(states), "ends": list(ends), "features": numbers},
+        "actions": {"column": "action", "labels": list(actions)},
+        "dynamics": "stationary",
+        "cell_cap": 4,
+    }
+    unit = {"user": "user_id", "episodes_per_user": 1, "users_public": people}
+    values = card_dict(name=name, domain=domain, reward=reward, unit=unit)
+    if "on_entering" in reward:
+        values["source"]["columns"].pop("reward")
+    return Card.model_validate(values)
+
+
+def clinicians(people: int) -> Logged:
+    """ICU-Sepsis logged by its clinicians: 713 states, 25 actions, 47 public numbers a state."""
+    world = load_world("icu_sepsis", ICU)
+    with np.load(ICU / "world.npz") as z:
+        features = z["state_cluster_centers"][:713].copy()
+    reward = {"range": [0.0, 1.0], "total": 1.0, "on_entering": {"survived": 1.0}}
+    card = _card(
+        "clinicians",
+        map(str, range(713)),
+        ["died", "survived", "end"],
+        map(str, range(25)),
+        20,
+        reward,
+        people,
+        features,
+    )
+    # labels are the raw states in their order, so that the process over them is the world itself
+    return Logged(card, world.mdp(20), world.behaviours("clinician", 20))
+
+
+def retention(people: int) -> Logged:
+    """A shop's customers: months since the last order x orders so far x size of orders, and one of 6 offers a month.
+
+    240 states; a customer lapses for good after the twelfth month without an order.  The shop is nearly greedy: it
+    takes a softmax of the values that it knows, which are a fifth off.
+    """
+    R, F, M, A, H = 12, 5, 4, 6, 12
+    rng = np.random.default_rng(20)
+    cost, pull = np.array([0.0, 0.02, 0.04, 0.06, 0.09, 0.12]), np.array([0.0, 0.25, 0.4, 0.5, 0.9, 1.0])
+    # what an offer does depends on who gets it
+    taste = rng.normal(0, 0.5, (F, M, A)) * (np.arange(A) > 0)
+    L = R * F * M
+    P, r = np.zeros((L + 1, A, L + 1)), np.zeros((L + 1, A))
+    for s in range(L):
+        recency, rest = divmod(s, F * M)
+        often, size = divmod(rest, M)
+        logit = -1.2 - 0.25 * recency + 0.35 * often + pull + taste[often, size] - 0.15 * size
+        buys = 1 / (1 + np.exp(-logit))
+        r[s] = buys * (0.2 + 0.2 * size) - cost
+        for target, chance in ((size, 0.7), (max(size - 1, 0), 0.15), (min(size + 1, M - 1), 0.15)):
+            P[s, :, min(often + 1, F - 1) * M + target] += buys * chance
+        P[s, :, L if recency == R - 1 else s + F * M] += 1 - buys
+    P[L, :, L] = 1
+    start = np.zeros(L + 1)
+    start[: F * M] = 0.5 / (F * M)
+    start[F * M : 4 * F * M] = 0.5 / (3 * F * M)
+    mdp = TabularMDP(np.broadcast_to(P, (H, *P.shape)), np.broadcast_to(r, (H, *r.shape)), start)
+    known = optimal_values(mdp)[0][0] + rng.normal(0, 0.05, (L + 1, A))
+    soft = np.exp((known - known.max(1, keepdims=True)) / 0.04)
+    practice = np.broadcast_to(soft / soft.sum(1, keepdims=True), (H, L + 1, A))
+    recency, often, size = (x.ravel().astype(float) for x in np.indices((R, F, M)))
+    features = np.stack([recency, often, size, recency * often, often * size, recency**2], axis=1)
+    reward = {"range": [-0.15, 0.85], "steps": 20}
+    states = [f"{int(a)}/{int(b)}/{int(c)}" for a, b, c in zip(recency, often, size, strict=True)]
+    return Logged(
+        _card("retention", states, ["lapsed"], map(str, range(A)), H, reward, people, features), mdp, practice
+    )
+
+
+def lake(people: int) -> Logged:
+    """Gymnasium's FrozenLake 8x8, 100 steps, logged by a mediocre policy: 4 actions in 10 are thrown at random."""
+    world = load_world("gymnasium:FrozenLake8x8-v1", ICU)
+    H = 100
+    live = [label for s, label in enumerate(world.raw_labels) if s not in world.ends]
+    ends = list(dict.fromkeys(world.ends.values()))
+    reward = {"range": [0.0, 1.0], "steps": 1, "total": 1.0}
+    card = _card("lake", dict.fromkeys(live), ends, world.actions, H, reward, people)
+    behaviour = world.behaviours("near-optimal-0.4", H)
+    # uniform choice visits whatever can be visited, so that its process is the world itself
+    return Logged(card, binned_process(card, world, "uniform"), binned_behaviour(card, world, behaviour))
+
+
+WORLDS = {"clinicians": clinicians, "retention": retention, "lake": lake}

@@ -1,0 +1,120 @@
+"""Two lineages of real people in one ledger: charged together, or disjoint, person by person."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import polars as pl
+import pytest
+
+from flows.config.home import Home
+from flows.jobs.ingest import ingest_job
+from flows.jobs.run import register_job, run_job
+from pipeline.declaration.card import CardError
+from pipeline.ledger.chain import BudgetError
+from pipeline.ledger.ledger import open_ledger
+from pipeline.logs.store import latest
+from tests.flows.shop import lay_out, rows
+
+
+@pytest.fixture
+def ward(tmp_path):
+    """Makes a lineage of a name in one ledger, of some customers."""
+    home = Home(tmp_path / "home")
+
+    def make(name, first, count, *, cap=1.0, register=True, **more):
+        log = [(f"c{first + int(u[1:])}", *rest) for u, *rest in rows(count)]
+        folder = lay_out(tmp_path / name, kind="real", ledger="../ledger.db", cap=cap, log=log)
+        card = folder / "card.toml"
+        card.write_text(card.read_text().replace('name = "shop"', f'name = "{name}"'))
+        if register:
+            register_job(str(folder), home, **more)
+        return folder, home
+
+    return make
+
+
+def people(folder, home):
+    found = latest(home.store, folder.name)
+    parts = pl.concat([pl.read_parquet(p) for p in found.part_files])
+    return set(parts["user_id"]), found.quarantined.get("elsewhere", 0)
+
+
+def run(folder, home):
+    return run_job(str(folder / "private.toml"), home)
+
+
+def test_a_copied_card_under_another_name_spends_the_same_budget(ward):
+    folder, home = ward("a", 0, 300)
+    ingest_job(str(folder), home)
+    run(folder, home)
+    renamed, _ = ward("b", 0, 300, cap=10.0)
+    ingest_job(str(renamed), home)
+    with pytest.raises(BudgetError, match=r"of a, whose people may be the same"):
+        run(renamed, home)
+
+
+def test_disjoint_lineages_count_nobody_twice(ward, tmp_path):
+    a, home = ward("a", 0, 300)
+    b, _ = ward("b", 250, 300, disjoint_from=["a"])
+    for folder in (a, b):
+        ingest_job(str(folder), home)
+    (in_a, none), (in_b, aside) = people(a, home), people(b, home)
+    assert none == 0 and aside > 0 and not in_a & in_b
+    assert {int(u[1:]) for u in in_a} == set(range(300)) and {int(u[1:]) for u in in_b} == set(range(300, 550))
+    for folder in (a, b):
+        run(folder, home)
+    book = open_ledger(tmp_path / "ledger.db", create=False)
+    entries = [e for e in book.entries() if e.kind == "INTENT"]
+    assert all(e.body["claimed"] for e in entries)
+    # one who leaves the one and joins the other loses no more than either's own people
+    joined = sum(Fraction(e.body["rho_add_remove"]) for e in entries)
+    assert joined <= 1 and book.account("a").lost == max(book.account("a").spent, joined)
+
+
+def test_a_person_who_is_found_in_both_changes_nobody_else_and_no_outcome(ward):
+    """The attack: one person's overlap, there or not, and whether anything else differs."""
+    a, home = ward("a", 0, 300)
+    b, _ = ward("b", 299, 200, disjoint_from=["a"])
+    ingest_job(str(a), home)
+    ingest_job(str(b), home)
+    with_them, aside = people(b, home)
+    alone, other = Home(home.root.parent / "other"), home.root.parent / "x"
+    assert aside <= 3 and "c299" not in with_them
+    (home.root.parent / "ledger.db").rename(other)
+    ward("a", 0, 299)
+    ward("b", 299, 200, disjoint_from=["a"])
+    for name in ("a", "b"):
+        ingest_job(str(home.root.parent / name), alone)
+    without, _ = people(b, alone)
+    assert without - with_them == {"c299"} and not with_them - without
+    run(b, alone)
+
+
+def test_what_was_ingested_before_it_was_declared_disjoint_is_not_released(ward):
+    a, home = ward("a", 0, 300)
+    b, _ = ward("b", 250, 300)
+    for folder in (b, a):
+        ingest_job(str(folder), home)
+    register_job(str(b), home, amend=True, disjoint_from=["a"])
+    with pytest.raises(CardError, match=r"before it was declared disjoint from a.*ingest again"):
+        run(b, home)
+    ingest_job(str(b), home)
+    assert not people(a, home)[0] & people(b, home)[0]
+    run(b, home)
+    run(a, home)
+
+
+def test_people_of_before_this_version_stay_charged_together(ward, monkeypatch):
+    """A log that was ingested before its lineage was registered is of people whom the ledger does not know."""
+    a, home = ward("a", 0, 300, register=False)
+    ingest_job(str(a), home)
+    register_job(str(a), home)
+    run(a, home)
+    b, _ = ward("b", 0, 300, register=False)
+    with pytest.raises(CardError, match="whose ids this ledger does not know"):
+        register_job(str(b), home, disjoint_from=["a"])
+    assert latest(home.store, "a").claimed == 0
+    # the same bytes are read once more, now that people are known
+    ingest_job(str(a), home)
+    assert latest(home.store, "a").claimed == 1

@@ -1,0 +1,307 @@
+"""A log that breaks its card stops a run by a noisy count of people, before the main budget is spent."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, date, datetime, timedelta
+from fractions import Fraction
+from pathlib import Path
+
+import pytest
+
+import pipeline.ledger.ledger as clock
+from flows.cli import main
+from flows.config.home import Home
+from flows.config.setting import setting
+from flows.jobs.ingest import ingest_job
+from flows.jobs.nightly import nightly_job
+from flows.jobs.nights import nightly_counter
+from flows.jobs.plan import plan_job
+from flows.jobs.proof import verify_run_job
+from flows.jobs.run import register_job, run_job
+from flows.server.recorded import StepError, quietly
+from pipeline.declaration.card import load_card
+from pipeline.ledger.chain import BudgetError
+from pipeline.ledger.ledger import Ledger, open_ledger
+from pipeline.ledger.verify import verify_run
+from pipeline.logs.store import latest
+from pipeline.transaction import release_once as module
+from pipeline.transaction.continual_step import append_step
+from pipeline.transaction.gate import GateError
+from tests.flows.shop import lay_out, rows
+
+STRICT = "[tolerance]\nunknown_label = 0.0\n"
+
+
+def typo(log, people=400):
+    """The log as somebody writes it who calls the cold lukewarm."""
+    return [(u, v, t, "lukewarm" if m == "cold" and int(u[1:]) < people else m, *more) for u, v, t, m, *more in log]
+
+
+class Shop:
+    def __init__(self, folder: Path, *, kind="real", cap=3.0, log=None, tolerance=STRICT):
+        self.folder = lay_out(
+            folder / "shop", kind=kind, ledger="ledger.db" if kind == "real" else "home", cap=cap, log=log
+        )
+        card = self.folder / "card.toml"
+        card.write_text(card.read_text() + tolerance)
+        self.home = Home(folder / "home")
+        if kind == "real":
+            register_job(str(self.folder), self.home)
+        self.ingest()
+
+    def ingest(self, log=None):
+        if log is not None:
+            card = (self.folder / "card.toml").read_text()
+            lay_out(self.folder, log=log)
+            (self.folder / "card.toml").write_text(card)
+        return ingest_job(str(self.folder), self.home)
+
+    def run(self, name="private", **more):
+        return run_job(str(self.folder / f"{name}.toml"), self.home, **more)
+
+    @property
+    def ledger(self) -> Ledger:
+        where = self.folder / "ledger.db"
+        return open_ledger(where if where.exists() else self.home.root / "ledger.db", create=False)
+
+    @property
+    def spent(self) -> Fraction:
+        return self.ledger.account("shop").spent
+
+    def kinds(self):
+        return [e.kind for e in self.ledger.entries() if e.kind not in ("KEY", "DRAW")]
+
+
+def test_a_typo_in_a_label_table_is_caught_before_the_main_budget_is_spent(tmp_path):
+    shop = Shop(tmp_path, log=typo(rows()))
+    with pytest.raises(GateError, match=r"unknown_label.*rows of about 2.. people; the card accepts 0.*Only the gate"):
+        shop.run()
+    assert shop.spent == Fraction(1, 50) and not list(shop.home.runs.iterdir())
+
+
+def test_a_retry_is_answered_as_before_and_draws_nothing(tmp_path):
+    shop = Shop(tmp_path, log=typo(rows()))
+    told = []
+    for _ in range(3):
+        with pytest.raises(GateError) as stopped:
+            shop.run()
+        told.append(str(stopped.value))
+    assert len(set(told)) == 1 and shop.spent == Fraction(1, 50)
+    assert shop.kinds() == ["REGISTER", "INTENT", "COMMIT"]
+    # what is tolerated is compared with the committed answer, whatever it is raised to
+    card = shop.folder / "card.toml"
+    card.write_text(card.read_text().replace("unknown_label = 0.0", "unknown_label = 1.0"))
+    shop.run()
+    assert shop.spent <= 1 and shop.kinds().count("INTENT") == 2
+
+
+def test_mended_and_ingested_again_it_runs_and_the_page_tells_of_the_gate(tmp_path):
+    shop = Shop(tmp_path, log=typo(rows()))
+    with pytest.raises(GateError):
+        shop.run()
+    shop.ingest(rows())
+    answer = shop.run()
+    folder = Path(answer["folder"])
+    report, proof = (json.loads((folder / f"{name}.json").read_text()) for name in ("report", "certificate"))
+    gate = proof["gate"]
+    assert gate == report["gate"] and gate["mechanism"]["l2_squared"] == 1 and gate["mechanism"]["rho_exact"] == "1/50"
+    assert shop.ledger.entries()[gate["entry"] - 1].kind == "COMMIT"
+    # what the page promises is all that was charged for it
+    assert Fraction(proof["rho_exact"]) == shop.spent - Fraction(1, 50) <= 1
+    assert answer["guarantee"]["rho"] <= 1.0
+    assert "set_aside" in (folder / "report.html").read_text()
+    assert all(c.ok for c in verify_run(folder, shop.ledger.entries()))
+    assert shop.run()["replayed"] and Fraction(proof["rho_exact"]) == shop.spent - Fraction(1, 50)
+    assert json.loads((folder / "certificate.json").read_text()) == proof
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda proof: proof.pop("gate"),
+        lambda proof: proof["gate"].update(entry=1),
+        lambda proof: proof["gate"].update(hash="0" * 64),
+        lambda proof: proof["gate"]["mechanism"].update(variance=500),
+        lambda proof: proof["gate"]["mechanism"].update(sensitivity_rule="none"),
+    ],
+)
+def test_a_certificate_that_tells_of_another_gate_does_not_verify(tmp_path, damage):
+    shop = Shop(tmp_path)
+    folder = Path(shop.run()["folder"])
+    proof = json.loads((folder / "certificate.json").read_text())
+    damage(proof)
+    (folder / "certificate.json").write_text(json.dumps(proof))
+    assert [c.what for c in verify_run(folder, shop.ledger.entries()) if c.ok is False]
+
+
+def test_one_person_decides_nothing_but_through_the_noise(tmp_path):
+    """Four rows of one person stopped a run outright; now the count of people is one, and the noise is five."""
+    log = typo(rows(), people=6)
+    shop = Shop(tmp_path, log=log)
+    shop.run()
+    wrong = {user for user, _, _, mood, *_ in log if mood == "lukewarm"}
+    assert latest(shop.home.store, "shop").set_aside == {"unknown_label": len(wrong)} and wrong
+
+
+def test_a_release_of_before_there_were_gates_is_replayed_without_one(tmp_path, monkeypatch):
+    shop = Shop(tmp_path)
+    s = setting(str(shop.folder / "private.toml"), shop.home)
+    # as a version without a gate drew it
+    old = module.release_once(s.card, 1, s.plan, shop.ledger, shop.home.store, s.recipe.terms.noise())
+    spent = shop.spent
+    answer = shop.run()
+    assert answer["replayed"] and shop.spent == spent
+    proof = json.loads((Path(answer["folder"]) / "certificate.json").read_text())
+    assert "gate" not in proof and proof["ledger"]["run_key"] == old.run_key
+    assert plan_job(str(shop.folder / "private.toml"), shop.home)["replays"]
+
+
+def test_plan_lists_the_gate_and_its_share(tmp_path):
+    shop = Shop(tmp_path)
+    plan = plan_job(str(shop.folder / "private.toml"), shop.home)
+    assert plan["mechanisms"][0]["table"] == "set_aside"
+    assert plan["rho"] <= 1.0 and plan["mechanisms"][0]["rho"] == 0.02
+    spent = plan["remaining_after"]
+    shop.run()
+    assert float(shop.ledger.account("shop").remaining) == pytest.approx(spent)
+    again = plan_job(str(shop.folder / "private.toml"), shop.home)
+    assert again["replays"] and again["remaining_after"] == pytest.approx(spent)
+
+
+@pytest.mark.parametrize(("name", "share"), [("private", "0.1"), ("both", "0.02"), ("pure", "0.02")])
+def test_the_whole_run_costs_no_more_than_was_asked(tmp_path, name, share):
+    shop = Shop(tmp_path)
+    recipe = shop.folder / f"{name}.toml"
+    recipe.write_text(recipe.read_text().replace("[privacy]\n", f"[privacy]\ngate = {share}\n"))
+    answer = shop.run(name)
+    promise = answer["guarantee"]
+    asked = promise["asked"]
+    assert all(promise[loss] <= asked[loss] for loss in asked) and shop.spent <= Fraction(str(promise["rho"]))
+    assert all(c.ok for c in verify_run(Path(answer["folder"]), shop.ledger.entries()))
+    plan = plan_job(str(recipe), shop.home)
+    assert plan["rho"] == pytest.approx(promise["rho"]) and plan["epsilon"] == pytest.approx(promise["epsilon"])
+
+
+def test_nothing_is_charged_for_the_gate_of_a_run_that_the_budget_does_not_allow(tmp_path):
+    shop = Shop(tmp_path, cap=0.99)
+    with pytest.raises(BudgetError, match=r"asked ρ = 1, left 0\.99"):
+        shop.run()
+    assert shop.spent == 0
+
+
+def test_no_share_is_no_gate(tmp_path):
+    shop = Shop(tmp_path, log=typo(rows()))
+    recipe = shop.folder / "private.toml"
+    recipe.write_text(recipe.read_text().replace("[privacy]\n", "[privacy]\ngate = 0.0\n"))
+    assert not shop.run()["replayed"] and shop.kinds().count("INTENT") == 1
+
+
+def test_synthetic_people_are_counted_exactly_and_for_nothing(tmp_path):
+    shop = Shop(tmp_path, kind="synthetic", log=typo(rows(), people=6))
+    with pytest.raises(GateError, match=r"rows of about \d people"):
+        shop.run()
+    assert shop.spent == 0
+    shop.ingest(rows())
+    assert "gate" not in json.loads((Path(shop.run()["folder"]) / "certificate.json").read_text())
+
+
+def test_the_shell_tells_by_exit_3(tmp_path, monkeypatch, capsys):
+    shop = Shop(tmp_path, log=typo(rows()))
+    monkeypatch.setattr(
+        "sys.argv", ["reticent", "--home", str(shop.home.root), "run", str(shop.folder / "private.toml")]
+    )
+    with pytest.raises(SystemExit) as done:
+        main()
+    assert done.value.code == 3 and "unknown_label" in capsys.readouterr().err
+
+
+class Nights(Shop):
+    """The same shop with a scheduled recipe: a calendar of months, or a counter."""
+
+    def __init__(self, folder, monkeypatch, nightly=True, **more):
+        super().__init__(folder, **more)
+        self._patch = monkeypatch
+        recipe = self.folder / "private.toml"
+        text = recipe.read_text().replace('[schedule]\nrelease = "nightly"\n', "")
+        table = '[nightly]\nnights = 8\nfirst = "2026-01-01"\n' if nightly else '[schedule]\nrelease = "monthly"\n'
+        recipe.write_text(text + table)
+
+    def on(self, night):
+        at = datetime(2026, 1, 1, 3, tzinfo=UTC) + timedelta(days=night - 1)
+        self._patch.setattr(clock, "now", lambda: at)
+
+    def night(self, night, log=None):
+        self.on(night)
+        if log is not None:
+            card = (self.folder / "card.toml").read_text()
+            recipe = (self.folder / "private.toml").read_text()
+            lay_out(self.folder, log=log)
+            (self.folder / "card.toml").write_text(card)
+            (self.folder / "private.toml").write_text(recipe)
+        return nightly_job(str(self.folder / "private.toml"), self.home)
+
+
+@pytest.mark.parametrize("nightly", [True, False])
+def test_a_scheduler_that_goes_on_for_ever_pays_for_one_answer(tmp_path, monkeypatch, nightly):
+    shop = Nights(tmp_path, monkeypatch, nightly, log=typo(rows()))
+    for night in range(1, 6):
+        with pytest.raises(GateError):
+            shop.night(night, typo(rows(seed=night)))
+    assert shop.spent == Fraction(1, 50)
+
+
+def test_a_counter_begins_once_its_operator_asks_again_and_no_night_is_asked_after_that(tmp_path, monkeypatch):
+    shop = Nights(tmp_path, monkeypatch, log=typo(rows()))
+    with pytest.raises(GateError):
+        shop.night(1)
+    shop.on(2)
+    shop.ingest(rows())
+    # `lay_out` writes the recipes anew
+    Nights.__init__(shop, tmp_path, monkeypatch, log=rows())
+    first = shop.run()
+    proof = json.loads((Path(first["folder"]) / "certificate.json").read_text())
+    assert Fraction(proof["rho_exact"]) == shop.spent - Fraction(1, 50) <= 1 and "gate" in proof
+    entries = shop.ledger.entries()
+    assert all(c.ok for c in verify_run(Path(first["folder"]), entries))
+    # later nights name the same gate, ask none, and take what comes
+    third = shop.night(3, typo(rows(seed=7)))
+    assert shop.spent == Fraction(proof["rho_exact"]) + Fraction(1, 50) and third["exit"] == 3
+    again = json.loads((Path(third["folder"]) / "certificate.json").read_text())
+    assert again["gate"] == proof["gate"] and again["rho_exact"] == proof["rho_exact"]
+    assert all(c.ok for c in verify_run(Path(third["folder"]), shop.ledger.entries()))
+
+
+def test_a_counter_of_before_there_were_gates_goes_on_without_one(tmp_path, monkeypatch):
+    shop = Nights(tmp_path, monkeypatch, log=rows())
+    shop.on(1)
+    s = setting(str(shop.folder / "private.toml"), shop.home)
+    append_step(nightly_counter(s), shop.ledger, shop.home.store, s.recipe.terms.noise(), date(2026, 1, 1))
+    spent = shop.spent
+    answer = shop.night(2, typo(rows(seed=3)))
+    assert shop.spent == spent and answer["counter"]["night"] == 2
+    assert "gate" not in json.loads((Path(answer["folder"]) / "certificate.json").read_text())
+
+
+def test_what_is_made_again_from_card_and_recipe_is_the_gated_run(tmp_path, monkeypatch):
+    shop = Shop(tmp_path)
+    answer = shop.run()
+    folder, card = Path(answer["folder"]), load_card(shop.folder / "card.toml")
+    proof = verify_run_job(folder, shop.ledger.entries, card)
+    assert proof.ok and not [c for c in proof.checks if c.ok is None], proof.checks
+    # another share asked for is another gate, and another release
+    recipe = folder / "recipe.toml"
+    recipe.write_text(recipe.read_text().replace("[privacy]\n", "[privacy]\ngate = 0.1\n"))
+    assert not verify_run_job(folder, shop.ledger.entries, card).ok
+
+
+def test_on_a_server_a_stopped_run_ends_like_any_other():
+    """The kinds of ends that a server learns: of a stopped run, that it is over; its error stays in the shell."""
+    caught = []
+
+    def stop():
+        raise GateError("12 people")
+
+    assert quietly(stop, caught) is None and isinstance(caught[0], GateError)
+    with pytest.raises(StepError, match="ValueError"):
+        quietly(lambda: int("x"), caught)

@@ -1,0 +1,215 @@
+"""Real lineages of one ledger share their people: charged together, unless declared disjoint before the charge."""
+
+from __future__ import annotations
+
+import itertools
+import random
+import stat
+from fractions import Fraction
+
+import pytest
+
+from pipeline.declaration.card import CardError
+from pipeline.ledger.chain import BudgetError
+from pipeline.ledger.ledger import open_ledger
+from pipeline.ledger.people import key_file, read_key
+from pipeline.ledger.sharing import Move, moves
+
+KEY = b"k" * 32
+
+
+@pytest.fixture
+def real(make_card):
+    def card(name, rho=1.0, kind="real", **budget):
+        return make_card(
+            name=name, kind=kind, budget={"rho": rho, "ledger": "l.db" if kind == "real" else "home", **budget}
+        )
+
+    return card
+
+
+@pytest.fixture
+def book(place):
+    return place.open(create=True)
+
+
+def charge(book, name, rho, key="k", **body):
+    return book.intent(name, f"{name}-{key}", Fraction(rho), body)
+
+
+def test_a_lineage_under_another_name_is_no_fresh_budget(book, real):
+    book.register(real("clinic"))
+    charge(book, "clinic", "1")
+    # the same people, and ten times the cap
+    book.register(real("clinic_2", 10.0))
+    with pytest.raises(BudgetError, match=r"left 0 of 1 of clinic, whose people may be the same.*--disjoint-from"):
+        charge(book, "clinic_2", "1/100")
+    assert book.account("clinic_2").lost == 1 and book.account("clinic_2").spent == 0
+    assert book.left("clinic_2").whose == "clinic"
+
+
+def test_what_is_charged_to_the_one_is_gone_for_the_other_too(book, real):
+    for name, cap in (("a", 2.0), ("b", 1.0)):
+        book.register(real(name, cap))
+    charge(book, "a", "3/4")
+    assert book.left("a").rho == book.left("b").rho == Fraction(1, 4)
+    assert charge(book, "b", "1/4").body["rho"] == "1/4"
+    assert book.account("a").remaining == 1
+
+
+def test_the_commit_says_what_the_people_lost_in_all(book, real):
+    for name in ("a", "b"):
+        book.register(real(name))
+    charge(book, "a", "1/4")
+    intent = charge(book, "b", "1/2")
+    assert book.commit(intent, {"release_sha256": "00", "noise": "os", "sampler": "x"}).body["spent"] == "3/4"
+
+
+def test_synthetic_people_are_nobody(book, real):
+    book.register(real("clinic"))
+    book.register(real("copy", kind="synthetic"))
+    charge(book, "copy", "1")
+    charge(book, "clinic", "1")
+    assert book.account("copy").lost == book.account("clinic").lost == 1
+    with pytest.raises(CardError, match="is synthetic"):
+        book.register(real("third", kind="synthetic"), disjoint_from=["clinic"])
+
+
+def test_the_schedule_of_the_other_holds_as_well(book, real):
+    book.register(real("a", schedule={"rho_month": 0.1}))
+    book.register(real("b"))
+    with pytest.raises(BudgetError, match=r"left 0\.1 of 0\.1 this month .* of a"):
+        charge(book, "b", "1/5")
+
+
+def test_disjoint_lineages_are_charged_alone_but_for_who_leaves_the_one_and_joins_the_other(book, real):
+    book.register(real("a"))
+    entry = book.register(real("b"), disjoint_from=["a"])
+    assert entry.body["disjoint_from"] == ["a"]
+    charge(book, "a", "1", rho_add_remove="1/2", claimed=True)
+    # half of a for leaving it, and half of b for joining it: the whole cap of both
+    assert book.left("b", Fraction(1, 2)).rho == 1
+    assert book.left("b").rho == Fraction(1, 2)
+    charge(book, "b", "1", rho_add_remove="1/2", claimed=True)
+    assert book.account("a").lost == book.account("b").lost == 1
+    # an entry that does not say what joining costs is charged in full
+    book.register(real("c"), disjoint_from=["a", "b"])
+    with pytest.raises(BudgetError, match=r"left 0\.5 of 1"):
+        charge(book, "c", "6/10")
+
+
+def test_the_declaration_stays_with_the_lineage_and_must_be_amended(book, real):
+    book.register(real("a"))
+    book.register(real("b"))
+    with pytest.raises(CardError, match="disjoint_from: registered"):
+        book.register(real("b"), disjoint_from=["a"])
+    book.register(real("b"), amend=True, disjoint_from=["a"])
+    book.require(real("b"))
+    assert moves(book.entries(), "a") == moves(book.entries(), "a")
+    book.register(real("b", 2.0), amend=True)
+    assert book.entries()[-1].body["disjoint_from"] == ["a"]
+
+
+def test_it_is_too_late_once_somebody_was_charged(book, real):
+    for name in ("a", "b", "c"):
+        book.register(real(name, 4.0))
+    charge(book, "a", "1/4", claimed=True)
+    charge(book, "b", "1/4")
+    with pytest.raises(CardError, match="was charged already"):
+        book.register(real("a", 4.0), amend=True, disjoint_from=["c"])
+    with pytest.raises(CardError, match="whose ids this ledger does not know"):
+        book.register(real("c", 4.0), amend=True, disjoint_from=["b"])
+    with pytest.raises(CardError, match="no other real dataset"):
+        book.register(real("c", 4.0), amend=True, disjoint_from=["c"])
+    book.register(real("c", 4.0), amend=True, disjoint_from=["a"])
+
+
+def test_people_in_both_are_of_the_first_one_by_one(book, real):
+    book.register(real("a"))
+    book.register(real("b"), disjoint_from=["a"])
+    assert book.claim("a", ["ann", "bob"], KEY) == [True, True]
+    assert book.claim("b", ["bob", "cat", "dan"], KEY) == [False, True, True]
+    # for good, whoever asks again and in whatever order
+    assert book.claim("a", ["cat", "ann", "eve"], KEY) == [False, True, True]
+    assert book.claim("b", ["eve", "cat", "bob"], KEY) == [False, True, False]
+    with pytest.raises(BudgetError, match="known under key"):
+        book.claim("a", ["ann"], b"x" * 32)
+
+
+def test_who_is_declared_disjoint_late_gives_its_claims_back(book, real):
+    book.register(real("a"))
+    book.register(real("b"))
+    assert book.claim("b", ["ann"], KEY) == [True]
+    assert book.claim("a", ["ann"], KEY) == [True]
+    book.register(real("b"), amend=True, disjoint_from=["a"])
+    assert book.claim("b", ["ann"], KEY) == [False]
+
+
+def test_saying_it_again_beside_another_amendment_takes_no_claim_back(book, real):
+    book.register(real("a"))
+    book.register(real("b"), disjoint_from=["a"])
+    assert book.claim("b", ["ann"], KEY) == [True]
+    charge(book, "b", "1/4", claimed=True)
+    book.register(real("b", 2.0), amend=True, disjoint_from=["a"])
+    assert book.claim("a", ["ann"], KEY) == [False]
+
+
+def test_one_person_moves_no_other_and_nobody_is_ever_in_two(book, real):
+    """The broken twin, a count of the overlap that decides for all, would change what others are answered."""
+    book.register(real("a"))
+    book.register(real("b"), disjoint_from=["a"])
+    book.register(real("c"), disjoint_from=["a", "b"])
+    draw, where = random.Random(5), dict[str, set[str]]()
+    for _ in range(40):
+        name, people = draw.choice("abc"), draw.sample([f"p{i}" for i in range(12)], 5)
+        for person, ours in zip(people, book.claim(name, people, KEY), strict=True):
+            if ours:
+                where.setdefault(person, set()).add(name)
+            else:
+                assert where[person] and name not in where[person]
+    assert all(len(names) == 1 for names in where.values())
+
+
+def test_no_hash_leaves_with_the_chain_and_the_key_is_its_owners(tmp_path, real):
+    book = open_ledger(tmp_path / "l.db", create=True)
+    book.register(real("a"))
+    before = book.entries()
+    book.claim("a", ["ann"], KEY)
+    assert book.entries() == before and book.problem() is None
+    file = key_file(book.where, tmp_path)
+    key = read_key(file)
+    assert file == tmp_path / "l.db.people-key" and read_key(file) == key and len(key) == 32
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    file.write_text("zz")
+    with pytest.raises(BudgetError, match="damaged"):
+        read_key(file)
+
+
+def test_the_worst_move_is_that_of_every_way_to_be_in_lineages(book, real, monkeypatch):
+    """Against brute force over all sets of lineages that one person may be in before, and after."""
+    names = "abcde"
+    draw = random.Random(1)
+    for name in names:
+        apart = [other for other in names[: names.index(name)] if draw.random() < 0.5]
+        book.register(real(name, 1000.0), disjoint_from=apart)
+    cost = {name: (Fraction(draw.randint(1, 9)), Fraction(draw.randint(1, 9), 10)) for name in names}
+    for name, (rho, part) in cost.items():
+        charge(book, name, rho, rho_add_remove=str(rho * part))
+    entries = book.entries()
+    declared = {frozenset({e.lineage, n}) for e in entries for n in e.body.get("disjoint_from", ())}
+    possible = [
+        frozenset(s)
+        for k in range(6)
+        for s in itertools.combinations(names, k)
+        if not any(frozenset(pair) in declared for pair in itertools.combinations(s, 2))
+    ]
+
+    def loss(a, b):
+        return sum((cost[n][0] for n in a & b), Fraction(0)) + sum(
+            (cost[n][0] * cost[n][1] for n in a ^ b), Fraction(0)
+        )
+
+    for name in names:
+        worst = max(loss(a, b) for a in possible for b in possible if name in a | b)
+        assert book.account(name).lost == worst
+    assert Move(frozenset("a"), frozenset()).lineages == {"a"}

@@ -1,0 +1,93 @@
+"""How far one person moves the counts of a gate: over all people there can be, by the code that counts them."""
+
+from __future__ import annotations
+
+import itertools
+from fractions import Fraction
+
+import numpy as np
+import polars as pl
+import pytest
+
+from pipeline.logs.set_aside import count_people
+from pipeline.logs.store import quarantine_schema
+from pipeline.privacy.noise import OsNoise, SeededNoise
+from pipeline.statistics.gate_layout import TABLE, GateLayout
+from pipeline.statistics.layout import ExactSums
+from pipeline.statistics.private_sum import PrivateSum
+
+RULES = ("gap", "repeat", "unknown_label", "bad_reward", "over_cap")
+# what one person's rows may break, rule by rule how many rows, filed more than once or never
+PEOPLE = [
+    [rule for rule, rows in zip(RULES[:4], counts, strict=True) for _ in range(rows)]
+    for counts in itertools.product((0, 1, 3), repeat=4)
+]
+CROWD = [("ann", "gap"), ("ann", "gap"), ("bob", "unknown_label"), ("bob", "repeat"), (None, "malformed_line")]
+
+
+def counted(tmp_path, card, layout, person):
+    """What the shipped code counts of the crowd and one more person, who lies in a partition of their own id."""
+    filed = [*CROWD, *(("zoe", rule) for rule in person)]
+    frame = pl.DataFrame(
+        {
+            "rule": [rule for _, rule in filed],
+            "effect": ["drop_step"] * len(filed),
+            "file": ["log.csv"] * len(filed),
+            "line": list(range(len(filed))),
+            "text": [None] * len(filed),
+            "source": [dict.fromkeys(card.log.roles.values(), user) for user, _ in filed],
+        },
+        schema=quarantine_schema(card),
+    )
+    # a partition may have filed some of a person's rows apart
+    apart = frame["rule"] == "repeat"
+    frame.filter(~apart).write_parquet(tmp_path / "quarantine-0000.parquet")
+    frame.filter(apart).write_parquet(tmp_path / "quarantine-0000-more.parquet")
+    return layout.count(count_people(tmp_path, card))[TABLE]
+
+
+@pytest.mark.parametrize("number", [1, 2, 3, 4])
+def test_the_largest_move_of_all_people_is_the_sensitivity(tmp_path, make_card, number):
+    layout, card = GateLayout("tiny", "synthetic", RULES[:number]), make_card()
+    (table,) = layout.tables
+    points = np.array([counted(tmp_path, card, layout, person) for person in PEOPLE])
+    moves = points[:, None] - points[None]
+    assert (moves**2).sum(-1).max() == table.replace.l2_squared == min(number, 2)
+    assert np.abs(moves).sum(-1).max() == table.replace.l1
+    nobody = points[PEOPLE.index([])]
+    assert ((points - nobody) ** 2).sum(-1).max() == table.add_remove.l2_squared
+    # the cheaper of the two ways
+    assert table.replace.l2_squared <= min(number, 2)
+
+
+def test_a_broken_twin_that_counts_everybody_under_each_of_many_rules_moves_further(tmp_path, make_card, monkeypatch):
+    monkeypatch.setattr(GateLayout, "once", property(lambda self: False))
+    layout, card = GateLayout("tiny", "synthetic", RULES[:4]), make_card()
+    points = np.array([counted(tmp_path, card, layout, person) for person in PEOPLE])
+    moves = ((points[:, None] - points[None]) ** 2).sum(-1)
+    monkeypatch.undo()
+    assert moves.max() == 4 > layout.tables[0].replace.l2_squared
+
+
+def test_a_broken_twin_that_counts_rows_moves_further(tmp_path, make_card):
+    rows = np.array([[person.count(rule) for rule in RULES[:2]] for person in PEOPLE])
+    assert ((rows[:, None] - rows[None]) ** 2).sum(-1).max() > GateLayout("t", "real", RULES[:2]).tables[0].replace.l1
+
+
+@pytest.mark.parametrize("number", [1, 2, 5])
+def test_the_extremes_attain_the_sensitivity(number):
+    layout = GateLayout("tiny", "synthetic", RULES[:number])
+    (table,) = layout.tables
+    summed = PrivateSum(layout, (table.mechanism(9),))
+    one, other = summed.worst_pair(layout.count)
+    move = layout.count(one)[TABLE] - layout.count(other)[TABLE]
+    assert (move**2).sum() == table.replace.l2_squared and summed.rho == Fraction(table.replace.l2_squared, 18)
+
+
+def test_the_noise_is_the_mechanisms_and_real_people_get_the_operating_systems():
+    layout = GateLayout("tiny", "synthetic", RULES[:2])
+    summed = PrivateSum(layout, (layout.tables[0].mechanism(400),))
+    sums = ExactSums("tiny", "synthetic", "people", layout.count({"gap+repeat": 7, "gap": 3}))
+    drawn = np.array([summed.draw(sums, SeededNoise(i)).tables[TABLE] for i in range(2000)])
+    assert np.abs(drawn.mean(0) - [10, 7]).max() < 2 and np.abs(drawn.var(0) / 400 - 1).max() < 0.15
+    assert summed.draw(sums, OsNoise()).noise == "os"
