@@ -19,7 +19,7 @@ from flows.config.home import Home
 from flows.config.recipe import Recipe, load_recipe
 from flows.config.setting import Setting
 from flows.jobs.nights import nightly_counter
-from flows.jobs.publish import compose, looks_of, made_by, run_name
+from flows.jobs.publish import PAGES, compose, looks_of, made_by, run_name
 from pipeline.declaration.card import AnyCard, CardError
 from pipeline.declaration.plugins import is_plugin
 from pipeline.declaration.toml import read_toml
@@ -29,6 +29,7 @@ from pipeline.ledger.account import card_hash
 from pipeline.ledger.chain import Body, Entry, canonical
 from pipeline.ledger.gates import Passed, passed_gate
 from pipeline.ledger.maker import other_maker
+from pipeline.ledger.publication import NO_FILE, file_digests
 from pipeline.ledger.verify import Check
 from pipeline.privacy.release_file import describe, describe_mechanism, read_release, sha256_file
 from pipeline.transaction.recovery import Recovered
@@ -39,7 +40,7 @@ _CHARGE = "sensitivities, scales and cost, recomputed from the card's layout and
 _AGAIN = "made again from card, recipe and release"
 # what the files are made of; the ledger vouches for them
 _INPUTS = ("release.parquet", "recipe.toml")
-_BROKEN = (OSError, ValueError, KeyError, TypeError, ArithmeticError, IndexError, RuntimeError, CardError)
+_BROKEN = (OSError, ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RuntimeError, CardError)
 
 
 @dataclass(frozen=True)
@@ -112,6 +113,7 @@ def made_again(folder: Path, card: AnyCard, held: Vouched) -> Iterator[Check]:
         for fresh in sorted(p for p in Path(place).iterdir() if p.name not in _INPUTS):
             found = _difference(folder / fresh.name, fresh, same_maker=other is None)
             yield _judged(f"{fresh.name}, {_AGAIN}", found, other)
+        yield _judged("the files of a run and nothing else", _strange(folder, Path(place)), other)
 
 
 def _judged(what: str, problem: str | None, other: str | None) -> Check:
@@ -227,6 +229,13 @@ def _compose(
     seen = held.said.get("seen", held.commit.seq if held.commit is not None else len(held.entries))
     looks = looks_of([e for e in held.entries if e.seq <= seen], card.name)
     compose(card, recipe, run_name(recipe, curated), snapshot, curated, plan.learn(release), looks, place)
+
+
+def _strange(folder: Path, place: Path) -> str | None:
+    """What is in the folder, and is none of the files that a run has."""
+    usual = {p.name for p in place.iterdir()} | {*_INPUTS, *PAGES}
+    found = [n for n, digest in file_digests(folder).items() if n not in usual or digest == NO_FILE]
+    return f"{found[0]} is none of them" if found else None
 
 
 def _difference(stands: Path, fresh: Path, *, same_maker: bool) -> str | None:

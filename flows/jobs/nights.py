@@ -93,9 +93,12 @@ def calendar_of(s: Setting) -> Schedule | None:
     Raises
     ------
     CardError
-        If the recipe says neither.
+        If the recipe says neither, or its counter does not fit the card.
     """
-    if s.recipe.nightly is None and s.recipe.schedule is None:
+    if s.recipe.nightly is not None:
+        # what is wrong with it is told before a row is read
+        nightly_counter(s)
+    elif s.recipe.schedule is None:
         raise CardError(
             f"{s.recipe.path.name}: [schedule] is missing: say on which dates a scheduled night draws and pays for a "
             'fresh release, e.g. release = "weekly" (docs/operating.md). `reticent run` releases by hand'

@@ -15,6 +15,8 @@ from pipeline.ledger.chain_tables import Page
 from pipeline.ledger.keys import OperatorKey, registered_keys
 from pipeline.privacy.release_file import sha256_file
 
+NO_FILE = "no file"
+
 
 class Publication(TypedDict):
     """The body of a PUBLISH entry, beside ``key`` and ``signature``; no fact about a person.
@@ -60,7 +62,7 @@ def file_digests(folder: Path) -> dict[str, str]:
     """
     # a link may point anywhere, and a pipe may never end: what is no plain file is no file of a run, and is not opened
     return {
-        p.relative_to(folder).as_posix(): sha256_file(p) if p.is_file() and not p.is_symlink() else "no file"
+        p.relative_to(folder).as_posix(): sha256_file(p) if p.is_file() and not p.is_symlink() else NO_FILE
         for p in sorted(folder.rglob("*"))
     }
 

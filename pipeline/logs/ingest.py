@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import json
+import os
 from collections import Counter
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
@@ -282,7 +283,8 @@ def lock_lineage(home: Path, say: Say = lambda _: None) -> Generator[None, None,
     say
         Called with a sentence, if another ingest is waited for.
     """
-    with open_private(home / ".lock") as lock:
+    # a lock holds nothing that could be lost
+    with os.fdopen(os.open(home / ".lock", os.O_RDWR | os.O_CREAT, 0o600), "r+") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

@@ -116,6 +116,6 @@ def write_attempt(release: Release, folder: Path, attempt: Attempt) -> None:
                 write_file(partial / name, content)
             write_file(partial / "attempt.json", json.dumps(asdict(attempt)))
     except OSError:
-        if exact or not folder.exists():
+        if exact or not folder.exists() or read_attempt(folder) == attempt:
             raise
         raise AttemptLostError(f"{release.dataset}: another attempt drew this release first; its spend stays") from None

@@ -18,12 +18,26 @@ from flows.jobs.ingest import ingest_job
 from flows.jobs.run import register_job, run_job
 from pipeline.learners.tabular_learning import learn
 from pipeline.ledger.ledger import Ledger, open_ledger
+from pipeline.privacy.noise import OsNoise
 from pipeline.privacy.release import total_rho
 from pipeline.privacy.release_file import read_release
-from pipeline.statistics.private_sum import PrivateSum
 from tests.campaigns.kill_points import arm
 from tests.flows.shop import lay_out
 from tests.ledger.postgres import Server
+
+
+def witness_draws(witness: Path, line: str) -> None:
+    """Have this process write a line down just before the operating system gives its first noise."""
+    gaussian, said = OsNoise.gaussian, list[str]()
+
+    def witnessed(noise: OsNoise, *args: Any) -> Any:
+        if not said:
+            said.append(line)
+            with witness.open("a") as file:
+                file.write(f"{line}\n")
+        return gaussian(noise, *args)
+
+    OsNoise.gaussian = witnessed  # pyright: ignore[reportAttributeAccessIssue]
 
 
 class World:
@@ -42,6 +56,7 @@ class World:
         assert self.child(self._prepare) == 0
         found = setting(str(self.folder / "spare" / "people" / "private.toml"), Home(self.folder / "spare" / "home"))
         release = read_release(next((found.home.store / "shop" / "releases").iterdir()))
+        self.price = total_rho(release.mechanisms)
         self.learnt = learn(found.card, found.recipe.planner, release)
         self.keep("registered")
 
@@ -64,14 +79,14 @@ class World:
 
     def keep(self, name: str) -> None:
         """Keep the present state under a name."""
-        shutil.copytree(self.now, self.folder / f"kept-{name}")
+        shutil.copytree(self.now, self.folder / f"kept-{name}", symlinks=True)
         if self.server is not None:
             self.server.psql(f"create database kept_{name} template now")
 
     def restore(self, name: str) -> None:
         """Back to a kept state."""
         shutil.rmtree(self.now)
-        shutil.copytree(self.folder / f"kept-{name}", self.now)
+        shutil.copytree(self.folder / f"kept-{name}", self.now, symlinks=True)
         if self.server is not None:
             self.server.psql("drop database now with (force)")
             self.server.psql(f"create database now template kept_{name}")
@@ -96,14 +111,7 @@ class World:
     def _run(self, at: int | None) -> None:
         pipeline.learners.tabular.learn = lambda *_: self.learnt
         flows.jobs.publish.drawn_pages = lambda *_: ("", "")
-        draw = PrivateSum.draw
-
-        def witnessed(self_: PrivateSum, *args: Any) -> Any:
-            with self.witness.open("a") as file:
-                file.write(f"{total_rho(self_.mechanisms)}\n")
-            return draw(self_, *args)
-
-        PrivateSum.draw = witnessed
+        witness_draws(self.witness, str(self.price))
         steps = (self.now / "steps").open("w")
         arm(at, lambda n, label: print(n, label, file=steps, flush=True))
         run_job(str(self.now / "people" / "private.toml"), self.home)

@@ -106,6 +106,11 @@ def kill(world: World, start: str, step: int) -> Kill:
     )
 
 
+def _last(labels: list[str], label: str) -> int:
+    """Where a label stands for the last time: the ledger says DRAW before the sum draws."""
+    return len(labels) - 1 - labels[::-1].index(label)
+
+
 def scenarios(world: World) -> dict[str, int]:
     """States to start from, with the number of steps of a run from there."""
     counts: dict[str, int] = {}
@@ -116,7 +121,7 @@ def scenarios(world: World) -> dict[str, int]:
     # died between the release's rename and its COMMIT: the next run recovers it
     renamed = labels.index("before commit") + 1
     # died with a half-written draw: the next run deletes it and draws again
-    half = labels.index("before create", labels.index("after draw")) + 1
+    half = labels.index("before create", _last(labels, "after draw")) + 1
     for name, at in (("uncommitted", renamed), ("half_written", half)):
         world.restore("registered")
         assert world.run(at) == -signal.SIGKILL

@@ -23,6 +23,7 @@ STEPS: tuple[tuple[Any, str], ...] = (
     *((Disk, name) for name in sorted(vars(Disk)) if not name.startswith("_")),
     (DefaultDialect, "do_commit"),
     (Ledger, "intent"),
+    (Ledger, "draw"),
     (Ledger, "commit"),
     (Ledger, "publish"),
     (pipeline.ledger.chain_tables, "insert"),

@@ -27,10 +27,11 @@ from flows.config.setting import setting
 from flows.jobs.nights import nightly_counter
 from pipeline.ledger.steps import committed_steps, mispriced
 from pipeline.privacy.continual import continual
-from pipeline.privacy.factorisation import NoiseBlocks, squared_weights
+from pipeline.privacy.factorisation import squared_weights
 from pipeline.privacy.release_file import read_release
 from pipeline.transaction.artifacts import folder_of
 from pipeline.transaction.kept_steps import KeptSteps
+from tests.campaigns.crash_world import witness_draws
 from tests.campaigns.kill_points import arm
 from tests.flows.nights import Shop, customers
 
@@ -79,14 +80,7 @@ class World:
         return child(lambda: self._night(at))
 
     def _night(self, at: int | None) -> None:
-        draw = NoiseBlocks.draw
-
-        def witnessed(blocks: NoiseBlocks, rows: int) -> Any:
-            with (self.folder / "now" / "witness").open("a") as file:
-                file.write("drawn\n")
-            return draw(blocks, rows)
-
-        NoiseBlocks.draw = witnessed  # pyright: ignore[reportAttributeAccessIssue]
+        witness_draws(self.folder / "now" / "witness", "drawn")
         steps = (self.folder / "now" / "steps").open("w")
         arm(at, lambda n, label: print(n, label, file=steps, flush=True))
         self.shop.append(3)

@@ -12,7 +12,8 @@ import pytest
 
 from flows.config.home import Home
 from pipeline.ledger.ledger import open_ledger
-from tests.campaigns import crashes, races
+from tests.campaigns import crashes, faults, races
+from tests.disk import FAULTS
 
 
 @pytest.mark.slow
@@ -63,3 +64,18 @@ def test_a_second_commit_is_seen(world):
     with book._chain.open() as page:
         page.append("shop", "COMMIT", dict(page.entries[-1].body))
     assert crashes.violations(world) == ["a key has two COMMITs"]
+
+
+@pytest.mark.slow
+def test_eight_faults_of_the_disk_break_no_promise():
+    command = [sys.executable, "-P", "-m", "tests.campaigns.faults", "--sample", "8"]
+    done = subprocess.run(command, cwd=crashes.RESULTS.parents[3], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["faults"] == 8
+
+
+def test_the_committed_faults_broke_no_promise():
+    found = json.loads(faults.RESULTS.read_text())
+    assert found["faults"] == len(found["rows"]) >= 100 and found["violations"] == 0
+    assert set(found["by_fault"]) == set(FAULTS) and all(found["by_fault"].values())
+    assert not [r for r in found["rows"] if r["broken"] or (r["again"] and r["fault"] != "lost sync")]

@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from pipeline.logs.ingest import ingest
+from pipeline.logs.readers import rlds_lerobot
 from pipeline.logs.readers import rows as framing
 from pipeline.logs.readers.batch import RECORD_BYTES
 
@@ -29,6 +30,7 @@ from .layouts import (
     write_meds,
     write_minari_arrow,
     write_minari_hdf5,
+    write_rlds,
 )
 
 # the odd one is the second of these
@@ -278,3 +280,15 @@ def test_odd_frames_of_lerobot(odd: dict[str, Any], tmp_path: Path) -> None:
         frame.write_parquet(path)
         found.append(rows_of_others(cards()["LeRobot"], path.parents[2], ODD))
     assert len(found[0]) == len(EPISODES) - 1 and found[1] == found[0]
+
+
+def test_an_episode_in_one_row_may_be_longer_than_other_records(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = write_rlds(tmp_path, EPISODES)
+    image = pl.element().struct.with_fields(image=pl.lit("z" * (RECORD_BYTES // 3)))
+    pl.read_parquet(path).with_columns(pl.col("steps").list.eval(image)).write_parquet(path)
+    card = card_of(cards()["RLDS"], tmp_path)
+    assert ingest(card, tmp_path / "store").quarantined == {}
+    monkeypatch.setattr(rlds_lerobot, "EPISODE_BYTES", 5 * RECORD_BYTES // 3)
+    assert set(ingest(card, tmp_path / "again").quarantined) == {"malformed_line"}

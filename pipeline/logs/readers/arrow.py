@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pipeline.declaration.toml import LogError
-from pipeline.logs.readers.batch import Batch
+from pipeline.logs.readers.batch import RECORD_BYTES, Batch
 from pipeline.logs.readers.rows import batch_rows, frame_rows, types_of
 
 _FAULTS = (
@@ -43,8 +43,8 @@ def row_count(path: Path) -> int:
         return int(file.metadata.num_rows)
 
 
-def read_parquet(path: Path, columns: list[str]) -> Iterator[Batch]:
-    """Yield the rows of ``columns``, a bounded number at a time.
+def read_parquet(path: Path, columns: list[str], most: int = RECORD_BYTES) -> Iterator[Batch]:
+    """Yield the rows of ``columns``, a bounded number at a time; one of more than ``most`` bytes is malformed.
 
     Raises
     ------
@@ -55,7 +55,7 @@ def read_parquet(path: Path, columns: list[str]) -> Iterator[Batch]:
     with _open_parquet(path) as file:
         try:
             for batch in file.iter_batches(batch_size=batch_rows(columns), columns=columns):
-                yield frame_rows(batch, columns, first)
+                yield frame_rows(batch, columns, first, most)
                 first += batch.num_rows
         except _FAULTS:
             raise _damaged(path, "Parquet", first - 1) from None

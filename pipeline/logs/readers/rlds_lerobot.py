@@ -22,6 +22,7 @@ from pipeline.logs.decode import read_flag
 from pipeline.logs.readers.arrow import parquet_types, read_parquet, row_count
 from pipeline.logs.readers.batch import (
     NO_LINES,
+    RECORD_BYTES,
     Asked,
     Batch,
     Types,
@@ -33,6 +34,8 @@ from pipeline.logs.readers.batch import (
     take_fields,
 )
 
+# of an episode in one row, images included
+EPISODE_BYTES = 1 << 28
 STEPS, SEEN, NEXT = "steps", "observation", "next_"
 _FLAGS = ("is_first", "is_last", "is_terminal")
 _MADE: dict[str, pl.DataType] = {
@@ -85,7 +88,7 @@ def read_rlds(path: Path, asked: Asked, user: str | None = None, *, real: bool =
     bases = dict.fromkeys(base for name in [*names, *_FLAGS] if (base := column_of(name, types)) is not None)
     columns = [b for b in bases if not nested or b in stored] + ([STEPS] if nested else [])
     held = pl.DataFrame()
-    for batch in read_parquet(path, columns):
+    for batch in read_parquet(path, columns, EPISODE_BYTES if nested else RECORD_BYTES):
         rows, lost = batch.frame.with_columns(pl.Series("_line", batch.lines)), [batch.malformed]
         if nested:
             lost.append(_lost(rows.filter(pl.col(STEPS).list.len().fill_null(0) == 0), "an episode without steps"))

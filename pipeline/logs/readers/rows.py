@@ -61,7 +61,7 @@ def _unknown(arrow: Any) -> bool:
     return pa.types.is_nested(arrow) and any(_unknown(arrow.field(i).type) for i in range(arrow.num_fields))
 
 
-def frame_rows(batch: Any, columns: list[str], first: int) -> Batch:
+def frame_rows(batch: Any, columns: list[str], first: int, most: int = RECORD_BYTES) -> Batch:
     """Rows of a record batch, dictionaries decoded; the first one is row ``first`` of the file.
 
     Parameters
@@ -70,6 +70,8 @@ def frame_rows(batch: Any, columns: list[str], first: int) -> Batch:
         As it was read: neither its offsets nor its text are checked.
     columns
         To be taken, in this order.
+    most
+        Bytes of a row that is not too long.
 
     Raises
     ------
@@ -78,9 +80,9 @@ def frame_rows(batch: Any, columns: list[str], first: int) -> Batch:
     """
     arrays = [batch.column(name) for name in columns]
     numbers, lost = lines_from(first, batch.num_rows), NO_LINES
-    odd, long = find_odd_text(arrays), _too_long(arrays)
+    odd, long = find_odd_text(arrays), _too_long(arrays, most)
     if (bad := long | odd).any():
-        why = np.where(long, f"longer than {RECORD_BYTES >> 20} MiB", "text that is not UTF-8")[bad]
+        why = np.where(long, f"longer than {most >> 20} MiB", "text that is not UTF-8")[bad]
         lost = pl.DataFrame({"line": numbers[bad], "text": why}, schema=NO_LINES.schema)
         kept = pa.array(~bad)
         arrays, numbers = [_filter(array, kept) for array in arrays], numbers[~bad]
@@ -111,11 +113,11 @@ def find_odd_text(arrays: list[Any]) -> NDArray[np.bool_]:
     return bad
 
 
-def _too_long(arrays: list[Any]) -> NDArray[np.bool_]:
+def _too_long(arrays: list[Any], most: int) -> NDArray[np.bool_]:
     grown = [array for array in arrays if _grows(array.type)]
-    if sum(map(_longest, grown)) <= RECORD_BYTES:
+    if sum(map(_longest, grown)) <= most:
         return np.zeros(len(arrays[0]), dtype=np.bool_)
-    return np.sum([_measured(array, _lengths) for array in grown], axis=0) > RECORD_BYTES
+    return np.sum([_measured(array, _lengths) for array in grown], axis=0) > most
 
 
 def _longest(array: Any) -> int:

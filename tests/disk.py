@@ -1,0 +1,223 @@
+"""A disk that fails at one operation: it takes the place of :data:`pipeline.disk.DISK` and of the ledger's commits.
+
+Every operation is written down in order, with what it wrote, so that a prefix of them can be played again elsewhere,
+with what was not forced to disk left out.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+import signal
+import sqlite3
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy.engine.default import DefaultDialect
+
+from pipeline.disk import DISK, Disk
+
+FAULTS = ("EIO", "ENOSPC", "EIO late", "lost sync", "kill before", "kill half", "kill after")
+_CODES = {"EIO": errno.EIO, "ENOSPC": errno.ENOSPC, "EIO late": errno.EIO}
+_SQLITE = {"EIO": "SQLITE_IOERR_WRITE", "ENOSPC": "SQLITE_FULL", "EIO late": "SQLITE_IOERR_FSYNC"}
+_BUFFER = 1 << 20
+
+
+@dataclass(frozen=True)
+class Operation:
+    """One change of a file: ``create``, ``write`` (at the end of ``path``), ``sync``, ``commit`` and so on."""
+
+    kind: str
+    path: str
+    to: str = ""
+    data: bytes = b""
+    mode: int = 0
+
+
+class FaultyDisk:
+    """Does what the disk does, writes it down, and fails once.
+
+    Parameters
+    ----------
+    at, fault
+        Number of the operation that fails, counted from 0, and how (one of :data:`FAULTS`); None: no fault.
+    note
+        Told of every operation before it is done.
+    """
+
+    def __init__(self, at: int | None = None, fault: str = "", note: Callable[[Operation], None] = lambda _: None):
+        self.at, self.fault, self._note = at, fault, note
+        self.operations: list[Operation] = []
+        self._real, self._lost = Disk(), False
+
+    def install(self) -> None:
+        """Take the disk's place in this process."""
+        for name in ("create", "sync", "move", "swap", "link", "point", "make_folder", "protect", "remove"):
+            setattr(DISK, name, getattr(self, name))
+        DISK.remove_tree = self.remove_tree  # pyright: ignore[reportAttributeAccessIssue]
+        commit = DefaultDialect.do_commit
+        DefaultDialect.do_commit = lambda dialect, connection: self._do(  # pyright: ignore
+            Operation("commit", "ledger"), lambda: commit(dialect, connection)
+        )
+
+    def _do(self, operation: Operation, work: Callable[[], Any], half: Callable[[], object] | None = None) -> Any:
+        number = len(self.operations)
+        self.operations.append(operation)
+        self._note(operation)
+        if number != self.at:
+            done = work()
+            if self._lost:
+                self._cut_power()
+            return done
+        if self.fault == "kill before":
+            self._die()
+        if self.fault == "lost sync" and operation.kind == "sync":
+            self._lost = True
+            return None
+        if half is not None and self.fault in ("EIO", "ENOSPC", "kill half"):
+            half()
+        if self.fault in ("EIO late", "kill half", "kill after", "lost sync"):
+            done = work() if half is None or self.fault != "kill half" else None
+            if self.fault.startswith("kill"):
+                self._die()
+            if self.fault == "lost sync":
+                return done
+        raise self._error(operation)
+
+    def _error(self, operation: Operation) -> Exception:
+        if operation.kind != "commit":
+            return OSError(_CODES[self.fault], os.strerror(_CODES[self.fault]), operation.path)
+        error = sqlite3.OperationalError("injected")
+        error.sqlite_errorname = _SQLITE[self.fault]
+        return error
+
+    def _cut_power(self) -> None:
+        """What was not forced to disk is gone: the bytes of a file, or the name that came last into a folder."""
+        assert self.at is not None
+        lost, then = self.operations[self.at], self.operations[self.at + 1]
+        path = Path(lost.path)
+        if path.is_dir():
+            before = self.operations[self.at - 1]
+            if before.kind == "move" and Path(before.to).parent == path and Path(before.to).exists():
+                shutil.move(before.to, before.path)
+        else:
+            there = path if path.exists() else Path(then.to)
+            if there.is_file():
+                os.truncate(there, 0)
+        self._die()
+
+    @staticmethod
+    def _die() -> None:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    def create(self, path: Path, mode: int, *, over: bool = True) -> Any:
+        """See :class:`~pipeline.disk.Disk`; the file tells of what is written."""
+        file = self._do(Operation("create", str(path), mode=mode), lambda: self._real.create(path, mode, over=over))
+        return _Written(file, lambda data: self._write(path, file, data))
+
+    def _write(self, path: Path, file: Any, data: bytes) -> None:
+        def put(piece: bytes) -> None:
+            file.write(piece)
+            file.flush()
+
+        self._do(Operation("write", str(path), data=data), lambda: put(data), lambda: put(data[: len(data) // 2]))
+
+    def sync(self, path: Path) -> None:
+        """See :class:`~pipeline.disk.Disk`."""
+        self._do(Operation("sync", str(path)), lambda: self._real.sync(path))
+
+    def move(self, path: Path, to: Path) -> None:
+        """See :class:`~pipeline.disk.Disk`."""
+        self._do(Operation("move", str(path), str(to)), lambda: self._real.move(path, to))
+
+    def swap(self, path: Path, to: Path) -> bool:
+        """See :class:`~pipeline.disk.Disk`."""
+        return self._do(Operation("swap", str(path), str(to)), lambda: self._real.swap(path, to))
+
+    def link(self, path: Path, to: Path) -> None:
+        """See :class:`~pipeline.disk.Disk`."""
+        self._do(Operation("link", str(path), str(to)), lambda: self._real.link(path, to))
+
+    def point(self, path: Path, target: str) -> None:
+        """See :class:`~pipeline.disk.Disk`."""
+        self._do(Operation("point", str(path), target), lambda: self._real.point(path, target))
+
+    def make_folder(self, path: Path, mode: int) -> None:
+        """See :class:`~pipeline.disk.Disk`."""
+        self._do(Operation("make_folder", str(path), mode=mode), lambda: self._real.make_folder(path, mode))
+
+    def protect(self, path: Path, mode: int) -> None:
+        """See :class:`~pipeline.disk.Disk`."""
+        self._do(Operation("protect", str(path), mode=mode), lambda: self._real.protect(path, mode))
+
+    def remove(self, path: Path) -> None:
+        """See :class:`~pipeline.disk.Disk`."""
+        self._do(Operation("remove", str(path)), lambda: self._real.remove(path))
+
+    def remove_tree(self, path: Path) -> None:
+        """File by file, so that it can fail in the middle."""
+        for where, folders, files in os.walk(path, topdown=False):
+            for name in sorted(files):
+                self.remove(Path(where, name))
+            for name in folders:
+                self._do(Operation("remove_folder", str(Path(where, name))), Path(where, name).rmdir)
+        self._do(Operation("remove_folder", str(path)), path.rmdir)
+
+
+class _Written:
+    """A file that is written at its end, in pieces of a MiB, and has no number: no library passes the disk by."""
+
+    def __init__(self, file: Any, put: Callable[[bytes], None]) -> None:
+        self._file, self._put, self._held, self._size, self.closed = file, put, bytearray(), 0, False
+
+    def __enter__(self) -> _Written:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def writable(self) -> bool:
+        """Yes."""
+        return True
+
+    def readable(self) -> bool:
+        """No."""
+        return False
+
+    def seekable(self) -> bool:
+        """No."""
+        return False
+
+    def write(self, data: Any, /) -> int:
+        """Hold the piece, and pass on what is held once it is enough."""
+        piece = bytes(data)
+        self._held += piece
+        self._size += len(piece)
+        if len(self._held) >= _BUFFER:
+            self._pass_on()
+        return len(piece)
+
+    def tell(self) -> int:
+        """Bytes so far."""
+        return self._size
+
+    def flush(self) -> None:
+        """Nothing: what is held goes in pieces, and the rest on closing."""
+
+    def _pass_on(self) -> None:
+        held, self._held = bytes(self._held), bytearray()
+        if held:
+            self._put(held)
+
+    def close(self) -> None:
+        """Pass on the rest."""
+        if self.closed:
+            return
+        self.closed = True
+        try:
+            self._pass_on()
+        finally:
+            self._file.close()

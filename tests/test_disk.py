@@ -1,0 +1,117 @@
+"""A disk that fails at any one operation leaves files and folders whole; and the disk that fails does fail."""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from pipeline.disk import Disk
+from pipeline.files import remove_tree, whole_file, write_file, write_folder
+from tests.disk import FAULTS, FaultyDisk, Operation
+
+
+def one_file(folder: Path) -> None:
+    with whole_file(folder / "one") as fresh:
+        write_file(fresh, "new")
+
+
+def one_folder(folder: Path) -> None:
+    write_folder(folder / "run", {"a": "new", "b": "new"})
+
+
+def gone(folder: Path) -> None:
+    remove_tree(folder / "run")
+
+
+WORK: dict[str, Callable[[Path], None]] = {"a file": one_file, "a folder": one_folder, "a removal": gone}
+
+
+def begun(folder: Path) -> Path:
+    folder.mkdir()
+    (folder / "one").write_text("old")
+    (folder / "run").mkdir()
+    for name in "ab":
+        (folder / "run" / name).write_text("old")
+    return folder
+
+
+def inside(work: Callable[[], object]) -> int:
+    """What a process of its own ends with: minus a signal, an errno, or 0."""
+    pid = os.fork()
+    if pid == 0:
+        try:
+            work()
+            os._exit(0)
+        except OSError as e:
+            os._exit(e.errno or 1)
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+
+def failing(disk: FaultyDisk, work: Callable[[Path], None], folder: Path) -> Callable[[], None]:
+    def call() -> None:
+        disk.install()
+        work(folder)
+
+    return call
+
+
+def operations(work: Callable[[Path], None], folder: Path) -> list[str]:
+    told = folder.with_suffix(".told")
+
+    def note(operation: Operation) -> None:
+        with told.open("a") as file:
+            file.write(f"{operation.kind}\n")
+
+    assert inside(failing(FaultyDisk(note=note), work, begun(folder))) == 0
+    return told.read_text().split()
+
+
+@pytest.mark.parametrize("name", WORK)
+def test_whatever_fails_files_and_folders_are_whole_and_the_next_call_ends_right(tmp_path: Path, name: str) -> None:
+    work = WORK[name]
+    kinds = operations(work, tmp_path / "count")
+    assert len(kinds) >= (3 if name == "a removal" else 6)
+    ended: set[int] = set()
+    for at, kind in enumerate(kinds):
+        for fault in (f for f in FAULTS if f != "lost sync"):
+            folder = begun(tmp_path / f"{at}-{fault}")
+            ended.add(inside(failing(FaultyDisk(at, fault), work, folder)))
+            if name != "a removal":
+                told = {p.name: p.read_text() for p in (folder / "run").iterdir()}
+                assert told in ({"a": "old", "b": "old"}, {"a": "new", "b": "new"}), (kind, fault)
+                assert (folder / "one").read_text() in ("old", "new"), (kind, fault)
+            assert inside(lambda folder=folder: work(folder)) == 0, (kind, fault)
+            left = sorted(p.name for p in folder.iterdir())
+            assert left == (["one"] if name == "a removal" else ["one", "run"]), (kind, fault)
+    assert {-signal.SIGKILL, errno.EIO, errno.ENOSPC} <= ended
+
+
+def test_a_lost_sync_loses_what_was_written(tmp_path: Path) -> None:
+    """The twin of a disk that keeps its word: without this, no campaign would see a sync that was forgotten."""
+    kinds = operations(one_file, tmp_path / "count")
+    folder = begun(tmp_path / "lost")
+    assert inside(failing(FaultyDisk(kinds.index("sync"), "lost sync"), one_file, folder)) == -signal.SIGKILL
+    assert (folder / "one").read_text() == ""
+
+
+def test_every_operation_of_the_disk_can_fail() -> None:
+    public = {name for name in vars(Disk) if not name.startswith("_")}
+    assert public <= set(vars(FaultyDisk))
+
+
+def test_what_is_written_down_can_be_played_again(tmp_path: Path) -> None:
+    disk = FaultyDisk()
+    with (folder := begun(tmp_path / "first")).joinpath("told").open("wb"):
+        file = disk.create(folder / "two", 0o600)
+        file.write(b"abc")
+        file.close()
+        disk.sync(folder / "two")
+        disk.move(folder / "two", folder / "three")
+    found = [(o.kind, Path(o.path).name, o.data) for o in disk.operations]
+    assert found == [("create", "two", b""), ("write", "two", b"abc"), ("sync", "two", b""), ("move", "two", b"")]
+    assert Path(disk.operations[-1].to).read_bytes() == b"abc" and disk.operations[0].mode == 0o600
