@@ -23,7 +23,8 @@ from pipeline.privacy.release import total_epsilon, total_rho
 from pipeline.statistics.count_layout import CountLayout, Person
 from pipeline.statistics.layout import ExactSums, Tables
 from pipeline.statistics.private_sum import PrivateSum
-from pipeline.statistics.target_layout import VALUE_STEPS, Question, Stage, TargetPlan
+from pipeline.statistics.target_layout import Stage
+from pipeline.statistics.target_plan import VALUE_STEPS, Question, TargetPlan
 
 
 def counts_target(shipped: PrivateSum, drawn: PrivateSum | None = None) -> AuditTarget:

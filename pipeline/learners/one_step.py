@@ -27,8 +27,8 @@ from pipeline.privacy.release_file import describe_mechanism
 from pipeline.simulation.surrogate import Drawn
 from pipeline.statistics.ask import Ask
 from pipeline.statistics.signal_to_noise import even_visits
-from pipeline.statistics.target_layout import Question, TargetPlan
 from pipeline.statistics.target_layout import Stage as Which
+from pipeline.statistics.target_plan import Question, TargetPlan
 from pipeline.transaction.drawing import Stage
 from reports.facts.promise import Joint
 

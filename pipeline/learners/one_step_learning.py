@@ -22,7 +22,8 @@ from pipeline.learners.policy_files import PolicyFiles
 from pipeline.learners.terms import OneStep, Terms
 from pipeline.mdp.policy import Policy
 from pipeline.privacy.release import Release
-from pipeline.statistics.target_layout import VALUE_STEPS, Question, Stage, TargetPlan, window
+from pipeline.statistics.target_layout import Stage
+from pipeline.statistics.target_plan import VALUE_STEPS, Question, TargetPlan, window
 from reports.facts.constants import Constants, Preset
 from reports.facts.learnt import LearntFacts, Truth, ValueFacts
 from reports.facts.policy import Decisions, decisions

@@ -23,7 +23,8 @@ from pipeline.logs.store import Snapshot
 from pipeline.logs.summing import HERE, Resources, Seen, Sums, sum_snapshot
 from pipeline.statistics.count_layout import Person, reward_lattice
 from pipeline.statistics.layout import ExactSums, Tables
-from pipeline.statistics.target_layout import Question, Stage, TargetPlan
+from pipeline.statistics.target_layout import Stage
+from pipeline.statistics.target_plan import Question, TargetPlan
 
 Array = NDArray[np.float64]
 Integers = NDArray[np.int64]

@@ -8,7 +8,7 @@ import pytest
 
 from pipeline.logs.target_sums import add_targets, first_rows
 from pipeline.statistics.ask import Ask
-from pipeline.statistics.target_layout import VALUE_STEPS, Question, TargetPlan
+from pipeline.statistics.target_plan import VALUE_STEPS, Question, TargetPlan
 from tests.statistics.test_sensitivity import SCHEMA, tiny
 
 

@@ -15,7 +15,8 @@ from pipeline.logs.target_sums import first_rows, person_sums
 from pipeline.privacy.noise import SeededNoise
 from pipeline.statistics.ask import Ask
 from pipeline.statistics.joint_loss import one_step_loss
-from pipeline.statistics.target_layout import STEPS, VALUE_STEPS, Question, TargetLayout, TargetPlan, pair_cost, window
+from pipeline.statistics.target_layout import STEPS, TargetLayout, pair_cost
+from pipeline.statistics.target_plan import VALUE_STEPS, Question, TargetPlan, window
 from tests.statistics.test_sensitivity import tiny
 
 
