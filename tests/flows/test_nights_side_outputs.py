@@ -7,6 +7,7 @@ import shutil
 
 import numpy as np
 import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 import flows.jobs.nightly
 import flows.jobs.publish
@@ -36,6 +37,8 @@ def year(root, monkeypatch, records, draw):
 
     with monkeypatch.context() as hooked:
         hooked.setattr(NoiseBlocks, "draw", noted)
+        # an operator's key is a secret of the home, whoever its people are
+        hooked.setattr(Ed25519PrivateKey, "generate", lambda: Ed25519PrivateKey.from_private_bytes(bytes(32)))
         for night, record in zip(NIGHTS, records, strict=True):
             shop.night(night, [*customers(100 * night, 60), *record], say=said.append)
     runs = shop.home.runs
@@ -109,6 +112,8 @@ def two_nights(root, monkeypatch, delivered, draw):
 
     with monkeypatch.context() as hooked:
         hooked.setattr(NoiseBlocks, "draw", noted)
+        # an operator's key is a secret of the home, whoever its people are
+        hooked.setattr(Ed25519PrivateKey, "generate", lambda: Ed25519PrivateKey.from_private_bytes(bytes(32)))
         for night, log in ((1, BASE), (2, delivered)):
             if log is None:
                 (shop.folder / "log.csv").write_bytes(b"")
@@ -187,10 +192,10 @@ def test_a_log_that_is_refused_for_one_person_moves_all_the_others_and_is_caught
 def test_a_night_only_where_somebody_is_new_is_caught(tmp_path, monkeypatch):
     real, told = flows.jobs.nightly.run_recipe, []
 
-    def only_news(recipe, home, step, noise, say, day, asked):
+    def only_news(recipe, home, step, noise, say, day, asked, *, scheduled):
         newest = latest(home.store, "shop")
         news = day if earlier_twin(home.store, newest) is None else FIRST
-        return real(recipe, home, step, noise, say, news, asked)
+        return real(recipe, home, step, noise, say, news, asked, scheduled=scheduled)
 
     monkeypatch.setattr(flows.jobs.nightly, "run_recipe", only_news)
     for i, log in enumerate(NEWS["a cumulative log"]):

@@ -251,7 +251,8 @@ def test_a_run_on_workers_with_the_ledger_on_postgresql(cluster: Cluster, tmp_pa
         ingest_job(str(shop), home)
         found = run_job(str(shop / "private.toml"), home)
         ledger = open_ledger(server.url("ledger"), create=False)
-        assert [e.kind for e in ledger.entries("shop")] == ["REGISTER", "INTENT", "DRAW", "COMMIT"]
+        kinds = [e.kind for e in ledger.entries("shop")]
+        assert kinds == ["REGISTER", "KEY", "INTENT", "DRAW", "COMMIT", "PUBLISH"]
     made, card = latest(home.store, "shop"), setting(str(shop / "private.toml"), home).tabular
     assert made is not None
     same(

@@ -45,8 +45,10 @@ def test_cells_depend_on_agents_and_never_on_a_study_its_claims_or_its_page():
     assert paper_003.STUDY.depends(None) == ("pipeline.simulation.linear_trials",)
 
 
-def test_a_bare_function_that_claims_privacy_has_nothing_to_attack_and_says_so(tmp_path, monkeypatch):
-    (tmp_path / "bare.py").write_text("def agent(trial):\n    return None\n\n\nagent.trust = 'joint'\n")
+def test_an_agent_that_claims_privacy_without_targets_has_nothing_to_attack_and_says_so(tmp_path, monkeypatch):
+    (tmp_path / "bare.py").write_text(
+        "from pipeline.simulation.trial import OnlineAgent\nagent = OnlineAgent(lambda trial: None, trust='joint')\n"
+    )
     monkeypatch.syspath_prepend(tmp_path)
     trial = Trial("bare:agent", *RIVER, 10, 1.0, 1e-5, "tight")
     assert find("bare:agent").private and whole_plan(trial) is None
