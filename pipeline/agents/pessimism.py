@@ -92,12 +92,8 @@ def constants(
         return Constants(preset, math.sqrt(2), 16.0, 2.0, iota, delta)
     if preset == "tail":
         return Constants(preset, math.sqrt(2), math.sqrt(2 * iota), 2.0, iota, delta)
-    if policy == "declared":
-        C1, C2 = 0.5, 0.5
-    elif policy == "aggregated":
-        C1, C2 = (12.0, 8.0) if pooled else (5.0, 3.0)
-    else:
-        C1, C2 = (8.0, 5.0) if pooled else (5.0, 3.0)
+    wide = (12.0 if policy else 8.0, 8.0 if policy else 5.0) if pooled else (5.0, 3.0)
+    C1, C2 = (0.5, 0.5) if policy == "declared" else wide
     return Constants(preset, C1, C2, 2.0, 1.0, delta)
 
 

@@ -90,7 +90,7 @@ def policy_of(files: PolicyFiles) -> Policy:
     shape = labels["horizon"], len(labels["states"]), len(labels["actions"])
     probabilities = np.zeros(shape)
     probabilities[rows["step"], rows["state"], rows["action"]] = rows["probability"]
-    abstains = ~probabilities.any(-1)
+    abstains = np.asarray((probabilities == 0).all(-1), dtype=bool)
     # folders of version 0.1 list them, and hold a stand-in there
     for h, s in labels.get("abstains", []):
         abstains[h, s] = True

@@ -203,8 +203,10 @@ def _screen(card: AnyCard, sources: Sources, work: Work, progress: Progress | No
     for i in range(len(work.done), work.partitions):
         raw, beyond = read_spill(work, i, sources, card)
         stays, elsewhere = (raw, None) if claims is None else part_with(raw, card, sources.names, claims)
-        judge = screen if isinstance(card, Card) else screen_vectors
-        canonical, quarantine = judge(stays, card, sources.names)
+        if isinstance(card, Card):
+            canonical, quarantine = screen(stays, card, sources.names)
+        else:
+            canonical, quarantine = screen_vectors(stays, card, sources.names)
         quarantine = quarantine if elsewhere is None else pl.concat([quarantine, elsewhere]).sort("file", "line")
         write_rows(canonical, part_file(work.built, i))
         _write(quarantine, work.built / f"quarantine-{i:04d}.parquet")

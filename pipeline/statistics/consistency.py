@@ -130,7 +130,8 @@ def project_cvxpy(table: Array, total: float) -> Array:
 
     unit = max(1.0, total, float(np.abs(table).max()))
     x = cp.Variable(table.size, nonneg=True)
-    problem = cp.Problem(cp.Minimize(cp.sum_squares(x - table.ravel() / unit)), [cp.sum(x) == total / unit])
+    constraints: list[Any] = [cp.sum(x) == total / unit]
+    problem = cp.Problem(cp.Minimize(cp.sum_squares(x - table.ravel() / unit)), constraints)
     problem.solve(solver="CLARABEL", tol_gap_abs=1e-12, tol_gap_rel=1e-12, tol_feas=1e-12)
     if problem.status != "optimal":
         raise RuntimeError(f"cvxpy ended {problem.status!r} on a projection")

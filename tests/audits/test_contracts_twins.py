@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from fractions import Fraction
+from functools import partial
 
 import numpy as np
 import polars as pl
@@ -25,7 +26,7 @@ from pipeline.logs.formats import Reader
 from pipeline.logs.readers.batch import NO_LINES, Batch, lines_from
 from pipeline.privacy.noise import OsNoise, SeededNoise
 from pipeline.simulation import control_trials, tabular_trials
-from pipeline.simulation.trial import Outcome, Trial
+from pipeline.simulation.trial import OnlineAgent, Outcome, Trial
 from pipeline.statistics.ask import Ask
 from pipeline.statistics.calibration import count_sum
 from pipeline.statistics.count_layout import CountLayout
@@ -73,53 +74,58 @@ def test_broken_worlds(name):
         check(WORLD, name, WORLDS[name]())
 
 
+@OnlineAgent
 def falling(trial: Trial) -> Outcome:
     """Claims to beat the optimum."""
     out = control_trials.uniform(trial)
     return replace(out, regret=out.regret[::-1])
 
 
+@OnlineAgent
 def forgetful(trial: Trial) -> Outcome:
     """Draws from numpy's global stream."""
     out = control_trials.uniform(trial)
     return replace(out, facts={**out.facts, "luck": float(np.random.default_rng().random())})
 
 
+@OnlineAgent
 def crooked(trial: Trial) -> Outcome:
     """Puts an array into the facts."""
     out = control_trials.uniform(trial)
     return replace(out, facts={**out.facts, "counts": np.zeros(3)})
 
 
+@OnlineAgent
 def secretive(trial: Trial) -> Outcome:
     """Uses a joint desk and says that it is not private."""
     return tabular_trials.dp_ucbvi_jdp(replace(trial, epsilon=1.0, delta=1e-5))
 
 
+@partial(OnlineAgent, trust="joint")
 def generous(trial: Trial) -> Outcome:
     """Draws noise for ten times the budget asked for."""
     return tabular_trials.dp_ucbvi_jdp(trial if trial.epsilon is None else replace(trial, epsilon=10 * trial.epsilon))
 
 
+@partial(OnlineAgent, trust="joint")
 def careless(trial: Trial) -> Outcome:
     """Plays without a budget."""
     return tabular_trials.dp_ucbvi_jdp(trial if trial.epsilon else replace(trial, epsilon=1.0, delta=1e-5))
 
 
+@partial(OnlineAgent, trust="joint")
 def stubborn(trial: Trial) -> Outcome:
     """Draws the same noise whatever is asked for."""
     return tabular_trials.dp_ucbvi_jdp(replace(trial, epsilon=None if trial.epsilon is None else 1.0))
 
 
+@OnlineAgent
 def impossible(trial: Trial) -> Outcome:
     """Emits an action that does not exist."""
     out = control_trials.always_first(trial)
     assert out.policy is not None
     return replace(out, policy=[[7 for _ in row] for row in out.policy])
 
-
-for agent in (generous, careless, stubborn):
-    agent.trust = "joint"  # type: ignore[attr-defined]
 
 AGENTS = {
     "marks_and_regret_are_a_curve": falling,
@@ -135,7 +141,7 @@ AGENTS = {
 @pytest.mark.parametrize("name", AGENTS)
 def test_broken_agents(name):
     with pytest.raises(BrokenContractError):
-        check(AGENT, name, Player(f"{__name__}:{AGENTS[name].__name__}"))
+        check(AGENT, name, Player(f"{__name__}:{AGENTS[name].play.__name__}"))
 
 
 def test_an_agent_that_spends_more_than_it_is_given():

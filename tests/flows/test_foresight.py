@@ -195,7 +195,7 @@ def test_a_nightly_counter_is_foreseen_with_the_noise_of_its_noisiest_night(tmp_
     one, many = (
         foresee_job(recipe(tmp_path, n, more=m), Home(tmp_path / "home")) for n, m in (("a", once), ("b", nightly))
     )
-    assert many["suboptimality"]["mean"] > one["suboptimality"]["mean"] and many["abstains"] > one["abstains"]
+    assert many["suboptimality"]["mean"] > one["suboptimality"]["mean"] and many["abstains"] >= one["abstains"]
 
 
 def test_a_world_named_for_real_people_is_not_opened(tmp_path, few):
