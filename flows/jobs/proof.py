@@ -83,8 +83,9 @@ def verify_run_job(
         checks = verify_run(folder, held)
         if checks[0].ok:
             checks += _vouching(folder, proof, held, card, trusted, own)
-    except ValueError as e:
-        raise CardError(str(e)) from None
+    except (ValueError, LookupError, TypeError, AttributeError) as e:
+        told = str(e) if isinstance(e, ValueError) else f"its files make no sense ({type(e).__name__})"
+        raise CardError(f"{folder.name}: {told}") from None
     wrong = next((c for c in checks if c.ok is False), None)
     problem = None if wrong is None else f"{wrong.what}: {wrong.found}"
     vouched = any(c.what == _VOUCHED and c.ok for c in checks)

@@ -24,8 +24,8 @@ from flows.jobs.nights import night_of, standing_counter, standing_run
 from flows.jobs.publish import Published, publish_run
 from pipeline.declaration.card import CardError, load_any_card
 from pipeline.learners.learner import Learnt
-from pipeline.ledger.keys import operator_key, registered_keys
-from pipeline.ledger.ledger import open_ledger
+from pipeline.ledger.keys import OperatorKey, operator_key, registered_keys
+from pipeline.ledger.ledger import Ledger, open_ledger
 from pipeline.ledger.publication import key_body
 from pipeline.logs.rules import check_names
 from pipeline.logs.store import latest
@@ -80,9 +80,8 @@ def register_job(card_name: str, home: Home, *, amend: bool = False, disjoint_fr
     refuse_lost_ledger(card.name, home.ledger_of(card), home.store)
     ledger = open_ledger(home.ledger_of(card), create=True)
     refuse_old_ledger(card.name, ledger, home.store)
-    entry, key = ledger.register(card, amend=amend, disjoint_from=disjoint_from), operator_key(home.store)
-    if key.public not in registered_keys(ledger.entries()):
-        ledger.note(card.name, "KEY", key_body(key))
+    entry = ledger.register(card, amend=amend, disjoint_from=disjoint_from)
+    key = _introduced(card.name, ledger, home)
     account = ledger.account(card.name)
     return {
         "dataset": card.name,
@@ -96,6 +95,14 @@ def register_job(card_name: str, home: Home, *, amend: bool = False, disjoint_fr
         "domain_hash": card.domain_hash(),
         "public_key": key.public,
     }
+
+
+def _introduced(lineage: str, ledger: Ledger, home: Home) -> OperatorKey:
+    """The key of this host, which the ledger knows."""
+    key = operator_key(home.store)
+    if key.public not in registered_keys(ledger.entries()):
+        ledger.note(lineage, "KEY", key_body(key))
+    return key
 
 
 def run_job(
@@ -176,6 +183,8 @@ def run_recipe(
     ledger = ledger_for(s.card, home)
     ledger.require(s.card)
     known_to_runs(s.card.name, ledger, home.runs)
+    # before the COMMIT: what was committed after the first key and has no PUBLISH entry was not published so
+    _introduced(s.card.name, ledger, home)
     number: int | None = None
     if s.recipe.nightly is None:
         asked = asked or Asked(newest_snapshot(s.card, home).number)

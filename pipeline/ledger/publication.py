@@ -143,12 +143,14 @@ def files_problem(e: Entry, files: Mapping[str, str]) -> str | None:
 
 
 def was_unvouched(entries: Sequence[Entry], commit: Entry | None) -> bool:
-    """Whether a run without PUBLISH may be older than PUBLISH: its COMMIT precedes every one of the ledger.
+    """Whether a run without PUBLISH may be older than PUBLISH: its COMMIT precedes every key of the ledger.
+
+    A version that publishes registers its host's key before it draws.
 
     Parameters
     ----------
     entries, commit
         Of the ledger, and what the run rests on; None where nothing was charged.
     """
-    first = next((e.seq for e in entries if e.kind == "PUBLISH"), None)
+    first = next((e.seq for e in entries if e.kind in ("KEY", "PUBLISH")), None)
     return commit is None or first is None or commit.seq < first

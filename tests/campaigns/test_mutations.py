@@ -9,7 +9,7 @@ import pytest
 from tests.campaigns import mutations
 
 # edits that only an insider can make so that nothing tells; docs/ledger.md says why
-INSIDE = ("recipe.toml", "another folder beside", "a file that became a link")
+INSIDE = ("recipe.toml",)
 
 
 @pytest.fixture(scope="module")

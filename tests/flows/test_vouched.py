@@ -153,6 +153,21 @@ def test_a_run_that_is_replayed_is_not_published_again(office):
     assert reticent(root, "ledger", "verify", run)[0] == 0
 
 
+@pytest.mark.parametrize("kind", ["real", "synthetic"])
+def test_not_even_the_first_run_of_a_ledger_passes_for_an_older_one_under_another_name(tmp_path, kind):
+    ledger = "ledger.db" if kind == "real" else "home"
+    shop, home = lay_out(tmp_path / "people", kind=kind, ledger=ledger, cap=10.0), Home(tmp_path / "home")
+    if kind == "real":
+        register_job(str(shop), home)
+    ingest_job(str(shop), home)
+    folder = Path(run_job(str(shop / "private.toml"), home)["folder"])
+    edit(folder / "report.json", lambda f: f.update(run="an-older-one"))
+    flip_policy(folder)
+    folder.rename(home.runs / "an-older-one")
+    with pytest.raises(BudgetError, match="no PUBLISH entry is of it"):
+        reticent(tmp_path, "promote", "an-older-one")
+
+
 @pytest.mark.parametrize("place", ["before PUBLISH", "after PUBLISH"])
 def test_a_run_that_dies_around_its_publish_entry_is_published_by_the_next_once(office, monkeypatch, place):
     class Died(BaseException):
@@ -313,9 +328,9 @@ def test_a_second_host_has_its_own_key_and_the_chain_knows_both(office, tmp_path
     shutil.copytree(root / "home" / "store" / "shop", other.store / "shop")
     run_job(str(root / "people" / "private.toml"), other)
     # the files are the same, so the first host's word is enough
-    assert kinds_of(root) == ["REGISTER", "KEY", "INTENT", "COMMIT", "PUBLISH"]
+    assert kinds_of(root) == ["REGISTER", "KEY", "INTENT", "COMMIT", "PUBLISH", "KEY"]
     run_job(str(root / "people" / "both.toml"), other)
-    assert kinds_of(root)[5:] == ["INTENT", "COMMIT", "KEY", "PUBLISH"]
+    assert kinds_of(root)[6:] == ["INTENT", "COMMIT", "PUBLISH"]
     book = open_ledger(root / "people" / "ledger.db", create=False).entries()
     assert len({e.body["public_key"] for e in book if e.kind == "KEY"}) == 2
     assert reticent(root, "ledger", "verify")[0] == 0
