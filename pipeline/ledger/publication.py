@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TypedDict
+from typing import NotRequired, TypedDict
 
-from pipeline.ledger.chain import Entry
+from pipeline.ledger.chain import Body, Entry
 from pipeline.ledger.chain_tables import Page
 from pipeline.ledger.keys import OperatorKey, registered_keys
 from pipeline.privacy.release_file import sha256_file
@@ -35,6 +35,8 @@ class Publication(TypedDict):
         Of all that the card declared.
     seed
         Of ties, as the recipe says.
+    made
+        How a simulated log was made; absent of any other.
     made_by
         See :func:`~pipeline.ledger.maker.maker`.
     files
@@ -49,6 +51,7 @@ class Publication(TypedDict):
     card_hash: str
     seed: int
     made_by: dict[str, str]
+    made: NotRequired[Body]
     files: dict[str, str]
 
 

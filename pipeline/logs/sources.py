@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
@@ -139,10 +139,16 @@ def read_batches(sources: Sources, index: int) -> Iterator[tuple[Batch, pl.DataF
         yield batch, pl.DataFrame(cells)
 
 
-def digest(sources: Sources) -> str:
-    """Sha256 over the files' digests, in order."""
+def digest(paths: Sequence[Path]) -> str:
+    """Sha256 over the files' digests, in order.
+
+    Parameters
+    ----------
+    paths
+        Of a log's files, as an ingest reads them.
+    """
     whole = hashlib.sha256()
-    for path in sources.paths:
+    for path in paths:
         with path.open("rb") as file:
             whole.update(hashlib.file_digest(file, "sha256").digest())
     return whole.hexdigest()

@@ -42,6 +42,24 @@ class Declared(Part):
     snapshot: int | None
 
 
+class Made(Part):
+    """How a simulated log was made.
+
+    Parameters
+    ----------
+    world, behaviour, seed, episodes
+        World and policy that made it, seed of the draws, and how many there are.
+    sha256
+        Of the files' digests, in order.
+    """
+
+    world: str
+    behaviour: str
+    seed: int
+    episodes: int
+    sha256: str
+
+
 class DeclaredTables(Declared):
     """States and actions by label, and rewards on a lattice.
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from pipeline.declaration.numbers import clean, number
-from reports.facts.learnt import Practice
+from reports.facts.learnt import NO_GUARANTEE, Practice
 from reports.facts.policy import Bools, Decisions, Floats
 from reports.facts.report import Report
 from reports.format import percent, shorten, steps
@@ -75,8 +75,8 @@ def _words(told: Practice) -> str:
 
 def _meaning(report: Report) -> str:
     sure = (
-        "These intervals are estimates, not guarantees."
-        if report.value.status == "estimate"
+        "These intervals are those of the released model, not guarantees."
+        if report.value.status in NO_GUARANTEE
         else "A comparison of two cells rests on the assumptions of the interval, cell by cell."
     )
     hidden = (
