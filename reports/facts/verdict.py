@@ -170,7 +170,7 @@ def forecast(found: EvaluationFacts, rho: float | None) -> Needed | None:
     root = math.hypot(sampling, math.sqrt(4 * square * aim))
     inverse = aim / sampling if square == 0 else (root - sampling) / (2 * square)
     more = 1 / inverse / people
-    all_people = round_up(people * more / found.share) if more <= _MOST else None
+    all_people = round(round_up(people * more / found.share)) if more <= _MOST else None
     left = aim - sampling / people
     dearer = noise / left if left > 0 else math.inf
     budget = float(round_up(rho * dearer)) if rho is not None and dearer <= _MOST else None

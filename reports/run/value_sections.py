@@ -77,8 +77,9 @@ def _baselines(value: ValueFacts, baselines: dict[str, Baseline]) -> Table:
 
 
 def _about(of: ValueFacts | Baseline) -> str:
-    known = of.estimate is not None and of.lower is not None and of.upper is not None
-    return about(of.estimate, of.lower, of.upper) if known else number(of.estimate, 3)
+    if of.estimate is None or of.lower is None or of.upper is None:
+        return number(of.estimate, 3)
+    return about(of.estimate, of.lower, of.upper)
 
 
 def _apart(mine: ValueFacts | Baseline, other: Baseline) -> str:
