@@ -19,7 +19,6 @@ from reports.facts.answers import RunAnswer
 from tests.campaigns.bad_input import toml
 from tests.logs.layouts import LOG, card_of, cards, write_minari_hdf5
 
-pytest.importorskip("h5py")
 RECIPE = '[recipe]\nname = "lake"\ncard = "card.toml"\nagent = "dp-apvi"\n\n[privacy]\nrho = 0.5\n'
 
 
