@@ -52,7 +52,7 @@ def simulate(
     nothing else writes the log of a shipped dataset anew, byte for byte.
     """
     from flows.jobs.simulated_logs import Asked, simulate_from_run, simulate_logs, world_table
-    from flows.verbs.published import run_folder
+    from flows.verbs.published import opened
     from pipeline.declaration.card import CardError
     from pipeline.environments.worlds import WORLDS
 
@@ -71,7 +71,7 @@ def simulate(
     with working("simulating") as work:
         work.say("simulating")
         if from_run:
-            result = simulate_from_run(run_folder(options, from_run), asked, options.home_folder())
+            result = simulate_from_run(opened(context, from_run).folder, asked, options.home_folder())
         else:
             result = simulate_logs(world, asked, options.home_folder())
     show(result, as_json, lambda: _written(result))
