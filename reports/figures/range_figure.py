@@ -159,13 +159,11 @@ def _row(mark: Mark, top: int, at: Callable[[float], str]) -> str:
         start, end = at(mark.lower), "100%" if mark.upper is None else at(mark.upper)
         # a bar between two percentages is a thick line
         drawn += (
-            f'<line x1="{start}" x2="{end}" y1="{y}" y2="{y}" stroke="currentColor" stroke-width="{height}" '
-            f'stroke-opacity="{shade}"/>'
+            f'<line x1="{start}" x2="{end}" y1="{y}" y2="{y}" fill="none" stroke="currentColor" '
+            f'stroke-width="{height}" stroke-opacity="{shade}"/>'
         )
     if mark.estimate is not None:
         drawn += f'<circle cx="{at(mark.estimate)}" cy="{y}" r="{height / 2 + 1:g}" fill="currentColor"/>'
     if mark.truth is not None:
-        drawn += (
-            f'<svg x="{at(mark.truth)}" y="{y}" overflow="visible"><path class="known" d="M0,-8L6,0L0,8L-6,0Z"/></svg>'
-        )
+        drawn += f'<text class="known" x="{at(mark.truth)}" y="{y + 6}" font-size="18" text-anchor="middle">◆</text>'
     return f'{words}<g class="{"own" if mark.own else "other"}">{drawn}</g>'
