@@ -20,16 +20,23 @@ _LIBRARIES = ("numpy", "scipy", "pyarrow", "polars", "cvxpy", "clarabel", "pydan
 def maker() -> dict[str, str]:
     """Program, its source, Python, machine, libraries and how the machine rounds; as PUBLISH entries hold it."""
     return {
-        "reticent": _version("reticent"),
+        "reticent": version_of("reticent"),
         "source": _source()[:16],
         "python": platform.python_version(),
         "platform": f"{platform.system()} {platform.machine()}",
-        **{library: _version(library) for library in _LIBRARIES},
+        **{library: version_of(library) for library in _LIBRARIES},
         "arithmetic": _arithmetic()[:16],
     }
 
 
-def _version(distribution: str) -> str:
+def version_of(distribution: str) -> str:
+    """The version of an installed distribution, or ``unknown``.
+
+    Parameters
+    ----------
+    distribution
+        As ``pip`` names it.
+    """
     try:
         return version(distribution)
     except PackageNotFoundError:
