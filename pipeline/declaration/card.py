@@ -228,11 +228,6 @@ def load_card(path: Path) -> Card:
 def require_tabular(card: AnyCard) -> Card:
     """The card, if it declares states and actions.
 
-    Parameters
-    ----------
-    card
-        Of any domain.
-
     Raises
     ------
     CardError
@@ -245,11 +240,6 @@ def require_tabular(card: AnyCard) -> Card:
 
 def require_linear_quadratic(card: AnyCard) -> LqCard:
     """The card, if it declares a linear plant.
-
-    Parameters
-    ----------
-    card
-        Of any domain.
 
     Raises
     ------

@@ -71,13 +71,6 @@ def split_halves(both: Integers, rng: np.random.Generator) -> dict[Side, Integer
     """Counts of two halves of the people, each person in D' by a fair coin: the law of a keyed hash.
 
     Steps are split independently, which leaves every step's law right; no statistic ties a person's steps together.
-
-    Parameters
-    ----------
-    both
-        Counts of all people, any shape.
-    rng
-        Simulation only.
     """
     second = rng.binomial(both, 0.5)
     return {"D": both - second, "D'": second, "both": both}

@@ -99,24 +99,12 @@ def route_of(release: Release, intent: Entry | None) -> Route:
 
 
 def protected(card: AnyCard) -> str:
-    """``person``; where the card says that its files name none, the record that it protects instead.
-
-    Parameters
-    ----------
-    card
-        Of the dataset.
-    """
+    """``person``; where the card says that its files name none, the record that it protects instead."""
     return card.unit.user if card.unit.user == MADE.get(card.source.format) else "person"
 
 
 def unit_sentence(card: AnyCard) -> str:
-    """Whose privacy, in words.
-
-    Parameters
-    ----------
-    card
-        Of the dataset.
-    """
+    """Whose privacy, in words."""
     m = card.unit.episodes_per_user
     if (record := protected(card)) != "person":
         steps = "one step" if card.domain.horizon == 1 else f"at most {card.domain.horizon} steps"
