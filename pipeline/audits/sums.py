@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-from scipy.linalg import solve_triangular
 
 from pipeline.audits.attack import Array, AuditTarget, Side, silence
 from pipeline.audits.laws import Gaussian
@@ -84,6 +83,8 @@ class Watch:
         sums
             What was shown after each of :attr:`ends`, of any one shape.
         """
+        from scipy.linalg import solve_triangular
+
         weights = np.zeros((len(sums), self.time.draws))
         for row, t in zip(weights, self.ends, strict=True):
             found = self.time.weights(t)
