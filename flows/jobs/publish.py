@@ -13,13 +13,12 @@ from pipeline.declaration.card import AnyCard
 from pipeline.files import copy_file, json_text, whole_folder, write_file
 from pipeline.learners.learner import Learnt
 from pipeline.ledger.account import card_hash
-from pipeline.ledger.assumptions import NOT_COVERED, assumptions
+from pipeline.ledger.assumptions import NOT_COVERED, assumptions, route_of
 from pipeline.ledger.certificate import certificate, counter_facts, guarantee
 from pipeline.ledger.chain import BudgetError, Entry
 from pipeline.ledger.keys import operator_key
 from pipeline.ledger.ledger import Ledger
 from pipeline.ledger.publication import Publication, file_digests
-from pipeline.ledger.route import route_of
 from pipeline.privacy.budget import down, fraction_of, up
 from pipeline.privacy.losses import safe_epsilon
 from pipeline.privacy.release_file import describe_mechanism, file_of, sha256_file

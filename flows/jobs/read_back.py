@@ -20,8 +20,7 @@ from pipeline.environments.worlds import WORLD_FILE, arrays_file
 from pipeline.ledger.account import card_hash
 from pipeline.ledger.chain import Entry, canonical
 from pipeline.ledger.ledger import Ledger
-from pipeline.ledger.maker import maker
-from pipeline.ledger.publication import file_digests, publications
+from pipeline.ledger.publication import file_digests, maker, publications
 from pipeline.privacy.release_file import sha256_file
 from pipeline.transaction.transaction import Curated
 from reports.facts.report import Report, read_report
@@ -58,7 +57,7 @@ def run_name(recipe: Recipe, curated: Curated) -> str:
 
 
 def made_by(card: AnyCard, recipe: Recipe) -> dict[str, str]:
-    """What makes a run here and now: see :func:`~pipeline.ledger.maker.maker`; and the code and files that are its own.
+    """What makes a run: :func:`~pipeline.ledger.publication.maker`, and the code and files that are its own.
 
     Parameters
     ----------
