@@ -33,9 +33,11 @@ from pipeline.statistics.lq_regularizers import paper_004
 from pipeline.statistics.mixture_message import Message
 from pipeline.statistics.online_sum import Variances, cost_of, entry_variances, tight
 from pipeline.statistics.regularizers import paper_000, paper_001
+from pipeline.statistics.residual_message import ResidualMessage
 
 Kind = Mechanism | Literal["once"]
 Build = Callable[[Time, NoiseBlocks], RunningSum]
+Episode = Message | LqMessage | ResidualMessage
 # a counter of 10 000 steps works the same and takes a week
 LEAVES = 8
 _READINGS = 3
@@ -146,7 +148,7 @@ class Sums:
 
 
 def sums_target(
-    layout: Message | LqMessage,
+    layout: Episode,
     ask: Ask,
     how: CountMechanism | None,
     *,
@@ -155,7 +157,7 @@ def sums_target(
     build: Build = RunningSum,
     integers: Callable[..., Integers] | None = None,
 ) -> AuditTarget:
-    """The worst pair of first episodes against the sums of a linear mixture agent, or of Private-OFU-RL.
+    """The worst pair of first episodes against the sums of a linear mixture agent, or of an agent of linear plants.
 
     The tree of Private-OFU-RL is the shipped one that draws what is read.
 
@@ -202,13 +204,17 @@ def sums_target(
     )
 
 
-def _printed(layout: Message | LqMessage, ask: Ask, how: CountMechanism | None, watch: Watch) -> Variances | None:
+def _printed(
+    layout: Episode, ask: Ask, how: CountMechanism | None, watch: Watch
+) -> Variances | None:
     if isinstance(layout, LqMessage):
         return paper_004(layout, ask, watch.time.steps)
+    if isinstance(layout, ResidualMessage):
+        raise CardError("no paper prints scales for residual sums; use calibration 'tight'")
     return paper_001(layout, ask) if how is None else paper_000(layout, ask, watch.steps)
 
 
-def _words(layout: Message | LqMessage, ask: Ask, how: str) -> str:
+def _words(layout: Episode, ask: Ask, how: str) -> str:
     noise = f"discrete gaussian, {ask.calibration}"
     if isinstance(layout, LqMessage):
         return f"lq sums, {how}, {noise}"
