@@ -1,7 +1,7 @@
 """Make a run's files again from card, recipe, release and ledger, and compare: nothing in the folder is trusted.
 
 What a difference means depends on who made the files: under the same program and machine it is an edit, under another
-the two cannot be compared (:mod:`pipeline.ledger.maker`).
+the two cannot be compared (:mod:`pipeline.ledger.publication`).
 """
 
 from __future__ import annotations
@@ -28,8 +28,7 @@ from pipeline.learners.learner import RunPlan
 from pipeline.ledger.account import card_hash
 from pipeline.ledger.chain import Body, Entry, canonical
 from pipeline.ledger.gates import Passed, passed_gate
-from pipeline.ledger.maker import other_maker
-from pipeline.ledger.publication import NO_FILE, file_digests
+from pipeline.ledger.publication import NO_FILE, file_digests, other_maker
 from pipeline.ledger.verify import Check
 from pipeline.privacy.release_file import describe, describe_mechanism, read_release, sha256_file
 from pipeline.transaction.recovery import Recovered

@@ -15,14 +15,12 @@ from pipeline.declaration.plugins import is_plugin, plugin_digest
 from pipeline.files import copy_file, json_text, whole_folder, write_file
 from pipeline.learners.learner import Learnt
 from pipeline.ledger.account import card_hash
-from pipeline.ledger.assumptions import NOT_COVERED, assumptions
+from pipeline.ledger.assumptions import NOT_COVERED, assumptions, route_of
 from pipeline.ledger.certificate import certificate, counter_facts, guarantee
 from pipeline.ledger.chain import BudgetError, Entry, canonical
 from pipeline.ledger.keys import operator_key
 from pipeline.ledger.ledger import Ledger
-from pipeline.ledger.maker import maker
-from pipeline.ledger.publication import Publication, file_digests
-from pipeline.ledger.route import route_of
+from pipeline.ledger.publication import Publication, file_digests, maker
 from pipeline.privacy.budget import down, fraction_of, up
 from pipeline.privacy.losses import safe_epsilon
 from pipeline.privacy.release_file import describe_mechanism, file_of, sha256_file
@@ -69,7 +67,7 @@ def run_name(recipe: Recipe, curated: Curated) -> str:
 
 
 def made_by(recipe: Recipe) -> dict[str, str]:
-    """What makes a run here and now: see :func:`~pipeline.ledger.maker.maker`; and the code that its recipe names.
+    """What makes a run here and now, as :func:`~pipeline.ledger.publication.maker` says; and the code its recipe names.
 
     Parameters
     ----------

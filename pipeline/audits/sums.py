@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal
 
 import numpy as np
@@ -37,7 +38,6 @@ from pipeline.statistics.residual_message import ResidualMessage
 
 Kind = Mechanism | Literal["once"]
 Build = Callable[[Time, NoiseBlocks], RunningSum]
-Episode = Message | LqMessage | ResidualMessage
 # a counter of 10 000 steps works the same and takes a week
 LEAVES = 8
 _READINGS = 3
@@ -148,7 +148,7 @@ class Sums:
 
 
 def sums_target(
-    layout: Episode,
+    layout: Message | LqMessage | ResidualMessage,
     ask: Ask,
     how: CountMechanism | None,
     *,
@@ -180,9 +180,18 @@ def sums_target(
     kind = "once" if how in (None, "fresh") else how
     watch = Watch(kind, leaves)
     time: Time = watch.time
-    if isinstance(layout, LqMessage) and kind != "once":
-        time = LazyTree(watch.ends, "plain" if kind == "plain" else "bottom-up")
-    noise = tight(layout, ask, time.cost) if ask.calibration == "tight" else _printed(layout, ask, how, watch)
+    words = f"discrete gaussian, {ask.calibration}"
+    if isinstance(layout, LqMessage):
+        words = f"lq sums, {_WORDS[how]}, {words}"
+        if kind != "once":
+            time = LazyTree(watch.ends, "plain" if kind == "plain" else "bottom-up")
+        printed = partial(paper_004, layout, ask, watch.time.steps)
+    elif isinstance(layout, ResidualMessage):
+        words, printed = f"{layout.of}, {_WORDS[how]}, {words}", partial(tight, layout, ask, time.cost)
+    else:
+        words = f"{_WORDS[how]}, {layout.of}, {words}" + (", unit rows" if layout.unit else "")
+        printed = partial(paper_001, layout, ask) if how is None else partial(paper_000, layout, ask, watch.steps)
+    noise = tight(layout, ask, time.cost) if ask.calibration == "tight" else printed()
     claimed = cost_of(layout, noise, time.cost)
     if noise is None or claimed is None:
         raise CardError("an audit needs noise: epsilon is infinite")
@@ -195,27 +204,10 @@ def sums_target(
     drawn = entry_variances(layout, variances or noise)[where]
     model = Sums(watch, (honest[0][where], honest[other][where]), entries[where], time)
     return AuditTarget(
-        mechanism=_words(layout, ask, _WORDS[how]),
+        mechanism=words,
         trust=Trust.LOCAL if how is None else Trust.JOINT,
         path=Sums(watch, (sent[0][where], sent[1][where]), drawn, time, build),
         means=silence(model),
         law=Gaussian([model.variances] * len(watch.ends)),
         claimed_rho=claimed,
     )
-
-
-def _printed(
-    layout: Episode, ask: Ask, how: CountMechanism | None, watch: Watch
-) -> Variances | None:
-    if isinstance(layout, LqMessage):
-        return paper_004(layout, ask, watch.time.steps)
-    if isinstance(layout, ResidualMessage):
-        raise CardError("no paper prints scales for residual sums; use calibration 'tight'")
-    return paper_001(layout, ask) if how is None else paper_000(layout, ask, watch.steps)
-
-
-def _words(layout: Episode, ask: Ask, how: str) -> str:
-    noise = f"discrete gaussian, {ask.calibration}"
-    if isinstance(layout, LqMessage):
-        return f"lq sums, {how}, {noise}"
-    return f"{how}, {layout.of}, {noise}" + (", unit rows" if layout.unit else "")

@@ -38,7 +38,7 @@ NOT_UNDONE = (
 # what a folder's name begins with from the moment it goes
 _GOING = ".purging-"
 # of a lineage with nightly counters
-COUNTERS_STAY = "a nightly counter keeps its exact leaf tables and the hashes of who was counted (docs/nightly.md)"
+COUNTERS_STAY = "a nightly counter keeps its exact leaf tables and the hashes of who was counted (docs/counter.md)"
 
 
 @dataclass(frozen=True)

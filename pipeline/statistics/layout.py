@@ -13,6 +13,7 @@ from typing import Any, Literal, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from pipeline.declaration.card import Card
 from pipeline.privacy.release import Mechanism
 
 Integers = NDArray[np.int64]
@@ -110,6 +111,34 @@ class Layout(Protocol):
     def extremes(self) -> Iterable[Any]:
         """Made-up people with extreme rows, in the form that the summing code takes; the worst pair is among them."""
         ...
+
+
+@dataclass(frozen=True)
+class CardLayout(Layout):
+    """What every layout of a card's rows says of the lineage.
+
+    Parameters
+    ----------
+    card
+        What is declared.
+    """
+
+    card: Card
+
+    @property
+    def dataset(self) -> str:
+        """Name of the lineage."""
+        return self.card.name
+
+    @property
+    def data_kind(self) -> str:
+        """``real`` or ``synthetic``, as registered."""
+        return self.card.kind
+
+    @property
+    def dynamics(self) -> str:
+        """``per_step``, or ``stationary``: one table for all steps."""
+        return self.card.domain.dynamics
 
 
 def added_cost(layout: Layout, rates: Rates, relation: Relation) -> Fraction:

@@ -54,7 +54,6 @@ class ResidualMessage(SimulatedLayout):
     radius: float
     horizon: int
     steps: int = 2**20
-    unit = False
     of = "residual sums"
 
     def __post_init__(self) -> None:

@@ -18,8 +18,8 @@ import numpy as np
 
 from pipeline.declaration.numbers import number
 from pipeline.simulation.trial import Trial
-from pipeline.studies.rows import SURE, Found, Rows, true_share
 from pipeline.studies.study import Budget, Claim, Judged, Options, Place, Verdict, online, sweep
+from pipeline.studies.study_rows import SURE, Found, Rows, true_share
 
 DELTA = 1e-5
 EPISODES = (10**4, 10**5, 10**6, 10**7, 10**8, 10**9)

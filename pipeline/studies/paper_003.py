@@ -24,8 +24,8 @@ from pipeline.simulation import linear_trials
 from pipeline.simulation.linear_trials import Cell, Contender
 from pipeline.simulation.trial import Row
 from pipeline.studies.pooled import Curve, Key, Point, pooled, where
-from pipeline.studies.rows import SURE
 from pipeline.studies.study import Claim, Judged, Study, Verdict
+from pipeline.studies.study_rows import SURE
 
 EPISODES = (5, 20, 50, 100, 200, 500, 1000, 5000, 10_000, 100_000)
 MORE_EPISODES = (5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000, 20_000, 50_000, 100_000, 1_000_000)

@@ -17,8 +17,8 @@ from functools import cached_property
 
 from pipeline.declaration.numbers import number
 from pipeline.simulation.trial import Calibration, Trial
-from pipeline.studies.rows import SURE, Found, Rows, surely_below, true_share
 from pipeline.studies.study import Budget, Claim, Judged, Options, Place, Verdict, online, sweep
+from pipeline.studies.study_rows import SURE, Found, Rows, surely_below, true_share
 
 DELTA, EPISODES = 1e-5, 10_000
 EPSILONS = (0.5, 1.0, 4.0)

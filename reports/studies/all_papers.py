@@ -12,14 +12,14 @@ from typing import NamedTuple
 from pipeline.declaration.numbers import number
 from pipeline.declaration.toml import CardError
 from pipeline.studies import paper_000, paper_001, paper_002, paper_003, paper_004
-from pipeline.studies.rows import Rows
 from pipeline.studies.study import Study
+from pipeline.studies.study_rows import Rows
 from reports.page import Part, Section, table
-from reports.studies.paper_000 import study_000
-from reports.studies.paper_001 import study_001
-from reports.studies.paper_002 import study_002
-from reports.studies.paper_003 import study_003
-from reports.studies.paper_004 import study_004
+from reports.studies.page_000 import study_000
+from reports.studies.page_001 import study_001
+from reports.studies.page_002 import study_002
+from reports.studies.page_003 import study_003
+from reports.studies.page_004 import study_004
 from reports.studies.study_page import Page, PaperStudy, verdict
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TypedDict
 
 from pipeline.declaration.numbers import number
-from pipeline.studies.rows import Found
+from pipeline.studies.study_rows import Found
 from reports.page import Figure
 from reports.svg import INK, inline
 

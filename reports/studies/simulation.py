@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pipeline.declaration.numbers import number
-from pipeline.studies.rows import Found, Rows
+from pipeline.studies.study_rows import Found, Rows
 from reports.page import Figure, Part, Section, table
 from reports.studies.curves import draw_curves, line_of
 from reports.studies.study_page import INVENTED, Page

@@ -376,7 +376,7 @@ def test_a_page_that_another_version_draws_does_not_replace_the_vouched_one(offi
 
 
 def test_the_maker_knows_its_arithmetic():
-    from pipeline.ledger.maker import maker, other_maker
+    from pipeline.ledger.publication import maker, other_maker
 
     now = maker()
     assert set(now) >= {"reticent", "source", "python", "platform", "numpy", "arithmetic"}

@@ -10,7 +10,7 @@ from pipeline.privacy.budget import largest_delta
 from pipeline.simulation.registry import AGENTS
 from pipeline.studies.price import Family, PricedRow
 from pipeline.studies.price_claims import Priced, claims
-from pipeline.studies.rows import true_share
+from pipeline.studies.study_rows import true_share
 from reports.page import Figure, Part, Section, Table, table
 from reports.studies.curves import Line, draw_curves
 from reports.studies.simulation import SEES
