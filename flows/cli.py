@@ -69,8 +69,6 @@ app.add_typer(raw_logs.app, name="store")
 
 def _version(asked: bool) -> None:
     if asked:
-        from pipeline.ledger.maker import version_of
-
         print(f"reticent {version_of('reticent')}")
         raise typer.Exit()
 

@@ -91,7 +91,7 @@ def _events(d: Lineage) -> list[Block]:
     told = [
         *((a, "amended", f"{a.cap_rho:g}", "the cap") for a in d.amendments),
         *(
-            (i, "inspected", "", f"snapshot {i.snapshot}" if i.snapshot else "the log, for its card")
+            (i, "inspected", "", f"snapshot {i.snapshot}" if i.snapshot else "the log, to draft the card")
             for i in d.inspections
         ),
         *((e, e.state, f"{e.rho:.6g}", e.run + _night(e)) for e in d.entries),
@@ -101,10 +101,6 @@ def _events(d: Lineage) -> list[Block]:
     ]
     rows = [(str(e.entry), e.at, *line) for e, *line in sorted(told, key=lambda x: x[0].entry)]
     return [Grid(("entry", "at", "what", "ρ", "of"), rows, left=5, most=len(rows))] if rows else []
-
-
-def _looked_at(snapshot: int) -> str:
-    return f"snapshot {snapshot}" if snapshot else "the log, to draft the card"
 
 
 def _night(e: Charged) -> str:

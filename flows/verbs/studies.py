@@ -231,7 +231,7 @@ def audit(
     Exits 0 whatever was proved; `violates` says whether a claim is broken.
     """
     from flows.jobs.audit import audit_job
-    from reports.audit import summary
+    from reports.audit_page import summary
 
     options: Context = context.obj
     with progress_line("audit", "releases") as progress:
@@ -251,7 +251,7 @@ def audit(
 
 
 def _attacks(result: Audited) -> Grid:
-    from reports.audit import bound, claim
+    from reports.audit_page import bound, claim
 
     head = ("mechanism", "trust", "claimed", "proved ≥", "of it", "the pair spends", "broken", "seconds")
     return Grid(
