@@ -69,7 +69,9 @@ app.add_typer(raw_logs.app, name="store")
 
 def _version(asked: bool) -> None:
     if asked:
-        print(f"reticent {version_of('reticent')}")
+        from importlib.metadata import version
+
+        print("reticent", version("reticent"))
         raise typer.Exit()
 
 
