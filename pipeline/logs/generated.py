@@ -12,9 +12,7 @@ from pipeline.files import json_text
 from pipeline.logs.sources import digest
 from pipeline.logs.store import Snapshot
 from pipeline.logs.work import source_digest_of
-from reports.facts.dataset import Made
-
-RECORD = "generated.json"
+from reports.facts.dataset import RECORD, Made, record_of
 
 
 def write_record(folder: Path, world: str, behaviour: str, seed: int, episodes: int, files: Sequence[Path]) -> None:
@@ -43,7 +41,7 @@ def made_of(card: AnyCard, snapshot: Snapshot | None) -> Made | None:
     snapshot
         None: of several, or none at all.
     """
-    file = card.folder / Path(card.source.files[0]).parent / RECORD
+    file = record_of(card)
     if card.kind == "real" or snapshot is None or not file.is_file():
         return None
     try:

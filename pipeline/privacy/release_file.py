@@ -37,13 +37,7 @@ _BESIDE = {
 
 
 def release_files(release: Release) -> dict[str, bytes]:
-    """Content of both files by name.
-
-    Parameters
-    ----------
-    release
-        What was drawn.
-    """
+    """Content of both files by name."""
     tables = {**release.tables, **release.derived}
     if all(_beside(name) for name in tables):
         pieces = [_keyed(label, tables) for label in _BESIDE]
@@ -146,11 +140,6 @@ def _stored(rows: pa.Table, name: str, shape: tuple[int, ...]) -> NDArray[np.int
 def describe(release: Release) -> dict[str, object]:
     """Everything about a release but its numbers.
 
-    Parameters
-    ----------
-    release
-        What was drawn.
-
     Returns
     -------
     What ``release.json`` holds.
@@ -173,11 +162,6 @@ def describe(release: Release) -> dict[str, object]:
 
 def describe_joint(release: Release) -> dict[str, object]:
     """The joint cost of a release, exact, and what it rests on.
-
-    Parameters
-    ----------
-    release
-        Whose tables were bounded together.
 
     Returns
     -------

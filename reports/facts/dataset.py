@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any, Literal
 
 from pipeline.declaration.card import AnyCard, Card, LqCard
@@ -40,6 +41,10 @@ class Declared(Part):
     recurs: str
     horizon: int
     snapshot: int | None
+
+
+# beside a simulated log
+RECORD = "generated.json"
 
 
 class Made(Part):
@@ -171,6 +176,17 @@ class DeclaredPlant(Declared):
     noise_covariance: Matrix
     parameter_norm: Number | None
     cost: Cost
+
+
+def record_of(card: AnyCard) -> Path:
+    """Where it stands how a simulated log was made.
+
+    Parameters
+    ----------
+    card
+        Of the log.
+    """
+    return card.folder / Path(card.source.files[0]).parent / RECORD
 
 
 def declared(card: AnyCard, snapshot: int | None) -> DeclaredTables | DeclaredPlant:

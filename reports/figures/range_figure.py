@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from html import escape
 
 from pipeline.declaration.numbers import number
@@ -86,6 +87,10 @@ def range_figure(panels: Sequence[Panel], key: str, title: str, note: str = "") 
         What a reader of the picture must know.
     """
     text = "; ".join(f"{mark.name}: {mark.words}" for panel in panels for mark in panel.marks) + "."
+    return Figure(partial(_svg, panels, key, title, text), text, note)
+
+
+def _svg(panels: Sequence[Panel], key: str, title: str, text: str) -> str:
     drawn: list[str] = []
     top = 0
     for panel in panels:
@@ -96,7 +101,7 @@ def range_figure(panels: Sequence[Panel], key: str, title: str, note: str = "") 
         f'font-family="system-ui, sans-serif" aria-labelledby="{key}-title {key}-text">'
         f'<title id="{key}-title">{escape(title)}</title><desc id="{key}-text">{escape(text)}</desc>'
     )
-    return Figure(f"{opening}{''.join(drawn)}</svg>", text, note)
+    return f"{opening}{''.join(drawn)}</svg>"
 
 
 def ends(panel: Panel) -> tuple[float, float]:

@@ -12,10 +12,10 @@ import pytest
 
 from pipeline.declaration.card import Card, CardError, load_any_card
 from pipeline.environments.riverswim import riverswim
-from pipeline.logs.generated import RECORD
 from pipeline.simulation import synthetic_logs as log_files
 from pipeline.simulation.simulate import sample_log
 from pipeline.simulation.synthetic_logs import regenerate, stream_log, write_log
+from reports.facts.dataset import RECORD
 from tests.simulation.test_simulate import ward
 
 SHELF = Path(__file__).resolve().parents[2] / "datasets"
