@@ -19,7 +19,8 @@ from flows.config.home import Home
 from flows.config.recipe import Recipe, load_recipe
 from flows.config.setting import Setting
 from flows.jobs.nights import nightly_counter
-from flows.jobs.publish import PAGES, compose, looks_of, made_by, run_name
+from flows.jobs.publish import PAGES, compose
+from flows.jobs.read_back import looks_of, made_by, run_name
 from pipeline.declaration.card import AnyCard, CardError
 from pipeline.declaration.plugins import is_plugin
 from pipeline.declaration.toml import read_toml
@@ -102,7 +103,7 @@ def made_again(folder: Path, card: AnyCard, held: Vouched) -> Iterator[Check]:
     yield Check(_CHARGE, problem is None, problem or "")
     if problem is not None:
         return
-    other = other_maker(held.said.get("made_by"), made_by(recipe))
+    other = other_maker(held.said.get("made_by"), made_by(card, recipe))
     with tempfile.TemporaryDirectory() as place:
         try:
             _compose(folder, recipe, card, plan, held, gate, Path(place))

@@ -16,7 +16,6 @@ from functools import partial
 from typing import Literal
 
 import numpy as np
-from scipy.linalg import solve_triangular
 
 from pipeline.audits.attack import Array, AuditTarget, Side, silence
 from pipeline.audits.laws import Gaussian
@@ -34,6 +33,7 @@ from pipeline.statistics.lq_regularizers import paper_004
 from pipeline.statistics.mixture_message import Message
 from pipeline.statistics.online_sum import Variances, cost_of, entry_variances, tight
 from pipeline.statistics.regularizers import paper_000, paper_001
+from pipeline.statistics.residual_message import ResidualMessage
 
 Kind = Mechanism | Literal["once"]
 Build = Callable[[Time, NoiseBlocks], RunningSum]
@@ -85,6 +85,8 @@ class Watch:
         sums
             What was shown after each of :attr:`ends`, of any one shape.
         """
+        from scipy.linalg import solve_triangular
+
         weights = np.zeros((len(sums), self.time.draws))
         for row, t in zip(weights, self.ends, strict=True):
             found = self.time.weights(t)
@@ -141,7 +143,7 @@ class Sums:
 
 
 def sums_target(
-    layout: Message | LqMessage,
+    layout: Message | LqMessage | ResidualMessage,
     ask: Ask,
     how: CountMechanism | None,
     *,
@@ -150,7 +152,7 @@ def sums_target(
     build: Build = RunningSum,
     integers: Callable[..., Integers] | None = None,
 ) -> AuditTarget:
-    """The worst pair of first episodes against the sums of a linear mixture agent, or of Private-OFU-RL.
+    """The worst pair of first episodes against the sums of a linear mixture agent, or of an agent of linear plants.
 
     The tree of Private-OFU-RL is the shipped one that draws what is read.
 
@@ -179,6 +181,8 @@ def sums_target(
         if kind != "once":
             time = LazyTree(watch.ends, "plain" if kind == "plain" else "bottom-up")
         printed = partial(paper_004, layout, ask, watch.time.steps)
+    elif isinstance(layout, ResidualMessage):
+        words, printed = f"{layout.of}, {_WORDS[how]}, {words}", partial(tight, layout, ask, time.cost)
     else:
         words = f"{_WORDS[how]}, {layout.of}, {words}" + (", unit rows" if layout.unit else "")
         printed = partial(paper_001, layout, ask) if how is None else partial(paper_000, layout, ask, watch.steps)
