@@ -175,11 +175,6 @@ def only_flags_part(source: Source | VectorSource) -> bool:
 def check_layout(source: Source, keys: Mapping[str, StepColumn], horizon: int) -> None:
     """Refuse columns that do not fit the layout.
 
-    Parameters
-    ----------
-    keys
-        Per-step column keys of the card, by the name they have there.
-
     Raises
     ------
     ValueError
