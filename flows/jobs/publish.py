@@ -193,8 +193,8 @@ def run_facts(
     }
     checks = {part: getattr(told, part) for part in ("joint", "consistency", "features", "model")}
     truth = None
-    if card.kind == "synthetic" and recipe.evaluate is not None:
-        truth = learnt.truth(recipe.evaluate.world, recipe.evaluate.behaviour)
+    if card.kind == "synthetic" and (known := recipe.terms.known) is not None:
+        truth = learnt.truth(known.world, known.behaviour)
     data, promise = declared(card, snapshot), guarantee(card, release, ask.calibration, ask.written, gate)
     return Report(
         schema_version=1,
