@@ -207,7 +207,7 @@ def test_a_sampler_that_would_use_up_delta_is_refused_before_the_charge(tmp_path
     ingest_job(str(folder), home)
     table = 'rho = 1.0\nsampler = "table"'
     (folder / "table.toml").write_text((folder / "private.toml").read_text().replace("rho = 1.0", table))
-    with pytest.raises(CardError, match="sampler = 'opendp'"):
+    with pytest.raises(CardError, match="sampler = 'exact'"):
         run_job(str(folder / "table.toml"), home)
     assert plan_job(str(folder / "private.toml"), home)["spent_before"] == 0
 
