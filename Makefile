@@ -92,9 +92,7 @@ campaigns:
 	$(PYTHON) -P -m tests.campaigns.tune_practical
 	$(PYTHON) -P -m tests.campaigns.containment
 	$(PYTHON) -P -m tests.campaigns.constants_study
-	$(PYTHON) -P -m tests.campaigns.constants_on_icu_sepsis
 	$(PYTHON) -P -m tests.campaigns.linear_tuning
-	$(PYTHON) -P -m tests.campaigns.linear_study
 	$(PYTHON) -P -m tests.campaigns.linear_on_riverswim
 	$(PYTHON) -P -m tests.campaigns.lq_offline
 	$(PYTHON) -P -m tests.campaigns.real_people

@@ -97,13 +97,7 @@ class Watch:
 
 
 def look(show: Callable[[], Array]) -> Array:
-    """What is shown, read several times: what is drawn anew on every reading averages out.
-
-    Parameters
-    ----------
-    show
-        Reads a running sum.
-    """
+    """What is shown, read several times: what is drawn anew on every reading averages out."""
     return np.mean([show() for _ in range(_READINGS)], axis=0)
 
 

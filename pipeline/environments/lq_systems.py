@@ -191,13 +191,7 @@ def on_sphere(shape: tuple[int, ...], radius: float, rng: np.random.Generator) -
 
 
 def norm(M: Array) -> float:
-    """Spectral norm.
-
-    Parameters
-    ----------
-    M
-        Any matrix.
-    """
+    """Spectral norm."""
     return float(np.linalg.norm(M, 2))
 
 

@@ -89,15 +89,7 @@ def plan_purge(lineage: Path, *, keep: int, quarantine_only: bool) -> Purge:
 
 
 def carry_out(purge: Purge, lineage: Path) -> None:
-    """Remove what :func:`plan_purge` named; a folder leaves its name first, so that it is there whole or not at all.
-
-    Parameters
-    ----------
-    purge
-        Of :func:`plan_purge`.
-    lineage
-        The lineage's folder in the store.
-    """
+    """Remove what :func:`plan_purge` named; a folder leaves its name first, so that it is there whole or not at all."""
     for name in purge.paths:
         path = lineage / name
         if not path.is_dir():
