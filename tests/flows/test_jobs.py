@@ -238,7 +238,7 @@ def test_the_fast_sampler_is_named_counted_in_delta_and_checked(shop, home):
     fast = run_job(str(shop / "fast.toml"), home)
     assert not fast["replayed"] and fast["ledger"]["spent_rho"] == pytest.approx(2 * slow["ledger"]["spent_rho"])
     proof = json.loads((home.runs / fast["run"] / "certificate.json").read_text())
-    assert "table inversion" in proof["guarantee"]["sampler"] and proof["guarantee"]["noise"] == "os"
+    assert "inversion with lazy bits" in proof["guarantee"]["sampler"] and proof["guarantee"]["noise"] == "os"
     slack = [Fraction(m["delta_slack"]) for m in proof["mechanisms"]]
     assert all(0 < s < Fraction(1, 10**20) for s in slack)
     assert proof["guarantee"]["delta"] == slow["guarantee"]["delta"]
