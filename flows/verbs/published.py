@@ -36,7 +36,7 @@ def opened(context: typer.Context, run: str, card: str | None = None) -> Run:
     card
         As ``--card`` gives it.
     """
-    from flows.api import Store
+    from flows.store import Store
 
     options: Context = context.obj
     return Store.at(options.home_folder()).open(run, card)
