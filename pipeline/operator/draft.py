@@ -61,6 +61,8 @@ def draft_card(
         **({"order": columns[role["order"]].values} if "order" in role else {"order": pl.lit(0.0)})
     )
     rows = rows.drop_nulls("user")
+    if "order" not in role and rows.select(pl.struct("user", "episode").is_duplicated().any()).item():
+        notes.append("people have several rows and no column was found that orders them: name it with --order COLUMN")
     said = [
         Said("name", _text(name), "of the dataset in the ledger"),
         *_unit(rows, role, columns, users, notes),
@@ -116,7 +118,7 @@ def _domain(rows: pl.DataFrame, role: Mapping[str, str], columns: Mapping[str, C
         Said("domain.horizon", str(horizon), "steps of an episode, at most",
              f"episodes have {_quantile(lengths, 0.5):.0f} rows in the middle, {longest} at most"),
         Said("domain.states", state, why, seen),
-        Said("domain.actions", f"{{ column = {json.dumps(role['action'])}, labels = {actions}{other} }}",
+        Said("domain.actions", f"{{ column = {_text(role['action'])}, labels = {actions}{other} }}",
              "what was done; labels that stand for the same are grouped", told),
     ]  # fmt: skip
 
