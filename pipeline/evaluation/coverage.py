@@ -10,35 +10,10 @@ import csv
 from functools import cache
 from pathlib import Path
 
-from pipeline.declaration.code import syntax_digest
-
-TABULAR = "tabular-dr"
-# the code that makes an estimate and its interval of a release
-_CODE = {
-    TABULAR: (
-        "pipeline.agents.doubly_robust",
-        "pipeline.evaluation.intervals",
-        "pipeline.learners.tabular_evaluation",
-        "pipeline.logs.doubly_robust_rows",
-        "pipeline.statistics.moment_layout",
-        "pipeline.statistics.scores",
-    )
-}
 # at least so many runs, this share of them inside, and in no cell fewer than that
 _RUNS, _INSIDE, _WORST = 150, 0.95, 0.9
 _AXES = ("states", "horizon", "people", "rho")
 COVERAGE = Path(__file__).with_name("coverage.csv")
-
-
-def code_of(estimator: str) -> str:
-    """Digest of the code of an estimator; another text is another estimator.
-
-    Parameters
-    ----------
-    estimator
-        See :class:`~pipeline.evaluation.measured.Evaluated`.
-    """
-    return syntax_digest(_CODE[estimator])[:16]
 
 
 @cache
@@ -47,13 +22,13 @@ def _rows() -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
-def covered(estimator: str, states: int, horizon: int, people: float, rho: float) -> bool:
+def covered(estimator: str, code: str, states: int, horizon: int, people: float, rho: float) -> bool:
     """Whether intervals of an estimator held wherever they were measured, and a run lies between these places.
 
     Parameters
     ----------
-    estimator
-        Of the run.
+    estimator, code
+        Of the run: its name, and a digest of the code that makes an interval of a release.
     states, horizon
         Declared.
     people
@@ -61,7 +36,7 @@ def covered(estimator: str, states: int, horizon: int, people: float, rho: float
     rho
         Budget of the run; infinite without noise.
     """
-    found = [r for r in _rows() if (r["estimator"], r["code"]) == (estimator, code_of(estimator))]
+    found = [r for r in _rows() if (r["estimator"], r["code"]) == (estimator, code)]
     runs = sum(int(r["runs"]) for r in found)
     for held in ("value_held", "gain_held"):
         shares = [float(r[held]) for r in found]

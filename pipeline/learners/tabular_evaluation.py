@@ -19,7 +19,8 @@ from pipeline.agents.pessimism import start_distribution
 from pipeline.audits.attack import AuditTarget
 from pipeline.audits.tables import crossing_target, scores_target
 from pipeline.declaration.card import Card, CardError, declared_start, task_of
-from pipeline.evaluation.coverage import TABULAR, covered
+from pipeline.declaration.code import syntax_digest
+from pipeline.evaluation.coverage import covered
 from pipeline.evaluation.intervals import Method, evaluated
 from pipeline.evaluation.measured import Diagnostic, Evaluated
 from pipeline.learners.learner import Learnt
@@ -42,6 +43,16 @@ from pipeline.transaction.drawing import Stage
 
 Array = NDArray[np.float64]
 STAGE = "values of people"
+TABULAR = "tabular-dr"
+# the code that makes an estimate and its interval of a release: another text is another estimator
+_CODE = (
+    "pipeline.agents.doubly_robust",
+    "pipeline.evaluation.intervals",
+    "pipeline.learners.tabular_evaluation",
+    "pipeline.logs.doubly_robust_rows",
+    "pipeline.statistics.moment_layout",
+    "pipeline.statistics.scores",
+)
 # of the clip of psi, in ranges of values, as it stands in a release
 CLIP = "b_clip"
 
@@ -81,7 +92,7 @@ class TabularEvaluation:
         """Bins that hide part of the state: the interval is of the binned process, never calibrated for people."""
         d, rho = self.card.domain, self.terms.ask().zcdp()
         budget = math.inf if rho is None else float(rho)
-        there = covered(self.estimator, len(d.live_states), d.horizon, self.card.unit.users_public, budget)
+        there = covered(self.estimator, code_of(), len(d.live_states), d.horizon, self.card.unit.users_public, budget)
         return there and d.markov == "declared"
 
     @property
@@ -165,6 +176,11 @@ class TabularEvaluation:
             placebo_error=off,
             diagnostics=(Diagnostic("effective sample size, share of rows", asked.effective),),
         )
+
+
+def code_of() -> str:
+    """Digest of the code of this estimator."""
+    return syntax_digest(_CODE)[:16]
 
 
 def _counts(learnt: Learnt) -> LearntCounts:

@@ -21,13 +21,13 @@ import polars as pl
 
 from pipeline.declaration.card import Card
 from pipeline.environments.world import declared_actions, declared_states
-from pipeline.evaluation.coverage import COVERAGE, TABULAR, code_of
+from pipeline.evaluation.coverage import COVERAGE
 from pipeline.evaluation.exact import truth
 from pipeline.evaluation.measured import Evaluated
 from pipeline.learners.held_out import HeldOutRun
 from pipeline.learners.registry import plan_run
 from pipeline.learners.tabular import TabularRun
-from pipeline.learners.tabular_evaluation import STAGE, TabularEvaluation
+from pipeline.learners.tabular_evaluation import STAGE, TABULAR, TabularEvaluation, code_of
 from pipeline.learners.tabular_facts import LearntCounts
 from pipeline.learners.terms import Evaluate, Planner, Privacy, Terms
 from pipeline.logs.aggregate import count_rows
@@ -148,7 +148,7 @@ def cells(name: str) -> Iterator[tuple[Card, float, float]]:
 def measure(name: str, count: int) -> list[list[object]]:
     """All cells of a campaign."""
     rows: list[list[object]] = []
-    code = code_of(TABULAR)
+    code = code_of()
     for card, share, rho in cells(name):
         d, people = card.domain, card.unit.users_public
         terms = Terms(name, "dp-apvi", Privacy(rho=rho), Planner(), evaluate=Evaluate(people=share))

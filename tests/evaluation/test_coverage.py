@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 import pipeline.evaluation.coverage as coverage
-from pipeline.evaluation.coverage import TABULAR, code_of, covered
+from pipeline.evaluation.coverage import covered
 
+TABULAR, CODE = "tabular-dr", "f" * 16
 HEAD = "estimator,code,states,horizon,people,rho,runs,value_held,gain_held\n"
 
 
@@ -14,7 +15,7 @@ HEAD = "estimator,code,states,horizon,people,rho,runs,value_held,gain_held\n"
 def table(tmp_path, monkeypatch):
     def write(*rows, code=None):
         path = tmp_path / "coverage.csv"
-        path.write_text(HEAD + "".join(f"{TABULAR},{code or code_of(TABULAR)},{r}\n" for r in rows))
+        path.write_text(HEAD + "".join(f"{TABULAR},{code or CODE},{r}\n" for r in rows))
         monkeypatch.setattr(coverage, "COVERAGE", path)
         coverage._rows.cache_clear()
 
@@ -39,7 +40,7 @@ GOOD = ("2,2,20000,0.3,100,0.98,0.97", "20,10,100000,3,100,0.96,1.0")
 )
 def test_the_box_is_what_was_measured(table, at, inside):
     table(*GOOD)
-    assert covered(TABULAR, *at) is inside
+    assert covered(TABULAR, CODE, *at) is inside
 
 
 @pytest.mark.parametrize(
@@ -54,9 +55,9 @@ def test_the_box_is_what_was_measured(table, at, inside):
 )
 def test_what_was_not_shown_to_hold_is_not_calibrated(table, rows):
     table(*rows)
-    assert not covered(TABULAR, 2, 2, 20_000, 0.3)
+    assert not covered(TABULAR, CODE, 2, 2, 20_000, 0.3)
 
 
 def test_other_code_is_another_estimator(table):
     table(*GOOD, code="0" * 16)
-    assert not covered(TABULAR, 8, 5, 50_000, 1.0)
+    assert not covered(TABULAR, CODE, 8, 5, 50_000, 1.0)
