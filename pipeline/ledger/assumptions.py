@@ -83,6 +83,8 @@ def assumptions(card: AnyCard, looks: Sequence[Entry], route: Route) -> list[str
         f"the domain ({declared}) was declared without looking at this log, unless a line below says otherwise",
         "the curator's machine, its operators and its source of randomness are trusted",
     ]
+    if route.by == "played":
+        return [found[1], *route.assumed]
     if is_plugin(card.source.format):
         found.append(
             f"the log was read by {card.source.format}, which is not code of Reticent: that it makes the rows of one "
@@ -162,6 +164,11 @@ def implementation(release: Release, route: Route) -> Implementation:
     )
     if adaptive:
         floating += "; later questions are computed in floating point and rounded to a lattice before they meet a row"
+    if route.by == "played" and not exact:
+        floating = (
+            "messages are rounded to declared integers before they are summed; the noise is seeded and sums are read "
+            "in floating point: a simulation"
+        )
     if route.by == "counter":
         floating += "; the sum of all nights is read off noisy integers alone"
     return Implementation(
@@ -188,6 +195,12 @@ def stewardship(card: AnyCard, route: Route) -> Stewardship:
     )
     if card.kind == "synthetic":
         collection = "declared by the card as simulated, and not checked by this program: there is nobody to ask"
+    if route.by == "played":
+        return Stewardship(
+            collection="there are no rows: users and their episodes were drawn in a known world",
+            access="nobody's data lies anywhere; all in the run's folder was computed from recipe and seed",
+            domain_hash=card.domain_hash(),
+        )
     left = "exact sums of simulated people" if route.by == "exact" else "the release of noisy integers"
     kept = ", with a counter's exact sums and the hashes of who was counted" * (route.by == "counter")
     return Stewardship(

@@ -22,12 +22,13 @@ class Route:
     ----------
     by
         ``hand``: somebody asked for it; ``calendar``: it was due on a date of the recipe's [schedule]; ``counter``: it
-        is a night of the recipe's [nightly]; ``exact``: it has no noise, so it protects nobody.
+        is a night of the recipe's [nightly]; ``exact``: it has no noise, so it protects nobody; ``played``: an online
+        agent was played in a known world, and there are no rows.
     due
         The date of the calendar (ISO); empty for all others.
     """
 
-    by: Literal["hand", "calendar", "counter", "exact"]
+    by: Literal["hand", "calendar", "counter", "exact", "played"]
     due: str = ""
 
     @property
@@ -35,6 +36,8 @@ class Route:
         """Whether the rows decide which outputs exist."""
         if self.by == "exact":
             return "nothing here is private: every output depends on the rows"
+        if self.by == "played":
+            return "there are no rows: recipe and seed alone decide every output"
         declared = {
             "hand": "every ingest makes an edition, whatever came in, and somebody asked for this run of one",
             "calendar": f"every night makes an edition, whatever came in, and a release was due on {self.due}",
@@ -55,6 +58,13 @@ class Route:
                 "the dates of the calendar were declared without looking at this log; at each of them everybody in the "
                 "log is charged again, and the ledger adds it up",
                 f"on which dates the job ran, and {_UNREAD}",
+            ]
+        if self.by == "played":
+            return [
+                "this is a simulation on seeded noise: what is stated here is what the very mechanism would promise in "
+                "a deployment that draws its noise from the operating system and computes on integers",
+                "every user comes once, with one episode; one who returns loses as much again for each episode",
+                "policies are made of released sums alone; when one changes is declared or follows from them",
             ]
         return [f"when the counter began, on which dates it ran, and {_UNREAD}"] if self.by == "counter" else []
 

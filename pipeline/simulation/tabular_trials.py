@@ -14,7 +14,6 @@ from fractions import Fraction
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from pipeline.agents.batch_pace import Pace, batch_ends
 from pipeline.agents.count_bonus import Constants, practical, theory
@@ -23,10 +22,11 @@ from pipeline.declaration.card import CardError
 from pipeline.mdp.model import TabularMDP
 from pipeline.mdp.planning import policy_value
 from pipeline.privacy.noise import SeededNoise, SimulatedWorld
+from pipeline.privacy.release import Release
 from pipeline.simulation.control_trials import optimum, world_of
 from pipeline.simulation.rollouts import play_batches
 from pipeline.simulation.targets import CountsTarget, ShuffledTarget
-from pipeline.simulation.trial import OnlineAgent, Outcome, Plain, Trial, Trust, as_control, staged_curve
+from pipeline.simulation.trial import OnlineAgent, Outcome, Plain, Trial, Trust, as_control, emitted, staged_curve
 from pipeline.statistics.ask import Ask
 from pipeline.statistics.interactive_counts import exact, joint, local, shuffled
 from pipeline.statistics.online_counts import InteractiveCounts, OnlineCounts, OnlineLayout, Tally
@@ -49,7 +49,7 @@ DEFAULTS: dict[str, Plain] = {
 }
 # nobody hides in a batch of few, and its noise is that of any other
 _CROWD = 64
-_NOISE, _TIES = 1, 2
+_NOISE = 1
 
 Make = Callable[[Trial, OnlineLayout, int, SeededNoise], InteractiveCounts]
 
@@ -96,6 +96,10 @@ class _Deaf:
     def counts(self) -> OnlineCounts:
         """Noise."""
         return self._inner.counts()
+
+    def release(self) -> Release:
+        """Noise."""
+        return self._inner.release()
 
 
 def _shuffled(t: Trial, layout: OnlineLayout, most: int, noise: SeededNoise) -> InteractiveCounts:
@@ -145,7 +149,7 @@ def _played(trial: Trial, make: Make) -> Outcome:
         "last_batch_loss": played.losses[-1],
         "optimum": best,
     }
-    return Outcome(at, summed, facts, _drawn(trial, learnt))
+    return Outcome(at, summed, facts, emitted(learnt), counts.release())
 
 
 def targets_of(trial: Trial) -> list[CountsTarget | ShuffledTarget]:
@@ -170,12 +174,6 @@ def _task(mdp: TabularMDP, layout: OnlineLayout) -> CountTask:
     lowest, highest = mdp.rewards.min((1, 2)), mdp.rewards.max((1, 2))
     task = CountTask(None, 0 * lowest, highest, mdp.start, layout)
     return task if layout.rewards else replace(task, rewards=mdp.rewards, lowest=lowest)
-
-
-def _drawn(trial: Trial, policy: NDArray[np.float64]) -> list[list[int]]:
-    """One action a (step, state): a tie that is left may go either way."""
-    draw = trial.stream(_TIES).random(policy.shape)
-    return np.where(policy > 0, draw, -1.0).argmax(-1).tolist()
 
 
 def constants_of(trial: Trial, mdp: TabularMDP) -> Constants:

@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 from pydantic import ValidationError
 
-from reports.facts.constants import Constants, PlantConstants
+from reports.facts.constants import Constants, PlantConstants, PlayedConstants
 from reports.facts.dataset import DeclaredPlant, DeclaredTables
 from reports.facts.learnt import (
     Baseline,
@@ -29,6 +29,7 @@ from reports.facts.learnt import (
 )
 from reports.facts.part import Part
 from reports.facts.promise import CounterFacts, GateFacts, Guarantee, Joint, LedgerFacts, MechanismFacts
+from reports.facts.simulation import Simulation
 
 SCHEMA_FILE = Path(__file__).with_name("report.schema.json")
 
@@ -62,6 +63,8 @@ class Report(Part):
         Commands that check all this.
     truth
         True values, of a synthetic world.
+    simulation
+        Of a run that was played in a known world instead of learnt from a log.
     """
 
     schema_version: Literal[1]
@@ -70,7 +73,7 @@ class Report(Part):
     agent: str
     dataset: DeclaredTables | DeclaredPlant
     guarantee: Guarantee
-    constants: Constants | PlantConstants
+    constants: Constants | PlantConstants | PlayedConstants
     value: ValueFacts
     model_baselines: dict[str, Baseline]
     practice: Practice | None = None
@@ -87,6 +90,7 @@ class Report(Part):
     not_covered: list[str]
     verify: list[str]
     truth: Truth | None = None
+    simulation: Simulation | None = None
 
 
 def read_report(folder: Path) -> Report:

@@ -1,0 +1,166 @@
+"""A simulated run on the page: what its policy loses, beside what learns nothing and what adds no noise."""
+
+from __future__ import annotations
+
+from pipeline.declaration.numbers import clean, number
+from reports.facts.constants import PlayedConstants
+from reports.facts.dataset import DeclaredPlant, DeclaredTables
+from reports.facts.report import Report
+from reports.facts.simulation import PlayedAgent, Simulation, Spread
+from reports.format import interval, loss
+from reports.page import Opening, Section, Tile, table
+from reports.studies.curves import Line, draw_curves
+
+_ROLES = {"agent": "the agent", "plain": "the same planner without noise", "control": "control"}
+
+
+def played_opening(report: Report, sim: Simulation) -> Opening:
+    """What was learnt, where, at which promise, and what it loses."""
+    data, promise, mine = report.dataset, report.guarantee, sim.agents[0]
+    what = "A controller" if isinstance(data, DeclaredPlant) else "A policy"
+    learnt = (
+        f"{what} for {clean(sim.world)}, learnt by {clean(report.agent)} while {number(sim.episodes)} simulated users "
+        f"came one by one, each with one episode of {number(data.horizon)} steps."
+    )
+    return Opening(
+        title=f"{what} learnt online in {clean(sim.world)}",
+        learnt=learnt,
+        guarantee=clean(promise.sentence),
+        tiles=(_lost_tile(sim, mine), _regret_tile(mine), _loss_tile(report), _user_tile(report)),
+        banner="simulation, not private: the noise is seeded and the people are invented.",
+        claim=f"Claim made: {clean(promise.claim)}.",
+    )
+
+
+def to_decide(sim: Simulation) -> str:
+    """Whom the agent clearly beats, and who clearly beats it."""
+    mine = sim.agents[0].suboptimality
+    if mine is None:
+        return "The agent emits no policy."
+    others = [(a, a.suboptimality) for a in sim.agents[1:] if a.suboptimality is not None]
+    beaten = [clean(a.agent) for a, s in others if _end(mine, 1) < _end(s, -1)]
+    lost = [clean(a.agent) for a, s in others if _end(mine, -1) > _end(s, 1)]
+    return f"Its policy is clearly better than that of {_names(beaten)}; clearly worse than that of {_names(lost)}."
+
+
+def to_check(report: Report) -> str:
+    """The command that recomputes the promise."""
+    return (
+        f"{clean(report.agent)}, constants: {clean(report.constants.policy.preset)}. To recompute the certificate: "
+        f"reticent ledger verify {clean(report.run)}"
+    )
+
+
+def lost_section(sim: Simulation) -> Section:
+    """Suboptimality of the emitted policies, exactly, and its interval over seeds."""
+    words = [
+        "Suboptimality: v* − v of the policy that an agent emits after the last episode, exactly, by planning in the "
+        f"known world; v* = {number(sim.optimum)}. This run's own policy, that of seed {sim.seed}, loses "
+        f"{number(sim.suboptimality)}. Intervals: Student's, of the mean over seeds.",
+    ]
+    if sim.price is not None:
+        words.append(
+            f"The price of privacy: on average {number(sim.price)} more than the same planner loses without noise."
+        )
+    if sim.proposal is not None:
+        words.append(f"Proposal: {sim.proposal}.")
+    rows = [
+        (clean(a.agent), _ROLES[a.role], clean(a.trust), *_row(a.suboptimality), f"{a.runs}")
+        for a in sim.agents
+        if a.suboptimality is not None
+    ]
+    head = "Agent | Is | Trust | Mean | Interval of the mean | Least | Most | Runs"
+    found = table(head, rows, "Suboptimality, reward units an episode", "Mean | Least | Most | Runs")
+    return Section("suboptimality", "What the policy loses", tuple(words), tables=(found,))
+
+
+def regret_section(sim: Simulation) -> Section:
+    """Regret while learning: curves and totals."""
+    lines = {
+        a.agent: Line(a.curve.episodes, a.curve.mean, a.curve.std, control=a.role == "control") for a in sim.agents
+    }
+    figure = draw_curves({sim.world: lines}, "regret", f"{sim.agents[0].agent} and what plays beside it")
+    rows = [(clean(a.agent), clean(a.trust), *_row(a.regret), number(a.regret.std)) for a in sim.agents]
+    head = "Agent | Trust | Mean | Interval of the mean | Least | Most | Std"
+    found = table(head, rows, f"Total regret after {number(sim.episodes)} episodes", "Mean | Least | Most | Std")
+    words = ("What the users lost while the agent learnt, exactly. Controls learn nothing.", figure.note)
+    return Section("regret", "Regret", words, figure, (found,))
+
+
+def agents_section(sim: Simulation, constants: PlayedConstants) -> Section:
+    """Every option, and what each agent said of its first run."""
+    options = [(clean(k), "derived" if v is None else clean(str(v))) for k, v in constants.options.items()]
+    rows = [(clean(a.agent), clean(k.replace("_", " ")), clean(v)) for a in sim.agents for k, v in a.facts.items()]
+    return Section(
+        "agents",
+        "Agents and options",
+        (clean(constants.policy.source["chosen"]),),
+        tables=(
+            table("Option | Value", options, "[agent]"),
+            table("Agent | Fact | Value", rows, "What each said of its first run", grouped=True),
+        ),
+    )
+
+
+def communication_section(sim: Simulation) -> Section | None:
+    """What one user sends."""
+    if (told := sim.communication) is None:
+        return None
+    rows = [("To", clean(told.who)), ("Messages", number(told.messages)), ("Bits together", number(told.bits))]
+    return Section("communication", "What one user sends", tables=(table("Communication | ", rows),))
+
+
+def place_section(data: DeclaredTables | DeclaredPlant, sim: Simulation) -> Section:
+    """The world as a deployment would declare it."""
+    rows = [
+        ("World", clean(sim.world)),
+        ("Users", f"{number(sim.episodes)}, one episode each"),
+        ("Steps of an episode", number(data.horizon)),
+        ("Seeds", f"{sim.seed} to {sim.seed + sim.runs - 1}"),
+    ]
+    if isinstance(data, DeclaredTables):
+        rows += [
+            ("States", number(len(data.live_states))),
+            ("Actions", number(len(data.actions))),
+            ("Dynamics", clean(data.dynamics)),
+        ]
+    else:
+        rows.append(("Coordinates and controls", f"{len(data.observation.names)} and {len(data.action.names)}"))
+    return Section("data", "The world", tables=(table("Declared | ", rows),))
+
+
+def _row(s: Spread) -> tuple[str, str, str, str]:
+    between = "–" if s.lower is None or s.upper is None else interval(s.lower, s.upper, 3)
+    return number(s.mean), between, number(s.least), number(s.most)
+
+
+def _end(s: Spread, side: int) -> float:
+    end = s.upper if side > 0 else s.lower
+    return s.mean if end is None else end
+
+
+def _names(names: list[str]) -> str:
+    return ", ".join(names) or "nobody beside it"
+
+
+def _lost_tile(sim: Simulation, mine: PlayedAgent) -> Tile:
+    s = mine.suboptimality
+    notes = (f"this run's policy, exactly; the best has {number(sim.optimum)}",)
+    if s is not None and s.lower is not None and s.upper is not None:
+        notes = (f"mean over {mine.runs} seeds {number(s.mean)}, {interval(s.lower, s.upper, 3)}", *notes)
+    return Tile("The policy loses", number(sim.suboptimality), notes)
+
+
+def _regret_tile(mine: PlayedAgent) -> Tile:
+    return Tile("Regret while learning", number(mine.regret.mean), (f"± {number(mine.regret.std)} over seeds",))
+
+
+def _loss_tile(report: Report) -> Tile:
+    p = report.guarantee
+    asked = ", ".join(f"{clean(k)} = {number(v)}" for k, v in p.asked.items())
+    notes = (f"asked: {asked}, {clean(p.calibration)}",) if asked else ()
+    return Tile("A deployment would promise", loss(p.rho, p.epsilon, p.delta, pure=p.pure), notes)
+
+
+def _user_tile(report: Report) -> Tile:
+    return Tile("Trust model", clean(report.guarantee.trust_model), ("one user is one episode",))
