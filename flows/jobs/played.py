@@ -17,10 +17,9 @@ from pipeline.environments.lq_systems import LqSystem
 from pipeline.learners.decisions import decision_facts, played_files
 from pipeline.learners.gains import gain_files
 from pipeline.learners.policy_files import PolicyFiles
-from pipeline.ledger.assumptions import NOT_COVERED, assumptions
+from pipeline.ledger.assumptions import NOT_COVERED, Route, assumptions
 from pipeline.ledger.certificate import guarantee
 from pipeline.ledger.chain import Body
-from pipeline.ledger.route import Route
 from pipeline.mdp.planning import occupancies, policy_value
 from pipeline.mdp.policy import Policy
 from pipeline.privacy.release import Release
@@ -32,10 +31,11 @@ from pipeline.simulation.places import place_of
 from pipeline.simulation.proposals import proposal_of
 from pipeline.simulation.registry import find
 from pipeline.simulation.trial import Measured, Outcome, Trial
-from pipeline.studies.rows import Found, gather, gathered_rows
+from pipeline.studies.study_rows import Found, gather, gathered_rows
 from reports.facts.constants import PlayedConstants, Preset
 from reports.facts.dataset import declared
 from reports.facts.learnt import Baseline, PolicyFacts, ValueFacts
+from reports.facts.part import Dump
 from reports.facts.policy import Gains, PolicyView, decisions
 from reports.facts.promise import Guarantee, Joint, MechanismFacts
 from reports.facts.report import Report
@@ -101,10 +101,15 @@ class Played:
         return self.worth.read(self.first.policy)
 
     @property
+    def joint(self) -> Joint | None:
+        """What its tables cost together, where they were bounded so."""
+        return None if self.release.joint is None else Joint.model_validate(describe_joint(self.release))
+
+    @property
     def files(self) -> PolicyFiles:
         """Of the policy."""
         if isinstance(self.card, LqCard):
-            return gain_files(self.card, self.policy, (self.release.joint or {}).get("bounds", ()))
+            return gain_files(self.card, self.policy, self.joint.bounds or () if self.joint is not None else ())
         return played_files(self.card, self._table, self.worth.visits(self.policy))
 
     @property
@@ -273,7 +278,7 @@ def played_report(played: Played, digests: Mapping[str, str]) -> Report:
     """
     trial, release, card = played.trial, played.release, played.card
     route = Route("exact" if release.noise == "none" else "played")
-    joint = None if release.joint is None else Joint.model_validate(describe_joint(release))
+    joint: Dump = {} if played.joint is None else {"joint": played.joint}
     return Report(
         schema_version=1,
         run=played.name,
@@ -286,7 +291,7 @@ def played_report(played: Played, digests: Mapping[str, str]) -> Report:
         model_baselines=_baselines(played),
         mechanisms=[MechanismFacts.model_validate(describe_mechanism(m)) for m in release.mechanisms],
         ledger=None,
-        **({} if joint is None else {"joint": joint}),
+        **joint,
         policy=played.facts,
         assumptions=assumptions(card, (), route),
         not_covered=list(NOT_COVERED),

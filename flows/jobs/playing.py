@@ -17,19 +17,18 @@ from flows.jobs.publish import PAGES, drawn_pages
 from flows.jobs.study import Progress, Say
 from pipeline.files import copy_file, json_text, whole_folder, write_file
 from pipeline.ledger.account import card_hash
+from pipeline.ledger.assumptions import Route
 from pipeline.ledger.certificate import certificate
 from pipeline.ledger.chain import canonical
 from pipeline.ledger.keys import operator_key
 from pipeline.ledger.ledger import Ledger, open_ledger
-from pipeline.ledger.maker import maker
-from pipeline.ledger.publication import Publication, file_digests
-from pipeline.ledger.route import Route
+from pipeline.ledger.publication import Publication, file_digests, maker
 from pipeline.privacy.release_file import file_of, release_files, sha256_file
 from pipeline.simulation.registry import modules_of, run
 from pipeline.simulation.trial import Measured, Trial
 from pipeline.studies.cells import measure_cells
-from pipeline.studies.rows import curve_points, printed
 from pipeline.studies.study import Kept, online
+from pipeline.studies.study_rows import curve_points, printed
 from pipeline.transaction.place import one_at_a_time
 from reports.studies.study_page import table_files
 

@@ -21,16 +21,14 @@ def plan(
     as_json: Json = False,
 ) -> None:
     """Every mechanism with sensitivity, scale and cost, and the quality to expect, before anything is spent."""
-    from flows.jobs.plan import forecast_quality, plan_recipe
+    from flows import api
     from pipeline.declaration.numbers import number
 
     def up(loss: float | None) -> str:
         return number(loss, toward="up")
 
     options: Context = context.obj
-    r = plan_recipe(recipe, options.home_folder())
-    foreseen = forecast_quality(recipe, options.home_folder(), people) if quality else None
-    told = r.model_dump() | ({} if foreseen is None else {"quality": foreseen.model_dump()})
+    r = api.plan(recipe, people=people, quality=quality, store=api.Store.at(options.home_folder()))
     lines = [f"{r.recipe} on {r.dataset} ({r.agent})"]
     if r.rho is not None:
         sum_of = "total" if r.joint is None else "together"
@@ -60,8 +58,8 @@ def plan(
     if not r.allowed:
         over = r.counter is not None and r.counter.night is None
         lines.append("today is no night of this counter: see 'first' and 'nights'" if over else _still_fits(r.fits))
-    lines_of_quality = [] if foreseen is None else ["", *_quality(foreseen)]
-    show(told, as_json, lambda: [Title(lines[0]), _mechanisms(r), *lines[1:], *_grid(r), *lines_of_quality])
+    lines_of_quality = [] if r.quality is None else ["", *_quality(r.quality)]
+    show(r.model_dump(), as_json, lambda: [Title(lines[0]), _mechanisms(r), *lines[1:], *_grid(r), *lines_of_quality])
 
 
 def _mechanisms(r: PlanAnswer) -> Grid:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -64,6 +64,9 @@ class Card(Declaration):
     source
         Files, their format, and which column holds what.
     """
+
+    declares: ClassVar[str] = "states, actions, horizon, reward range"
+    bounded: ClassVar[tuple[str, ...]] = ()
 
     domain: Domain
     reward: Reward
@@ -136,17 +139,15 @@ class LqCard(Declaration):
         Files, their format, and which column holds what.
     """
 
+    declares: ClassVar[str] = "dimensions, balls and their scales, horizon, first state, noise and cost"
+    bounded: ClassVar[tuple[str, ...]] = (
+        "every row was shortened to its declared balls before it was summed: the loss rests on this cut alone, "
+        "whatever the plant does",
+    )
+
     domain: LinearQuadratic
     cost: Cost
     source: VectorSource
-
-    @model_validator(mode="before")
-    @classmethod
-    def _defaults_of_version_2(cls, data: Any) -> Any:
-        """Balanced features are the default of version 2; a card of version 1 keeps the keys of its releases."""
-        if isinstance(data, Mapping) and data.get("schema_version") == 2 and isinstance(data.get("features"), Mapping):
-            return {**data, "features": {"balanced": True, **data["features"]}}
-        return data
 
     @model_validator(mode="after")
     def _across(self) -> Self:
@@ -227,11 +228,6 @@ def load_card(path: Path) -> Card:
 def require_tabular(card: AnyCard) -> Card:
     """The card, if it declares states and actions.
 
-    Parameters
-    ----------
-    card
-        Of any domain.
-
     Raises
     ------
     CardError
@@ -244,11 +240,6 @@ def require_tabular(card: AnyCard) -> Card:
 
 def require_linear_quadratic(card: AnyCard) -> LqCard:
     """The card, if it declares a linear plant.
-
-    Parameters
-    ----------
-    card
-        Of any domain.
 
     Raises
     ------

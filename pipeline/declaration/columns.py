@@ -96,15 +96,7 @@ def table_columns(source: Source, domain: Domain, reward: Reward) -> LogColumns:
 
 
 def vector_columns(source: VectorSource, domain: LinearQuadratic) -> LogColumns:
-    """The columns of a log of vectors.
-
-    Parameters
-    ----------
-    source
-        Names the columns.
-    domain
-        Names those of observation and control.
-    """
+    """The columns of a log of vectors."""
     following, vectors = source.columns.next_observation, dict[str, str | list[str]]()
     for role, vector in (("observation", domain.observation), ("action", domain.action)):
         vectors[role] = vector.columns or str(vector.column)
@@ -145,15 +137,7 @@ def _flags(source: Source | VectorSource) -> tuple[str, ...]:
 
 
 def step_columns(source: Source, domain: Domain) -> dict[str, StepColumn]:
-    """Columns that differ from step to step in a wide source, by their key in the card.
-
-    Parameters
-    ----------
-    source
-        Names the columns that are logged.
-    domain
-        Names those of states and actions.
-    """
+    """Columns that differ from step to step in a wide source, by their key in the card."""
     states = domain.states
     keys: dict[str, StepColumn | None] = {
         "domain.states.column": states.column,

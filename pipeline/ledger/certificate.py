@@ -14,15 +14,16 @@ from typing import TypedDict
 from pipeline.declaration.card import AnyCard
 from pipeline.ledger.assumptions import (
     NOT_COVERED,
+    Route,
     assumptions,
     implementation,
     protected,
+    route_of,
     stewardship,
     unit_sentence,
 )
 from pipeline.ledger.chain import Body, Entry
 from pipeline.ledger.gates import Passed
-from pipeline.ledger.route import Route, route_of
 from pipeline.privacy.budget import down, up
 from pipeline.privacy.losses import safe_epsilon
 from pipeline.privacy.release import Mechanism, Release, total_delta_slack, total_epsilon, total_rho

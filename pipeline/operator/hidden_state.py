@@ -16,7 +16,6 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
-from scipy.stats import chi2
 
 from pipeline.declaration.card import Card, CardError
 from pipeline.declaration.source import StepColumn, constant
@@ -193,6 +192,8 @@ def _expected(counts: Array) -> Array:
 
 def _verdict(counts: Array, labels: list[str], tests: int) -> Verdict:
     """P-value and effect of one table, judged as one of ``tests``."""
+    from scipy.stats import chi2
+
     n, rows, columns = counts.sum((1, 2)), counts.sum(2), counts.sum(1)
     weight = np.where(n > 1, 1 / np.maximum(n * n * (n - 1), 1.0), 0.0)
     apart = counts.sum(0) - _expected(counts)

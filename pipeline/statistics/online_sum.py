@@ -171,13 +171,7 @@ def cost_of(layout: Layout, variances: Variances | None, cost: int) -> Fraction 
 
 
 def entry_variances(layout: Layout, variances: Variances) -> Array:
-    """Variance of every integer of one row ``(n,)``, table after table.
-
-    Parameters
-    ----------
-    layout, variances
-        Tables, and the variance of each.
-    """
+    """Variance of every integer of one row ``(n,)``, table after table."""
     return np.concatenate([np.full(math.prod(t.shape), float(variances[t.name])) for t in layout.tables])
 
 
@@ -231,6 +225,26 @@ def release_of(private: PrivateSum, sums: RunningSum, noise: NoiseSource) -> Rel
         sampler=f"none: exact sums, {SIMULATED}" if private.exact else noise.sampler,
         trust_model=private.trust.value,
         **_together(private, listed),
+    )
+
+
+def stacked(releases: Sequence[Release]) -> Release:
+    """Releases of the same tables, each of other people, as one: a person lies in one row of each table.
+
+    Parameters
+    ----------
+    releases
+        One after the other, with the same noise.
+    """
+    last = releases[-1]
+    once = Running(1, len(releases), 1.0)
+    return replace(
+        last,
+        mechanisms=tuple(
+            replace(m, shape=(len(releases), *m.shape), running=None if m.variance is None else once)
+            for m in last.mechanisms
+        ),
+        tables={name: np.stack([r.tables[name] for r in releases]) for name in last.tables},
     )
 
 

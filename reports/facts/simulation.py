@@ -30,7 +30,15 @@ class Spread(Part):
 
 
 class Curve(Part):
-    """Regret summed up to each of ``episodes``, mean and standard deviation over the runs."""
+    """Regret summed up to an episode.
+
+    Parameters
+    ----------
+    episodes
+        At which the curve is read.
+    mean, std
+        Over the runs, at each of them.
+    """
 
     episodes: list[int]
     mean: list[Number]

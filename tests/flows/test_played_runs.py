@@ -56,6 +56,7 @@ KINDS = {
     "dp-apvi": (RIVER, ""),
     "private-ofu-rl": (PLANT, ""),
     "explore-then-commit": (PLANT, ""),
+    "private-adaptive-lqr": (PLANT, ""),
     "dp-lqr": (PLANT, ""),
 }
 

@@ -10,7 +10,7 @@ from pipeline.privacy.budget import largest_delta
 from pipeline.simulation.registry import AGENTS
 from pipeline.studies.price import Family, PricedRow
 from pipeline.studies.price_claims import Priced, claims
-from pipeline.studies.rows import true_share
+from pipeline.studies.study_rows import true_share
 from reports.page import Figure, Part, Section, Table, table
 from reports.studies.curves import Line, draw_curves
 from reports.studies.study_page import INVENTED, Page, claims_section, verdict
@@ -33,13 +33,7 @@ _NOTE = (
 
 
 def page_of(p: Priced) -> Page:
-    """The answer in one sentence a family, what it costs, how to read it, and the numbers.
-
-    Parameters
-    ----------
-    p
-        The rows of one world.
-    """
+    """The answer in one sentence a family, what it costs, how to read it, and the numbers."""
     middle = p.budgets[len(p.budgets) // 2]
     answers: list[str] = []
     for family in p.families.values():
@@ -205,13 +199,7 @@ def _setting(p: Priced) -> Section:
 
 
 def draw_figures(p: Priced) -> dict[str, str]:
-    """The SVG of every figure, by the name of its file.
-
-    Parameters
-    ----------
-    p
-        The rows of one world.
-    """
+    """The SVG of every figure, by the name of its file."""
     found = {
         f"{family}-{kind}.svg": draw(p, family)
         for family in p.families

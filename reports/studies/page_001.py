@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from pipeline.declaration.numbers import number
 from pipeline.studies.paper_001 import SCALES, Evidence, claims, tuned
-from pipeline.studies.rows import Rows, end_loss, learns, only, spread
+from pipeline.studies.study_rows import Rows, end_loss, learns, only, spread
 from reports.page import Figure, Section, table
 from reports.studies.curves import Line, draw_curves, line_of
-from reports.studies.study_page import PaperStudy
-from reports.studies.tables import privacy, setting, ties, totals
+from reports.studies.study_page import PaperStudy, privacy, setting, ties, totals
 
 _DRAWN = {"printed": (1.0, 10.0), "tight": (1.0, 10.0)}
 

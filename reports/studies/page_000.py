@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from pipeline.declaration.numbers import number
 from pipeline.studies.paper_000 import PO, VARIANTS, VI, Evidence, claims
-from pipeline.studies.rows import Rows, only, spread
+from pipeline.studies.study_rows import Rows, only, spread
 from reports.page import Figure, Section, table
 from reports.studies.curves import Line, draw_curves, line_of
-from reports.studies.study_page import PaperStudy
-from reports.studies.tables import privacy, setting, ties, totals
+from reports.studies.study_page import PaperStudy, privacy, setting, ties, totals
 
 _WORDS = (
     "The paper prints no experiment; the worlds are those of paper 001 and mixtures of known kernels.",

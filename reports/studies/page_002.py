@@ -8,7 +8,7 @@ import numpy as np
 
 from pipeline.declaration.numbers import number
 from pipeline.studies.paper_002 import FROM, JOINT, LOCAL, MODELS, NONE, PE, PE_NONE, SHUFFLE, Evidence, claims, power
-from pipeline.studies.rows import Found, Rows
+from pipeline.studies.study_rows import Found, Rows
 from reports.page import Figure, Section, Table, table
 from reports.studies.curves import Line, draw_curves
 from reports.studies.study_page import PaperStudy

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 
 from pipeline.audits.attack import Verdict
 from pipeline.declaration.numbers import number
@@ -124,7 +125,7 @@ def figure_of(verdicts: Sequence[Verdict]) -> Figure:
         for v in verdicts
     )
     note = "Solid: measured. Dashed: the most that the claim allows; one clearly above it breaks the claim."
-    return Figure(inline(chart, "trade-off", "Trade-off of the attacks", text, 60), text, note)
+    return Figure(partial(inline, chart, "trade-off", "Trade-off of the attacks", text, 60), text, note)
 
 
 def _opening(name: str, verdicts: Sequence[Verdict]) -> dict[str, str]:
