@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Self
 
 from flows.config.home import CardLike, Home, open_home
 from flows.config.setting import setting
+from flows.jobs.drafting import draft_job
 from flows.jobs.ingest import Ingested, ingest_job
 from flows.jobs.nightly import run_night
 from flows.jobs.opened import Run, find_run
@@ -32,6 +33,7 @@ from flows.jobs.snapshots import (
 from flows.server.engine import carry_out
 from flows.terminal.screen import Working, working
 from pipeline.operator.facts import TableInspection, VectorInspection
+from pipeline.operator.proposal import Draft
 from reports.facts.answers import NightAnswer
 from reports.facts.plan import PlanAnswer
 from reports.night import night_page
@@ -184,6 +186,44 @@ class Store:
             If there is none, or several.
         """
         return Run(self.home, find_run(self.home, str(run)), card)
+
+
+def draft(
+    log: object,
+    *,
+    user: str | Sequence[str] = (),
+    name: str | None = None,
+    action: str | None = None,
+    state: str | None = None,
+    reward: str | None = None,
+    order: str | None = None,
+    episode: str | None = None,
+) -> Draft:
+    """Propose a card for a log: a look at raw rows, for the operator only.
+
+    Parameters
+    ----------
+    log
+        A data frame of polars, pandas (2.2 or later) or Arrow, or paths of files.
+    user
+        Columns that may name people; of several the one that protects most is taken.
+    name
+        Of the dataset; None: after the first file.
+    action, state, reward, order, episode
+        Columns that play these parts, where names and content do not tell.
+
+    Returns
+    -------
+    ``toml`` is the card, ``save(path)`` writes it, ``seen`` says what was seen for each key: raw facts.
+
+    Raises
+    ------
+    CardError
+        If the columns that are needed cannot be told.
+    """
+    told = {"action": action, "state": state, "reward": reward, "order": order, "episode": episode}
+    roles = {role: column for role, column in told.items() if column is not None}
+    return draft_job(log, users=[user] if isinstance(user, str) else user, roles=roles, name=name)
 
 
 def _named(recipe: RecipeLike) -> str:

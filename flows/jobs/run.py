@@ -25,6 +25,7 @@ from flows.jobs.publish import publish_run
 from flows.jobs.read_back import read_back
 from pipeline.declaration.card import CardError
 from pipeline.learners.learner import Learnt
+from pipeline.ledger.assumptions import draft_of
 from pipeline.ledger.keys import OperatorKey, operator_key, registered_keys
 from pipeline.ledger.ledger import Ledger, open_ledger
 from pipeline.ledger.publication import key_body
@@ -82,6 +83,8 @@ def register_job(card: CardLike, home: Home, *, amend: bool = False, disjoint_fr
     ledger = open_ledger(home.ledger_of(card), create=True)
     refuse_old_ledger(card.name, ledger, home.store)
     entry = ledger.register(card, amend=amend, disjoint_from=disjoint_from)
+    if (look := draft_of(card, ledger.inspections(card.name))) is not None:
+        ledger.note(card.name, "INSPECT", look)
     key = _introduced(card.name, ledger, home)
     account = ledger.account(card.name)
     return {

@@ -90,7 +90,10 @@ def _events(d: Lineage) -> list[Block]:
     """What happened to a lineage, a row an entry, in the order in which it happened."""
     told = [
         *((a, "amended", f"{a.cap_rho:g}", "the cap") for a in d.amendments),
-        *((i, "inspected", "", f"snapshot {i.snapshot}") for i in d.inspections),
+        *(
+            (i, "inspected", "", f"snapshot {i.snapshot}" if i.snapshot else "the log, to draft the card")
+            for i in d.inspections
+        ),
         *((e, e.state, f"{e.rho:.6g}", e.run + _night(e)) for e in d.entries),
         *((p, "purged", "", p.what) for p in d.purges),
         *((t, "retry", "", "draws that died may be tried again") for t in d.retries),

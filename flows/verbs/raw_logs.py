@@ -15,6 +15,46 @@ _LOUD = 0.05
 _BROKEN = 3
 
 
+def draft(
+    files: Annotated[list[Path], typer.Argument(help="Files of the log; ingest reads the same kinds.")],
+    user: Annotated[
+        list[str] | None,
+        typer.Option(help="A column that names people; of several the one that protects most."),
+    ] = None,
+    name: Annotated[str | None, typer.Option(help="Of the dataset; default after the first file.")] = None,
+    action: Annotated[str | None, typer.Option(help="The column of what was done.")] = None,
+    state: Annotated[str | None, typer.Option(help="The column of what was seen before.")] = None,
+    reward: Annotated[str | None, typer.Option(help="The column of what came of it.")] = None,
+    order: Annotated[str | None, typer.Option(help="The column of steps, or of dates that order the rows.")] = None,
+    episode: Annotated[str | None, typer.Option(help="The column of episodes; default one a person.")] = None,
+    to: Annotated[Path | None, typer.Option(help="Write the card there; default: print it.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Propose a card for a log: a look at raw rows, for your eyes only.
+
+    The card goes to stdout or to a file; what was seen, counts too, to the terminal (stderr) alone.
+    """
+    from flows import api
+
+    said = api.draft(
+        files, user=user or (), name=name, action=action, state=state, reward=reward, order=order, episode=episode
+    )
+    say("OPERATOR ONLY: what was seen in the log")
+    for key, seen in said.seen:
+        say(f"  {key:24}  {seen}")
+    for note in said.notes:
+        say(f"note: {note}")
+    if to is not None:
+        said.save(to)
+        say(f"{to}: change what an expert would set, then `reticent register {to}`, which notes the look in the ledger")
+    told = {
+        "card": said.toml,
+        "file": None if to is None else str(to.resolve()),
+        "keys": [one.key for one in said.said],
+    }
+    show(told, as_json, lambda: [said.toml.rstrip("\n")] if to is None else [str(to)])
+
+
 def ingest(context: typer.Context, card: str, as_json: Json = False) -> None:
     """The next edition: validate, bound contributions, partition; operator-only facts on stdout.
 

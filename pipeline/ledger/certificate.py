@@ -52,7 +52,12 @@ _ONLINE = (
     "squared length of that episode in all that is ever released"
 )
 _SHUFFLED = "an exact accountant of the honest users' bits; every user is in one batch, so the costliest batch counts"
-_BY_VARIANT = {"linear_quadratic": _LQ, "one_step": _ONE_STEP, "online": _ONLINE}
+_HELD_OUT = (
+    "zCDP: one part of the people learns, the other evaluates, and a keyed hash of the id says who is in which; a "
+    "person pays for one part, or for leaving the one and joining the other, whichever is most; within a part the "
+    "tables add, or are bounded jointly where they come from the same rows"
+)
+_BY_VARIANT = {"linear_quadratic": _LQ, "one_step": _ONE_STEP, "held_out": _HELD_OUT, "online": _ONLINE}
 _HOW = {
     "central": "a trusted curator adds the noise once",
     "joint": "the server sees every episode and keeps noisy sums of them; policies are made of these alone, and a "

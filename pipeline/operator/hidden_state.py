@@ -55,6 +55,8 @@ def hidden_state(snapshot: Snapshot, card: Card) -> HiddenState:
     ``people``, ``p_value``, ``difference`` (largest total-variation distance between the actions at one group of raw
     values and those of the whole state at the same steps, beyond chance), ``at`` (that group), ``speaks``.
     """
+    if card.source.order_by is not None:
+        return _facts("steps are numbered by order_by, which takes all rows of a person at once", [])
     try:
         sources = examine(card)
     except (CardError, LogError) as e:
