@@ -11,6 +11,7 @@ from typing import Any
 from pipeline.declaration.numbers import number
 from reports.facts.answers import NightAnswer, Promotion
 from reports.format import interval, loss, markdown
+from reports.run.answer import sentence
 from reports.run.comparison import sentences
 
 # a table artifact is one JSON text: a year of nights fits, a decade is what `ledger show` is for
@@ -54,6 +55,7 @@ def night_page(night: NightAnswer) -> Page:
         "",
         f"* **Guarantee**: {markdown(promise.sentence)}",
         f"* **Loss of this release**: {cost}; claim: {markdown(promise.claim)}",
+        f"* **Verdict**: {markdown(sentence(night.verdict))}",
         f"* **Value of the policy**: {interval(value.lower, value.upper)} ({markdown(value.status)})",
         "* **Tonight**: " + _tonight(night, charged),
         f"* **Budget**: spent ρ = {_up(night.ledger.spent_rho)}, "

@@ -340,7 +340,7 @@ def _value(played: Played) -> ValueFacts:
         upper_trivial=high,
         gap=min(high, most) - max(low, least),
         optimal_upper=sim.optimum,
-        status="estimate",
+        status="modelled",
         assumes=[
             "the world is the simulated one: each run's policy is valued in it exactly",
             f"{_LEVEL:.0%} Student interval of the mean over {sim.runs} independent runs"

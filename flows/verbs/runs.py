@@ -38,6 +38,8 @@ def run(
 def summary(result: RunAnswer) -> list[Block]:
     """What a person wants to know of a run, in a few lines."""
     from pipeline.declaration.numbers import number
+    from reports.facts.learnt import NO_GUARANTEE
+    from reports.run.answer import shell_line
 
     v, g, b = result.value, result.guarantee, result.ledger
     promised = "not private (exact counts of simulated data)"
@@ -46,8 +48,9 @@ def summary(result: RunAnswer) -> list[Block]:
             f"ε = {number(g.epsilon, toward='up')} at δ = {g.delta:g} (ρ = {number(g.rho, toward='up')}), "
             f"{g.trust_model}, replace one {g.protected or 'person'}"
         )
-    status = "bound" if v.status == "bound" else "estimate, not a guarantee"
+    status = f"{v.status}, not a guarantee" if v.status in NO_GUARANTEE else v.status
     rows = [
+        ("verdict", shell_line(result.verdict, g.epsilon, binned=False)),
         ("guarantee", f"{promised}; claim: {g.claim}"),
         ("value", f"{_interval(v)} ({status}){_empty(v)}"),
         (
@@ -61,7 +64,7 @@ def summary(result: RunAnswer) -> list[Block]:
         rows.append(("truth", " | ".join(f"{name} {x:.4f}" for name, x in true.items())))
     if c := result.counter:
         times = number(c.times_one_release, 3, "up")
-        rows.insert(1, ("night", f"{c.night} of {c.nights} ({c.date}); noise {times} × that of one release"))
+        rows.insert(2, ("night", f"{c.night} of {c.nights} ({c.date}); noise {times} × that of one release"))
     return [Pairs(rows), Place("report", result.report)]
 
 

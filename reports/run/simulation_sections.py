@@ -6,9 +6,9 @@ from pipeline.declaration.numbers import clean, number
 from reports.facts.constants import PlayedConstants
 from reports.facts.dataset import DeclaredPlant, DeclaredTables
 from reports.facts.report import Report
-from reports.facts.simulation import PlayedAgent, Simulation, Spread
+from reports.facts.simulation import Simulation, Spread
 from reports.format import interval, loss
-from reports.page import Opening, Section, Tile, table
+from reports.page import Card, Figure, Opening, Section, table
 from reports.studies.curves import Line, draw_curves
 
 _ROLES = {"agent": "the agent", "plain": "the same planner without noise", "control": "control"}
@@ -16,7 +16,7 @@ _ROLES = {"agent": "the agent", "plain": "the same planner without noise", "cont
 
 def played_opening(report: Report, sim: Simulation) -> Opening:
     """What was learnt, where, at which promise, and what it loses."""
-    data, promise, mine = report.dataset, report.guarantee, sim.agents[0]
+    data, promise = report.dataset, report.guarantee
     what = "A controller" if isinstance(data, DeclaredPlant) else "A policy"
     learnt = (
         f"{what} for {clean(sim.world)}, learnt by {clean(report.agent)} while {number(sim.episodes)} simulated users "
@@ -24,11 +24,14 @@ def played_opening(report: Report, sim: Simulation) -> Opening:
     )
     return Opening(
         title=f"{what} learnt online in {clean(sim.world)}",
-        learnt=learnt,
+        answer=_answer(sim),
+        why=(to_decide(sim), learnt),
+        figure=_figure(sim),
+        below=() if sim.proposal is None else (f"Proposal: {sim.proposal}.",),
+        cards=(_lost_card(sim), _promise_card(report), _user_card(report, sim)),
         guarantee=clean(promise.sentence),
-        tiles=(_lost_tile(sim, mine), _regret_tile(mine), _loss_tile(report), _user_tile(report)),
-        banner="simulation, not private: the noise is seeded and the people are invented.",
         claim=f"Claim made: {clean(promise.claim)}.",
+        banner="simulation, not private: the noise is seeded and the people are invented.",
     )
 
 
@@ -62,8 +65,6 @@ def lost_section(sim: Simulation) -> Section:
         words.append(
             f"The price of privacy: on average {number(sim.price)} more than the same planner loses without noise."
         )
-    if sim.proposal is not None:
-        words.append(f"Proposal: {sim.proposal}.")
     rows = [
         (clean(a.agent), _ROLES[a.role], clean(a.trust), *_row(a.suboptimality), f"{a.runs}")
         for a in sim.agents
@@ -75,16 +76,12 @@ def lost_section(sim: Simulation) -> Section:
 
 
 def regret_section(sim: Simulation) -> Section:
-    """Regret while learning: curves and totals."""
-    lines = {
-        a.agent: Line(a.curve.episodes, a.curve.mean, a.curve.std, control=a.role == "control") for a in sim.agents
-    }
-    figure = draw_curves({sim.world: lines}, "regret", f"{sim.agents[0].agent} and what plays beside it")
+    """Regret while learning: totals; the curves stand first on the page."""
     rows = [(clean(a.agent), clean(a.trust), *_row(a.regret), number(a.regret.std)) for a in sim.agents]
     head = "Agent | Trust | Mean | Interval of the mean | Least | Most | Std"
     found = table(head, rows, f"Total regret after {number(sim.episodes)} episodes", "Mean | Least | Most | Std")
-    words = ("What the users lost while the agent learnt, exactly. Controls learn nothing.", figure.note)
-    return Section("regret", "Regret", words, figure, (found,))
+    words = ("What the users lost while the agent learnt, exactly. Controls learn nothing. The curves stand above.",)
+    return Section("regret", "Regret", words, tables=(found,))
 
 
 def agents_section(sim: Simulation, constants: PlayedConstants) -> Section:
@@ -130,7 +127,7 @@ def place_section(data: DeclaredTables | DeclaredPlant, sim: Simulation) -> Sect
 
 
 def _row(s: Spread) -> tuple[str, str, str, str]:
-    between = "–" if s.lower is None or s.upper is None else interval(s.lower, s.upper, 3)
+    between = "–" if s.lower is None or s.upper is None else interval(s.lower, s.upper)
     return number(s.mean), between, number(s.least), number(s.most)
 
 
@@ -143,24 +140,36 @@ def _names(names: list[str]) -> str:
     return ", ".join(names) or "nobody beside it"
 
 
-def _lost_tile(sim: Simulation, mine: PlayedAgent) -> Tile:
-    s = mine.suboptimality
-    notes = (f"this run's policy, exactly; the best has {number(sim.optimum)}",)
-    if s is not None and s.lower is not None and s.upper is not None:
-        notes = (f"mean over {mine.runs} seeds {number(s.mean)}, {interval(s.lower, s.upper, 3)}", *notes)
-    return Tile("The policy loses", number(sim.suboptimality), notes)
+def _answer(sim: Simulation) -> str:
+    """What the emitted policies lose, over the seeds."""
+    s = sim.agents[0].suboptimality
+    between = "" if s is None or s.lower is None or s.upper is None else f", {interval(s.lower, s.upper)} over seeds"
+    lost = sim.suboptimality if s is None else s.mean
+    return f"The policy loses {number(lost)} of the best policy's {number(sim.optimum)} an episode{between}."
 
 
-def _regret_tile(mine: PlayedAgent) -> Tile:
-    return Tile("Regret while learning", number(mine.regret.mean), (f"± {number(mine.regret.std)} over seeds",))
+def _figure(sim: Simulation) -> Figure:
+    """Regret curves of all agents in one panel."""
+    lines = {
+        a.agent: Line(a.curve.episodes, a.curve.mean, a.curve.std, control=a.role == "control") for a in sim.agents
+    }
+    return draw_curves({sim.world: lines}, "regret", f"{sim.agents[0].agent} and what plays beside it")
 
 
-def _loss_tile(report: Report) -> Tile:
+def _lost_card(sim: Simulation) -> Card:
+    mine = sim.agents[0]
+    words = (f"regret while learning: {number(mine.regret.mean)} ± {number(mine.regret.std)} over {mine.runs} seeds",)
+    return Card("This run's policy loses", number(sim.suboptimality), words)
+
+
+def _promise_card(report: Report) -> Card:
     p = report.guarantee
     asked = ", ".join(f"{clean(k)} = {number(v)}" for k, v in p.asked.items())
-    notes = (f"asked: {asked}, {clean(p.calibration)}",) if asked else ()
-    return Tile("A deployment would promise", loss(p.rho, p.epsilon, p.delta, pure=p.pure), notes)
+    words = (f"asked: {asked}, {clean(p.calibration)}",) if asked else ()
+    return Card("A deployment would promise", loss(p.rho, p.epsilon, p.delta, pure=p.pure), words)
 
 
-def _user_tile(report: Report) -> Tile:
-    return Tile("Trust model", clean(report.guarantee.trust_model), ("one user is one episode",))
+def _user_card(report: Report, sim: Simulation) -> Card:
+    told = sim.communication
+    sent = () if told is None else (f"a user sends {number(told.messages)} messages, {number(told.bits)} bits",)
+    return Card("Trust model", clean(report.guarantee.trust_model), ("one user is one episode", *sent))
