@@ -26,7 +26,7 @@ class Page:
     ----------
     key
         Of lowercase letters, digits and dashes.
-    title, markdown, link
+    title, markdown, file
         What it is called, its text, and where the whole of it lies.
     rows
         Of the ledger, a table below it.
@@ -35,7 +35,7 @@ class Page:
     key: str
     title: str
     markdown: str
-    link: str
+    file: Path
     rows: Sequence[Mapping[str, object]] = ()
 
 
@@ -67,7 +67,7 @@ def night_page(night: NightAnswer) -> Page:
         slug(f"night-{did.recipe}"),
         f"{did.recipe}: the night's run",
         "\n".join(lines) + "\n",
-        Path(night.report).as_uri(),
+        Path(night.report),
         [charge.model_dump() for charge in did.charges[-_ROWS:]],
     )
 
@@ -86,7 +86,7 @@ def study_page(result: Mapping[str, Any]) -> Page:
         slug(f"study-{result['name']}"),
         f"{result['name']}: simulation, not private",
         "\n".join([f"# {markdown(result['name'])}", "", "Simulation, not private.", "", *lines]) + "\n",
-        Path(pages[0]).as_uri(),
+        Path(pages[0]),
     )
 
 
@@ -107,7 +107,7 @@ def simulation_page(result: Mapping[str, Any]) -> Page:
         slug(f"simulation-{result['agent']}-{result['world']}"),
         f"{result['agent']} in {result['world']}: simulation, not private",
         "\n".join([f"# {markdown(result['agent'])}", "", head, "", *lines]) + "\n",
-        Path(result["report"]).as_uri(),
+        Path(result["report"]),
     )
 
 
@@ -124,7 +124,7 @@ def log_page(result: Mapping[str, Any]) -> Page:
         slug(f"log-{result['dataset']}"),
         f"{result['dataset']}: a simulated log",
         f"# {markdown(result['dataset'])}\n\n{text}.\n",
-        Path(result["card"]).as_uri(),
+        Path(result["card"]),
     )
 
 

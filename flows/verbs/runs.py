@@ -28,9 +28,10 @@ def run(
 ) -> None:
     """Release, policy, certificate and report from an edition of the recipe's card."""
     from flows import api
+    from flows.store import Store
 
     options: Context = context.obj
-    store, day = api.Store.at(options.home_folder()), None if night is None else night.date()
+    store, day = Store.at(options.home_folder()), None if night is None else night.date()
     result = api.run(recipe, edition=edition, night=day, store=store).said
     show(result.model_dump(), as_json, lambda: summary(result))
 
@@ -86,9 +87,10 @@ def _empty(v: ValueFacts) -> str:
 def demo(context: typer.Context, as_json: Json = False) -> None:
     """Register, ingest, release, plan and report on the shipped log; a second demo costs nothing."""
     from flows import api
+    from flows.store import Store
 
     options: Context = context.obj
-    result = api.demo(store=api.Store.at(options.home_folder())).said
+    result = api.demo(store=Store.at(options.home_folder())).said
     show(result.model_dump(), as_json, lambda: summary(result))
 
 
@@ -107,13 +109,14 @@ def nightly(
     The night goes on where its log breaks the card, and exits 3 all the same.
     """
     from flows import api
+    from flows.store import Store
 
     options: Context = context.obj
     if check:
         _check(recipe, options, hours, as_json)
         return
     day = None if night is None else night.date()
-    result = api.nightly(recipe, night=day, store=api.Store.at(options.home_folder()))
+    result = api.nightly(recipe, night=day, store=Store.at(options.home_folder()))
     show(result.model_dump(), as_json, lambda: [*summary(result), *_promotion(result.promotion)])
     if result.exit:
         raise typer.Exit(result.exit)
