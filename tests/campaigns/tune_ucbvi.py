@@ -36,6 +36,20 @@ NOISE: Mapping[str, Mapping[str, Any]] = {
     "c_noise 2, z 1": {"noise": 2.0, "z": 1.0},
     "theory": {"constants": "theory"},
 }
+LOCAL: Mapping[str, Mapping[str, Any]] = {
+    "taken: c 0.1, c_noise 0": {},
+    "c 0.03, c_noise 0": {"c": 0.03},
+    "c 0.2, c_noise 0": {"c": 0.2},
+    "c 0.1, c_noise 0.5": {"noise": 0.5},
+    "c 0.4, c_noise 1": {"c": 0.4, "noise": 1.0},
+    "pooled": {"pooled": True},
+}
+COUNTERS: Mapping[str, Mapping[str, Any]] = {
+    "taken: square root": {},
+    "bottom-up tree": {"mechanism": "bottom-up"},
+    "pooled": {"pooled": True},
+    "pooled, bottom-up tree": {"pooled": True, "mechanism": "bottom-up"},
+}
 PACE: Mapping[str, Mapping[str, Any]] = {
     "growth 2, visits x 2 (taken)": {},
     "growth 2, visits ignored": {"visits": float("inf")},
@@ -48,7 +62,7 @@ PACE: Mapping[str, Mapping[str, Any]] = {
     "first batch 1": {"first": 1},
     "first batch 16": {"first": 16},
     "first batch 64": {"first": 64},
-    "square root": {"mechanism": "square-root"},
+    "bottom-up tree": {"mechanism": "bottom-up"},
     "fresh noise a batch": {"mechanism": "fresh"},
     "plain tree": {"mechanism": "plain"},
     "a leaf an episode (K = 10^4 only)": {"leaves": "episodes"},
@@ -103,6 +117,8 @@ def main(runs: int, what: str) -> None:
         "noise": ("the bonus under noise", "dp-ucbvi-jdp", NOISE, few),
         "pace": ("where batches end", "dp-ucbvi-jdp", PACE, [p for p in few if p[2] == 1.0]),
         "plain": ("the bonus without noise", "ucbvi", PLAIN, plain),
+        "local": ("the bonus under noise", "dp-ucbvi-ldp", LOCAL, [p for p in PLACES if p[0].endswith("om 3")]),
+        "counter": ("the counter", "dp-ucbvi-jdp", COUNTERS, [p for p in PLACES if p[0].startswith("hom")]),
         "shuffle": ("where batches end", "counts-shuffle", ends, [p for p in few if p[2] == 1.0]),
     }
     for name, (title, agent, variants, places) in tables.items():
