@@ -64,7 +64,7 @@ def practical(episodes: int) -> Constants:
 def practical_local(episodes: int) -> Constants:
     """The same where every user's own message is noisy: the noise explores enough, and a bonus for it costs more.
 
-    Chosen by ``python -P -m tests.campaigns.tune_ucbvi 6 local`` on seeds from 1000 on, which report nothing
+    Chosen by ``python -P -m tests.campaigns.online_tables local`` on seeds from 1000 on, which report nothing
     (docs/lab/tabular.md).
 
     Parameters
