@@ -88,6 +88,9 @@ def test_every_shell_line_parses_and_every_link_leads_somewhere():
             assert shlex.split(line)
     for page in [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]:
         for target in re.findall(r"\]\(([^)#]+)\)", page.read_text(encoding="utf-8")):
+            # `make site` makes these pages; tests/test_site.py follows the links of the site
+            if target.startswith("gallery/"):
+                continue
             assert (page.parent / target).exists(), (page.name, target)
 
 
