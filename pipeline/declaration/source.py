@@ -30,9 +30,16 @@ class Columns(Strict):
     reward: StepColumn | None = None
     next_state: StepColumn | None = None
     next_bin: StepColumn | None = None
+    next_observation: str | list[str] | None = None
     terminated: StepColumn | None = None
     truncated: StepColumn | None = None
     behavior_prob: StepColumn | None = None
+
+    @model_serializer(mode="wrap")
+    def _without_defaults(self, plain: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """A card without observations has the digest it had before there were any."""
+        told: dict[str, Any] = plain(self)
+        return {k: v for k, v in told.items() if (k, v) != ("next_observation", None)}
 
 
 def check_below(files: list[str]) -> list[str]:

@@ -166,6 +166,8 @@ def state_index(label: str, number: str, dtypes: Dtypes, states: States) -> tupl
     that cannot be read.
     """
     never = pl.lit(value=False)
+    if states.undivided:
+        return pl.lit(0, dtype=pl.Int32), never, never
     if label not in dtypes and number not in dtypes:
         return pl.lit(None, dtype=pl.Int32), never, never
     ends = {end: states.first_terminal + i for i, end in enumerate(states.ends)}

@@ -214,7 +214,7 @@ def features_digest(features: FeatureMap) -> str:
     features
         The declared map.
     """
-    head = f"{features.integers.shape} {features.square} ".encode()
+    head = f"{features.integers.shape} {features.square} {features.sample_of or ''}".encode()
     return hashlib.sha256(head + features.integers.astype("<i8").tobytes()).hexdigest()
 
 
