@@ -143,7 +143,7 @@ class LinearRun:
         split = asked.halves and r.adaptive
 
         if r.observed is not None:
-            batches = ObservedRows(snapshot, r.card, r.observed, resources.progress)
+            batches = ObservedRows(snapshot, r.card, r.observed, resources)
             observed = StreamRows(batches, r.observed.dimension, snapshot.kind)
             return stage("release", lambda noise: drawn(r, observed, noise))
 

@@ -7,7 +7,6 @@ replay makes the same policy and nothing but the release can enter it.
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -275,8 +274,9 @@ def _value(learnt: LinearLearnt) -> ValueFacts:
 def _weight_labels(learnt: LinearLearnt) -> Body:
     """What turns ``policy.parquet`` into decisions: scale, feature map and clips, for ``policy.json``."""
     request, backups = learnt.request, learnt.result.backups
-    f = request.task.reference
+    f, of = request.task.reference, request.plan.features.sample_of
     square, unit2 = request.plan.features.square, request.plan.features.unit_squared
+    told = {"integers": f.astype(np.int64).tolist(), "square": square, "unit_squared": str(unit2)}
     return {
         "kind": "linear" if request.observed is None else OBSERVED_KIND,
         "dimension": int(f.shape[-1]),
@@ -289,7 +289,7 @@ def _weight_labels(learnt: LinearLearnt) -> Body:
         "multiplier": [b.multiplier for b in backups],
         "constant": [b.constant for b in backups],
         "clip": [list(b.clip) for b in backups],
-        "features": {"integers": f.astype(np.int64).tolist(), "square": square, "unit_squared": str(unit2)},
+        "features": told if of is None else {**told, "sample_of": of},
         **_observed_labels(learnt),
         "decisions": "decisions.parquet: the same policy, state by state",
     }
@@ -303,7 +303,6 @@ def _observed_labels(learnt: LinearLearnt) -> Body:
     return {
         "observation": vector_facts(vector).model_dump(),
         "live_states": request.card.domain.live_states,
-        "map": json.loads(request.observed.told),
         "never": [str(a) for a in np.array(request.card.domain.action_labels)[~request.points.allowed[0]]],
         "threshold": learnt.threshold,
         "lattice": request.task.lattice,

@@ -79,7 +79,7 @@ class StoredObserved:
         """See :class:`~pipeline.learners.policy_files.StoredPolicy`: the decisions, and all that decides elsewhere."""
         weights = [{"w": b.w.tolist(), "inverse": b.inverse.tolist()} for b in self.backups]
         whole = {**json.loads(self.shown_at.as_json()), "kind": OBSERVED_KIND, "weights": weights}
-        told = ("observation", "live_states", "map", "rule", "unit", "offset", "multiplier", "constant", "clip")
+        told = ("observation", "live_states", "features", "rule", "unit", "offset", "multiplier", "constant", "clip")
         return json.dumps(whole | {key: self.labels[key] for key in told}, ensure_ascii=False, allow_nan=False) + "\n"
 
     def act(self, observations: Array, steps: Ints, states: Ints) -> list[Advice]:
@@ -159,4 +159,4 @@ def stored_observed(files: PolicyFiles, report: Body, of: Exported) -> StoredObs
         backups.append(Backup(row[:d], inverse, told["offset"][h], *width, (low, high), told["unit"], told["lattice"]))
     vector = DeclaredVector.model_validate(told["observation"])
     decisions = stored_decisions(files, report, of)
-    return StoredObserved(decisions, vector, observed_map(json.dumps(told["map"])), tuple(backups), told)
+    return StoredObserved(decisions, vector, observed_map(told["features"]["sample_of"]), tuple(backups), told)
