@@ -10,18 +10,21 @@ True
 
 from __future__ import annotations
 
-from flows.api import Store, demo, nightly, plan, run
+from flows.api import demo, draft, nightly, plan, run
 from flows.config.recipe import Recipe, load_recipe
 from flows.jobs.opened import Policy, Run
+from flows.store import Store
 from pipeline.declaration.card import Card, CardError, LqCard
 from pipeline.declaration.card import load_any_card as load_card
 from pipeline.declaration.toml import LogError
 from pipeline.ledger.chain import BudgetError
+from pipeline.operator.proposal import Draft
 
 __all__ = [
     "BudgetError",
     "Card",
     "CardError",
+    "Draft",
     "LogError",
     "LqCard",
     "Policy",
@@ -29,6 +32,7 @@ __all__ = [
     "Run",
     "Store",
     "demo",
+    "draft",
     "load_card",
     "load_recipe",
     "nightly",

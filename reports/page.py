@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from base64 import b64encode
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, cached_property
 from hashlib import sha256
 from typing import TYPE_CHECKING
 
@@ -16,11 +17,24 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Figure:
-    """An inline SVG, what it shows in words, and what it leaves out."""
+    """A picture, what it shows in words, and what it leaves out.
 
-    svg: str
+    Parameters
+    ----------
+    draw
+        Makes the inline SVG: only a page that shows it draws it.
+    text, note
+        In words.
+    """
+
+    draw: Callable[[], str]
     text: str
     note: str = ""
+
+    @cached_property
+    def svg(self) -> str:
+        """The inline SVG."""
+        return self.draw()
 
 
 @dataclass(frozen=True)
@@ -58,24 +72,47 @@ class Section:
 
 
 @dataclass(frozen=True)
-class Tile:
-    """One answer of the first screen: a name, the answer, and what must be said beside it."""
+class Card:
+    """One question of who decides: its answer, what is said to it, and lines to fill in on paper."""
 
     name: str
     answer: str
-    notes: tuple[str, ...] = ()
+    words: tuple[str, ...] = ()
+    rows: tuple[tuple[str, ...], ...] = ()
+    lines: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
 class Opening:
-    """The first section: what was learnt, for whom, under which promise, how good, what is left."""
+    """The first section: a sentence that answers, a picture, three cards, and the promise.
+
+    Parameters
+    ----------
+    title
+        Of the document.
+    answer, why
+        The sentence, and what stands behind it.
+    figure
+        What it is read off; None where nothing may stand first.
+    below
+        What is not known, or is known besides.
+    cards
+        For whom it changes, what it costs, who signs.
+    guarantee, claim
+        The promise, and to whom it is made.
+    banner
+        The warning of a run that protects nobody, else nothing.
+    """
 
     title: str
-    learnt: str
+    answer: str
+    why: tuple[str, ...]
+    figure: Figure | None
+    below: tuple[str, ...]
+    cards: tuple[Card, ...]
     guarantee: str
-    tiles: tuple[Tile, ...]
-    banner: str = ""
     claim: str = ""
+    banner: str = ""
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Literal, Self
+from typing import Annotated, Self
 
 from pydantic import AfterValidator, Field, PrivateAttr, ValidationError, model_validator
 from pydantic_core import PydanticCustomError
@@ -13,6 +13,7 @@ from pipeline.declaration.toml import CardError, Name, Strict, explain, read_tom
 from pipeline.learners.learner import Agent
 from pipeline.learners.registry import AGENTS, find
 from pipeline.learners.terms import Evaluate, Linear, Lq, Nightly, OneStep, Planner, Privacy, Terms
+from reports.facts.learnt import Status
 
 
 def _known(name: str) -> str:
@@ -53,14 +54,14 @@ class Promote(Strict):
     more_abstaining
         Whether a run that abstains more often may take the place.
     status
-        What the value's status must be at least.
+        What the value's status must be at least, in the order in which they are listed (``estimate``: ``modelled``).
     """
 
     pointer: Name = "current"
     lower_gain: Annotated[float, Field(allow_inf_nan=False)] | None = None
     most_changed: Annotated[float, Field(ge=0, le=1)] | None = None
     more_abstaining: bool = True
-    status: Literal["estimate", "bound"] = "estimate"
+    status: Status = "modelled"
 
 
 class Recipe(Strict):
@@ -167,7 +168,7 @@ def _check_nightly(name: str, agent: Agent, p: Privacy | None) -> None:
         raise ValueError("[nightly] draws Gaussian noise: give 'rho', or 'epsilon' with 'delta', and 'tight'")
 
 
-def load_recipe(path: Path) -> Recipe:
+def load_recipe(path: str | Path) -> Recipe:
     """Read and check a recipe.
 
     Raises
@@ -175,6 +176,7 @@ def load_recipe(path: Path) -> Recipe:
     CardError
         One line for each wrong key: which, what was found, what is allowed.
     """
+    path = Path(path)
     values = read_toml(path)
     if "recipe" not in values and "domain" in values:
         raise CardError(f"{path}: this is a card, not a recipe; a recipe names its card (see docs/card.md)")
@@ -185,4 +187,4 @@ def load_recipe(path: Path) -> Recipe:
     try:
         return Recipe.model_validate(values).placed(path.resolve())
     except ValidationError as e:
-        raise CardError(explain(e, str(path))) from None
+        raise CardError(explain(e, str(path), Recipe)) from None

@@ -19,7 +19,8 @@ from flows.config.home import Home
 from flows.config.recipe import Recipe, load_recipe
 from flows.config.setting import Setting
 from flows.jobs.nights import nightly_counter
-from flows.jobs.publish import PAGES, compose, looks_of, made_by, run_name
+from flows.jobs.publish import PAGES, compose
+from flows.jobs.read_back import looks_of, made_by, run_name
 from pipeline.declaration.card import AnyCard, CardError
 from pipeline.declaration.plugins import is_plugin
 from pipeline.declaration.toml import read_toml
@@ -28,12 +29,14 @@ from pipeline.learners.learner import RunPlan
 from pipeline.ledger.account import card_hash
 from pipeline.ledger.chain import Body, Entry, canonical
 from pipeline.ledger.gates import Passed, passed_gate
+from pipeline.ledger.looks import look_problem
 from pipeline.ledger.publication import NO_FILE, file_digests, other_maker
 from pipeline.ledger.verify import Check
 from pipeline.privacy.release_file import describe, describe_mechanism, read_release, sha256_file
 from pipeline.transaction.recovery import Recovered
 from pipeline.transaction.release_once import key_of
 from pipeline.transaction.transaction import Curated
+from reports.facts.dataset import Made
 
 _CHARGE = "sensitivities, scales and cost, recomputed from the card's layout and the recipe"
 _AGAIN = "made again from card, recipe and release"
@@ -102,7 +105,7 @@ def made_again(folder: Path, card: AnyCard, held: Vouched) -> Iterator[Check]:
     yield Check(_CHARGE, problem is None, problem or "")
     if problem is not None:
         return
-    other = other_maker(held.said.get("made_by"), made_by(recipe))
+    other = other_maker(held.said.get("made_by"), made_by(card, recipe))
     with tempfile.TemporaryDirectory() as place:
         try:
             _compose(folder, recipe, card, plan, held, gate, Path(place))
@@ -204,7 +207,7 @@ def _charge_problem(folder: Path, s: Setting, plan: RunPlan, held: Vouched) -> s
         return f"entry {intent.seq} was charged for other {', '.join(differ)} than card and recipe ask for"
     if key != intent.body["run_key"]:
         return f"entry {intent.seq} is of another snapshot, domain or recipe"
-    return None
+    return look_problem(held.entries, intent, release.look)
 
 
 def _snapshot(held: Vouched, folder: Path) -> int | None:
@@ -227,7 +230,8 @@ def _compose(
     write_file(place / "release.json", json_text(describe(release)))
     seen = held.said.get("seen", held.commit.seq if held.commit is not None else len(held.entries))
     looks = looks_of([e for e in held.entries if e.seq <= seen], card.name)
-    compose(card, recipe, run_name(recipe, curated), snapshot, curated, plan.learn(release), looks, place)
+    made = Made.model_validate(held.said["made"]) if "made" in held.said else None
+    compose(card, recipe, run_name(recipe, curated), snapshot, curated, plan.learn(release), looks, place, made)
 
 
 def _strange(folder: Path, place: Path) -> str | None:

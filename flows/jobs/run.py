@@ -21,9 +21,11 @@ from flows.config.setting import (
 from flows.jobs.ingest import ingest_job
 from flows.jobs.ledger_checks import known_to_runs
 from flows.jobs.nights import night_of, standing_counter, standing_run
-from flows.jobs.publish import Published, publish_run
+from flows.jobs.publish import publish_run
+from flows.jobs.read_back import read_back
 from pipeline.declaration.card import CardError
 from pipeline.learners.learner import Learnt
+from pipeline.ledger.assumptions import draft_of
 from pipeline.ledger.keys import OperatorKey, operator_key, registered_keys
 from pipeline.ledger.ledger import Ledger, open_ledger
 from pipeline.ledger.publication import key_body
@@ -36,6 +38,7 @@ from pipeline.transaction.release_once import release_once
 from pipeline.transaction.transaction import Curated
 from reports.facts.answers import Left, RunAnswer
 from reports.facts.part import Dump
+from reports.run.answer import verdict_of
 
 
 class Registered(TypedDict):
@@ -81,6 +84,8 @@ def register_job(card: CardLike, home: Home, *, amend: bool = False, disjoint_fr
     ledger = open_ledger(home.ledger_of(card), create=True)
     refuse_old_ledger(card.name, ledger, home.store)
     entry = ledger.register(card, amend=amend, disjoint_from=disjoint_from)
+    if (look := draft_of(card, ledger.inspections(card.name))) is not None:
+        ledger.note(card.name, "INSPECT", look)
     key = _introduced(card.name, ledger, home)
     account = ledger.account(card.name)
     return {
@@ -213,12 +218,11 @@ def run_recipe(
         say("this release is committed: replayed at no cost")
     if curated.stale:
         say("warning: the snapshot's bytes have changed since this release was drawn; the committed release stands")
-    say("planning on the release")
-    learnt: Learnt = step("plan", lambda: plan.learn(curated.release))
-    published: Published = step(
-        "report",
-        lambda: publish_run(s.card, s.recipe, home, number, curated, learnt, ledger),
-    )
+    published = read_back(s.card, s.recipe, home, number, curated, ledger)
+    if published is None:
+        say("planning on the release")
+        learnt: Learnt = step("plan", lambda: plan.learn(curated.release))
+        published = step("report", lambda: publish_run(s.card, s.recipe, home, number, curated, learnt, ledger))
     account, told = ledger.account(s.card.name), published.report
     said = RunAnswer(
         run=published.name,
@@ -227,6 +231,7 @@ def run_recipe(
         replayed=curated.replayed,
         ledger=Left(spent_rho=float(account.spent), remaining_rho=float(account.remaining)),
         guarantee=told.guarantee,
+        verdict=verdict_of(told),
         value=told.value,
     )
     more = {"counter": told.counter, "truth": told.truth}

@@ -28,7 +28,7 @@ def register(
     as_json: Json = False,
 ) -> None:
     """Fix cap, delta, unit, domain and kind of a dataset in the ledger it names."""
-    from flows.api import Store
+    from flows.store import Store
 
     options: Context = context.obj
     r = Store.at(options.home_folder()).register(card, amend=amend, disjoint_from=disjoint_from or ())
@@ -90,7 +90,10 @@ def _events(d: Lineage) -> list[Block]:
     """What happened to a lineage, a row an entry, in the order in which it happened."""
     told = [
         *((a, "amended", f"{a.cap_rho:g}", "the cap") for a in d.amendments),
-        *((i, "inspected", "", f"snapshot {i.snapshot}") for i in d.inspections),
+        *(
+            (i, "inspected", "", f"snapshot {i.snapshot}" if i.snapshot else "the log, to draft the card")
+            for i in d.inspections
+        ),
         *((e, e.state, f"{e.rho:.6g}", e.run + _night(e)) for e in d.entries),
         *((p, "purged", "", p.what) for p in d.purges),
         *((t, "retry", "", "draws that died may be tried again") for t in d.retries),

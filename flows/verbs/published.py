@@ -25,18 +25,8 @@ def report(context: typer.Context, run: str, card: CardOption = None, as_json: J
 
 
 def opened(context: typer.Context, run: str, card: str | None = None) -> Run:
-    """The run that is named, in the home of the command's options.
-
-    Parameters
-    ----------
-    context
-        Of the command.
-    run
-        See :func:`~flows.jobs.opened.find_run`.
-    card
-        As ``--card`` gives it.
-    """
-    from flows.api import Store
+    """The run that is named, in the home of the command's options."""
+    from flows.store import Store
 
     options: Context = context.obj
     return Store.at(options.home_folder()).open(run, card)

@@ -229,26 +229,14 @@ def _furthest(points: list[Array]) -> tuple[int, int]:
 
 
 def draw_answers(plan: LinearPlan, person: Person, noise: NoiseSource) -> Release:
-    """All answers of a mechanism whose rows are one person's.
-
-    Parameters
-    ----------
-    plan, person, noise
-        What is declared, one row a step, and what draws.
-    """
+    """All answers of a mechanism whose rows are one person's."""
     mechanism = InteractiveRegression(plan, rows_of(plan, person), noise, epsilon=EPSILON)
     ask_all(mechanism)
     return mechanism.release()
 
 
 def draw_one_shot(plan: LinearPlan, person: Person, noise: NoiseSource) -> Release:
-    """The one-shot release of one person's rows.
-
-    Parameters
-    ----------
-    plan, person, noise
-        See :func:`draw_answers`.
-    """
+    """The one-shot release of one person's rows."""
     found = release_one_shot(plan, counts_of(plan, person), noise, epsilon=EPSILON).release
     assert found is not None
     return found

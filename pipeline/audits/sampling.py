@@ -8,7 +8,6 @@ from fractions import Fraction
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import stats
 
 from pipeline.privacy.noise import DataHandle, Integers, RelayedNoise, SeededNoise, SimulatedWorld
 
@@ -96,6 +95,8 @@ def hold_noise(noise: list[Array], variances: list[Array]) -> Drawn:
     variances
         ``(*shape)`` each; what is infinite is not read.
     """
+    from scipy import stats
+
     found: list[tuple[Array, int]] = []
     for x, v in zip(noise, variances, strict=True):
         read = np.isfinite(v)

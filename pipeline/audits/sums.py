@@ -16,7 +16,6 @@ from functools import partial
 from typing import Literal
 
 import numpy as np
-from scipy.linalg import solve_triangular
 
 from pipeline.audits.attack import Array, AuditTarget, Side, silence
 from pipeline.audits.laws import Gaussian
@@ -86,6 +85,8 @@ class Watch:
         sums
             What was shown after each of :attr:`ends`, of any one shape.
         """
+        from scipy.linalg import solve_triangular
+
         weights = np.zeros((len(sums), self.time.draws))
         for row, t in zip(weights, self.ends, strict=True):
             found = self.time.weights(t)
@@ -96,13 +97,7 @@ class Watch:
 
 
 def look(show: Callable[[], Array]) -> Array:
-    """What is shown, read several times: what is drawn anew on every reading averages out.
-
-    Parameters
-    ----------
-    show
-        Reads a running sum.
-    """
+    """What is shown, read several times: what is drawn anew on every reading averages out."""
     return np.mean([show() for _ in range(_READINGS)], axis=0)
 
 

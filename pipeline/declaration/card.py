@@ -19,6 +19,7 @@ from pydantic import ValidationError, model_validator
 from pipeline.declaration.columns import LogColumns, check_constants, step_columns, table_columns, vector_columns
 from pipeline.declaration.declared_features import OBSERVED, Features
 from pipeline.declaration.domain import END, OTHER, Domain
+from pipeline.declaration.layout import check_format, check_layout
 from pipeline.declaration.lineage import Budget, Declaration, Unit, files_of, named_root, sha256_of
 from pipeline.declaration.linear_quadratic import LINEAR_QUADRATIC, Cost, LinearQuadratic
 from pipeline.declaration.reward import Reward
@@ -26,8 +27,6 @@ from pipeline.declaration.source import (
     Columns,
     Source,
     VectorSource,
-    check_format,
-    check_layout,
 )
 from pipeline.declaration.toml import CardError, explain, read_toml
 from pipeline.mdp.model import Task
@@ -194,7 +193,7 @@ class LqCard(Declaration):
 AnyCard = Card | LqCard
 
 
-def load_any_card(path: Path) -> AnyCard:
+def load_any_card(path: str | Path) -> AnyCard:
     """Read and check a card of any domain.
 
     Parameters
@@ -207,6 +206,7 @@ def load_any_card(path: Path) -> AnyCard:
     CardError
         One line for each wrong key: which, what was found, what is allowed.
     """
+    path = Path(path)
     values = read_toml(path)
     if "recipe" in values:
         raise CardError(f"{path}: this is a recipe, not a card; name the card that it runs on")
@@ -216,7 +216,7 @@ def load_any_card(path: Path) -> AnyCard:
         folder = path.resolve().parent
         return kind.model_validate(values, context={"folder": folder}).placed(folder)
     except ValidationError as e:
-        raise CardError(explain(e, str(path))) from None
+        raise CardError(explain(e, str(path), kind)) from None
 
 
 def load_card(path: Path) -> Card:
@@ -238,11 +238,6 @@ def load_card(path: Path) -> Card:
 def require_tabular(card: AnyCard) -> Card:
     """The card, if it declares states and actions.
 
-    Parameters
-    ----------
-    card
-        Of any domain.
-
     Raises
     ------
     CardError
@@ -255,11 +250,6 @@ def require_tabular(card: AnyCard) -> Card:
 
 def require_linear_quadratic(card: AnyCard) -> LqCard:
     """The card, if it declares a linear plant.
-
-    Parameters
-    ----------
-    card
-        Of any domain.
 
     Raises
     ------

@@ -30,7 +30,7 @@ from pipeline.statistics.calibration import count_sum
 from pipeline.statistics.consistency import ConsistencyCertificate
 from pipeline.statistics.planning_counts import Prepared, slack_of
 from reports.facts.constants import Constants, Preset
-from reports.facts.learnt import CaseFacts, ConsistencyFacts, LearntFacts, Truth, ValueFacts
+from reports.facts.learnt import UNMEASURED, CaseFacts, ConsistencyFacts, Contained, LearntFacts, Truth, ValueFacts
 from reports.facts.policy import Decisions
 
 # the code that makes policy and interval of a release: a row that was measured with other code counts for nothing
@@ -72,14 +72,14 @@ class LearntCounts:
         # theorem and measurements are of one release, not of a sum of nights
         once = self.covered and self.terms.nightly is None
         row = measured(containment(self.card), setting_key(self.card, self.terms)) if once else None
-        is_proved = once and proved(self.card, self.terms)
         return LearntFacts(
             constants=_constants(self.learnt, self.terms.planner),
-            value=value_facts(self.card, self.learnt.value, is_proved=is_proved, row=row),
+            value=value_facts(self.card, self.learnt.value, is_proved=once and proved(self.card, self.terms)),
             model_baselines=dict(self.learnt.baselines),
             practice=practice_facts(self.learnt.against, self.learnt.plan.policy),
             consistency=consistency_facts(self.learnt.consistency, self.learnt.prepared),
             policy=decision_facts(self.learnt.plan.policy, self.learnt.plan.tied),
+            contained=None if row is None else _contained(row),
         )
 
     def view(self) -> Decisions:
@@ -112,8 +112,8 @@ def setting_key(card: Card, terms: Terms) -> dict[str, str]:
     """What a committed containment row must agree on (design §5.3)."""
     ask, p = terms.ask(), terms.planner
     return {
-        "world": terms.evaluate.world if terms.evaluate else "",
-        "behaviour": terms.evaluate.behaviour if terms.evaluate else "",
+        "world": terms.known.world if terms.known else "",
+        "behaviour": terms.known.behaviour if terms.known else "",
         "code": syntax_digest(_PLANNER)[:16],
         "domain": card.domain_hash()[:16],
         "n": str(card.unit.users_public),
@@ -129,7 +129,7 @@ def setting_key(card: Card, terms: Terms) -> dict[str, str]:
 
 def setting_hash(card: Card, terms: Terms) -> str:
     """Of all that moves an interval but the draws and the seed of ties: another setting is another measurement."""
-    world = arrays_file(terms.evaluate.world if terms.evaluate else card.name, card.folder)
+    world = arrays_file(terms.known.world if terms.known else card.name, card.folder)
     told = card.folder / WORLD_FILE
     parts = [
         [describe_mechanism(m) for m in count_sum(card, terms.ask()).mechanisms],
@@ -177,13 +177,17 @@ def measured(rows: Sequence[Mapping[str, str]], key: Mapping[str, str]) -> Mappi
     return None
 
 
-def value_facts(
-    card: Card,
-    interval: Mapping[str, float],
-    *,
-    is_proved: bool,
-    row: Mapping[str, str] | None,
-) -> ValueFacts:
+def _contained(row: Mapping[str, str]) -> Contained:
+    return Contained(
+        world=row["world"],
+        behaviour=row["behaviour"],
+        episodes=int(row["n"]),
+        draws=int(row["draws"]),
+        inside=int(row["inside"]),
+    )
+
+
+def value_facts(card: Card, interval: Mapping[str, float], *, is_proved: bool) -> ValueFacts:
     """The ``value`` of report.json: interval, status and what it assumes."""
     d = card.domain
     assumes = [
@@ -200,10 +204,8 @@ def value_facts(
         assumes.append("the declared states carry all that matters for what comes next (Markov, declared)")
     if is_proved:
         assumes.append("containment: theorem of paper 003 with its own constants")
-    elif row is not None:
-        assumes.append(f"containment: measured, inside in {row['inside']} of {row['draws']} draws of this very setting")
     else:
-        assumes.append("containment: neither proved nor measured for these constants and this process")
+        assumes.append(UNMEASURED)
     lower, upper = interval["lower"], interval["upper"]
     return ValueFacts(
         lower=lower,
@@ -213,7 +215,7 @@ def value_facts(
         upper_trivial=interval["upper_trivial"],
         gap=upper - lower,
         optimal_upper=interval["optimal_upper"],
-        status="bound" if is_proved or row is not None else "estimate",
+        status="proved" if is_proved else "modelled",
         assumes=assumes,
         start="released" if d.start == "released" else "declared",
     )

@@ -14,7 +14,7 @@ from pipeline.declaration.card import AnyCard
 from pipeline.declaration.plugins import is_plugin
 from pipeline.declaration.source import MADE, only_flags_part
 from pipeline.ledger.account import card_hash
-from pipeline.ledger.chain import Entry
+from pipeline.ledger.chain import Body, Entry
 from pipeline.privacy.release import Release
 from reports.facts.certificate import Implementation, Stewardship
 
@@ -99,24 +99,12 @@ def route_of(release: Release, intent: Entry | None) -> Route:
 
 
 def protected(card: AnyCard) -> str:
-    """``person``; where the card says that its files name none, the record that it protects instead.
-
-    Parameters
-    ----------
-    card
-        Of the dataset.
-    """
+    """``person``; where the card says that its files name none, the record that it protects instead."""
     return card.unit.user if card.unit.user == MADE.get(card.source.format) else "person"
 
 
 def unit_sentence(card: AnyCard) -> str:
-    """Whose privacy, in words.
-
-    Parameters
-    ----------
-    card
-        Of the dataset.
-    """
+    """Whose privacy, in words."""
     m = card.unit.episodes_per_user
     if (record := protected(card)) != "person":
         steps = "one step" if card.domain.horizon == 1 else f"at most {card.domain.horizon} steps"
@@ -179,10 +167,18 @@ def _inspection_sentences(card: AnyCard, looks: Sequence[Entry]) -> list[str]:
     """What a certificate must say of the INSPECT entries of its lineage; nothing where nobody looked."""
     if not looks:
         return []
+    drafts = [e for e in looks if "drafted" in e.body]
+    inspected = [e for e in looks if e not in drafts]
     found = [
-        f"somebody looked at the data with `reticent inspect` ({_named(looks)}); "
-        "what they chose afterwards, such as this recipe, is not accounted for"
+        f"the card was proposed from this log with `reticent draft` (entry {e.seq}): "
+        f"{', '.join(e.body['from_data']) or 'no key'} of it may depend on people's records, which no budget covers"
+        for e in drafts
     ]
+    if inspected:
+        found.append(
+            f"somebody looked at the data with `reticent inspect` ({_named(inspected)}); "
+            "what they chose afterwards, such as this recipe, is not accounted for"
+        )
     now = card_hash(card), card.domain_hash()
     if before := [e for e in looks if (e.body["card_hash"], e.body["domain_hash"]) != now]:
         found.append(
@@ -190,6 +186,24 @@ def _inspection_sentences(card: AnyCard, looks: Sequence[Entry]) -> list[str]:
             "what it declares may then depend on people's records, which no budget covers"
         )
     return found
+
+
+def draft_of(card: AnyCard, looks: Sequence[Entry]) -> Body | None:
+    """What INSPECT says of a card that was proposed by looking at its log; None where it was not, or that stands.
+
+    Parameters
+    ----------
+    card
+        Its [provenance] says which keys depend on the log.
+    looks
+        The lineage's INSPECT entries.
+    """
+    if card.provenance is None:
+        return None
+    told = {"drafted": card.provenance.drafted, "from_data": card.provenance.from_data}
+    if any(told.items() <= e.body.items() for e in looks):
+        return None
+    return {"snapshot": 0, "domain_hash": card.domain_hash(), "card_hash": card_hash(card), "rho": "0", **told}
 
 
 def _named(looks: Sequence[Entry]) -> str:
@@ -236,15 +250,7 @@ def implementation(release: Release, route: Route) -> Implementation:
 
 
 def stewardship(card: AnyCard, route: Route) -> Stewardship:
-    """The base of the pyramid: what is known of the data's collection and of who can reach it.
-
-    Parameters
-    ----------
-    card
-        Of the dataset.
-    route
-        How it was decided that the run exists.
-    """
+    """The base of the pyramid: what is known of the data's collection and of who can reach it."""
     collection = (
         "declared by the card and not checked by this program: how the log was collected, and whether its people "
         "agreed, is for whoever signs"

@@ -12,11 +12,11 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import TypedDict
+from typing import NotRequired, TypedDict
 
 import numpy as np
 
-from pipeline.ledger.chain import Entry
+from pipeline.ledger.chain import Body, Entry
 from pipeline.ledger.chain_tables import Page
 from pipeline.ledger.keys import OperatorKey, registered_keys
 from pipeline.privacy.release_file import sha256_file
@@ -44,6 +44,8 @@ class Publication(TypedDict):
         Of all that the card declared.
     seed
         Of ties, as the recipe says.
+    made
+        How a simulated log was made; absent of any other.
     made_by
         See :func:`maker`.
     files
@@ -58,17 +60,12 @@ class Publication(TypedDict):
     card_hash: str
     seed: int
     made_by: dict[str, str]
+    made: NotRequired[Body]
     files: dict[str, str]
 
 
 def file_digests(folder: Path) -> dict[str, str]:
-    """sha256 of every file of a run's folder, by its path in the folder; of all else there, that it is no file.
-
-    Parameters
-    ----------
-    folder
-        Of the run.
-    """
+    """sha256 of every file of a run's folder, by its path in the folder; of all else there, that it is no file."""
     # a link may point anywhere, and a pipe may never end: what is no plain file is no file of a run, and is not opened
     return {
         p.relative_to(folder).as_posix(): sha256_file(p) if p.is_file() and not p.is_symlink() else NO_FILE
@@ -77,13 +74,7 @@ def file_digests(folder: Path) -> dict[str, str]:
 
 
 def key_body(key: OperatorKey) -> dict[str, object]:
-    """The body of a KEY entry: the public key of one host's operator.
-
-    Parameters
-    ----------
-    key
-        The operator's.
-    """
+    """The body of a KEY entry: the public key of one host's operator."""
     return {"public_key": key.public, "algorithm": "ed25519"}
 
 
@@ -119,27 +110,13 @@ def publications(entries: Sequence[Entry], lineage: str, run: str) -> list[Entry
 
 
 def publication_of(entries: Sequence[Entry], lineage: str, run: str, files: Mapping[str, str]) -> Entry | None:
-    """The PUBLISH entry that vouches for these very files, else the newest one of the run; None where there is none.
-
-    Parameters
-    ----------
-    entries, lineage, run
-        See :func:`publications`.
-    files
-        From :func:`file_digests`.
-    """
+    """The PUBLISH entry that vouches for these very files, else the newest one of the run; None where there is none."""
     there = publications(entries, lineage, run)
     return next((e for e in reversed(there) if e.body["files"] == files), there[-1] if there else None)
 
 
 def files_problem(e: Entry, files: Mapping[str, str]) -> str | None:
-    """Which file of a run is not what its PUBLISH entry says, in words, or None.
-
-    Parameters
-    ----------
-    e, files
-        From :func:`publication_of` and :func:`file_digests`.
-    """
+    """Which file of a run is not what its PUBLISH entry says, in words, or None."""
     stated: Mapping[str, str] = e.body["files"]
     for name in sorted({*stated, *files}):
         if name not in files:

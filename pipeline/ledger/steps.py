@@ -104,15 +104,7 @@ def _key_of(lineage: str, domain_hash: str, said: Body) -> str:
 
 
 def counter_intents(entries: Sequence[Entry], lineage: str, key: str) -> list[Entry]:
-    """All INTENTs of a counter, oldest first.
-
-    Parameters
-    ----------
-    entries
-        Of the ledger, in order.
-    lineage, key
-        Whose counter, and its key (:func:`counter_key`).
-    """
+    """All INTENTs of a counter, oldest first."""
     return [
         e
         for e in entries
@@ -121,13 +113,7 @@ def counter_intents(entries: Sequence[Entry], lineage: str, key: str) -> list[En
 
 
 def committed_steps(entries: Sequence[Entry], lineage: str, key: str) -> list[Step]:
-    """Committed steps of a counter, oldest first.
-
-    Parameters
-    ----------
-    entries, lineage, key
-        See :func:`counter_intents`.
-    """
+    """Committed steps of a counter, oldest first."""
     found: list[Step] = []
     for intent in counter_intents(entries, lineage, key):
         commit = commit_of(entries, lineage, intent.body["run_key"])
@@ -176,13 +162,7 @@ def step_price(
 
 
 def mispriced(entries: Sequence[Entry], lineage: str, key: str) -> Entry | None:
-    """The first INTENT of a counter that charged too little, or whose step overlaps an earlier one; or None.
-
-    Parameters
-    ----------
-    entries, lineage, key
-        See :func:`counter_intents`.
-    """
+    """The first INTENT of a counter that charged too little, or whose step overlaps an earlier one; or None."""
     intents = counter_intents(entries, lineage, key)
     steps = sorted(committed_steps(entries, lineage, key), key=lambda s: s.commit.seq)
     for one, following in pairwise(steps):
@@ -208,13 +188,7 @@ def _miskeyed(entries: Sequence[Entry], lineage: str, key: str) -> Entry | None:
 
 
 def counters_problem(entries: Sequence[Entry]) -> str | None:
-    """What is wrong with any counter of a whole ledger, or None: a step of other noise than the rest, or one not paid.
-
-    Parameters
-    ----------
-    entries
-        Of the ledger, chain already checked.
-    """
+    """What is wrong with any counter of a whole ledger, or None: a step of other noise, or one that is not paid."""
     keys = dict.fromkeys((e.lineage, e.body["counter"]["key"]) for e in entries if "counter" in e.body)
     found = (_steps_problem(entries, lineage, key) for lineage, key in keys)
     return next((problem for problem in found if problem is not None), None)
@@ -231,15 +205,6 @@ def charge_problem(proof: Body, commit: Entry, intent: Entry, entries: Sequence[
     """What is wrong with the charge of a certified step, in words, or None.
 
     The counter's first INTENT paid for all its steps, and every row that was drawn twice was paid twice.
-
-    Parameters
-    ----------
-    proof
-        The step's ``certificate.json``.
-    commit, intent
-        The entries that the certificate rests on.
-    entries
-        Of the ledger, chain already checked.
     """
     told = intent.body["counter"]
     if any(proof["counter"].get(k) != v for k, v in told.items()):
@@ -257,11 +222,6 @@ def noise_problem(proof: Body) -> str | None:
     """What is wrong with the noise that a certificate states for a step, in words, or None.
 
     Key, cost and error are those of the counter that is named, and every table carries them.
-
-    Parameters
-    ----------
-    proof
-        The step's ``certificate.json``.
     """
     told: CounterBody = proof["counter"]
     if _key_of(proof["dataset"], proof["data"]["domain_hash"], proof) != told["key"]:
@@ -285,11 +245,6 @@ def same_number(ours: Any, stated: Any) -> bool:
     """Whether two values of a certificate agree: floats up to a relative 1e-9, all else exactly.
 
     Conversions are minimised numerically, so another machine may differ in the last digits.
-
-    Parameters
-    ----------
-    ours, stated
-        What is recomputed here, and what the certificate says.
     """
     if isinstance(ours, float) and isinstance(stated, int | float):
         return abs(ours - stated) <= 1e-9 * max(1.0, abs(ours))

@@ -55,7 +55,9 @@ def with_successors(rows: pl.DataFrame, card: Card, vector: Vector) -> pl.DataFr
     first_end, known = card.domain.states.first_terminal, pl.col("next_observation").is_not_null()
     state, here = pl.col("next_state"), pl.lit(0 if card.domain.states.undivided else None, dtype=pl.Int32)
     rows = rows.with_columns(next_observation("logged_observation").alias("next_observation"))
-    told = pl.coalesce(state, pl.when(known & ~pl.col("terminated")).then(here))
+    # what follows by its step alone may stand behind a gap: then no state is told, and none is here
+    logged = pl.col("logged_observation").is_not_null() & ~pl.col("terminated")
+    told = pl.coalesce(state, pl.when(logged).then(here))
     return rows.with_columns(
         pl.when((told >= first_end) | known).then(told).cast(pl.Int32).alias("next_state"),
         pl.any_horizontal(longer(pl.col(c), vector.radius) for c in OBSERVED).alias("beyond_radius"),

@@ -90,11 +90,26 @@ def stamp(sources: Sources, card: AnyCard, partitions: int | None, claims: Claim
 def meaning(card: AnyCard, claims: Claims | None = None) -> dict[str, Any]:
     """What of a card decides the canonical rows, from whom it was declared disjoint, and the version of the code."""
     told = card.model_dump(mode="json", include={"source", "domain", "unit", "reward"})
-    if isinstance(card, Card) and card.source.layout == "long":
+    if isinstance(card, Card) and card.source.layout == "wide":
+        told["source"]["first_step"] = card.source.starts_at
+    elif isinstance(card, Card) and card.source.first_step is None:
         del told["source"]["first_step"]
     own = {"reader": plugin_digest(card.source.format)} if is_plugin(card.source.format) else {}
     apart = {} if claims is None or not claims.apart else {"apart": list(claims.apart), "since": claims.since}
     return {"schema_version": SCHEMA_VERSION, **told, **own, **apart}
+
+
+def source_digest_of(files: str, card: AnyCard, claims: Claims | None = None) -> str:
+    """Of the files and of what the card says of them: two snapshots of one digest hold the same rows.
+
+    Parameters
+    ----------
+    files
+        From :func:`~pipeline.logs.sources.digest`.
+    card, claims
+        See :func:`meaning`.
+    """
+    return hashlib.sha256(json.dumps({"files": files, **meaning(card, claims)}, sort_keys=True).encode()).hexdigest()
 
 
 def begin(folder: Path, work_stamp: str, source_digest: str, partitions: int) -> Work:

@@ -115,13 +115,7 @@ class Mechanism:
 
 
 def total_rho(mechanisms: tuple[Mechanism, ...]) -> Fraction | None:
-    """Exact zCDP cost of the whole list; pure losses add as epsilons first.  None where a table has no noise.
-
-    Parameters
-    ----------
-    mechanisms
-        All that one release draws.
-    """
+    """Exact zCDP cost of the whole list; pure losses add as epsilons first.  None where a table has no noise."""
     if any(m.rho is None for m in mechanisms):
         return None
     pure = sum((m.epsilon for m in mechanisms if m.epsilon is not None), Fraction(0))
@@ -129,25 +123,13 @@ def total_rho(mechanisms: tuple[Mechanism, ...]) -> Fraction | None:
 
 
 def total_epsilon(mechanisms: tuple[Mechanism, ...]) -> Fraction | None:
-    """Pure epsilon of the list; None unless every table is Laplace.
-
-    Parameters
-    ----------
-    mechanisms
-        All that one release draws.
-    """
+    """Pure epsilon of the list; None unless every table is Laplace."""
     parts = [m.epsilon for m in mechanisms]
     return None if None in parts else sum((p for p in parts if p is not None), Fraction(0))
 
 
 def total_delta_slack(mechanisms: tuple[Mechanism, ...]) -> Fraction:
-    """What the samplers of the whole list add to delta; exact.
-
-    Parameters
-    ----------
-    mechanisms
-        All that one release draws.
-    """
+    """What the samplers of the whole list add to delta; exact."""
     return sum((m.delta_slack for m in mechanisms), Fraction(0))
 
 
@@ -196,15 +178,6 @@ def with_sampler_slack(
 def check_slack(mechanisms: Iterable[Mechanism], noise: NoiseSource, symmetric: frozenset[str] = frozenset()) -> None:
     """Refuse a sampler whose share of delta the mechanisms do not count.
 
-    Parameters
-    ----------
-    mechanisms
-        As they are listed.
-    noise
-        What will draw.
-    symmetric
-        See :func:`with_sampler_slack`.
-
     Raises
     ------
     ValueError
@@ -246,6 +219,8 @@ class Release:
     derived
         Integers that were computed from these tables alone, without noise of their own, and that a later table's
         question rests on.
+    look
+        Which evaluation of its lineage it holds, from 1; None where it holds none.
 
     Raises
     ------
@@ -266,6 +241,7 @@ class Release:
     joint: Mapping[str, object] | None = None
     counter: Mapping[str, Any] | None = None
     derived: Mapping[str, Integers] = field(default_factory=dict[str, Integers])
+    look: int | None = None
 
     def __post_init__(self) -> None:
         if self.data_kind == "real" and self.noise != "os":

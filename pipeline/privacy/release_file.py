@@ -37,22 +37,16 @@ _BESIDE = {
 
 
 def release_files(release: Release) -> dict[str, bytes]:
-    """Content of both files by name.
-
-    Parameters
-    ----------
-    release
-        What was drawn.
-    """
+    """Content of both files by name."""
     tables = {**release.tables, **release.derived}
-    if all(_beside(name) for name in tables):
-        pieces = [_keyed(label, tables) for label in _BESIDE]
-    else:
-        index = _INDEX if all(m.table in _COUNTS for m in release.mechanisms) else (*_INDEX, "row", "col")
-        pieces = [_columns(m.table, release.tables[m.table], index) for m in release.mechanisms]
+    alone = {name: table for name, table in tables.items() if not _beside(name)}
+    pieces = [_keyed(label, tables) for label in _BESIDE] if len(alone) < len(tables) else []
+    index = _INDEX if all(name in _COUNTS for name in alone) else (*_INDEX, "row", "col")
+    pieces += [_columns(name, table, index) for name, table in alone.items()]
     told = json.dumps(describe(release), indent=2, ensure_ascii=False) + "\n"
     out = io.BytesIO()
-    pq.write_table(pa.concat_tables(pieces), out, compression="zstd")
+    # tables of several kinds: what a row has no column for is null
+    pq.write_table(pa.concat_tables(pieces, promote_options="default"), out, compression="zstd")
     return {"release.parquet": out.getvalue(), "release.json": told.encode()}
 
 
@@ -130,6 +124,7 @@ def read_release(folder: Path) -> Release:
         joint=None if joint is None else {k: v for k, v in joint.items() if k != "rho_exact"},
         counter=facts.get("counter"),
         derived=derived,
+        look=facts.get("look"),
     )
 
 
@@ -145,11 +140,6 @@ def _stored(rows: pa.Table, name: str, shape: tuple[int, ...]) -> NDArray[np.int
 
 def describe(release: Release) -> dict[str, object]:
     """Everything about a release but its numbers.
-
-    Parameters
-    ----------
-    release
-        What was drawn.
 
     Returns
     -------
@@ -168,16 +158,12 @@ def describe(release: Release) -> dict[str, object]:
         **({} if release.joint is None else {"joint": describe_joint(release)}),
         **({} if release.counter is None else {"counter": dict(release.counter)}),
         **({"derived": {name: list(x.shape) for name, x in release.derived.items()}} if release.derived else {}),
+        **({} if release.look is None else {"look": release.look}),
     }
 
 
 def describe_joint(release: Release) -> dict[str, object]:
     """The joint cost of a release, exact, and what it rests on.
-
-    Parameters
-    ----------
-    release
-        Whose tables were bounded together.
 
     Returns
     -------

@@ -40,11 +40,6 @@ COMMENTS: Mapping[str, str] = {
 def checked(values: Mapping[str, Any]) -> Card:
     """The card of plain values.
 
-    Parameters
-    ----------
-    values
-        A card as plain values.
-
     Raises
     ------
     CardError
@@ -53,7 +48,7 @@ def checked(values: Mapping[str, Any]) -> Card:
     try:
         return Card.model_validate(values)
     except ValidationError as e:
-        raise CardError(explain(e, f"card of {values['name']}")) from None
+        raise CardError(explain(e, f"card of {values['name']}", Card)) from None
 
 
 def world_card(

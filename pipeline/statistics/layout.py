@@ -144,11 +144,6 @@ class CardLayout(Layout):
 def added_cost(layout: Layout, rates: Rates, relation: Relation) -> Fraction:
     """:meth:`Layout.cost` where one person may move every table at its worst: the costs add up.
 
-    Parameters
-    ----------
-    layout, rates, relation
-        See :class:`Layout`.
-
     Raises
     ------
     ValueError

@@ -169,13 +169,7 @@ def _states(e: Evidence, variant: str) -> Verdict:
 
 
 def claims(rows: Rows) -> list[Judged]:
-    """Every statement with its verdict, regime and rule, and the verdicts by variant.
-
-    Parameters
-    ----------
-    rows
-        Gathered rows of this study.
-    """
+    """Every statement with its verdict, regime and rule, and the verdicts by variant."""
     e = Evidence(rows)
     sure = f"{SURE:.0f} standard errors"
     judged: list[Claim[Evidence]] = [

@@ -226,13 +226,7 @@ def _slower(e: Evidence, scales: str) -> Verdict:
 
 
 def claims(rows: Rows) -> list[Judged]:
-    """Every sentence with its verdict, regime and rule, and the verdicts by scales.
-
-    Parameters
-    ----------
-    rows
-        Gathered rows of this study.
-    """
+    """Every sentence with its verdict, regime and rule, and the verdicts by scales."""
     e = Evidence(rows)
     sure = f"{SURE:.0f} standard errors"
     judged: list[Claim[Evidence]] = [

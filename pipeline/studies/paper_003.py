@@ -198,13 +198,7 @@ def _per_budget(said: Mapping[float, str], lead: str = "") -> str:
 
 
 def claims(rows: Sequence[Row]) -> list[Judged]:
-    """Every claim with its verdict, regime, rule, and the verdicts by variant.
-
-    Parameters
-    ----------
-    rows
-        What was measured of each cell.
-    """
+    """Every claim with its verdict, regime, rule, and the verdicts by variant."""
     e = Evidence(rows)
     tenth = f"{100 * SLIGHT:.0f} % of what uniform choice loses ({number(SLIGHT * e.uniform[e.episodes[-1]].mean, 2)})"
     sure = f"{SURE:.0f} standard errors"

@@ -128,24 +128,12 @@ def gathered_rows(trials: Sequence[Trial], outcomes: Sequence[Measured]) -> list
 
 
 def printed(row: Mapping[str, object]) -> dict[str, object]:
-    """A row without what only readers need.
-
-    Parameters
-    ----------
-    row
-        A gathered row.
-    """
+    """A row without what only readers need."""
     return {key: value for key, value in row.items() if key not in READERS}
 
 
 def curve_points(rows: Rows) -> list[dict[str, object]]:
-    """Every mark of every row's curve as a row of its own: who, after how many episodes, mean and spread.
-
-    Parameters
-    ----------
-    rows
-        Gathered rows.
-    """
+    """Every mark of every row's curve as a row of its own: who, after how many episodes, mean and spread."""
     names = ("agent", "variant", "trust", "world", "epsilon", "delta", "calibration", "constants", "runs")
     return [
         {**{name: row[name] for name in names}, "episodes": at, "regret_mean": mean, "regret_std": std}
@@ -165,13 +153,6 @@ def _is(row: Mapping[str, object], wanted: Mapping[str, object]) -> bool:
 
 def only(rows: Sequence[AnyRow], **wanted: object) -> AnyRow:
     """The one row with these values.
-
-    Parameters
-    ----------
-    rows
-        Of the study.
-    wanted
-        Column and value.
 
     Raises
     ------
@@ -240,23 +221,12 @@ def learns(rows: Rows, row: Found) -> bool:
 
 
 def spread(row: Row) -> str:
-    """Mean and standard deviation in words.
-
-    Parameters
-    ----------
-    row
-        A row.
-    """
+    """Mean and standard deviation in words."""
     return f"{number(row['mean'], 3)} ± {number(row['std'], 2)}"
 
 
 def asked(row: Row) -> float:
     """The epsilon of a private row.
-
-    Parameters
-    ----------
-    row
-        Of a private agent.
 
     Raises
     ------
@@ -270,11 +240,6 @@ def asked(row: Row) -> float:
 
 def true_share(row: Row) -> float:
     """What the noise drawn is worth, in parts of the epsilon asked.
-
-    Parameters
-    ----------
-    row
-        Of a private agent.
 
     Raises
     ------

@@ -107,15 +107,7 @@ class Effort:
 
 
 def overview(studies: Sequence[PaperStudy], effort: Effort) -> Page:
-    """The verdicts of all, then a part for each figure or table, then the errata.
-
-    Parameters
-    ----------
-    studies
-        In the order of the page.
-    effort
-        Of all of them together.
-    """
+    """The verdicts of all, then a part for each figure or table, then the errata."""
     # two drawings of one grid share their claims
     verdicts = {(_paper(s), str(c["claim"])): bool(c["holds"]) for s in studies for c in s.claims}
     corrected = tuple(_errata(paper) for paper in (*dict.fromkeys(map(_paper, studies)), "all"))
@@ -180,11 +172,5 @@ def plain(text: str) -> str:
 
 
 def claims_of(studies: Sequence[PaperStudy]) -> list[dict[str, object]]:
-    """All claims, each with the name of its study.
-
-    Parameters
-    ----------
-    studies
-        In the order of the page.
-    """
+    """All claims, each with the name of its study."""
     return [{"name": s.name, **claim} for s in studies for claim in s.claims]

@@ -28,13 +28,7 @@ _NOTE = (
 
 
 def page_of(p: Priced) -> Page:
-    """The answer in one sentence a family, what it costs, how to read it, and the numbers.
-
-    Parameters
-    ----------
-    p
-        The rows of one world.
-    """
+    """The answer in one sentence a family, what it costs, how to read it, and the numbers."""
     middle = p.budgets[len(p.budgets) // 2]
     answers: list[str] = []
     for family in p.families.values():
@@ -200,13 +194,7 @@ def _setting(p: Priced) -> Section:
 
 
 def draw_figures(p: Priced) -> dict[str, str]:
-    """The SVG of every figure, by the name of its file.
-
-    Parameters
-    ----------
-    p
-        The rows of one world.
-    """
+    """The SVG of every figure, by the name of its file."""
     found = {
         f"{family}-{kind}.svg": draw(p, family)
         for family in p.families
