@@ -5,14 +5,13 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
-import click
 import typer
 from typer.core import TyperGroup
 
 from flows.terminal.screen import Context, fail
-from flows.verbs import datasets, ledger, plan, policy, published, raw_logs, runs, service, studies
+from flows.verbs import datasets, ledgers, plan, policy, published, raw_logs, runs, service, studies
 
 # of every verb, before it or behind it; whether a value follows
 _EVERYWHERE = {"--home": True, "--shelf": True, "--memory": True, "--dask": True, "--debug": False}
@@ -21,7 +20,7 @@ _EVERYWHERE = {"--home": True, "--shelf": True, "--memory": True, "--dask": True
 class _Anywhere(TyperGroup):
     """Takes the options of every verb wherever they stand."""
 
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Put them first, where click looks for them."""
         first, rest, words = list[str](), list[str](), iter(args)
         for word in words:
@@ -46,7 +45,7 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 app.command("demo")(runs.demo)
-app.command("register")(ledger.register)
+app.command("register")(ledgers.register)
 app.command("draft")(raw_logs.draft)
 app.command("ingest")(raw_logs.ingest)
 app.command("inspect")(raw_logs.inspect)
@@ -66,7 +65,7 @@ app.command("alert")(service.alert)
 app.command("doctor")(service.doctor)
 app.add_typer(datasets.app, name="datasets")
 app.add_typer(policy.app, name="policy")
-app.add_typer(ledger.app, name="ledger")
+app.add_typer(ledgers.app, name="ledger")
 app.add_typer(raw_logs.app, name="store")
 
 

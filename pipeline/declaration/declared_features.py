@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from fractions import Fraction
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, ClassVar, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
+from pydantic import Field, model_validator
 
 from pipeline.declaration.linear_quadratic import Positive, Vector
 from pipeline.declaration.toml import Strict
@@ -41,6 +41,7 @@ class Features(Strict):
         Whether the map is put in John's position first: the same linear class, less noise.
     """
 
+    later: ClassVar = dict.fromkeys(("waves", "bandwidth", "seed"))
     kind: Literal["one_hot", "table", "product", "affine", "quadratic", "fourier"]
     table: list[list[Row]] | None = None
     states: list[Row] | None = None
@@ -50,12 +51,6 @@ class Features(Strict):
     waves: Annotated[int, Field(ge=1, le=500)] | None = None
     bandwidth: Positive | None = None
     seed: Annotated[int, Field(ge=0)] | None = None
-
-    @model_serializer(mode="wrap")
-    def _without_defaults(self, plain: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """A card without observations has the digest it had before there were any."""
-        told: dict[str, Any] = plain(self)
-        return {k: v for k, v in told.items() if v is not None or k not in ("waves", "bandwidth", "seed")}
 
     @model_validator(mode="after")
     def _fits_kind(self) -> Self:

@@ -6,19 +6,11 @@ import itertools
 import math
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import (
-    Field,
-    InstanceOf,
-    PlainSerializer,
-    SerializerFunctionWrapHandler,
-    ValidationInfo,
-    model_serializer,
-    model_validator,
-)
+from pydantic import Field, InstanceOf, PlainSerializer, ValidationInfo, model_validator
 
 from pipeline.declaration.linear_quadratic import Vector
 from pipeline.declaration.state_features import StateFeatures, read_state_features
@@ -109,6 +101,7 @@ class States(Strict):
         File beside the card: public numbers of every live state.
     """
 
+    later: ClassVar = {"features": None}
     column: str | list[str] = ""
     bins: Bins | None = None
     labels: Labels | None = None
@@ -145,12 +138,6 @@ class States(Strict):
         if self.features is not None:
             self.features.check(self.live())
         return self
-
-    @model_serializer(mode="wrap")
-    def _without_defaults(self, plain: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """A card without features has the digest it had before there were any."""
-        told: dict[str, Any] = plain(self)
-        return {k: v for k, v in told.items() if (k, v) != ("features", None)}
 
     @property
     def undivided(self) -> bool:
@@ -226,6 +213,7 @@ class Domain(Strict):
         Where episodes begin, as logged: the value of a policy is that of these; the middle of the ball where left out.
     """
 
+    later: ClassVar = {"observation": None, "first_observations": None}
     horizon: Annotated[int, Field(ge=1, le=1000)]
     states: States = Field(default_factory=States)
     observation: Vector | None = None
@@ -245,12 +233,6 @@ class Domain(Strict):
         if any(len(x) != size or not all(map(math.isfinite, x)) for x in self.first_observations or []):
             raise ValueError(f"first_observations must be lists of {size} finite numbers, as the log has them")
         return self
-
-    @model_serializer(mode="wrap")
-    def _without_defaults(self, plain: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """A card without observations has the digest it had before there were any."""
-        told: dict[str, Any] = plain(self)
-        return {k: v for k, v in told.items() if v is not None or k not in ("observation", "first_observations")}
 
     @model_validator(mode="after")
     def _names_exist(self) -> Self:
