@@ -21,10 +21,11 @@ from pipeline.mdp.rollout import LqBatch
 from pipeline.privacy.factorisation import Once
 from pipeline.privacy.guarantee import Trust
 from pipeline.privacy.noise import SimulatedWorld
-from pipeline.simulation.lq_rollouts import Array, ask_of, lq_world, noise_of, play_lq, spent
+from pipeline.privacy.release import Release
+from pipeline.simulation.lq_rollouts import Array, ask_of, lost_by, lq_world, noise_of, play_lq, spent
 from pipeline.simulation.targets import SumsTarget
 from pipeline.simulation.trial import NOTHING_CONTROLLED, OnlineAgent, Outcome, Plain, Trial, staged_curve
-from pipeline.statistics.online_sum import asked, cost_of, gaussian_sum, start, tight
+from pipeline.statistics.online_sum import asked, cost_of, gaussian_sum, release_of, stacked, start, tight
 from pipeline.statistics.residual_message import ResidualMessage
 
 _PLANNER, _LOGS = 5, 4
@@ -38,14 +39,16 @@ def play(trial: Trial) -> Outcome:
     played = play_lq(world, agent, trial.stream(0))
     at, summed = staged_curve(played.ends, played.losses)
     epochs: list[Epoch] = played.result
+    gains = played.gains[-1]
     facts = {
+        "final_loss": lost_by(world, gains),
         "trust": "none" if trial.epsilon is None else "joint",
         "variant": "extra: one release an epoch",
         "constants": f"first epoch {c.first:g} √K, doubling; gains better than none by {c.certainty:g} deviations",
         "left_zero_at": next((e.first for e in epochs if e.rollout.gains.any()), None),
         "explored": [e.rollout.explore for e in epochs],
     }
-    return Outcome(at, summed, facts | sums.cost)
+    return Outcome(at, summed, facts | sums.cost, gains.tolist(), stacked(sums.drawn))
 
 
 def learn_from_logs(trial: Trial) -> Outcome:
@@ -55,15 +58,16 @@ def learn_from_logs(trial: Trial) -> Outcome:
     parts.append(trial.episodes - sum(parts))
     agent = recentred_lqr(_control(world), parts, world.gamma, sums, sums.spread, c, trial.stream(_PLANNER))
     gains = play_lq(world, agent, trial.stream(_LOGS)).result
-    lost = world.expected_cost(gains) - world.expected_cost(world.optimal_gains())
+    lost = lost_by(world, gains)
     at, summed = staged_curve([trial.episodes], [lost])
     facts = {
+        "final_loss": lost,
         "trust": "central",
         "variant": f"offline: {trial.episodes:,} exploring episodes were logged before",
         "constants": f"logs at no regret, controls on the sphere of {world.gamma:g}, declared; three parts",
         "left_zero_at": 1 if gains.any() else None,
     }
-    return Outcome(at, summed, facts | sums.cost)
+    return Outcome(at, summed, facts | sums.cost, gains.tolist(), stacked(sums.drawn))
 
 
 class _Sums:
@@ -77,6 +81,7 @@ class _Sums:
         self._variances = None if trial.epsilon is None else tight(message, ask_of(trial), 1)
         self._epsilon = math.inf if trial.epsilon is None else asked(ask_of(trial))[0]
         self.spread = 0.0 if self._variances is None else math.sqrt(self._variances["residual"]) / message.steps
+        self.drawn: list[Release] = []
         self.cost = spent(trial, cost_of(message, self._variances, 1))
 
     def __call__(self, question: Question, batches: Sequence[LqBatch]) -> Array:
@@ -84,6 +89,7 @@ class _Sums:
         private = gaussian_sum(one, self._variances, Once(1), Trust.JOINT, self._noise, self._epsilon)
         counter = start(private, self._noise, self._handle)
         counter.add(np.sum([one.integers(batch) for batch in batches], axis=0))
+        self.drawn.append(release_of(private, counter, self._noise))
         return one.matrix(counter.total())
 
 
