@@ -144,7 +144,7 @@ class TargetSums:
         key = row if self.question is None else row * A + action
         kept = first_rows(user, key, self.plan.rows, self.plan.cap)
         onto = rows["next_state"].fill_null(-1).to_numpy().astype(np.int64)
-        rewards, unit = _lattice_rewards(rows, card, step, state, action, onto)
+        rewards, unit = lattice_rewards(rows, card, step, state, action, onto)
         if self.question is None:
             z = self._returns(rows, rewards, unit, step)
         else:
@@ -209,7 +209,7 @@ def first_rows(user: Integers, key: Integers, rows: int, cap: int) -> NDArray[np
     return early & (rank < cap)
 
 
-def _lattice_rewards(
+def lattice_rewards(
     rows: pl.DataFrame, card: Card, step: Integers, state: Integers, action: Integers, onto: Integers
 ) -> tuple[Integers, float]:
     """Each row's reward above the least, in steps of a lattice, and the lattice's unit."""
