@@ -28,6 +28,7 @@ from pipeline.learners.learner import RunPlan
 from pipeline.ledger.account import card_hash
 from pipeline.ledger.chain import Body, Entry, canonical
 from pipeline.ledger.gates import Passed, passed_gate
+from pipeline.ledger.looks import look_problem
 from pipeline.ledger.maker import other_maker
 from pipeline.ledger.publication import NO_FILE, file_digests
 from pipeline.ledger.verify import Check
@@ -205,7 +206,7 @@ def _charge_problem(folder: Path, s: Setting, plan: RunPlan, held: Vouched) -> s
         return f"entry {intent.seq} was charged for other {', '.join(differ)} than card and recipe ask for"
     if key != intent.body["run_key"]:
         return f"entry {intent.seq} is of another snapshot, domain or recipe"
-    return None
+    return look_problem(held.entries, intent, release.look)
 
 
 def _snapshot(held: Vouched, folder: Path) -> int | None:

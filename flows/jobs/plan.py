@@ -154,14 +154,15 @@ def _invented(s: Setting) -> Setting:
     A world that the recipe of real people names is nobody's declaration of them, and may lie in their folder: it goes.
     """
     card = s.card.model_copy(update={"kind": "synthetic"}).placed(s.card.folder)
-    told = {} if s.card.kind == "synthetic" else {"evaluate": None}
+    e = s.recipe.evaluate
+    told = {} if s.card.kind == "synthetic" or e is None else {"evaluate": e.model_copy(update={"world": None})}
     return replace(s, card=card, recipe=s.recipe.model_copy(update=told))
 
 
 def _declared(s: Setting) -> tuple[str, str] | None:
     """World and logging policy that a synthetic recipe declares."""
-    e = s.recipe.evaluate
-    return None if e is None else (e.world, e.behaviour)
+    known = s.recipe.terms.known
+    return None if known is None else (known.world, known.behaviour)
 
 
 def _reason(plan: RunPlan, episodes: int) -> str | None:

@@ -243,8 +243,8 @@ def run_facts(
     }
     checks = {part: getattr(told, part) for part in ("joint", "consistency", "features", "model")}
     truth = None
-    if card.kind == "synthetic" and recipe.evaluate is not None:
-        truth = learnt.truth(recipe.evaluate.world, recipe.evaluate.behaviour)
+    if card.kind == "synthetic" and (known := recipe.terms.known) is not None:
+        truth = learnt.truth(known.world, known.behaviour)
     return Report(
         schema_version=1,
         run=name,
@@ -252,6 +252,7 @@ def run_facts(
         agent=recipe.recipe.agent,
         dataset=declared(card, snapshot),
         guarantee=guarantee(card, release, ask.calibration, ask.written, gate),
+        **_there({"evaluation": told.evaluation}),
         constants=told.constants,
         value=told.value,
         model_baselines=told.model_baselines,

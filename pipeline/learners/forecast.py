@@ -27,7 +27,7 @@ from pipeline.learners.linear_learning import drawn, learn_linear
 from pipeline.learners.linear_request import LinearRequest
 from pipeline.learners.lq_request import LqRequest
 from pipeline.learners.one_step_learning import learn_step, next_question
-from pipeline.learners.terms import Evaluate, Terms
+from pipeline.learners.terms import Known, Terms
 from pipeline.logs.target_sums import add_targets
 from pipeline.mdp.model import TabularMDP
 from pipeline.mdp.policy import Policy
@@ -95,10 +95,10 @@ def foresee_counts(
 
 
 def _logs(card: Card, terms: Terms) -> Callable[[tuple[Mechanism, ...], np.random.Generator], Logged]:
-    return partial(_logged, card, terms, None if terms.evaluate is None else _known(card, terms.evaluate))
+    return partial(_logged, card, terms, None if terms.known is None else _known(card, terms.known))
 
 
-def _known(card: Card, declared: Evaluate) -> tuple[TabularMDP, Array]:
+def _known(card: Card, declared: Known) -> tuple[TabularMDP, Array]:
     """The declared world as the card's tables see it, and its logging policy."""
     world = load_world(declared.world, card.folder)
     return binned_process(card, world, declared.behaviour), binned_behaviour(card, world, declared.behaviour)
@@ -218,7 +218,7 @@ def one_step_policy(plan: TargetPlan, terms: Terms, people: Sequence[Any], noise
     return learn_step(plan, terms, plan.joined((first, answer("q", asked)), asked)).policy
 
 
-def foresee_lq(request: LqRequest, declared: Evaluate, episodes: int, seeds: Sequence[int]) -> list[Drawn]:
+def foresee_lq(request: LqRequest, declared: Known, episodes: int, seeds: Sequence[int]) -> list[Drawn]:
     """Simulate an LQ run for each seed: what its gains cost above the optimum, beside those without noise.
 
     Parameters

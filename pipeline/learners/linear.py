@@ -164,7 +164,7 @@ class LinearRun:
     def unforeseen(self) -> str | None:
         """See :class:`~pipeline.learners.learner.RunPlan`."""
         features = self.request.card.features
-        if features is None or (features.kind != "one_hot" and self.terms.evaluate is None):
+        if features is None or (features.kind != "one_hot" and self.terms.known is None):
             return "a made-up world is not linear in these features; declare one in [evaluate], or one_hot features"
         if self.terms.linear is not None and self.terms.linear.halves:
             return "halves = true: a log is simulated as sums, which cannot be split by person"

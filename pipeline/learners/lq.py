@@ -113,7 +113,7 @@ class LqRun:
 
     def unforeseen(self) -> str | None:
         """See :class:`~pipeline.learners.learner.RunPlan`."""
-        if self.terms.evaluate is None:
+        if self.terms.known is None:
             return "the card declares no A and B: without [evaluate] there is no plant to simulate"
         return None
 
@@ -124,8 +124,8 @@ class LqRun:
 
     def forecast(self, episodes: int, seeds: Sequence[int]) -> list[Drawn]:
         """See :class:`~pipeline.learners.learner.RunPlan`."""
-        assert self.terms.evaluate is not None
-        return foresee_lq(self.request, self.terms.evaluate, episodes, seeds)
+        assert self.terms.known is not None
+        return foresee_lq(self.request, self.terms.known, episodes, seeds)
 
     def targets(self, sampler: NoiseSource) -> list[AuditTarget]:
         """See :class:`~pipeline.learners.learner.RunPlan`."""

@@ -11,6 +11,7 @@ from pipeline.declaration.plugins import is_plugin, plugin
 from pipeline.learners import one_step_learning
 from pipeline.learners.decisions import read_counts_view, read_linear_view
 from pipeline.learners.gains import KIND, read_gains_view, stored_gains
+from pipeline.learners.held_out import hold_out
 from pipeline.learners.learner import Agent, RunPlan
 from pipeline.learners.linear import LinearLearner
 from pipeline.learners.lq import LqLearner
@@ -80,7 +81,7 @@ def plan_run(card: AnyCard, terms: Terms) -> RunPlan:
             f"{card.name} is registered as real: {terms.agent} draws by code of its own, and what it would be charged "
             "nobody could verify; give one of the house's learners a planner of your own (docs/extend.md)"
         )
-    return learner.plan(card, terms)
+    return hold_out(learner.plan(card, terms), card, terms)
 
 
 # by the ``kind`` of policy.json, which a table of decisions does not have

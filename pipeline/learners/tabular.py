@@ -15,6 +15,7 @@ from pipeline.audits.tables import counts_target
 from pipeline.declaration.card import AnyCard, Card, CardError, require_tabular
 from pipeline.learners.forecast import foresee_counts, table_size
 from pipeline.learners.learner import Outlook, Quote, listed_facts, typeable
+from pipeline.learners.tabular_evaluation import TabularEvaluation
 from pipeline.learners.tabular_facts import LearntCounts
 from pipeline.learners.tabular_learning import learn
 from pipeline.learners.terms import Terms
@@ -195,6 +196,10 @@ class TabularRun:
         """See :class:`~pipeline.learners.learner.RunPlan`."""
         found = learn(self.card, self.terms.planner, release, self.planner)
         return LearntCounts(self.card, self.terms, found, release, covered=self.planner is apvi)
+
+    def evaluation(self) -> TabularEvaluation:
+        """See :class:`~pipeline.learners.evaluation.Evaluable`."""
+        return TabularEvaluation(self.card, self.terms, self.privatizer)
 
     def unforeseen(self) -> str | None:
         """See :class:`~pipeline.learners.learner.RunPlan`: any table can be simulated."""

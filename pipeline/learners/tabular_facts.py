@@ -112,8 +112,8 @@ def setting_key(card: Card, terms: Terms) -> dict[str, str]:
     """What a committed containment row must agree on (design §5.3)."""
     ask, p = terms.ask(), terms.planner
     return {
-        "world": terms.evaluate.world if terms.evaluate else "",
-        "behaviour": terms.evaluate.behaviour if terms.evaluate else "",
+        "world": terms.known.world if terms.known else "",
+        "behaviour": terms.known.behaviour if terms.known else "",
         "code": syntax_digest(_PLANNER)[:16],
         "domain": card.domain_hash()[:16],
         "n": str(card.unit.users_public),
@@ -129,7 +129,7 @@ def setting_key(card: Card, terms: Terms) -> dict[str, str]:
 
 def setting_hash(card: Card, terms: Terms) -> str:
     """Of all that moves an interval but the draws and the seed of ties: another setting is another measurement."""
-    world = arrays_file(terms.evaluate.world if terms.evaluate else card.name, card.folder)
+    world = arrays_file(terms.known.world if terms.known else card.name, card.folder)
     told = card.folder / WORLD_FILE
     parts = [
         [describe_mechanism(m) for m in count_sum(card, terms.ask()).mechanisms],

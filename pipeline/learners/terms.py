@@ -7,11 +7,11 @@ from datetime import date
 from fractions import Fraction
 from typing import Annotated, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 
 from pipeline.declaration.card import AnyCard
 from pipeline.declaration.toml import CardError, Epsilon, Rho, Strict
-from pipeline.privacy.budget import check_delta
+from pipeline.privacy.budget import check_delta, fraction_of
 from pipeline.privacy.continual import continual
 from pipeline.privacy.fast_noise import FastOsNoise
 from pipeline.privacy.noise import NoiseSource, OsNoise
@@ -164,16 +164,33 @@ class OneStep(Strict):
 
 
 class Evaluate(Strict):
-    """For synthetic data whose world is known.
+    """What a policy is worth: measured on people who did not choose it, and exactly where a log's world is known.
 
     Parameters
     ----------
+    people
+        Share of the people who learn nothing and evaluate; 0: nobody, and nothing is measured.
     world, behaviour
-        Names of the world and of its policy that made the log.
+        Of a synthetic log, names of the world and of its policy that made it; None: unknown.
     """
 
-    world: str
+    people: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    world: str | None = None
     behaviour: str = "uniform"
+
+    @model_serializer(mode="wrap")
+    def _as_before(self, handler: SerializerFunctionWrapHandler) -> dict[str, object]:
+        """Without ``people`` as recipes were before there was any: their runs keep their names."""
+        told: dict[str, object] = handler(self)
+        return told if self.people else {key: value for key, value in told.items() if key != "people"}
+
+
+@dataclass(frozen=True)
+class Known:
+    """A known world, and the name of its policy that made the log."""
+
+    world: str
+    behaviour: str
 
 
 class Nightly(Strict):
@@ -209,7 +226,7 @@ class Terms:
     linear, lq, one_step
         The section of such an agent; None where the recipe leaves it out, which means its defaults.
     evaluate
-        The known world of a synthetic log.
+        Who measures what the policy is worth, and the known world of a synthetic log.
     nightly
         The counter of which each run is a leaf; None for a release of its own.
     taken
@@ -226,6 +243,17 @@ class Terms:
     nightly: Nightly | None = None
     one_step: OneStep | None = None
     taken: Fraction = Fraction(0)
+
+    @property
+    def held_out(self) -> Fraction:
+        """Share of the people who evaluate, exactly as it was typed; 0: nobody."""
+        return Fraction(0) if self.evaluate is None else fraction_of(self.evaluate.people)
+
+    @property
+    def known(self) -> Known | None:
+        """The world that made a synthetic log; None where none is named."""
+        e = self.evaluate
+        return None if e is None or e.world is None else Known(e.world, e.behaviour)
 
     def ask(self) -> Ask:
         """The budget as the calibration understands it; none at all for an agent without noise."""

@@ -45,7 +45,12 @@ _ONE_STEP = (
     "zCDP: the two stages add, and the second one's question was made of the first one's released answer; counts and "
     "sums of a stage come from the same rows of a person and are bounded jointly, so the counts cost nothing more"
 )
-_BY_VARIANT = {"linear_quadratic": _LQ, "one_step": _ONE_STEP}
+_HELD_OUT = (
+    "zCDP: one part of the people learns, the other evaluates, and a keyed hash of the id says who is in which; a "
+    "person pays for one part, or for leaving the one and joining the other, whichever is most; within a part the "
+    "tables add, or are bounded jointly where they come from the same rows"
+)
+_BY_VARIANT = {"linear_quadratic": _LQ, "one_step": _ONE_STEP, "held_out": _HELD_OUT}
 _COUNTER = (
     "zCDP: the counter was charged once, for every row that all its nights release; rhos of tables add, and a row that "
     "a died attempt may have drawn was charged again when it was drawn again"

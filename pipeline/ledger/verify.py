@@ -17,6 +17,7 @@ from pipeline.ledger.gates import gate_of, gate_problem
 from pipeline.ledger.steps import charge_problem, noise_problem, same_number
 from pipeline.privacy.release import total_rho
 from pipeline.privacy.release_file import file_of, mechanism_from, sha256_file
+from pipeline.statistics.held_out import VARIANT, held_out_loss
 from pipeline.statistics.joint_loss import joint_loss, lq_loss, one_step_loss
 from pipeline.statistics.linear_layout import declared_map, features_digest
 from reports.facts.report import form_problem
@@ -172,6 +173,8 @@ def _joint(folder: Path, proof: Body) -> str | None:
         recompute = partial(lq_loss, mechanisms, facts)
     elif facts["variant"] == "one_step":
         recompute = partial(one_step_loss, mechanisms, facts)
+    elif facts["variant"] == VARIANT:
+        recompute = partial(held_out_loss, mechanisms, facts)
     else:
         features = declared_map(told["features"])
         if features_digest(features) != facts["features_sha256"]:

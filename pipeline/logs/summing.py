@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.declaration.code import code_digest
-from pipeline.files import open_private, remove_file, whole_file
+from pipeline.files import open_private, remove_file, remove_tree, whole_file
 from pipeline.logs.store import Snapshot
 
 _VERSION = 1
@@ -111,6 +111,8 @@ Seen = Callable[[int], None]
 KEEP_AFTER = 2.0
 _COST = 1 / 20
 DEFAULT_MEMORY = 1 << 30
+# how folders begin, in a snapshot's folder, that hold its people in two parts (pipeline.logs.parts)
+PARTS = ".parts-"
 
 
 class Summation(Protocol):
@@ -148,7 +150,7 @@ class Elsewhere(Protocol):
 
 @dataclass(frozen=True)
 class Resources:
-    """What the operator gives to ingest and to sums; none of it changes an integer.
+    """What the operator gives to ingest and to sums; none of it changes an integer, but for the secret.
 
     Parameters
     ----------
@@ -160,12 +162,16 @@ class Resources:
         Called with (rows so far, rows); both are the operator's.
     say
         Called with a sentence: what was resumed.
+    secret
+        Answers the secret of the ledger that charges, by which people are split in parts; it alone of these may change
+        an integer.
     """
 
     memory: int = DEFAULT_MEMORY
     elsewhere: Elsewhere | None = None
     progress: Progress | None = None
     say: Callable[[str], None] = lambda _: None
+    secret: Callable[[], bytes] | None = None
 
     def ready(self, snapshot: Snapshot) -> None:
         """Refuse what would only fail after the charge."""
@@ -200,7 +206,7 @@ def sum_snapshot(work: Summation, snapshot: Snapshot, resources: Resources = HER
 
 
 def forget(snapshot: Snapshot) -> None:
-    """Remove the partial sums: their release is on disk.
+    """Remove the partial sums, and rows that were written in parts: their release is on disk.
 
     Parameters
     ----------
@@ -209,6 +215,8 @@ def forget(snapshot: Snapshot) -> None:
     """
     for path in KeptSums(snapshot, None).paths:
         remove_file(path)
+    for folder in snapshot.folder.glob(f"{PARTS}*"):
+        remove_tree(folder)
 
 
 def _here(

@@ -246,6 +246,8 @@ class Release:
     derived
         Integers that were computed from these tables alone, without noise of their own, and that a later table's
         question rests on.
+    look
+        Which evaluation of its lineage it holds, from 1; None where it holds none.
 
     Raises
     ------
@@ -266,6 +268,7 @@ class Release:
     joint: Mapping[str, object] | None = None
     counter: Mapping[str, Any] | None = None
     derived: Mapping[str, Integers] = field(default_factory=dict[str, Integers])
+    look: int | None = None
 
     def __post_init__(self) -> None:
         if self.data_kind == "real" and self.noise != "os":

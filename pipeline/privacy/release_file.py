@@ -45,14 +45,14 @@ def release_files(release: Release) -> dict[str, bytes]:
         What was drawn.
     """
     tables = {**release.tables, **release.derived}
-    if all(_beside(name) for name in tables):
-        pieces = [_keyed(label, tables) for label in _BESIDE]
-    else:
-        index = _INDEX if all(m.table in _COUNTS for m in release.mechanisms) else (*_INDEX, "row", "col")
-        pieces = [_columns(m.table, release.tables[m.table], index) for m in release.mechanisms]
+    alone = {name: table for name, table in tables.items() if not _beside(name)}
+    pieces = [_keyed(label, tables) for label in _BESIDE] if len(alone) < len(tables) else []
+    index = _INDEX if all(name in _COUNTS for name in alone) else (*_INDEX, "row", "col")
+    pieces += [_columns(name, table, index) for name, table in alone.items()]
     told = json.dumps(describe(release), indent=2, ensure_ascii=False) + "\n"
     out = io.BytesIO()
-    pq.write_table(pa.concat_tables(pieces), out, compression="zstd")
+    # tables of several kinds: what a row has no column for is null
+    pq.write_table(pa.concat_tables(pieces, promote_options="default"), out, compression="zstd")
     return {"release.parquet": out.getvalue(), "release.json": told.encode()}
 
 
@@ -118,17 +118,15 @@ def read_release(folder: Path) -> Release:
         name = rows["table"].to_numpy(zero_copy_only=False)
         step: NDArray[Any] = rows["step"].to_numpy(zero_copy_only=False)
         tables: dict[str, NDArray[np.int64]] = {}
-        for m in mechanisms:
-            if (beside := _beside(m.table)) is not None:
-                tables[m.table] = _values(rows, beside[1], name == beside[0]).reshape(m.shape)
+        shapes = {**{m.table: m.shape for m in mechanisms}, **facts.get("derived", {})}
+        for table, shape in shapes.items():
+            if (beside := _beside(table)) is not None:
+                tables[table] = _values(rows, beside[1], name == beside[0]).reshape(shape)
                 continue
-            label, at, _ = _place(m.table, len(m.shape))
+            label, at, _ = _place(table, len(shape))
             found = name == label if at is None else (name == label) & (step == at)
-            tables[m.table] = _values(rows, "value", found).reshape(m.shape)
-        derived = {
-            table: _values(rows, _split(table)[1], name == _split(table)[0]).reshape(shape)
-            for table, shape in facts.get("derived", {}).items()
-        }
+            tables[table] = _values(rows, "value", found).reshape(shape)
+        derived = {table: tables.pop(table) for table in facts.get("derived", {})}
         joint = facts.get("joint")
     except (OSError, KeyError, ValueError, pa.ArrowInvalid) as e:
         raise ValueError(f"{folder} holds no readable release ({type(e).__name__})") from e
@@ -142,14 +140,8 @@ def read_release(folder: Path) -> Release:
         joint=None if joint is None else {k: v for k, v in joint.items() if k != "rho_exact"},
         counter=facts.get("counter"),
         derived=derived,
+        look=facts.get("look"),
     )
-
-
-def _split(name: str) -> tuple[str, str]:
-    """Label and column of a table that must stand beside others."""
-    if (found := _beside(name)) is None:
-        raise ValueError(f"{name} is derived, and stands beside no table")
-    return found
 
 
 def _values(rows: pa.Table, column: str, where: NDArray[np.bool_]) -> NDArray[np.int64]:
@@ -182,6 +174,7 @@ def describe(release: Release) -> dict[str, object]:
         **({} if release.joint is None else {"joint": describe_joint(release)}),
         **({} if release.counter is None else {"counter": dict(release.counter)}),
         **({"derived": {name: list(x.shape) for name, x in release.derived.items()}} if release.derived else {}),
+        **({} if release.look is None else {"look": release.look}),
     }
 
 

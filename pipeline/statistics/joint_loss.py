@@ -158,19 +158,36 @@ def one_step_loss(mechanisms: Sequence[Mechanism], facts: OneStepFacts) -> Fract
     if set(listed) != {f"{stage}_{column}" for stage in facts["stages"] for column in ("count", "sum")}:
         raise ValueError(f"tables of no one-step release: {sorted(listed)}")
     for stage, told in facts["stages"].items():
-        count, total = listed[f"{stage}_count"], listed[f"{stage}_sum"]
-        square, steps = largest_square(told["rows"], told["cap"], told["keys"]), told["steps"]
-        if count.cells != told["keys"] or total.shape != count.shape:
-            raise ValueError(
-                f"stage {stage}: {told['keys']} keys, listed are tables of {count.cells} and {total.cells}"
-            )
-        for m, most in ((count, 2 * square), (total, 4 * steps**2 * square)):
-            if m.l2_squared != most:
-                raise ValueError(f"table {m.table}: squared sensitivity {m.l2_squared}, by the declared sizes {most}")
-        if count.variance is None or total.variance is None:
-            raise ValueError("a table has no noise")
-        cost += pair_cost(square, steps, Fraction(1, 2 * count.variance), Fraction(1, 2 * total.variance))
+        cost += stage_loss(listed[f"{stage}_count"], listed[f"{stage}_sum"], told)
     return cost
+
+
+def stage_loss(count: Mechanism, total: Mechanism, told: StageFacts) -> Fraction:
+    """Exact zCDP cost to one person of counts and sums of one stage, bounded jointly.
+
+    Parameters
+    ----------
+    count, total
+        As the release lists them.
+    told
+        Rows a person, rows a key, keys and lattice steps.
+
+    Raises
+    ------
+    ValueError
+        If a table has no noise, or lists a sensitivity that the sizes contradict.
+    """
+    square, steps = largest_square(told["rows"], told["cap"], told["keys"]), told["steps"]
+    if count.cells != told["keys"] or total.shape != count.shape:
+        raise ValueError(
+            f"table {count.table}: {told['keys']} keys, listed are tables of {count.cells} and {total.cells}"
+        )
+    for m, most in ((count, 2 * square), (total, 4 * steps**2 * square)):
+        if m.l2_squared != most:
+            raise ValueError(f"table {m.table}: squared sensitivity {m.l2_squared}, by the declared sizes {most}")
+    if count.variance is None or total.variance is None:
+        raise ValueError("a table has no noise")
+    return pair_cost(square, steps, Fraction(1, 2 * count.variance), Fraction(1, 2 * total.variance))
 
 
 def lq_loss(mechanisms: Sequence[Mechanism], facts: LqFacts) -> Fraction:

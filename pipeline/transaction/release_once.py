@@ -18,6 +18,8 @@ from pipeline.ledger.chain import Body, Entry, canonical
 from pipeline.ledger.gates import Passed
 from pipeline.ledger.ledger import Ledger
 from pipeline.ledger.limits import refuse_beyond
+from pipeline.ledger.looks import look_told
+from pipeline.ledger.people import key_file, read_key
 from pipeline.ledger.sharing import apart_from
 from pipeline.logs.store import Snapshot, check_parts, find_snapshot, source_hash
 from pipeline.logs.summing import HERE, Resources, forget
@@ -187,14 +189,24 @@ def _draw(
     """Charge and draw, once: what is committed is replayed."""
     key = key_of(card, snapshot.number, drawing)
     if drawing.exact:
-        return _write_exact(lineage, key, drawing.draw(snapshot, resources, partial(_at_once, noise)), snapshot)
+        keyed = _keyed(lineage, resources)
+        return _write_exact(lineage, key, drawing.draw(snapshot, keyed, partial(_at_once, noise)), snapshot)
     if (commit := lineage.ledger.committed(card.name, key)) is not None:
         return replay(lineage, card, commit, snapshot)
     rho, charged = drawing.charge()
     if rho is None:
         raise RealDataError(f"{card.name}: some tables have noise and some have none; nothing was read")
-    with transaction(lineage, key, rho, {"snapshot": snapshot.number, **told, **charged}, drawing.stages, noise) as t:
-        return t.commit(drawing.draw(snapshot, resources, t.stage), snapshot.data_digest)
+    look = look_told(lineage.ledger.entries(), card.name, key, charged)
+    told = {"snapshot": snapshot.number, **told, **charged, **look}
+    keyed = _keyed(lineage, resources)
+    with transaction(lineage, key, rho, told, drawing.stages, noise) as t:
+        drawn = drawing.draw(snapshot, keyed, t.stage)
+        return t.commit(replace(drawn, look=look.get("look")), snapshot.data_digest)
+
+
+def _keyed(lineage: OpenLineage, resources: Resources) -> Resources:
+    """With the secret of the ledger, which is made when somebody asks for it."""
+    return replace(resources, secret=partial(read_key, key_file(lineage.ledger.where, lineage.store)))
 
 
 def _all(drawing: Drawing, gate: Gate | None) -> Sequence[Drawing]:

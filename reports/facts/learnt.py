@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from reports.facts.constants import Constants, PlantConstants
+from reports.facts.evaluation import EvaluationFacts
 from reports.facts.part import Matrix, Number, Part
 from reports.facts.promise import Joint
 
@@ -202,6 +203,8 @@ class LearntFacts:
         Of released sums that were bounded jointly, and the feature map they were taken of.
     model
         Of a controller.
+    evaluation
+        What people who did not choose the policy say of it.
     """
 
     constants: Constants | PlantConstants
@@ -213,3 +216,4 @@ class LearntFacts:
     consistency: ConsistencyFacts | None = None
     features: FeatureFacts | None = None
     model: PlantModel | None = None
+    evaluation: EvaluationFacts | None = None

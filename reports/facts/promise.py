@@ -136,6 +136,40 @@ class StageJoint(Part):
     steps: int
 
 
+class SumJoint(Part):
+    """One private sum of a part of the people.
+
+    Parameters
+    ----------
+    tables
+        Their names.
+    add_remove
+        Squared move of each where one person joins or leaves.
+    joint
+        What a bound on them together rests on; None where their costs add up.
+    """
+
+    tables: list[str]
+    add_remove: list[int]
+    joint: dict[str, int] | None
+
+
+class PartJoint(Part):
+    """What one part of the people is charged.
+
+    Parameters
+    ----------
+    rho_exact, rho_add_remove
+        Exact cost of replacing one person, and of one who joins or leaves.
+    sums
+        What is drawn of them.
+    """
+
+    rho_exact: str
+    rho_add_remove: str
+    sums: list[SumJoint]
+
+
 class Joint(Part):
     """What tables cost together where they were bounded jointly, and what that bound rests on.
 
@@ -149,6 +183,8 @@ class Joint(Part):
         The numbers it is computed from; see :mod:`pipeline.statistics.joint_loss`.
     stages, spread, version
         Of a one-step release: the sizes of both stages, and what else defines the question of the second.
+    share, estimator, learn, evaluate
+        Where people were held out: their declared share, how they evaluate, and what each part costs.
     """
 
     rho_exact: str | None
@@ -167,6 +203,10 @@ class Joint(Part):
     stages: dict[str, StageJoint] | None = None
     spread: int | None = None
     version: int | None = None
+    share: str | None = None
+    estimator: str | None = None
+    learn: PartJoint | None = None
+    evaluate: PartJoint | None = None
 
 
 class CounterFacts(Part):

@@ -17,6 +17,7 @@ from pydantic import ValidationError
 
 from reports.facts.constants import Constants, PlantConstants
 from reports.facts.dataset import DeclaredPlant, DeclaredTables
+from reports.facts.evaluation import EvaluationFacts
 from reports.facts.learnt import (
     Baseline,
     ConsistencyFacts,
@@ -46,6 +47,8 @@ class Report(Part):
         What the card declares.
     guarantee, mechanisms, joint, gate, counter, ledger
         The promise, what was released, what it cost; ``ledger`` is None where nothing was charged.
+    evaluation
+        What other people than those who chose the policy say of it.
     constants, value, model_baselines
         How the policy was chosen, what it is worth, and simple policies in the same model.
     practice
@@ -70,6 +73,7 @@ class Report(Part):
     agent: str
     dataset: DeclaredTables | DeclaredPlant
     guarantee: Guarantee
+    evaluation: EvaluationFacts | None = None
     constants: Constants | PlantConstants
     value: ValueFacts
     model_baselines: dict[str, Baseline]

@@ -1,0 +1,109 @@
+"""Marginalised doubly robust evaluation of a tabular policy: what a released model asks of people it never saw.
+
+Of a person with steps (s_t, a_t, r_t, s_{t+1}) that did not choose the policy,
+
+    psi = V_0(s_0) + sum_t w_t(s_t, a_t) [r_t + V_{t+1}(s_{t+1}) - Q_t(s_t, a_t)]
+
+has the policy's value as its mean where the values V, Q are right, or where the weights w are; what is left of both
+errors is their product (Kallus and Uehara 2020, "Double reinforcement learning").
+
+| code | shape | meaning |
+|---|---|---|
+| ``V`` | (H+1, S) | value of the policy in the released model, in reward units; 0 at an end and after the horizon |
+| ``Q`` | (H, L, A) | of one action first |
+| ``w`` | (H, L, A) | how much more often the policy is in s at t and takes a than practice, in the released model |
+| ``placebo`` | (H, L, A) | pi(a | s) - sum_a' mu(a' | s) pi(a' | s): 0 in the mean, whatever lies before s |
+| ``W`` | (H+1, S) | value of practice: what lies before s is measured in it |
+
+The policy's row stands beside practice: where it recommends nothing, practice goes on.  Where the release does not tell
+what practice does, w is 0 and the model alone speaks; where it never saw the policy's action, likewise.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline.agents.against_behaviour import as_practised
+from pipeline.agents.apvi import Model
+from pipeline.mdp.policy import Policy
+from pipeline.statistics.scores import Question
+
+Array = NDArray[np.float64]
+
+# largest ratio of two chances to be in a state, and of two chances of a step: rarer ones would speak for too many
+MOST_STATE, MOST_STEP = 10.0, 60.0
+VERSION = 1
+
+
+def question(m: Model, policy: Policy, usual: Array, start: Array) -> Question:
+    """What a released model and a policy ask of other people's rows.
+
+    Parameters
+    ----------
+    m
+        The released model, without its width.
+    policy
+        As emitted.
+    usual
+        ``(G, L, A)`` shares of the actions in the released visits; a row of NaN where they do not tell.
+    start
+        ``(L,)`` distribution of the first state.
+    """
+    H, (L, A) = m.task.horizon, m.task.allowed.shape
+    mu = as_practised(usual, m.task.allowed, H).probabilities
+    pi, known = policy.beside(mu), np.broadcast_to(~np.isnan(usual).any(-1), (H, L))
+    V, Q = _values(m, pi)
+    W, _ = _values(m, mu)
+    here, there = _visits(m, pi, start), _visits(m, mu, start)
+    state = np.clip(np.divide(here, there, out=np.full((H, L), 1.0), where=there > 0), 0, MOST_STATE)
+    told = (known | policy.abstains)[..., None] & (mu > 0)
+    ratio = np.divide(pi, mu, out=np.zeros((H, L, A)), where=told)
+    w = np.clip(state[..., None] * ratio, 0, MOST_STEP)
+    aside = (known & ~policy.abstains)[..., None]
+    placebo = np.where(aside, pi - (pi * mu).sum(-1, keepdims=True), 0.0)
+    visits = there[..., None] * mu * told
+    total, square = float((visits * w).sum()), float((visits * w * w).sum())
+    return Question(V, Q, w, placebo, W, total * total / square if square else 0.0)
+
+
+def _values(m: Model, pi: Array) -> tuple[Array, Array]:
+    """``V (H+1, S)`` and ``Q (H, L, A)`` of a policy, within what a step can be worth at all."""
+    H, L, A = pi.shape
+    V, Q = np.zeros((H + 1, m.counts.n_sas.shape[-1])), np.zeros((H, L, A))
+    for h in reversed(range(H)):
+        Q[h] = np.clip(m.ahead(h, V[h + 1]), *m.task.value_range(h))
+        V[h, :L] = (pi[h] * Q[h]).sum(-1)
+    return V, Q
+
+
+def _visits(m: Model, pi: Array, start: Array) -> Array:
+    """Chance ``(H, L)`` to be in each live state at each step."""
+    H, L, _ = pi.shape
+    found = np.zeros((H, L))
+    found[0] = start
+    for h in range(H - 1):
+        found[h + 1] = np.einsum("s,sa,sat->t", found[h], pi[h], m.P[min(h, len(m.P) - 1)][..., :L])
+    return found
+
+
+def before(m: Model, mu: Array, W: Array, start: Array) -> Array:
+    """What lies before a state ``(H, L)`` in the released model: the mean fall of W on the way into it, times visits.
+
+    Parameters
+    ----------
+    m
+        The released model.
+    mu
+        ``(H, L, A)``: practice.
+    W
+        ``(H+1, S)``: its value.
+    start
+        ``(L,)`` distribution of the first state.
+    """
+    H, L, _ = mu.shape
+    visits, found = _visits(m, mu, start), np.zeros((H, L))
+    for h in range(1, H):
+        into = np.einsum("s,sa,sat->st", visits[h - 1], mu[h - 1], m.P[min(h - 1, len(m.P) - 1)][..., :L])
+        found[h] = (into * (W[h - 1, :L, None] - W[h, None, :L])).sum(0)
+    return found

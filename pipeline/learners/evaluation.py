@@ -1,0 +1,88 @@
+"""How a policy is measured on people who did not choose it: what a learner says of its plan, if it can."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Protocol, runtime_checkable
+
+from pipeline.evaluation.measured import Evaluated
+from pipeline.learners.learner import Learnt
+from pipeline.logs.store import Snapshot
+from pipeline.logs.summing import Resources
+from pipeline.privacy.release import Release
+from pipeline.statistics.private_sum import PrivateSum
+from pipeline.transaction.drawing import Stage
+
+
+class Evaluation(Protocol):
+    """How a learner's policy is measured on people who did not choose it."""
+
+    @property
+    def estimator(self) -> str:
+        """Its name, see :class:`~pipeline.evaluation.measured.Evaluated`."""
+        ...
+
+    @property
+    def learning(self) -> tuple[PrivateSum, ...]:
+        """All that the learner draws of its own part, stage by stage."""
+        ...
+
+    @property
+    def sums(self) -> Mapping[str, PrivateSum]:
+        """What is drawn of the others: stage -> private sum.  Their tables, and derived ones, begin with ``b_``."""
+        ...
+
+    def spec(self) -> list[Any]:
+        """What defines the questions beside what is drawn: settings of the policy, clips, version; part of the key."""
+        ...
+
+    def draw(self, learnt: Learnt, rows: Snapshot, resources: Resources, stage: Stage) -> Release:
+        """Draw the stages of :attr:`sums`, in order; a later one may ask about an earlier one's answer.
+
+        Parameters
+        ----------
+        learnt
+            The policy, of the learner's own part.
+        rows
+            Of the other people.
+        resources, stage
+            See :meth:`~pipeline.transaction.drawing.Drawing.draw`.
+
+        Returns
+        -------
+        All tables of :attr:`sums`, and in ``derived`` what a later question was made of.
+        """
+        ...
+
+    def measure(self, learnt: Learnt, answers: Release, share: float, look: int) -> tuple[Learnt, Evaluated]:
+        """What the answers say of the policy: post-processing, reads no rows.
+
+        Parameters
+        ----------
+        learnt
+            As it was when they were drawn.
+        answers
+            From :meth:`draw`.
+        share, look
+            Of the people, declared, and which evaluation on the lineage this is.
+
+        Returns
+        -------
+        The policy that is published, and what it is worth.
+        """
+        ...
+
+
+@runtime_checkable
+class Evaluable(Protocol):
+    """A plan whose policy other people can evaluate; a plan without an estimator has no such method."""
+
+    def evaluation(self) -> Evaluation:
+        """What is drawn of the other people, and what that says of the policy; priced on declarations.
+
+        Raises
+        ------
+        CardError
+            If card and recipe have no evaluation.
+        """
+        ...

@@ -1,0 +1,257 @@
+"""A plan that learns on a part of the people, and the others who evaluate what it learnt.
+
+It is a plan like any other: one charge, one release, one policy.  Whatever learner made the policy, its
+:class:`~pipeline.learners.evaluation.Evaluation` says what is drawn of the other people, and what that tells.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from fractions import Fraction
+from typing import Any
+
+from pipeline.audits.attack import AuditTarget, WholePlan
+from pipeline.declaration.card import AnyCard, CardError
+from pipeline.evaluation.measured import Evaluated
+from pipeline.learners.evaluation import Evaluable, Evaluation
+from pipeline.learners.learner import Learnt, Quote, RunPlan, joint_cost, listed_facts
+from pipeline.learners.policy_files import PolicyFiles
+from pipeline.learners.terms import Terms
+from pipeline.ledger.chain import Body
+from pipeline.logs.parts import split_people
+from pipeline.logs.store import Snapshot
+from pipeline.logs.summing import Resources
+from pipeline.privacy.noise import NoiseSource
+from pipeline.privacy.release import Mechanism, Release
+from pipeline.privacy.release_file import describe_mechanism
+from pipeline.simulation.surrogate import Drawn
+from pipeline.statistics.held_out import RULE, VARIANT, part_facts, parts_cost
+from pipeline.transaction.drawing import Stage
+from reports.facts.evaluation import EvaluationFacts
+from reports.facts.learnt import LearntFacts, Truth
+from reports.facts.policy import PolicyView
+from reports.facts.promise import Joint
+
+
+@dataclass(frozen=True)
+class LearntHeldOut:
+    """See :class:`~pipeline.learners.learner.Learnt`: a policy, and what people say of it who did not choose it."""
+
+    learnt: Learnt
+    evaluated: Evaluated
+    joint: Joint
+
+    def files(self) -> PolicyFiles:
+        """See :class:`~pipeline.learners.learner.Learnt`."""
+        return self.learnt.files()
+
+    def facts(self) -> LearntFacts:
+        """See :class:`~pipeline.learners.learner.Learnt`."""
+        told = asdict(self.evaluated)
+        told["diagnostics"] = [{**d, "price": float(d["price"])} for d in told["diagnostics"]]
+        return replace(self.learnt.facts(), joint=self.joint, evaluation=EvaluationFacts.model_validate(told))
+
+    def view(self) -> PolicyView:
+        """See :class:`~pipeline.learners.learner.Learnt`."""
+        return self.learnt.view()
+
+    def truth(self, world: str, behaviour: str) -> Truth:
+        """See :class:`~pipeline.learners.learner.Learnt`."""
+        return self.learnt.truth(world, behaviour)
+
+
+@dataclass(frozen=True)
+class HeldOutRun:
+    """See :class:`~pipeline.learners.learner.RunPlan`.
+
+    Parameters
+    ----------
+    plan
+        Learns, on its part of the people.
+    evaluation
+        What is drawn of the others.
+    share
+        Of the people who evaluate, declared.
+    """
+
+    plan: RunPlan
+    evaluation: Evaluation
+    share: Fraction
+
+    @property
+    def what(self) -> str:
+        """See :class:`~pipeline.learners.learner.RunPlan`."""
+        return f"{self.plan.what}, and scores of other people"
+
+    @property
+    def reference(self) -> str:
+        """See :class:`~pipeline.learners.learner.RunPlan`."""
+        return self.plan.reference
+
+    @property
+    def exact(self) -> bool:
+        """See :class:`~pipeline.transaction.drawing.Drawing`."""
+        return self.plan.exact
+
+    @property
+    def stages(self) -> tuple[str, ...]:
+        """See :class:`~pipeline.transaction.drawing.Drawing`."""
+        return (*self.plan.stages, *self.evaluation.sums)
+
+    @property
+    def mechanisms(self) -> tuple[Mechanism, ...]:
+        """Of both parts, in the order in which they are drawn."""
+        e = self.evaluation
+        return tuple(m for s in (*e.learning, *e.sums.values()) for m in s.mechanisms)
+
+    def admit(self, noise: NoiseSource) -> None:
+        """See :class:`~pipeline.transaction.drawing.Drawing`."""
+        self.plan.admit(noise)
+        for s in self.evaluation.sums.values():
+            s.admit(noise)
+
+    def _joint(self) -> tuple[Fraction | None, dict[str, object]]:
+        """What both parts cost together, and what that rests on: plain values."""
+        e = self.evaluation
+        told: dict[str, object] = {"rule": RULE, "variant": VARIANT, "share": str(self.share), "estimator": e.estimator}
+        learn, evaluate = part_facts(e.learning), part_facts(tuple(e.sums.values()))
+        if learn is None or evaluate is None:
+            return None, told
+        costs = [(Fraction(p["rho_exact"]), Fraction(p["rho_add_remove"])) for p in (learn, evaluate)]
+        return parts_cost(costs[0], costs[1]), told | {"learn": learn, "evaluate": evaluate}
+
+    def _described(self) -> list[dict[str, object]]:
+        return [describe_mechanism(m) for m in self.mechanisms]
+
+    def spec(self) -> list[Any]:
+        """See :class:`~pipeline.transaction.drawing.Drawing`: what decides the policy decides what is asked of it."""
+        described = [{k: v for k, v in m.items() if k != "delta_slack"} for m in self._described()]
+        return [VARIANT, str(self.share), self.plan.spec(), self.evaluation.spec(), described]
+
+    def charge(self) -> tuple[Fraction | None, Body]:
+        """See :class:`~pipeline.transaction.drawing.Drawing`: both parts at once, by the person who pays most."""
+        rho, joint = self._joint()
+        told: Body = {
+            "joint": {"rho_exact": None if rho is None else str(rho), **joint},
+            "epsilon": None,
+            "mechanisms": self._described(),
+        }
+        first = self.evaluation.learning[0].layout
+        if rho is None or first.data_kind != "real":
+            return rho, told
+        alone = max(Fraction(told["joint"][part]["rho_add_remove"]) for part in ("learn", "evaluate"))
+        return rho, told | {"rho_add_remove": str(alone)}
+
+    def draw(self, snapshot: Snapshot, resources: Resources, stage: Stage) -> Release:
+        """See :class:`~pipeline.transaction.drawing.Drawing`."""
+        if resources.secret is None:
+            raise CardError(f"{snapshot.dataset}: people are split by the secret of a ledger, and there is none here")
+        learn, evaluate = split_people(snapshot, self.share, resources.secret())
+        first = self.plan.draw(learn, resources, stage)
+        second = self.evaluation.draw(self.plan.learn(first), evaluate, resources, stage)
+        rho, joint = self._joint()
+        return replace(
+            first,
+            mechanisms=first.mechanisms + second.mechanisms,
+            tables={**first.tables, **second.tables},
+            derived={**first.derived, **second.derived},
+            joint_rho=rho,
+            joint=joint,
+        )
+
+    def quote(self) -> Quote:
+        """See :class:`~pipeline.learners.learner.RunPlan`."""
+        (rho, _), alone = self._joint(), self.plan.quote()
+        delta = alone.spent["delta"] or 0.5
+        joint = Joint.model_validate(self.charge()[1]["joint"])
+        return Quote(listed_facts(self.mechanisms), rho, joint_cost(rho, delta), joint, alone.outlook)
+
+    def fitting(self, left: Fraction) -> Mapping[str, float] | None:
+        """See :class:`~pipeline.learners.learner.RunPlan`: both parts cost together what the first does alone."""
+        return self.plan.fitting(left)
+
+    def learn(self, release: Release) -> LearntHeldOut:
+        """See :class:`~pipeline.learners.learner.RunPlan`."""
+        if release.mechanisms != self.mechanisms:
+            raise ValueError("this release was drawn on other terms")
+        charged = self.plan.charge()
+        joint = {k: v for k, v in (charged[1].get("joint") or {}).items() if k != "rho_exact"} or None
+        mine, theirs = _part(release, evaluates=False), _part(release, evaluates=True)
+        learnt = self.plan.learn(replace(mine, joint=joint, joint_rho=None if joint is None else charged[0]))
+        found, measured = self.evaluation.measure(learnt, theirs, float(self.share), release.look or 1)
+        told = {"rho_exact": None if release.joint_rho is None else str(release.joint_rho), **(release.joint or {})}
+        return LearntHeldOut(found, measured, Joint.model_validate(told))
+
+    def unforeseen(self) -> str | None:
+        """See :class:`~pipeline.learners.learner.RunPlan`."""
+        return self.plan.unforeseen()
+
+    def log_size(self, episodes: int) -> int:
+        """See :class:`~pipeline.learners.learner.RunPlan`."""
+        return self.plan.log_size(episodes)
+
+    def forecast(self, episodes: int, seeds: Sequence[int]) -> list[Drawn]:
+        """See :class:`~pipeline.learners.learner.RunPlan`: of the policy, which fewer people teach."""
+        return self.plan.forecast(max(1, round(episodes * (1 - self.share))), seeds)
+
+    def targets(self, sampler: NoiseSource) -> list[AuditTarget]:
+        """See :class:`~pipeline.learners.learner.RunPlan`."""
+        return self.plan.targets(sampler)
+
+    def whole_plan(self) -> WholePlan | None:
+        """See :class:`~pipeline.learners.learner.RunPlan`."""
+        return self.plan.whole_plan()
+
+
+def _part(release: Release, *, evaluates: bool) -> Release:
+    """The tables of one part alone."""
+
+    def mine(name: str) -> bool:
+        return name.startswith("b_") == evaluates
+
+    return replace(
+        release,
+        mechanisms=tuple(m for m in release.mechanisms if mine(m.table)),
+        tables={name: table for name, table in release.tables.items() if mine(name)},
+        derived={name: table for name, table in release.derived.items() if mine(name)},
+        joint=None,
+        joint_rho=None,
+    )
+
+
+# fewer people than that say nothing of a policy, and their number hardly hides in its noise
+LEAST_PEOPLE = 500
+
+
+def hold_out(plan: RunPlan, card: AnyCard, terms: Terms) -> RunPlan:
+    """A plan whose policy the recipe's share of the people evaluates; the plan itself where it asks for none.
+
+    Parameters
+    ----------
+    plan
+        Of the learner, with its whole budget: whoever is in one part is not in the other.
+    card, terms
+        Declare how many people there are, and the share of them.
+
+    Raises
+    ------
+    CardError
+        If nothing measures what this agent learns, too few people are left, or the budget is of another kind.
+    """
+    share = terms.held_out
+    if not share:
+        return plan
+    asked = f"{terms.where}: [evaluate] people = {float(share):g}"
+    if not isinstance(plan, Evaluable):
+        raise CardError(f"{asked}: nothing measures what {terms.agent} learns on other people; take it out")
+    if terms.nightly is not None:
+        raise CardError(f"{asked}: the nights of [nightly] are one counter of everybody; evaluate a run without it")
+    if terms.ask().pure:
+        raise CardError(f"{asked}: an evaluation draws Gaussian noise: give 'rho', or 'epsilon' with 'delta'")
+    if (people := share * card.unit.users_public) < LEAST_PEOPLE:
+        raise CardError(
+            f"{asked} of {card.unit.users_public:,} declared people are {int(people):,}, fewer than {LEAST_PEOPLE}: "
+            "they would tell nothing; hold out more, or none"
+        )
+    return HeldOutRun(plan, plan.evaluation(), share)

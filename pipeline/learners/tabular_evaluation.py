@@ -1,0 +1,138 @@
+"""A tabular policy, measured on people who did not choose it: doubly robust scores of a released model."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import astuple, dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline.agents.against_behaviour import as_practised
+from pipeline.agents.apvi import Model, model
+from pipeline.agents.doubly_robust import VERSION, before, question
+from pipeline.agents.pessimism import start_distribution
+from pipeline.declaration.card import Card, declared_start, task_of
+from pipeline.evaluation.intervals import Method, evaluated
+from pipeline.evaluation.measured import Diagnostic, Evaluated
+from pipeline.learners.learner import Learnt
+from pipeline.learners.tabular_facts import LearntCounts
+from pipeline.learners.tabular_learning import practice
+from pipeline.learners.terms import Terms
+from pipeline.logs.doubly_robust_rows import TabularScores
+from pipeline.logs.score_sums import sum_scores
+from pipeline.logs.store import Snapshot
+from pipeline.logs.summing import Resources
+from pipeline.privacy.release import Release
+from pipeline.statistics.moment_layout import MomentLayout
+from pipeline.statistics.private_sum import PrivateSum
+from pipeline.statistics.scores import SCORES, Clips, Question
+from pipeline.transaction.drawing import Stage
+
+Array = NDArray[np.float64]
+STAGE = "values of people"
+
+
+@dataclass(frozen=True)
+class TabularEvaluation:
+    """See :class:`~pipeline.learners.evaluation.Evaluation`.
+
+    Parameters
+    ----------
+    card, terms
+        Of the run.
+    counts
+        What the learner draws of its own part.
+    """
+
+    card: Card
+    terms: Terms
+    counts: PrivateSum
+    estimator = "tabular-dr"
+
+    @property
+    def learning(self) -> tuple[PrivateSum, ...]:
+        """See :class:`~pipeline.learners.evaluation.Evaluation`."""
+        return (self.counts,)
+
+    @cached_property
+    def sums(self) -> Mapping[str, PrivateSum]:
+        """See :class:`~pipeline.learners.evaluation.Evaluation`: all at once, with the whole budget."""
+        return {STAGE: self._layout.summed(self.terms.ask_for(self.card).zcdp())}
+
+    @property
+    def _layout(self) -> MomentLayout:
+        return MomentLayout(self.card.name, self.card.kind, self.card.domain.dynamics, len(SCORES))
+
+    @property
+    def clips(self) -> Clips:
+        """Declared alone: what the card allows an episode to be worth."""
+        return Clips(*task_of(self.card).value_range(0))
+
+    def spec(self) -> list[Any]:
+        """See :class:`~pipeline.learners.evaluation.Evaluation`: the planner makes the policy that is evaluated."""
+        vetoes = [[str(s), str(a)] for s, a in self.card.domain.vetoes]
+        told = [self.terms.agent, self.terms.planner.model_dump(mode="json"), vetoes, self.card.domain.markov]
+        return [self.estimator, VERSION, list(astuple(self.clips)), *told]
+
+    def draw(self, learnt: Learnt, rows: Snapshot, resources: Resources, stage: Stage) -> Release:
+        """See :class:`~pipeline.learners.evaluation.Evaluation`."""
+        scores, summed = self._scores(learnt), self.sums[STAGE]
+        return stage(
+            STAGE, lambda noise: summed.draw(sum_scores(rows, self.card, self._layout, scores, resources), noise)
+        )
+
+    def _scores(self, learnt: Learnt) -> TabularScores:
+        found = _counts(learnt)
+        return TabularScores(self._question(found)[1], self.clips, bool((~found.learnt.plan.policy.abstains).any()))
+
+    def _question(self, found: LearntCounts) -> tuple[Model, Question, Array, Array]:
+        """Released model, what it asks, practice and first states."""
+        made, planner = found.learnt, self.terms.planner
+        m = model(made.prepared.counts, task_of(self.card), made.policy_constants, planner.penalty)
+        usual, start = practice(found.release), start_distribution(m.counts, declared_start(self.card))
+        return m, question(m, made.plan.policy, usual, start), usual, start
+
+    def measure(self, learnt: Learnt, answers: Release, share: float, look: int) -> tuple[Learnt, Evaluated]:
+        """See :class:`~pipeline.learners.evaluation.Evaluation`."""
+        found = _counts(learnt)
+        m, asked, usual, start = self._question(found)
+        # bins that hide part of the state: the interval is of the binned process, and never calibrated for people
+        method = Method(self.estimator, 0.0, calibrated=False)
+        mu = as_practised(usual, m.task.allowed, m.task.horizon).probabilities
+        off = _placebo_error(found, asked, before(m, mu, asked.W, start))
+        return learnt, evaluated(
+            answers,
+            self.clips,
+            method,
+            share,
+            look,
+            changes=bool((~found.learnt.plan.policy.abstains).any()),
+            placebo_error=off,
+            diagnostics=(Diagnostic("effective sample size, share of rows", asked.effective),),
+        )
+
+
+def _counts(learnt: Learnt) -> LearntCounts:
+    if not isinstance(learnt, LearntCounts):
+        raise TypeError(f"a table of counts is needed; got {type(learnt).__name__}")
+    return learnt
+
+
+def _placebo_error(found: LearntCounts, asked: Question, fall: Array) -> float:
+    """Standard error of the placebo's mean by the estimated behaviour, whose counts are few and noisy."""
+    n_sas = found.release.tables["n_sas"]
+    n_sa = np.maximum(n_sas.sum(-1), 0).astype(np.float64)
+    noise = next(m for m in found.release.mechanisms if m.table == "n_sas").standard_deviation ** 2 * n_sas.shape[-1]
+    n, policy = np.maximum(n_sa.sum(-1), 1.0), found.learnt.plan.policy
+    taken = (policy.probabilities * n_sa / n[..., None]).sum(-1)
+    noisy = noise * (1 + n_sa.shape[-1] * taken**2)
+    variance = np.minimum((taken * (1 - taken) * n + noisy) / n**2, 0.25)
+    moved = np.where(policy.abstains, 0.0, fall)
+    if len(n) == 1:
+        # one estimate for all steps
+        return math.sqrt(float((moved.sum(0) ** 2 * variance.mean(0)).sum()))
+    return math.sqrt(float((moved**2 * variance).sum()))

@@ -1,0 +1,120 @@
+"""Scores of people, and the sums over people that are released of them: canonical rows -> exact int64 sums.
+
+A score of a person is computed from that person's rows and from what was known before a row was read.  What is summed
+here is what :mod:`pipeline.statistics.moment_layout` bounds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from pipeline.declaration.card import Card
+from pipeline.logs.aggregate import BATCH_ROWS, needed, read_parts
+from pipeline.logs.contribution_bounding import group_users
+from pipeline.logs.store import Snapshot
+from pipeline.logs.summing import HERE, Resources, Seen, Sums, sum_snapshot
+from pipeline.statistics.layout import ExactSums, Integers
+from pipeline.statistics.moment_layout import MomentLayout
+
+Array = NDArray[np.float64]
+
+
+class Scores(Protocol):
+    """How people are scored: a small value, which may be sent to a worker on another machine."""
+
+    def depends_on(self) -> Any:
+        """Plain values that decide the scores, beside the rows and the code."""
+        ...
+
+    def of(self, card: Card, rows: pl.DataFrame) -> Array:
+        """Scores ``(n, J)`` in parts of their clips, of n people in the order of the rows.
+
+        Parameters
+        ----------
+        card
+            What the log declares.
+        rows
+            Canonical rows of whole people, sorted by person, episode and step; at least one.
+        """
+        ...
+
+
+@dataclass(frozen=True)
+class ScoreSums:
+    """See :class:`~pipeline.logs.summing.Summation`: the tables of a :class:`MomentLayout`."""
+
+    card: Card = field(repr=False)
+    layout: MomentLayout
+    scores: Scores = field(repr=False)
+
+    @property
+    def together(self) -> int:
+        """Users are sorted within a part only."""
+        return 1
+
+    def depends_on(self) -> Any:
+        """The whole card, and what decides the scores."""
+        return ["scores", self.card.model_dump(mode="json"), self.layout.joint(), self.scores.depends_on()]
+
+    def zero(self) -> dict[str, Integers]:
+        """What nobody adds up to."""
+        return self.layout.add_up(np.zeros((0, self.layout.scores)))
+
+    def add(self, sums: Sums, parts: Sequence[Path], seen: Seen) -> None:
+        """A batch of whole people in memory at a time."""
+        columns = [pl.col(needed(self.card))]
+        for users in group_users(read_parts(parts, self.card, columns, BATCH_ROWS)):
+            self.add_rows(sums, users)
+            seen(len(users))
+
+    def add_rows(self, sums: Sums, rows: pl.DataFrame) -> None:
+        """Add the scores of whole people."""
+        if not rows.is_empty():
+            for name, table in self.layout.add_up(self.scores.of(self.card, rows)).items():
+                sums[name][:] += table
+
+
+def sum_scores(
+    snapshot: Snapshot, card: Card, layout: MomentLayout, scores: Scores, resources: Resources = HERE
+) -> ExactSums:
+    """Score the people of a snapshot and add up, a batch of people in memory at a time.
+
+    Parameters
+    ----------
+    snapshot
+        Whose people are scored; each is whole in one partition.
+    card, layout, scores
+        What the log declares, what is summed, and how a person is scored.
+    resources
+        Where partitions are summed; no sum depends on it.
+
+    Returns
+    -------
+    Exact tables; secret, a private sum's input.
+    """
+    sums = sum_snapshot(ScoreSums(card, layout, scores), snapshot, resources)
+    return ExactSums(layout.dataset, snapshot.kind, layout.dynamics, sums)
+
+
+def add_scores(card: Card, layout: MomentLayout, scores: Scores, people: Iterable[pl.DataFrame]) -> ExactSums:
+    """The same of people who do not exist.
+
+    Parameters
+    ----------
+    card, layout, scores
+        See :func:`sum_scores`.
+    people
+        Canonical rows, whole people in each frame.
+    """
+    work = ScoreSums(card, layout, scores)
+    sums = work.zero()
+    for rows in people:
+        work.add_rows(sums, rows)
+    return ExactSums(layout.dataset, "synthetic", layout.dynamics, sums)

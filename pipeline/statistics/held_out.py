@@ -1,0 +1,147 @@
+"""What a release costs one person where a part of the people learns and the others evaluate what was learnt.
+
+A person is in one part only, chosen by a keyed hash of their id, whatever their rows are.  Replacing them by somebody
+of the same part moves that part alone; by somebody of the other part, one part loses a person and one gains one:
+
+    max(ρ_A, ρ_B, ρ_A± + ρ_B±),
+
+where ± is the cost of adding or removing one.  What part B is asked rests on the answer of A; the loss of an adaptive
+composition is bounded answer by answer, so that changes nothing.  (Proved in docs/evaluation.md.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from fractions import Fraction
+from typing import TypedDict
+
+from pipeline.privacy.release import Mechanism
+from pipeline.statistics.joint_loss import StageFacts, stage_loss
+from pipeline.statistics.moment_layout import moments_cost
+from pipeline.statistics.private_sum import PrivateSum
+
+RULE = "max(ρ_A, ρ_B, ρ_A± + ρ_B±): people in two parts by a keyed hash of their id; ±: one person joins or leaves"
+VARIANT = "held_out"
+
+
+class MomentFacts(TypedDict):
+    """What is read of ``joint`` of moments."""
+
+    scores: int
+    steps: int
+
+
+class SumFacts(TypedDict):
+    """One private sum of a part: its tables, their squared moves under *add or remove one*, and what bounds them."""
+
+    tables: list[str]
+    add_remove: list[int]
+    joint: dict[str, int] | None
+
+
+class PartFacts(TypedDict):
+    """One part: exact costs, and the private sums that they are of."""
+
+    rho_exact: str
+    rho_add_remove: str
+    sums: list[SumFacts]
+
+
+class HeldOutFacts(TypedDict):
+    """What is read of ``joint`` of a release on two parts."""
+
+    learn: PartFacts
+    evaluate: PartFacts
+
+
+def parts_cost(learn: tuple[Fraction, Fraction], evaluate: tuple[Fraction, Fraction]) -> Fraction:
+    """Exact zCDP cost of both parts together.
+
+    Parameters
+    ----------
+    learn, evaluate
+        Of each part, what replacing one person costs, and what adding or removing one does.
+    """
+    (a, a_joining), (b, b_joining) = learn, evaluate
+    return max(a, b, a_joining + b_joining)
+
+
+def part_facts(sums: Sequence[PrivateSum]) -> PartFacts | None:
+    """What a part costs, and what that rests on; None where a table has no noise.
+
+    Parameters
+    ----------
+    sums
+        All that is drawn of the part, stage by stage.
+    """
+    if any(s.rho is None for s in sums):
+        return None
+    replace = sum((s.rho or Fraction(0) for s in sums), Fraction(0))
+    listed = [_facts(s) for s in sums]
+    mechanisms = [m for s in sums for m in s.mechanisms]
+    return {"rho_exact": str(replace), "rho_add_remove": str(_joining(mechanisms, listed)), "sums": listed}
+
+
+def _facts(s: PrivateSum) -> SumFacts:
+    joint = s.layout.joint()
+    return {
+        "tables": [t.name for t in s.layout.tables],
+        "add_remove": [t.add_remove.l2_squared for t in s.layout.tables],
+        "joint": None if joint is None else {n: x for n, x in joint.items() if isinstance(x, int)},
+    }
+
+
+def _joining(mechanisms: Sequence[Mechanism], sums: Sequence[SumFacts]) -> Fraction:
+    """Somebody who joins may move every table at its worst."""
+    square = {name: s for told in sums for name, s in zip(told["tables"], told["add_remove"], strict=True)}
+    return sum((Fraction(square[m.table], 2 * _variance(m)) for m in mechanisms), Fraction(0))
+
+
+def _variance(m: Mechanism) -> int:
+    if m.variance is None:
+        raise ValueError(f"table {m.table} has no Gaussian noise")
+    return m.variance
+
+
+def _replacing(mechanisms: Sequence[Mechanism], told: SumFacts) -> Fraction:
+    rates = {m.table: Fraction(1, 2 * _variance(m)) for m in mechanisms}
+    facts = told["joint"]
+    if facts is None:
+        return sum((m.rho or Fraction(0) for m in mechanisms), Fraction(0))
+    if "scores" in facts:
+        sums, squares, people = (rates[name] for name in told["tables"])
+        return moments_cost(facts["scores"], facts["steps"], sums, squares, people, "replace")
+    count, total = mechanisms
+    stage = StageFacts(rows=facts["rows"], cap=facts["cap"], keys=facts["keys"], steps=facts["steps"])
+    return stage_loss(count, total, stage)
+
+
+def held_out_loss(mechanisms: Sequence[Mechanism], facts: HeldOutFacts) -> Fraction:
+    """Exact zCDP cost of a release on two parts, again: from what it lists, without plan or data.
+
+    Parameters
+    ----------
+    mechanisms
+        As the release lists them, all of both parts.
+    facts
+        ``joint`` of the release.
+
+    Raises
+    ------
+    ValueError
+        If a table has no noise, is of no part or of both, or one that joins is said to move more than one that is
+        replaced.
+    """
+    listed, costs = {m.table: m for m in mechanisms}, list[tuple[Fraction, Fraction]]()
+    named = [name for part in (facts["learn"], facts["evaluate"]) for s in part["sums"] for name in s["tables"]]
+    if sorted(named) != sorted(listed) or len(named) != len(mechanisms):
+        raise ValueError("some table is of no part of the people, or of both")
+    for part in (facts["learn"], facts["evaluate"]):
+        for s in part["sums"]:
+            for name, square in zip(s["tables"], s["add_remove"], strict=True):
+                if not 4 * square >= listed[name].l2_squared >= square:
+                    raise ValueError(f"table {name}: {square} for one who joins, {listed[name].l2_squared} replaced")
+        mine = [[listed[name] for name in s["tables"]] for s in part["sums"]]
+        replace = sum((_replacing(m, s) for m, s in zip(mine, part["sums"], strict=True)), Fraction(0))
+        costs.append((replace, _joining([m for of in mine for m in of], part["sums"])))
+    return parts_cost(costs[0], costs[1])

@@ -1,0 +1,95 @@
+"""What an evaluation on other people said, as ``report.json`` has it; see :mod:`pipeline.evaluation.measured`."""
+
+from __future__ import annotations
+
+from typing import Self
+
+from pydantic import model_validator
+
+from reports.facts.part import Number, Part
+
+
+class IntervalFacts(Part):
+    """An interval, ``lower`` to ``upper``, and the ``estimate`` inside it; reward units an episode."""
+
+    estimate: Number
+    lower: Number
+    upper: Number
+
+    @model_validator(mode="after")
+    def _ordered(self) -> Self:
+        if not self.lower <= self.estimate <= self.upper:
+            raise ValueError("lower <= estimate <= upper does not hold")
+        return self
+
+    def clipped(self, least: float, most: float) -> IntervalFacts:
+        """The same within what is possible at all.
+
+        Parameters
+        ----------
+        least, most
+            What any policy has at least and at most, reward units.
+        """
+        ends = (min(max(x, least), most) for x in (self.estimate, self.lower, self.upper))
+        return IntervalFacts.model_validate(dict(zip(("estimate", "lower", "upper"), ends, strict=True)))
+
+
+class DiagnosticFacts(Part):
+    """A number that says how far an estimate can be relied on: ``name``, ``value``, and its ``price`` in zCDP."""
+
+    name: str
+    value: Number
+    price: Number
+
+
+class EvaluationFacts(Part):
+    """What other people than those who chose a policy say of it; released values only.
+
+    Parameters
+    ----------
+    estimator
+        ``tabular-dr`` or ``one-step-dr``.
+    people, share
+        Released, hence noisy, number of people who judged, and their declared share of all.
+    level, look
+        Of each two-sided interval, and which evaluation on the lineage this is; the level is corrected for it.
+    value, practice, improvement
+        Of the policy, of current practice as measured, and the paired difference.
+    placebo
+        z of what must come out as zero; None where none was released.
+    calibrated
+        Whether coverage was measured for this code and a range of settings that holds this one.
+    changes
+        Whether the policy does anything else than practice.
+    person_variance, noise_variance
+        Of one person's difference, and of the estimated improvement by the privacy noise alone.
+    diagnostics
+        How far all this can be relied on.
+    """
+
+    estimator: str
+    people: Number
+    share: Number
+    level: Number
+    look: int
+    value: IntervalFacts
+    practice: IntervalFacts
+    improvement: IntervalFacts
+    placebo: Number | None
+    calibrated: bool
+    changes: bool
+    person_variance: Number
+    noise_variance: Number
+    diagnostics: list[DiagnosticFacts]
+
+    def within(self, least: float, most: float) -> EvaluationFacts:
+        """The same, with no interval beyond what is possible at all.
+
+        Parameters
+        ----------
+        least, most
+            What any policy has at least and at most, reward units.
+        """
+        apart = most - least
+        clipped = {"value": self.value.clipped(least, most), "practice": self.practice.clipped(least, most)}
+        return self.model_validate({**self.parts(), **clipped, "improvement": self.improvement.clipped(-apart, apart)})
