@@ -37,16 +37,12 @@ VERSION = 1
 _SURE, _FEW, _LEAST_SHARE = 2.5, 10.0, 0.08
 # standard deviations at which a feature is cut, length at which all of them are, and what keeps their inverse finite
 _CUT, _LONGEST, _SINGULAR = 3.0, 1.5, 1e-9
-# largest ratio in the moments, in which a weight of 1 is
-LARGEST_RATIO = 3.0
 # ridge: part of the mean square of features, and standard deviations of noise
 _RIDGE, _OF_NOISE = 0.002, 2.0
 _BEYOND = 0.2
 _WEIGHTS = 0.1, 2.5
-# a multiple of the standard error cannot absorb a constant bias
-CRITICAL, BIAS = 2.24, 0.006
-# upper quantile of the noise of a sum of squares: a noisy variance that comes out small would promise too much
-_UPPER = 2.33
+# added to an interval, in ranges of returns: no multiple of a standard error absorbs a constant bias
+BIAS = 0.006
 
 
 @dataclass(frozen=True)
@@ -110,8 +106,9 @@ class Moments:
     ----------
     gram, after, error
         ``(d, d)``, ``(d, d)`` and ``(d,)``: G, C and e.
-    gram_mu, after_mu, start
-        ``(d, d)``, ``(d, d)`` and ``(d,)``: of practice; None where they are not released, and w is 1.
+    practice
+        ``(d, d)``, ``(d, d)`` and ``(d,)``: G_mu, C_mu and the sum of first features; None where they are not
+        released, and w is 1.
     sd
         Of the noise of each.
     """
@@ -119,9 +116,7 @@ class Moments:
     gram: Array
     after: Array
     error: Array
-    gram_mu: Array | None
-    after_mu: Array | None
-    start: Array | None
+    practice: tuple[Array, Array, Array] | None
     sd: float
 
 
@@ -211,14 +206,15 @@ def fit(confirmed: Confirmed, phi: Array, moments: Moments, horizon: int) -> Mod
     for t in reversed(range(horizon)):
         eta = np.linalg.solve(G, moments.error + moments.after @ eta)
         values[t] = np.clip(known + (phi * eta).sum(1), least, most)
-    if moments.gram_mu is None or moments.after_mu is None or moments.start is None:
+    if moments.practice is None:
         return Model(values, weights)
-    G_mu, one = _ridged(moments.gram_mu, moments.sd), np.linalg.lstsq(phi, np.ones(len(phi)))[0]
-    a = b = moments.start
-    whole = float(one @ moments.gram_mu @ one)
+    gram_mu, after_mu, start = moments.practice
+    G_mu, one = _ridged(gram_mu, moments.sd), np.linalg.lstsq(phi, np.ones(len(phi)))[0]
+    a = b = start
+    whole = float(one @ gram_mu @ one)
     for t in range(1, horizon):
         a = moments.after.T @ np.linalg.solve(G, a)
-        b = moments.after_mu.T @ np.linalg.solve(G_mu, b)
+        b = after_mu.T @ np.linalg.solve(G_mu, b)
         alive = float(one @ b)
         if alive <= 0:
             break
@@ -232,51 +228,14 @@ def _ridged(gram: Array, sd: float) -> Array:
     return gram + (_RIDGE * float(np.trace(gram)) / d + _OF_NOISE * sd) * np.eye(d)
 
 
-@dataclass(frozen=True)
-class Measured:
-    """A mean over people, and what is known of it.
-
-    Parameters
-    ----------
-    mean, error
-        Estimate and its standard error.
-    """
-
-    mean: float
-    error: float
-
-    @property
-    def half(self) -> float:
-        """Half the width of a 95 % interval, calibrated on simulated people."""
-        return CRITICAL * self.error + BIAS
-
-
-def measure(total: float, squares: float, people: float, sd: float) -> Measured:
-    """The mean of a value that is at most 1 large, with an upper standard error.
-
-    Parameters
-    ----------
-    total, squares, people
-        Noisy sums of values, of their squares, and of people.
-    sd
-        Of the noise of each.
-    """
-    n = max(people, 1.0)
-    mean = total / n
-    variance = max((squares + _UPPER * sd) / n - mean**2, 0.0)
-    return Measured(mean, float(np.sqrt(variance / n + (sd / n) ** 2)))
-
-
-def placebo_z(found: Measured, confirmed: Confirmed, people: float) -> float:
-    """Standard errors by which the placebo misses 0, those of the noise in p included.
+def placebo_error(confirmed: Confirmed, people: float) -> float:
+    """Standard error of the placebo's mean by the noise in p, in parts of the range of returns.
 
     A row that comes to s adds to the placebo what p(s) is off by, in parts of p(s), times V where it came from less
     V(s).  Values regress to their mean, so V where it came from lies between V(s) and that.
 
     Parameters
     ----------
-    found
-        Mean over people, in parts of the range of returns.
     confirmed
         Policy and rows.
     people
@@ -286,4 +245,4 @@ def placebo_z(found: Measured, confirmed: Confirmed, people: float) -> float:
     apart = value - float(np.average(value, weights=np.maximum(confirmed.proposal.rows, 0.0) + 1.0))
     off = confirmed.sd * np.sqrt(p**2 + (1 - p) ** 2) / rows
     moved = np.where(confirmed.proposal.action >= 0, rows * apart * off / p, 0.0) / max(people, 1.0)
-    return found.mean / float(np.sqrt(found.error**2 + (moved**2).sum()))
+    return float(np.sqrt((moved**2).sum()))

@@ -99,7 +99,7 @@ class FollowLayout(_OneStepLayout):
 
 
 @dataclass(frozen=True)
-class MomentLayout(_OneStepLayout):
+class FeatureLayout(_OneStepLayout):
     """See :class:`~pipeline.statistics.layout.Layout`: moments of features under the policy, and under practice.
 
     Parameters
