@@ -2,19 +2,22 @@
 PYTHON ?= .venv/bin/python
 CPM = cpm-toolbox==0.26.0
 HBAYESDM = hbayesdm==1.1.1
+OBP = obp==0.4.1
 GAME = datasets/two_step_game/data
 ADULTS = datasets/two_step_adults/data
 CHANCE = datasets/two_step_chance/data
-REAL = $(GAME)/model_based_model_free.csv $(ADULTS)/two_step_adults.csv $(CHANCE)/ts_exampleData.csv
+BANDIT = datasets/open_bandit/data
+REAL = $(GAME)/model_based_model_free.csv $(ADULTS)/two_step_adults.csv $(CHANCE)/ts_exampleData.csv $(BANDIT)/all.csv
 
-.PHONY: help real-data datasets check house schema campaigns
+.PHONY: help real-data datasets check house schema site campaigns
 
 help:
-	@echo "real-data   fetch the logs of real people into datasets/*/data (AGPL, GPL: never vendored)"
+	@echo "real-data   fetch the logs of real people into datasets/*/data (AGPL, GPL: never vendored; Open Bandit's sample too)"
 	@echo "datasets    write the shipped simulated logs anew, byte for byte"
 	@echo "check       lint, types and all tests but the campaigns"
 	@echo "house       print how large the house is, and draw docs/architecture.svg from its imports"
 	@echo "schema      write the JSON Schema of report.json anew from its model"
+	@echo "site        build the documentation into build/site, with three report pages made anew; open its index.html"
 	@echo "campaigns   the long studies; they print their tables and rewrite their committed results"
 
 real-data: $(REAL)
@@ -49,10 +52,28 @@ $(CHANCE)/ts_exampleData.csv:
 	rm -rf $(CHANCE)/source
 	cd $(CHANCE) && echo '20c018141ac0031d88577fea8637c29d3af79ed3fcd90a80ee722f7628ac9b64  ts_exampleData.csv' | sha256sum --check --quiet
 
+# Apache-2.0; the archive is opened, the package is not installed
+$(BANDIT)/all.csv:
+	mkdir -p $(BANDIT)/wheel
+	$(PYTHON) -m pip download --quiet --no-deps --dest $(BANDIT)/wheel '$(OBP)'
+	$(PYTHON) -m zipfile --extract $(BANDIT)/wheel/obp-*.whl $(BANDIT)/wheel/unpacked
+	cp $(BANDIT)/wheel/unpacked/obp/dataset/obd/random/all/all.csv $@
+	rm -rf $(BANDIT)/wheel
+	cd $(BANDIT) && echo '7168295b6e0a9eabcf3392320a5dd434e542b68e705d5cd9491499af589812f1  all.csv' | sha256sum --check --quiet
+
 datasets:
 	$(PYTHON) -m flows.cli simulate icu_sepsis --logs
 	$(PYTHON) -m flows.cli simulate riverswim --logs
 	$(PYTHON) -m flows.cli simulate double_integrator --logs
+
+GALLERY = demo riverswim double_integrator
+site:
+	rm -rf build/site build/gallery docs/gallery && mkdir -p docs/gallery
+	$(PYTHON) -P -m flows.cli --home build/gallery demo
+	for name in riverswim double_integrator; do \
+		$(PYTHON) -P -m flows.cli --home build/gallery ingest $$name && $(PYTHON) -P -m flows.cli --home build/gallery run $$name || exit 1; done
+	for name in $(GALLERY); do cp build/gallery/runs/$$name-*/report.html docs/gallery/$$name.html; done
+	$(PYTHON) -m mkdocs build --strict
 
 check:
 	$(PYTHON) -m ruff check pipeline flows reports tests
@@ -71,9 +92,7 @@ campaigns:
 	$(PYTHON) -P -m tests.campaigns.tune_practical
 	$(PYTHON) -P -m tests.campaigns.containment
 	$(PYTHON) -P -m tests.campaigns.constants_study
-	$(PYTHON) -P -m tests.campaigns.constants_on_icu_sepsis
 	$(PYTHON) -P -m tests.campaigns.linear_tuning
-	$(PYTHON) -P -m tests.campaigns.linear_study
 	$(PYTHON) -P -m tests.campaigns.linear_on_riverswim
 	$(PYTHON) -P -m tests.campaigns.lq_offline
 	$(PYTHON) -P -m tests.campaigns.real_people

@@ -7,13 +7,38 @@ import sys
 from pathlib import Path
 from typing import Annotated
 
+import click
 import typer
+from typer.core import TyperGroup
 
 from flows.terminal.screen import Context, fail
 from flows.verbs import ledger, plan, policy, published, raw_logs, runs, service, studies
 
+# of every verb, before it or behind it; whether a value follows
+_EVERYWHERE = {"--home": True, "--shelf": True, "--memory": True, "--dask": True, "--debug": False}
+
+
+class _Anywhere(TyperGroup):
+    """Takes the options of every verb wherever they stand."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Put them first, where click looks for them."""
+        first, rest, words = list[str](), list[str](), iter(args)
+        for word in words:
+            if word == "--":
+                rest += [word, *words]
+            elif word.partition("=")[0] in _EVERYWHERE:
+                first.append(word)
+                if _EVERYWHERE.get(word):
+                    first += [value] if (value := next(words, None)) is not None else []
+            else:
+                rest.append(word)
+        return super().parse_args(ctx, first + rest)
+
+
 app = typer.Typer(
     name="reticent",
+    cls=_Anywhere,
     help="Learn decision policies from logged trajectories under differential privacy, and say what they give away.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
@@ -22,6 +47,7 @@ app = typer.Typer(
 )
 app.command("demo")(runs.demo)
 app.command("register")(ledger.register)
+app.command("draft")(raw_logs.draft)
 app.command("ingest")(raw_logs.ingest)
 app.command("inspect")(raw_logs.inspect)
 app.command("plan")(plan.plan)
@@ -41,6 +67,14 @@ app.add_typer(ledger.app, name="ledger")
 app.add_typer(raw_logs.app, name="store")
 
 
+def _version(asked: bool) -> None:
+    if asked:
+        from importlib.metadata import version
+
+        print("reticent", version("reticent"))
+        raise typer.Exit()
+
+
 @app.callback()
 def _options(
     context: typer.Context,
@@ -55,6 +89,9 @@ def _options(
         str | None, typer.Option(help="Dask scheduler whose workers sum the rows; default $RETICENT_DASK, else none.")
     ] = None,
     debug: Annotated[bool, typer.Option(help="Show the traceback of an error.")] = False,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version, and end.")
+    ] = False,
 ) -> None:
     context.obj = Context(home, shelf, debug, memory, dask)
 

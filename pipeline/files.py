@@ -80,25 +80,13 @@ def write_file(path: Path, content: str | bytes, *, private: bool = False) -> No
 
 
 def copy_file(path: Path, to: Path) -> None:
-    """Copy a file's content, not yet forced to disk.
-
-    Parameters
-    ----------
-    path, to
-        An existing file, and its copy.
-    """
+    """Copy a file's content ``to`` another, not yet forced to disk."""
     with path.open("rb") as source, DISK.create(to, 0o666) as copy:
         shutil.copyfileobj(source, copy)
 
 
 def remove_file(path: Path) -> None:
-    """Remove a file or link, if there is one.
-
-    Parameters
-    ----------
-    path
-        Of the file.
-    """
+    """Remove a file or link, if there is one."""
     with suppress(FileNotFoundError):
         DISK.remove(path)
 

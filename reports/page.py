@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from base64 import b64encode
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, cached_property
 from hashlib import sha256
 from typing import TYPE_CHECKING
 
@@ -16,11 +17,24 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Figure:
-    """An inline SVG, what it shows in words, and what it leaves out."""
+    """A picture, what it shows in words, and what it leaves out.
 
-    svg: str
+    Parameters
+    ----------
+    draw
+        Makes the inline SVG: only a page that shows it draws it.
+    text, note
+        In words.
+    """
+
+    draw: Callable[[], str]
     text: str
     note: str = ""
+
+    @cached_property
+    def svg(self) -> str:
+        """The inline SVG."""
+        return self.draw()
 
 
 @dataclass(frozen=True)

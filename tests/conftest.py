@@ -13,6 +13,11 @@ os.environ.setdefault("PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS", "120")
 import pytest
 
 from pipeline.declaration.card import Card
+from tests.skipping import guard
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    guard(config)
 
 
 def card_dict(**changes: Any) -> dict[str, Any]:

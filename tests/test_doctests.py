@@ -17,6 +17,16 @@ MODULES = [
 ]
 
 
+@pytest.fixture(autouse=True)
+def home_of_its_own(monkeypatch, tmp_path):
+    monkeypatch.setenv("RETICENT_HOME", str(tmp_path / "home"))
+
+
+def test_the_front_door():
+    found = doctest.testmod(import_module("reticent"))
+    assert found.attempted and not found.failed
+
+
 def test_the_page(monkeypatch):
     monkeypatch.chdir(ROOT)
     found = doctest.testfile(str(ROOT / "docs" / "api.md"), module_relative=False)

@@ -1,4 +1,4 @@
-"""docs/operating.md: rehearsed blocks run in order, unit files start verbs that exist, other blocks at least parse."""
+"""Pages of operating: rehearsed blocks run in order, unit files start verbs that exist, other blocks at least parse."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import typer
 from flows.cli import app
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGE = (ROOT / "docs" / "operating.md").read_text(encoding="utf-8")
+PAGE = "\n".join((ROOT / "docs" / f"{p}.md").read_text(encoding="utf-8") for p in ("operating", "service", "recover"))
 REHEARSED = re.findall(r"<!-- run -->\n```sh\n(.*?)```", PAGE, re.DOTALL)
 
 

@@ -75,6 +75,7 @@ def test_all_agents_are_in_the_map():
             "absorbing_model",
             "against_behaviour",
             "shrinkage",
+            "lq_belief",
         )
         if path.stem not in ("__init__", *helpers):
             assert str(path.relative_to(ROOT)) in mapped

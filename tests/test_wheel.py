@@ -25,7 +25,7 @@ def wheel(tmp_path_factory) -> Path:
 def test_the_wheel_holds_code_types_recipes_and_shelf_but_no_package_called_datasets(wheel):
     names = zipfile.ZipFile(wheel).namelist()
     tops = {n.split("/")[0] for n in names if not n.startswith("reticent-")}
-    assert tops == {"pipeline", "flows", "reports"}
+    assert tops == {"pipeline", "flows", "reports", "reticent.py"}
     assert "pipeline/py.typed" in names and "flows/recipes/demo.toml" in names
     assert "reports/templates/report.html.j2" in names
     shelf = [n.split("/share/reticent/datasets/")[1] for n in names if "/share/reticent/datasets/" in n]

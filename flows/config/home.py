@@ -35,7 +35,29 @@ def find_card(name: str, shelf: Path | None = None) -> Path:
     raise CardError(f"no card {name!r} on the shelf; there are: {', '.join(known) or 'none'}. Give a name or a path")
 
 
-def find_recipe(name: str) -> Path:
+CardLike = str | Path | AnyCard
+"""A card, its path or folder, or the name of a dataset in the catalog."""
+
+
+def card_at(card: CardLike, shelf: Path | None = None) -> AnyCard:
+    """The card that is meant.
+
+    Parameters
+    ----------
+    card
+        One that is loaded, or where it is found.
+    shelf
+        See :func:`find_card`.
+
+    Raises
+    ------
+    CardError
+        If there is none, or it is wrong.
+    """
+    return load_any_card(find_card(str(card), shelf)) if isinstance(card, str | Path) else card
+
+
+def find_recipe(name: str | Path) -> Path:
     """A recipe by path or by the name of a shipped one.
 
     Parameters
@@ -44,7 +66,7 @@ def find_recipe(name: str) -> Path:
         Path of a recipe, or the name of a shipped one.
     """
     path = Path(name)
-    return path if path.suffix == ".toml" or path.is_file() else shipped_recipe(name)
+    return path if path.suffix == ".toml" or path.is_file() else shipped_recipe(str(name))
 
 
 def shipped_recipe(name: str) -> Path:
@@ -149,6 +171,19 @@ def environment(name: str, value: str) -> Generator[None]:
             del os.environ[name]
         else:
             os.environ[name] = before
+
+
+def open_home(
+    home: Path | None = None, shelf: Path | None = None, memory: str | None = None, dask: str | None = None
+) -> Home:
+    """The home that is meant, and what its sums may use.
+
+    Parameters
+    ----------
+    home, shelf, memory, dask
+        See :func:`home_folder`, :class:`Home` and :func:`choose_resources`.
+    """
+    return Home(home_folder(home), shelf, choose_resources(memory, dask))
 
 
 _UNITS = {"": 1, "MB": 10**6, "GB": 10**9, "TB": 10**12, "MIB": 1 << 20, "GIB": 1 << 30, "TIB": 1 << 40}

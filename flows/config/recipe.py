@@ -167,7 +167,7 @@ def _check_nightly(name: str, agent: Agent, p: Privacy | None) -> None:
         raise ValueError("[nightly] draws Gaussian noise: give 'rho', or 'epsilon' with 'delta', and 'tight'")
 
 
-def load_recipe(path: Path) -> Recipe:
+def load_recipe(path: str | Path) -> Recipe:
     """Read and check a recipe.
 
     Raises
@@ -175,6 +175,7 @@ def load_recipe(path: Path) -> Recipe:
     CardError
         One line for each wrong key: which, what was found, what is allowed.
     """
+    path = Path(path)
     values = read_toml(path)
     if "recipe" not in values and "domain" in values:
         raise CardError(f"{path}: this is a card, not a recipe; a recipe names its card (see docs/card.md)")
@@ -185,4 +186,4 @@ def load_recipe(path: Path) -> Recipe:
     try:
         return Recipe.model_validate(values).placed(path.resolve())
     except ValidationError as e:
-        raise CardError(explain(e, str(path))) from None
+        raise CardError(explain(e, str(path), Recipe)) from None

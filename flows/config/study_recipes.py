@@ -279,4 +279,4 @@ def _checked(kind: type[Recipe], values: Mapping[str, object], path: Path) -> Re
     try:
         return kind.model_validate(values)
     except ValidationError as e:
-        raise CardError(explain(e, str(path))) from None
+        raise CardError(explain(e, str(path), kind)) from None

@@ -31,7 +31,7 @@ from pipeline.privacy.budget import epsilon_from_rho
 from pipeline.privacy.fast_noise import FastOsNoise
 from pipeline.privacy.noise import NoiseSource
 from pipeline.simulation.registry import find
-from reports.audit import audit_html, audit_markdown, figure_of
+from reports.audit_page import audit_html, audit_markdown, figure_of
 from reports.facts.part import Dump
 
 Progress = Callable[[int, int | None], None]

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import date
+from pathlib import Path
 from typing import TypedDict
 
-from flows.config.home import Home, find_card
+from flows.config.home import CardLike, Home, card_at
 from flows.config.setting import Step, plain_step
-from pipeline.declaration.card import AnyCard, Card, load_any_card
+from pipeline.declaration.card import AnyCard, Card
 from pipeline.declaration.toml import LogError
 from pipeline.ledger.account import claims_needed, registration
 from pipeline.ledger.chain import NoLedgerError
@@ -17,6 +18,7 @@ from pipeline.ledger.ledger import Ledger, open_ledger
 from pipeline.ledger.people import key_file, read_key
 from pipeline.ledger.sharing import apart_from
 from pipeline.logs.editions import check_delivery, earlier_twin
+from pipeline.logs.frames import frame_file
 from pipeline.logs.ingest import ingest
 from pipeline.logs.store import Snapshot
 
@@ -40,42 +42,36 @@ class Ingested(TypedDict):
 
 
 def ingest_job(
-    card_name: str,
+    card: CardLike,
     home: Home,
     step: Step = plain_step,
     progress: Callable[[int, int | None], None] | None = None,
     say: Callable[[str], None] = lambda _: None,
+    frame: object = None,
 ) -> Ingested:
     """Logs -> the next edition and its quarantine, whatever came in; operator-only facts.
 
     Parameters
     ----------
-    card_name
-        Path or name of the card.
+    card
+        Loaded, or its path or name.
     home
         Where the store is.
     step
         Runs the unit of work.
     progress, say
         Told how many bytes are done of how many, and what an operator should know.
+    frame
+        The log itself, a table of polars, pandas or Arrow, in place of the card's files.
 
     Raises
     ------
     CardError
         If the card or a file is wrong.
     """
-    return ingest_card(load_any_card(find_card(card_name, home.shelf)), home, step, progress, say)
-
-
-def ingest_card(
-    card: AnyCard,
-    home: Home,
-    step: Step = plain_step,
-    progress: Callable[[int, int | None], None] | None = None,
-    say: Callable[[str], None] = lambda _: None,
-) -> Ingested:
-    """The same for a card that is loaded."""
-    s = step("ingest", lambda: ingest_edition(card, home, progress, say))
+    card = card_at(card, home.shelf)
+    with frame_file(frame, home.store / card.name) as files:
+        s = step("ingest", lambda: ingest_edition(card, home, progress, say, files=files))
     problem: str | None = None
     try:
         check_delivery(card, s)
@@ -101,12 +97,13 @@ def ingest_edition(
     progress: Callable[[int, int | None], None] | None = None,
     say: Callable[[str], None] = lambda _: None,
     night: date | None = None,
+    files: Sequence[Path] | None = None,
 ) -> Snapshot:
     """The next edition of a card's log, or that of a scheduled night: see :func:`~pipeline.logs.ingest.ingest`."""
     if isinstance(card, Card) and card.loses_last_step:
         say(f"warning: {card.name} declares no ends, so the last step counts in no table; e.g. ends = ['end']")
     memory, claims = home.resources.memory, claims_of(card, home)
-    return ingest(card, home.store, night=night, progress=progress, say=say, memory=memory, claims=claims)
+    return ingest(card, home.store, night=night, progress=progress, say=say, memory=memory, claims=claims, files=files)
 
 
 @dataclass(frozen=True)

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NotRequired, TypedDict
 
-from flows.config.home import Home, find_card
+from flows.config.home import CardLike, Home, card_at
 from flows.config.setting import ledger_for
 from flows.jobs.proof import require_verified
-from pipeline.declaration.card import AnyCard, CardError, load_any_card
+from pipeline.declaration.card import AnyCard, CardError
 from pipeline.ledger.chain import BudgetError, Entry, Head, head_of_certificate, lacking
 from pipeline.ledger.keys import signatures_problem
 from pipeline.ledger.ledger import Ledger
@@ -148,13 +148,13 @@ class Retried(TypedDict):
     entry: int
 
 
-def retry_job(card_name: str, home: Home) -> Retried:
+def retry_job(card: CardLike, home: Home) -> Retried:
     """Allow draws that died to be tried again: somebody knows now why they did.
 
     Parameters
     ----------
-    card_name
-        Path or name of the card.
+    card
+        Loaded, or its path or name.
     home
         Where the ledger of a synthetic card is.
 
@@ -163,7 +163,7 @@ def retry_job(card_name: str, home: Home) -> Retried:
     BudgetError
         If the lineage is not registered.
     """
-    card = load_any_card(find_card(card_name, home.shelf))
+    card = card_at(card, home.shelf)
     ledger = ledger_for(card, home)
     ledger.require(card)
     return {"dataset": card.name, "entry": ledger.note(card.name, "RETRY", {}).seq}

@@ -1,7 +1,7 @@
 """Make a run's files again from card, recipe, release and ledger, and compare: nothing in the folder is trusted.
 
 What a difference means depends on who made the files: under the same program and machine it is an edit, under another
-the two cannot be compared (:mod:`pipeline.ledger.maker`).
+the two cannot be compared (:mod:`pipeline.ledger.publication`).
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ from flows.config.home import Home
 from flows.config.recipe import Recipe, load_recipe
 from flows.config.setting import Setting
 from flows.jobs.nights import nightly_counter
-from flows.jobs.publish import PAGES, compose, looks_of, made_by, run_name
+from flows.jobs.publish import PAGES, compose
+from flows.jobs.read_back import looks_of, made_by, run_name
 from pipeline.declaration.card import AnyCard, CardError
 from pipeline.declaration.plugins import is_plugin
 from pipeline.declaration.toml import read_toml
@@ -29,8 +30,7 @@ from pipeline.ledger.account import card_hash
 from pipeline.ledger.chain import Body, Entry, canonical
 from pipeline.ledger.gates import Passed, passed_gate
 from pipeline.ledger.looks import look_problem
-from pipeline.ledger.maker import other_maker
-from pipeline.ledger.publication import NO_FILE, file_digests
+from pipeline.ledger.publication import NO_FILE, file_digests, other_maker
 from pipeline.ledger.verify import Check
 from pipeline.privacy.release_file import describe, describe_mechanism, read_release, sha256_file
 from pipeline.transaction.recovery import Recovered
@@ -104,7 +104,7 @@ def made_again(folder: Path, card: AnyCard, held: Vouched) -> Iterator[Check]:
     yield Check(_CHARGE, problem is None, problem or "")
     if problem is not None:
         return
-    other = other_maker(held.said.get("made_by"), made_by(recipe))
+    other = other_maker(held.said.get("made_by"), made_by(card, recipe))
     with tempfile.TemporaryDirectory() as place:
         try:
             _compose(folder, recipe, card, plan, held, gate, Path(place))

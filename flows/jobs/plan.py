@@ -27,14 +27,14 @@ from pipeline.files import whole_file, write_file
 from pipeline.learners.learner import RunPlan
 from pipeline.ledger.chain import canonical
 from pipeline.logs.store import latest
-from pipeline.privacy.budget import up
+from pipeline.privacy.budget import rho_from_epsilon, up
 from pipeline.privacy.losses import safe_epsilon
 from pipeline.privacy.noise import OsNoise
 from pipeline.privacy.release_file import sha256_file
 from pipeline.simulation.surrogate import SUCCESSORS, WORDS, Drawn
 from pipeline.transaction.release_once import total_charge
 from reports.facts.part import Dump
-from reports.facts.plan import Band, NightsPlan, PlanAnswer, Quality, Reference
+from reports.facts.plan import Band, NightsPlan, PlanAnswer, PriceOfEpsilon, Quality, Reference
 
 # the band over draws, and how many draws: fewer where one takes long
 LOW, HIGH = 0.1, 0.9
@@ -110,8 +110,20 @@ def plan_recipe(recipe: str, home: Home) -> PlanAnswer:
         **({} if calendar is None else {"calendar": calendar}),
         "fits": None if fits or left.rho <= 0 else plan.fitting(left.rho),
         **quote.outlook,
+        **_both_prices(s),
     }
     return PlanAnswer.model_validate(told)
+
+
+def _both_prices(s: Setting) -> Dump:
+    """What the recipe's epsilon costs with and without a delta: the one is many times the other."""
+    asked = s.recipe.privacy
+    if asked is None or asked.epsilon is None:
+        return {}
+    delta = asked.delta or s.card.budget.delta
+    rho = up(rho_from_epsilon(asked.epsilon, delta))
+    told = PriceOfEpsilon(epsilon=asked.epsilon, pure_rho=asked.epsilon**2 / 2, delta=delta, rho=rho)
+    return {"price_of_epsilon": told}
 
 
 def foresee_job(recipe: str, home: Home, people: int | None = None) -> Dump:

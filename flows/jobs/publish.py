@@ -2,27 +2,23 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
 
 from flows.config.home import Home
 from flows.config.recipe import Recipe
+from flows.jobs.read_back import Published, looks_of, made_by, run_name
 from pipeline.declaration.card import AnyCard
-from pipeline.declaration.plugins import is_plugin, plugin_digest
 from pipeline.files import copy_file, json_text, whole_folder, write_file
 from pipeline.learners.learner import Learnt
 from pipeline.ledger.account import card_hash
-from pipeline.ledger.assumptions import NOT_COVERED, assumptions
+from pipeline.ledger.assumptions import NOT_COVERED, assumptions, route_of
 from pipeline.ledger.certificate import certificate, counter_facts, guarantee
-from pipeline.ledger.chain import BudgetError, Entry, canonical
+from pipeline.ledger.chain import BudgetError, Entry
 from pipeline.ledger.keys import operator_key
 from pipeline.ledger.ledger import Ledger
-from pipeline.ledger.maker import maker
 from pipeline.ledger.publication import Publication, file_digests
-from pipeline.ledger.route import route_of
 from pipeline.privacy.budget import down, fraction_of, up
 from pipeline.privacy.losses import safe_epsilon
 from pipeline.privacy.release_file import describe_mechanism, file_of, sha256_file
@@ -36,53 +32,6 @@ from reports.facts.report import Report
 from reports.run.run_page import render_html, render_markdown
 
 PAGES = ("report.html", "report.md")
-
-
-@dataclass(frozen=True)
-class Published:
-    """A run as it was published.
-
-    Parameters
-    ----------
-    name, folder
-        Of the run.
-    report
-        All that it says.
-    """
-
-    name: str
-    folder: Path
-    report: Report
-
-
-def run_name(recipe: Recipe, curated: Curated) -> str:
-    """Recipe name and a hash of release key and recipe: one release and one recipe make one folder.
-
-    Parameters
-    ----------
-    recipe, curated
-        What was asked, and the release; a folder without private noise says so in its name.
-    """
-    own = _own_code(recipe)
-    digest = hashlib.sha256(canonical([curated.run_key, recipe.dump(), *own.values()]).encode()).hexdigest()[:10]
-    return f"{recipe.recipe.name}-{digest}" + ("" if curated.release.noise == "os" else "-simulation-not-private")
-
-
-def made_by(recipe: Recipe) -> dict[str, str]:
-    """What makes a run here and now: see :func:`~pipeline.ledger.maker.maker`; and the code that its recipe names.
-
-    Parameters
-    ----------
-    recipe
-        What is asked.
-    """
-    return {**maker(), **_own_code(recipe)}
-
-
-def _own_code(recipe: Recipe) -> dict[str, str]:
-    """Another text of an agent of your own may make another policy of the same release."""
-    agent = recipe.recipe.agent
-    return {"agent": plugin_digest(agent)} if is_plugin(agent) else {}
 
 
 def publish_run(
@@ -136,7 +85,7 @@ def _publish_run(
             "seen": entries[-1].seq,
             "card_hash": card_hash(card),
             "seed": recipe.planner.seed,
-            "made_by": made_by(recipe),
+            "made_by": made_by(card, recipe),
             "files": file_digests(partial),
         }
         # before anybody can read it: what stands in `runs/` is vouched for
@@ -144,17 +93,6 @@ def _publish_run(
         if entry.seq > entries[-1].seq:
             remember_head(home.store / card.name, entry)
     return Published(name, home.runs / name, report)
-
-
-def looks_of(entries: Sequence[Entry], lineage: str) -> list[Entry]:
-    """The INSPECT entries of a lineage, of which a certificate tells.
-
-    Parameters
-    ----------
-    entries, lineage
-        Of the ledger up to when the files are written, and the name of the dataset.
-    """
-    return [e for e in entries if e.kind == "INSPECT" and e.lineage == lineage]
 
 
 def compose(

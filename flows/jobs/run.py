@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import date
 from typing import TypedDict
 
-from flows.config.home import Home, find_card
+from flows.config.home import CardLike, Home, card_at
 from flows.config.setting import (
     Step,
     ledger_for,
@@ -18,12 +18,14 @@ from flows.config.setting import (
     plain_step,
     setting,
 )
-from flows.jobs.ingest import ingest_card
+from flows.jobs.ingest import ingest_job
 from flows.jobs.ledger_checks import known_to_runs
 from flows.jobs.nights import night_of, standing_counter, standing_run
-from flows.jobs.publish import Published, publish_run
-from pipeline.declaration.card import CardError, load_any_card
+from flows.jobs.publish import publish_run
+from flows.jobs.read_back import read_back
+from pipeline.declaration.card import CardError
 from pipeline.learners.learner import Learnt
+from pipeline.ledger.assumptions import draft_of
 from pipeline.ledger.keys import OperatorKey, operator_key, registered_keys
 from pipeline.ledger.ledger import Ledger, open_ledger
 from pipeline.ledger.publication import key_body
@@ -56,13 +58,13 @@ class Registered(TypedDict):
     public_key: str
 
 
-def register_job(card_name: str, home: Home, *, amend: bool = False, disjoint_from: Sequence[str] = ()) -> Registered:
+def register_job(card: CardLike, home: Home, *, amend: bool = False, disjoint_from: Sequence[str] = ()) -> Registered:
     """Create the lineage in its ledger.
 
     Parameters
     ----------
-    card_name
-        Path or name of the card.
+    card
+        Loaded, or its path or name.
     home
         Where the ledger of a synthetic card is.
     amend
@@ -75,12 +77,14 @@ def register_job(card_name: str, home: Home, *, amend: bool = False, disjoint_fr
     CardError
         If the card is wrong, or differs from its registration.
     """
-    card = load_any_card(find_card(card_name, home.shelf))
+    card = card_at(card, home.shelf)
     check_names(card)
     refuse_lost_ledger(card.name, home.ledger_of(card), home.store)
     ledger = open_ledger(home.ledger_of(card), create=True)
     refuse_old_ledger(card.name, ledger, home.store)
     entry = ledger.register(card, amend=amend, disjoint_from=disjoint_from)
+    if (look := draft_of(card, ledger.inspections(card.name))) is not None:
+        ledger.note(card.name, "INSPECT", look)
     key = _introduced(card.name, ledger, home)
     account = ledger.account(card.name)
     return {
@@ -213,12 +217,11 @@ def run_recipe(
         say("this release is committed: replayed at no cost")
     if curated.stale:
         say("warning: the snapshot's bytes have changed since this release was drawn; the committed release stands")
-    say("planning on the release")
-    learnt: Learnt = step("plan", lambda: plan.learn(curated.release))
-    published: Published = step(
-        "report",
-        lambda: publish_run(s.card, s.recipe, home, number, curated, learnt, ledger),
-    )
+    published = read_back(s.card, s.recipe, home, number, curated, ledger)
+    if published is None:
+        say("planning on the release")
+        learnt: Learnt = step("plan", lambda: plan.learn(curated.release))
+        published = step("report", lambda: publish_run(s.card, s.recipe, home, number, curated, learnt, ledger))
     account, told = ledger.account(s.card.name), published.report
     said = RunAnswer(
         run=published.name,
@@ -255,5 +258,5 @@ def demo_job(
     # a second demo replays the first
     if last is None or last.domain_hash != s.card.domain_hash():
         say("ingesting the shipped log")
-        ingest_card(s.card, home, step, progress, say)
+        ingest_job(s.card, home, step, progress, say)
     return run_recipe("demo", home, step, say=say)

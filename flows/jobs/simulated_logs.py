@@ -6,7 +6,7 @@ import hashlib
 import re
 import shlex
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, NotRequired, TypedDict
@@ -75,18 +75,9 @@ class Asked:
     def command(self, what: str) -> str:
         """The command line that asks this."""
         words = ["reticent", "simulate", *shlex.split(what), "--logs"]
-        options: Mapping[str, object] = {
-            "behaviour": self.behaviour,
-            "episodes": self.episodes,
-            "horizon": self.horizon,
-            "seed": self.seed,
-            "bins": self.bins,
-            "episodes-per-user": self.episodes_per_user,
-            "rho": self.rho,
-            "name": self.name,
-        }
-        for key, value in options.items():
-            words += [] if value is None else [f"--{key}", str(value)]
+        for key in ("behaviour", "episodes", "horizon", "seed", "bins", "episodes_per_user", "rho", "name"):
+            value = getattr(self, key)
+            words += [] if value is None else [f"--{key.replace('_', '-')}", str(value)]
         for param in self.params:
             words += ["--param", param]
         return shlex.join(words)
@@ -264,15 +255,7 @@ def world_table(names: Sequence[str], asked: Asked, home: Home) -> WorldTable:
             values[asked.behaviour] = policy_value(world.mdp(horizon), world.behaviours(asked.behaviour, horizon))
         # twins of a state share its label
         live = {label for s, label in enumerate(world.raw_labels) if s not in world.ends}
-        rows.append(
-            {
-                "world": name,
-                "horizon": horizon,
-                "states": len(live),
-                "actions": world.shape[1],
-                "values": values,
-            }
-        )
+        rows.append(WorldValues(world=name, horizon=horizon, states=len(live), actions=world.shape[1], values=values))
     return {"worlds": rows}
 
 

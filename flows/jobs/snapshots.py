@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TypedDict
 
-from flows.config.home import Home, find_card
+from flows.config.home import CardLike, Home, card_at
 from flows.config.setting import ledger_for, newest_snapshot
-from pipeline.declaration.card import AnyCard, CardError, LqCard, load_any_card
+from pipeline.declaration.card import AnyCard, CardError, LqCard
 from pipeline.declaration.toml import DamagedError
 from pipeline.files import private_folder
 from pipeline.ledger.chain import Entry
@@ -46,7 +46,7 @@ class Written(TypedDict):
     ledger_entry: int
 
 
-def inspect_job(card_name: str, home: Home) -> TableInspection | VectorInspection:
+def inspect_job(card: CardLike, home: Home) -> TableInspection | VectorInspection:
     """Enter the look in the ledger, then read the snapshot and the source files.
 
     Raises
@@ -56,7 +56,7 @@ def inspect_job(card_name: str, home: Home) -> TableInspection | VectorInspectio
     CardError
         If the card differs from its registration, or there is no snapshot of it.
     """
-    card = load_any_card(find_card(card_name, home.shelf))
+    card = card_at(card, home.shelf)
     check_names(card)
     snapshot, entry = enter_inspection(card, home)
     if isinstance(card, LqCard):
@@ -86,9 +86,9 @@ def enter_inspection(card: AnyCard, home: Home) -> tuple[Snapshot, Entry]:
     return snapshot, entry
 
 
-def purge_job(card_name: str, home: Home, *, keep: int = 0, quarantine_only: bool = False, yes: bool) -> Purged:
+def purge_job(card: CardLike, home: Home, *, keep: int = 0, quarantine_only: bool = False, yes: bool) -> Purged:
     """Remove old snapshots (and what ingest set aside); without ``yes`` only say what would go."""
-    card = load_any_card(find_card(card_name, home.shelf))
+    card = card_at(card, home.shelf)
     ledger = ledger_for(card, home)
     ledger.require(card)
     lineage = home.store / card.name
@@ -127,17 +127,17 @@ class StoreVerified(TypedDict):
     snapshots: list[Looked]
 
 
-def verify_store_job(card_name: str, home: Home) -> StoreVerified:
+def verify_store_job(card: CardLike, home: Home) -> StoreVerified:
     """Read every byte of every snapshot of a lineage, and say which is not what ingest wrote; nothing is told of rows.
 
     Parameters
     ----------
-    card_name
-        Path or name of the card.
+    card
+        Loaded, or its path or name.
     home
         Where the store is.
     """
-    name = load_any_card(find_card(card_name, home.shelf)).name
+    name = card_at(card, home.shelf).name
     with lock_lineage(private_folder(home.store / name)):
         found = [_look(home.store, name, number) for number in numbers(home.store, name)]
     return {"dataset": name, "ok": all(one["problem"] is None for one in found), "snapshots": found}
@@ -152,7 +152,7 @@ def _look(store: Path, name: str, number: int) -> Looked:
     return {"snapshot": number, "problem": problem}
 
 
-def export_job(card_name: str, home: Home, to: Path) -> Written:
+def export_job(card: CardLike, home: Home, to: Path) -> Written:
     """Enter the look in the ledger, then write the newest snapshot as a Minari data set below ``to``.
 
     Raises
@@ -162,7 +162,7 @@ def export_job(card_name: str, home: Home, to: Path) -> Written:
     CardError
         If the folder is below ``runs/``, the data set is there already, or h5py is not installed.
     """
-    card = load_any_card(find_card(card_name, home.shelf))
+    card = card_at(card, home.shelf)
     if to.resolve().is_relative_to(home.runs.resolve()):
         raise CardError(f"--to {to}: below runs/, whose folders may be published; raw rows never go there")
     # who holds the rows can look at them

@@ -20,11 +20,11 @@ from pipeline.simulation.trial import Measured, Trial
 from pipeline.studies.cells import kept_of, measure_cells
 from pipeline.studies.price import price_rows
 from pipeline.studies.price_claims import Priced, claims
-from pipeline.studies.rows import Rows, curve_points, gathered_rows, printed
 from pipeline.studies.study import Kept, online
+from pipeline.studies.study_rows import Rows, curve_points, gathered_rows, printed
 from reports.studies.all_papers import Effort, claims_of, find, overview
-from reports.studies.price import draw_figures
-from reports.studies.price import page_of as price_page
+from reports.studies.price_page import draw_figures
+from reports.studies.price_page import page_of as price_page
 from reports.studies.simulation import Played, figure_of
 from reports.studies.simulation import page_of as simulation_page
 from reports.studies.study_page import Page, PaperStudy, figure_files, table_files

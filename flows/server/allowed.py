@@ -122,6 +122,6 @@ def read_allowed() -> Allowed:
     try:
         listed = _Listed.model_validate(read_toml(path))
     except ValidationError as e:
-        raise CardError(explain(e, str(path))) from None
+        raise CardError(explain(e, str(path), _Listed)) from None
     recipes, homes = (tuple(Path(p).resolve() for p in paths) for paths in (listed.recipes, listed.homes))
     return Allowed(home, tuple(listed.plugins), (*mine, *recipes), homes)

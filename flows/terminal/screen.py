@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypeAlias
 
@@ -58,10 +59,10 @@ class Context:
 
     def home_folder(self, progress: Progress | None = None) -> Home:
         """The home these options name, and what its sums may use; ``progress`` is told how far one is."""
-        from flows.config.home import Home, choose_resources, home_folder
+        from flows.config.home import open_home
 
-        found = replace(choose_resources(self.memory, self.dask), progress=progress, say=say)
-        return Home(home_folder(self.home), self.shelf, found)
+        found = open_home(self.home, self.shelf, self.memory, self.dask)
+        return replace(found, resources=replace(found.resources, progress=progress, say=say))
 
 
 def say(message: str) -> None:
@@ -227,7 +228,8 @@ def working(label: str) -> Generator[Working]:
     from rich.progress import SpinnerColumn, TextColumn, TimeElapsedColumn
 
     console = Console(stderr=True)
-    if not console.is_terminal:
+    # without its widgets a notebook shows plain lines
+    if not (console.is_terminal or (console.is_jupyter and find_spec("ipywidgets") is not None)):
         with progress_line(label) as progress:
             yield Working(say, progress)
         return

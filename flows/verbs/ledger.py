@@ -28,10 +28,10 @@ def register(
     as_json: Json = False,
 ) -> None:
     """Fix cap, delta, unit, domain and kind of a dataset in the ledger it names."""
-    from flows.jobs.run import register_job
+    from flows.api import Store
 
     options: Context = context.obj
-    r = register_job(card, options.home_folder(), amend=amend, disjoint_from=disjoint_from or ())
+    r = Store.at(options.home_folder()).register(card, amend=amend, disjoint_from=disjoint_from or ())
     show(
         r,
         as_json,
@@ -57,13 +57,12 @@ CertificatesOption = Annotated[
 
 
 def _ledger(context: typer.Context, card: str | None) -> Ledger:
-    from flows.config.home import find_card
-    from pipeline.declaration.card import load_any_card
+    from flows.config.home import card_at
     from pipeline.ledger.ledger import open_ledger
 
     options: Context = context.obj
     home = options.home_folder()
-    where = home.root / "ledger.db" if card is None else home.ledger_of(load_any_card(find_card(card, home.shelf)))
+    where = home.root / "ledger.db" if card is None else home.ledger_of(card_at(card, home.shelf))
     return open_ledger(where, create=False)
 
 
@@ -91,7 +90,10 @@ def _events(d: Lineage) -> list[Block]:
     """What happened to a lineage, a row an entry, in the order in which it happened."""
     told = [
         *((a, "amended", f"{a.cap_rho:g}", "the cap") for a in d.amendments),
-        *((i, "inspected", "", f"snapshot {i.snapshot}") for i in d.inspections),
+        *(
+            (i, "inspected", "", f"snapshot {i.snapshot}" if i.snapshot else "the log, to draft the card")
+            for i in d.inspections
+        ),
         *((e, e.state, f"{e.rho:.6g}", e.run + _night(e)) for e in d.entries),
         *((p, "purged", "", p.what) for p in d.purges),
         *((t, "retry", "", "draws that died may be tried again") for t in d.retries),
@@ -127,8 +129,7 @@ def verify(
     for, and with the card at hand they are made again.  What cannot be checked is said.
     """
     from flows.jobs.ledger_checks import verify_export, verify_job
-    from flows.jobs.proof import verify_run_job
-    from flows.verbs.published import evidence_of, run_folder
+    from flows.verbs.published import opened
     from pipeline.ledger.chain import head_of_certificate, parse_heads, read_export
     from pipeline.ledger.keys import check_signed_head, parse_public_keys
 
@@ -138,8 +139,7 @@ def verify(
     for text in head or [] if trusted else []:
         check_signed_head(text, trusted)
     if run is not None:
-        folder = run_folder(options, run)
-        proof = verify_run_job(folder, *evidence_of(options, folder, card, ledger), trusted, own=ledger is None)
+        proof = opened(context, run, card).verify(ledger=ledger, trusted=trusted)
         show(asdict(proof), as_json, lambda: _checked(proof))
         if not proof.ok:
             raise typer.Exit(4)
@@ -212,9 +212,9 @@ def sign(
 ) -> None:
     """Sign off a run that verifies: who, when and for which certificate, as an entry of the chain."""
     from flows.jobs.ledger_checks import sign_job
-    from flows.verbs.published import evidence_of, run_folder
+    from flows.verbs.published import opened
 
-    folder = run_folder(context.obj, run)
-    e = sign_job(_ledger(context, card), folder, by, note, evidence_of(context.obj, folder, card)[1])
-    facts = {"entry": e.seq, "hash": e.hash, "at": e.at, "run": folder.name, **e.body}
-    show(facts, as_json, lambda: [f"{folder.name}: signed by {e.body['by']} at {e.at} (entry {e.seq})"])
+    made = opened(context, run, card)
+    e = sign_job(_ledger(context, card), made.folder, by, note, made.evidence()[1])
+    facts = {"entry": e.seq, "hash": e.hash, "at": e.at, "run": made.name, **e.body}
+    show(facts, as_json, lambda: [f"{made.name}: signed by {e.body['by']} at {e.at} (entry {e.seq})"])

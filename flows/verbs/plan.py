@@ -13,6 +13,10 @@ if TYPE_CHECKING:
     from reports.facts.plan import CalendarPlan, Fits, NightsPlan, PlanAnswer, Quality
 
 
+# design §5.1: the budget does not allow it
+_REFUSED = 4
+
+
 def plan(
     context: typer.Context,
     recipe: str,
@@ -20,21 +24,27 @@ def plan(
     quality: Annotated[bool, typer.Option(help="Simulate what quality to expect, on declarations alone.")] = True,
     as_json: Json = False,
 ) -> None:
-    """Every mechanism with sensitivity, scale and cost, and the quality to expect, before anything is spent."""
-    from flows.jobs.plan import forecast_quality, plan_recipe
+    """Every mechanism with sensitivity, scale and cost, and the quality to expect, before anything is spent.
+
+    Exit 4: the budget does not allow it.
+    """
+    from flows import api
     from pipeline.declaration.numbers import number
 
     def up(loss: float | None) -> str:
         return number(loss, toward="up")
 
     options: Context = context.obj
-    r = plan_recipe(recipe, options.home_folder())
-    foreseen = forecast_quality(recipe, options.home_folder(), people) if quality else None
-    told = r.model_dump() | ({} if foreseen is None else {"quality": foreseen.model_dump()})
+    r = api.plan(recipe, people=people, quality=quality, store=api.Store.at(options.home_folder()))
     lines = [f"{r.recipe} on {r.dataset} ({r.agent})"]
     if r.rho is not None:
         sum_of = "total" if r.joint is None else "together"
         lines.append(f"{sum_of} ρ = {up(r.rho)}, ε = {up(r.epsilon)} at δ = {r.delta:g}")
+    if p := r.price_of_epsilon:
+        lines.append(
+            f"price of ε = {p.epsilon:g}: as pure DP ρ = {up(p.pure_rho)}; with delta = {p.delta:g} ρ = {up(p.rho)}, "
+            f"{number(p.pure_rho / p.rho, 2)} times less"
+        )
     if r.squares_a_direction_needs:
         lines.append(
             "a direction of (x, u) is told from the noise if its squares sum to "
@@ -60,8 +70,10 @@ def plan(
     if not r.allowed:
         over = r.counter is not None and r.counter.night is None
         lines.append("today is no night of this counter: see 'first' and 'nights'" if over else _still_fits(r.fits))
-    lines_of_quality = [] if foreseen is None else ["", *_quality(foreseen)]
-    show(told, as_json, lambda: [Title(lines[0]), _mechanisms(r), *lines[1:], *_grid(r), *lines_of_quality])
+    lines_of_quality = [] if r.quality is None else ["", *_quality(r.quality)]
+    show(r.model_dump(), as_json, lambda: [Title(lines[0]), _mechanisms(r), *lines[1:], *_grid(r), *lines_of_quality])
+    if not r.allowed:
+        raise typer.Exit(_REFUSED)
 
 
 def _mechanisms(r: PlanAnswer) -> Grid:

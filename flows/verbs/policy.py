@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from flows.terminal.screen import MOST, Context, Json, show
-from flows.verbs.published import CardOption
+from flows.terminal.screen import MOST, Json, show
+from flows.verbs.published import CardOption, opened
 
 if TYPE_CHECKING:
+    from flows.jobs.opened import Policy
     from pipeline.learners.gains import StoredGains
-    from pipeline.learners.policy_files import StoredPolicy
-    from pipeline.learners.stored_decisions import Decision, StoredDecisions
+    from pipeline.learners.stored_decisions import Decision
 
 app = typer.Typer(help="The policy of a run, with labels.", no_args_is_help=True)
 
@@ -27,22 +27,10 @@ class Format(StrEnum):
     json = "json"
 
 
-def _read(context: typer.Context, run: str, card: str | None) -> StoredPolicy:
-    """The policy of a run whose files are those that the ledger vouches for, or its certificate lists."""
-    from flows.jobs.proof import refuse_changed
-    from flows.verbs.published import evidence_of, run_folder
-    from pipeline.learners.registry import read_stored
-
-    options: Context = context.obj
-    folder = run_folder(options, run)
-    refuse_changed(folder, evidence_of(options, folder, card)[0])
-    return read_stored(folder)
-
-
 @app.command("show")
 def show_policy(context: typer.Context, run: str, card: CardOption = None, as_json: Json = False) -> None:
     """What to do in each state at each step, where the policy abstains, and where it was a tie; or the gains."""
-    file = _read(context, run, card)
+    file = opened(context, run, card).policy.stored
     rows, lines = file.shown()
     show({"run": file.of.run, "rows": rows}, as_json, lambda: lines)
 
@@ -59,12 +47,9 @@ def export(
 ) -> None:
     """Write the policy of a run that verifies, with labels, as CSV that no spreadsheet evaluates, or as JSON."""
     from flows.jobs.proof import require_verified
-    from flows.verbs.published import evidence_of, run_folder
 
-    options: Context = context.obj
-    folder = run_folder(options, run)
-    proof = require_verified(folder, *evidence_of(options, folder, card))
-    file = _read(context, run, card)
+    made = opened(context, run, card)
+    proof, file = require_verified(made.folder, *made.evidence()), made.policy.stored
     chosen = form or (Format.json if to.suffix.lower() == ".json" else Format.csv)
     write_whole(to, file.as_json() if chosen is Format.json else file.as_csv(), force=force)
     result = {"run": file.of.run, "file": str(to.resolve()), "format": chosen.value, "policy_sha256": file.of.sha256}
@@ -119,22 +104,20 @@ def act(
     """What the policy says in a state (or at an observation) at a step, or for each record of a file."""
     from pipeline.declaration.card import CardError
     from pipeline.learners.gains import StoredGains
-    from pipeline.learners.stored_decisions import StoredDecisions
 
-    file = _read(context, run, card)
-    if isinstance(file, StoredGains):
+    policy = opened(context, run, card).policy
+    if isinstance(policy.stored, StoredGains):
         if state is not None or raw or sample:
             raise CardError("policy act: a linear controller takes --observation; it has no states and draws nothing")
-        _control(file, observation, step, batch, as_json)
+        _control(policy.stored, observation, step, batch, as_json)
         return
     if observation is not None:
         raise CardError("policy act: this policy has declared states: give --state; --observation is of controllers")
-    assert isinstance(file, StoredDecisions)
-    _decide(file, state, step, batch, raw=raw, sample=sample, as_json=as_json)
+    _decide(policy, state, step, batch, raw=raw, sample=sample, as_json=as_json)
 
 
 def _decide(
-    file: StoredDecisions,
+    policy: Policy,
     state: str | None,
     step: int | None,
     batch: str | None,
@@ -144,17 +127,16 @@ def _decide(
     as_json: bool,
 ) -> None:
     from pipeline.declaration.card import CardError
-    from pipeline.learners.stored_decisions import check_steps, decide, state_indices
 
     if (batch is None) == (state is None or step is None) or (batch is not None and (state, step) != (None, None)):
         raise CardError("policy act: give --state with --step, or --batch alone")
     values, steps = _records(state, step, batch)
-    check_steps(file, steps)
-    decisions, which = decide(file, state_indices(file, values, raw=raw), steps, sample=sample)
+    decisions, which = policy.decide(values, steps, raw=raw, sample=sample)
+    run = policy.stored.of.run
     if batch is not None:
-        _print_batch(file.of.run, decisions, which, as_json)
+        _print_batch(run, decisions, which, as_json)
     else:
-        show({"run": file.of.run, **decisions[0]}, as_json, lambda: _sentences(decisions[0]))
+        show({"run": run, **decisions[0]}, as_json, lambda: _sentences(decisions[0]))
 
 
 def _control(file: StoredGains, observation: str | None, step: int | None, batch: str | None, as_json: bool) -> None:

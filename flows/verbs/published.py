@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -11,90 +9,42 @@ import typer
 from flows.terminal.screen import Context, Json, show, working
 
 if TYPE_CHECKING:
-    from flows.jobs.proof import Entries
-    from pipeline.declaration.card import AnyCard
+    from flows.jobs.opened import Run
 
 
 def report(context: typer.Context, run: str, card: CardOption = None, as_json: Json = False) -> None:
     """Draw report.html and report.md again, from the run's folder; never other pages than the ledger vouches for."""
     from flows.jobs.proof import draw_pages
-    from pipeline.declaration.card import CardError
     from pipeline.learners.registry import read_view
-    from reports.facts.report import read_report
 
-    options: Context = context.obj
-    folder = run_folder(options, run)
-    try:
-        said = read_report(folder)
-    except ValueError as e:
-        raise CardError(str(e)) from None
+    made = opened(context, run, card)
     with working("drawing the report"):
-        draw_pages(folder, said, read_view(said, folder), evidence_of(options, folder, card)[0])
-    result = {"run": folder.name, "folder": str(folder), "report": str(folder / "report.html")}
+        draw_pages(made.folder, made.facts, read_view(made.facts, made.folder), made.evidence()[0])
+    result = {"run": made.name, "folder": str(made.folder), "report": str(made.report.file)}
     show(result, as_json, lambda: [result["report"]])
 
 
-def run_folder(options: Context, run: str) -> Path:
-    """A run's folder by path, full name, unique beginning, or the name of a pointer such as ``current``."""
-    from flows.jobs.promotion import Alias
-    from pipeline.declaration.card import CardError
+def opened(context: typer.Context, run: str, card: str | None = None) -> Run:
+    """The run that is named, in the home of the command's options.
 
-    runs = options.home_folder().runs
-    # only what is a path from here leaves the home's runs
-    with suppress(OSError):
-        if run and (Path(run) / "report.json").is_file():
-            return Path(run).resolve()
-    there = [p for p in sorted(runs.glob("*")) if not p.is_symlink() and (p / "report.json").is_file()]
-    full = run
-    with suppress(CardError):
-        full = Alias(runs, run).now() or run
-    found = [p for p in there if p.name == full] or [p for p in there if run and p.name.startswith(run)]
-    if len(found) == 1:
-        return found[0]
-    known = ", ".join(p.name for p in there) or "none"
-    raise CardError(f"{'several runs begin' if found else 'no run begins'} with {run!r} in {runs}; there are: {known}")
+    Parameters
+    ----------
+    context
+        Of the command.
+    run
+        See :func:`~flows.jobs.opened.find_run`.
+    card
+        As ``--card`` gives it.
+    """
+    from flows.api import Store
+
+    options: Context = context.obj
+    return Store.at(options.home_folder()).open(run, card)
 
 
 CardOption = Annotated[
     str | None, typer.Option("--card", help="The card of the run's dataset; a real one names the ledger too.")
 ]
-
-
-def evidence_of(
-    options: Context, folder: Path, card: str | None, exported: Path | None = None
-) -> tuple[Entries, AnyCard | None]:
-    """How to read the ledger that charged a run, and the card of its dataset, as far as they are at hand.
-
-    Parameters
-    ----------
-    options, folder
-        Of the command, and of the run.
-    card
-        As ``--card`` gives it; None: one of the catalog that has the run's dataset, and home's ledger.
-    exported
-        A file that ``ledger export`` wrote, in place of the ledger.
-    """
-    from flows.config.home import find_card
-    from pipeline.declaration.card import CardError, load_any_card
-    from pipeline.declaration.lineage import catalogs
-    from pipeline.ledger.chain import read_export
-    from pipeline.ledger.ledger import open_ledger
-    from pipeline.ledger.verify import read_certificate
-
-    home = options.home_folder()
-    if card is not None:
-        loaded = load_any_card(find_card(card, home.shelf))
-    else:
-        try:
-            name = str(read_certificate(folder).get("dataset"))
-        except ValueError as e:
-            raise CardError(str(e)) from None
-        shipped = [c / name / "card.toml" for c in catalogs(home.shelf) if name.isidentifier()]
-        loaded = next((load_any_card(path) for path in shipped if path.is_file()), None)
-    if exported is not None:
-        return lambda: read_export(exported), loaded
-    where = home.root / "ledger.db" if loaded is None else home.ledger_of(loaded)
-    return lambda: open_ledger(where, create=False).entries(), loaded
 
 
 def compare_runs(
@@ -107,8 +57,7 @@ def compare_runs(
     from flows.jobs.promotion import compared
     from reports.run.comparison import sentences
 
-    options: Context = context.obj
-    result = compared(run_folder(options, a), run_folder(options, b))
+    result = compared(opened(context, a).folder, opened(context, b).folder)
     show(result.model_dump(), as_json, lambda: [f"{result.a} → {result.b}", *sentences(result)])
 
 
@@ -134,10 +83,11 @@ def promote(
     if rollback:
         held.roll_back()
     else:
-        folder = run_folder(options, run)
+        made = opened(context, run, card)
+        folder = made.folder
         if folder.parent != held.runs.resolve():
             raise CardError(f"promote: {folder} is no run of {held.runs}")
-        vouched["vouched"] = require_verified(folder, *evidence_of(options, folder, card)).vouched
+        vouched["vouched"] = require_verified(folder, *made.evidence()).vouched
         held.promote(folder.name)
     now = held.now()
     result = {"pointer": pointer, "before": before, "now": now, "folder": str(held.runs / str(now)), **vouched}

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from flows.terminal.screen import Context, Json, progress_line, say, show, working
+from flows.terminal.screen import Context, Json, say, show
 
 # above this share an accepted rule is worth a warning
 _LOUD = 0.05
@@ -15,17 +15,55 @@ _LOUD = 0.05
 _BROKEN = 3
 
 
+def draft(
+    files: Annotated[list[Path], typer.Argument(help="Files of the log; ingest reads the same kinds.")],
+    user: Annotated[
+        list[str] | None,
+        typer.Option(help="A column that names people; of several the one that protects most."),
+    ] = None,
+    name: Annotated[str | None, typer.Option(help="Of the dataset; default after the first file.")] = None,
+    action: Annotated[str | None, typer.Option(help="The column of what was done.")] = None,
+    state: Annotated[str | None, typer.Option(help="The column of what was seen before.")] = None,
+    reward: Annotated[str | None, typer.Option(help="The column of what came of it.")] = None,
+    order: Annotated[str | None, typer.Option(help="The column of steps, or of dates that order the rows.")] = None,
+    episode: Annotated[str | None, typer.Option(help="The column of episodes; default one a person.")] = None,
+    to: Annotated[Path | None, typer.Option(help="Write the card there; default: print it.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Propose a card for a log: a look at raw rows, for your eyes only.
+
+    The card goes to stdout or to a file; what was seen, counts too, to the terminal (stderr) alone.
+    """
+    from flows import api
+
+    said = api.draft(
+        files, user=user or (), name=name, action=action, state=state, reward=reward, order=order, episode=episode
+    )
+    say("OPERATOR ONLY: what was seen in the log")
+    for key, seen in said.seen:
+        say(f"  {key:24}  {seen}")
+    for note in said.notes:
+        say(f"note: {note}")
+    if to is not None:
+        said.save(to)
+        say(f"{to}: change what an expert would set, then `reticent register {to}`, which notes the look in the ledger")
+    told = {
+        "card": said.toml,
+        "file": None if to is None else str(to.resolve()),
+        "keys": [one.key for one in said.said],
+    }
+    show(told, as_json, lambda: [said.toml.rstrip("\n")] if to is None else [str(to)])
+
+
 def ingest(context: typer.Context, card: str, as_json: Json = False) -> None:
     """The next edition: validate, bound contributions, partition; operator-only facts on stdout.
 
     It is numbered whatever came in.  Exit 3: the log does not fit its card; the edition stays.
     """
-    from flows.jobs.ingest import ingest_job
-    from flows.server.engine import carry_out
+    from flows.api import Store
 
     options: Context = context.obj
-    with progress_line("ingest") as bar:
-        r = carry_out("ingest", lambda step: ingest_job(card, options.home_folder(), step, bar, say))
+    r = Store.at(options.home_folder()).ingest(card)
     for rule, count in r["quarantined"].items():
         # the cap is the card's wish, and a closing row is a way to write an episode: neither is a fault of the log
         if rule not in ("over_cap", "closing_row") and count > _LOUD * max(1, r["rows"]):
@@ -60,10 +98,10 @@ def purge(
     as_json: Json = False,
 ) -> None:
     """Remove raw rows; the ledger and the releases stay, and so does what they gave away."""
-    from flows.jobs.snapshots import purge_job
+    from flows.api import Store
 
     options: Context = context.obj
-    r = purge_job(card, options.home_folder(), keep=keep, quarantine_only=quarantine_only, yes=yes)
+    r = Store.at(options.home_folder()).purge(card, keep=keep, quarantine_only=quarantine_only, yes=yes)
     doing = "removed" if r["purged"] else "would remove"
     lines = [f"{doing} {path}" for path in r["paths"]] or ["nothing to remove"]
     if r["paths"]:
@@ -75,11 +113,10 @@ def purge(
 @app.command("verify")
 def verify(context: typer.Context, card: str, as_json: Json = False) -> None:
     """Read every byte of every snapshot; exit 4 where one is not what ingest wrote."""
-    from flows.jobs.snapshots import verify_store_job
+    from flows.api import Store
 
     options: Context = context.obj
-    with working("reading the snapshots"):
-        r = verify_store_job(card, options.home_folder())
+    r = Store.at(options.home_folder()).verify(card)
     lines = [f"snapshot {one['snapshot']}: {one['problem'] or 'ok'}" for one in r["snapshots"]]
     show(r, as_json, lambda: lines or ["no snapshot"])
     if not r["ok"]:
@@ -94,10 +131,10 @@ def export(
     as_json: Json = False,
 ) -> None:
     """The newest snapshot as a Minari data set: raw rows, for the operator only; the ledger notes the look."""
-    from flows.jobs.snapshots import export_job
+    from flows.api import Store
 
     options: Context = context.obj
-    r = export_job(card, options.home_folder(), to)
+    r = Store.at(options.home_folder()).export(card, to)
     lines = [
         f"{r['minari']}: {r['episodes']:,} episodes, {r['steps']:,} steps in {r['folder']}",
         f"OPERATOR ONLY: raw rows, not for publication.  This look is entry {r['ledger_entry']} of the ledger.",
@@ -107,10 +144,9 @@ def export(
 
 def inspect(context: typer.Context, card: str, as_json: Json = False) -> None:
     """Rows, rules broken, coverage and warnings of a snapshot; for the operator only, nothing may be published."""
-    from flows.jobs.snapshots import inspect_job
+    from flows.api import Store
     from flows.terminal.inspection_page import inspection_page
 
     options: Context = context.obj
-    with working("looking at the snapshot"):
-        facts = inspect_job(card, options.home_folder())
+    facts = Store.at(options.home_folder()).inspect(card)
     show(facts, as_json, lambda: inspection_page(facts))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from flows.terminal.screen import Context, Json, progress_line, say, show, working
+from flows.terminal.screen import Context, Json, say, show
 from flows.terminal.terminal import Block, Pairs, Place
 
 if TYPE_CHECKING:
@@ -27,15 +27,11 @@ def run(
     as_json: Json = False,
 ) -> None:
     """Release, policy, certificate and report from an edition of the recipe's card."""
-    from flows.jobs.run import Asked, run_recipe
-    from flows.server.engine import carry_out
+    from flows import api
 
     options: Context = context.obj
-    day = None if night is None else night.date()
-    asked = None if edition is None else Asked(edition)
-    with working("run") as work:
-        home = options.home_folder(work.progress)
-        result = carry_out("run", lambda step: run_recipe(recipe, home, step, say=work.say, day=day, asked=asked))
+    store, day = api.Store.at(options.home_folder()), None if night is None else night.date()
+    result = api.run(recipe, edition=edition, night=day, store=store).said
     show(result.model_dump(), as_json, lambda: summary(result))
 
 
@@ -86,12 +82,10 @@ def _empty(v: ValueFacts) -> str:
 
 def demo(context: typer.Context, as_json: Json = False) -> None:
     """Register, ingest, release, plan and report on the shipped log; a second demo costs nothing."""
-    from flows.jobs.run import demo_job
-    from flows.server.engine import carry_out
+    from flows import api
 
     options: Context = context.obj
-    with progress_line("ingest") as bar:
-        result = carry_out("demo", lambda step: demo_job(options.home_folder(), step, say, bar))
+    result = api.demo(store=api.Store.at(options.home_folder())).said
     show(result.model_dump(), as_json, lambda: summary(result))
 
 
@@ -109,18 +103,14 @@ def nightly(
 
     The night goes on where its log breaks the card, and exits 3 all the same.
     """
-    from flows.jobs.nightly import run_night
-    from flows.server.engine import carry_out
-    from reports.night import night_page
+    from flows import api
 
     options: Context = context.obj
     if check:
         _check(recipe, options, hours, as_json)
         return
     day = None if night is None else night.date()
-    with working("nightly") as work:
-        home = options.home_folder(work.progress)
-        result = carry_out("nightly", lambda step: run_night(recipe, home, step, say=work.say, day=day), night_page)
+    result = api.nightly(recipe, night=day, store=api.Store.at(options.home_folder()))
     show(result.model_dump(), as_json, lambda: [*summary(result), *_promotion(result.promotion)])
     if result.exit:
         raise typer.Exit(result.exit)

@@ -52,7 +52,7 @@ def simulate(
     nothing else writes the log of a shipped dataset anew, byte for byte.
     """
     from flows.jobs.simulated_logs import Asked, simulate_from_run, simulate_logs, world_table
-    from flows.verbs.published import run_folder
+    from flows.verbs.published import opened
     from pipeline.declaration.card import CardError
     from pipeline.environments.worlds import WORLDS
 
@@ -71,7 +71,7 @@ def simulate(
     with working("simulating") as work:
         work.say("simulating")
         if from_run:
-            result = simulate_from_run(run_folder(options, from_run), asked, options.home_folder())
+            result = simulate_from_run(opened(context, from_run).folder, asked, options.home_folder())
         else:
             result = simulate_logs(world, asked, options.home_folder())
     show(result, as_json, lambda: _written(result))
@@ -231,7 +231,7 @@ def audit(
     Exits 0 whatever was proved; `violates` says whether a claim is broken.
     """
     from flows.jobs.audit import audit_job
-    from reports.audit import summary
+    from reports.audit_page import summary
 
     options: Context = context.obj
     with progress_line("audit", "releases") as progress:
@@ -251,7 +251,7 @@ def audit(
 
 
 def _attacks(result: Audited) -> Grid:
-    from reports.audit import bound, claim
+    from reports.audit_page import bound, claim
 
     head = ("mechanism", "trust", "claimed", "proved ≥", "of it", "the pair spends", "broken", "seconds")
     return Grid(

@@ -21,6 +21,8 @@ what practice does, w is 0 and the model alone speaks; where it never saw the po
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -33,6 +35,10 @@ Array = NDArray[np.float64]
 
 # largest ratio of two chances to be in a state, and of two chances of a step: rarer ones would speak for too many
 MOST_STATE, MOST_STEP = 10.0, 60.0
+# ranges of values that a score may be from the middle: least and most
+SPREADS = 4, 64
+# share of practice's rows below which a cell sets no clip
+_SELDOM = 1e-4
 VERSION = 1
 
 
@@ -64,7 +70,10 @@ def question(m: Model, policy: Policy, usual: Array, start: Array) -> Question:
     placebo = np.where(aside, pi - (pi * mu).sum(-1, keepdims=True), 0.0)
     visits = there[..., None] * mu * told
     total, square = float((visits * w).sum()), float((visits * w * w).sum())
-    return Question(V, Q, w, placebo, W, total * total / square if square else 0.0)
+    # of the rows that practice has; what the policy alone would reach is not there to be cut
+    most = float(w[visits > _SELDOM * visits.sum()].max(initial=1.0))
+    spread = int(np.clip(2 ** round(math.log2(max(most, 1.0))), *SPREADS))
+    return Question(V, Q, w, placebo, W, spread, total * total / square if square else 0.0)
 
 
 def _values(m: Model, pi: Array) -> tuple[Array, Array]:

@@ -57,13 +57,7 @@ class Whole:
 
 
 def silence(path: ReleasePath) -> Means:
-    """What a path publishes of each side where no noise is drawn.
-
-    Parameters
-    ----------
-    path
-        Of made-up people.
-    """
+    """What a path publishes of each side where no noise is drawn."""
     zero, one = ([table[0] for table in path(side, Silence(), 1)] for side in (0, 1))
     return zero, one
 

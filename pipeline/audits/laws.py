@@ -23,7 +23,6 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import stats
 
 from pipeline.privacy.shuffle_loss import shuffle_delta, shuffle_epsilon
 
@@ -177,16 +176,22 @@ def rates(right: NDArray[np.bool_], wrong: NDArray[np.bool_], doubt: float) -> t
 
 def lower_rate(hits: int, draws: int, doubt: float) -> float:
     """Clopper-Pearson lower end of a rate."""
+    from scipy import stats
+
     return float(stats.beta.ppf(doubt, hits, draws - hits + 1)) if hits else 0.0
 
 
 def upper_rate(hits: int, draws: int, doubt: float) -> float:
     """Clopper-Pearson upper end of a rate."""
+    from scipy import stats
+
     return float(stats.beta.ppf(1 - doubt, hits + 1, draws - hits)) if hits < draws else 1.0
 
 
 def gaussian_rho(tpr: float, fpr: float) -> float:
     """Loss of Gaussian noise that is told apart this well: mu^2 / 2, mu = z(TPR) - z(FPR); 0 where it is not."""
+    from scipy import stats
+
     if not 0 < fpr < tpr < 1:
         return 0.0
     return float(stats.norm.ppf(tpr) - stats.norm.ppf(fpr)) ** 2 / 2
@@ -293,6 +298,8 @@ def lower_epsilon(canaries: int, guesses: int, right: int, delta: float, doubt: 
 
 def _chance(canaries: int, guesses: int, right: int, epsilon: float, delta: float) -> float:
     """Most that an (epsilon, delta) mechanism allows for at least ``right`` of ``guesses``."""
+    from scipy import stats
+
     p = 1 / (1 + np.exp(-epsilon))
     tail = stats.binom.sf(right - 1 - np.arange(right + 1), guesses, p)
     slack = ((tail[1:] - tail[0]) / np.arange(1, right + 1)).max(initial=0.0)

@@ -86,11 +86,6 @@ def whole_plan(trial: Trial) -> WholePlan | None:
     """What a trial's own counters cost, where :func:`targets_of` attacks smaller ones that claim its budget.
 
     The papers' scales claim what they cost, nothing else: there is nothing to hold them against.
-
-    Parameters
-    ----------
-    trial
-        As it would be played.
     """
     agent = find(trial.agent)
     if trial.calibration != "tight" or agent.cost is None:
@@ -171,13 +166,7 @@ def messages_target(
 
 
 def crowd(epsilon: float, delta: float, calibration: str, users: int = _CROWD) -> NoiseBits:
-    """Coins of a small batch whose users have a bit in one of two counters.
-
-    Parameters
-    ----------
-    epsilon, delta, calibration, users
-        See :func:`messages_target`.
-    """
+    """Coins of a small batch whose users have a bit in one of two counters."""
     if calibration == "paper":
         return paper_bits(users, 1, epsilon, delta)
     return tight_bits(min(users, smallest_total(_CHANGES, epsilon, delta)), _CHANGES, epsilon, delta)

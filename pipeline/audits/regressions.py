@@ -242,13 +242,7 @@ def draw_answers(plan: LinearPlan, person: Person, noise: NoiseSource) -> Releas
 
 
 def draw_one_shot(plan: LinearPlan, person: Person, noise: NoiseSource) -> Release:
-    """The one-shot release of one person's rows.
-
-    Parameters
-    ----------
-    plan, person, noise
-        See :func:`draw_answers`.
-    """
+    """The one-shot release of one person's rows."""
     found = release_one_shot(plan, counts_of(plan, person), noise, epsilon=EPSILON).release
     assert found is not None
     return found

@@ -8,9 +8,8 @@ from fractions import Fraction
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import stats
 
-from pipeline.privacy.noise import DataHandle, Integers, NoiseSource, SeededNoise, SimulatedWorld
+from pipeline.privacy.noise import DataHandle, Integers, RelayedNoise, SeededNoise, SimulatedWorld
 
 Array = NDArray[np.float64]
 # nobody lives there
@@ -28,31 +27,10 @@ def fresh() -> SeededNoise:
 
 
 @dataclass
-class Pooled:
-    """A noise source that hands out another one's draws, each once: a call costs more than a draw.
+class Pooled(RelayedNoise):
+    """A noise source that hands out another one's draws, each once: a call costs more than a draw."""
 
-    Parameters
-    ----------
-    source
-        What really draws.
-    """
-
-    source: NoiseSource
     _left: dict[tuple[str, int | Fraction], Integers] = field(default_factory=dict, init=False)
-
-    @property
-    def name(self) -> str:
-        """See :class:`~pipeline.privacy.noise.NoiseSource`."""
-        return self.source.name
-
-    @property
-    def sampler(self) -> str:
-        """See :class:`~pipeline.privacy.noise.NoiseSource`."""
-        return self.source.sampler
-
-    def admit(self, data_kind: str) -> None:
-        """See :class:`~pipeline.privacy.noise.NoiseSource`."""
-        self.source.admit(data_kind)
 
     def gaussian(self, size: int, variance: int, data: DataHandle) -> Integers:
         """See :class:`~pipeline.privacy.noise.NoiseSource`."""
@@ -61,10 +39,6 @@ class Pooled:
     def laplace(self, size: int, scale: Fraction, data: DataHandle) -> Integers:
         """See :class:`~pipeline.privacy.noise.NoiseSource`."""
         return self._take(("laplace", scale), size, lambda n: self.source.laplace(n, scale, data))
-
-    def tv_bound(self, variance: int) -> Fraction:
-        """See :class:`~pipeline.privacy.noise.NoiseSource`."""
-        return self.source.tv_bound(variance)
 
     def _take(self, key: tuple[str, int | Fraction], size: int, draw: Callable[[int], Integers]) -> Integers:
         left = self._left.get(key, np.zeros(0, dtype=np.int64))
@@ -121,6 +95,8 @@ def hold_noise(noise: list[Array], variances: list[Array]) -> Drawn:
     variances
         ``(*shape)`` each; what is infinite is not read.
     """
+    from scipy import stats
+
     found: list[tuple[Array, int]] = []
     for x, v in zip(noise, variances, strict=True):
         read = np.isfinite(v)

@@ -12,10 +12,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal
 
 import numpy as np
-from scipy.linalg import solve_triangular
 
 from pipeline.audits.attack import Array, AuditTarget, Side, silence
 from pipeline.audits.laws import Gaussian
@@ -33,6 +33,7 @@ from pipeline.statistics.lq_regularizers import paper_004
 from pipeline.statistics.mixture_message import Message
 from pipeline.statistics.online_sum import Variances, cost_of, entry_variances, tight
 from pipeline.statistics.regularizers import paper_000, paper_001
+from pipeline.statistics.residual_message import ResidualMessage
 
 Kind = Mechanism | Literal["once"]
 Build = Callable[[Time, NoiseBlocks], RunningSum]
@@ -84,6 +85,8 @@ class Watch:
         sums
             What was shown after each of :attr:`ends`, of any one shape.
         """
+        from scipy.linalg import solve_triangular
+
         weights = np.zeros((len(sums), self.time.draws))
         for row, t in zip(weights, self.ends, strict=True):
             found = self.time.weights(t)
@@ -94,13 +97,7 @@ class Watch:
 
 
 def look(show: Callable[[], Array]) -> Array:
-    """What is shown, read several times: what is drawn anew on every reading averages out.
-
-    Parameters
-    ----------
-    show
-        Reads a running sum.
-    """
+    """What is shown, read several times: what is drawn anew on every reading averages out."""
     return np.mean([show() for _ in range(_READINGS)], axis=0)
 
 
@@ -146,7 +143,7 @@ class Sums:
 
 
 def sums_target(
-    layout: Message | LqMessage,
+    layout: Message | LqMessage | ResidualMessage,
     ask: Ask,
     how: CountMechanism | None,
     *,
@@ -155,7 +152,7 @@ def sums_target(
     build: Build = RunningSum,
     integers: Callable[..., Integers] | None = None,
 ) -> AuditTarget:
-    """The worst pair of first episodes against the sums of a linear mixture agent, or of Private-OFU-RL.
+    """The worst pair of first episodes against the sums of a linear mixture agent, or of an agent of linear plants.
 
     The tree of Private-OFU-RL is the shipped one that draws what is read.
 
@@ -178,9 +175,18 @@ def sums_target(
     kind = "once" if how in (None, "fresh") else how
     watch = Watch(kind, leaves)
     time: Time = watch.time
-    if isinstance(layout, LqMessage) and kind != "once":
-        time = LazyTree(watch.ends, "plain" if kind == "plain" else "bottom-up")
-    noise = tight(layout, ask, time.cost) if ask.calibration == "tight" else _printed(layout, ask, how, watch)
+    words = f"discrete gaussian, {ask.calibration}"
+    if isinstance(layout, LqMessage):
+        words = f"lq sums, {_WORDS[how]}, {words}"
+        if kind != "once":
+            time = LazyTree(watch.ends, "plain" if kind == "plain" else "bottom-up")
+        printed = partial(paper_004, layout, ask, watch.time.steps)
+    elif isinstance(layout, ResidualMessage):
+        words, printed = f"{layout.of}, {_WORDS[how]}, {words}", partial(tight, layout, ask, time.cost)
+    else:
+        words = f"{_WORDS[how]}, {layout.of}, {words}" + (", unit rows" if layout.unit else "")
+        printed = partial(paper_001, layout, ask) if how is None else partial(paper_000, layout, ask, watch.steps)
+    noise = tight(layout, ask, time.cost) if ask.calibration == "tight" else printed()
     claimed = cost_of(layout, noise, time.cost)
     if noise is None or claimed is None:
         raise CardError("an audit needs noise: epsilon is infinite")
@@ -193,23 +199,10 @@ def sums_target(
     drawn = entry_variances(layout, variances or noise)[where]
     model = Sums(watch, (honest[0][where], honest[other][where]), entries[where], time)
     return AuditTarget(
-        mechanism=_words(layout, ask, _WORDS[how]),
+        mechanism=words,
         trust=Trust.LOCAL if how is None else Trust.JOINT,
         path=Sums(watch, (sent[0][where], sent[1][where]), drawn, time, build),
         means=silence(model),
         law=Gaussian([model.variances] * len(watch.ends)),
         claimed_rho=claimed,
     )
-
-
-def _printed(layout: Message | LqMessage, ask: Ask, how: CountMechanism | None, watch: Watch) -> Variances | None:
-    if isinstance(layout, LqMessage):
-        return paper_004(layout, ask, watch.time.steps)
-    return paper_001(layout, ask) if how is None else paper_000(layout, ask, watch.steps)
-
-
-def _words(layout: Message | LqMessage, ask: Ask, how: str) -> str:
-    noise = f"discrete gaussian, {ask.calibration}"
-    if isinstance(layout, LqMessage):
-        return f"lq sums, {how}, {noise}"
-    return f"{how}, {layout.of}, {noise}" + (", unit rows" if layout.unit else "")

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +19,7 @@ from pydantic import ValidationError, model_validator
 from pipeline.declaration.columns import LogColumns, check_constants, step_columns, table_columns, vector_columns
 from pipeline.declaration.declared_features import Features
 from pipeline.declaration.domain import END, OTHER, Domain
+from pipeline.declaration.layout import check_format, check_layout
 from pipeline.declaration.lineage import Budget, Declaration, Unit, files_of, named_root, sha256_of
 from pipeline.declaration.linear_quadratic import LINEAR_QUADRATIC, Cost, LinearQuadratic
 from pipeline.declaration.reward import Reward
@@ -26,8 +27,6 @@ from pipeline.declaration.source import (
     Columns,
     Source,
     VectorSource,
-    check_format,
-    check_layout,
 )
 from pipeline.declaration.toml import CardError, explain, read_toml
 from pipeline.mdp.model import Task
@@ -64,6 +63,9 @@ class Card(Declaration):
     source
         Files, their format, and which column holds what.
     """
+
+    declares: ClassVar[str] = "states, actions, horizon, reward range"
+    bounded: ClassVar[tuple[str, ...]] = ()
 
     domain: Domain
     reward: Reward
@@ -136,17 +138,15 @@ class LqCard(Declaration):
         Files, their format, and which column holds what.
     """
 
+    declares: ClassVar[str] = "dimensions, balls and their scales, horizon, first state, noise and cost"
+    bounded: ClassVar[tuple[str, ...]] = (
+        "every row was shortened to its declared balls before it was summed: the loss rests on this cut alone, "
+        "whatever the plant does",
+    )
+
     domain: LinearQuadratic
     cost: Cost
     source: VectorSource
-
-    @model_validator(mode="before")
-    @classmethod
-    def _defaults_of_version_2(cls, data: Any) -> Any:
-        """Balanced features are the default of version 2; a card of version 1 keeps the keys of its releases."""
-        if isinstance(data, Mapping) and data.get("schema_version") == 2 and isinstance(data.get("features"), Mapping):
-            return {**data, "features": {"balanced": True, **data["features"]}}
-        return data
 
     @model_validator(mode="after")
     def _across(self) -> Self:
@@ -183,7 +183,7 @@ class LqCard(Declaration):
 AnyCard = Card | LqCard
 
 
-def load_any_card(path: Path) -> AnyCard:
+def load_any_card(path: str | Path) -> AnyCard:
     """Read and check a card of any domain.
 
     Parameters
@@ -196,6 +196,7 @@ def load_any_card(path: Path) -> AnyCard:
     CardError
         One line for each wrong key: which, what was found, what is allowed.
     """
+    path = Path(path)
     values = read_toml(path)
     if "recipe" in values:
         raise CardError(f"{path}: this is a recipe, not a card; name the card that it runs on")
@@ -205,7 +206,7 @@ def load_any_card(path: Path) -> AnyCard:
         folder = path.resolve().parent
         return kind.model_validate(values, context={"folder": folder}).placed(folder)
     except ValidationError as e:
-        raise CardError(explain(e, str(path))) from None
+        raise CardError(explain(e, str(path), kind)) from None
 
 
 def load_card(path: Path) -> Card:
@@ -227,11 +228,6 @@ def load_card(path: Path) -> Card:
 def require_tabular(card: AnyCard) -> Card:
     """The card, if it declares states and actions.
 
-    Parameters
-    ----------
-    card
-        Of any domain.
-
     Raises
     ------
     CardError
@@ -244,11 +240,6 @@ def require_tabular(card: AnyCard) -> Card:
 
 def require_linear_quadratic(card: AnyCard) -> LqCard:
     """The card, if it declares a linear plant.
-
-    Parameters
-    ----------
-    card
-        Of any domain.
 
     Raises
     ------

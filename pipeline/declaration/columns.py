@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from pipeline.declaration.domain import Domain
+from pipeline.declaration.layout import check_constant
 from pipeline.declaration.linear_quadratic import LinearQuadratic
 from pipeline.declaration.reward import Reward
-from pipeline.declaration.source import MADE, Source, StepColumn, VectorSource, check_constant, constant, step_cells
+from pipeline.declaration.source import MADE, Source, StepColumn, VectorSource, constant, step_cells
 
 _LOGGED = ("reward", "next_state", "next_bin", "terminated", "truncated", "behavior_prob")
 # key in the card -> role, of what differs from step to step
@@ -84,7 +85,7 @@ def table_columns(source: Source, domain: Domain, reward: Reward) -> LogColumns:
     each = _read(source, domain, reward)
     roles, steps = _whose(source), dict[str, list[str]]()
     if source.layout == "wide":
-        steps = {role: step_cells(column, domain.horizon, source.first_step) for role, column in each.items()}
+        steps = {role: step_cells(column, domain.horizon, source.starts_at) for role, column in each.items()}
         cells = {step_role(role, h): cell for role, found in steps.items() for h, cell in enumerate(found)}
         roles |= {role: cell for role, cell in cells.items() if constant(cell) is None}
     else:
@@ -96,15 +97,7 @@ def table_columns(source: Source, domain: Domain, reward: Reward) -> LogColumns:
 
 
 def vector_columns(source: VectorSource, domain: LinearQuadratic) -> LogColumns:
-    """The columns of a log of vectors.
-
-    Parameters
-    ----------
-    source
-        Names the columns.
-    domain
-        Names those of observation and control.
-    """
+    """The columns of a log of vectors."""
     following, vectors = source.columns.next_observation, dict[str, str | list[str]]()
     for role, vector in (("observation", domain.observation), ("action", domain.action)):
         vectors[role] = vector.columns or str(vector.column)
@@ -130,7 +123,8 @@ def _listed(columns: str | list[str]) -> list[str]:
 
 def _whose(source: Source | VectorSource) -> dict[str, str]:
     c = source.columns
-    rows = {"user": c.user_id, "episode": c.episode_id, "step": c.step}
+    order = source.order_by if isinstance(source, Source) else None
+    rows = {"user": c.user_id, "episode": c.episode_id, "step": c.step, "order": order}
     return {role: column for role, column in rows.items() if column is not None}
 
 
@@ -145,15 +139,7 @@ def _flags(source: Source | VectorSource) -> tuple[str, ...]:
 
 
 def step_columns(source: Source, domain: Domain) -> dict[str, StepColumn]:
-    """Columns that differ from step to step in a wide source, by their key in the card.
-
-    Parameters
-    ----------
-    source
-        Names the columns that are logged.
-    domain
-        Names those of states and actions.
-    """
+    """Columns that differ from step to step in a wide source, by their key in the card."""
     states = domain.states
     keys: dict[str, StepColumn | None] = {
         "domain.states.column": states.column,
@@ -186,7 +172,7 @@ def check_constants(source: Source, domain: Domain, reward: Reward) -> None:
         "source.columns.next_state": {*states.raw_labels(), *states.ends, ""},
     }
     columns = step_columns(source, domain)
-    cells = {key: step_cells(column, domain.horizon, source.first_step) for key, column in columns.items()}
+    cells = {key: step_cells(column, domain.horizon, source.starts_at) for key, column in columns.items()}
     for key, found in cells.items():
         for text in map(constant, found):
             if text is not None:

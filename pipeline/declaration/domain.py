@@ -248,8 +248,11 @@ class Domain(Strict):
     @property
     def allowed(self) -> NDArray[np.bool_]:
         """``(L, A)``: what a policy may do in each live state: neither vetoed nor OTHER."""
-        banned = {(str(s), str(a)) for s, a in self.vetoes}
-        return np.array([[(s, a) not in banned and a != OTHER for a in self.action_labels] for s in self.live_states])
+        live, actions = self.live_states, self.action_labels
+        found = np.tile(np.array(actions) != OTHER, (len(live), 1))
+        for state, action in self.vetoes:
+            found[live.index(str(state)), actions.index(str(action))] = False
+        return found
 
     @property
     def state_features(self) -> NDArray[np.float64] | None:

@@ -55,6 +55,21 @@ class Budget(Strict):
     schedule: Schedule | None = None
 
 
+class Provenance(Strict):
+    """That a card was proposed by looking at its log: it then depends on people's records.
+
+    Parameters
+    ----------
+    drafted
+        The day of the look (ISO).
+    from_data
+        Keys that were read off the log, and that nobody has set from other knowledge since.
+    """
+
+    drafted: str
+    from_data: list[str] = Field(default_factory=list)
+
+
 class Declaration(Strict):
     """One dataset.  ``folder`` is where the card was read from; paths in it resolve below that folder."""
 
@@ -64,6 +79,7 @@ class Declaration(Strict):
     unit: Unit
     tolerance: dict[str, Annotated[float, Field(ge=0, le=1)]] = Field(default_factory=dict)
     budget: Budget
+    provenance: Provenance | None = None
     _folder: Path = PrivateAttr(default=Path())
 
     @property

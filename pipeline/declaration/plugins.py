@@ -58,7 +58,7 @@ def refuse_unlisted(name: str) -> None:
     if listed is not None and name not in listed.split():
         raise CardError(
             f"{name}: is code from elsewhere, and this process runs only what its operator lists; see `plugins` of "
-            f"allowed.toml (docs/operating.md), or {PERMITTED}"
+            f"allowed.toml (docs/service.md), or {PERMITTED}"
         )
 
 

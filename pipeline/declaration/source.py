@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, Field, SerializerFunctionWrapHandler, model_serializer
+from pydantic import (
+    AfterValidator,
+    Field,
+    SerializerFunctionWrapHandler,
+    ValidationInfo,
+    field_validator,
+    model_serializer,
+)
 from pydantic_core import PydanticCustomError
 
 from pipeline.declaration.plugins import is_plugin
@@ -73,6 +78,9 @@ CUT_BY_ORDER = ("d4rl", "transitions")
 """Formats in which only the order of the rows tells the episodes."""
 
 
+_DEFAULTS = (("format", "table"), ("meds", None), ("order_by", None), ("gap", "drop"), ("gap_over", None))
+
+
 class _Placed(Strict):
     """What kind of files they are; ``table``: the suffix tells the format, and each column is as it stands there."""
 
@@ -84,15 +92,48 @@ class _Placed(Strict):
     def _without_defaults(self, plain: SerializerFunctionWrapHandler) -> dict[str, Any]:
         """A card that names no format has the digest it had before there were any."""
         told: dict[str, Any] = plain(self)
-        return {k: v for k, v in told.items() if (k, v) not in (("format", "table"), ("meds", None))}
+        return {k: v for k, v in told.items() if (k, v) not in _DEFAULTS}
 
 
 class Source(_Placed):
-    """Files of the log and the mapping of their columns."""
+    """Files of the log and the mapping of their columns.
+
+    Parameters
+    ----------
+    layout
+        One row a step, or one row an episode.
+    first_step
+        The number with which steps begin; None: 0 in a column of steps, 1 where ``{step}`` stands in names of columns.
+    order_by
+        In place of a column of steps: the rows of an episode are numbered in the order of this one, dates or numbers.
+    gap
+        What becomes of an episode that lacks a step, or whose rows are more than ``gap_over`` apart: it is dropped, cut
+        there, or kept as it is.
+    gap_over
+        With ``order_by``: days of dates, else units of the column; None: no two rows are too far apart.
+    """
 
     layout: Literal["long", "wide"] = "long"
-    first_step: Annotated[int, Field(ge=0)] = 1
+    first_step: Annotated[int, Field(ge=0)] | None = None
+    order_by: str | None = None
+    gap: Literal["drop", "cut", "keep"] = "drop"
+    gap_over: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
     columns: Columns
+
+    @field_validator("first_step")
+    @classmethod
+    def _as_if_left_out(cls, value: int | None, info: ValidationInfo) -> int | None:
+        """What is the default anyway leaves the card's digest as it was."""
+        return None if value == _first_of(info.data.get("layout", "long")) else value
+
+    @property
+    def starts_at(self) -> int:
+        """The number of the first step in the log."""
+        return _first_of(self.layout) if self.first_step is None else self.first_step
+
+
+def _first_of(layout: str) -> int:
+    return 1 if layout == "wide" else 0
 
 
 class VectorColumns(Strict):
@@ -132,35 +173,6 @@ def constant(cell: str) -> str | None:
     return cell[len(CONSTANT) :] if cell.startswith(CONSTANT) else None
 
 
-def check_format(source: Source | VectorSource, kind: str, horizon: int) -> None:
-    """Refuse a format that does not fit the rest of the card.
-
-    Raises
-    ------
-    ValueError
-        Naming the key, and what to write.
-    """
-    made = MADE.get(source.format)
-    if source.layout == "wide" and source.format != "table":
-        raise ValueError(f"source.layout = 'wide' belongs to source.format = 'table', not {source.format!r}")
-    if (source.format == "meds") != (source.meds is not None):
-        raise ValueError("source.meds (what makes a step of events) goes with source.format = 'meds', and only then")
-    if source.format == "obp" and horizon > 1:
-        raise ValueError("domain.horizon must be 1 with source.format = 'obp': an impression is a whole episode")
-    cols = source.columns
-    if source.format in CUT_BY_ORDER:
-        if (cols.episode_id, cols.step) != ("episode", "step"):
-            raise ValueError(
-                f"source.columns: with format = {source.format!r} the reader numbers episodes and steps; "
-                "write episode_id = 'episode', step = 'step'"
-            )
-        if kind == "real" and cols.user_id == made:
-            raise ValueError(
-                f"source.columns.user_id: with format = {source.format!r} an episode ends where its rows say so, and "
-                "one that does not say so takes the next one's rows; of real people, name a column of user ids"
-            )
-
-
 def only_flags_part(source: Source | VectorSource) -> bool:
     """Whether the records that are protected stand one after the other, numbered by their order.
 
@@ -170,72 +182,3 @@ def only_flags_part(source: Source | VectorSource) -> bool:
         Of a card; its format and whose column of ids it names decide.
     """
     return source.format in (*CUT_BY_ORDER, "rlds") and source.columns.user_id == MADE[source.format]
-
-
-def check_layout(source: Source, keys: Mapping[str, StepColumn], horizon: int) -> None:
-    """Refuse columns that do not fit the layout.
-
-    Parameters
-    ----------
-    keys
-        Per-step column keys of the card, by the name they have there.
-
-    Raises
-    ------
-    ValueError
-        Naming the key, and what to write.
-    """
-    if source.layout == "long":
-        if listed := [key for key, column in keys.items() if isinstance(column, list)]:
-            raise ValueError(f"{listed[0]}: a list, one a step, belongs to source.layout = 'wide'; name one column")
-        if source.first_step != Source.model_fields["first_step"].default:
-            raise ValueError("source.first_step belongs to source.layout = 'wide'; take it out")
-        if horizon > 1 and (source.columns.step is None or source.columns.episode_id is None):
-            raise ValueError("source.columns needs 'step' and 'episode_id' when domain.horizon > 1")
-        return
-    if source.columns.step is not None:
-        raise ValueError("source.columns.step: in a wide source the columns tell the step; take the key out")
-    for key, column in keys.items():
-        _check_wide(key, column, horizon)
-
-
-def _check_wide(key: str, column: StepColumn, horizon: int) -> None:
-    if isinstance(column, list):
-        if len(column) != horizon:
-            raise ValueError(f"{key}: names {len(column)} columns, the horizon is {horizon}; name one a step")
-        if "" in column:
-            raise ValueError(f"{key}: entry {column.index('') + 1} is empty; name a column, or write '=text'")
-    elif column.startswith(CONSTANT):
-        raise ValueError(f"{key}: a constant stands in a list of H entries; write ['{column}', …]")
-    elif STEP not in column and horizon > 1:
-        raise ValueError(
-            f"{key}: {column!r} is one column, the wide layout needs one a step; "
-            f"write a pattern such as '{column}_{STEP}', or a list of {horizon} names"
-        )
-
-
-def check_constant(key: str, text: str, labels: set[str] | None, rewards: tuple[float, float]) -> None:
-    """Refuse a constant of a wide source that means nothing; ValueError naming the key and what is allowed."""
-    if labels is not None:
-        if text not in labels:
-            raise ValueError(f"{key}: the constant '={text}' is no declared label; declared: {sorted(labels - {''})}")
-        return
-    if key in ("source.columns.terminated", "source.columns.truncated"):
-        allowed, good = "'=true', '=false' or '='", text in ("", "true", "false")
-    elif key == "source.columns.reward":
-        low, high = rewards
-        allowed, good = f"a number in [{low:g}, {high:g}]", _number_in(text, low, high)
-    elif key == "source.columns.behavior_prob":
-        allowed, good = "'=' or a number in [0, 1]", text == "" or _number_in(text, 0, 1)
-    else:
-        good = _number_in(text, -math.inf, math.inf) or (key == "source.columns.next_bin" and text == "")
-        allowed = "a number"
-    if not good:
-        raise ValueError(f"{key}: the constant '={text}' must be {allowed}")
-
-
-def _number_in(text: str, low: float, high: float) -> bool:
-    try:
-        return low <= float(text) <= high
-    except ValueError:
-        return False

@@ -126,15 +126,7 @@ def read_state_features(file: str, folder: Path) -> StateFeatures:
 def table_of_features(
     file: str, labels: Sequence[str], columns: Sequence[str], values: NDArray[np.float64]
 ) -> StateFeatures:
-    """A table of features with the digest of what it says.
-
-    Parameters
-    ----------
-    file
-        Its name beside the card.
-    labels, columns, values
-        See :class:`StateFeatures`.
-    """
+    """A table of features with the digest of what it says."""
     told = json.dumps([list(columns), list(labels)], ensure_ascii=False).encode() + values.astype("<f8").tobytes()
     held = values.astype(np.float64)
     held.flags.writeable = False

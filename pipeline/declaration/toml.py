@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any, get_args
 
@@ -53,8 +54,8 @@ class Strict(BaseModel):
         return int(value) if whole and isinstance(value, float) and value.is_integer() else value
 
 
-def explain(error: ValidationError, where: str) -> str:
-    """One line a problem: which key, what was found, what is allowed.
+def explain(error: ValidationError, where: str, model: type[BaseModel]) -> str:
+    """One line a problem: which key, what was found, what is allowed, and which key is near an unknown one.
 
     Parameters
     ----------
@@ -62,6 +63,8 @@ def explain(error: ValidationError, where: str) -> str:
         Of pydantic, one entry a wrong key.
     where
         What the lines begin with: the file.
+    model
+        What the file was read as.
     """
     lines: list[str] = []
     for e in error.errors():
@@ -69,10 +72,27 @@ def explain(error: ValidationError, where: str) -> str:
         found = "" if e["type"] in ("missing", "value_error") else f"; found {_short(e['input'])}"
         message = e["msg"].removeprefix("Value error, ")
         if e["type"] == "extra_forbidden":
-            message = "unknown key; see the card and recipe tables in docs/card.md"
+            near = get_close_matches(str(e["loc"][-1]), _keys_at(model, e["loc"][:-1]), n=1, cutoff=0.6)
+            hint = f"did you mean {near[0]!r}? " if near else ""
+            message = f"unknown key; {hint}see the card and recipe tables in docs/card.md"
         # a check across keys names them itself
         lines.append(f"{where}: {message}{found}" if not e["loc"] else f"{where}: {key}: {message}{found}")
     return "\n".join(lines)
+
+
+def _keys_at(model: type[BaseModel], path: Sequence[int | str]) -> list[str]:
+    """Keys of the tables that may stand at a path; places in lists and kinds of a union are no part of it."""
+    models = [model]
+    for part in path:
+        fields = [m.model_fields[str(part)] for m in models if str(part) in m.model_fields]
+        models = [inner for f in fields for inner in _models_in(f.annotation)] or models
+    return [f.alias or name for m in models for name, f in m.model_fields.items()]
+
+
+def _models_in(annotation: Any) -> list[type[BaseModel]]:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return [annotation]
+    return [m for inner in get_args(annotation) for m in _models_in(inner)]
 
 
 def _short(value: Any) -> str:

@@ -72,11 +72,6 @@ def multinomials(trials: Ints, probabilities: Array, rng: np.random.Generator) -
 
     numpy gives what rounding loses to the last category, though it be impossible: at 10^12 trials about one draw in
     30 000 does so.  Here the likeliest category stands last.
-
-    Parameters
-    ----------
-    rng
-        Simulation only.
     """
     likely = probabilities.argmax(-1)[..., None]
     p = probabilities / probabilities.sum(-1, keepdims=True)

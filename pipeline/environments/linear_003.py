@@ -31,7 +31,6 @@ from pipeline.mdp.model import TabularMDP
 
 Array = NDArray[np.float64]
 Integers = NDArray[np.int64]
-Side = Literal["D", "D'", "both"]
 Scale = Literal["literal", "normalised", "balanced"]
 
 STATES, ACTIONS, HORIZON, BITS = 2, 100, 20, 8
@@ -65,22 +64,6 @@ class LinearWorld:
             n[h] = rng.multinomial(rng.multinomial(at, self.behaviour), self.mdp.transitions[h])
             at = n[h].sum((0, 1))
         return n
-
-
-def split_halves(both: Integers, rng: np.random.Generator) -> dict[Side, Integers]:
-    """Counts of two halves of the people, each person in D' by a fair coin: the law of a keyed hash.
-
-    Steps are split independently, which leaves every step's law right; no statistic ties a person's steps together.
-
-    Parameters
-    ----------
-    both
-        Counts of all people, any shape.
-    rng
-        Simulation only.
-    """
-    second = rng.binomial(both, 0.5)
-    return {"D": both - second, "D'": second, "both": both}
 
 
 def linear_003(seed: int, scale: Scale = "normalised", order: Literal["msb", "lsb"] = "msb") -> LinearWorld:

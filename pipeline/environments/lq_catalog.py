@@ -51,13 +51,6 @@ def load_lq_world(name: str) -> LqSystem:
 def explorer(system: LqSystem, behaviour: str) -> Controller:
     """How a log is made: ``sphere``, controls uniform on the sphere of radius gamma; ``zero``, none at all.
 
-    Parameters
-    ----------
-    system
-        Whose radius gamma bounds the controls.
-    behaviour
-        One of :data:`BEHAVIOURS`.
-
     Raises
     ------
     CardError
@@ -70,13 +63,6 @@ def explorer(system: LqSystem, behaviour: str) -> Controller:
 
 def explorer_value(system: LqSystem, behaviour: str) -> float:
     """Exact value of a behaviour: isotropic controls are noise of covariance gamma^2/d B B', and cost their own.
-
-    Parameters
-    ----------
-    system
-        A world with known parameters.
-    behaviour
-        One of :data:`BEHAVIOURS`.
 
     Returns
     -------

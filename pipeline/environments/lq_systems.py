@@ -21,7 +21,6 @@ from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import gammainc, gammaincinv
 
 from pipeline.mdp.riccati import QuadraticCost, expected_cost, riccati
 
@@ -47,6 +46,8 @@ class BoundedNoise:
         """Exact variance of one of ``n`` coordinates: the covariance is this times the identity."""
         if self.law == "sphere":
             return self.bound**2 / n
+        from scipy.special import gammainc
+
         # |w|²/2s² is a gamma variable of shape n/2, cut at x; its mean moves the shape up by one
         x = self.bound**2 / (2 * self.deviation**2)
         return self.deviation**2 * float(gammainc(n / 2 + 1, x) / gammainc(n / 2, x))
@@ -56,6 +57,8 @@ class BoundedNoise:
         direction = on_sphere(shape, 1.0, rng)
         if self.law == "sphere":
             return direction * self.bound
+        from scipy.special import gammainc, gammaincinv
+
         half, x = shape[-1] / 2, self.bound**2 / (2 * self.deviation**2)
         radius = self.deviation * np.sqrt(2 * gammaincinv(half, rng.random((*shape[:-1], 1)) * gammainc(half, x)))
         return direction * np.minimum(radius, self.bound)
@@ -188,13 +191,7 @@ def on_sphere(shape: tuple[int, ...], radius: float, rng: np.random.Generator) -
 
 
 def norm(M: Array) -> float:
-    """Spectral norm.
-
-    Parameters
-    ----------
-    M
-        Any matrix.
-    """
+    """Spectral norm."""
     return float(np.linalg.norm(M, 2))
 
 

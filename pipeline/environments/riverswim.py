@@ -56,13 +56,7 @@ def riverswim_homogeneous(states: int = 3) -> World:
 
 
 def riverswim_inhomogeneous(states: int = 3, seed: int = 1) -> World:
-    """Build the chain of paper 001 section 6 whose step h has its own p_h, H = 2 S; behaviours as :func:`riverswim`.
-
-    Parameters
-    ----------
-    seed
-        Of p_h: one world a seed.
-    """
+    """Build the chain of paper 001 section 6 whose step h has its own p_h, H = 2 S; behaviours as :func:`riverswim`."""
     down, up = _banks(states)
     up[-1, -1] = 1.0
     H = 2 * states  # noqa: N806

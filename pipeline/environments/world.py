@@ -193,13 +193,6 @@ def declared_states(card: Card, world: World) -> Ints:
 def declared_actions(card: Card, world: World) -> Ints:
     """Index ``(A,)`` of each raw action among ``card.domain.action_labels``.
 
-    Parameters
-    ----------
-    card
-        Declares the labels.
-    world
-        Over A raw actions.
-
     Raises
     ------
     CardError

@@ -12,13 +12,7 @@ FEATURES = "states.parquet"
 
 
 def world_features(world: World) -> StateFeatures | None:
-    """The public features of a world's live states as a table beside a card; None where it has none.
-
-    Parameters
-    ----------
-    world
-        One label a live state.
-    """
+    """The public features of a world's live states as a table beside a card; None where it has none."""
     live = np.flatnonzero(~world.terminal)
     if not world.state_features:
         return None

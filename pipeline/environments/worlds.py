@@ -75,11 +75,6 @@ def load_world(name: str, folder: Path, **params: Any) -> World:
 def refuse_unknown_world(name: str) -> None:
     """Refuse a name that no world can have here; imports nothing.
 
-    Parameters
-    ----------
-    name
-        Of a world of :func:`load_world`.
-
     Raises
     ------
     CardError
@@ -118,13 +113,7 @@ def load_mixture(name: str, folder: Path, horizon: int | None = None, **params: 
 
 
 def builds_horizon(name: str) -> bool:
-    """Whether the world's function takes ``horizon`` itself, because each step has parameters of its own.
-
-    Parameters
-    ----------
-    name
-        Of a world of :func:`load_world`.
-    """
+    """Whether the world's function takes ``horizon`` itself, because each step has parameters of its own."""
     build = _FROM_FILE[name][0] if name in _FROM_FILE else _builder(name)
     return build is not None and "horizon" in signature(build).parameters
 
@@ -162,13 +151,7 @@ def arrays_file(name: str, folder: Path) -> Path:
 
 
 def catalog_folder(name: str) -> Path:
-    """The folder on a shelf that holds a world's file; worlds without one need none.
-
-    Parameters
-    ----------
-    name
-        Of a world.
-    """
+    """The folder on a shelf that holds a world's file; worlds without one need none."""
     folders = [shelf / name for shelf in catalogs()]
     return next((f for f in folders if arrays_file(name, f).is_file()), folders[0])
 

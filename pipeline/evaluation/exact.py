@@ -57,6 +57,31 @@ def lift(probabilities: Array, world: World, card: Card) -> Array:
     return out
 
 
+def add_up(x: Array, labels: NDArray[np.int64], count: int, axis: int) -> Array:
+    """Sum the entries along an axis that have the same label: as many entries as there are labels, whatever their size.
+
+    Parameters
+    ----------
+    x
+        Any array.
+    labels, count
+        The label of each entry along the axis, and how many labels there are.
+    axis
+        Which one.
+    """
+    order = np.argsort(labels, kind="stable")
+    seen, first = np.unique(labels[order], return_index=True)
+    # 100 MB of a world whose labels are its states need not be moved
+    parts = x if (labels[1:] > labels[:-1]).all() else np.take(x, order, axis)
+    if len(seen) < len(order):
+        parts = np.add.reduceat(parts, first, axis)
+    if len(seen) == count:
+        return parts
+    out = np.zeros((*x.shape[:axis], count, *x.shape[axis:][1:]))
+    out[(slice(None),) * (axis % x.ndim) + (seen,)] = parts
+    return out
+
+
 def binned_process(
     card: Card, world: World, behaviour: str | Array, horizon: int | None = None, dynamics: Dynamics | None = None
 ) -> TabularMDP:
@@ -86,10 +111,10 @@ def binned_process(
     H, pooled = horizon or d.horizon, (dynamics or d.dynamics) == "stationary"
     L, A, S = len(d.live_states), len(d.action_labels), len(d.state_labels)
     labels, live = declared_states(card, world), ~world.terminal
-    by_state, by_action = np.eye(S)[labels], np.eye(A)[declared_actions(card, world)]
+    actions = declared_actions(card, world)
 
     visits = occupancies(world.mdp(H), _probabilities(world, behaviour, H))[:, live]
-    onto = (world.transition @ by_state)[..., live, :, :]
+    onto = add_up(world.transition[..., live, :, :], labels, S, -1)
     mean = world.expected_reward[..., live, :]
     if pooled and world.stationary:
         # one product instead of H
@@ -97,7 +122,7 @@ def binned_process(
 
     def fold(x: Array) -> Array:
         """Sum (G, S_live, A_raw, k) over the raw states and actions of each label: (G, L, A, k)."""
-        folded = np.einsum("gsak,sl,ab->glbk", x, by_state[live, :L], by_action, optimize=True)
+        folded = add_up(add_up(x, labels[live], L, -3), actions, A, -2)
         return folded.sum(0, keepdims=True) if pooled and not world.stationary else folded
 
     n_sas = fold(visits[..., None] * onto)
@@ -105,15 +130,17 @@ def binned_process(
     r_sa = fold((visits * mean)[..., None])[..., 0]
     seen = n_sa > 0
 
-    P = np.broadcast_to(np.eye(S)[:, None], (len(n_sa), S, A, S)).copy()
+    P = np.empty((len(n_sa), S, A, S))
+    P[:, L:] = np.eye(S)[L:, None]
+    np.divide(n_sas, n_sa[..., None], out=P[:, :L], where=seen[..., None])
+    P[:, :L][~seen] = np.broadcast_to(np.eye(S)[:L, None], (len(n_sa), L, A, S))[~seen]
     r = np.zeros((len(n_sa), S, A))
-    P[:, :L][seen] = n_sas[seen] / n_sa[seen][:, None]
     r[:, :L][seen] = r_sa[seen] / n_sa[seen]
     if (declared := task_of(card).expected(P[:, :L])) is not None:
         r = np.zeros((len(declared), S, A))
         r[:, :L] = declared
     return TabularMDP(
-        np.broadcast_to(P, (H, S, A, S)), np.broadcast_to(r, (H, S, A)), _start(card, world.start @ by_state)
+        np.broadcast_to(P, (H, S, A, S)), np.broadcast_to(r, (H, S, A)), _start(card, add_up(world.start, labels, S, 0))
     )
 
 
@@ -134,9 +161,8 @@ def binned_behaviour(card: Card, world: World, behaviour: str | Array) -> Array:
     ``(H, S, A)`` over ``card.domain.state_labels``: how often it takes each action there; uniform where it never is.
     """
     H, S, A = card.domain.horizon, len(card.domain.state_labels), len(card.domain.action_labels)
-    by_state, by_action = np.eye(S)[declared_states(card, world)], np.eye(A)[declared_actions(card, world)]
     raw = occupancies(world.mdp(H), _probabilities(world, behaviour, H))
-    visits = np.einsum("hsa,sl,ab->hlb", raw, by_state, by_action, optimize=True)
+    visits = add_up(add_up(raw, declared_states(card, world), S, 1), declared_actions(card, world), A, 2)
     total = visits.sum(-1, keepdims=True)
     return np.where(total > 0, visits / np.where(total > 0, total, 1.0), 1 / A)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import astuple, dataclass
+from dataclasses import astuple, dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -34,6 +34,8 @@ from pipeline.transaction.drawing import Stage
 
 Array = NDArray[np.float64]
 STAGE = "values of people"
+# of the clip of psi, in ranges of values, as it stands in a release
+CLIP = "b_clip"
 
 
 @dataclass(frozen=True)
@@ -67,27 +69,48 @@ class TabularEvaluation:
     def _layout(self) -> MomentLayout:
         return MomentLayout(self.card.name, self.card.kind, self.card.domain.dynamics, len(SCORES))
 
-    @property
-    def clips(self) -> Clips:
-        """Declared alone: what the card allows an episode to be worth."""
-        return Clips(*task_of(self.card).value_range(0))
+    def clips(self, spread: int) -> Clips:
+        """Where scores are cut: the declared range of values, and how many of them a score may spread.
+
+        Parameters
+        ----------
+        spread
+            In ranges.
+        """
+        return Clips(*task_of(self.card).value_range(0), spread=float(spread))
 
     def spec(self) -> list[Any]:
         """See :class:`~pipeline.learners.evaluation.Evaluation`: the planner makes the policy that is evaluated."""
         vetoes = [[str(s), str(a)] for s, a in self.card.domain.vetoes]
         told = [self.terms.agent, self.terms.planner.model_dump(mode="json"), vetoes, self.card.domain.markov]
-        return [self.estimator, VERSION, list(astuple(self.clips)), *told]
+        return [self.estimator, VERSION, list(astuple(self.clips(1))), *told]
 
     def draw(self, learnt: Learnt, rows: Snapshot, resources: Resources, stage: Stage) -> Release:
         """See :class:`~pipeline.learners.evaluation.Evaluation`."""
-        scores, summed = self._scores(learnt), self.sums[STAGE]
-        return stage(
-            STAGE, lambda noise: summed.draw(sum_scores(rows, self.card, self._layout, scores, resources), noise)
+        scores, summed = self.scores(learnt), self.sums[STAGE]
+        return self.told(
+            scores,
+            stage(
+                STAGE, lambda noise: summed.draw(sum_scores(rows, self.card, self._layout, scores, resources), noise)
+            ),
         )
 
-    def _scores(self, learnt: Learnt) -> TabularScores:
+    def scores(self, learnt: Learnt) -> TabularScores:
+        """How people are scored: all that the second part is asked.
+
+        Parameters
+        ----------
+        learnt
+            Of the first part.
+        """
         found = _counts(learnt)
-        return TabularScores(self._question(found)[1], self.clips, bool((~found.learnt.plan.policy.abstains).any()))
+        asked = self._question(found)[1]
+        return TabularScores(asked, self.clips(asked.spread), bool((~found.learnt.plan.policy.abstains).any()))
+
+    @staticmethod
+    def told(scores: TabularScores, answers: Release) -> Release:
+        """The answers, with the clip that the question set."""
+        return replace(answers, derived={CLIP: np.array([int(scores.clips.spread)], dtype=np.int64)})
 
     def _question(self, found: LearntCounts) -> tuple[Model, Question, Array, Array]:
         """Released model, what it asks, practice and first states."""
@@ -106,7 +129,7 @@ class TabularEvaluation:
         off = _placebo_error(found, asked, before(m, mu, asked.W, start))
         return learnt, evaluated(
             answers,
-            self.clips,
+            self.clips(int(answers.derived[CLIP][0])),
             method,
             share,
             look,

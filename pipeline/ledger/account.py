@@ -27,13 +27,7 @@ def registration(entries: Sequence[Entry], lineage: str) -> Body | None:
 
 
 def spent_on(entries: Sequence[Entry], lineage: str) -> Fraction:
-    """All that was charged to a lineage, as an exact rho; no refunds, whatever became of an attempt.
-
-    Parameters
-    ----------
-    entries, lineage
-        See :func:`registration`.
-    """
+    """All that was charged to a lineage, as an exact rho; no refunds, whatever became of an attempt."""
     return spent_of(charges_of(entries, lineage))
 
 
@@ -71,24 +65,12 @@ def commit_of(entries: Sequence[Entry], lineage: str, run_key: str) -> Entry | N
 
 
 def intents_of(entries: Sequence[Entry], lineage: str, run_key: str) -> list[Entry]:
-    """All attempts at a key, oldest first.
-
-    Parameters
-    ----------
-    entries, lineage, run_key
-        See :func:`commit_of`.
-    """
+    """All attempts at a key, oldest first."""
     return [e for e in entries if e.lineage == lineage and e.kind == "INTENT" and e.body["run_key"] == run_key]
 
 
 def charges_of(entries: Sequence[Entry], lineage: str) -> list[tuple[int | None, Fraction]]:
-    """All charges of a lineage as :func:`spent_of` adds them up.
-
-    Parameters
-    ----------
-    entries, lineage
-        See :func:`registration`.
-    """
+    """All charges of a lineage as :func:`spent_of` adds them up."""
     return [
         (e.body.get("partition"), Fraction(e.body["rho"]))
         for e in entries
@@ -186,27 +168,13 @@ def _check_disjoint(entries: Sequence[Entry], card: AnyCard, names: Sequence[str
 
 
 def newly_disjoint(entries: Sequence[Entry], lineage: str, change: tuple[str, Body] | None) -> bool:
-    """Whether a change of registration declares a lineage disjoint from one more.
-
-    Parameters
-    ----------
-    entries, lineage
-        See :func:`registration`.
-    change
-        From :func:`change_of_registration`.
-    """
+    """Whether a change of registration declares a lineage disjoint from one more."""
     before = (registration(entries, lineage) or {}).get("disjoint_from", [])
     return change is not None and change[1].get("disjoint_from", []) != before
 
 
 def claims_needed(entries: Sequence[Entry], lineage: str) -> int:
-    """Since which entry the people of a lineage must be claimed: the one that declared it disjoint last; 0: any.
-
-    Parameters
-    ----------
-    entries, lineage
-        See :func:`registration`.
-    """
+    """Since which entry the people of a lineage must be claimed: the one that declared it disjoint last; 0: any."""
     found, before = 0, list[str]()
     for e in entries:
         if e.lineage == lineage and e.kind in ("REGISTER", "AMEND"):
@@ -237,11 +205,6 @@ def card_hash(card: AnyCard) -> str:
     """Sha256 of all that a card declares, vetoes, markov and tolerance included; not where files and ledger lie.
 
     A key left at its default is as good as absent, so that a new key of a later version changes no old hash.
-
-    Parameters
-    ----------
-    card
-        Of the dataset.
     """
     declared = card.model_dump(mode="json", exclude={"source": {"files"}, "budget": {"ledger"}}, exclude_defaults=True)
     return hashlib.sha256(canonical(declared).encode()).hexdigest()

@@ -1,18 +1,20 @@
 """What a guarantee rests on and what it does not cover, in sentences: the words of certificate and report.
 
-Looking at raw data costs no budget; these sentences say that it happened (privacy.md §0.1-16).
+How it was decided that a run exists decides what may be said of outputs (privacy.md §0.2-1).  Looking at raw data costs
+no budget; these sentences say that it happened (§0.1-16).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
 
-from pipeline.declaration.card import AnyCard, LqCard
+from pipeline.declaration.card import AnyCard
 from pipeline.declaration.plugins import is_plugin
 from pipeline.declaration.source import MADE, only_flags_part
 from pipeline.ledger.account import card_hash
-from pipeline.ledger.chain import Entry
-from pipeline.ledger.route import Route
+from pipeline.ledger.chain import Body, Entry
 from pipeline.privacy.release import Release
 from reports.facts.certificate import Implementation, Stewardship
 
@@ -27,25 +29,82 @@ NOT_COVERED = (
 )
 
 
-def protected(card: AnyCard) -> str:
-    """``person``; where the card says that its files name none, the record that it protects instead.
+_UNREAD = (
+    "whether its files could be read at all (there, whole, with the declared columns) is the operator's doing and "
+    "public; where a night could not read them, the rows of the last good edition stand in"
+)
+
+
+@dataclass(frozen=True)
+class Route:
+    """The declaration that a release rests on.
 
     Parameters
     ----------
-    card
-        Of the dataset.
+    by
+        ``hand``: somebody asked for it; ``calendar``: it was due on a date of the recipe's [schedule]; ``counter``: it
+        is a night of the recipe's [nightly]; ``exact``: it has no noise, so it protects nobody.
+    due
+        The date of the calendar (ISO); empty for all others.
     """
+
+    by: Literal["hand", "calendar", "counter", "exact"]
+    due: str = ""
+
+    @property
+    def outputs(self) -> str:
+        """Whether the rows decide which outputs exist."""
+        if self.by == "exact":
+            return "nothing here is private: every output depends on the rows"
+        declared = {
+            "hand": "every ingest makes an edition, whatever came in, and somebody asked for this run of one",
+            "calendar": f"every night makes an edition, whatever came in, and a release was due on {self.due}",
+            "counter": "every date on which the job ran has its night, whatever came in",
+        }[self.by]
+        return f"which outputs exist does not depend on the rows: {declared}"
+
+    @property
+    def assumed(self) -> list[str]:
+        """What an operator decides on this route, as assumptions."""
+        if self.by == "hand":
+            return [
+                "that the log was ingested and this edition run is the choice of whoever did it; a choice made because "
+                "of what the terminal told them of the rows is not accounted for",
+            ]
+        if self.by == "calendar":
+            return [
+                "the dates of the calendar were declared without looking at this log; at each of them everybody in the "
+                "log is charged again, and the ledger adds it up",
+                f"on which dates the job ran, and {_UNREAD}",
+            ]
+        return [f"when the counter began, on which dates it ran, and {_UNREAD}"] if self.by == "counter" else []
+
+
+def route_of(release: Release, intent: Entry | None) -> Route:
+    """The route of a release.
+
+    Parameters
+    ----------
+    release
+        As it lies in the store.
+    intent
+        The entry that paid for it; None where nothing was charged.
+    """
+    if release.noise == "none":
+        return Route("exact")
+    if release.counter is not None:
+        return Route("counter")
+    due = "" if intent is None else str(intent.body.get("due", ""))
+    return Route("calendar", due) if due else Route("hand")
+
+
+def protected(card: AnyCard) -> str:
+    """``person``; where the card says that its files name none, the record that it protects instead."""
     return card.unit.user if card.unit.user == MADE.get(card.source.format) else "person"
 
 
 def unit_sentence(card: AnyCard) -> str:
-    """Whose privacy, in words.
-
-    Parameters
-    ----------
-    card
-        Of the dataset.
-    """
+    """Whose privacy, in words."""
     m = card.unit.episodes_per_user
     if (record := protected(card)) != "person":
         steps = "one step" if card.domain.horizon == 1 else f"at most {card.domain.horizon} steps"
@@ -68,10 +127,6 @@ def assumptions(card: AnyCard, looks: Sequence[Entry], route: Route) -> list[str
         How it was decided that the run exists.
     """
     u = card.unit
-    plant = isinstance(card, LqCard)
-    declared = "states, actions, horizon, reward range"
-    if plant:
-        declared = "dimensions, balls and their scales, horizon, first state, noise and cost"
     whose = f"{u.user} identifies a person: two ids of one person are protected as two people"
     if (record := protected(card)) != "person":
         whose = f"the files name no people: one {record} is protected, and somebody with several as several"
@@ -80,7 +135,7 @@ def assumptions(card: AnyCard, looks: Sequence[Entry], route: Route) -> list[str
     found = [
         whose,
         f"the number of people ({u.users_public}, declared) is public; one id's rows may be {rows}",
-        f"the domain ({declared}) was declared without looking at this log, unless a line below says otherwise",
+        f"the domain ({card.declares}) was declared without looking at this log, unless a line below says otherwise",
         "the curator's machine, its operators and its source of randomness are trusted",
     ]
     if is_plugin(card.source.format):
@@ -88,11 +143,7 @@ def assumptions(card: AnyCard, looks: Sequence[Entry], route: Route) -> list[str
             f"the log was read by {card.source.format}, which is not code of Reticent: that it makes the rows of one "
             "person from this person's rows alone is the word of its author"
         )
-    if plant:
-        found.append(
-            "every row was shortened to its declared balls before it was summed: the loss rests on this cut alone, "
-            "whatever the plant does"
-        )
+    found += card.bounded
     if route.by == "counter":
         found.append(_counted_once(card))
     elif route.by == "hand" and u.recurs == "never":
@@ -116,10 +167,18 @@ def _inspection_sentences(card: AnyCard, looks: Sequence[Entry]) -> list[str]:
     """What a certificate must say of the INSPECT entries of its lineage; nothing where nobody looked."""
     if not looks:
         return []
+    drafts = [e for e in looks if "drafted" in e.body]
+    inspected = [e for e in looks if e not in drafts]
     found = [
-        f"somebody looked at the data with `reticent inspect` ({_named(looks)}); "
-        "what they chose afterwards, such as this recipe, is not accounted for"
+        f"the card was proposed from this log with `reticent draft` (entry {e.seq}): "
+        f"{', '.join(e.body['from_data']) or 'no key'} of it may depend on people's records, which no budget covers"
+        for e in drafts
     ]
+    if inspected:
+        found.append(
+            f"somebody looked at the data with `reticent inspect` ({_named(inspected)}); "
+            "what they chose afterwards, such as this recipe, is not accounted for"
+        )
     now = card_hash(card), card.domain_hash()
     if before := [e for e in looks if (e.body["card_hash"], e.body["domain_hash"]) != now]:
         found.append(
@@ -127,6 +186,24 @@ def _inspection_sentences(card: AnyCard, looks: Sequence[Entry]) -> list[str]:
             "what it declares may then depend on people's records, which no budget covers"
         )
     return found
+
+
+def draft_of(card: AnyCard, looks: Sequence[Entry]) -> Body | None:
+    """What INSPECT says of a card that was proposed by looking at its log; None where it was not, or that stands.
+
+    Parameters
+    ----------
+    card
+        Its [provenance] says which keys depend on the log.
+    looks
+        The lineage's INSPECT entries.
+    """
+    if card.provenance is None:
+        return None
+    told = {"drafted": card.provenance.drafted, "from_data": card.provenance.from_data}
+    if any(told.items() <= e.body.items() for e in looks):
+        return None
+    return {"snapshot": 0, "domain_hash": card.domain_hash(), "card_hash": card_hash(card), "rho": "0", **told}
 
 
 def _named(looks: Sequence[Entry]) -> str:

@@ -17,12 +17,12 @@ from pipeline.ledger.assumptions import (
     assumptions,
     implementation,
     protected,
+    route_of,
     stewardship,
     unit_sentence,
 )
 from pipeline.ledger.chain import Body, Entry
 from pipeline.ledger.gates import Passed
-from pipeline.ledger.route import route_of
 from pipeline.privacy.budget import down, up
 from pipeline.privacy.losses import safe_epsilon
 from pipeline.privacy.release import Mechanism, Release, total_delta_slack, total_epsilon, total_rho

@@ -65,13 +65,7 @@ class Entry:
 
 
 def canonical(value: Any) -> str:
-    """Canonical JSON: sorted keys, no spaces.
-
-    Parameters
-    ----------
-    value
-        Plain JSON values.
-    """
+    """Canonical JSON: sorted keys, no spaces."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
 
 
@@ -84,11 +78,6 @@ def unsigned_hash(e: Entry) -> str:
     """The hash that an entry would have without the signature in its body: what the signature signs.
 
     The hash of the entry before is in it, so a signature vouches for the whole chain up to its entry.
-
-    Parameters
-    ----------
-    e
-        Any entry.
     """
     body = {key: value for key, value in e.body.items() if key != "signature"}
     return entry_hash(e.seq, e.lineage, e.kind, e.at, body, e.previous)
@@ -135,11 +124,6 @@ class Head:
 
 def read_export(path: Path) -> list[Entry]:
     """The entries that ``ledger export`` wrote, chain checked.
-
-    Parameters
-    ----------
-    path
-        Of the file.
 
     Raises
     ------
@@ -190,11 +174,6 @@ def parse_heads(text: str) -> list[Head]:
 
 def head_of_certificate(path: Path) -> Head:
     """The COMMIT that a run's ``certificate.json`` names.
-
-    Parameters
-    ----------
-    path
-        Of the certificate.
 
     Raises
     ------

@@ -168,13 +168,7 @@ class Chain:
             yield Page(connection, list(found), self._clock)
 
     def read(self, connection: sa.Connection) -> tuple[list[Entry], str | None]:
-        """Every row, every time, and what is wrong with them; rows known from before are not hashed again.
-
-        Parameters
-        ----------
-        connection
-            Of an open transaction.
-        """
+        """Every row, every time, and what is wrong with them; rows known from before are not hashed again."""
         stored, (rows, known) = _rows(connection), self._known
         if stored[: len(rows)] != rows:
             rows, known = [], []

@@ -40,23 +40,11 @@ class OperatorKey:
         return self.private.public_key().public_bytes_raw().hex()
 
     def sign_entry(self, digest: str) -> str:
-        """Signature of an entry, 128 hex digits.
-
-        Parameters
-        ----------
-        digest
-            From :func:`~pipeline.ledger.chain.unsigned_hash`.
-        """
+        """Signature of an entry, 128 hex digits."""
         return self.private.sign(_entry_text(digest)).hex()
 
     def sign_head(self, head: Head) -> dict[str, object]:
-        """A head as plain signed JSON: ``seq``, ``hash``, ``key`` and ``signature``.
-
-        Parameters
-        ----------
-        head
-            The newest entry of a ledger.
-        """
+        """A head as plain signed JSON: ``seq``, ``hash``, ``key`` and ``signature``."""
         return {
             "seq": head.seq,
             "hash": head.hash,
@@ -104,13 +92,7 @@ def find_key(store: Path) -> OperatorKey | None:
 
 
 def operator_key(store: Path) -> OperatorKey:
-    """The key of a store, made where there is none (0600).
-
-    Parameters
-    ----------
-    store
-        See :func:`find_key`.
-    """
+    """The key of a store, made where there is none (0600)."""
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
     from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
@@ -153,13 +135,7 @@ def parse_public_keys(texts: Sequence[str]) -> frozenset[str]:
 
 
 def registered_keys(entries: Sequence[Entry]) -> list[str]:
-    """Public keys that entries register, oldest first.
-
-    Parameters
-    ----------
-    entries
-        Of the ledger, chain already checked.
-    """
+    """Public keys that entries register, oldest first."""
     return [str(e.body["public_key"]) for e in entries if e.kind == "KEY"]
 
 

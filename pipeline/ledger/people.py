@@ -49,11 +49,6 @@ def key_file(where: str, store: Path) -> Path:
 def read_key(file: Path) -> bytes:
     """The secret of a ledger; made once, mode 0600.
 
-    Parameters
-    ----------
-    file
-        From :func:`key_file`.
-
     Raises
     ------
     BudgetError

@@ -52,13 +52,7 @@ def apart_from(entries: Sequence[Entry], lineage: str) -> Group:
 
 
 def moves(entries: Sequence[Entry], lineage: str) -> list[Move]:
-    """The largest changes of one person's rows that concern a lineage; a synthetic one concerns nobody else.
-
-    Parameters
-    ----------
-    entries, lineage
-        See :func:`apart_from`.
-    """
+    """The largest changes of one person's rows that concern a lineage; a synthetic one concerns nobody else."""
     real = _real(entries)
     if lineage not in real:
         return [Move(frozenset({lineage}), frozenset())]
@@ -69,17 +63,7 @@ def moves(entries: Sequence[Entry], lineage: str) -> list[Move]:
 
 
 def lost(entries: Sequence[Entry], move: Move, counted: Callable[[Entry], bool] = lambda e: True) -> Fraction:
-    """What one person loses, whose rows are changed so: an exact zCDP rho.
-
-    Parameters
-    ----------
-    entries
-        Of the ledger, in order.
-    move
-        One of :func:`moves`.
-    counted
-        Which charges count.
-    """
+    """What one person loses, whose rows are changed so: an exact zCDP rho."""
     charged = [e for e in entries if e.kind == "INTENT" and counted(e)]
 
     def spent(lineage: str, cost: Callable[[Entry], str]) -> Fraction:
@@ -92,13 +76,7 @@ def lost(entries: Sequence[Entry], move: Move, counted: Callable[[Entry], bool] 
 
 
 def worst_loss(entries: Sequence[Entry], lineage: str) -> Fraction:
-    """What one person of a lineage has lost at most, to all lineages together.
-
-    Parameters
-    ----------
-    entries, lineage
-        See :func:`apart_from`.
-    """
+    """What one person of a lineage has lost at most, to all lineages together."""
     return max(lost(entries, move) for move in moves(entries, lineage))
 
 

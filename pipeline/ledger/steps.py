@@ -104,15 +104,7 @@ def _key_of(lineage: str, domain_hash: str, said: Body) -> str:
 
 
 def counter_intents(entries: Sequence[Entry], lineage: str, key: str) -> list[Entry]:
-    """All INTENTs of a counter, oldest first.
-
-    Parameters
-    ----------
-    entries
-        Of the ledger, in order.
-    lineage, key
-        Whose counter, and its key (:func:`counter_key`).
-    """
+    """All INTENTs of a counter, oldest first."""
     return [
         e
         for e in entries
@@ -121,13 +113,7 @@ def counter_intents(entries: Sequence[Entry], lineage: str, key: str) -> list[En
 
 
 def committed_steps(entries: Sequence[Entry], lineage: str, key: str) -> list[Step]:
-    """Committed steps of a counter, oldest first.
-
-    Parameters
-    ----------
-    entries, lineage, key
-        See :func:`counter_intents`.
-    """
+    """Committed steps of a counter, oldest first."""
     found: list[Step] = []
     for intent in counter_intents(entries, lineage, key):
         commit = commit_of(entries, lineage, intent.body["run_key"])
@@ -176,13 +162,7 @@ def step_price(
 
 
 def mispriced(entries: Sequence[Entry], lineage: str, key: str) -> Entry | None:
-    """The first INTENT of a counter that charged too little, or whose step overlaps an earlier one; or None.
-
-    Parameters
-    ----------
-    entries, lineage, key
-        See :func:`counter_intents`.
-    """
+    """The first INTENT of a counter that charged too little, or whose step overlaps an earlier one; or None."""
     intents = counter_intents(entries, lineage, key)
     steps = sorted(committed_steps(entries, lineage, key), key=lambda s: s.commit.seq)
     for one, following in pairwise(steps):
@@ -208,13 +188,7 @@ def _miskeyed(entries: Sequence[Entry], lineage: str, key: str) -> Entry | None:
 
 
 def counters_problem(entries: Sequence[Entry]) -> str | None:
-    """What is wrong with any counter of a whole ledger, or None: a step of other noise than the rest, or one not paid.
-
-    Parameters
-    ----------
-    entries
-        Of the ledger, chain already checked.
-    """
+    """What is wrong with any counter of a whole ledger, or None: a step of other noise, or one that is not paid."""
     keys = dict.fromkeys((e.lineage, e.body["counter"]["key"]) for e in entries if "counter" in e.body)
     found = (_steps_problem(entries, lineage, key) for lineage, key in keys)
     return next((problem for problem in found if problem is not None), None)

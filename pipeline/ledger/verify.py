@@ -80,11 +80,6 @@ def _file_checks(folder: Path, proof: Body) -> Iterator[Check]:
 def read_certificate(folder: Path) -> Body:
     """What ``certificate.json`` of a run's folder says, unchecked.
 
-    Parameters
-    ----------
-    folder
-        Of the run.
-
     Raises
     ------
     ValueError

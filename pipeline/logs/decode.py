@@ -99,7 +99,9 @@ def decode(raw: pl.DataFrame, card: Card) -> pl.DataFrame:
     odd_action = action.is_null()
     odd_next = has_next & odd_next
     homeless = pl.any_horizontal(odd_state & lost_state, odd_next & lost_state, odd_action & lost_action)
-    episode, step = episode_number(dtypes), step_number(dtypes)
+    # an unfolded row counts from 0 whatever the names of its columns began with
+    first = card.source.starts_at if card.source.layout == "long" else 0
+    episode, step = episode_number(dtypes), step_number(dtypes, first)
     terminated, bad_terminated = flag("terminated", dtypes)
     truncated, bad_truncated = flag("truncated", dtypes)
     prob, bad_prob = probability(dtypes)
@@ -206,12 +208,12 @@ def _integer(role: str, dtypes: Dtypes) -> pl.Expr:
     )
 
 
-def step_number(dtypes: Dtypes) -> pl.Expr:
-    """Step of each row, 0 where none is logged; null where it cannot be read."""
+def step_number(dtypes: Dtypes, first: int = 0) -> pl.Expr:
+    """Step of each row from 0, 0 where none is logged; null where it cannot be read, or is before the ``first``."""
     if "step" not in dtypes:
         return pl.lit(0, dtype=pl.Int64)
     step = _integer("step", dtypes)
-    return pl.when(step >= 0).then(step)
+    return pl.when(step >= first).then(step - first)
 
 
 def episode_number(dtypes: Dtypes) -> pl.Expr:

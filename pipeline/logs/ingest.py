@@ -59,6 +59,7 @@ def ingest(
     memory: int = DEFAULT_MEMORY,
     say: Say = lambda _: None,
     claims: Claims | None = None,
+    files: Sequence[Path] | None = None,
 ) -> Snapshot:
     """Make the next edition: read the card's files, apply the rules, publish a snapshot, whatever came in.
 
@@ -88,6 +89,8 @@ def ingest(
         Called with a sentence: what was resumed, or that another ingest of the lineage is waited for.
     claims
         Of a registered lineage of real people: whoever is counted in a disjoint one is set aside.
+    files
+        Read in place of those that the card names.
 
     Raises
     ------
@@ -110,16 +113,15 @@ def ingest(
             return made
         number = take_number(store, card.name)
         try:
-            made = _make(card, home, there, partitions, progress, memory, say, claims)
+            made = _make(card, home, there, partitions, progress, memory, say, claims, files)
         except (CardError, LogError) as e:
             last = next((s for s in reversed(before) if intact(s)), None)
             if night is None or last is None:
                 raise
             made = replace(_repeat(last, card, home / _WORK), unread=str(e))
         note_number(store, card.name, number)
-        published = _publish(
-            replace(made, number=number, night=date_of, source_hash=source_hash(card)), snapshot_folder(home, number)
-        )
+        made = replace(made, number=number, night=date_of, source_hash=source_hash(card))
+        published = _publish(made, snapshot_folder(home, number))
         sweep(home / _WORK)
         end_edition(home)
         return published
@@ -134,9 +136,10 @@ def _make(
     memory: int,
     say: Say,
     claims: Claims | None,
+    files: Sequence[Path] | None,
 ) -> Snapshot:
     """The snapshot of the card's files as they are, in the work folder; its number is not settled."""
-    sources = examine(card)
+    sources = examine(card, files)
     now, folder = stamp(sources, card, partitions, claims), home / _WORK
     work = resume(folder, now)
     source_digest = work.source_digest if work is not None else _source_digest(sources, card, claims)
@@ -146,10 +149,8 @@ def _make(
     if (twin := next(same, None)) is not None:
         return _repeat(twin, card, folder)
     if work is not None:
-        say(
-            f"resuming an ingest of {card.name} that stopped: its files are read, "
-            f"{len(work.done)} of {work.partitions} partitions are done"
-        )
+        done = f"{len(work.done)} of {work.partitions} partitions are done"
+        say(f"resuming an ingest of {card.name} that stopped: its files are read, {done}")
     else:
         work = begin(folder, now, source_digest, partitions or likely_partitions(card, sources, memory))
     try:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Literal
 
@@ -53,6 +54,7 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule("beyond_horizon", "drop_step", "the step is H or later"),
     Rule("after_end", "drop_step", "the row's state is an end, or the episode ended at an earlier step"),
+    Rule("beyond_gap", "drop_step", "the row stands behind a gap of its episode, and the card says gap = 'cut'"),
     Rule(
         "unparsable",
         "drop_episode",
@@ -67,7 +69,7 @@ RULES: tuple[Rule, ...] = (
     Rule("bad_reward", "drop_episode", "a reward that is missing, not a number, or infinite"),
     Rule("wrong_length", "drop_episode", "an observation or control that has not the declared number of coordinates"),
     Rule("not_finite", "drop_episode", "an observation or control with a coordinate that is missing, NaN or infinite"),
-    Rule("gap", "drop_episode", "the steps that are left are not 0, 1, …, k"),
+    Rule("gap", "drop_episode", "the steps that are left are not 0, 1, …, k; with order_by: rows too far apart"),
     Rule("early_end", "drop_episode", "the card declares no ends, but the episode ends before step H - 1"),
     Rule("over_cap", "over_cap", "an episode beyond the episodes_per_user with the smallest keyed hashes"),
     Rule("reward_range", "coerce", "a reward outside the declared range is clipped to it"),
@@ -124,7 +126,8 @@ def step_rules(card: AnyCard) -> dict[str, pl.Expr]:
     """Rules that drop one step, in table order; ``ended`` is the first step at which the episode was over."""
     later = (pl.col("step") > pl.col("ended")).fill_null(value=False)
     if isinstance(card, Card):
-        return {"beyond_horizon": beyond_horizon(card), "after_end": _in_end("state", card) | later}
+        found = {"beyond_horizon": beyond_horizon(card), "after_end": _in_end("state", card) | later}
+        return found | ({"beyond_gap": pl.col("behind")} if card.source.gap == "cut" else {})
     last = pl.col("episode").ne_missing(pl.col("episode").shift(-1))
     return {"closing_row": pl.col("no_action") & last, "beyond_horizon": beyond_horizon(card), "after_end": later}
 
@@ -133,6 +136,8 @@ def episode_rules(card: AnyCard) -> dict[str, pl.Expr]:
     """Rules that drop an episode, in table order."""
     others = _OF_VECTORS if isinstance(card, Card) else _OF_TABLES
     found = {name: broken for name, broken in _OF_EPISODES.items() if name not in others}
+    if isinstance(card, Card) and card.source.order_by is not None and card.source.gap == "drop":
+        found["gap"] = pl.col("behind").any()
     return found | ({"early_end": _early_end(card)} if isinstance(card, Card) else {})
 
 
@@ -168,7 +173,9 @@ def check_names(card: AnyCard) -> None:
     """
     allowed = [rule.name for rule in RULES if rule.effect != "refuse"]
     if unknown := sorted(set(card.tolerance) - set(allowed)):
-        raise CardError(f"{card.name}: tolerance.{unknown[0]}: no such rule; allowed: {', '.join(allowed)}")
+        near = get_close_matches(unknown[0], allowed, n=1)
+        hint = f". Did you mean {near[0]}?" if near else ""
+        raise CardError(f"{card.name}: tolerance.{unknown[0]}: no such rule; allowed: {', '.join(allowed)}{hint}")
 
 
 def check_tolerance(card: AnyCard, folder: Path, quarantined: Mapping[str, int], source_rows: int) -> None:

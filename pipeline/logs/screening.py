@@ -7,6 +7,7 @@ import polars as pl
 from pipeline.declaration.card import AnyCard, Card
 from pipeline.logs import rules
 from pipeline.logs.decode import decode, keyed_hash, list_text
+from pipeline.logs.ordering import behind_gap, number_steps
 from pipeline.logs.store import CANONICAL, quarantine_schema
 from pipeline.logs.wide import empty_rows, unfold
 
@@ -30,7 +31,10 @@ def screen(raw: pl.DataFrame, card: Card, names: tuple[str, ...]) -> tuple[pl.Da
     filed once under each rule that some of its steps break.
     """
     steps = unfold(raw, card) if card.source.layout == "wide" else raw
-    rows = sort_episodes(decode(steps, card), rules.terminates(card))
+    decoded = decode(steps, card)
+    if card.source.order_by is not None:
+        decoded = number_steps(decoded, steps, card)
+    rows = sort_episodes(decoded, rules.terminates(card)).with_columns(behind_gap(card).alias("behind"))
     rows = mark_broken(rows.with_columns(_next_state(card).alias("next_state")), card)
     kept = rows.filter(pl.col("rule").is_null())
     entries = file_entries(rows, kept, rules.COERCED)
@@ -62,6 +66,7 @@ def _next_state(card: Card) -> pl.Expr:
     d, end = card.domain, card.domain.states.default_terminal
     last = pl.col("step") == d.horizon - 1
     follows = (pl.col("episode") == pl.col("episode").shift(-1)) & (pl.col("step") + 1 == pl.col("step").shift(-1))
+    follows &= ~pl.col("behind").shift(-1).fill_null(value=False)
     follower = pl.when(follows).then(pl.col("state").shift(-1))
     in_end = pl.when(follower >= card.domain.states.first_terminal).then(follower)
     over = pl.col("terminated") | last if d.dynamics == "per_step" else pl.col("terminated")
@@ -139,7 +144,7 @@ def _by_source_row(entries: pl.DataFrame, raw: pl.DataFrame, steps: pl.DataFrame
         steps["origin"].gather(entries["row"]).alias("row"),
         "rule",
         "effect",
-        (steps["raw_step"].gather(entries["row"]) + card.source.first_step).cast(pl.String).alias("step"),
+        (steps["raw_step"].gather(entries["row"]) + card.source.starts_at).cast(pl.String).alias("step"),
     )
     told = at.group_by("row", "rule", "effect", maintain_order=True).agg(pl.col("step").str.join(", "))
     empty = empty_rows(raw, steps).to_frame("row")

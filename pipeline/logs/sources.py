@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
@@ -80,13 +80,15 @@ class Sources:
         return tuple(file.name for file in self.files)
 
 
-def examine(card: AnyCard) -> Sources:
+def examine(card: AnyCard, given: Sequence[Path] | None = None) -> Sources:
     """Read headers only.  A file of no bytes is a delivery without rows, whatever its suffix.
 
     Parameters
     ----------
     card
         Names the files, their format and columns.
+    given
+        In place of those that the card names.
 
     Raises
     ------
@@ -96,7 +98,8 @@ def examine(card: AnyCard) -> Sources:
         If a file that the card names is not there, or a reader of your own is none.
     """
     # two patterns may match one file: read twice, its every step would repeat
-    paths = tuple(p for p in sorted(set(card.source_files())) if p.stat().st_size)
+    there = set(card.source_files() if given is None else given)
+    paths = tuple(p for p in sorted(there) if p.stat().st_size)
     dtypes: dict[str, pl.DataType] = {} if paths else dict.fromkeys(card.log.roles, pl.String())
     files, readers, exact, likely = list[LogFile](), readers_of(card), True, 0
     for path in paths:

@@ -90,7 +90,9 @@ def stamp(sources: Sources, card: AnyCard, partitions: int | None, claims: Claim
 def meaning(card: AnyCard, claims: Claims | None = None) -> dict[str, Any]:
     """What of a card decides the canonical rows, from whom it was declared disjoint, and the version of the code."""
     told = card.model_dump(mode="json", include={"source", "domain", "unit", "reward"})
-    if isinstance(card, Card) and card.source.layout == "long":
+    if isinstance(card, Card) and card.source.layout == "wide":
+        told["source"]["first_step"] = card.source.starts_at
+    elif isinstance(card, Card) and card.source.first_step is None:
         del told["source"]["first_step"]
     own = {"reader": plugin_digest(card.source.format)} if is_plugin(card.source.format) else {}
     apart = {} if claims is None or not claims.apart else {"apart": list(claims.apart), "since": claims.since}

@@ -70,13 +70,7 @@ class MixtureFeatures:
 
 
 def one_hot(states: int, actions: int) -> MixtureFeatures:
-    """Psi = e_(s,a,s'): any tabular world is a mixture, theta_h its S^2 A transition probabilities.
-
-    Parameters
-    ----------
-    states, actions
-        S and A.
-    """
+    """Psi = e_(s,a,s'): any tabular world is a mixture, theta_h its S^2 A transition probabilities."""
     return MixtureFeatures(None, states, actions, math.sqrt(states))
 
 

@@ -11,13 +11,7 @@ Array = NDArray[np.float64]
 
 
 def is_stationary(x: Array) -> bool:
-    """Whether the leading axis is a broadcast view, so that checks and sums need only its first slice.
-
-    Parameters
-    ----------
-    x
-        Any array with steps in front.
-    """
+    """Whether the leading axis is a broadcast view, so that checks and sums need only its first slice."""
     return x.ndim > 0 and (x.shape[0] == 1 or x.strides[0] == 0)
 
 

@@ -85,13 +85,7 @@ def _best(scores: Array, among: NDArray[np.bool_], reach: float) -> NDArray[np.b
 
 
 def uniform(horizon: int, states: int, actions: int) -> Policy:
-    """Every action equally likely: the first trivial baseline.
-
-    Parameters
-    ----------
-    horizon, states, actions
-        H, S and A.
-    """
+    """Every action equally likely: the first trivial baseline."""
     return Policy(np.full((horizon, states, actions), 1 / actions), np.zeros((horizon, states), dtype=bool))
 
 

@@ -16,7 +16,6 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
-from scipy.stats import chi2
 
 from pipeline.declaration.card import Card, CardError
 from pipeline.declaration.source import StepColumn, constant
@@ -56,6 +55,8 @@ def hidden_state(snapshot: Snapshot, card: Card) -> HiddenState:
     ``people``, ``p_value``, ``difference`` (largest total-variation distance between the actions at one group of raw
     values and those of the whole state at the same steps, beyond chance), ``at`` (that group), ``speaks``.
     """
+    if card.source.order_by is not None:
+        return _facts("steps are numbered by order_by, which takes all rows of a person at once", [])
     try:
         sources = examine(card)
     except (CardError, LogError) as e:
@@ -193,6 +194,8 @@ def _expected(counts: Array) -> Array:
 
 def _verdict(counts: Array, labels: list[str], tests: int) -> Verdict:
     """P-value and effect of one table, judged as one of ``tests``."""
+    from scipy.stats import chi2
+
     n, rows, columns = counts.sum((1, 2)), counts.sum(2), counts.sum(1)
     weight = np.where(n > 1, 1 / np.maximum(n * n * (n - 1), 1.0), 0.0)
     apart = counts.sum(0) - _expected(counts)

@@ -136,13 +136,6 @@ class _Sums(EpisodeSums):
 def inspect_tables(snapshot: Snapshot, card: Card) -> TableFacts:
     """Facts of a snapshot, one partition in memory at a time.
 
-    Parameters
-    ----------
-    snapshot
-        Rows of states and actions.
-    card
-        The one it was ingested with.
-
     Returns
     -------
     Plain values under the keys that ``docs/inspect.md`` lists; shares are of the rows they name.

@@ -38,7 +38,7 @@ NOT_UNDONE = (
 # what a folder's name begins with from the moment it goes
 _GOING = ".purging-"
 # of a lineage with nightly counters
-COUNTERS_STAY = "a nightly counter keeps its exact leaf tables and the hashes of who was counted (docs/nightly.md)"
+COUNTERS_STAY = "a nightly counter keeps its exact leaf tables and the hashes of who was counted (docs/counter.md)"
 
 
 @dataclass(frozen=True)
@@ -89,15 +89,7 @@ def plan_purge(lineage: Path, *, keep: int, quarantine_only: bool) -> Purge:
 
 
 def carry_out(purge: Purge, lineage: Path) -> None:
-    """Remove what :func:`plan_purge` named; a folder leaves its name first, so that it is there whole or not at all.
-
-    Parameters
-    ----------
-    purge
-        Of :func:`plan_purge`.
-    lineage
-        The lineage's folder in the store.
-    """
+    """Remove what :func:`plan_purge` named; a folder leaves its name first, so that it is there whole or not at all."""
     for name in purge.paths:
         path = lineage / name
         if not path.is_dir():

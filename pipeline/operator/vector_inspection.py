@@ -35,15 +35,7 @@ class _Sums(EpisodeSums):
 
 
 def inspect_vectors(snapshot: Snapshot, card: LqCard) -> VectorFacts:
-    """Facts of a snapshot, one partition in memory at a time; keys as ``docs/inspect.md`` lists them.
-
-    Parameters
-    ----------
-    snapshot
-        Rows of vectors.
-    card
-        The one it was ingested with.
-    """
+    """Facts of a snapshot, one partition in memory at a time; keys as ``docs/inspect.md`` lists them."""
     H = card.domain.horizon  # noqa: N806
     sums = _Sums(lengths=np.zeros(H + 1, dtype=np.int64), by_step=np.zeros(H, dtype=np.int64))
     for part in snapshot.part_files:

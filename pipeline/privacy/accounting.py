@@ -13,6 +13,8 @@ from functools import reduce
 from itertools import product
 from typing import Any
 
+from pipeline.privacy.brent import root
+
 
 def gdp_delta(rho: float, epsilon: float) -> float:
     """Delta at ``epsilon`` when *every* component is a continuous Gaussian: mu-GDP with ``mu = sqrt(2 rho)``.
@@ -43,8 +45,6 @@ def gdp_epsilon(rho: float, delta: float) -> float:
     """
     _at_least_zero(rho=rho)
     _in_unit_interval(delta)
-    from scipy.optimize import brentq
-
     if gdp_delta(rho, 0.0) <= delta:
         return 0.0
     # the zCDP textbook form bounds it from above
@@ -53,8 +53,7 @@ def gdp_epsilon(rho: float, delta: float) -> float:
     def excess(epsilon: float) -> float:
         return gdp_delta(rho, epsilon) - delta
 
-    found: Any = brentq(excess, 0.0, upper, xtol=1e-13)
-    return float(found)
+    return root(excess, 0.0, upper, 1e-13)
 
 
 @dataclass(frozen=True)

@@ -7,16 +7,15 @@ Budgets that are *added up* are exact fractions; the floats here are for people 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from fractions import Fraction
-from typing import Any
+
+from pipeline.privacy.brent import least, root
 
 _LOG_ORDER = (-12.0, 14.0)
 
 
 def _log_delta(rho: float, epsilon: float) -> float:
     """Logarithm of the smallest delta over Renyi orders; any order gives a valid bound (privacy.md §1.1)."""
-    from scipy.optimize import minimize_scalar
 
     def at(log_order: float) -> float:
         a1 = math.exp(log_order)
@@ -24,8 +23,7 @@ def _log_delta(rho: float, epsilon: float) -> float:
         # log(1 - 1/a) = log(a1) - log1p(a1), stable at both ends
         return a1 * (a * rho - epsilon) - log_order + a * (log_order - math.log1p(a1))
 
-    found: Any = minimize_scalar(at, bounds=_LOG_ORDER, method="bounded", options={"xatol": 1e-10})
-    return float(found.fun)
+    return least(at, *_LOG_ORDER, 1e-10)
 
 
 def delta_from_rho(rho: float, epsilon: float) -> float:
@@ -103,7 +101,7 @@ def epsilon_from_rho(rho: float, delta: float) -> float:
         return 0.0
     # the textbook form is an upper bound, so it closes the bracket
     upper = rho + 2 * math.sqrt(rho * -target) + 1e-9
-    return _root(lambda e: _log_delta(rho, e) - target, 0.0, upper)
+    return root(lambda e: _log_delta(rho, e) - target, 0.0, upper, 1e-15)
 
 
 def rho_from_epsilon(epsilon: float, delta: float) -> float:
@@ -131,7 +129,7 @@ def rho_from_epsilon(epsilon: float, delta: float) -> float:
         lower /= 2
         if lower < 1e-300:
             return 0.0
-    return lower if lower == upper else _root(lambda r: _log_delta(r, epsilon) - target, lower, upper)
+    return lower if lower == upper else root(lambda r: _log_delta(r, epsilon) - target, lower, upper, 1e-15)
 
 
 def rho_of_pure(epsilon: Fraction) -> Fraction:
@@ -159,13 +157,6 @@ def up(value: Fraction) -> float:
 def down(value: Fraction) -> float:
     """The largest float at most ``value``: how an allowance is printed or stored."""
     return -up(-value)
-
-
-def _root(f: Callable[[float], float], low: float, high: float) -> float:
-    from scipy.optimize import brentq
-
-    found: Any = brentq(f, low, high, xtol=1e-15)
-    return float(found)
 
 
 def _check(**named: float) -> None:

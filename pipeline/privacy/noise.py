@@ -183,20 +183,11 @@ class OsNoise:
         return drawn
 
 
-@dataclass(frozen=True)
-class AnnouncedNoise:
-    """A source that says so before it draws.
-
-    Parameters
-    ----------
-    source
-        What draws.
-    announce
-        Called ahead of every draw; what it raises keeps the draw from being made.
-    """
+@dataclass
+class RelayedNoise:
+    """What a source around another one says of itself: all that the other one says."""
 
     source: NoiseSource
-    announce: Callable[[], object]
 
     @property
     def name(self) -> str:
@@ -212,6 +203,17 @@ class AnnouncedNoise:
         """See :class:`NoiseSource`."""
         self.source.admit(data_kind)
 
+    def tv_bound(self, variance: int) -> Fraction:
+        """See :class:`NoiseSource`."""
+        return self.source.tv_bound(variance)
+
+
+@dataclass
+class AnnouncedNoise(RelayedNoise):
+    """A source that calls ``announce`` ahead of every draw; what it raises keeps the draw from being made."""
+
+    announce: Callable[[], object]
+
     def gaussian(self, size: int, variance: int, data: DataHandle) -> Integers:
         """See :class:`NoiseSource`."""
         self.announce()
@@ -221,10 +223,6 @@ class AnnouncedNoise:
         """See :class:`NoiseSource`."""
         self.announce()
         return self.source.laplace(size, scale, data)
-
-    def tv_bound(self, variance: int) -> Fraction:
-        """See :class:`NoiseSource`."""
-        return self.source.tv_bound(variance)
 
 
 def gaussian_scale(variance: int) -> float:

@@ -115,13 +115,7 @@ class Mechanism:
 
 
 def total_rho(mechanisms: tuple[Mechanism, ...]) -> Fraction | None:
-    """Exact zCDP cost of the whole list; pure losses add as epsilons first.  None where a table has no noise.
-
-    Parameters
-    ----------
-    mechanisms
-        All that one release draws.
-    """
+    """Exact zCDP cost of the whole list; pure losses add as epsilons first.  None where a table has no noise."""
     if any(m.rho is None for m in mechanisms):
         return None
     pure = sum((m.epsilon for m in mechanisms if m.epsilon is not None), Fraction(0))
@@ -129,25 +123,13 @@ def total_rho(mechanisms: tuple[Mechanism, ...]) -> Fraction | None:
 
 
 def total_epsilon(mechanisms: tuple[Mechanism, ...]) -> Fraction | None:
-    """Pure epsilon of the list; None unless every table is Laplace.
-
-    Parameters
-    ----------
-    mechanisms
-        All that one release draws.
-    """
+    """Pure epsilon of the list; None unless every table is Laplace."""
     parts = [m.epsilon for m in mechanisms]
     return None if None in parts else sum((p for p in parts if p is not None), Fraction(0))
 
 
 def total_delta_slack(mechanisms: tuple[Mechanism, ...]) -> Fraction:
-    """What the samplers of the whole list add to delta; exact.
-
-    Parameters
-    ----------
-    mechanisms
-        All that one release draws.
-    """
+    """What the samplers of the whole list add to delta; exact."""
     return sum((m.delta_slack for m in mechanisms), Fraction(0))
 
 
@@ -195,15 +177,6 @@ def with_sampler_slack(
 
 def check_slack(mechanisms: Iterable[Mechanism], noise: NoiseSource, symmetric: frozenset[str] = frozenset()) -> None:
     """Refuse a sampler whose share of delta the mechanisms do not count.
-
-    Parameters
-    ----------
-    mechanisms
-        As they are listed.
-    noise
-        What will draw.
-    symmetric
-        See :func:`with_sampler_slack`.
 
     Raises
     ------

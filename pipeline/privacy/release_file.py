@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from fractions import Fraction
 from pathlib import Path
-from typing import Any, NotRequired, TypedDict
+from typing import NotRequired, TypedDict
 
 import numpy as np
 import pyarrow as pa
@@ -37,13 +37,7 @@ _BESIDE = {
 
 
 def release_files(release: Release) -> dict[str, bytes]:
-    """Content of both files by name.
-
-    Parameters
-    ----------
-    release
-        What was drawn.
-    """
+    """Content of both files by name."""
     tables = {**release.tables, **release.derived}
     alone = {name: table for name, table in tables.items() if not _beside(name)}
     pieces = [_keyed(label, tables) for label in _BESIDE] if len(alone) < len(tables) else []
@@ -115,18 +109,8 @@ def read_release(folder: Path) -> Release:
         facts = json.loads((folder / "release.json").read_text())
         rows = pq.read_table(folder / "release.parquet")
         mechanisms = tuple(mechanism_from(m) for m in facts["mechanisms"])
-        name = rows["table"].to_numpy(zero_copy_only=False)
-        step: NDArray[Any] = rows["step"].to_numpy(zero_copy_only=False)
-        tables: dict[str, NDArray[np.int64]] = {}
-        shapes = {**{m.table: m.shape for m in mechanisms}, **facts.get("derived", {})}
-        for table, shape in shapes.items():
-            if (beside := _beside(table)) is not None:
-                tables[table] = _values(rows, beside[1], name == beside[0]).reshape(shape)
-                continue
-            label, at, _ = _place(table, len(shape))
-            found = name == label if at is None else (name == label) & (step == at)
-            tables[table] = _values(rows, "value", found).reshape(shape)
-        derived = {table: tables.pop(table) for table in facts.get("derived", {})}
+        tables = {m.table: _stored(rows, m.table, m.shape) for m in mechanisms}
+        derived = {name: _stored(rows, name, tuple(shape)) for name, shape in facts.get("derived", {}).items()}
         joint = facts.get("joint")
     except (OSError, KeyError, ValueError, pa.ArrowInvalid) as e:
         raise ValueError(f"{folder} holds no readable release ({type(e).__name__})") from e
@@ -144,18 +128,18 @@ def read_release(folder: Path) -> Release:
     )
 
 
-def _values(rows: pa.Table, column: str, where: NDArray[np.bool_]) -> NDArray[np.int64]:
-    """The integers of some rows of a column."""
-    return rows[column].filter(pa.array(where)).to_numpy()
+def _stored(rows: pa.Table, name: str, shape: tuple[int, ...]) -> NDArray[np.int64]:
+    """One table out of the file."""
+    label, step, _ = _place(name, len(shape))
+    label, column = _beside(name) or (label, "value")
+    found: NDArray[np.bool_] = rows["table"].to_numpy(zero_copy_only=False) == label
+    if step is not None:
+        found = found & (rows["step"].to_numpy(zero_copy_only=False) == step)
+    return rows[column].filter(pa.array(found)).to_numpy().reshape(shape)
 
 
 def describe(release: Release) -> dict[str, object]:
     """Everything about a release but its numbers.
-
-    Parameters
-    ----------
-    release
-        What was drawn.
 
     Returns
     -------
@@ -180,11 +164,6 @@ def describe(release: Release) -> dict[str, object]:
 
 def describe_joint(release: Release) -> dict[str, object]:
     """The joint cost of a release, exact, and what it rests on.
-
-    Parameters
-    ----------
-    release
-        Whose tables were bounded together.
 
     Returns
     -------

@@ -124,13 +124,7 @@ def randomize(values: Array, noise: NoiseBits, coins: Coins, data: DataHandle) -
 
 
 def shuffle(messages: Sequence[Messages]) -> Messages:
-    """The messages of all users as a multiset: sorted, so that nothing of who sent what is left in their order.
-
-    Parameters
-    ----------
-    messages
-        Of each user, in any order.
-    """
+    """The messages of all users as a multiset: sorted, so that nothing of who sent what is left in their order."""
     counter = np.concatenate([m.counter for m in messages])
     bit = np.concatenate([m.bit for m in messages])
     order = np.lexsort((bit, counter))

@@ -11,10 +11,11 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from pipeline.privacy.brent import root
 
 Array = NDArray[np.float64]
 
@@ -66,8 +67,6 @@ def shuffle_epsilon(trials: int, q: float, up: int, down: int, delta: float) -> 
         If ``delta`` is below what the transforms resolve.
     """
     checked_delta(delta)
-    from scipy.optimize import brentq
-
     laws = loss_laws(trials, q, up, down)
     if max(law.infinite for law in laws) + _ROUNDING >= delta:
         return math.inf
@@ -78,8 +77,7 @@ def shuffle_epsilon(trials: int, q: float, up: int, down: int, delta: float) -> 
         return max(law.delta(epsilon) for law in laws) - delta
 
     top = max(law.step * (law.first + len(law.mass)) for law in laws)
-    found: Any = brentq(excess, 0.0, top, xtol=1e-9)
-    return float(found) + 2e-9
+    return root(excess, 0.0, top, 1e-9) + 2e-9
 
 
 def checked_delta(delta: float) -> None:

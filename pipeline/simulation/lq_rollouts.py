@@ -63,7 +63,7 @@ def play_lq(world: LqSystem, agent: LqAgent, rng: np.random.Generator) -> LqPlay
     Raises
     ------
     ValueError
-        If gains could ask for a longer control than gamma: a cut one has no exact cost.
+        If gains and exploration could ask for a longer control than gamma: a cut one has no exact cost.
     """
     best = world.expected_cost(world.optimal_gains())
     ends, losses, gains = list[int](), list[float](), list[Array]()
@@ -85,8 +85,8 @@ def rolled_out(world: LqSystem, ask: LinearRollout, rng: np.random.Generator) ->
     """Episodes of a rollout; of a long one the first :data:`SIMULATED`, with the exact means of the others."""
     if np.linalg.norm(ask.gains, 2, axis=(1, 2)).max() > world.gamma * (1 + 1e-9):
         raise ValueError(f"gains must have a norm of at most gamma = {world.gamma}; cut them")
-    if ask.explore > world.gamma or (ask.explore and ask.gains.any()):
-        raise ValueError("exploration is on the sphere of a radius up to gamma, without gains")
+    if np.linalg.norm(ask.gains, 2, axis=(1, 2)).max() + ask.explore > world.gamma * (1 + 1e-9):
+        raise ValueError("gains and the radius of exploration must be at most gamma together")
     states, controls = simulate(world, Controller(ask.gains, ask.explore), min(ask.episodes, SIMULATED), rng)
     means = moments(world, ask) if ask.episodes > SIMULATED else None
     return LqBatch(states, controls, ask.episodes, means)

@@ -10,7 +10,15 @@ from collections.abc import Mapping
 
 from pipeline.declaration.plugins import is_plugin, plugin
 from pipeline.declaration.toml import CardError
-from pipeline.simulation import control_trials, logged_trials, lq_trials, mixture_trials, shuffle_trials, tabular_trials
+from pipeline.simulation import (
+    adaptive_lqr_trials,
+    control_trials,
+    logged_trials,
+    lq_trials,
+    mixture_trials,
+    shuffle_trials,
+    tabular_trials,
+)
 from pipeline.simulation.trial import Measured, OnlineAgent, Outcome, Trial
 
 
@@ -35,6 +43,7 @@ AGENTS: Mapping[str, OnlineAgent] = {
     **logged_trials.AGENTS,
     **tabular_trials.AGENTS,
     **lq_trials.AGENTS,
+    **adaptive_lqr_trials.AGENTS,
     "no-data": OnlineAgent(no_data, defaults={"of": None}),
     **mixture_trials.AGENTS,
     **shuffle_trials.AGENTS,

@@ -96,7 +96,7 @@ def sample_counts(
     states, actions = declared_states(card, world), declared_actions(card, world)
     tables: dict[str, NDArray[np.int64]] = {}
     for rows in simulate_chunks(world, behaviour, card.domain.horizon, episodes, rng):
-        for name, table in count_rows(_canonical(rows, states, actions), card).items():
+        for name, table in count_rows(canonical(rows, states, actions), card).items():
             tables[name] = tables[name] + table if name in tables else table
     return ExactSums(card.name, "synthetic", card.domain.dynamics, tables)
 
@@ -139,11 +139,19 @@ def sample_people(
     )
     states, actions = (np.arange(n, dtype=np.int64) for n in world.shape)
     chunks = simulate_chunks(world, behaviour, d.horizon, episodes, rng)
-    return [_canonical(rows, states, actions) for rows in chunks]
+    return [canonical(rows, states, actions) for rows in chunks]
 
 
-def _canonical(rows: LogRows, states: Ints, actions: Ints) -> pl.DataFrame:
-    """The columns that sums read, with raw states and actions by index of their labels."""
+def canonical(rows: LogRows, states: Ints, actions: Ints) -> pl.DataFrame:
+    """The columns that sums read, with raw states and actions by index of their labels.
+
+    Parameters
+    ----------
+    rows
+        As the world made them.
+    states, actions
+        Label of each raw state and action.
+    """
     return pl.DataFrame(
         {
             "user_id": rows.user,

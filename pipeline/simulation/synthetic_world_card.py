@@ -53,7 +53,7 @@ def checked(values: Mapping[str, Any]) -> Card:
     try:
         return Card.model_validate(values)
     except ValidationError as e:
-        raise CardError(explain(e, f"card of {values['name']}")) from None
+        raise CardError(explain(e, f"card of {values['name']}", Card)) from None
 
 
 def world_card(

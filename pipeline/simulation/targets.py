@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from pipeline.statistics.mixture_message import Message
     from pipeline.statistics.online_counts import OnlineLayout
     from pipeline.statistics.private_sum import PrivateSum
+    from pipeline.statistics.residual_message import ResidualMessage
 
 
 @dataclass(frozen=True)
@@ -82,7 +83,7 @@ class BatchTarget:
 
 @dataclass(frozen=True)
 class SumsTarget:
-    """Noisy Gram and target sums of linear mixture agents, or of Private-OFU-RL.
+    """Noisy sums of linear mixture agents, of Private-OFU-RL, or of private adaptive LQR.
 
     Parameters
     ----------
@@ -92,7 +93,7 @@ class SumsTarget:
         As of :class:`CountsTarget`.
     """
 
-    message: Message | LqMessage
+    message: Message | LqMessage | ResidualMessage
     ask: Ask
     mechanism: CountMechanism | None
 

@@ -236,17 +236,7 @@ def certify(n_sa: ArrayLike, n_sas: ArrayLike, slack: float, x: Array, per_case:
 
 
 def certify_projection(tables: Array, totals: Array, x: Array, most: int = 3) -> ConsistencyCertificate:
-    """Check the optimality conditions of every table, and solve up to ``most`` small ones again by cvxpy.
-
-    Parameters
-    ----------
-    tables, totals
-        The programme's data, as :func:`project`.
-    x
-        The solution to certify.
-    most
-        Tables that are solved again.
-    """
+    """Check the optimality conditions of every table, and solve up to ``most`` small ones again by cvxpy."""
     flat, solved = tables.reshape(len(tables), -1), x.reshape(len(tables), -1)
     scale = np.maximum(1.0, np.maximum(totals, np.abs(flat).max(1)))
     # x = [n - t]+ with one t a table: t is read where x > 0, and no other entry may exceed it

@@ -14,44 +14,26 @@ from dataclasses import dataclass
 from pipeline.declaration.card import Card
 from pipeline.privacy.lattice import RewardLattice
 from pipeline.statistics.ask import ReleasedTables
-from pipeline.statistics.layout import Layout, Sensitivity, Table
+from pipeline.statistics.layout import CardLayout, Sensitivity, Table
 
 # rows (state, action, reward, next state) of every step of every episode of one person
 Person = Sequence[Sequence[tuple[int, int, float, int]]]
 
 
 @dataclass(frozen=True)
-class CountLayout(Layout):
+class CountLayout(CardLayout):
     """See :class:`~pipeline.statistics.layout.Layout`: each table is priced alone, because one row enters all of them.
 
     Parameters
     ----------
-    card
-        What is declared.
     released
         ``one_table``: n[h,s,a,s'] alone, n[h,s,a] by summation; ``two_tables``: both, as paper 003 has it.
     leaf
         Whether the tables are steps of a continual counter (leaves of its tree); one person may be in several of them.
     """
 
-    card: Card
     released: ReleasedTables = "one_table"
     leaf: bool = False
-
-    @property
-    def dataset(self) -> str:
-        """Name of the lineage."""
-        return self.card.name
-
-    @property
-    def data_kind(self) -> str:
-        """``real`` or ``synthetic``, as registered."""
-        return self.card.kind
-
-    @property
-    def dynamics(self) -> str:
-        """``per_step``, or ``stationary``: one table for all steps."""
-        return self.card.domain.dynamics
 
     @property
     def tables(self) -> tuple[Table, ...]:

@@ -64,11 +64,6 @@ def noisy_tables(release: Release) -> tuple[Array, Array]:
     """n'_sa ``(G, L, A)`` and n'_sas ``(G, L, A, S)``, clipped at 0: the data of the consistency programme (003 eq. 2).
 
     With one table, n'_sa is the clipped *sum* of the unclipped noisy entries, which is unbiased before the clip.
-
-    Parameters
-    ----------
-    release
-        Of count tables.
     """
     n_sas = release.tables["n_sas"].astype(np.float64)
     n_sa = release.tables["n_sa"].astype(np.float64) if "n_sa" in release.tables else n_sas.sum(-1)

@@ -200,13 +200,7 @@ class ShuffledCounts(_Counts):
 
 
 def exact(layout: OnlineLayout, batches: int, world: SimulatedWorld, noise: NoiseSource) -> GaussianCounts:
-    """The sums themselves: the baseline, without privacy; ``noise`` is never drawn from.
-
-    Parameters
-    ----------
-    layout, batches, world
-        As of :func:`joint`.
-    """
+    """The sums themselves: the baseline, without privacy; ``noise`` is never drawn from."""
     return GaussianCounts(layout, gaussian_sum(layout, None, Once(batches), Trust.NONE, noise, math.inf), world, noise)
 
 
@@ -254,13 +248,7 @@ def joint(
 
 
 def local(layout: OnlineLayout, episodes: int, ask: Ask, world: SimulatedWorld, noise: NoiseSource) -> GaussianCounts:
-    """Local privacy: each user's one-hot tables are noisy before they leave their user.
-
-    Parameters
-    ----------
-    layout, episodes, ask, world, noise
-        As of :func:`joint`.
-    """
+    """Local privacy: each user's one-hot tables are noisy before they leave their user."""
     private = gaussian_sum(layout, tight(layout, ask, 1), Once(episodes), Trust.LOCAL, noise, asked(ask)[0])
     return GaussianCounts(layout, private, world, noise, "messages")
 
@@ -274,11 +262,6 @@ def shuffled(
     honest: float = 1.0,
 ) -> ShuffledCounts:
     """Shuffle privacy: whoever sees the shuffled messages of a batch learns little of any one of its users.
-
-    Parameters
-    ----------
-    layout, epsilon, delta, world, noise, honest
-        See :class:`ShuffledCounts`.
 
     Raises
     ------

@@ -11,11 +11,6 @@ from pipeline.statistics.private_sum import PrivateSum
 def joining_cost(summed: PrivateSum) -> Fraction | None:
     """Exact zCDP cost under *add or remove one*.
 
-    Parameters
-    ----------
-    summed
-        Tables with their noise.
-
     Returns
     -------
     At most what replacing costs, which may mean by nobody; None where a table has no noise.
@@ -29,12 +24,6 @@ def joining_cost(summed: PrivateSum) -> Fraction | None:
 
 
 def tell_joining(summed: PrivateSum) -> dict[str, str]:
-    """The same as an INTENT of real people says it; nothing of synthetic ones, who are in no other lineage.
-
-    Parameters
-    ----------
-    summed
-        What is charged.
-    """
+    """The same as an INTENT of real people says it; nothing of synthetic ones, who are in no other lineage."""
     cost = joining_cost(summed) if summed.layout.data_kind == "real" else None
     return {} if cost is None else {"rho_add_remove": str(cost)}

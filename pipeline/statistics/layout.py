@@ -13,6 +13,7 @@ from typing import Any, Literal, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from pipeline.declaration.card import Card
 from pipeline.privacy.release import Mechanism
 
 Integers = NDArray[np.int64]
@@ -112,13 +113,36 @@ class Layout(Protocol):
         ...
 
 
-def added_cost(layout: Layout, rates: Rates, relation: Relation) -> Fraction:
-    """:meth:`Layout.cost` where one person may move every table at its worst: the costs add up.
+@dataclass(frozen=True)
+class CardLayout(Layout):
+    """What every layout of a card's rows says of the lineage.
 
     Parameters
     ----------
-    layout, rates, relation
-        See :class:`Layout`.
+    card
+        What is declared.
+    """
+
+    card: Card
+
+    @property
+    def dataset(self) -> str:
+        """Name of the lineage."""
+        return self.card.name
+
+    @property
+    def data_kind(self) -> str:
+        """``real`` or ``synthetic``, as registered."""
+        return self.card.kind
+
+    @property
+    def dynamics(self) -> str:
+        """``per_step``, or ``stationary``: one table for all steps."""
+        return self.card.domain.dynamics
+
+
+def added_cost(layout: Layout, rates: Rates, relation: Relation) -> Fraction:
+    """:meth:`Layout.cost` where one person may move every table at its worst: the costs add up.
 
     Raises
     ------

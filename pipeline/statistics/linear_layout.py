@@ -207,13 +207,7 @@ def call_tables(h: int, half: Half) -> tuple[str, ...]:
 
 
 def features_digest(features: FeatureMap) -> str:
-    """Sha256 of the integers of a map, row by row, with their shape and bound.
-
-    Parameters
-    ----------
-    features
-        The declared map.
-    """
+    """Sha256 of the integers of a map, row by row, with their shape and bound."""
     head = f"{features.integers.shape} {features.square} ".encode()
     return hashlib.sha256(head + features.integers.astype("<i8").tobytes()).hexdigest()
 
@@ -264,13 +258,7 @@ def joint_facts(plan: LinearPlan) -> dict[str, object]:
 
 
 def extreme_rows(plan: LinearPlan) -> Iterator[Row]:
-    """Rows of extreme features, rewards and successors: with the absent person, the worst pair of one step is there.
-
-    Parameters
-    ----------
-    plan
-        Declares the rows.
-    """
+    """Rows of extreme features, rewards and successors: with the absent person, the worst pair of one step is there."""
     S, A, d = plan.features.integers.shape
     f = plan.features.integers.reshape(-1, d)
     order = np.argsort(-(f * f).sum(1), kind="stable")

@@ -146,13 +146,6 @@ def lq_sums(plan: LqPlan, rows: LqRows) -> tuple[Integers, Integers]:
 def batch_sums(plan: LqPlan, batch: Episodes | Transitions) -> tuple[Integers, Integers]:
     """:func:`lq_sums` of one batch.
 
-    Parameters
-    ----------
-    plan
-        Declares bounds and lattice.
-    batch
-        Raw rows.
-
     Returns
     -------
     ``(n+d, n+d)`` and ``(n+d, n)``, lattice steps squared.
@@ -166,13 +159,6 @@ def lattice_rows(plan: LqPlan, batch: Episodes | Transitions) -> tuple[Array, Ar
     """Integers held as float64: z ``(rows, n+d)`` and next states ``(rows, n)``; zeros where no row is counted.
 
     Not a number, or longer than its ball after truncation: the row counts as absent.
-
-    Parameters
-    ----------
-    plan
-        Declares bounds and lattice.
-    batch
-        Raw rows.
     """
     raw, read = _rows_of(batch, plan.domain.horizon)
     # a number near the largest float may overflow on its way; its row does not count

@@ -98,13 +98,7 @@ class CountedLqRegularizer:
 def fixed(
     message: LqMessage, ends: Sequence[int], lam: float, world: SimulatedWorld, noise: NoiseSource
 ) -> CountedLqRegularizer:
-    """V = exact sums + λ I: the baseline, without privacy; ``noise`` is never drawn from.
-
-    Parameters
-    ----------
-    message, ends, lam, world
-        As of :func:`tree`.
-    """
+    """V = exact sums + λ I: the baseline, without privacy; ``noise`` is never drawn from."""
     private = gaussian_sum(message, None, Once(len(ends)), Trust.NONE, noise, math.inf)
     return CountedLqRegularizer(message, private, world, noise, lam, tail_bounds(message, 1, 0.05))
 
@@ -154,11 +148,6 @@ def epochs(
     failure: float = 0.05,
 ) -> CountedLqRegularizer:
     """One release of every batch: each person is in one, so no budget is divided; the noise of all batches adds up.
-
-    Parameters
-    ----------
-    message, ends, ask, lam, world, noise, failure
-        As of :func:`tree`.
 
     Raises
     ------

@@ -147,13 +147,7 @@ class OnlineCounts:
 
 
 def consistent(counts: OnlineCounts) -> Array:
-    """The consistency programme with n'_sa by summation: ``(G, S, A, S)``, nowhere negative, unshifted.
-
-    Parameters
-    ----------
-    counts
-        As released.
-    """
+    """The consistency programme with n'_sa by summation: ``(G, S, A, S)``, nowhere negative, unshifted."""
     noisy = np.maximum(counts.n_sas, 0.0)
     return consistent_counts(np.maximum(counts.n_sas.sum(-1), 0.0), noisy, 0.0)
 

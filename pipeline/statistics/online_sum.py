@@ -167,13 +167,7 @@ def cost_of(layout: Layout, variances: Variances | None, cost: int) -> Fraction 
 
 
 def entry_variances(layout: Layout, variances: Variances) -> Array:
-    """Variance of every integer of one row ``(n,)``, table after table.
-
-    Parameters
-    ----------
-    layout, variances
-        Tables, and the variance of each.
-    """
+    """Variance of every integer of one row ``(n,)``, table after table."""
     return np.concatenate([np.full(math.prod(t.shape), float(variances[t.name])) for t in layout.tables])
 
 

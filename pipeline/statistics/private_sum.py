@@ -175,13 +175,6 @@ class PrivateSum:
     def perturb(self, sums: Tables, noise: NoiseSource, data: DataHandle) -> dict[str, Integers]:
         """Noisy tables, each with noise of its own drawn once, in the order of the mechanisms.
 
-        Parameters
-        ----------
-        sums
-            Exact tables.
-        data
-            Handle of what the noise protects.
-
         Raises
         ------
         RealDataError

@@ -142,13 +142,7 @@ class CountedRegularizer:
 
 
 def fixed(message: Message, episodes: int, lam: float, world: SimulatedWorld, noise: NoiseSource) -> CountedRegularizer:
-    """Lambda = lam I plus the exact sums: the baseline, without privacy; ``noise`` is never drawn from.
-
-    Parameters
-    ----------
-    message, episodes, lam, world
-        As of :func:`tree`.
-    """
+    """Lambda = lam I plus the exact sums: the baseline, without privacy; ``noise`` is never drawn from."""
     private = gaussian_sum(message, None, Once(episodes), Trust.NONE, noise, math.inf)
     return CountedRegularizer(message, private, world, noise, lam)
 
@@ -215,13 +209,7 @@ def local(
     failure: float = 0.01,
     prior: float = 0.0,
 ) -> CountedRegularizer:
-    """Local privacy: each message is noisy before it leaves its person (paper 001).
-
-    Parameters
-    ----------
-    message, episodes, ask, lam, world, noise, shift, failure, prior
-        As of :func:`tree`.
-    """
+    """Local privacy: each message is noisy before it leaves its person (paper 001)."""
     variances = paper_001(message, ask) if ask.calibration == "paper" else tight(message, ask, 1)
     private = gaussian_sum(message, variances, Once(episodes), Trust.LOCAL, noise, asked(ask)[0])
     return CountedRegularizer(message, private, world, noise, lam, shift, failure, prior=prior)

@@ -38,7 +38,7 @@ class Clips:
 
     low: float
     high: float
-    spread: float = 6.0
+    spread: float
     placebo: float = 2.0
 
     @property
@@ -77,6 +77,8 @@ class Question:
         ``(H, L, A)``: what is 0 in the mean over the actions of practice, whatever lies before.
     W
         ``(H+1, S)`` value of practice: what lies before a row is measured in it.
+    spread
+        Ranges of values, a power of two, that psi may be from the middle: about the largest weight.
     effective
         Effective sample size as a share: squared mean of w over its mean square, over rows of practice.
     """
@@ -86,4 +88,5 @@ class Question:
     w: Array
     placebo: Array
     W: Array
+    spread: int
     effective: float

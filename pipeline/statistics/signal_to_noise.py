@@ -47,30 +47,14 @@ class SignalToNoise:
 
 
 def even_visits(card: Card, people: float) -> float:
-    """Steps that one cell of n[h,s,a] holds if ``people`` people stay to the end and visit all cells alike.
-
-    Parameters
-    ----------
-    card
-        Declares steps, states and actions.
-    people
-        How many.
-    """
+    """Steps that one cell of n[h,s,a] holds if ``people`` people stay to the end and visit all cells alike."""
     d = card.domain
     steps = people * card.unit.episodes_per_user * d.horizon
     return steps / (d.table_steps * len(d.live_states) * len(d.action_labels))
 
 
 def visit_noise(card: Card, mechanisms: Sequence[Mechanism]) -> float:
-    """Standard deviation of the noise on one n[h,s,a]: its own table's, or that of the summed successors.
-
-    Parameters
-    ----------
-    card
-        Declares the successors of a cell.
-    mechanisms
-        Of its count tables.
-    """
+    """Standard deviation of the noise on one n[h,s,a]: its own table's, or that of the summed successors."""
     scale = {m.table: m.standard_deviation for m in mechanisms}
     return scale["n_sa"] if "n_sa" in scale else scale["n_sas"] * math.sqrt(len(card.domain.state_labels))
 
@@ -92,15 +76,7 @@ def signal_to_noise(card: Card, ask: Ask, people: float | None = None) -> Signal
 
 
 def scale_budget(ask: Ask, factor: float) -> Ask:
-    """The same ask with ``factor`` times the budget: of rho, or of epsilon where that was asked.
-
-    Parameters
-    ----------
-    ask
-        What is asked.
-    factor
-        How many times as much.
-    """
+    """The same ask with ``factor`` times the budget: of rho, or of epsilon where that was asked."""
     if ask.rho is not None:
         return replace(ask, rho=ask.rho * factor)
     return replace(ask, epsilon=None if ask.epsilon is None else ask.epsilon * factor)

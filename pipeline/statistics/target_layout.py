@@ -25,10 +25,9 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.declaration.card import Card
 from pipeline.privacy.noise import LARGEST_SCALE
 from pipeline.statistics.count_layout import Person, largest_square
-from pipeline.statistics.layout import Layout, Rates, Relation, Sensitivity, Table
+from pipeline.statistics.layout import CardLayout, Rates, Relation, Sensitivity, Table
 from pipeline.statistics.private_sum import PrivateSum
 
 Array = NDArray[np.float64]
@@ -58,13 +57,11 @@ def pair_cost(square: int, steps: int, count: Fraction, total: Fraction, relatio
 
 
 @dataclass(frozen=True)
-class TargetLayout(Layout):
+class TargetLayout(CardLayout):
     """See :class:`~pipeline.statistics.layout.Layout`: N and Z of one stage, bounded together.
 
     Parameters
     ----------
-    card
-        What is declared.
     stage
         ``v``: a row's key is its state, its target the return from there on.  ``q``: key (state, action), target the
         temporal difference.
@@ -72,25 +69,9 @@ class TargetLayout(Layout):
         W, and rows a key.
     """
 
-    card: Card
     stage: Stage
     rows: int
     cap: int = 1
-
-    @property
-    def dataset(self) -> str:
-        """Name of the lineage."""
-        return self.card.name
-
-    @property
-    def data_kind(self) -> str:
-        """``real`` or ``synthetic``, as registered."""
-        return self.card.kind
-
-    @property
-    def dynamics(self) -> str:
-        """``per_step``, or ``stationary``: one table for all steps."""
-        return self.card.domain.dynamics
 
     @property
     def shape(self) -> tuple[int, ...]:

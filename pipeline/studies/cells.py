@@ -58,17 +58,7 @@ def measure_cells(
 
 
 def kept_of(study: Study, cells: Sequence[Any], kept: Path) -> int:
-    """How many of the cells are found there, measured by the same code.
-
-    Parameters
-    ----------
-    study
-        Whose cells they are.
-    cells
-        The cells asked for.
-    kept
-        The folder of kept rows.
-    """
+    """How many of the cells are found there, measured by the same code."""
     return sum(path.is_file() for path in _places(study, cells, kept).values())
 
 

@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from pipeline.declaration.numbers import number
 from pipeline.simulation.trial import Trial
 from pipeline.studies.paper_001 import DELTA, EPISODES, HOM, MIXTURE, RUNS, THREE
-from pipeline.studies.rows import (
+from pipeline.studies.study import Budget, Claim, Judged, Options, Place, Verdict, online, sweep
+from pipeline.studies.study_rows import (
     LEARNT,
     SUBLINEAR,
     SURE,
@@ -32,7 +33,6 @@ from pipeline.studies.rows import (
     standard_error,
     surely_below,
 )
-from pipeline.studies.study import Budget, Claim, Judged, Options, Place, Verdict, online, sweep
 
 SMALL: Place = (HOM, THREE)
 # chosen as paper_001.MIXTURE was
@@ -169,13 +169,7 @@ def _states(e: Evidence, variant: str) -> Verdict:
 
 
 def claims(rows: Rows) -> list[Judged]:
-    """Every statement with its verdict, regime and rule, and the verdicts by variant.
-
-    Parameters
-    ----------
-    rows
-        Gathered rows of this study.
-    """
+    """Every statement with its verdict, regime and rule, and the verdicts by variant."""
     e = Evidence(rows)
     sure = f"{SURE:.0f} standard errors"
     judged: list[Claim[Evidence]] = [

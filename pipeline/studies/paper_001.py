@@ -16,7 +16,8 @@ from pathlib import Path
 
 from pipeline.declaration.numbers import number
 from pipeline.simulation.trial import Trial
-from pipeline.studies.rows import (
+from pipeline.studies.study import NONE, Budget, Claim, Judged, Options, Place, Verdict, online, sweep
+from pipeline.studies.study_rows import (
     LEARNT,
     SUBLINEAR,
     SURE,
@@ -32,7 +33,6 @@ from pipeline.studies.rows import (
     spread,
     surely_below,
 )
-from pipeline.studies.study import NONE, Budget, Claim, Judged, Options, Place, Verdict, online, sweep
 
 HOM, INHOM = "riverswim_homogeneous", "riverswim_inhomogeneous"
 THREE: Options = (("states", 3),)
@@ -226,13 +226,7 @@ def _slower(e: Evidence, scales: str) -> Verdict:
 
 
 def claims(rows: Rows) -> list[Judged]:
-    """Every sentence with its verdict, regime and rule, and the verdicts by scales.
-
-    Parameters
-    ----------
-    rows
-        Gathered rows of this study.
-    """
+    """Every sentence with its verdict, regime and rule, and the verdicts by scales."""
     e = Evidence(rows)
     sure = f"{SURE:.0f} standard errors"
     judged: list[Claim[Evidence]] = [

@@ -18,8 +18,8 @@ import numpy as np
 
 from pipeline.declaration.numbers import number
 from pipeline.simulation.trial import Trial
-from pipeline.studies.rows import SURE, Found, Rows, true_share
 from pipeline.studies.study import Budget, Claim, Judged, Options, Place, Verdict, online, sweep
+from pipeline.studies.study_rows import SURE, Found, Rows, true_share
 
 DELTA = 1e-5
 EPISODES = (10**4, 10**5, 10**6, 10**7, 10**8, 10**9)
@@ -153,13 +153,7 @@ def model_of(row: Found) -> str:
 
 
 def power(K: int) -> str:  # noqa: N803
-    """A power of ten as it is written, e.g. 10⁴; other numbers in digits.
-
-    Parameters
-    ----------
-    K
-        A number of episodes.
-    """
+    """A power of ten as it is written, e.g. 10⁴; other numbers in digits."""
     e = len(str(K)) - 1
     return f"10{str(e).translate(_RAISED)}" if 10**e == K else f"{K:,}"
 
@@ -207,13 +201,7 @@ def _beats(low: str, high: str) -> Callable[[Evidence, str], Verdict]:
 
 
 def claims(rows: Rows) -> list[Judged]:
-    """Every claim with its verdict, regime, rule, and the verdicts by world.
-
-    Parameters
-    ----------
-    rows
-        Gathered rows of this study.
-    """
+    """Every claim with its verdict, regime, rule, and the verdicts by world."""
     e = Evidence(rows)
     last, sure = e.episodes[-1], f"{SURE:.0f} standard errors"
     fit = f"least squares of logarithms over K from {power(FROM)} to {power(last)}"

@@ -24,8 +24,8 @@ from pipeline.simulation import linear_trials
 from pipeline.simulation.linear_trials import Cell, Contender
 from pipeline.simulation.trial import Row
 from pipeline.studies.pooled import Curve, Key, Point, pooled, where
-from pipeline.studies.rows import SURE
 from pipeline.studies.study import Claim, Judged, Study, Verdict
+from pipeline.studies.study_rows import SURE
 
 EPISODES = (5, 20, 50, 100, 200, 500, 1000, 5000, 10_000, 100_000)
 MORE_EPISODES = (5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000, 20_000, 50_000, 100_000, 1_000_000)
@@ -198,13 +198,7 @@ def _per_budget(said: Mapping[float, str], lead: str = "") -> str:
 
 
 def claims(rows: Sequence[Row]) -> list[Judged]:
-    """Every claim with its verdict, regime, rule, and the verdicts by variant.
-
-    Parameters
-    ----------
-    rows
-        What was measured of each cell.
-    """
+    """Every claim with its verdict, regime, rule, and the verdicts by variant."""
     e = Evidence(rows)
     tenth = f"{100 * SLIGHT:.0f} % of what uniform choice loses ({number(SLIGHT * e.uniform[e.episodes[-1]].mean, 2)})"
     sure = f"{SURE:.0f} standard errors"

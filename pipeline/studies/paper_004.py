@@ -17,8 +17,8 @@ from functools import cached_property
 
 from pipeline.declaration.numbers import number
 from pipeline.simulation.trial import Calibration, Trial
-from pipeline.studies.rows import SURE, Found, Rows, surely_below, true_share
 from pipeline.studies.study import Budget, Claim, Judged, Options, Place, Verdict, online, sweep
+from pipeline.studies.study_rows import SURE, Found, Rows, surely_below, true_share
 
 DELTA, EPISODES = 1e-5, 10_000
 EPSILONS = (0.5, 1.0, 4.0)
@@ -66,13 +66,7 @@ def full_grid() -> list[Trial]:
 
 
 def kind_of(row: Found) -> str:
-    """Which of :data:`VARIANTS` a row of Private-OFU-RL is.
-
-    Parameters
-    ----------
-    row
-        Of Private-OFU-RL.
-    """
+    """Which of :data:`VARIANTS` a row of Private-OFU-RL is."""
     return VARIANTS[2] if "one release a plan" in row["variant"] else str(row["calibration"])
 
 
@@ -183,13 +177,7 @@ def _clearly_below(low: Found, high: Found) -> bool:
 
 
 def claims(rows: Rows) -> list[Judged]:
-    """Every claim with its verdict, regime, rule, and the verdicts by variant.
-
-    Parameters
-    ----------
-    rows
-        Gathered rows of this study.
-    """
+    """Every claim with its verdict, regime, rule, and the verdicts by variant."""
     e = Evidence(rows)
     at = f"at K = {e.episodes:,}"
     sure = f"{SURE:.0f} standard errors"

@@ -19,8 +19,8 @@ import numpy as np
 
 from pipeline.simulation.registry import AGENTS, find
 from pipeline.simulation.trial import Facts, Measured, Row, Trial
-from pipeline.studies.rows import gather
 from pipeline.studies.study import NONE, Budget, Options, sweep
+from pipeline.studies.study_rows import gather
 
 METRIC = "suboptimality"
 # the band over runs, and what counts as having learnt: this share of the uniform policy's suboptimality

@@ -190,13 +190,7 @@ def _nowhere(exceptions: Callable[[Priced], list[str]], right: str) -> Callable[
 
 
 def claims(p: Priced) -> list[Judged]:
-    """Verdicts on general sentences, each with its rule and where it fails.
-
-    Parameters
-    ----------
-    p
-        The rows of one world.
-    """
+    """Verdicts on general sentences, each with its rule and where it fails."""
     judged: list[Claim[Priced]] = [
         Claim(
             "nobody's noise is worth more than the ε asked",

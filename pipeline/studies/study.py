@@ -11,7 +11,7 @@ from typing import Any, Generic, NamedTuple, NotRequired, TypedDict, TypeVar
 
 from pipeline.simulation import registry
 from pipeline.simulation.trial import Calibration, Measured, Plain, Row, Trial
-from pipeline.studies.rows import gathered_rows
+from pipeline.studies.study_rows import gathered_rows
 
 # plain values as they are kept: of a cell, and of a study
 Kept = dict[str, Any]

@@ -178,6 +178,15 @@ class Quality(Part):
     cached: bool = False
 
 
+class PriceOfEpsilon(Part):
+    """What one ``epsilon`` costs: as pure DP (``pure_rho``), and with a ``delta`` (``rho``)."""
+
+    epsilon: Number
+    pure_rho: Number
+    delta: Number
+    rho: Number
+
+
 class PlanAnswer(Part):
     """What a run would spend and what is left.
 
@@ -230,3 +239,4 @@ class PlanAnswer(Part):
     most_squares: Number | None = None
     squares_a_direction_needs: Number | None = None
     quality: Quality | None = None
+    price_of_epsilon: PriceOfEpsilon | None = None

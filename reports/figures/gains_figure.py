@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -63,7 +64,7 @@ def gains_figure(view: Gains) -> Figure:
     note = f"Shown: the {len(lines)} largest gains, of {view.gains[0].size}; the table has all." if left_out else ""
     text = f"Gains over {H} steps. {text}."
     frame = (60 + _WIDTH + wide, max(_HEIGHT, _ROW * len(names) + 10) + 70)
-    return Figure(inline(chart, "policy", "The gains, step by step", text, 60, frame), text, note)
+    return Figure(partial(inline, chart, "policy", "The gains, step by step", text, 60, frame), text, note)
 
 
 def _largest(view: Gains) -> list[tuple[int, int]]:

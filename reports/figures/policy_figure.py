@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 
 from pipeline.declaration.numbers import clean
 from reports.facts.policy import Decisions
@@ -60,7 +61,7 @@ def policy_figure(view: Decisions) -> Figure:
         f"Recommended action in each of {len(states)} states (rows) at each of {horizon} steps (columns). "
         "A dash on hatching means: not enough evidence, keep current practice. The table that follows says the same."
     )
-    return Figure(inline(chart, "policy", "The policy, state by step", text, margin), text, _left_out(view))
+    return Figure(partial(inline, chart, "policy", "The policy, state by step", text, margin), text, _left_out(view))
 
 
 def _cell(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 
 from pipeline.declaration.numbers import clean
@@ -62,7 +64,7 @@ def share_figure(view: Decisions) -> Figure:
     margin = 14 + 7 * max((len(str(name["t"])) for name in names), default=1)
     text = _words(view, shares, actions)
     note = "Upper bar: this policy. Lower, hatched bar: current practice." if shares.practice is not None else ""
-    return Figure(inline(chart, "shares", "Share of each action", text, margin, bottom=6), text, note)
+    return Figure(partial(inline, chart, "shares", "Share of each action", text, margin, bottom=6), text, note)
 
 
 def _words(view: Decisions, shares: Shares, actions: list[int]) -> str:

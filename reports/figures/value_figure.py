@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal
 
 from pipeline.declaration.numbers import clean, number
@@ -71,7 +72,7 @@ def value_figure(report: Report) -> Figure:
     text = (
         f"On an axis {axis}, {number(low)} to {number(high)}; possible are {number(least)} to {number(most)}. {text}."
     )
-    return Figure(inline(chart, "value", "The value of the policy beside others", text, 16), text)
+    return Figure(partial(inline, chart, "value", "The value of the policy beside others", text, 16), text)
 
 
 def shown_range(rows: list[Mark], least: float, most: float) -> tuple[float, float]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 
 import numpy as np
 
@@ -56,7 +57,9 @@ def weights_figure(weights: Weights) -> Figure:
         + "."
     )
     margin = 14 + 7 * max(len(str(name["t"])) for name in names)
-    return Figure(inline(chart, "weights", "The weights, step by step", text, margin), text, _left_out(weights))
+    return Figure(
+        partial(inline, chart, "weights", "The weights, step by step", text, margin), text, _left_out(weights)
+    )
 
 
 def _short(weight: float, decimals: int) -> str:

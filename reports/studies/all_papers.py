@@ -12,14 +12,14 @@ from typing import NamedTuple
 from pipeline.declaration.numbers import number
 from pipeline.declaration.toml import CardError
 from pipeline.studies import paper_000, paper_001, paper_002, paper_003, paper_004
-from pipeline.studies.rows import Rows
 from pipeline.studies.study import Study
+from pipeline.studies.study_rows import Rows
 from reports.page import Part, Section, table
-from reports.studies.paper_000 import study_000
-from reports.studies.paper_001 import study_001
-from reports.studies.paper_002 import study_002
-from reports.studies.paper_003 import study_003
-from reports.studies.paper_004 import study_004
+from reports.studies.page_000 import study_000
+from reports.studies.page_001 import study_001
+from reports.studies.page_002 import study_002
+from reports.studies.page_003 import study_003
+from reports.studies.page_004 import study_004
 from reports.studies.study_page import Page, PaperStudy, verdict
 
 
@@ -107,15 +107,7 @@ class Effort:
 
 
 def overview(studies: Sequence[PaperStudy], effort: Effort) -> Page:
-    """The verdicts of all, then a part for each figure or table, then the errata.
-
-    Parameters
-    ----------
-    studies
-        In the order of the page.
-    effort
-        Of all of them together.
-    """
+    """The verdicts of all, then a part for each figure or table, then the errata."""
     # two drawings of one grid share their claims
     verdicts = {(_paper(s), str(c["claim"])): bool(c["holds"]) for s in studies for c in s.claims}
     corrected = tuple(_errata(paper) for paper in (*dict.fromkeys(map(_paper, studies)), "all"))
@@ -180,11 +172,5 @@ def plain(text: str) -> str:
 
 
 def claims_of(studies: Sequence[PaperStudy]) -> list[dict[str, object]]:
-    """All claims, each with the name of its study.
-
-    Parameters
-    ----------
-    studies
-        In the order of the page.
-    """
+    """All claims, each with the name of its study."""
     return [{"name": s.name, **claim} for s in studies for claim in s.claims]

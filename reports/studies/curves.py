@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TypedDict
 
 from pipeline.declaration.numbers import number
-from pipeline.studies.rows import Found
+from pipeline.studies.study_rows import Found
 from reports.page import Figure
 from reports.svg import INK, inline
 
@@ -128,7 +129,7 @@ def draw_curves(
     room = min(_LEGEND, 50 + 7 * max(map(len, names)))
     frame = _MARGIN + columns * (_WIDE + 20) + room + 40, 50 + (_HIGH + 40) * math.ceil(len(panels) / columns)
     text = _words(panels, title, y_title, ends)
-    return Figure(inline(chart, key, title, text, _MARGIN, frame), text, note)
+    return Figure(partial(inline, chart, key, title, text, _MARGIN, frame), text, note)
 
 
 def _styles(panels: Mapping[str, Mapping[str, Line]]) -> dict[str, tuple[str, list[int]]]:

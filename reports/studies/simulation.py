@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pipeline.declaration.numbers import number
-from pipeline.studies.rows import Found, Rows
+from pipeline.studies.study_rows import Found, Rows
 from reports.page import Figure, Part, Section, table
 from reports.studies.curves import draw_curves, line_of
 from reports.studies.study_page import INVENTED, Page
@@ -41,25 +41,13 @@ class Played:
 
 
 def figure_of(played: Played) -> Figure:
-    """Regret curves of all rows in one panel.
-
-    Parameters
-    ----------
-    played
-        The rows.
-    """
+    """Regret curves of all rows in one panel."""
     lines = {str(r["agent"]): line_of(r) for r in played.rows}
     return draw_curves({str(played.mine["world"]): lines}, "regret", f"{played.mine['agent']} and its baselines")
 
 
 def promise(row: Found) -> str:
-    """What a deployment of the agent would guarantee, in one sentence.
-
-    Parameters
-    ----------
-    row
-        The agent's gathered row.
-    """
+    """What a deployment of the agent would guarantee, in one sentence."""
     if row["trust"] == "none":
         return f"{row['agent']} adds no noise and would promise nothing."
     true = row["true_epsilon"]
@@ -72,13 +60,7 @@ def promise(row: Found) -> str:
 
 
 def page_of(p: Played) -> Page:
-    """What came out, what a deployment would guarantee, and the setting.
-
-    Parameters
-    ----------
-    p
-        The rows.
-    """
+    """What came out, what a deployment would guarantee, and the setting."""
     m, figure = p.mine, figure_of(p)
     beaten = [str(r["agent"]) for r in p.rows[1:] if m["mean"] + m["std"] < r["mean"] - r["std"]]
     lost = [str(r["agent"]) for r in p.rows[1:] if m["mean"] - m["std"] > r["mean"] + r["std"]]

@@ -27,12 +27,14 @@ from pipeline.statistics.lq_message import LqMessage
 from pipeline.statistics.mixture_message import LATTICE, Message, Visits
 from pipeline.statistics.online_counts import OnlineLayout
 from pipeline.statistics.online_sum import Variances, gaussian_sum, tight
+from pipeline.statistics.residual_message import ResidualMessage
 from tests.audits.broken import FewCoins, Make, Repeating, RepeatingCoins, Thinner, Twin
 
 LEAVES = 8
 ASK = Ask(epsilon=7.0, delta=1e-5)
 MESSAGE = Message(2, 1, 1.0, (1.0,), 1.0, unit=False)
 LQ = LqMessage(2, 1, 3, 1.0)
+RESIDUAL = ResidualMessage(np.full((2, 3), 0.2), np.eye(3), 0.5, 3)
 TABLE = OnlineLayout(3, 2, 1, rewards=True)
 VISITS = OnlineLayout(3, 2, 1)
 POOLED = OnlineLayout(4, 2, 1, pooled=True)
@@ -87,6 +89,16 @@ def whole_rows(batch: LqBatch) -> np.ndarray:
     following = np.trunc(batch.states[0, 1:] * LQ.steps)
     gram, cross = z.T @ z, z.T @ following
     return np.concatenate([gram.diagonal(), gram[np.triu_indices(len(gram), 1)], cross.ravel()]).astype(np.int64)
+
+
+def residual(**broken) -> AuditTarget:
+    return sums_target(RESIDUAL, ASK, "fresh", leaves=LEAVES, **broken)
+
+
+def each_row_cut(batch: LqBatch) -> np.ndarray:
+    """Every row of an episode cut to the ball that the episode has."""
+    rows = (RESIDUAL.each(batch.states[:, h : h + 2], batch.controls[:, h : h + 1]) for h in range(RESIDUAL.horizon))
+    return np.sum([row.sum(axis=0) for row in rows], axis=0)
 
 
 def online(how, layout: OnlineLayout = TABLE, made=None) -> AuditTarget:
@@ -239,6 +251,16 @@ ONLINE: dict[str, tuple[Make, dict[str, Twin]]] = {
         {
             "half the variance": Twin(lambda: lq("fresh", variances=lq_scaled("fresh", 0.5, 0.5))),
             "add/remove Gram": Twin(lambda: lq("fresh", variances=lq_scaled("fresh", 0.5, 1)), 20_000),
+        },
+    ),
+    "residual sums, one release of an epoch": (
+        residual,
+        {
+            "half the variance": Twin(
+                lambda: residual(variances={"residual": tight(RESIDUAL, ASK, 1)["residual"] // 2}), 20_000
+            ),
+            "rows cut, not episodes": Twin(lambda: residual(integers=each_row_cut)),
+            "seeded noise": Twin(residual, noise=Repeating),
         },
     ),
 }

@@ -38,7 +38,7 @@ from pipeline.privacy.release import Release
 from pipeline.statistics.ask import Ask
 from pipeline.statistics.linear_plan import LinearDomain, LinearPlan, LinearTerms
 from pipeline.statistics.private_sum import PrivateSum
-from reports.audit import audit_markdown
+from reports.audit_page import audit_markdown
 from tests.audits.broken import Thinner
 from tests.audits.mutants import MECHANISMS
 from tests.audits.offline_twins import EVEN_LQ, LQ, WHOLE, features
@@ -270,6 +270,7 @@ WORLDS = [
     ("private-ofu-rl", "paper", LQ_WORLD, "", "joint", 1),
     ("private-ofu-rl", "tight", LQ_WORLD, 'counter = "epochs"', "joint", 1),
     ("explore-then-commit", "tight", LQ_WORLD, "", "central", 1),
+    ("private-adaptive-lqr", "tight", LQ_WORLD, "", "joint", 1),
 ]
 
 
@@ -289,7 +290,7 @@ def test_an_online_agents_messages_are_attacked_at_its_recipes_budget(
     assert claimed == {None} or all(e <= 4.0 for e in claimed)
     whole = found.get("whole_plan")
     assert whole is None or 0.999 < whole["rho"] / whole["claimed_rho"] <= 1
-    smaller = agent.startswith(("private", "ldp", "dp-ucbvi-jdp")) and calibration == "tight"
+    smaller = agent.startswith(("private-l", "private-o", "ldp", "dp-ucbvi-jdp")) and calibration == "tight"
     assert (whole is not None) == smaller
 
 

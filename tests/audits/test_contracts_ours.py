@@ -40,7 +40,17 @@ READERS = {
     )
     for suffix, (form, write) in LINES.items()
 }  # fmt: skip
-PLANTS = ("ofu-rl", "private-ofu-rl", "dp-lqr", "explore-then-commit", "zero", "fixed-gain", "certainty-equivalence")
+PLANTS = (
+    "ofu-rl",
+    "private-ofu-rl",
+    "dp-lqr",
+    "explore-then-commit",
+    "adaptive-lqr",
+    "private-adaptive-lqr",
+    "zero",
+    "fixed-gain",
+    "certainty-equivalence",
+)
 PLAYERS = [
     *(Player(a) for a in ("uniform", "always-first", "always-right", "ucbvi", "dp-ucbvi-jdp", "dp-ucbvi-ldp")),
     Player("counts-shuffle"),

@@ -26,6 +26,20 @@ from tests.flows.shop import lay_out
 from tests.ledger.postgres import Server
 
 
+def child(work: Callable[[], object], code: Callable[[BaseException], int] = lambda _: 1) -> int:
+    """Run ``work`` in a process of its own; minus the signal that killed it, else its exit code."""
+    sys.stdout.flush()
+    pid = os.fork()
+    if pid == 0:
+        try:
+            work()
+            os._exit(0)
+        except BaseException as e:
+            print(f"{type(e).__name__}: {e}", file=sys.stderr, flush=True)
+            os._exit(code(e))
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+
 def witness_draws(witness: Path, line: str) -> None:
     """Have this process write a line down just before the operating system gives its first noise."""
     gaussian, said = OsNoise.gaussian, list[str]()
@@ -53,7 +67,7 @@ class World:
         if server is not None:
             server.psql("create database now")
         shutil.copytree(self.template, self.now)
-        assert self.child(self._prepare) == 0
+        assert child(self._prepare) == 0
         found = setting(str(self.folder / "spare" / "people" / "private.toml"), Home(self.folder / "spare" / "home"))
         release = read_release(next((found.home.store / "shop" / "releases").iterdir()))
         self.price = total_rho(release.mechanisms)
@@ -91,22 +105,9 @@ class World:
             self.server.psql("drop database now with (force)")
             self.server.psql(f"create database now template kept_{name}")
 
-    def child(self, work: Callable[[], object]) -> int:
-        """Run ``work`` in a process of its own; minus the signal that killed it, else its exit code."""
-        sys.stdout.flush()
-        pid = os.fork()
-        if pid == 0:
-            try:
-                work()
-                os._exit(0)
-            except BaseException as e:
-                print(f"{type(e).__name__}: {e}", file=sys.stderr, flush=True)
-                os._exit(1)
-        return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-
     def run(self, at: int | None = None) -> int:
         """One run of the job, killed at step ``at``."""
-        return self.child(lambda: self._run(at))
+        return child(lambda: self._run(at))
 
     def _run(self, at: int | None) -> None:
         pipeline.learners.tabular.learn = lambda *_: self.learnt

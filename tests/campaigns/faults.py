@@ -32,7 +32,7 @@ from flows.jobs.promotion import Alias
 from flows.jobs.run import register_job, run_job
 from flows.jobs.snapshots import purge_job
 from pipeline.ledger.steps import mispriced
-from tests.campaigns.crash_world import World, witness_draws
+from tests.campaigns.crash_world import World, child, witness_draws
 from tests.campaigns.crashes import violations
 from tests.campaigns.night_crashes import World as Nights
 from tests.disk import FAULTS, FaultyDisk, Operation
@@ -64,7 +64,7 @@ class Shop:
         self.world.restore("registered")
         for name, work in (("registered", lambda: None), ("used", self._use), ("unregistered", self._unregister)):
             self.world.restore("registered")
-            assert self.world.child(work) == 0
+            assert child(work) == 0
             if name != "registered":
                 self.world.keep(name)
 
@@ -118,7 +118,7 @@ class Shop:
                 disk.install()
             work()
 
-        return child(inside)
+        return child(inside, told)
 
     def broken(self, verb: str, settled: bool) -> list[str]:
         """Every promise that does not hold, in words."""
@@ -141,19 +141,9 @@ class Shop:
         return found
 
 
-def child(work: Callable[[], object]) -> int:
-    """Run ``work`` in a process of its own; minus the signal that killed it, else its exit code."""
-    sys.stdout.flush()
-    pid = os.fork()
-    if pid == 0:
-        try:
-            work()
-            os._exit(0)
-        except BaseException as e:
-            if os.environ.get("RETICENT_FAULTS_TELL"):
-                print(f"{type(e).__name__}: {e}", file=sys.stderr, flush=True)
-            os._exit(exit_code(e) if isinstance(e, Exception) else 99)
-    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+def told(e: BaseException) -> int:
+    """How a process ends that was told of a fault."""
+    return exit_code(e) if isinstance(e, Exception) else 99
 
 
 def count(call: Callable[[FaultyDisk], int], where: Path) -> list[Operation]:
@@ -217,7 +207,7 @@ def night(nights: Nights, disk: FaultyDisk | None) -> int:
             disk.install()
         nights.shop.append(3)
 
-    return child(inside)
+    return child(inside, told)
 
 
 def main(sample: int | None) -> int:

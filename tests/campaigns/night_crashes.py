@@ -10,12 +10,10 @@ evenly over all, and nothing is rewritten.
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import signal
 import sys
 import tempfile
-from collections.abc import Callable
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -31,26 +29,12 @@ from pipeline.privacy.factorisation import squared_weights
 from pipeline.privacy.release_file import read_release
 from pipeline.transaction.artifacts import folder_of
 from pipeline.transaction.kept_steps import KeptSteps
-from tests.campaigns.crash_world import witness_draws
+from tests.campaigns.crash_world import child, witness_draws
 from tests.campaigns.kill_points import arm
 from tests.flows.nights import Shop, customers
 
 RESULTS = Path(__file__).resolve().parent / "results" / "night_crashes.json"
 NIGHTS, DUE = 8, (2, 3)
-
-
-def child(work: Callable[[], object]) -> int:
-    """Run ``work`` in a process of its own; minus the signal that killed it, else its exit code."""
-    sys.stdout.flush()
-    pid = os.fork()
-    if pid == 0:
-        try:
-            work()
-            os._exit(0)
-        except BaseException as e:
-            print(f"{type(e).__name__}: {e}", file=sys.stderr, flush=True)
-            os._exit(1)
-    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 
 
 class World:

@@ -15,7 +15,6 @@ from tests.campaigns import bad_input
 from tests.campaigns.bad_files import DAMAGES, damages_of, drawn
 from tests.campaigns.bad_layouts import SECRET, Case, layouts
 
-pytest.importorskip("h5py")
 SAMPLE = drawn(30, start=1)
 
 

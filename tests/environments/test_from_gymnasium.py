@@ -5,14 +5,13 @@ from __future__ import annotations
 import sys
 from typing import Any
 
+import gymnasium
 import numpy as np
 import pytest
 
 from pipeline.declaration.card import CardError
 from pipeline.environments.from_gymnasium import from_gymnasium, from_table
 from pipeline.evaluation.exact import world_values
-
-gymnasium = pytest.importorskip("gymnasium")
 
 CASES = [
     ("FrozenLake-v1", {}, 20),

@@ -1,4 +1,4 @@
-"""The command line from outside: exit codes, one line an error, one JSON object, nothing heavy for --help."""
+"""The command line from outside: exit codes, one line an error, one JSON object."""
 
 from __future__ import annotations
 
@@ -32,15 +32,6 @@ def reticent(*args: object, cwd: Path, **env: str) -> subprocess.CompletedProces
 @pytest.fixture
 def shop(tmp_path):
     return lay_out(tmp_path / "shop")
-
-
-def test_help_loads_nothing_heavy(tmp_path):
-    heavy = "('cvxpy', 'prefect', 'polars', 'scipy', 'opendp', 'altair')"
-    code = f"import sys, flows.cli; print([m for m in {heavy} if m in sys.modules])"
-    root = str(Path(__file__).resolve().parents[2])
-    done = subprocess.run([sys.executable, "-c", code], cwd=root, capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "[]"
-    assert reticent("--help", cwd=tmp_path).returncode == 0
 
 
 def test_the_whole_path_in_the_shell_and_one_json_object_each(tmp_path, shop):

@@ -20,7 +20,7 @@ from pipeline.studies.price import FAMILIES
 from pipeline.studies.price_claims import Priced
 from reports.format import number
 from reports.studies.curves import DASHES, PALETTE
-from reports.studies.price import label
+from reports.studies.price_page import label
 
 RECIPE = """
 [compare]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 import stat
 from fractions import Fraction
 
@@ -184,23 +183,6 @@ def test_a_real_report_has_no_truth_and_no_behaviour(tmp_path, real):
     assert set(facts["model_baselines"]) - {"practice"} == {"uniform", "best constant"}
 
 
-def test_the_papers_scales_are_refused_on_real_data_when_they_spend_more(tmp_path, real):
-    home = Home(tmp_path / "home")
-    register_job(str(real), home)
-    ingest_job(str(real), home)
-    text = (
-        (real / "private.toml")
-        .read_text()
-        .replace("rho = 1.0", 'rho = 1.0\ncalibration = "paper"\nrelease = "two_tables"')
-    )
-    (real / "paper.toml").write_text(text)
-    with pytest.raises(CardError, match="'tight'"):
-        run_job(str(real / "paper.toml"), home)
-    # also where nothing would be charged: a release committed for another recipe keeps no promise of this one
-    with pytest.raises(CardError, match="'tight'"):
-        plan_job(str(real / "paper.toml"), home)
-
-
 @pytest.mark.parametrize("cap", [50.0, 1000.0])
 def test_a_sampler_that_would_use_up_delta_is_refused_before_the_charge(tmp_path, cap):
     folder, home = lay_out(tmp_path / "shop", cap=cap), Home(tmp_path / "home")
@@ -218,31 +200,6 @@ def test_the_store_is_for_its_owner_only(shop, home):
     for path in home.store.rglob("*"):
         assert stat.S_IMODE(path.stat().st_mode) & 0o077 == 0, path
     assert stat.S_IMODE((home.root / "ledger.db").stat().st_mode) == 0o600
-
-
-def test_a_release_that_was_renamed_before_its_run_died_is_committed_not_drawn_again(shop, home, monkeypatch):
-    from pipeline.ledger.ledger import Ledger
-
-    def dies(*_):
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as m:
-        m.setattr(Ledger, "commit", dies)
-        with pytest.raises(KeyboardInterrupt):
-            run_job(str(shop / "private.toml"), home)
-    spent = open_ledger(home.root / "ledger.db", create=False).account("shop").spent
-    r = run_job(str(shop / "private.toml"), home)
-    assert r["replayed"] and r["ledger"]["spent_rho"] == float(spent)
-
-
-def test_a_restored_old_ledger_is_noticed_by_the_release_in_the_store(shop, home):
-    old = home.root / "old.db"
-    plan_job(str(shop / "private.toml"), home)
-    shutil.copy(home.root / "ledger.db", old)
-    run_job(str(shop / "private.toml"), home)
-    shutil.copy(old, home.root / "ledger.db")
-    with pytest.raises(BudgetError, match="Restore the newest"):
-        run_job(str(shop / "private.toml"), home)
 
 
 def test_a_refused_plan_says_what_would_still_fit(shop, home):

@@ -17,7 +17,7 @@ from flows.jobs.study import play_job
 from pipeline.declaration.card import CardError
 from pipeline.simulation import registry as agents
 from pipeline.simulation.trial import Trial, marks, staged_curve
-from pipeline.studies.rows import gather
+from pipeline.studies.study_rows import gather
 
 RECIPE = """
 [recipe]

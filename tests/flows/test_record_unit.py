@@ -13,13 +13,11 @@ from flows.jobs.ingest import ingest_job
 from flows.jobs.run import run_job
 from flows.verbs.runs import summary
 from pipeline.declaration.card import CardError
-from pipeline.ledger.assumptions import assumptions
-from pipeline.ledger.route import Route
+from pipeline.ledger.assumptions import Route, assumptions
 from reports.facts.answers import RunAnswer
 from tests.campaigns.bad_input import toml
 from tests.logs.layouts import LOG, card_of, cards, write_minari_hdf5
 
-pytest.importorskip("h5py")
 RECIPE = '[recipe]\nname = "lake"\ncard = "card.toml"\nagent = "dp-apvi"\n\n[privacy]\nrho = 0.5\n'
 
 

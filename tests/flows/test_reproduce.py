@@ -20,7 +20,7 @@ from pipeline.studies.cells import measure_cells
 from pipeline.studies.paper_003 import BUDGETS, EPISODES, MORE_EPISODES, RUNS, STUDY, WORLDS, full_grid, grid
 from reports.studies import all_papers
 from reports.studies.all_papers import Entry, find
-from reports.studies.paper_003 import study_003
+from reports.studies.page_003 import study_003
 
 TINY = partial(grid, episodes=(20, 1000), budgets=(1.0, 25.0), worlds=(0,), runs=2)
 ONE = replace(STUDY, name="tiny", cells=TINY, full_cells=TINY, cells_a_process=10**6)

@@ -59,7 +59,6 @@ def test_a_lineage_of_all_states_has_their_features_beside_its_card(tmp_path: Pa
 
 
 def test_a_gymnasium_lineage_runs_at_once(tmp_path: Path):
-    pytest.importorskip("gymnasium")
     home = Home(tmp_path / "home")
     asked = Asked("near-optimal-0.3", 300, 12, 1, params=("is_slippery=true",), episodes_per_user=2, name="cliff")
     made = simulate_logs("gymnasium:CliffWalking-v1", asked, home)
@@ -162,7 +161,6 @@ def test_the_page_of_worlds_prints_what_the_command_prints():
     ],
 )
 def test_the_page_of_worlds_has_gymnasiums_values(line: str, horizon: int, param: tuple[str, ...]):
-    pytest.importorskip("gymnasium")
     name = f"gymnasium:{line.partition('`')[0]}"
     row = world_table([name], Asked(horizon=horizon, params=param), Home(SHELF))["worlds"][0]
     values = row["values"]

@@ -141,7 +141,6 @@ def test_the_store_and_all_in_it_are_the_owners_alone(used):
 
 
 def test_an_export_is_a_look_and_never_goes_where_runs_are_published(used):
-    pytest.importorskip("h5py")
     shop, home = used
     with pytest.raises(CardError, match="below runs/"):
         export_job(str(shop), home, home.runs / "raw")

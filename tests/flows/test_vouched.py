@@ -211,10 +211,11 @@ def test_nothing_of_a_person_is_in_the_entry(office):
 def test_another_version_is_not_comparable_and_never_damaged(office, monkeypatch):
     """Here the maker says another version, and its numbers differ in the last digit."""
     import flows.jobs.publish as publishing
+    import flows.jobs.read_back as reading
 
     root, run = office
-    now = publishing.maker()
-    monkeypatch.setattr(publishing, "maker", lambda: {**now, "numpy": "99.0"})
+    now = reading.maker()
+    monkeypatch.setattr(reading, "maker", lambda: {**now, "numpy": "99.0"})
     original = publishing.render_html
     monkeypatch.setattr(publishing, "render_html", lambda *a: original(*a) + "<!-- newer -->")
     code, proof = reticent(root, "ledger", "verify", run)
@@ -376,7 +377,7 @@ def test_a_page_that_another_version_draws_does_not_replace_the_vouched_one(offi
 
 
 def test_the_maker_knows_its_arithmetic():
-    from pipeline.ledger.maker import maker, other_maker
+    from pipeline.ledger.publication import maker, other_maker
 
     now = maker()
     assert set(now) >= {"reticent", "source", "python", "platform", "numpy", "arithmetic"}

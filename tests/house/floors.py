@@ -29,15 +29,17 @@ FLOORS = {
     "flows.jobs": 8,
     "flows.terminal": 8,
     "flows.server": 9,
-    "flows.verbs": 10,
-    "flows.cli": 11,
+    "flows.api": 10,
+    "flows.verbs": 11,
+    "reticent": 13,
+    "flows.cli": 12,
 }
 ONLY_IN = {
     "cvxpy": ("pipeline.statistics.consistency", "pipeline.mdp.occupancy_lp"),
     "prefect": ("flows.server",),
     "distributed": ("pipeline.logs.on_dask",),
     "dask": ("pipeline.logs.on_dask",),
-    "polars": ("pipeline.logs", "pipeline.operator", "pipeline.simulation", "reports"),
+    "polars": ("pipeline.logs", "pipeline.operator", "pipeline.simulation", "reports", "flows.jobs.opened"),
 }
 AGENTS_MAY_NOT = (
     "pipeline.logs",

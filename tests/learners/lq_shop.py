@@ -42,6 +42,15 @@ RECIPES = {
 }
 A, B = np.array([[0.8, 0.1], [0.0, 0.7]]), np.array([[0.05], [0.4]])
 HEAD = "who,e,t,p,v,f,over"
+# records of one person; a number, a word and a user id that stand nowhere else
+NUMBER, WORD, USER = "31415.92653", "kanarienvogel-4711", "u-schwalbe-0815"
+ODD = {
+    "too many steps": [(USER, 0, t, -1, 1, -1, "") for t in range(9)],
+    "far away": [(USER, 0, t, NUMBER, NUMBER, NUMBER, "") for t in range(4)],
+    "no numbers": [(USER, 0, 0, WORD, 0, 0, ""), (USER, 0, 1, "nan", "inf", "", "")],
+    "many episodes": [(USER, e, t, 1, 0, 1, "") for e in range(7) for t in range(2)],
+    "a line that is no row": [(USER, 0, 0, f'"{WORD}', 0, 0, ""), (USER, 0, 1, 1)],
+}
 
 
 def rows(people: int = 300, seed: int = 0) -> list[tuple]:

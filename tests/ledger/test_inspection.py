@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 
 from pipeline.ledger.account import card_hash
-from pipeline.ledger.assumptions import assumptions
+from pipeline.ledger.assumptions import Route, assumptions
 from pipeline.ledger.ledger import open_ledger
-from pipeline.ledger.route import Route
 
 CHANGED = "the card was changed after somebody had looked at the data"
 

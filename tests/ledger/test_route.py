@@ -12,7 +12,7 @@ from flows.config.home import Home
 from flows.jobs.ingest import ingest_job
 from flows.jobs.nightly import nightly_job
 from flows.jobs.run import run_job
-from pipeline.ledger.route import Route
+from pipeline.ledger.assumptions import Route
 from pipeline.ledger.verify import verify_run
 from reports.facts.certificate import Certificate
 from tests.flows.nights import Shop, customers

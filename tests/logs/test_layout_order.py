@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import h5py
@@ -18,6 +17,8 @@ from pipeline.logs.readers import rows as framing
 from .conftest import canonical, quarantine
 from .layout_ingest import changed, expected, taken, transitions
 from .layouts import LOG, card_of, cards, write_d4rl, write_flat, write_lerobot, write_obp, write_rlds
+
+OPEN_BANDIT = Path(__file__).parents[2] / "datasets" / "open_bandit" / "data" / "all.csv"
 
 
 def test_consecutive_terminals_are_an_episode_of_one_step(tmp_path: Path) -> None:
@@ -166,15 +167,9 @@ def test_an_impression_is_the_unit_of_obp_and_the_horizon_is_one(tmp_path: Path)
         card_of(changed("obp", domain={"horizon": 2}), tmp_path)
 
 
+@pytest.mark.skipif(not OPEN_BANDIT.exists(), reason="the sample of obp is fetched by `make real-data`")
 def test_the_sample_that_obp_ships_is_read_whole(tmp_path: Path) -> None:
-    from importlib.util import find_spec
-
-    found = find_spec("obp")
-    places = [os.environ.get("RETICENT_OBP", ""), *((found and found.submodule_search_locations) or [])]
-    shipped = next(filter(None, places), None)
-    if not shipped:
-        pytest.skip("the package obp is not here; RETICENT_OBP may name its unpacked folder")
-    (tmp_path / "all.csv").write_bytes((Path(shipped) / "dataset/obd/random/all/all.csv").read_bytes())
+    (tmp_path / "all.csv").write_bytes(OPEN_BANDIT.read_bytes())
     snapshot = taken("obp", tmp_path)
     rows = canonical(snapshot)
     assert (snapshot.rows, snapshot.users, snapshot.quarantined) == (10_000, 10_000, {})

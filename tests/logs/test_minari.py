@@ -6,6 +6,8 @@ import warnings
 from pathlib import Path
 from typing import Any
 
+import gymnasium as gym
+import minari
 import numpy as np
 import polars as pl
 import pytest
@@ -17,9 +19,6 @@ from pipeline.operator.leaving import export_minari
 from .conftest import canonical, make_card
 from .layouts import LOG, Told, card_of, cards, flags
 
-minari = pytest.importorskip("minari")
-pytest.importorskip("PIL")
-gym = pytest.importorskip("gymnasium")
 LAKE = cards()["Minari in HDF5"]
 FILES = {"hdf5": "data/main_data.hdf5", "arrow": "data/*/part-*.arrow", "parquet": "data/*/part-*.parquet"}
 

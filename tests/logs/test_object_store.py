@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import fsspec
 import pytest
 from pyarrow import fs
 
@@ -17,7 +18,6 @@ LINES = [",".join(HEAD), *(f"u{i},1,{t},{'xy'[i % 2]},{i % 2},0.5" for i in rang
 
 
 def in_memory(folder: Path) -> tuple[Any, str]:
-    fsspec = pytest.importorskip("fsspec")
     remote = fsspec.filesystem("memory")
     remote.makedirs("/bucket/logs", exist_ok=True)
     return fs.PyFileSystem(fs.FSSpecHandler(remote)), "/bucket/logs"

@@ -39,7 +39,6 @@ from .test_summing import opened, sums
 
 PARTS = 6
 LABEL, REWARD, USER = "kanarienvogel-4711", "31415.92653", "u-schwalbe-0815"
-scale = pytest.mark.skipif(on_dask.find_spec("distributed") is None, reason="needs the extra scale")
 
 
 @pytest.fixture
@@ -90,7 +89,6 @@ class Careless(CountSums):
 
 
 @pytest.mark.service
-@scale
 def test_two_workers_add_up_to_the_same_integers(cluster: Cluster, folder: Path) -> None:
     elsewhere = OnDask(cluster.address)
     elsewhere.ready(opened(folder).part_files)
@@ -103,7 +101,6 @@ def test_two_workers_add_up_to_the_same_integers(cluster: Cluster, folder: Path)
 
 @pytest.mark.slow
 @pytest.mark.service
-@scale
 def test_a_worker_killed_in_the_middle_changes_no_integer(tmp_path: Path, folder: Path) -> None:
     """And its group is summed by the other, once."""
     (tmp_path / "dask").mkdir()
@@ -128,7 +125,6 @@ def test_a_worker_killed_in_the_middle_changes_no_integer(tmp_path: Path, folder
 
 @pytest.mark.slow
 @pytest.mark.service
-@scale
 def test_a_client_killed_with_the_sum_half_done_reads_only_the_rest(
     cluster: Cluster, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -154,7 +150,6 @@ def test_a_client_killed_with_the_sum_half_done_reads_only_the_rest(
 
 
 @pytest.mark.service
-@scale
 def test_nothing_raw_leaves_through_pages_keys_or_logs(
     cluster: Cluster, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -204,7 +199,6 @@ def test_nothing_raw_leaves_through_pages_keys_or_logs(
 
 
 @pytest.mark.service
-@scale
 def test_a_task_that_raised_would_be_caught(cluster: Cluster, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The twin that lets a library's error out: Dask logs its text on the worker."""
     from distributed import Client
@@ -218,7 +212,6 @@ def test_a_task_that_raised_would_be_caught(cluster: Cluster, folder: Path, monk
 
 @pytest.mark.slow
 @pytest.mark.service
-@scale
 def test_what_would_fail_later_is_refused_before_the_charge(cluster: Cluster, tmp_path: Path) -> None:
     shop, home = lay_out(tmp_path / "shop", kind="real", ledger="ledger.db"), Home(tmp_path / "home")
     register_job(str(shop), home)
@@ -237,7 +230,6 @@ def test_what_would_fail_later_is_refused_before_the_charge(cluster: Cluster, tm
 
 
 @pytest.mark.service
-@scale
 @pytest.mark.skipif(binaries() is None, reason="no PostgreSQL server: apt-get install postgresql")
 def test_a_run_on_workers_with_the_ledger_on_postgresql(cluster: Cluster, tmp_path: Path) -> None:
     """A real dataset end to end: the release is of the same integers, and Dask has seen none of its people."""

@@ -13,8 +13,8 @@ import pytest
 
 from pipeline.declaration.card import Card, load_card
 from pipeline.declaration.toml import CardError, LogError
+from pipeline.ledger.assumptions import Route
 from pipeline.ledger.certificate import assumptions
-from pipeline.ledger.route import Route
 from pipeline.logs.formats import Reader
 from pipeline.logs.ingest import ingest
 from pipeline.logs.readers.batch import NO_LINES, Batch, lines_from

@@ -184,11 +184,12 @@ STRANGE = {
 }
 
 
-@pytest.mark.parametrize("kind", STRANGE)
-@pytest.mark.parametrize("name", ["log.parquet", "log.arrow"])
+# Parquet has no column of intervals
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [(k, n) for k in STRANGE for n in ("log.parquet", "log.arrow") if (k, n) != ("interval", "log.parquet")],
+)
 def test_a_type_that_ended_the_process_is_a_wrong_column(kind: str, name: str, tmp_path: Path, capfd: Any) -> None:
-    if (kind, name) == ("interval", "log.parquet"):
-        pytest.skip("Parquet holds none")
     odd = pa.array([None, None], STRANGE[kind])
     rows = pa.table(FRAME.to_arrow()).append_column("odd", odd)
     for column, fits in (("s", True), ("odd", False)):

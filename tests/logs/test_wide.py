@@ -176,7 +176,6 @@ def states(column: Any, **more: Any) -> dict[str, Any]:
         ({"columns": {"terminated": ["=", "=maybe", "c"]}}, "source.columns.terminated: the constant '=maybe' must be"),
         ({"columns": {"behavior_prob": ["=", "=1.5", "c"]}}, "source.columns.behavior_prob: the constant '=1.5'"),
         (states("s_{step}", bins={"by": ["n", "m", "o"], "edges": [1]}, labels=None), "names: 'by' is a list"),
-        ({"source": {"layout": "long", "first_step": 0}, "columns": {"step": "t"}}, "source.first_step belongs to"),
         ({"source": {"layout": "long"}, "columns": {"step": "t", "reward": ["r"]}}, "source.columns.reward: a list"),
     ],
 )  # fmt: skip

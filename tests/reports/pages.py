@@ -10,7 +10,7 @@ from flows.jobs.audit import audit_job
 from flows.jobs.ingest import ingest_job
 from flows.jobs.run import run_job
 from reports.run.run_page import render_html
-from reports.studies.paper_003 import study_003
+from reports.studies.page_003 import study_003
 from tests.flows.shop import lay_out
 from tests.learners.linear_shop import lay_out_linear
 from tests.learners.lq_shop import lay_out_plant

@@ -12,7 +12,7 @@ from flows.jobs.study import reproduce_job
 from pipeline.studies import paper_003
 from reports.studies import all_papers
 from reports.studies.all_papers import STUDIES, Entry, errata, plain
-from reports.studies.paper_003 import study_003
+from reports.studies.page_003 import study_003
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "errata.md").read_text(encoding="utf-8")

@@ -12,7 +12,7 @@ import pytest
 from pipeline.simulation.trial import SIMULATION, Row
 from pipeline.studies.paper_003 import claims
 from pipeline.studies.pooled import pooled, where
-from reports.studies.paper_003 import study_003
+from reports.studies.page_003 import study_003
 from reports.studies.study_page import figure_files, table_files
 
 K = (10, 100, 1000, 100_000)

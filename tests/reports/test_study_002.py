@@ -6,7 +6,7 @@ import pytest
 
 from pipeline.studies import paper_002
 from pipeline.studies.paper_002 import claims, exponent, power
-from reports.studies.paper_002 import study_002
+from reports.studies.page_002 import study_002
 from reports.studies.study_page import figure_files
 
 K = (10**4, 10**6, 10**7, 10**8)

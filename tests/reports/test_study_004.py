@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from pipeline.studies.paper_004 import EPOCHS, EPSILONS, PRIVATE, claims, full_grid, grid
-from pipeline.studies.rows import gathered_rows
-from reports.studies.paper_004 import study_004
+from pipeline.studies.study_rows import gathered_rows
+from reports.studies.page_004 import study_004
 
 WORLDS = ("lq, instance 1", "double_integrator")
 

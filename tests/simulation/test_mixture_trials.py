@@ -14,9 +14,9 @@ from pipeline.simulation.trial import Trial
 from pipeline.studies import paper_000, paper_001
 from pipeline.studies.paper_000 import VARIANTS
 from pipeline.studies.paper_001 import tuned
-from pipeline.studies.rows import gathered_rows, growth, learns, only
-from reports.studies.paper_000 import study_000
-from reports.studies.paper_001 import study_001
+from pipeline.studies.study_rows import gathered_rows, growth, learns, only
+from reports.studies.page_000 import study_000
+from reports.studies.page_001 import study_001
 
 THREE = (("states", 3),)
 RIVER = Trial("ucrl-vtr", "riverswim_homogeneous", THREE, 300)

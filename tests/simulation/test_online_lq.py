@@ -13,11 +13,12 @@ MANY = 40_000
 
 
 def rollouts(world):
-    return [LinearRollout(world.optimal_gains(), MANY), LinearRollout(world.zero_gains(), MANY, world.gamma)]
+    both = LinearRollout(0.5 * world.optimal_gains(), MANY, 0.5 * world.gamma)
+    return [LinearRollout(world.optimal_gains(), MANY), LinearRollout(world.zero_gains(), MANY, world.gamma), both]
 
 
 @pytest.mark.parametrize("number", [1, 3, 4])
-@pytest.mark.parametrize("which", [0, 1])
+@pytest.mark.parametrize("which", [0, 1, 2])
 def test_means_and_costs_are_those_of_simulated_episodes(number, which):
     world = lq_instance(number)
     ask = rollouts(world)[which]
@@ -46,7 +47,7 @@ def test_controls_that_would_be_cut_are_refused():
     rng = np.random.default_rng(0)
     with pytest.raises(ValueError, match="at most gamma"):
         rolled_out(world, LinearRollout(world.zero_gains() + 1.0, 2), rng)
-    with pytest.raises(ValueError, match="without gains"):
+    with pytest.raises(ValueError, match="gamma together"):
         rolled_out(world, LinearRollout(world.optimal_gains(), 2, 0.1), rng)
-    with pytest.raises(ValueError, match="radius up to gamma"):
+    with pytest.raises(ValueError, match="gamma together"):
         rolled_out(world, LinearRollout(world.zero_gains(), 2, world.gamma * 1.1), rng)

@@ -9,7 +9,7 @@ import pytest
 from pipeline.declaration.card import CardError
 from pipeline.simulation.registry import run
 from pipeline.simulation.trial import Trial
-from pipeline.studies.rows import gathered_rows
+from pipeline.studies.study_rows import gathered_rows
 
 PLAIN = Trial("ucbvi", "riverswim_homogeneous", (("states", 3),), 2000)
 AGENTS = {"ucbvi": "none", "dp-ucbvi-jdp": "joint", "dp-ucbvi-ldp": "local", "counts-shuffle": "shuffle"}

@@ -10,7 +10,7 @@ import pytest
 
 from pipeline.agents.linear_backup import LinearConstants, linear_task
 from pipeline.agents.vapvi import vapvi
-from pipeline.environments.linear_003 import linear_003, split_halves
+from pipeline.environments.linear_003 import linear_003
 from pipeline.privacy.noise import SeededNoise
 from pipeline.statistics.ask import Ask
 from pipeline.statistics.interactive import InteractiveRegression
@@ -36,7 +36,10 @@ def released(ask: LinearTerms, episodes: int = 1):
     w = linear_003(0)
     plan = LinearPlan(LinearDomain("003", "synthetic", 20, 400, episodes=episodes), ask, w.features)
     both = w.counts(400, np.random.default_rng(0))
-    visits = split_halves(both, np.random.default_rng(1)) if ask.halves else {"both": both}
+    visits = {"both": both}
+    if ask.halves:
+        second = np.random.default_rng(1).binomial(both, 0.5)
+        visits |= {"D": both - second, "D'": second}
     rows = CountRows(w.features, visits, w.mdp.rewards)
     if ask.variant == "one_shot":
         return plan, release_one_shot(plan, rows, SeededNoise(0)).release

@@ -11,7 +11,7 @@ import pytest
 from flows.config.home import Home
 from flows.config.setting import ledger_for, newest_snapshot, setting
 from flows.jobs.ingest import ingest_job
-from flows.jobs.run import register_job, run_job
+from flows.jobs.run import register_job
 from pipeline.disk import DISK
 from pipeline.learners import tabular
 from pipeline.ledger.chain import AttemptLostError, BudgetError
@@ -78,13 +78,6 @@ def test_a_finished_release_of_a_dead_run_is_committed_and_never_drawn_again(die
 def test_any_run_of_the_lineage_settles_it(died_before_commit):
     other = release(died_before_commit, "pure")
     assert not other.replayed and len(other.recovered.committed) == 1
-
-
-def test_a_run_says_what_it_settled(died_before_commit):
-    folder, home = died_before_commit
-    said: list[str] = []
-    run_job(str(folder / "private.toml"), home, say=said.append)
-    assert sum("recovered after a crash" in line for line in said) == 1
 
 
 def test_an_unfinished_draw_is_deleted_and_its_cost_stays(people, monkeypatch):

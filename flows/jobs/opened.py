@@ -1,0 +1,293 @@
+"""A run that is there: its folder found, the evidence for it, and what it says as values."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flows.config.home import CardLike, Home, card_at
+from flows.jobs.promotion import Alias
+from flows.jobs.proof import Entries, Proof, refuse_changed, verify_run_job
+from pipeline.declaration.card import AnyCard, CardError
+from pipeline.declaration.lineage import catalogs
+from pipeline.learners.gains import Control, StoredGains, control
+from pipeline.learners.policy_files import StoredPolicy
+from pipeline.learners.registry import read_stored
+from pipeline.learners.stored_decisions import Decision, StoredDecisions, check_steps, decide, state_indices
+from pipeline.ledger.chain import read_export
+from pipeline.ledger.ledger import open_ledger
+from pipeline.ledger.verify import read_certificate
+from reports.facts.answers import RunAnswer
+from reports.facts.certificate import Certificate
+from reports.facts.learnt import ValueFacts
+from reports.facts.promise import Guarantee
+from reports.facts.report import Report, read_report
+
+if TYPE_CHECKING:
+    import polars as pl
+
+_HEIGHT = 720
+
+
+def find_run(home: Home, run: str) -> Path:
+    """A run's folder by path, full name, unique beginning, or the name of a pointer such as ``current``.
+
+    Parameters
+    ----------
+    home
+        Whose runs are looked in.
+    run
+        As a person names it.
+
+    Raises
+    ------
+    CardError
+        If there is none, or several.
+    """
+    # only what is a path from here leaves the home's runs
+    with suppress(OSError):
+        if run and (Path(run) / "report.json").is_file():
+            return Path(run).resolve()
+    there = [p for p in sorted(home.runs.glob("*")) if not p.is_symlink() and (p / "report.json").is_file()]
+    full = run
+    with suppress(CardError):
+        full = Alias(home.runs, run).now() or run
+    found = [p for p in there if p.name == full] or [p for p in there if run and p.name.startswith(run)]
+    if len(found) == 1:
+        return found[0]
+    known = ", ".join(p.name for p in there) or "none"
+    raise CardError(
+        f"{'several runs begin' if found else 'no run begins'} with {run!r} in {home.runs}; there are: {known}"
+    )
+
+
+def evidence_of(
+    home: Home, folder: Path, card: CardLike | None, exported: Path | None = None
+) -> tuple[Entries, AnyCard | None]:
+    """How to read the ledger that charged a run, and the card of its dataset, as far as they are at hand.
+
+    Parameters
+    ----------
+    home, folder
+        Of the command, and of the run.
+    card
+        None: one of the catalog that has the run's dataset, and home's ledger.
+    exported
+        A file that ``ledger export`` wrote, in place of the ledger.
+    """
+    if card is not None:
+        loaded = card_at(card, home.shelf)
+    else:
+        try:
+            name = str(read_certificate(folder).get("dataset"))
+        except ValueError as e:
+            raise CardError(str(e)) from None
+        shipped = [c / name / "card.toml" for c in catalogs(home.shelf) if name.isidentifier()]
+        loaded = next((card_at(path, home.shelf) for path in shipped if path.is_file()), None)
+    if exported is not None:
+        return lambda: read_export(exported), loaded
+    where = home.root / "ledger.db" if loaded is None else home.ledger_of(loaded)
+    return lambda: open_ledger(where, create=False).entries(), loaded
+
+
+@dataclass(frozen=True)
+class Policy:
+    """The policy of a run whose files are those that the ledger vouches for, or that its certificate lists.
+
+    Parameters
+    ----------
+    stored
+        As it was read back from the run's folder.
+    """
+
+    stored: StoredPolicy = field(repr=False)
+
+    def act(self, state: object, step: int, *, raw: bool = False, sample: bool = False) -> Decision | Control:
+        """What to do in a state at a step.
+
+        Parameters
+        ----------
+        state
+            A declared label, or with ``raw`` a value as the log's column holds it; of a linear controller the observed
+            numbers, in the order of its names.
+        step
+            Counted from 0.
+        raw, sample
+            Whether the card's bins read the state; whether one of several actions is drawn.
+
+        Returns
+        -------
+        The advice with its action; the action is None where the policy keeps current practice, or where one is to be
+        drawn.
+
+        Raises
+        ------
+        CardError
+            If state or step is none of the policy's.
+        """
+        steps = np.array([step], dtype=np.int64)
+        if isinstance(self.stored, StoredGains):
+            return control(self.stored, np.array([state], dtype=np.float64), steps)[0]
+        return self.decide([None if state is None else str(state)], steps, raw=raw, sample=sample)[0][0]
+
+    def decide(
+        self, states: Sequence[str | None], steps: NDArray[np.int64], *, raw: bool = False, sample: bool = False
+    ) -> tuple[Sequence[Decision], NDArray[np.int64]]:
+        """The distinct decisions for many states and steps ``(N,)``, and which of them each one has ``(N,)``."""
+        if not isinstance(self.stored, StoredDecisions):
+            raise CardError("policy act: a linear controller takes --observation; it has no states and draws nothing")
+        check_steps(self.stored, steps)
+        return decide(self.stored, state_indices(self.stored, states, raw=raw), steps, sample=sample)
+
+    def to_polars(self) -> pl.DataFrame:
+        """One row a step, state and action with labels (or a step, control and observed number): for other programs."""
+        import polars as pl
+
+        return pl.DataFrame(self.stored.shown()[0])
+
+    def __repr__(self) -> str:
+        """As ``policy show`` prints it."""
+        return "\n".join(self.stored.shown()[1])
+
+
+@dataclass(frozen=True)
+class Page:
+    """The page of a run: a notebook shows it whole, a prompt says where it is.
+
+    Parameters
+    ----------
+    file
+        ``report.html``: one file that loads nothing from anywhere.
+    facts
+        What it says, as values.
+    """
+
+    file: Path
+    facts: Report
+
+    def _repr_html_(self) -> str:
+        # a page of its own: its styles must not meet the notebook's
+        text = html.escape(self.file.read_text(encoding="utf-8"), quote=True)
+        style = f"width: 100%; height: {_HEIGHT}px; border: 1px solid #ccc"
+        return f'<iframe sandbox style="{style}" srcdoc="{text}"></iframe>'
+
+    def __repr__(self) -> str:
+        """Guarantee, value and place, in three lines."""
+        value = self.facts.value
+        ends = f"{value.lower:.4g} to {'?' if value.upper is None else f'{value.upper:.4g}'}"
+        return f"{self.facts.guarantee.sentence}\nvalue {ends} ({value.status})\n{self.file}"
+
+
+@dataclass(frozen=True)
+class Run:
+    """A published run: what it promises, what it found, and what to do with it.
+
+    Parameters
+    ----------
+    home, folder
+        Where it was made, and its folder.
+    card
+        Of its dataset, where it is known: a real one names the ledger.
+    answer
+        What ``run --json`` prints, where this process made the run.
+    """
+
+    home: Home = field(repr=False)
+    folder: Path
+    card: CardLike | None = field(default=None, repr=False)
+    answer: RunAnswer | None = field(default=None, repr=False)
+
+    @property
+    def said(self) -> RunAnswer:
+        """What ``run --json`` prints; CardError of a run that another process made."""
+        if self.answer is None:
+            raise CardError(f"{self.name} was opened, not made here: what was left of the budget then is in its report")
+        return self.answer
+
+    @property
+    def name(self) -> str:
+        """Of the run."""
+        return self.folder.name
+
+    @cached_property
+    def facts(self) -> Report:
+        """All of ``report.json``.
+
+        Raises
+        ------
+        CardError
+            If it is missing or damaged.
+        """
+        try:
+            return read_report(self.folder)
+        except ValueError as e:
+            raise CardError(str(e)) from None
+
+    @property
+    def guarantee(self) -> Guarantee:
+        """What is promised to one person."""
+        return self.facts.guarantee
+
+    @property
+    def value(self) -> ValueFacts:
+        """The interval of the policy's value, and whether it is a bound, measured, or modelled (``status``)."""
+        return self.facts.value
+
+    @property
+    def verdict(self) -> Any:
+        """Is the policy better than current practice; None in a run that does not say."""
+        return getattr(self.facts, "verdict", None)
+
+    @property
+    def improvement(self) -> Any:
+        """By how much the policy improves on current practice, with its interval; None until that was evaluated."""
+        return getattr(self.verdict, "improvement", None)
+
+    @cached_property
+    def certificate(self) -> Certificate:
+        """What an auditor reads: every mechanism, every assumption, the ledger's entry."""
+        try:
+            return Certificate.model_validate(read_certificate(self.folder))
+        except ValueError as e:
+            raise CardError(str(e)) from None
+
+    @cached_property
+    def policy(self) -> Policy:
+        """The policy, with labels.
+
+        Raises
+        ------
+        BudgetError
+            If a file of the folder is not the one that the ledger vouches for.
+        """
+        refuse_changed(self.folder, self.evidence()[0])
+        return Policy(read_stored(self.folder))
+
+    @property
+    def report(self) -> Page:
+        """The page."""
+        return Page(self.folder / "report.html", self.facts)
+
+    def evidence(self, exported: Path | None = None) -> tuple[Entries, AnyCard | None]:
+        """How to read the ledger that charged it, and the card: see :func:`evidence_of`."""
+        return evidence_of(self.home, self.folder, self.card, exported)
+
+    def verify(self, *, ledger: Path | None = None, trusted: frozenset[str] = frozenset()) -> Proof:
+        """What ``ledger verify RUN`` says: the certificate recomputed, every file compared, and made again.
+
+        Parameters
+        ----------
+        ledger
+            A file that ``ledger export`` wrote, in place of the ledger.
+        trusted
+            Public keys one of which must have signed.
+        """
+        return verify_run_job(self.folder, *self.evidence(ledger), trusted, own=ledger is None)

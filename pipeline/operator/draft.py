@@ -1,0 +1,295 @@
+"""A card proposed from a log: for the operator, who changes it by what is known without looking.
+
+What is read off people's records depends on them.  So the card lists in [provenance] which keys were; ``register``
+enters the look in the ledger, and the certificate says it.  Counts are told to the operator's terminal and stand in no
+file: the card has a reason beside each key, and no number that was counted but those it declares.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+
+import polars as pl
+
+from pipeline.operator.proposal import Draft, Said
+from pipeline.operator.roles import Column, find_roles, look_at, plain_name
+from pipeline.privacy.budget import largest_delta
+
+_RARE, _FEWEST = 0.001, 20
+_BINS = (0.25, 0.5, 0.75)
+_LONG, _MOST_STEPS, _MOST_LATTICE = 0.95, 60, 10_000
+
+
+def draft_card(
+    frame: pl.DataFrame,
+    files: Sequence[str],
+    given: Mapping[str, str],
+    users: Sequence[str],
+    name: str,
+    today: str,
+    malformed: int = 0,
+) -> Draft:
+    """Propose a card for a log.
+
+    Parameters
+    ----------
+    frame
+        The whole log, one row a step.
+    files
+        What the card's ``source.files`` will be.
+    given, users
+        See :func:`~pipeline.operator.roles.find_roles`.
+    name
+        Of the dataset.
+    today
+        Date of the look (ISO).
+    malformed
+        How many records of the files are no rows.
+
+    Raises
+    ------
+    CardError
+        If the columns of people, states and actions cannot be told.
+    """
+    columns = look_at(frame)
+    role = find_roles(columns, dict(given), users)
+    notes = [f"{malformed:,} lines cannot be read and are set aside"] if malformed else []
+    people, episode = columns[role["user"]], role.get("episode", role["user"])
+    rows = frame.select(pl.Series("user", people.cells), pl.Series("episode", columns[episode].cells)).with_columns(
+        **({"order": columns[role["order"]].values} if "order" in role else {"order": pl.lit(0.0)})
+    )
+    rows = rows.drop_nulls("user")
+    said = [
+        Said("name", _text(name), "of the dataset in the ledger"),
+        *_unit(rows, role, columns, users, notes),
+        *_domain(rows, role, columns, notes),
+        *_reward(role, columns, notes),
+        *_source(rows, role, columns, files, notes),
+        Said("budget.rho", "1.0", "for the life of this data: agree on it with whoever answers for it"),
+        Said("budget.delta", _delta(rows["user"].n_unique()), "a chance far below one in the number of people"),
+        Said("budget.ledger", '"ledger.db"', "keep it safe: without its ledger, data of real people is refused"),
+    ]
+    drafted = [s.key for s in said if s.seen]
+    said += [
+        Said("provenance.drafted", _text(today), "the day on which the log was looked at for this card"),
+        Said("provenance.from_data", _listed(drafted), "take out what an expert has set since"),
+    ]
+    return Draft(said, notes)
+
+
+def _unit(
+    rows: pl.DataFrame, role: Mapping[str, str], columns: Mapping[str, Column], users: Sequence[str], notes: list[str]
+) -> list[Said]:
+    n = rows["user"].n_unique()
+    each = rows.select("user", "episode").unique().group_by("user").len()["len"]
+    most, m = int(each.max() or 1), _covering(each)  # pyright: ignore[reportArgumentType]
+    for other in users:
+        if other != role["user"]:
+            notes.append(
+                f"{other!r} has {columns[other].distinct:,} ids for {n:,} in {role['user']!r}: with it, one person "
+                "would be protected as several"
+            )
+    return [
+        Said("unit.user", _text(role["user"]), "whose privacy: everything of one of them is one record",
+             f"{n:,} people, {len(rows) / max(1, n):.3g} rows each"),
+        Said("unit.episodes_per_user", str(m), "enough for 95 in 100 people; what others have beyond it is dropped",
+             f"at most {most} episodes a person"),
+        Said("unit.users_public", str(_round(n)), "put the number that is public in its place",
+             f"{n:,} counted: that number is yours alone"),
+    ]  # fmt: skip
+
+
+def _domain(rows: pl.DataFrame, role: Mapping[str, str], columns: Mapping[str, Column], notes: list[str]) -> list[Said]:
+    lengths = rows.group_by("user", "episode").len()["len"] if "order" in role else pl.Series([1])
+    longest = int(lengths.max() or 1)  # pyright: ignore[reportArgumentType]
+    horizon = longest if longest <= 12 else min(_MOST_STEPS, math.ceil(_quantile(lengths, _LONG)))
+    if horizon < longest:
+        notes.append(
+            f"steps {horizon} and later are dropped: {(lengths > horizon).mean() or 0:.1%} of episodes have some"
+        )
+    state, why, seen = _states(columns[role["state"]], notes)
+    actions, odd, told = _labels(columns[role["action"]], "action", notes)
+    other = ", other = true" if odd else ""
+    return [
+        Said("domain.horizon", str(horizon), "steps of an episode, at most",
+             f"episodes have {_quantile(lengths, 0.5):.0f} rows in the middle, {longest} at most"),
+        Said("domain.states", state, why, seen),
+        Said("domain.actions", f"{{ column = {json.dumps(role['action'])}, labels = {actions}{other} }}",
+             "what was done; labels that stand for the same are grouped", told),
+    ]  # fmt: skip
+
+
+def _states(column: Column, notes: list[str]) -> tuple[str, str, str]:
+    name = _text(column.name)
+    if column.numbers >= 0.9 and column.distinct > 12:
+        values = column.values.drop_nulls()
+        edges = sorted({_human(_quantile(values, q), _quantile(values, 0.75) - _quantile(values, 0.25)) for q in _BINS})
+        other = ", other = true" if column.missing else ""
+        quartiles = ", ".join(f"{_quantile(values, q):g}" for q in _BINS)
+        seen = f"{_quantile(values, 0):g} to {_quantile(values, 1):g}; quartiles {quartiles}"
+        seen += f"; {column.missing:.1%} missing" if column.missing else ""
+        bins = f"{{ by = {name}, edges = {_listed(edges)} }}"
+        why = "quartiles, rounded: put the thresholds that people decide by in their place"
+        return f'{{ column = {name}, bins = {bins}, ends = ["end"]{other} }}', why, seen
+    labels, odd, told = _labels(column, "state", notes)
+    other = ", other = true" if odd else ""
+    return (
+        f'{{ column = {name}, labels = {labels}, ends = ["end"]{other} }}',
+        "what was seen; 'end' is where an episode leads",
+        told,
+    )
+
+
+def _labels(column: Column, what: str, notes: list[str]) -> tuple[str, bool, str]:
+    """Labels as TOML, whether some cells are none of them, and how often each was seen."""
+    counts = column.cells.drop_nulls().value_counts(sort=True).rows()
+    total = max(1, sum(n for _, n in counts))
+    groups: dict[str, list[tuple[str, int]]] = {}
+    for text, n in counts:
+        groups.setdefault(" ".join(plain_name(text).split()), []).append((text, n))
+    sums = {key: sum(n for _, n in texts) for key, texts in groups.items()}
+    kept = {key: texts for key, texts in groups.items() if sums[key] >= max(_FEWEST, _RARE * total)} or groups
+    rare = len(groups) - len(kept)
+    names = {texts[0][0].strip(): [text for text, _ in texts] for texts in kept.values()}
+    if rare:
+        notes.append(f"{rare} rare texts of {what} {column.name!r} are no labels: they become OTHER")
+    told = ", ".join(f"{texts[0][0].strip()} {sums[key]:,}" for key, texts in list(kept.items())[:12])
+    told += f"; {column.missing:.1%} missing" if column.missing else ""
+    several = {name: texts for name, texts in names.items() if texts != [name]}
+    if not several:
+        return _listed(sorted(names)), bool(rare or column.missing), told
+    notes.append(f"{what}s {', '.join(map(repr, several))} are written in several ways: the card takes them as one")
+    inner = ", ".join(f"{_text(n)} = {_listed(names[n])}" for n in sorted(names))
+    return f"{{ {inner} }}", bool(rare or column.missing), told
+
+
+def _reward(role: Mapping[str, str], columns: Mapping[str, Column], notes: list[str]) -> list[Said]:
+    if "reward" not in role:
+        notes.append("no column of rewards was found: name it with --reward, or declare [reward] on_entering")
+        return [Said("reward.range", "[0.0, 1.0]", "no column of rewards was found")]
+    column = columns[role["reward"]]
+    values = column.values.drop_nulls().unique().sort()
+    low, high = _quantile(values, 0), _quantile(values, 1)
+    every = column.values.drop_nulls()
+    usual = _quantile(every, 0.999)
+    if high > 3 * max(abs(usual), 1e-9) and usual > low:
+        notes.append(
+            f"the largest rewards reach {high:g}, but 999 in 1,000 are at most {usual:g}: larger ones are clipped"
+        )
+        high = usual
+    unit = _lattice(values.filter(values <= high))
+    low, high = math.floor(round(low / unit, 6)) * unit, math.ceil(round(high / unit, 6)) * unit
+    low = min(low, 0.0) if low < unit * 5 else low
+    steps = max(1, round((high - low) / unit))
+    if steps > _MOST_LATTICE:
+        unit = _human((high - low) / 1000, high - low)
+        low, high = math.floor(low / unit) * unit, math.ceil(high / unit) * unit
+        steps = max(1, round((high - low) / unit))
+    seen = (
+        f"{_quantile(values, 0):g} to {_quantile(values, 1):g}, mean {every.mean() or 0:.4g}, {len(values):,} different"
+    )
+    return [
+        Said("reward.range", _listed([_clean(low), _clean(high)]), "outside it a reward is clipped", seen),
+        Said("reward.steps", str(steps), f"multiples of {_clean(unit):g}; a reward between two is rounded down",
+             f"all rewards are multiples of {unit:g}"),
+    ]  # fmt: skip
+
+
+def _source(
+    rows: pl.DataFrame, role: Mapping[str, str], columns: Mapping[str, Column], files: Sequence[str], notes: list[str]
+) -> list[Said]:
+    told = {"user_id": role["user"], "episode_id": role.get("episode", role["user"])}
+    found = [Said("source.files", _listed(list(files)), "below this card's folder")]
+    if "order" in role:
+        steps, first = _counted(rows)
+        if columns[role["order"]].is_date or not steps:
+            found.append(
+                Said("source.order_by", _text(role["order"]), "numbers the rows; see gap_over too",
+                     _ordering(rows, role["order"]))
+            )  # fmt: skip
+        else:
+            told["step"] = role["order"]
+            lacking = _lacking(rows, first)
+            if first:
+                found.append(Said("source.first_step", str(first), "steps of the log begin with it", f"{first}"))
+            if lacking:
+                found.append(Said("source.gap", '"cut"', "an episode that lacks a step ends before it; or 'drop'",
+                                  f"{lacking:.1%} of episodes lack a step"))  # fmt: skip
+    told |= {r: role[r] for r in ("reward", "terminated") if r in role}
+    inner = ", ".join(f"{key} = {_text(column)}" for key, column in told.items())
+    return [*found, Said("source.columns", f"{{ {inner} }}", "which column plays which part", "by name and content")]
+
+
+def _counted(rows: pl.DataFrame) -> tuple[bool, int]:
+    """Whether the order counts steps, and from which number."""
+    order = rows["order"].drop_nulls()
+    if not len(order) or not (order == order.floor()).all():
+        return False, 0
+    first = rows.group_by("user", "episode").agg(pl.col("order").min())["order"]
+    start = int(_quantile(first, 0.5))
+    single = rows.drop_nulls("order").select(pl.struct("user", "episode", "order").is_unique().mean()).item()
+    steady = ((first == start).mean() or 0.0) > 0.5
+    return start in (0, 1) and steady and (single or 0.0) > 0.95, start
+
+
+def _lacking(rows: pl.DataFrame, first: int) -> float:
+    each = rows.group_by("user", "episode").agg(
+        pl.col("order").max().alias("most"), pl.col("order").n_unique().alias("n")
+    )
+    return float((each["most"] - first + 1 != each["n"]).mean() or 0.0)
+
+
+def _ordering(rows: pl.DataFrame, name: str) -> str:
+    apart = rows.sort("order").select(pl.col("order").diff().over("user", "episode")).to_series().drop_nulls()
+    middle, most = _quantile(apart, 0.5), _quantile(apart, 1)
+    return f"{name}: two rows of an episode are {middle:.3g} apart in the middle, {most:.3g} at most"
+
+
+def _covering(each: pl.Series) -> int:
+    return max(1, math.ceil(_quantile(each, _LONG)))
+
+
+def _quantile(values: pl.Series, q: float) -> float:
+    return float(values.quantile(q, "nearest") or 0.0)
+
+
+def _human(value: float, scale: float) -> float:
+    """Rounded to a tenth of a scale that a person would use: 127.3 of about 30 becomes 125."""
+    if not scale or not value:
+        return _clean(value)
+    unit = 10 ** math.floor(math.log10(abs(scale)))
+    unit = unit / 2 if abs(scale) / unit >= 2 else unit / 10
+    return _clean(round(value / unit) * unit)
+
+
+def _round(n: int) -> int:
+    """To two digits."""
+    unit = 10 ** max(0, len(str(n)) - 2)
+    return max(1, round(n / unit) * unit)
+
+
+def _lattice(values: pl.Series) -> float:
+    """The coarsest of the usual units of which all values are multiples; a millionth if none is."""
+    for unit in (100.0, 50.0, 25.0, 10.0, 5.0, 2.0, 1.0, 0.5, 0.25, 0.2, 0.1, 0.05, 0.01, 0.001, 1e-4):
+        parts = values / unit
+        if ((parts - parts.round()).abs() < 1e-6).all():
+            return unit
+    return 1e-6
+
+
+def _delta(people: int) -> str:
+    return f"1e-{max(6, math.ceil(-math.log10(largest_delta(max(1, people)))))}"
+
+
+def _clean(value: float) -> float:
+    return float(f"{value:.10g}")
+
+
+def _text(value: str) -> str:
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _listed(values: Sequence[object]) -> str:
+    return json.dumps(list(values), ensure_ascii=False)

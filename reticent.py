@@ -1,0 +1,45 @@
+"""Reticent from Python: learn decision policies from logged trajectories without telling on the people in them.
+
+A card says what a log is, a recipe what to learn for how much; both are files, so that an auditor can read them.
+``Store`` keeps rows and runs, ``plan`` tells the price, ``run`` pays it.  The shell's verbs call the same functions.
+
+>>> import reticent
+>>> reticent.plan("demo", quality=False).allowed
+True
+"""
+
+from __future__ import annotations
+
+from flows.api import Store, demo, draft, nightly, plan, run
+from flows.config.recipe import Recipe, load_recipe
+from flows.jobs.opened import Policy, Run
+from pipeline.declaration.card import Card, CardError, LqCard
+from pipeline.declaration.card import load_any_card as load_card
+from pipeline.declaration.toml import LogError
+from pipeline.ledger.chain import BudgetError
+from pipeline.operator.proposal import Draft
+
+__all__ = [
+    "BudgetError",
+    "Card",
+    "CardError",
+    "Draft",
+    "LogError",
+    "LqCard",
+    "Policy",
+    "Recipe",
+    "Run",
+    "Store",
+    "demo",
+    "draft",
+    "load_card",
+    "load_recipe",
+    "nightly",
+    "plan",
+    "run",
+]
+
+if __name__ == "__main__":
+    from flows.cli import main
+
+    main()

@@ -1,0 +1,107 @@
+"""Runs of regressions on logs, made once a session: a linear agent's, and dp-lqr's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import pipeline.learners.linear
+import pipeline.learners.lq
+from flows.config.home import Home
+from flows.jobs.ingest import ingest_job
+from flows.jobs.plan import plan_job
+from flows.jobs.run import run_job
+from pipeline.ledger.ledger import Ledger, open_ledger
+from pipeline.logs.regression_sums import LqSums
+from tests.learners import linear_shop, lq_shop
+
+
+@dataclass(frozen=True)
+class Family:
+    """Agents of one kind: their shop, its recipes by what they are good for, and the code that reads and draws.
+
+    ``free`` replays the first of ``runs`` that asks once; ``costly`` is a release of its own.
+    """
+
+    lay_out: Callable[..., Path]
+    lineage: str
+    planned: tuple[str, ...]
+    runs: tuple[str, ...]
+    exact: tuple[str, ...]
+    second: str
+    free: str
+    costly: str
+    reads: tuple[Any, str]
+    draws: tuple[Any, str]
+
+
+LINEAR = Family(
+    linear_shop.lay_out_linear,
+    "shop",
+    ("linear", "halves", "printed", "once"),
+    tuple(n for n in linear_shop.RECIPES if n not in ("other", "once_more")),
+    ("exact_linear", "exact_pevi", "exact_once"),
+    "once",
+    "once_more",
+    "other",
+    (pipeline.learners.linear, "tally"),
+    (pipeline.learners.linear, "drawn"),
+)
+LQ = Family(
+    lq_shop.lay_out_plant,
+    "plant",
+    ("private", "asked"),
+    ("private", "asked", "exact"),
+    ("exact",),
+    "wider",
+    "ridged",
+    "wider",
+    (LqSums, "add"),
+    (pipeline.learners.lq, "draw_lq"),
+)
+FAMILIES = {"linear": LINEAR, "plant": LQ}
+
+
+@dataclass(frozen=True)
+class Ran:
+    """What was planned and run in one home."""
+
+    family: Family
+    shop: Path
+    home: Home
+    plans: dict[str, Any]
+    runs: dict[str, Any]
+
+    @property
+    def ledger(self) -> Ledger:
+        return open_ledger(self.home.root / "ledger.db", create=False)
+
+    def folder(self, name: str) -> Path:
+        return Path(self.runs[name]["folder"])
+
+
+def made(family: Family, root: Path) -> Ran:
+    shop, home = family.lay_out(root / "shop"), Home(root / "home")
+    ingest_job(str(shop), home)
+    plans = {n: plan_job(str(shop / f"{n}.toml"), home) for n in family.planned}
+    return Ran(family, shop, home, plans, {n: run_job(str(shop / f"{n}.toml"), home) for n in family.runs})
+
+
+@pytest.fixture(scope="session")
+def linear(tmp_path_factory: pytest.TempPathFactory) -> Ran:
+    return made(LINEAR, tmp_path_factory.mktemp("linear"))
+
+
+@pytest.fixture(scope="session")
+def plant(tmp_path_factory: pytest.TempPathFactory) -> Ran:
+    return made(LQ, tmp_path_factory.mktemp("plant"))
+
+
+@pytest.fixture(params=list(FAMILIES))
+def ran(request: pytest.FixtureRequest) -> Ran:
+    """Both in turn."""
+    return request.getfixturevalue(request.param)

@@ -1,0 +1,154 @@
+"""The Python door: what the shell does, as functions with values for results; frames in place of files."""
+
+from __future__ import annotations
+
+import ast
+import json
+import os
+from pathlib import Path
+
+import polars as pl
+import pytest
+from typer.testing import CliRunner
+
+import reticent
+from flows.cli import app
+from flows.jobs.opened import Run
+from tests.flows.shop import lay_out
+
+VERBS = Path(reticent.__file__).parent / "flows" / "verbs"
+
+
+@pytest.fixture
+def shop(tmp_path):
+    return lay_out(tmp_path / "shop", kind="real", ledger="books.db")
+
+
+@pytest.fixture
+def store(tmp_path, shop):
+    made = reticent.Store(tmp_path / "home")
+    made.register(shop)
+    made.ingest(shop)
+    return made
+
+
+def told(home: Path, *command: str) -> dict:
+    done = CliRunner().invoke(app, ["--home", str(home), *command, "--json"], catch_exceptions=False)
+    return json.loads(done.stdout)
+
+
+def test_a_run_is_its_values(shop, store):
+    run = reticent.run(shop / "private.toml", store=store)
+    first = run.policy.to_polars()
+    assert set(first["state"]) == {"cold", "warm"} and first["step"].max() == 2
+    decision = run.policy.act("warm", 0)
+    assert decision["state"] == "warm" and decision["step"] == 0
+    assert run.value.lower <= run.value.upper
+    assert run.improvement is None and run.certificate.rho_exact == "1"
+    assert run.verify().ok and run.verify().vouched
+    page = run.report._repr_html_()
+    assert page.startswith("<iframe sandbox") and "<script" not in page.split("srcdoc")[0]
+    assert str(run.report.file) in repr(run.report) and "e^ε" in repr(run.report)
+
+
+def test_the_shell_says_what_python_says(shop, store, tmp_path):
+    run = reticent.run(shop / "private.toml", store=store)
+    again = told(tmp_path / "home", "run", str(shop / "private.toml"))
+    assert again == {**run.said.model_dump(), "replayed": True}
+    plan = reticent.plan(shop / "private.toml", people=50, store=store)
+    said = told(tmp_path / "home", "plan", str(shop / "private.toml"), "--people", "50")
+    assert said == {**plan.model_dump(), "quality": {**plan.quality.model_dump(), "cached": True}}
+    assert told(
+        tmp_path / "home", "policy", "act", run.name, "--state", "warm", "--step", "0", "--card", str(shop)
+    ) == {
+        "run": run.name,
+        **run.policy.act("warm", 0),
+    }
+
+
+def test_an_opened_run_says_the_same_but_not_what_was_left(shop, store):
+    run = reticent.run(shop / "private.toml", store=store)
+    there = store.open("private", shop)
+    assert there.facts == run.facts and there.verify().vouched
+    with pytest.raises(reticent.CardError, match="opened, not made here"):
+        _ = there.said
+
+
+def test_refusals_are_exceptions_with_the_words_of_the_shell(shop, store, tmp_path):
+    with pytest.raises(reticent.BudgetError) as refused:
+        reticent.run(shop / "greedy.toml", store=store)
+        reticent.run(shop / "private.toml", store=store)
+    with pytest.raises(Exception) as shell:
+        CliRunner().invoke(
+            app, ["--home", str(tmp_path / "home"), "run", str(shop / "private.toml")], catch_exceptions=False
+        )
+    assert type(shell.value) is reticent.BudgetError and str(shell.value) == str(refused.value)
+
+
+def test_a_changed_policy_is_refused(shop, store):
+    run = reticent.run(shop / "private.toml", store=store)
+    other = json.loads((run.folder / "policy.json").read_text())
+    (run.folder / "policy.json").write_text(json.dumps({**other, "horizon": 9}))
+    with pytest.raises(reticent.BudgetError, match=r"policy\.json"):
+        _ = Run(run.home, run.folder, shop).policy
+
+
+class Foreign:
+    """A table of a library that only speaks Arrow, as pandas does."""
+
+    def __init__(self, frame: pl.DataFrame) -> None:
+        self.frame = frame
+
+    def __arrow_c_stream__(self, requested_schema=None):
+        return self.frame.__arrow_c_stream__(requested_schema)
+
+
+@pytest.mark.parametrize("given", [lambda f: f, lambda f: f.lazy(), lambda f: f.to_arrow(), Foreign])
+def test_a_frame_is_ingested_as_its_file_is(shop, tmp_path, given):
+    frame, rows = pl.read_csv(shop / "log.csv"), []
+    for name, log in (("file", None), ("frame", given(frame))):
+        store = reticent.Store(tmp_path / name)
+        if name == "frame":
+            (shop / "log.csv").unlink()
+        answer = store.ingest(shop, log)
+        parts = sorted(Path(answer["folder"]).glob("part-*.parquet"))
+        rows.append(pl.concat([pl.read_parquet(p) for p in parts]))
+        assert not [p for p in (tmp_path / name).rglob("*") if "frame" in p.name]
+    assert rows[0].equals(rows[1]) and len(rows[0])
+
+
+def test_the_same_frame_twice_is_the_same_edition_twice(shop, tmp_path):
+    store, frame = reticent.Store(tmp_path / "home"), pl.read_csv(shop / "log.csv")
+    store.ingest(shop, frame)
+    assert store.ingest(shop, frame)["same_as"] == 1
+
+
+def test_what_is_no_table_is_refused(shop, tmp_path):
+    with pytest.raises(reticent.CardError, match="a int is no table"):
+        reticent.Store(tmp_path / "home").ingest(shop, 7)
+
+
+def test_a_frame_lies_where_only_the_operator_reads_it(shop, tmp_path, monkeypatch):
+    seen = []
+    real = os.umask(0)
+    monkeypatch.setattr("flows.jobs.ingest.ingest_edition", lambda *a, files, **k: seen.append(files[0].stat().st_mode))
+    try:
+        with pytest.raises(AttributeError):
+            reticent.Store(tmp_path / "home").ingest(shop, pl.read_csv(shop / "log.csv"))
+    finally:
+        os.umask(real)
+    assert seen and seen[0] & 0o077 == 0
+
+
+def test_verbs_that_have_a_function_call_it():
+    """A job that a verb starts by itself is a second path."""
+    ours = ("flows.jobs.run", "flows.jobs.ingest", "flows.jobs.plan", "flows.jobs.nightly", "flows.jobs.snapshots")
+    for path in VERBS.glob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ImportFrom) and node.module in ours:
+                names = {a.name for a in node.names if a.name.endswith(("_job", "_recipe", "run_night"))}
+                assert not names, f"{path.name} calls {names}"
+
+
+def test_the_door_names_few_things():
+    assert set(reticent.__all__) <= set(dir(reticent)) and len(reticent.__all__) <= 20

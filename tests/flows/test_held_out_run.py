@@ -1,0 +1,154 @@
+"""A policy that other people evaluate: one charge, one release, its numbers, its verifier, and what is refused."""
+
+from __future__ import annotations
+
+import json
+from fractions import Fraction
+
+import pytest
+from typer.testing import CliRunner
+
+from flows.cli import app
+from flows.config.home import Home
+from flows.jobs.run import run_recipe
+from pipeline.declaration.card import CardError
+from pipeline.ledger.ledger import open_ledger
+from pipeline.transaction.transaction import Transaction
+from tests.flows.shop import CARD, RECIPE, rows
+
+PEOPLE = 3000
+HELD = "[evaluate]\npeople = 0.3\n"
+
+
+def write(folder, name="held", agent="dp-apvi", privacy="[privacy]\nrho = 1.0", more=HELD):
+    path = folder / f"{name}.toml"
+    path.write_text(RECIPE.format(name=name, agent=agent, privacy=privacy) + more)
+    return path
+
+
+@pytest.fixture(scope="module")
+def shop(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("shop")
+    card = CARD.format(kind="synthetic", ledger="home", cap=12.0)
+    card = card.replace("users_public = 400", f"users_public = {PEOPLE}")
+    (folder / "card.toml").write_text(card)
+    lines = ["customer,visit,t,mood,offer,sale,left", *(",".join(map(str, r)) for r in rows(PEOPLE))]
+    (folder / "log.csv").write_text("\n".join(lines) + "\n")
+    call(folder, "ingest", folder / "card.toml")
+    return folder
+
+
+def call(folder, *words):
+    done = CliRunner().invoke(app, ["--home", str(folder / "home"), *map(str, words), "--json"])
+    assert done.exit_code == 0, done.output
+    return json.loads(done.stdout)
+
+
+def told(folder, run, file="report.json"):
+    return json.loads((folder / "home" / "runs" / run / file).read_text())
+
+
+@pytest.fixture(scope="module")
+def published(shop):
+    return call(shop, "run", write(shop))["run"]
+
+
+def ledger(shop):
+    return open_ledger(Home(shop / "home").root / "ledger.db", create=False)
+
+
+def test_the_page_says_what_other_people_say(shop, published):
+    found = told(shop, published)["evaluation"]
+    assert abs(found["people"] - 900) < 150
+    assert (found["look"], found["level"], found["share"]) == (1, pytest.approx(0.975), 0.3)
+    sales = sum(r[5] for r in rows(PEOPLE))
+    assert found["practice"]["lower"] < sales / PEOPLE < found["practice"]["upper"]
+    assert found["improvement"]["lower"] > 0, "a call sells to the warm"
+    assert abs(found["placebo"]) < 4
+
+
+def test_one_entry_pays_for_both_parts(shop, published):
+    (intent,) = [e for e in ledger(shop).entries() if e.kind == "INTENT"]
+    joint = intent.body["joint"]
+    learn, evaluate = joint["learn"], joint["evaluate"]
+    parts = [Fraction(p["rho_exact"]) for p in (learn, evaluate)]
+    joining = [Fraction(p["rho_add_remove"]) for p in (learn, evaluate)]
+    assert Fraction(intent.body["rho"]) == Fraction(joint["rho_exact"]) == max(*parts, sum(joining)) <= 1
+    assert all(Fraction(98, 100) < p for p in parts), "both parts have the whole budget"
+    assert {m["table"] for m in intent.body["mechanisms"]} >= {"n_sas", "b_sum", "b_square", "b_people"}
+    assert told(shop, published, "certificate.json")["joint"]["rho_exact"] == joint["rho_exact"]
+
+
+def test_a_replay_costs_nothing_and_the_verifier_makes_all_of_it_again(shop, published):
+    again = call(shop, "run", shop / "held.toml")
+    assert again["replayed"] and again["run"] == published
+    done = CliRunner().invoke(app, ["--home", str(shop / "home"), "ledger", "verify", published])
+    assert done.exit_code == 0, done.output
+    snapshot = shop / "home" / "store" / "shop" / "snapshot-0001"
+    assert not [p for p in snapshot.iterdir() if "parts" in p.name]
+
+
+@pytest.mark.parametrize("part", ["learn", "evaluate"])
+def test_a_certificate_that_charges_only_one_part_is_caught(shop, published, part, tmp_path):
+    folder = shop / "home" / "runs" / published
+    kept = {file: (folder / file).read_text() for file in ("certificate.json", "release.json")}
+    try:
+        for file, text in kept.items():
+            facts = json.loads(text)
+            facts["joint"][part]["sums"][0]["tables"].pop()
+            (folder / file).write_text(json.dumps(facts))
+        done = CliRunner().invoke(app, ["--home", str(shop / "home"), "ledger", "verify", published])
+        assert done.exit_code != 0
+    finally:
+        for file, text in kept.items():
+            (folder / file).write_text(text)
+
+
+def test_each_evaluation_of_the_lineage_is_a_look_of_its_own(shop, published):
+    second = call(shop, "run", write(shop, "second", more=HELD.replace("0.3", "0.5")))["run"]
+    found = told(shop, second)["evaluation"]
+    assert (found["look"], found["level"]) == (2, pytest.approx(1 - 0.05 / 6))
+    plain = call(shop, "run", write(shop, "plain", more=""))["run"]
+    assert "evaluation" not in told(shop, plain)
+    assert [e.body.get("look") for e in ledger(shop).entries() if e.kind == "INTENT"] == [1, 2, None]
+    done = CliRunner().invoke(app, ["--home", str(shop / "home"), "ledger", "verify", second])
+    assert done.exit_code == 0, done.output
+
+
+def test_both_parts_are_drawn_in_declared_stages(shop, monkeypatch):
+    seen, stage = [], Transaction.stage
+
+    def watched(self, name, draw):
+        seen.append(name)
+        return stage(self, name, draw)
+
+    monkeypatch.setattr(Transaction, "stage", watched)
+    run_recipe(str(write(shop, "staged", privacy="[privacy]\nrho = 0.5")), Home(shop / "home"))
+    assert seen == ["release", "values of people"]
+
+
+def test_without_noise_the_evaluation_is_the_exact_one(shop):
+    run = call(shop, "run", write(shop, "bare", agent="apvi", privacy=""))["run"]
+    found = told(shop, run)["evaluation"]
+    assert found["noise_variance"] == 0 and found["people"] == int(found["people"])
+
+
+@pytest.mark.parametrize(
+    ("agent", "privacy", "more", "word"),
+    [
+        ("dp-apvi", "[privacy]\nrho = 1.0", "[evaluate]\npeople = 0.1\n", "fewer than 500"),
+        ("dp-apvi", "[privacy]\nepsilon = 1.0", HELD, "Gaussian"),
+        ("dp-apvi", "[privacy]\nrho = 1.0", "[evaluate]\npeople = 1.0\n", "people"),
+        ("dp-apvi", "[privacy]\nrho = 1.0", "[evaluate]\npeople = -0.1\n", "people"),
+        ("dp-apvi", "[privacy]\nrho = 1.0", HELD + "[nightly]\nfirst = 2026-01-01\n", "nights"),
+        ("dp-vapvi", "[privacy]\nrho = 1.0", HELD, "nothing measures"),
+    ],
+)
+def test_what_cannot_be_evaluated_is_refused(shop, agent, privacy, more, word):
+    recipe = write(shop, "wrong", agent=agent, privacy=privacy, more=more)
+    if agent == "dp-vapvi":
+        (shop / "linear.toml").write_text((shop / "card.toml").read_text() + '[features]\nkind = "one_hot"\n')
+        recipe.write_text(recipe.read_text().replace("card.toml", "linear.toml"))
+    done = CliRunner().invoke(app, ["--home", str(shop / "home"), "plan", str(recipe)])
+    assert isinstance(done.exception, CardError)
+    assert word in str(done.exception)

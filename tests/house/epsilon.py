@@ -1,0 +1,66 @@
+"""What an ε means: table and picture of docs/choose_epsilon.md.  `python -P -m tests.house.epsilon` writes them."""
+
+from __future__ import annotations
+
+import math
+import re
+from pathlib import Path
+
+import altair as alt
+import numpy as np
+import polars as pl
+from scipy.optimize import brentq
+from scipy.special import ndtr, ndtri
+
+from pipeline.privacy.losses import safe_epsilon
+
+PAGE = Path(__file__).parents[2] / "docs" / "choose_epsilon.md"
+PICTURE = PAGE.with_name("epsilon.svg")
+EPSILONS, DELTA = (0.5, 1.0, 3.0, 8.0), 1e-6
+ROWS = re.compile(r"(<!-- epsilon -->\n\|.*\n\|.*\n)((?:\|.*\n)+)")
+
+
+def rho_of(epsilon: float) -> float:
+    """The ρ whose printed ε at ``DELTA`` is this one."""
+    return float(brentq(lambda rho: safe_epsilon(rho, DELTA) - epsilon, 1e-9, 100.0))
+
+
+def hits(epsilon: float, false_alarms: float | np.ndarray) -> np.ndarray:
+    """The best test's hits at a share of false alarms, for one Gaussian release: Φ(Φ⁻¹(α) + √(2ρ))."""
+    return ndtr(ndtri(np.asarray(false_alarms)) + math.sqrt(2 * rho_of(epsilon)))
+
+
+def rows() -> str:
+    """The rows of the page's table."""
+    lines = []
+    for e in EPSILONS:
+        right = float(ndtr(math.sqrt(2 * rho_of(e)) / 2))
+        odds = f"{math.exp(e):.1f}" if e < 2 else f"{round(math.exp(e)):,}".replace(",", "\u202f")
+        found = f"{100 * hits(e, 0.01):.1f} %"
+        cells = (f"{e:g}", f"{rho_of(e):.4f}", f"{100 * right:.0f}", f"{2 * right - 1:.2f}", found)
+        lines.append(f"| {' | '.join((*cells, odds))} |\n")
+    return "".join(lines)
+
+
+def picture() -> str:
+    """Hits against false alarms as SVG: one line an ε, the diagonal is a coin."""
+    grid = np.linspace(1e-4, 1 - 1e-4, 200)
+    named = [(f"ε = {e:g}", grid, hits(e, grid)) for e in EPSILONS] + [("a coin", grid, grid)]
+    table = pl.concat(pl.DataFrame({"false alarms": x, "hits": y}).with_columns(who=pl.lit(n)) for n, x, y in named)
+    order = [n for n, *_ in reversed(named[:-1])] + ["a coin"]
+    chart = alt.Chart(table).mark_line(strokeWidth=2.5).encode(
+        x=alt.X("false alarms", title="false alarms: said to be in the log, and are not"),
+        y=alt.Y("hits", title="hits: said to be in the log, and are"),
+        color=alt.Color("who", sort=order, title=None),
+        strokeDash=alt.condition(alt.datum.who == "a coin", alt.value([4, 4]), alt.value([1, 0])),
+    )
+    import vl_convert
+
+    spec = chart.properties(width=460, height=320, background="white").configure(font="sans-serif").to_json()
+    return vl_convert.vegalite_to_svg(spec)
+
+
+if __name__ == "__main__":
+    page = PAGE.read_text(encoding="utf-8")
+    PAGE.write_text(ROWS.sub(lambda found: found[1] + rows(), page), encoding="utf-8")
+    PICTURE.write_text(picture(), encoding="utf-8")

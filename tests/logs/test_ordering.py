@@ -1,0 +1,152 @@
+"""Steps numbered by a declared order: what a row's place depends on, and what becomes of gaps."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from pathlib import Path
+
+import polars as pl
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from pipeline.declaration.card import Card
+from pipeline.logs import ordering
+from pipeline.logs.ingest import ingest
+from pipeline.logs.store import source_hash
+from tests.conftest import card_dict
+from tests.logs.conftest import canonical, quarantine
+
+COLUMNS = {"user_id": "user_id", "episode_id": "user_id", "reward": "reward"}
+HEAD = "user_id,at,state,action,reward\n"
+
+
+def declare(folder: Path, horizon: int = 4, **source) -> Card:
+    values = card_dict()
+    values["unit"]["user"] = "user_id"
+    values["domain"]["horizon"] = horizon
+    values["domain"]["states"]["labels"] = ["x", "y", "z"]
+    told = {"files": ["log.csv"], "columns": COLUMNS, "order_by": "at"} | source
+    values["source"] = {k: v for k, v in told.items() if v is not None}
+    return Card.model_validate(values).placed(folder)
+
+
+def read(folder: Path, rows: list[str], **source):
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "log.csv").write_text(HEAD + "\n".join(rows) + "\n")
+    card = declare(folder, **source)
+    made = ingest(card, folder / "store")
+    return canonical(made), made
+
+
+def seen(rows: pl.DataFrame) -> list[tuple]:
+    return rows.select("user_id", "step", "state", "next_state").rows()
+
+
+def test_dates_number_the_rows_of_an_episode_wherever_they_stand(tmp_path):
+    rows = ["u,2026-01-09,z,a,1", "v,2026-02-01,y,b,0", "u,2026-01-02,x,a,0", "u,2026-01-05T10:00,y,b,1"]
+    found, _ = read(tmp_path, rows)
+    assert [r[:3] for r in seen(found)] == [("u", 0, 0), ("u", 1, 1), ("u", 2, 2), ("v", 0, 1)]
+    assert [r[3] for r in seen(found)][:2] == [1, 2]
+
+
+@pytest.mark.parametrize("order", list(itertools.permutations(range(4))))
+def test_the_order_of_lines_decides_nothing_not_even_of_rows_at_one_time(tmp_path, order):
+    rows = ["u,3,x,a,0", "u,3,y,a,1", "u,3,y,b,1", "u,10,z,a,0"]
+    found, _ = read(tmp_path / "a", rows)
+    other, _ = read(tmp_path / "b", [rows[i] for i in order])
+    assert seen(found) == seen(other) and seen(found)[3][2] == 2
+
+
+def test_without_the_digest_ties_would_follow_the_lines(tmp_path, monkeypatch):
+    monkeypatch.setattr(ordering, "keyed_hash", lambda texts, salt: pl.Series([0] * len(texts), dtype=pl.UInt64))
+    rows = ["u,3,x,a,0", "u,3,y,a,1"]
+    assert seen(read(tmp_path / "a", rows)[0]) != seen(read(tmp_path / "b", rows[::-1])[0])
+
+
+def test_numbers_in_text_are_numbers_and_other_text_drops_the_episode(tmp_path):
+    found, made = read(tmp_path, ["u,10,y,a,0", "u,9,x,a,0", "v,soon,x,a,0", "v,1,x,a,0", "w,31/12/2025,x,a,0"])
+    assert [r[:3] for r in seen(found)] == [("u", 0, 0), ("u", 1, 1)]
+    assert made.quarantined == {"unparsable": 3}
+
+
+def test_a_gap_is_dropped_cut_or_kept(tmp_path):
+    rows = [
+        "u,2026-01-01,x,a,0",
+        "u,2026-01-08,y,a,0",
+        "u,2026-03-08,z,a,1",
+        "u,2026-03-09,x,a,1",
+        "v,2026-01-01,x,a,0",
+    ]
+    cut, made = read(tmp_path / "cut", rows, gap="cut", gap_over=30.0)
+    assert seen(cut) == [("u", 0, 0, 1), ("u", 1, 1, None), ("v", 0, 0, None)]
+    assert made.quarantined == {"beyond_gap": 2} and cut["truncated"].to_list() == [False, True, True]
+    assert set(quarantine(made.folder)["effect"]) == {"drop_step"}
+    drop, made = read(tmp_path / "drop", rows, gap_over=30.0)
+    assert [r[0] for r in seen(drop)] == ["v"] and made.quarantined == {"gap": 4}
+    keep, made = read(tmp_path / "keep", rows, gap="keep", gap_over=30.0)
+    assert [r[1] for r in seen(keep)] == [0, 1, 2, 3, 0] and not made.quarantined
+    assert seen(keep)[1][3] == 2
+
+
+def test_a_missing_step_may_cut_instead_of_drop(tmp_path):
+    steps = {"columns": {**COLUMNS, "step": "at"}, "order_by": None}
+    rows = ["u,1,x,a,0", "u,2,y,a,1", "u,4,z,a,1", "v,2,x,a,0", "w,0,x,a,0"]
+    cut, made = read(tmp_path / "cut", rows, **steps, first_step=1, gap="cut")
+    assert seen(cut) == [("u", 0, 0, 1), ("u", 1, 1, None)]
+    # v has no first step, and w one before the first
+    assert made.quarantined == {"beyond_gap": 2, "unparsable": 1}
+    drop, made = read(tmp_path / "drop", rows, **steps, first_step=1)
+    assert drop.is_empty() and made.quarantined == {"gap": 4, "unparsable": 1}
+
+
+cells = st.sampled_from(
+    ["1", "2", "2.5", "2026-01-02", "2026-01-02T03:04Z", "", "nan", "x", "-1", "1e400", "999999999999"]
+)
+persons = st.lists(
+    st.tuples(cells, st.sampled_from(["x", "y", "?"]), st.sampled_from(["a", "b"])), min_size=0, max_size=5
+)
+
+
+@pytest.mark.parametrize("gap", ["drop", "cut"])
+@given(one=persons, other=persons, seed=st.integers(0, 99))
+@settings(max_examples=25, deadline=None)
+def test_one_persons_bytes_decide_only_this_persons_rows(tmp_path_factory, gap, one, other, seed):
+    """Whatever stands in the rows of u, those of v and w stay as they are."""
+    folder, kept = tmp_path_factory.mktemp("twins"), []
+    others = [f"{who},{at},{state},a,1" for who in "vw" for at, state in (("5", "x"), ("2026-01-01", "y"), ("5", "z"))]
+    for name, rows in (("one", one), ("other", other)):
+        mine = [f"u,{at},{state},{action},0" for at, state, action in rows]
+        lines = others + mine
+        random.Random(seed).shuffle(lines)
+        found, made = read(folder / name, lines, gap=gap, gap_over=2.0)
+        filed = quarantine(made.folder).filter(pl.col("source").struct.field("user_id") != "u")
+        filed = filed.select("rule", "source").rows()
+        kept.append((seen(found.filter(pl.col("user_id") != "u")), sorted(map(str, filed))))
+    assert kept[0] == kept[1] and (kept[0][0] or kept[0][1])
+
+
+@pytest.mark.parametrize(
+    ("source", "said"),
+    [
+        ({"columns": {**COLUMNS, "step": "at"}}, "take columns.step and first_step out"),
+        ({"first_step": 3}, "take columns.step and first_step out"),
+        ({"gap": "cut"}, "source.gap_over is missing"),
+        ({"order_by": None, "columns": {**COLUMNS, "step": "at"}, "gap_over": 2.0}, "goes with source.order_by"),
+        ({"order_by": None, "columns": {**COLUMNS, "step": "at"}, "gap": "keep"}, "order_by = 'at' in place of"),
+        ({"order_by": None}, "name one that orders the rows"),
+        ({"layout": "wide"}, "belong to source.layout = 'long'"),
+    ],
+)
+def test_an_order_that_says_too_much_or_too_little_is_refused(tmp_path, source, said):
+    with pytest.raises(ValidationError, match=said):
+        declare(tmp_path, **source)
+
+
+def test_what_is_left_at_its_default_leaves_the_cards_digest(tmp_path):
+    steps = {"columns": {**COLUMNS, "step": "at"}, "order_by": None}
+    assert source_hash(declare(tmp_path, **steps)) == source_hash(declare(tmp_path, **steps, first_step=0))
+    assert source_hash(declare(tmp_path, **steps)) != source_hash(declare(tmp_path, **steps, first_step=1))
+    assert source_hash(declare(tmp_path, **steps)) != source_hash(declare(tmp_path, **steps, gap="cut"))

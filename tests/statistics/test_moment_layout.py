@@ -1,0 +1,86 @@
+"""Moments of bounded scores: every person of a small lattice through the code that sums, both relations, the bound."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import replace
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+from pipeline.statistics.moment_layout import PEOPLE, SQUARES, STEPS, SUMS, MomentLayout
+
+
+def layout(scores=1, steps=8):
+    return MomentLayout("tiny", "synthetic", "stationary", scores, steps)
+
+
+def points(of):
+    """What every person of the lattice adds to the three tables, flat."""
+    k = np.arange(-of.steps, of.steps + 1) / of.steps
+    found = []
+    for person in itertools.product(k, repeat=of.scores):
+        tables = of.add_up(np.array([person]))
+        found.append(np.concatenate([tables[name] for name in (SUMS, SQUARES, PEOPLE)]))
+    return np.array(found)
+
+
+@pytest.mark.parametrize(("scores", "steps"), [(1, 2), (1, 4), (1, 64), (2, 4), (3, 2)])
+def test_one_person_moves_as_far_as_claimed_and_no_further(scores, steps):
+    of = layout(scores, steps)
+    at, rates = points(of), {SUMS: Fraction(1), SQUARES: Fraction(1), PEOPLE: Fraction(steps**2)}
+    weight = np.array([1] * 2 * scores + [steps**2])
+    apart = (((at[:, None] - at[None]) ** 2) * weight).sum(-1)
+    assert apart.max() == of.cost(rates) == 4 * scores * steps**2
+    alone = (at**2 * weight).sum(-1)
+    assert alone.max() == of.cost(rates, "add_remove") == scores * steps**2 * Fraction(5, 4) + steps**2
+    for i, name in enumerate((SUMS, SQUARES)):
+        columns = slice(i * scores, (i + 1) * scores)
+        table = next(t for t in of.tables if t.name == name)
+        assert ((at[:, None, columns] - at[None, :, columns]) ** 2).sum(-1).max() == table.replace.l2_squared
+        assert np.abs(at[:, None, columns] - at[None, :, columns]).sum(-1).max() == table.replace.l1
+        assert (at[:, columns] ** 2).sum(-1).max() == table.add_remove.l2_squared
+
+
+def test_squares_with_less_noise_than_sums_are_priced_apart():
+    of = layout(1, 64)
+    at, rates = points(of), {SUMS: Fraction(1), SQUARES: Fraction(9), PEOPLE: Fraction(0)}
+    apart = (((at[:, None] - at[None]) ** 2) * np.array([1, 9, 0])).sum(-1).max()
+    assert 4 * 64**2 < apart <= of.cost(rates)
+
+
+def test_on_the_real_lattice_no_neighbour_of_the_worst_pair_is_worse():
+    of = layout(1, STEPS)
+    k = np.unique(np.concatenate([np.arange(-300, 301), STEPS - np.arange(300), np.arange(300) - STEPS]))
+    each = [of.add_up(np.array([[x / STEPS]])) for x in k]
+    at = np.array([[t[SUMS][0], t[SQUARES][0]] for t in each])
+    assert ((at[:, None] - at[None]) ** 2).sum(-1).max() == 4 * STEPS**2
+
+
+@pytest.mark.parametrize("rho", [Fraction(1, 10), Fraction(1), Fraction(3)])
+def test_noise_costs_the_budget_and_joining_at_most_half(rho):
+    summed = layout(4, STEPS).summed(rho)
+    assert rho * Fraction(999, 1000) < summed.rho <= rho
+    assert summed.layout.cost(summed.rates, "add_remove") <= rho / 2
+
+
+def test_a_twin_that_does_not_centre_squares_pays_too_little_for_joining():
+    of = layout(1, 8)
+    at = points(of)
+    at[:, 1] += of.steps // 2
+    rates = {SUMS: Fraction(1), SQUARES: Fraction(1), PEOPLE: Fraction(0)}
+    assert (at[:, :2] ** 2).sum(-1).max() > of.cost(rates, "add_remove")
+
+
+def test_a_twin_with_a_score_more_than_it_charges_is_caught():
+    of = layout(2, 4)
+    at = points(of)
+    rates = {SUMS: Fraction(1), SQUARES: Fraction(1), PEOPLE: Fraction(0)}
+    assert ((at[:, None] - at[None]) ** 2)[..., :4].sum(-1).max() > replace(of, scores=1).cost(rates)
+
+
+def test_scores_beyond_their_clip_are_cut():
+    of = layout(2, 8)
+    far, cut = of.add_up(np.array([[9.0, -9.0]])), of.add_up(np.array([[1.0, -1.0]]))
+    assert all((far[name] == cut[name]).all() for name in far)
