@@ -24,12 +24,11 @@ from pipeline.learners.one_step_evaluation import OneStepEvaluation
 from pipeline.learners.one_step_learning import learn_step, next_question
 from pipeline.learners.terms import Evaluate, Privacy, Terms
 from pipeline.logs.one_step_rows import OneStepScores, add_people
-from pipeline.logs.score_sums import ScoreSums
+from pipeline.logs.score_sums import add_scores
 from pipeline.logs.target_sums import add_targets
 from pipeline.mdp.planning import policy_value
 from pipeline.mdp.policy import Policy
 from pipeline.privacy.noise import SeededNoise
-from pipeline.statistics.layout import ExactSums
 from tests.campaigns.one_step_worlds import WORLDS
 
 RESULTS = Path(__file__).parent / "results" / "one_step_evaluation.csv"
@@ -84,14 +83,8 @@ def run(logged, cell, seed):
     evaluation = OneStepEvaluation(plan, Fraction(str(cell.share)))
 
     def answer(stage, question):
-        if isinstance(question, OneStepScores):
-            work = ScoreSums(logged.card, evaluation.scored, question)
-            sums = work.zero()
-            for frame in rest:
-                work.add_rows(sums, frame)
-            exact = ExactSums(logged.card.name, "synthetic", "stationary", sums)
-        else:
-            exact = add_people(question, rest)
+        scored = isinstance(question, OneStepScores)
+        exact = add_scores(logged.card, evaluation.scored, question, rest) if scored else add_people(question, rest)
         return evaluation.sums[stage].draw(exact, noise)
 
     final, told = evaluation.measure(learnt, evaluation.answers(learnt, answer), cell.share, 1)
