@@ -78,8 +78,8 @@ def _beside(card: AnyCard, recipe: Recipe) -> dict[str, str]:
     if card.kind == "real":
         return {}
     files, told = [card.folder / "containment.csv"], list[str]()
-    if recipe.evaluate is not None:
-        world = recipe.evaluate.world
+    if (known := recipe.terms.known) is not None:
+        world = known.world
         files += [card.folder / WORLD_FILE, arrays_file(world, card.folder)]
         told = [plugin_digest(world)] if is_plugin(world) else []
     told += [sha256_file(file) for file in files if file.is_file()]
