@@ -11,14 +11,12 @@ on rows that follow the policy, 0 on others, and w_t(s) how much more often than
 
 1.  p(s) <- rows that follow / rows; the policy keeps only cells where both are plain                     [follow]
 2.  phi(s): 1, gain, V, p, gain x V, orthonormal over rows and cut in length, from earlier answers
-3.  Under the policy: G = sum w phi phi', C = sum w phi phi_next', e = sum w phi TD; under practice G_mu, C_mu  [moments]
+3.  Under the policy: G = sum w phi phi', C = sum w phi phi_next', e = sum w phi TD; of practice G_mu, C_mu  [moments]
 4.  V_t = V + phi eta_t,  eta_t = G^-1 (e + C eta_{t+1}): the projected Bellman equation of the policy
 5.  w_t = 1 + phi G_mu^-1 (a_t - b_t),  a_{t+1} = C' G^-1 a_t and b_{t+1} = C_mu' G_mu^-1 b_t: mean features at step t
 
 Everything is in parts of the declared range of returns; an end is worth 0.  Chosen constants stand at the top.
 """
-
-# ruff: noqa: N806  (the letters above)
 
 from __future__ import annotations
 
@@ -151,9 +149,7 @@ def confirm(proposal: Proposal, rows: Array, sd: float) -> Confirmed:
     all_rows = rows[0] + rows[1]
     share = rows[1] / np.maximum(all_rows, 1.0)
     kept = (proposal.action >= 0) & (rows[1] > max(_SURE * sd, _FEW)) & (share >= _LEAST_SHARE)
-    confirmed = replace(
-        proposal, action=np.where(kept, proposal.action, -1), gain=np.where(kept, proposal.gain, 0.0)
-    )
+    confirmed = replace(proposal, action=np.where(kept, proposal.action, -1), gain=np.where(kept, proposal.gain, 0.0))
     return Confirmed(confirmed, np.where(kept, np.minimum(share, 1.0), 1.0), all_rows, sd)
 
 

@@ -21,14 +21,9 @@ from pipeline.evaluation.intervals import Method, evaluated
 from pipeline.evaluation.measured import Diagnostic, Evaluated
 from pipeline.learners.learner import Learnt
 from pipeline.learners.one_step_learning import LearntStep
-from pipeline.logs.one_step_rows import (
-    RATIO_STEPS,
-    RETURN_STEPS,
-    FeatureQuestion,
-    FollowQuestion,
-    OneStepScores,
-    sum_rows,
-)
+from pipeline.logs.one_step_rows import RETURN_STEPS
+from pipeline.logs.one_step_scores import RATIO_STEPS, OneStepScores
+from pipeline.logs.one_step_sums import FeatureQuestion, FollowQuestion, sum_rows
 from pipeline.logs.score_sums import sum_scores
 from pipeline.logs.store import Snapshot
 from pipeline.logs.summing import Resources
@@ -85,11 +80,6 @@ class OneStepEvaluation:
         return math.inf if self.plan.rho is None else people * math.sqrt(self.plan.rho)
 
     @property
-    def follow(self) -> FollowLayout:
-        """Of the first stage."""
-        return FollowLayout(self.plan.card)
-
-    @property
     def features(self) -> FeatureLayout:
         """Of the second; with moments of practice where people are enough to tell how steps differ."""
         weighted = self.signal >= WEIGHTED
@@ -106,7 +96,7 @@ class OneStepEvaluation:
         """See :class:`~pipeline.learners.evaluation.Evaluation`."""
         rho = {stage: None if self.plan.rho is None else self.plan.rho * part for stage, part in SHARES.items()}
         return {
-            FOLLOW: self.follow.summed(rho[FOLLOW]),
+            FOLLOW: FollowLayout(self.plan.card).summed(rho[FOLLOW]),
             FEATURES: self.features.summed(rho[FEATURES]),
             SCORED: self.scored.summed(rho[SCORED]),
         }
@@ -145,7 +135,7 @@ class OneStepEvaluation:
             From the name of a stage and its question to what is released.
         """
         proposal = self.propose(learnt)
-        first = answer(FOLLOW, FollowQuestion(self.follow, proposal.action))
+        first = answer(FOLLOW, FollowQuestion(FollowLayout(self.plan.card), proposal.action))
         confirmed = self.confirm(proposal, first)
         asked = self.ask_features(confirmed)
         second = answer(FEATURES, asked)
@@ -235,7 +225,7 @@ class OneStepEvaluation:
             Of :meth:`confirm`.
         """
         d = self.plan.card.domain
-        L, A = len(d.live_states), len(d.action_labels)  # noqa: N806
+        L, A = len(d.live_states), len(d.action_labels)
         action = confirmed.proposal.action.reshape(-1, L)
         chosen = np.where((action >= 0)[..., None], np.eye(A)[np.maximum(action, 0)], 0.0)
         shape = d.horizon, L

@@ -60,7 +60,9 @@ class _OneStepLayout(Layout):
         """People who walk through all cells, or stay in one, with either action and either end of the reward."""
         d, m = self.card.domain, self.card.unit.episodes_per_user
         L, A = len(d.live_states), len(d.action_labels)
-        for start, by, a, onto in itertools.product((0, L // 2), (0, 1), {0, A - 1}, {0, L - 1, d.states.first_terminal}):
+        for start, by, a, onto in itertools.product(
+            (0, L // 2), (0, 1), {0, A - 1}, {0, L - 1, d.states.first_terminal}
+        ):
             for reward in self.card.reward.range:
                 rows = [((start + by * i) % L, a, reward, onto) for i in range(m * d.horizon)]
                 yield [rows[e * d.horizon : (e + 1) * d.horizon] for e in range(m)]
@@ -167,4 +169,3 @@ class FeatureLayout(_OneStepLayout):
         if variance > LARGEST_SCALE**2:
             raise ValueError(f"{self.dataset}: noise leaves 64-bit integers; ask for more than rho = {float(rho):g}")
         return PrivateSum(self, tuple(t.mechanism(variance) for t in self.tables))
-

@@ -23,7 +23,8 @@ from pipeline.learners.one_step import OneStepLearner
 from pipeline.learners.one_step_evaluation import OneStepEvaluation
 from pipeline.learners.one_step_learning import learn_step, next_question
 from pipeline.learners.terms import Evaluate, Privacy, Terms
-from pipeline.logs.one_step_rows import OneStepScores, add_people
+from pipeline.logs.one_step_scores import OneStepScores
+from pipeline.logs.one_step_sums import add_people
 from pipeline.logs.score_sums import add_scores
 from pipeline.logs.target_sums import add_targets
 from pipeline.mdp.planning import policy_value
@@ -124,7 +125,8 @@ def table():
         print(
             f"{r['world']:10} {r['people']:>7,} rho {r['rho']:>4} f {r['share']:.1f} {r['policy']:6} {n:>4} runs"
             f"  policy {r['truth']:.4f}  bias {r['bias']:+.4f}({r['se']:.4f})"
-            f"  value {r['v_held'] / n:.3f} / {r['v_width']:.4f}  gain {r['held'] / n:.3f} (>= {least:.3f}) / {r['width']:.4f}"
+            f"  value {r['v_held'] / n:.3f} / {r['v_width']:.4f}"
+            f"  gain {r['held'] / n:.3f} (>= {least:.3f}) / {r['width']:.4f}"
             f"  better {r['better'] / n:.2f}, false {r['false']}  z {r['z']:+.1f}, beyond 3: {r['z3']}, 4: {r['z4']}"
         )
 

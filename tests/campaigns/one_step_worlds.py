@@ -25,7 +25,7 @@ ICU = Path(__file__).resolve().parents[2] / "datasets" / "icu_sepsis"
 
 @dataclass(frozen=True)
 class Logged:
-    """A card, a process and practice ``(H, S, A)``; the process is over the card's labels, or over what ``bins`` hide."""
+    """A card, a process and practice ``(H, S, A)``; over the card's labels, or over what ``bins`` hide."""
 
     card: Card
     mdp: TabularMDP

@@ -74,7 +74,13 @@ def test_stages_are_drawn_in_order(shop, monkeypatch):
 
     monkeypatch.setattr(Transaction, "stage", watched)
     run_recipe(str(write(shop, "staged", agent="dp-one-step", privacy="[privacy]\nrho = 5.0")), Home(shop / "home"))
-    assert seen == ["value of practice", "gain of actions", "rows that follow", "moments of features", "values of people"]
+    assert seen == [
+        "value of practice",
+        "gain of actions",
+        "rows that follow",
+        "moments of features",
+        "values of people",
+    ]
 
 
 def test_without_noise_the_evaluation_is_exact(shop):

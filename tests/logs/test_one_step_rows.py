@@ -6,14 +6,9 @@ import numpy as np
 import polars as pl
 import pytest
 
-from pipeline.logs.one_step_rows import (
-    RATIO_STEPS,
-    RETURN_STEPS,
-    FeatureQuestion,
-    FollowQuestion,
-    OneStepScores,
-    add_people,
-)
+from pipeline.logs.one_step_rows import RETURN_STEPS
+from pipeline.logs.one_step_scores import RATIO_STEPS, OneStepScores
+from pipeline.logs.one_step_sums import FeatureQuestion, FollowQuestion, add_people
 from pipeline.statistics.moment_layout import STEPS as PARTS
 from pipeline.statistics.moment_layout import MomentLayout
 from pipeline.statistics.one_step_layout import FEATURES, PRACTICE_ROWS, STEPS, WEIGHT, FeatureLayout, FollowLayout
@@ -89,7 +84,9 @@ def test_moments_are_those_of_a_loop_whatever_the_batches(dynamics):
         w = int(asked.weight[here]) if follows else 0
         f, g = phi[here], np.zeros(FEATURES, dtype=np.int64) if there is None else phi[there]
         if spent.get(user, 0) <= 2 * WEIGHT:
-            off = round(r["reward"] / 2 * RETURN_STEPS) + (0 if there is None else int(values[there])) - int(values[here])
+            off = (
+                round(r["reward"] / 2 * RETURN_STEPS) + (0 if there is None else int(values[there])) - int(values[here])
+            )
             z = round(STEPS * min(1.0, max(-1.0, off / RETURN_STEPS)))
             expected["b_gram"] += w * np.outer(f, f)
             expected["b_next"] += w * np.outer(f, g)
@@ -124,7 +121,7 @@ def test_scores_are_those_of_a_loop_to_the_bit_and_nobody_changes_anothers(dynam
     a, found = asked.action, asked.of(card, rows)
     scale, expected = 6.0 / RETURN_STEPS / RATIO_STEPS, []
     for user in range(60):
-        psi = own = placebo = episodes = 0
+        psi = own = placebo = episodes = before = 0
         for r in rows.filter(pl.col("user_id") == user).iter_rows(named=True):
             t, (here, there) = r["step"], cells(card, r)
             follows = a[here] < 0 or a[here] == r["action"]

@@ -7,9 +7,10 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from pipeline.logs import one_step_rows
+from pipeline.logs import one_step_rows, one_step_sums
 from pipeline.logs.aggregate import person_rows
-from pipeline.logs.one_step_rows import RETURN_STEPS, FeatureQuestion, FollowQuestion, add_people
+from pipeline.logs.one_step_rows import RETURN_STEPS
+from pipeline.logs.one_step_sums import FeatureQuestion, FollowQuestion, add_people
 from pipeline.statistics import one_step_layout
 from pipeline.statistics.one_step_layout import FEATURES, STEPS, WEIGHT, FeatureLayout, FollowLayout
 from tests.statistics.test_sensitivity import tiny
@@ -52,13 +53,13 @@ def test_a_cap_that_looks_at_the_action_moves_more_than_is_charged_and_miscounts
     # once the other action, then the policy's: a cap by action counts both, and makes the policy's too frequent
     rows = person_rows([[(0, 1, 0.0, 0), (0, 0, 0.0, 0)]], card)
     assert asked.of(rows)["b_follow"].ravel().tolist() == [1, 0]
-    honest = one_step_rows.first_rows
+    honest = one_step_sums.first_rows
 
     def by_action(user, cell, most, cap):
         return honest(user, cell * 2 + by_action.rows["action"].to_numpy(), most, cap)
 
     by_action.rows = rows
-    monkeypatch.setattr(one_step_rows, "first_rows", by_action)
+    monkeypatch.setattr(one_step_sums, "first_rows", by_action)
     counted = asked.of(rows)["b_follow"]
     assert counted.ravel().tolist() == [1, 1]
     assert 2 * (counted**2).sum() > asked.layout.tables[0].replace.l2_squared
@@ -75,13 +76,15 @@ def question(card, most, practice=True, turn=True):
         features[1, 0] = -STEPS
     weight, values = np.full(K, WEIGHT), np.full(K, RETURN_STEPS // 2)
     span = card.reward.range[1] - card.reward.range[0]
-    return FeatureQuestion(FeatureLayout(card, most, practice), np.zeros(K, dtype=np.int64), weight, features, values, span)
+    return FeatureQuestion(
+        FeatureLayout(card, most, practice), np.zeros(K, dtype=np.int64), weight, features, values, span
+    )
 
 
 @pytest.fixture
 def short(monkeypatch):
     """As many rows enter the moments of practice as a tiny episode has."""
-    for module in (one_step_layout, one_step_rows):
+    for module in (one_step_layout, one_step_sums):
         monkeypatch.setattr(module, "PRACTICE_ROWS", 2)
 
 
@@ -145,7 +148,7 @@ def test_rows_enter_while_the_past_leaves_room_and_a_longer_question_is_refused(
 
 def test_without_a_cap_a_person_moves_more_than_is_charged(monkeypatch):
     card = tiny("stationary", horizon=2, total=1.0)
-    monkeypatch.setattr(one_step_rows, "enough_left", lambda user, weight, most: np.ones(len(user), dtype=bool))
+    monkeypatch.setattr(one_step_sums, "enough_left", lambda user, weight, most: np.ones(len(user), dtype=bool))
     asked = question(card, 1, practice=False)
     tables = {t.name: t.replace.l2_squared for t in asked.layout.tables}
     assert apart(moves(card, asked)["b_gram"]) > tables["b_gram"]
