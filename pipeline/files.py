@@ -51,11 +51,6 @@ def make_folder(folder: Path, mode: int = 0o777) -> None:
 def open_private(path: Path) -> BinaryIO:
     """Open a file for writing that only its owner may read (0600).
 
-    Parameters
-    ----------
-    path
-        An existing file is emptied.
-
     Returns
     -------
     The open binary file; the caller closes it.

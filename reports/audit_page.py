@@ -18,17 +18,7 @@ _SIZE = 320
 
 
 def audit_html(name: str, verdicts: Sequence[Verdict], notes: Sequence[str] = ()) -> str:
-    """The page as one file that loads nothing.
-
-    Parameters
-    ----------
-    name
-        Of the recipe.
-    verdicts
-        At least one.
-    notes
-        Sentences below its table.
-    """
+    """The page as one file that loads nothing."""
     return (
         templates()
         .get_template("study.html.j2")
@@ -37,26 +27,14 @@ def audit_html(name: str, verdicts: Sequence[Verdict], notes: Sequence[str] = ()
 
 
 def audit_markdown(name: str, verdicts: Sequence[Verdict], notes: Sequence[str] = ()) -> str:
-    """The same words and tables as Markdown.
-
-    Parameters
-    ----------
-    name, verdicts, notes
-        As for :func:`audit_html`.
-    """
+    """The same words and tables as Markdown."""
     return (
         templates().get_template("study.md.j2").render(opening=_opening(name, verdicts), parts=_parts(verdicts, notes))
     )
 
 
 def summary(name: str, verdicts: Sequence[Verdict]) -> str:
-    """What was proved, in one sentence.
-
-    Parameters
-    ----------
-    name, verdicts
-        As for :func:`audit_html`.
-    """
+    """What was proved, in one sentence."""
     if bad := [v for v in verdicts if v.violates]:
         what = "; ".join(f"{v.mechanism}: claims {claim(v)}, {_fault(v)}" for v in bad)
         return f"{name} is NOT as private as it says. {what}, with confidence {verdicts[0].confidence:.4f}."
@@ -85,13 +63,7 @@ def _untested(verdicts: Sequence[Verdict]) -> list[str]:
 
 
 def figure_of(verdicts: Sequence[Verdict]) -> Figure:
-    """Trade-off curves: how often an attacker is right, against how often wrong, beside the claimed limit.
-
-    Parameters
-    ----------
-    verdicts
-        A curve each.
-    """
+    """Trade-off curves: how often an attacker is right, against how often wrong, beside the claimed limit."""
     import altair as alt
     from scipy import stats
 
@@ -139,13 +111,7 @@ def _opening(name: str, verdicts: Sequence[Verdict]) -> dict[str, str]:
 
 
 def claim(v: Verdict) -> str:
-    """The claimed loss, rounded up.
-
-    Parameters
-    ----------
-    v
-        Of one attack.
-    """
+    """The claimed loss, rounded up."""
     if v.claimed_epsilon is not None:
         at = "" if v.claimed_delta is None else f" at δ = {v.claimed_delta:g}"
         return f"ε = {number(v.claimed_epsilon, toward='up')}{at}"
@@ -153,13 +119,7 @@ def claim(v: Verdict) -> str:
 
 
 def bound(v: Verdict) -> str:
-    """The proved lower bound, rounded down.
-
-    Parameters
-    ----------
-    v
-        Of one attack.
-    """
+    """The proved lower bound, rounded down."""
     if v.lower_bound_epsilon is not None:
         return f"ε = {number(v.lower_bound_epsilon, toward='down')}"
     return f"ρ = {number(v.lower_bound_rho, toward='down')}"

@@ -116,15 +116,7 @@ class Lineage(Part):
 
 
 def lineage_facts(ledger: Ledger, name: str) -> Lineage:
-    """All that the ledger knows of a lineage.
-
-    Parameters
-    ----------
-    ledger
-        Where it is registered.
-    name
-        Of the lineage.
-    """
+    """All that the ledger knows of a lineage."""
     account, entries = ledger.account(name), ledger.entries(name)
     charges = [e for e in entries if e.kind == "INTENT"]
     schedule: dict[str, str] = (registration(entries, name) or {}).get("schedule") or {}

@@ -19,7 +19,7 @@ from tests.reports.browser import CHROMIUM, browser
 ROOT = Path(__file__).parents[1]
 PARTS = yaml.safe_load((ROOT / "mkdocs.yml").read_text())["nav"]
 NAV = {part: pages for entry in PARTS for part, pages in entry.items()}
-PLAIN = [*NAV["Start"], *NAV["How-to"]]
+PLAIN = [*NAV["Start"], *NAV["Tutorials"], *NAV["How-to"]]
 
 
 @pytest.mark.parametrize("page", PLAIN)

@@ -4,13 +4,7 @@ from __future__ import annotations
 
 
 def exit_code(error: Exception) -> int:
-    """Exit code of design §5.1: 2 operator's file, 3 the log, 4 the budget, 1 anything else.
-
-    Parameters
-    ----------
-    error
-        What stopped the job.
-    """
+    """Exit code of design §5.1: 2 operator's file, 3 the log, 4 the budget, 1 anything else."""
     from pipeline.declaration.card import CardError
     from pipeline.declaration.toml import DamagedError, LogError
     from pipeline.ledger.chain import BudgetError

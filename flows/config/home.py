@@ -72,11 +72,6 @@ def find_recipe(name: str | Path) -> Path:
 def shipped_recipe(name: str) -> Path:
     """A recipe of ours.
 
-    Parameters
-    ----------
-    name
-        Its file's without the suffix.
-
     Raises
     ------
     CardError
@@ -155,13 +150,7 @@ def home_folder(asked: Path | None) -> Path:
 
 @contextmanager
 def environment(name: str, value: str) -> Generator[None]:
-    """An environment variable of this process, and of those it starts, until the block is left.
-
-    Parameters
-    ----------
-    name, value
-        Of the variable.
-    """
+    """An environment variable of this process, and of those it starts, until the block is left."""
     before = os.environ.get(name)
     os.environ[name] = value
     try:
@@ -176,13 +165,7 @@ def environment(name: str, value: str) -> Generator[None]:
 def open_home(
     home: Path | None = None, shelf: Path | None = None, memory: str | None = None, dask: str | None = None
 ) -> Home:
-    """The home that is meant, and what its sums may use.
-
-    Parameters
-    ----------
-    home, shelf, memory, dask
-        See :func:`home_folder`, :class:`Home` and :func:`choose_resources`.
-    """
+    """The home that is meant, and what its sums may use."""
     return Home(home_folder(home), shelf, choose_resources(memory, dask))
 
 

@@ -142,15 +142,7 @@ def ledger_for(card: AnyCard, home: Home) -> Ledger:
 
 
 def newest_snapshot(card: AnyCard, home: Home) -> Snapshot:
-    """The latest snapshot, ingested under this very card.
-
-    Parameters
-    ----------
-    card
-        The card as it is now.
-    home
-        Whose store is looked in.
-    """
+    """The latest snapshot, ingested under this very card."""
     found = latest(home.store, card.name)
     if found is None:
         raise CardError(f"{card.name}: no snapshot in {home.root}; run `reticent ingest` on its card first")

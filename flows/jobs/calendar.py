@@ -20,17 +20,7 @@ _PERIODS = {"month": "%Y-%m", "year": "%Y"}
 
 
 def calendar_plan(s: Setting, ledger: Ledger, price: Fraction) -> CalendarPlan | None:
-    """What the calendar of a recipe has charged and will charge, date by date; None without one.  Reads no row.
-
-    Parameters
-    ----------
-    s
-        Recipe and card.
-    ledger
-        Of the lineage.
-    price
-        Of one release, an exact rho.
-    """
+    """What the calendar of a recipe has charged and will charge, date by date; None without one.  Reads no row."""
     calendar, name, today = s.recipe.schedule, s.card.name, night_of(None)
     if calendar is None:
         return None

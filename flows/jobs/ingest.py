@@ -130,13 +130,7 @@ class LedgerClaims:
 
 
 def claims_of(card: AnyCard, home: Home) -> LedgerClaims | None:
-    """Who is in a card's lineage; None of synthetic people, and before it is registered.
-
-    Parameters
-    ----------
-    card, home
-        Of the dataset, and where the store is.
-    """
+    """Who is in a card's lineage; None of synthetic people, and before it is registered."""
     if card.kind != "real":
         return None
     try:

@@ -31,15 +31,7 @@ class Verified(TypedDict):
 
 
 def verify_export(entries: Sequence[Entry], heads: Sequence[Head], trusted: frozenset[str]) -> Verified:
-    """Check an exported ledger, chain already checked: counters, heads kept elsewhere, signatures.
-
-    Parameters
-    ----------
-    entries
-        From :func:`~pipeline.ledger.chain.read_export`.
-    heads, trusted
-        See :func:`verify_job`.
-    """
+    """Check an exported ledger, chain already checked: counters, heads kept elsewhere, signatures."""
     problem = _lost(entries, heads) or counters_problem(entries) or signatures_problem(entries, trusted)
     return {"ok": problem is None, "entries": 0 if problem else len(entries), "problem": problem}
 

@@ -104,15 +104,7 @@ class Watch:
 
 
 def watch_of(recipe: str, home: Home) -> Watch:
-    """The watch over a recipe, named by its file: it is watched even where it cannot be read.
-
-    Parameters
-    ----------
-    recipe
-        Path or name.
-    home
-        Whose store holds the note.
-    """
+    """The watch over a recipe, named by its file: it is watched even where it cannot be read."""
     try:
         path = find_recipe(recipe).resolve()
     except CardError:

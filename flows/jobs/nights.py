@@ -124,32 +124,14 @@ def due_date(s: Setting, day: date) -> str | None:
 
 
 def charged_for(s: Setting, entries: Sequence[Entry]) -> list[Entry]:
-    """INTENTs that paid for dates of the recipe's calendar, for a release or for its gate, oldest first.
-
-    Parameters
-    ----------
-    s, entries
-        Recipe and card, and the entries of the ledger.
-    """
+    """INTENTs that paid for dates of the recipe's calendar, for a release or for its gate, oldest first."""
     due = [e for e in entries if e.kind == "INTENT" and e.lineage == s.card.name and "due" in e.body]
     guarded = s.guarded
     return [e for e in due if e.body["run_key"] in guarded.keys(s.card, e.body["snapshot"])]
 
 
 def edition_for(s: Setting, due: str, entries: Sequence[Entry], store: Path, tonight: int) -> int:
-    """Which edition is released for a date of the calendar: the one that was charged first, else tonight's.
-
-    Parameters
-    ----------
-    s
-        A recipe with [schedule] and its card.
-    due
-        From :func:`due_date`.
-    entries, store
-        Of the lineage's ledger, and the operator's store.
-    tonight
-        The edition of this night.
-    """
+    """Which edition is released for a date of the calendar: the one that was charged first, else tonight's."""
     # where the gate stopped it, it stays stopped: the next edition is asked at the next date
     ours = [e for e in charged_for(s, entries) if e.body["due"] == due]
     # an attempt died, and its rows were purged since
@@ -163,15 +145,7 @@ def edition_for(s: Setting, due: str, entries: Sequence[Entry], store: Path, ton
 
 
 def nightly_plan(s: Setting, ledger: Ledger) -> tuple[Fraction, NightsPlan]:
-    """What a run would charge today, and the counter's part of a plan; reads no row.
-
-    Parameters
-    ----------
-    s
-        A recipe with [nightly] and its card.
-    ledger
-        Of the lineage.
-    """
+    """What a run would charge today, and the counter's part of a plan; reads no row."""
     entries = ledger.entries()
     nightly = standing_counter(s, entries)
     counter, tonight = nightly.counter, nightly.until(night_of(None))

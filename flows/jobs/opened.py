@@ -40,13 +40,6 @@ _HEIGHT = 720
 def find_run(home: Home, run: str) -> Path:
     """A run's folder by path, full name, unique beginning, or the name of a pointer such as ``current``.
 
-    Parameters
-    ----------
-    home
-        Whose runs are looked in.
-    run
-        As a person names it.
-
     Raises
     ------
     CardError

@@ -128,15 +128,7 @@ class StoreVerified(TypedDict):
 
 
 def verify_store_job(card: CardLike, home: Home) -> StoreVerified:
-    """Read every byte of every snapshot of a lineage, and say which is not what ingest wrote; nothing is told of rows.
-
-    Parameters
-    ----------
-    card
-        Loaded, or its path or name.
-    home
-        Where the store is.
-    """
+    """Read every byte of a lineage's snapshots, and say which is not what ingest wrote; nothing is told of rows."""
     name = card_at(card, home.shelf).name
     with lock_lineage(private_folder(home.store / name)):
         found = [_look(home.store, name, number) for number in numbers(home.store, name)]

@@ -28,13 +28,7 @@ POLICY = (
 
 
 def confined(app: App) -> App:
-    """The same server, whose pages may load from it and talk to it alone, and stand in no other page.
-
-    Parameters
-    ----------
-    app
-        An ASGI application.
-    """
+    """The same server, whose pages may load from it and talk to it alone, and stand in no other page."""
 
     async def answer(scope: Message, receive: Callable[[], Awaitable[Message]], send: Send) -> None:
         async def headed(message: Message) -> None:

@@ -59,15 +59,7 @@ class Service:
 
 
 def serve(service: Service, say: Callable[[str], None]) -> None:
-    """Register the deployments and run what is due, until a signal ends it.
-
-    Parameters
-    ----------
-    service
-        What is served.
-    say
-        Tells the operator.
-    """
+    """Register the deployments and run what is due, until a signal ends it."""
     # for the processes of the runs
     os.environ[HOME], os.environ[SERVED] = str(service.home), service.recipe
     from prefect.client.orchestration import get_client
@@ -220,15 +212,6 @@ def access(path: Path, api: str) -> str:
 def answers(api: str, wait: float, process: subprocess.Popen[bytes] | None = None) -> None:
     """Wait until a server answers.
 
-    Parameters
-    ----------
-    api
-        Its address.
-    wait
-        Seconds it has.
-    process
-        The server's own where it is ours.
-
     Raises
     ------
     CardError
@@ -249,13 +232,7 @@ def answers(api: str, wait: float, process: subprocess.Popen[bytes] | None = Non
 
 
 def is_open(api: str) -> bool:
-    """Whether a server answers those who name no password.
-
-    Parameters
-    ----------
-    api
-        Its address.
-    """
+    """Whether a server answers those who name no password."""
     try:
         urllib.request.urlopen(f"{api}/admin/version", timeout=5).read()
     except OSError:

@@ -59,13 +59,6 @@ def export(
 def write_whole(path: Path, text: str, *, force: bool) -> None:
     """Write a file at once or not at all; without ``force`` never over another.
 
-    Parameters
-    ----------
-    path, text
-        Where and what.
-    force
-        Whether a file that stands there is replaced.
-
     Raises
     ------
     CardError

@@ -25,17 +25,7 @@ def report(context: typer.Context, run: str, card: CardOption = None, as_json: J
 
 
 def opened(context: typer.Context, run: str, card: str | None = None) -> Run:
-    """The run that is named, in the home of the command's options.
-
-    Parameters
-    ----------
-    context
-        Of the command.
-    run
-        See :func:`~flows.jobs.opened.find_run`.
-    card
-        As ``--card`` gives it.
-    """
+    """The run that is named, in the home of the command's options."""
     from flows.api import Store
 
     options: Context = context.obj

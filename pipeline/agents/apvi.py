@@ -208,13 +208,7 @@ def policy_bounds(m: Model, policy: Policy) -> tuple[Array, Array]:
 
 
 def optimal_upper(m: Model) -> Array:
-    """Upper value ``(H+1, S)`` of the *best* allowed policy: the same recursion with + Γ and a maximum.
-
-    Parameters
-    ----------
-    m
-        The released model with its width.
-    """
+    """Upper value ``(H+1, S)`` of the *best* allowed policy: the same recursion with + Γ and a maximum."""
     H, S, (L, _) = m.task.horizon, m.counts.n_sas.shape[-1], m.task.allowed.shape
     V = np.zeros((H + 1, S))
     for h in reversed(range(H)):

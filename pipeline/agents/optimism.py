@@ -103,13 +103,7 @@ def linopt_rewards(c: float, failure: float = 0.01) -> Radii:
 
 
 def ldp(c: float) -> Radii:
-    """C d_1^(3/4) (H-h+1)^(3/2) k^(1/4): the form that paper 001 tunes in its section 6.
-
-    Parameters
-    ----------
-    c
-        The paper's C, tuned.
-    """
+    """C d_1^(3/4) (H-h+1)^(3/2) k^(1/4): the form that paper 001 tunes in its section 6."""
 
     def radii(m: Moment) -> Array:
         return c * m.unknowns**0.75 * m.tops**1.5 * m.episode**0.25

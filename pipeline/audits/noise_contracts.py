@@ -50,13 +50,6 @@ class BrokenContractError(AssertionError):
 def promised(holds: bool, message: str) -> None:
     """Hold a subject to a promise.
 
-    Parameters
-    ----------
-    holds
-        Whether it was kept.
-    message
-        What is wrong, where, and what was found.
-
     Raises
     ------
     BrokenContractError

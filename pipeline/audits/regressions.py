@@ -229,13 +229,7 @@ def _furthest(points: list[Array]) -> tuple[int, int]:
 
 
 def draw_answers(plan: LinearPlan, person: Person, noise: NoiseSource) -> Release:
-    """All answers of a mechanism whose rows are one person's.
-
-    Parameters
-    ----------
-    plan, person, noise
-        What is declared, one row a step, and what draws.
-    """
+    """All answers of a mechanism whose rows are one person's."""
     mechanism = InteractiveRegression(plan, rows_of(plan, person), noise, epsilon=EPSILON)
     ask_all(mechanism)
     return mechanism.release()

@@ -71,17 +71,7 @@ def step_role(role: str, h: int) -> str:
 
 
 def table_columns(source: Source, domain: Domain, reward: Reward) -> LogColumns:
-    """The columns of a log of declared states and actions.
-
-    Parameters
-    ----------
-    source
-        Names the columns and the layout.
-    domain
-        Names the columns of states and actions.
-    reward
-        Tells whether a reward is read at all.
-    """
+    """The columns of a log of declared states and actions."""
     each = _read(source, domain, reward)
     roles, steps = _whose(source), dict[str, list[str]]()
     if source.layout == "wide":
@@ -152,13 +142,6 @@ def step_columns(source: Source, domain: Domain) -> dict[str, StepColumn]:
 
 def check_constants(source: Source, domain: Domain, reward: Reward) -> None:
     """Refuse constants of a wide source that mean nothing, or alone make a step.
-
-    Parameters
-    ----------
-    source, domain
-        Name the columns and the labels.
-    reward
-        Its range: what a constant reward lies in.
 
     Raises
     ------

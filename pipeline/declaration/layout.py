@@ -40,11 +40,6 @@ def check_format(source: Source | VectorSource, kind: str, horizon: int) -> None
 def check_layout(source: Source, keys: Mapping[str, StepColumn], horizon: int) -> None:
     """Refuse columns that do not fit the layout.
 
-    Parameters
-    ----------
-    keys
-        Per-step column keys of the card, by the name they have there.
-
     Raises
     ------
     ValueError

@@ -93,13 +93,6 @@ class StateFeatures:
 def read_state_features(file: str, folder: Path) -> StateFeatures:
     """Read and check a table of features.
 
-    Parameters
-    ----------
-    file
-        Parquet or CSV below ``folder``: a column ``state`` of labels, the others numbers.
-    folder
-        Of the card.
-
     Raises
     ------
     ValueError

@@ -36,11 +36,6 @@ SOFA_EDGES: dict[str, list[float]] = {
 def load_icu_sepsis(path: Path) -> World:
     """Read the package's arrays; behaviours are ``uniform`` and ``clinician``.
 
-    Parameters
-    ----------
-    path
-        ``world.npz``, the byte copy of the package's ``dynamics.npz`` that lies on the shelf.
-
     Raises
     ------
     CardError

@@ -213,13 +213,6 @@ def _followed(policy: Policy, world: World, card: Card, practice: Array) -> Arra
 def world_values(world: World, horizon: int) -> dict[str, float]:
     """Exact values of one episode: ``optimal``, then each of the world's logging policies, by dynamic programming.
 
-    Parameters
-    ----------
-    world
-        With known parameters.
-    horizon
-        Steps H of an episode.
-
     Returns
     -------
     Name -> expected summed reward of an episode, from the start distribution.

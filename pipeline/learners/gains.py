@@ -53,13 +53,7 @@ def gain_files(card: LqCard, gains: Array, bounds: Sequence[float]) -> PolicyFil
 
 
 def gains_of(files: PolicyFiles) -> Array:
-    """The gains ``(H, d, n)`` of scaled observations.
-
-    Parameters
-    ----------
-    files
-        Those of :func:`gain_files`.
-    """
+    """The gains ``(H, d, n)`` of scaled observations."""
     told = files.labels
     shape = told["horizon"], len(told["action"]["names"]), len(told["observation"]["names"])
     return files.tables["policy"]["weight"].reshape(shape)
@@ -207,13 +201,6 @@ def _refuse(wrong: NDArray[np.bool_], what: str, known: str) -> None:
 
 def parsed_observation(text: str, names: Sequence[str]) -> Array:
     """``0.5, -0.2`` as ``(1, n)``.
-
-    Parameters
-    ----------
-    text
-        Numbers with commas.
-    names
-        Of the n coordinates.
 
     Raises
     ------

@@ -65,13 +65,7 @@ class Quote:
 
 
 def listed_facts(mechanisms: Sequence[Mechanism]) -> list[MechanismFacts]:
-    """The tables of a quote.
-
-    Parameters
-    ----------
-    mechanisms
-        What would be released, a table each.
-    """
+    """The tables of a quote."""
     return [MechanismFacts.model_validate(describe_mechanism(m)) for m in mechanisms]
 
 
@@ -90,25 +84,13 @@ def joint_cost(rho: Fraction | None, delta: float) -> SpentBudget:
 
 
 def typeable(value: float) -> float:
-    """Six digits, rounded down: a budget that a person can type.
-
-    Parameters
-    ----------
-    value
-        A rho or an epsilon.
-    """
+    """Six digits, rounded down: a budget that a person can type."""
     with localcontext(prec=6, rounding=ROUND_FLOOR):
         return float(+Decimal(repr(value)))
 
 
 def fitting_rho(left: Fraction) -> Mapping[str, float]:
-    """All that is left, as a budget in rho.
-
-    Parameters
-    ----------
-    left
-        What the lineage may still spend, in zCDP.
-    """
+    """All that is left, as a budget in rho."""
     return {"rho": typeable(float(left))}
 
 
@@ -185,13 +167,7 @@ class RunPlan(Drawing, Protocol):
         ...
 
     def log_size(self, episodes: int) -> int:
-        """Numbers of one simulated log.
-
-        Parameters
-        ----------
-        episodes
-            Episodes of the log.
-        """
+        """Numbers of one simulated log."""
         ...
 
     def forecast(self, episodes: int, seeds: Sequence[int]) -> list[Drawn]:
@@ -246,13 +222,6 @@ class Learner(Protocol):
 
     def plan(self, card: AnyCard, terms: Terms) -> RunPlan:
         """Plan and price a run; reads no rows.
-
-        Parameters
-        ----------
-        card
-            What the data set declares.
-        terms
-            What the recipe asks.
 
         Raises
         ------

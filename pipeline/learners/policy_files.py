@@ -48,11 +48,6 @@ class PolicyFiles:
     def write(self, folder: Path) -> tuple[str, ...]:
         """Write all files.
 
-        Parameters
-        ----------
-        folder
-            Of the run.
-
         Returns
         -------
         The stems of the Parquet files, whose digests the certificate lists.
@@ -150,13 +145,6 @@ class Codec:
 def read_policy_files(folder: Path, codecs: Mapping[str | None, Codec]) -> tuple[PolicyFiles, Codec]:
     """The policy's files, and how they are read.
 
-    Parameters
-    ----------
-    folder
-        Of the run.
-    codecs
-        By the ``kind`` of ``policy.json``.
-
     Raises
     ------
     OSError, ValueError, KeyError
@@ -188,22 +176,10 @@ def columns_by_step(values: NDArray[np.float64]) -> dict[str, NDArray[Any]]:
 
 
 def escape(text: str) -> str:
-    """Put an apostrophe before whatever a spreadsheet might evaluate, and before an apostrophe that stands there.
-
-    Parameters
-    ----------
-    text
-        Any label.
-    """
+    """Put an apostrophe before whatever a spreadsheet might evaluate, and before an apostrophe that stands there."""
     return _ESCAPE.sub("'", text)
 
 
 def unescape(text: str) -> str:
-    """The label that :func:`escape` was given.
-
-    Parameters
-    ----------
-    text
-        A cell of an exported CSV.
-    """
+    """The label that :func:`escape` was given."""
     return _UNESCAPE.sub("", text)

@@ -51,15 +51,7 @@ def shown_cells(policy: Policy, states: Sequence[str], actions: Sequence[str], t
 
 
 def shown_lines(cells: Sequence[Shown], states: int) -> list[str]:
-    """State by state, equal neighbouring steps on one line; states without any recommendation together on the last.
-
-    Parameters
-    ----------
-    cells
-        Of :func:`shown_cells`.
-    states
-        L.
-    """
+    """State by state, equal neighbouring steps on one line; states without any recommendation together on the last."""
     lines, silent = ["steps    state                    action"], list[str]()
     for s in range(states):
         of_state = cells[s::states]

@@ -41,17 +41,6 @@ class Learnt:
 def learn(card: Card, p: Planner, release: Release, planner: CountsPlanner = apvi) -> Learnt:
     """Plan on a release, bound the emitted policy, certify the consistency programme.
 
-    Parameters
-    ----------
-    card
-        Declares states, actions, rewards and vetoes.
-    p
-        Constants of policy and bounds, failure probability, seed of ties.
-    release
-        Of count tables.
-    planner
-        Makes the policy: released counts in, a plan out.
-
     Raises
     ------
     CardError

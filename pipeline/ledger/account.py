@@ -104,13 +104,6 @@ def change_of_registration(
 ) -> tuple[str, Body] | None:
     """Kind and body of the entry that brings a registration up to the card; None where they agree.
 
-    Parameters
-    ----------
-    entries, card
-        Of the ledger, and of the dataset.
-    amend, partitions, disjoint_from
-        See :meth:`~pipeline.ledger.ledger.Ledger.register`.
-
     Raises
     ------
     CardError

@@ -250,15 +250,7 @@ def implementation(release: Release, route: Route) -> Implementation:
 
 
 def stewardship(card: AnyCard, route: Route) -> Stewardship:
-    """The base of the pyramid: what is known of the data's collection and of who can reach it.
-
-    Parameters
-    ----------
-    card
-        Of the dataset.
-    route
-        How it was decided that the run exists.
-    """
+    """The base of the pyramid: what is known of the data's collection and of who can reach it."""
     collection = (
         "declared by the card and not checked by this program: how the log was collected, and whether its people "
         "agreed, is for whoever signs"

@@ -19,13 +19,7 @@ NOTED = {"draw": "noted"}
 
 
 def may_have_drawn(entries: Sequence[Entry], intent: Entry) -> bool:
-    """Whether noise may have been drawn for an attempt.
-
-    Parameters
-    ----------
-    entries, intent
-        Of the ledger, in order, and the attempt's INTENT.
-    """
+    """Whether noise may have been drawn for an attempt."""
     if not _notes_draws(intent):
         return True
     return any(e.kind in ("DRAW", "COMMIT") and e.body["intent"] == intent.seq for e in entries)
@@ -69,13 +63,7 @@ def left_to_pay(entries: Sequence[Entry], lineage: str, run_key: str, partition:
 
 
 def paid_for(entries: Sequence[Entry], intent: Entry) -> Fraction:
-    """What stands in the ledger for one attempt: its own charge, and those it took over.
-
-    Parameters
-    ----------
-    entries, intent
-        Of the ledger, in order, and the attempt's INTENT.
-    """
+    """What stands in the ledger for one attempt: its own charge, and those it took over."""
     there = intents_of(entries, intent.lineage, intent.body["run_key"])
     part = intent.body.get("partition")
     before = [e for e in there if e.seq < intent.seq and e.body.get("partition") == part]
@@ -129,13 +117,7 @@ def refuse_taken_over(entries: Sequence[Entry], intent: Entry) -> None:
 
 
 def refuse_seeded(entries: Sequence[Entry], intent: Entry, body: Body) -> None:
-    """Refuse to commit, for people who exist, what is not of operating-system noise.
-
-    Parameters
-    ----------
-    entries, intent, body
-        Of the ledger, the attempt, and of the COMMIT to come.
-    """
+    """Refuse to commit, for people who exist, what is not of operating-system noise."""
     if (registration(entries, intent.lineage) or {}).get("kind") == "real" and body.get("noise") != "os":
         raise BudgetError(
             f"{intent.lineage}: registered as real, so only a release with operating-system noise is committed"

@@ -84,15 +84,7 @@ def unsigned_hash(e: Entry) -> str:
 
 
 def chain_problem(entries: Sequence[Entry], after: Entry | None = None) -> str | None:
-    """The first break in the chain in words, or None.
-
-    Parameters
-    ----------
-    entries
-        In order.
-    after
-        The checked entry before the first, if any.
-    """
+    """The first break in the chain in words, or None."""
     first, previous = (1, GENESIS) if after is None else (after.seq + 1, after.hash)
     for expected, e in enumerate(entries, start=first):
         if e.seq != expected:

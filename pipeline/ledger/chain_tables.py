@@ -49,15 +49,6 @@ def lay_out(connection: sa.Connection, where: str, *, create: bool) -> None:
 
     A ledger of version 0.1.0 has entries alone: it gets the other two, and its head is its last entry.
 
-    Parameters
-    ----------
-    connection
-        Of an open transaction.
-    where
-        Names the ledger in messages.
-    create
-        Whether an empty database becomes a ledger.
-
     Raises
     ------
     BudgetError
@@ -209,15 +200,7 @@ def _head_problem(connection: sa.Connection, found: Sequence[Entry]) -> str | No
 
 
 def insert(connection: sa.Connection, e: Entry, text: str) -> None:
-    """Store an entry and move the head to it.
-
-    Parameters
-    ----------
-    connection
-        Of an open transaction.
-    e, text
-        The entry, and the canonical JSON of its body.
-    """
+    """Store an entry and move the head to it."""
     values = {"seq": e.seq, "lineage": e.lineage, "kind": e.kind, "at": e.at, "previous": e.previous, "hash": e.hash}
     connection.execute(entries.insert().values(body=text, **values))
     connection.execute(head.delete())

@@ -30,13 +30,6 @@ _FORBIDDEN = {"SQLITE_READONLY", "SQLITE_CANTOPEN", "SQLITE_PERM", "42501", "250
 def open_engine(where: Path | str, *, create: bool) -> tuple[sa.Engine, str]:
     """Engine of a ledger whose tables are there, and how to name it in a message (no password).
 
-    Parameters
-    ----------
-    where
-        Path of a SQLite file, or a database URL.
-    create
-        Whether a ledger is made where there is none.
-
     Raises
     ------
     BudgetError

@@ -56,26 +56,12 @@ def passed_gate(entries: Sequence[Entry], intent: Entry) -> Passed | None:
 
 
 def gate_of(proof: Body) -> tuple[Mechanism, ...]:
-    """What a certificate lists of a gate; nothing where there was none.
-
-    Parameters
-    ----------
-    proof
-        Content of ``certificate.json``.
-    """
+    """What a certificate lists of a gate; nothing where there was none."""
     return (mechanism_from(proof["gate"]["mechanism"]),) if "gate" in proof else ()
 
 
 def gate_problem(proof: Body, intent: Entry, entries: Sequence[Entry]) -> str | None:
-    """What is wrong with the gate that a certificate tells of, or does not tell of, in words; or None.
-
-    Parameters
-    ----------
-    proof
-        Content of ``certificate.json``.
-    intent, entries
-        What paid for its release, and all of the ledger.
-    """
+    """What is wrong with the gate that a certificate tells of, or does not tell of, in words; or None."""
     told = proof.get("gate")
     if (None if told is None else told["entry"]) != intent.body.get("gate"):
         return f"entry {intent.seq} passed another gate"

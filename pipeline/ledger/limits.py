@@ -48,13 +48,6 @@ class Account:
 def account_of(entries: Sequence[Entry], lineage: str, where: str) -> Account:
     """Cap and spending.
 
-    Parameters
-    ----------
-    entries, lineage
-        Of the ledger, in order, and the name of the dataset.
-    where
-        Names the ledger in messages.
-
     Raises
     ------
     BudgetError
@@ -141,11 +134,6 @@ def written_by(entries: Sequence[Entry], now: datetime) -> list[str]:
     """When each entry was written (UTC): its own date, or the best bound on it where a clock ran ahead of ``now``.
 
     An entry dated later than now was written before the next one that is not, and after all earlier ones.
-
-    Parameters
-    ----------
-    entries, now
-        Of the ledger, in order, and the time now.
     """
     present = now.isoformat(timespec="seconds")
     earlier = accumulate((e.at if e.at <= present else "" for e in entries), max)

@@ -69,11 +69,6 @@ def read_key(file: Path) -> bytes:
 def hash_people(users: Iterable[str], key: bytes) -> Hashes:
     """HMAC-SHA256 of each id, its first 16 bytes.
 
-    Parameters
-    ----------
-    users, key
-        Ids, n of them, and the secret of the ledger.
-
     Returns
     -------
     ``(n, 2)``.
@@ -86,15 +81,6 @@ def claim(
     connection: sa.Connection, lineage: str, apart: Iterable[str], users: Sequence[str], key: bytes
 ) -> list[bool]:
     """Take for a lineage whoever no lineage apart from it has.
-
-    Parameters
-    ----------
-    connection
-        Of an open transaction of the ledger: no other claim comes in between.
-    lineage, apart
-        Names of the lineage, and of those that were declared disjoint from it.
-    users, key
-        Ids of n people, and the secret of the ledger.
 
     Returns
     -------
@@ -123,13 +109,7 @@ def claim(
 
 
 def forget(connection: sa.Connection, lineage: str) -> None:
-    """Take back every claim of a lineage that was never charged: it is declared disjoint now, and ingests anew.
-
-    Parameters
-    ----------
-    connection, lineage
-        Of an open transaction of the ledger, and the name of the dataset.
-    """
+    """Take back every claim of a lineage that was never charged: it is declared disjoint now, and ingests anew."""
     _metadata.create_all(connection)
     connection.execute(_people.delete().where(_people.c.lineage == lineage))
 

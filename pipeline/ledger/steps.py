@@ -205,15 +205,6 @@ def charge_problem(proof: Body, commit: Entry, intent: Entry, entries: Sequence[
     """What is wrong with the charge of a certified step, in words, or None.
 
     The counter's first INTENT paid for all its steps, and every row that was drawn twice was paid twice.
-
-    Parameters
-    ----------
-    proof
-        The step's ``certificate.json``.
-    commit, intent
-        The entries that the certificate rests on.
-    entries
-        Of the ledger, chain already checked.
     """
     told = intent.body["counter"]
     if any(proof["counter"].get(k) != v for k, v in told.items()):
@@ -231,11 +222,6 @@ def noise_problem(proof: Body) -> str | None:
     """What is wrong with the noise that a certificate states for a step, in words, or None.
 
     Key, cost and error are those of the counter that is named, and every table carries them.
-
-    Parameters
-    ----------
-    proof
-        The step's ``certificate.json``.
     """
     told: CounterBody = proof["counter"]
     if _key_of(proof["dataset"], proof["data"]["domain_hash"], proof) != told["key"]:
@@ -259,11 +245,6 @@ def same_number(ours: Any, stated: Any) -> bool:
     """Whether two values of a certificate agree: floats up to a relative 1e-9, all else exactly.
 
     Conversions are minimised numerically, so another machine may differ in the last digits.
-
-    Parameters
-    ----------
-    ours, stated
-        What is recomputed here, and what the certificate says.
     """
     if isinstance(ours, float) and isinstance(stated, int | float):
         return abs(ours - stated) <= 1e-9 * max(1.0, abs(ours))

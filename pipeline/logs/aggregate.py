@@ -133,17 +133,7 @@ def _place_batches(parts: Sequence[Path], card: Card, batch_rows: int) -> Iterat
 
 
 def read_parts(parts: Sequence[Path], card: AnyCard, columns: Sequence[pl.Expr], size: int) -> Iterator[pl.DataFrame]:
-    """Columns of part files, a batch in memory at a time, with :data:`IDENTITY`: the caps hold again in what is read.
-
-    Parameters
-    ----------
-    parts, card
-        Files that ingest wrote, and the card it used.
-    columns
-        What is summed.
-    size
-        Rows of a batch.
-    """
+    """Columns of part files, a batch in memory at a time, with :data:`IDENTITY`: caps hold again in what is read."""
     rows = pl.scan_parquet(list(parts), glob=False)
     told = [name for name in IDENTITY if name not in rows.select(columns).collect_schema()]
     caps = CapsAgain(card, [pq.read_metadata(part).num_rows for part in parts])
@@ -283,15 +273,7 @@ def count_person(card: Card, person: Person) -> Mapping[str, NDArray[np.int64]]:
 
 
 def person_rows(person: Person, card: Card) -> pl.DataFrame:
-    """Canonical rows of a person who does not exist.
-
-    Parameters
-    ----------
-    person
-        See :func:`count_person`.
-    card
-        Says which states are live: a row that leads elsewhere is terminated.
-    """
+    """Canonical rows of a person who does not exist."""
     flat = [
         {"user_id": 0, "episode_id": e, "step": h, "state": s, "action": a, "reward": float(r), "next_state": s2}
         for e, episode in enumerate(person)

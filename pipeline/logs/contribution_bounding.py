@@ -58,11 +58,6 @@ class CapsAgain:
     def check(self, batch: pl.DataFrame) -> None:
         """Check the rows that come next.
 
-        Parameters
-        ----------
-        batch
-            With the columns :data:`IDENTITY`.
-
         Raises
         ------
         DamagedError

@@ -40,15 +40,6 @@ def part_with(
 ) -> tuple[pl.DataFrame, pl.DataFrame]:
     """Set aside the rows of people who are counted in another lineage.
 
-    Parameters
-    ----------
-    raw
-        Rows of whole people as spilt.
-    card, names
-        See :func:`~pipeline.logs.screening.screen`.
-    claims
-        Of the card's lineage.
-
     Returns
     -------
     The rows that stay, and the quarantine of the others.
@@ -69,11 +60,6 @@ def gated_rules(card: AnyCard) -> tuple[str, ...]:
     """The rules that the card has a tolerance for and that a person can break, the least tolerated first.
 
     A line that cannot be read names nobody: a tolerance for it is the operator's, at ``ingest``.
-
-    Parameters
-    ----------
-    card
-        Its [tolerance].
     """
     # a person who is elsewhere breaks nothing, and the gate has no business with the other dataset
     own = {**COERCED, "early_end": None} if isinstance(card, Card) else {"beyond_radius": None}
@@ -86,13 +72,6 @@ def gated_rules(card: AnyCard) -> tuple[str, ...]:
 
 def count_people(folder: Path, card: AnyCard) -> dict[str, int]:
     """How many people broke which rules.
-
-    Parameters
-    ----------
-    folder
-        Of a snapshot: quarantine files of partitions, each of which holds whole people.
-    card
-        Whose column of user ids is read.
 
     Returns
     -------

@@ -179,15 +179,7 @@ def snapshots(store: Path, dataset: str, *, after: int = 0, readable: bool = Fal
 
 
 def latest(store: Path, dataset: str) -> Snapshot | None:
-    """The newest snapshot, or None.
-
-    Parameters
-    ----------
-    store
-        The operator's folder.
-    dataset
-        Name of the lineage.
-    """
+    """The newest snapshot, or None."""
     there = numbers(store, dataset)
     return load(snapshot_folder(store / dataset, there[-1])) if there else None
 
@@ -221,11 +213,6 @@ def intact(snapshot: Snapshot) -> bool:
 def check_parts(snapshot: Snapshot) -> None:
     """Read every byte of a snapshot, and refuse one that is not what ingest wrote.
 
-    Parameters
-    ----------
-    snapshot
-        Before anything is charged for it.
-
     Raises
     ------
     DamagedError
@@ -248,11 +235,6 @@ def check_parts(snapshot: Snapshot) -> None:
 
 def sound(waiting: Sequence[Snapshot]) -> list[Snapshot]:
     """The snapshots whose rows can be read; a damaged one is passed over where a later one was made of the same log.
-
-    Parameters
-    ----------
-    waiting
-        Oldest first.
 
     Raises
     ------

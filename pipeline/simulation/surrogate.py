@@ -55,11 +55,6 @@ def draw_surrogate(card: Card, rng: np.random.Generator) -> TabularMDP:
     """A random world of the declared size over ``card.domain.state_labels``, ends last and absorbing.
 
     An episode ends at each step with chance 1 / H where the card declares ends.
-
-    Parameters
-    ----------
-    rng
-        Of transitions and rewards.
     """
     d = card.domain
     H, L, A, S = d.horizon, len(d.live_states), len(d.action_labels), len(d.state_labels)
@@ -97,11 +92,6 @@ def draw_runs(
     """A simulated run for each seed of ``draws``; ``setting`` gives the recipe's and the one without noise.
 
     Both meet the same world and the same log.
-
-    Parameters
-    ----------
-    episodes
-        Of each simulated log.
     """
     found: list[Drawn] = []
     for seed in draws:
@@ -119,13 +109,7 @@ def draw_runs(
 
 
 def evenly(task: Task) -> Policy:
-    """Uniform choice among allowed actions.
-
-    Parameters
-    ----------
-    task
-        Names the allowed actions.
-    """
+    """Uniform choice among allowed actions."""
     H, (L, A) = task.horizon, task.allowed.shape
     rows = task.allowed / task.allowed.sum(1, keepdims=True)
     return Policy(np.broadcast_to(rows, (H, L, A)).copy(), np.zeros((H, L), dtype=bool))

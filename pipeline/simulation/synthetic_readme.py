@@ -111,15 +111,7 @@ In a state that the counts never saw, actions are uniform over the allowed ones;
 
 
 def release_about(run: ReleasedRun, episodes: int) -> list[str]:
-    """Head of the card of a log sampled from a released model: the README in four lines.
-
-    Parameters
-    ----------
-    run
-        The run whose release was sampled.
-    episodes
-        Of the log.
-    """
+    """Head of the card of a log sampled from a released model: the README in four lines."""
     return [
         f"{episodes} episodes from what run {run.name} released of {run.dataset.name}; no record was read.",
         "Good for trying the pipeline, teaching, sharing the format, load tests.  No new evidence: any analysis",

@@ -40,11 +40,6 @@ COMMENTS: Mapping[str, str] = {
 def checked(values: Mapping[str, Any]) -> Card:
     """The card of plain values.
 
-    Parameters
-    ----------
-    values
-        A card as plain values.
-
     Raises
     ------
     CardError

@@ -72,15 +72,7 @@ def count_sum(card: Card, ask: Ask) -> PrivateSum:
 
 
 def running(mechanisms: tuple[Mechanism, ...], time: Factorisation) -> tuple[Mechanism, ...]:
-    """Mechanisms of a counter's rows, with the noise of its noisiest sum.
-
-    Parameters
-    ----------
-    mechanisms
-        Of one row: sensitivities of one leaf, variance of one released number.
-    time
-        The counter.
-    """
+    """Mechanisms of a counter's rows, with the noise of its noisiest sum."""
     worst = max(time.error(t) for t in range(1, time.steps + 1))
     in_all = f"a leaf moves the counter's rows by at most {time.cost} times that in all (L2²)"
     return tuple(

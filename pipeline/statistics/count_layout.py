@@ -121,11 +121,6 @@ def count_sensitivity(card: Card) -> Sensitivity:
 
     Per step: at each of H steps a replaced person takes m from one cell and adds m to another: L2^2 = 2 H m^2,
     L1 = 2 H m.  Stationary: all N steps may meet in few cells: L2^2 = 2 sum n_c^2 with n_c at most the cell cap.
-
-    Parameters
-    ----------
-    card
-        Declares horizon, episodes a person, caps, and the range and total of rewards.
     """
     d, m = card.domain, card.unit.episodes_per_user
     steps = m * d.horizon
@@ -137,13 +132,7 @@ def count_sensitivity(card: Card) -> Sensitivity:
 
 
 def start_sensitivity(card: Card) -> Sensitivity:
-    """Of the first-state table n_0[s]: m first states a person.
-
-    Parameters
-    ----------
-    card
-        Declares horizon, episodes a person, caps, and the range and total of rewards.
-    """
+    """Of the first-state table n_0[s]: m first states a person."""
     m = card.unit.episodes_per_user
     return Sensitivity(2 * m * m, 2 * m, "2 m² (L2²), 2 m (L1): m first states a person")
 
@@ -179,13 +168,6 @@ def leaf_sensitivity(of: Callable[[Card], Sensitivity], card: Card) -> Sensitivi
     ``never``: everything of a person lies in one leaf.  Replaced, it may lie in another: that moves no more than
     swapping it in place, since ``|x|^2 + |x'|^2`` is at most the replace sensitivity.  ``capped``: m episodes may lie
     in m leaves, each within the caps of one night; their moves add in length, so m episodes cost m^2 of one.
-
-    Parameters
-    ----------
-    of
-        Sensitivity of the table where it is released once.
-    card
-        Declares whether people recur, and how often.
     """
     m = card.unit.episodes_per_user
     if card.unit.recurs == "never":

@@ -74,13 +74,6 @@ def count_error(release: Release, failure: float) -> float:
     """E: twice a bound on the noise of every visit and transition count together, with probability 1 - ``failure``.
 
     Source: 003 Lemma C.2 with the scales actually drawn; the union is over the released cells (design §5.4).
-
-    Parameters
-    ----------
-    release
-        Of count tables.
-    failure
-        Probability with which the bound may fail.
     """
     by_table = {m.table: m for m in release.mechanisms}
     cells, ends = 2 * by_table["n_sas"].cells, by_table["n_sas"].shape[-1]

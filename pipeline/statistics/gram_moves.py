@@ -151,15 +151,6 @@ def table_moves(features: FeatureMap, tag: int, reward: int, episodes: int = 1) 
     value at most ``reward`` in the last: ||x||^2 <= N = tag^2 + reward^2, and <x, x'> is at least -reward^2, at most
     N.
 
-    Parameters
-    ----------
-    features
-        The declared map.
-    tag, reward
-        Integers of a row of the table, see above.
-    episodes
-        m: rows of a person at one step.
-
     Raises
     ------
     ValueError

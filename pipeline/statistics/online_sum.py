@@ -84,15 +84,7 @@ class SimulatedLayout(Layout):
 
 
 def lattice_table(name: str, size: int, square: int, rule: str) -> Table:
-    """A flat table of lattice points that a replaced user moves by at most ``square``, squared; one who comes, by half.
-
-    Parameters
-    ----------
-    size
-        Entries.
-    rule
-        Where the bound is from, in words.
-    """
+    """A flat table of lattice points: who is replaced moves it by at most ``square``, squared; who comes, by half."""
     replaced, come = (Sensitivity(s, math.isqrt(s * max(size, 1)) + 1, rule) for s in (square, square // 2))
     return Table(name, (size,), "lattice points", replaced, come)
 

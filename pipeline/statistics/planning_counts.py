@@ -136,15 +136,7 @@ def _projected(counts: PrivateCounts, raw: Array, drift: Drift | None, *, shared
 
 
 def fit_visits(release: Release, counts: PrivateCounts) -> Array:
-    """Unclipped transitions ``(G, L, A, S)``; a second table of visits is fitted into them by least squares.
-
-    Parameters
-    ----------
-    release
-        Of count tables.
-    counts
-        Made of it: the scales of its noise.
-    """
+    """Unclipped transitions ``(G, L, A, S)``; a second table of visits is fitted into them by least squares."""
     raw = release.tables["n_sas"].astype(np.float64)
     if counts.visits_summed or counts.sd_sas == 0:
         return raw

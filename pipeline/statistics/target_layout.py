@@ -38,17 +38,7 @@ STEPS: dict[Stage, int] = {"v": 32, "q": 64}
 
 
 def pair_cost(square: int, steps: int, count: Fraction, total: Fraction, relation: Relation = "replace") -> Fraction:
-    """Exact largest ``count |dN|² + total |dZ|²`` of one person.
-
-    Parameters
-    ----------
-    square, steps
-        M and L.
-    count, total
-        Weights of N and of Z.
-    relation
-        ``replace`` one person by another, or ``add_remove`` one.
-    """
+    """Exact largest ``count |dN|² + total |dZ|²`` of one person."""
     of_sums = total * steps * steps
     if relation == "add_remove":
         return (count + of_sums) * square

@@ -49,36 +49,19 @@ def folder_of(store: Path, lineage: str, run_key: str, *, exact: bool) -> Path:
 
 
 def drawn_folders(store: Path, lineage: str) -> list[Path]:
-    """Folders of finished private releases; the exact tables of a simulation are not among them.
-
-    Parameters
-    ----------
-    store, lineage
-        The operator's store, and the name of the dataset.
-    """
+    """Folders of finished private releases; the exact tables of a simulation are not among them."""
     found = sorted((store / lineage / "releases").glob("*/attempt.json"))
     return [p.parent for p in found if re.fullmatch(r"[0-9a-f]{24}", p.parent.name)]
 
 
 def unfinished(store: Path, lineage: str) -> list[tuple[Path, str, int]]:
-    """Folders of draws that were never finished, with the beginning of their key and their attempt.
-
-    Parameters
-    ----------
-    store, lineage
-        The operator's store, and the name of the dataset.
-    """
+    """Folders of draws that were never finished, with the beginning of their key and their attempt."""
     found = [(p, _PARTIAL.fullmatch(p.name)) for p in sorted((store / lineage / "releases").glob("*.attempt-*"))]
     return [(p, m["key"], int(m["attempt"])) for p, m in found if m is not None]
 
 
 def read_attempt(folder: Path) -> Attempt:
     """Which draw a folder holds, as its ``attempt.json`` says.
-
-    Parameters
-    ----------
-    folder
-        Of :func:`drawn_folders`.
 
     Raises
     ------

@@ -110,13 +110,6 @@ class ContinualRelease:
     def price(self, entries: Sequence[Entry], t: int, since: int) -> Fraction:
         """What a step charges, as an exact zCDP rho.
 
-        Parameters
-        ----------
-        entries
-            All entries of the ledger.
-        t, since
-            See :meth:`describe`.
-
         Raises
         ------
         BudgetError

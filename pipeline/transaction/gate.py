@@ -82,11 +82,6 @@ class Gate:
     def check(self, answer: Release) -> None:
         """Stop a run.
 
-        Parameters
-        ----------
-        answer
-            What was drawn.
-
         Raises
         ------
         GateError

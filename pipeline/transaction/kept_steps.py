@@ -115,11 +115,6 @@ class KeptSteps:
     def seen(self, width: int) -> Hashes:
         """Hashes of all that was counted so far.
 
-        Parameters
-        ----------
-        width
-            Hashes a person or episode (:func:`~pipeline.logs.contribution_bounding.hash_width`).
-
         Returns
         -------
         ``(n, width)`` uint64.

@@ -82,13 +82,7 @@ def recover(lineage: str, ledger: Ledger, store: Path, place: str) -> Recovered:
 
 
 def commit_facts(release: Release, folder: Path) -> Body:
-    """What a COMMIT says of a release on disk; with scales that followed earlier answers, those that were used.
-
-    Parameters
-    ----------
-    release, folder
-        What was drawn, and where it lies under its final name.
-    """
+    """What a COMMIT says of a release on disk; with scales that followed earlier answers, those that were used."""
     drawn = {} if release.counter is None else {"drawn_sha256": release.counter["drawn_sha256"]}
     used = {} if release.joint is None else {"mechanisms": [describe_mechanism(m) for m in release.mechanisms]}
     return {

@@ -100,15 +100,7 @@ NO_LINES = pl.DataFrame(schema={"line": pl.Int64, "text": pl.String})
 
 
 def cell_type(dtype: pl.DataType, *, lists: bool = False) -> pl.DataType | None:
-    """The type that cells of a column are compared in; None if they are no cells.
-
-    Parameters
-    ----------
-    dtype
-        As the file has it.
-    lists
-        Whether a list of numbers is a cell.
-    """
+    """The type that cells of a column are compared in; None if they are no cells."""
     if lists and holds_numbers(dtype):
         return NUMBERS
     if dtype.is_integer():

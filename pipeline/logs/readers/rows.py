@@ -64,15 +64,6 @@ def _unknown(arrow: Any) -> bool:
 def frame_rows(batch: Any, columns: list[str], first: int, most: int = RECORD_BYTES) -> Batch:
     """Rows of a record batch, dictionaries decoded; the first one is row ``first`` of the file.
 
-    Parameters
-    ----------
-    batch
-        As it was read: neither its offsets nor its text are checked.
-    columns
-        To be taken, in this order.
-    most
-        Bytes of a row that is not too long.
-
     Raises
     ------
     ArrowInvalid
