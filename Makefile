@@ -1,13 +1,5 @@
 # Day-to-day commands.  PYTHON is the interpreter of the environment that README's first command makes.
 PYTHON ?= .venv/bin/python
-CPM = cpm-toolbox==0.26.0
-HBAYESDM = hbayesdm==1.1.1
-OBP = obp==0.4.1
-GAME = datasets/two_step_game/data
-ADULTS = datasets/two_step_adults/data
-CHANCE = datasets/two_step_chance/data
-BANDIT = datasets/open_bandit/data
-REAL = $(GAME)/model_based_model_free.csv $(ADULTS)/two_step_adults.csv $(CHANCE)/ts_exampleData.csv $(BANDIT)/all.csv
 
 .PHONY: help real-data datasets check house schema site campaigns
 
@@ -20,46 +12,8 @@ help:
 	@echo "site        build the documentation into build/site, with three report pages made anew; open its index.html"
 	@echo "campaigns   the long studies; they print their tables and rewrite their committed results"
 
-real-data: $(REAL)
-
-$(GAME)/model_based_model_free.csv $(ADULTS)/two_step_adults.csv &:
-	mkdir -p $(GAME)/wheel $(ADULTS)
-	$(PYTHON) -m pip download --quiet --no-deps --dest $(GAME)/wheel '$(CPM)'
-	$(PYTHON) -m zipfile --extract $(GAME)/wheel/cpm_toolbox-*.whl $(GAME)/wheel/unpacked
-	cp $(GAME)/wheel/unpacked/cpm/datasets/data/model_based_model_free.csv $(GAME)/
-	cp $(GAME)/wheel/unpacked/cpm/datasets/data/two_step_adults.csv $(ADULTS)/
-	rm -rf $(GAME)/wheel
-	cd $(GAME) && echo '5420713f0143fb27ff3dfcd5d836b66e6024a34777dc6dd2afe5462375985ae1  model_based_model_free.csv' | sha256sum --check --quiet
-	cd $(ADULTS) && echo '7ee3eab270230da2fb1d2d1ff02c1fe7b28e6cefb9745a87cf2e43d598b954a3  two_step_adults.csv' | sha256sum --check --quiet
-
-# pip asks a source archive's build tool for its name before it hands the archive over; a stand-in of four lines answers,
-# so that neither that tool nor any code of the package is installed or run.  The log is tab-separated: tabs become commas.
-define STAND_IN
-import pathlib
-def prepare_metadata_for_build_wheel(folder, settings=None):
-    path = pathlib.Path(folder, "hbayesdm-1.1.1.dist-info"); path.mkdir()
-    (path / "METADATA").write_text("Metadata-Version: 2.1\nName: hbayesdm\nVersion: 1.1.1\n"); return path.name
-endef
-export STAND_IN
-
-$(CHANCE)/ts_exampleData.csv:
-	mkdir -p $(CHANCE)/source/poetry/core/masonry
-	printf '%s\n' "$$STAND_IN" > $(CHANCE)/source/poetry/core/masonry/api.py
-	PYTHONPATH=$(CURDIR)/$(CHANCE)/source $(PYTHON) -m pip download --quiet --no-deps --no-build-isolation \
-		--no-binary hbayesdm --dest $(CHANCE)/source '$(HBAYESDM)'
-	tar -xzf $(CHANCE)/source/hbayesdm-1.1.1.tar.gz -C $(CHANCE)/source
-	tr '\t' ',' < $(CHANCE)/source/hbayesdm-1.1.1/hbayesdm/common/extdata/ts_exampleData.txt > $@
-	rm -rf $(CHANCE)/source
-	cd $(CHANCE) && echo '20c018141ac0031d88577fea8637c29d3af79ed3fcd90a80ee722f7628ac9b64  ts_exampleData.csv' | sha256sum --check --quiet
-
-# Apache-2.0; the archive is opened, the package is not installed
-$(BANDIT)/all.csv:
-	mkdir -p $(BANDIT)/wheel
-	$(PYTHON) -m pip download --quiet --no-deps --dest $(BANDIT)/wheel '$(OBP)'
-	$(PYTHON) -m zipfile --extract $(BANDIT)/wheel/obp-*.whl $(BANDIT)/wheel/unpacked
-	cp $(BANDIT)/wheel/unpacked/obp/dataset/obd/random/all/all.csv $@
-	rm -rf $(BANDIT)/wheel
-	cd $(BANDIT) && echo '7168295b6e0a9eabcf3392320a5dd434e542b68e705d5cd9491499af589812f1  all.csv' | sha256sum --check --quiet
+real-data:
+	$(PYTHON) -P -m flows.cli datasets fetch two_step_game two_step_adults two_step_chance open_bandit
 
 datasets:
 	$(PYTHON) -m flows.cli simulate icu_sepsis --logs

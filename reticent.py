@@ -10,9 +10,10 @@ True
 
 from __future__ import annotations
 
-from flows.api import Store, demo, draft, nightly, plan, run
+from flows.api import demo, draft, nightly, plan, run
 from flows.config.recipe import Recipe, load_recipe
 from flows.jobs.opened import Policy, Run
+from flows.store import Store
 from pipeline.declaration.card import Card, CardError, LqCard
 from pipeline.declaration.card import load_any_card as load_card
 from pipeline.declaration.toml import LogError

@@ -12,7 +12,7 @@ import typer
 from typer.core import TyperGroup
 
 from flows.terminal.screen import Context, fail
-from flows.verbs import ledger, plan, policy, published, raw_logs, runs, service, studies
+from flows.verbs import datasets, ledger, plan, policy, published, raw_logs, runs, service, studies
 
 # of every verb, before it or behind it; whether a value follows
 _EVERYWHERE = {"--home": True, "--shelf": True, "--memory": True, "--dask": True, "--debug": False}
@@ -62,6 +62,9 @@ app.command("compare-runs")(published.compare_runs)
 app.command("promote")(published.promote)
 app.command("serve")(service.serve)
 app.command("trigger")(service.trigger)
+app.command("alert")(service.alert)
+app.command("doctor")(service.doctor)
+app.add_typer(datasets.app, name="datasets")
 app.add_typer(policy.app, name="policy")
 app.add_typer(ledger.app, name="ledger")
 app.add_typer(raw_logs.app, name="store")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Sequence
+from decimal import ROUND_CEILING, ROUND_FLOOR, ROUND_HALF_EVEN, Context, Decimal
 
 from pipeline.declaration.numbers import clean, number
 
@@ -57,19 +58,44 @@ def steps(first: int, last: int) -> str:
     return str(first) if first == last else f"{first}–{last}"
 
 
-def interval(lower: float | None, upper: float | None, digits: int = 4) -> str:
-    """An interval, rounded outward.
+def interval(lower: float | None, upper: float | None) -> str:
+    """An interval, rounded outward to two digits of its width: nothing finer is known.
 
     Parameters
     ----------
     lower, upper
         Its ends; ``upper`` is None where it is open.
-    digits
-        Significant ones.
     """
-    if upper is None:
-        return f"{number(lower, digits, 'down')} or more"
-    return f"{number(lower, digits, 'down')} to {number(upper, digits, 'up')}"
+    if lower is None or upper is None:
+        return f"{number(lower, 3, 'down')} or more"
+    if not lower < upper or math.isinf(upper - lower):
+        return number(lower) if lower == upper else f"{number(lower, 3, 'down')} to {number(upper, 3, 'up')}"
+    digits = _digits(upper - lower)
+    return f"{_to(lower, digits, ROUND_FLOOR)} to {_to(upper, digits, ROUND_CEILING)}"
+
+
+def about(value: float, lower: float, upper: float) -> str:
+    """An estimate, rounded as its interval is.
+
+    Parameters
+    ----------
+    value, lower, upper
+        The estimate and its ends.
+    """
+    return _to(value, _digits(upper - lower), ROUND_HALF_EVEN) if lower < upper else number(value)
+
+
+def _digits(width: float) -> int:
+    """Decimals that hold two digits of a width; negative left of the point."""
+    return 1 - math.floor(math.log10(width))
+
+
+def _to(value: float, digits: int, rounding: str) -> str:
+    # twelve digits first, as for any number
+    exact = Context(prec=12).create_decimal(repr(float(value)))
+    found = exact.quantize(Decimal(1).scaleb(-digits), rounding=rounding) + 0
+    shown = 0 if found == exact.to_integral_value() == exact else max(0, digits)
+    return f"{found:,.{shown}f}".replace("-", "−")
 
 
 def loss(rho: float | None, epsilon: float | None, delta: float | None, *, pure: bool = False) -> str:

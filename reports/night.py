@@ -11,6 +11,7 @@ from typing import Any
 from pipeline.declaration.numbers import number
 from reports.facts.answers import NightAnswer, Promotion
 from reports.format import interval, loss, markdown
+from reports.run.answer import sentence
 from reports.run.comparison import sentences
 
 # a table artifact is one JSON text: a year of nights fits, a decade is what `ledger show` is for
@@ -25,7 +26,7 @@ class Page:
     ----------
     key
         Of lowercase letters, digits and dashes.
-    title, markdown, link
+    title, markdown, file
         What it is called, its text, and where the whole of it lies.
     rows
         Of the ledger, a table below it.
@@ -34,7 +35,7 @@ class Page:
     key: str
     title: str
     markdown: str
-    link: str
+    file: Path
     rows: Sequence[Mapping[str, object]] = ()
 
 
@@ -54,6 +55,7 @@ def night_page(night: NightAnswer) -> Page:
         "",
         f"* **Guarantee**: {markdown(promise.sentence)}",
         f"* **Loss of this release**: {cost}; claim: {markdown(promise.claim)}",
+        f"* **Verdict**: {markdown(sentence(night.verdict))}",
         f"* **Value of the policy**: {interval(value.lower, value.upper)} ({markdown(value.status)})",
         "* **Tonight**: " + _tonight(night, charged),
         f"* **Budget**: spent ρ = {_up(night.ledger.spent_rho)}, "
@@ -65,7 +67,7 @@ def night_page(night: NightAnswer) -> Page:
         slug(f"night-{did.recipe}"),
         f"{did.recipe}: the night's run",
         "\n".join(lines) + "\n",
-        Path(night.report).as_uri(),
+        Path(night.report),
         [charge.model_dump() for charge in did.charges[-_ROWS:]],
     )
 
@@ -84,7 +86,7 @@ def study_page(result: Mapping[str, Any]) -> Page:
         slug(f"study-{result['name']}"),
         f"{result['name']}: simulation, not private",
         "\n".join([f"# {markdown(result['name'])}", "", "Simulation, not private.", "", *lines]) + "\n",
-        Path(pages[0]).as_uri(),
+        Path(pages[0]),
     )
 
 
@@ -106,7 +108,7 @@ def simulation_page(result: Mapping[str, Any]) -> Page:
         slug(f"simulation-{result['agent']}-{result['world']}"),
         f"{result['agent']} in {result['world']}: simulation, not private",
         "\n".join([f"# {markdown(result['agent'])}", "", head, "", *lines]) + "\n",
-        Path(pages[0]).as_uri(),
+        Path(pages[0]),
     )
 
 
@@ -123,7 +125,7 @@ def log_page(result: Mapping[str, Any]) -> Page:
         slug(f"log-{result['dataset']}"),
         f"{result['dataset']}: a simulated log",
         f"# {markdown(result['dataset'])}\n\n{text}.\n",
-        Path(result["card"]).as_uri(),
+        Path(result["card"]),
     )
 
 

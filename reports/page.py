@@ -72,24 +72,47 @@ class Section:
 
 
 @dataclass(frozen=True)
-class Tile:
-    """One answer of the first screen: a name, the answer, and what must be said beside it."""
+class Card:
+    """One question of who decides: its answer, what is said to it, and lines to fill in on paper."""
 
     name: str
     answer: str
-    notes: tuple[str, ...] = ()
+    words: tuple[str, ...] = ()
+    rows: tuple[tuple[str, ...], ...] = ()
+    lines: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
 class Opening:
-    """The first section: what was learnt, for whom, under which promise, how good, what is left."""
+    """The first section: a sentence that answers, a picture, three cards, and the promise.
+
+    Parameters
+    ----------
+    title
+        Of the document.
+    answer, why
+        The sentence, and what stands behind it.
+    figure
+        What it is read off; None where nothing may stand first.
+    below
+        What is not known, or is known besides.
+    cards
+        For whom it changes, what it costs, who signs.
+    guarantee, claim
+        The promise, and to whom it is made.
+    banner
+        The warning of a run that protects nobody, else nothing.
+    """
 
     title: str
-    learnt: str
+    answer: str
+    why: tuple[str, ...]
+    figure: Figure | None
+    below: tuple[str, ...]
+    cards: tuple[Card, ...]
     guarantee: str
-    tiles: tuple[Tile, ...]
-    banner: str = ""
     claim: str = ""
+    banner: str = ""
 
 
 @dataclass(frozen=True)

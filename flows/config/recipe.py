@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Literal, Self
+from typing import Annotated, Self
 
 from pydantic import AfterValidator, Field, PrivateAttr, ValidationError, model_validator
 from pydantic_core import PydanticCustomError
@@ -13,6 +13,7 @@ from pipeline.declaration.toml import CardError, Name, Strict, explain, read_tom
 from pipeline.learners.learner import Agent
 from pipeline.learners.registry import AGENTS, find
 from pipeline.learners.terms import Evaluate, Linear, Lq, Nightly, OneStep, Planner, Privacy, Terms
+from reports.facts.learnt import Status
 
 
 def _known(name: str) -> str:
@@ -53,14 +54,14 @@ class Promote(Strict):
     more_abstaining
         Whether a run that abstains more often may take the place.
     status
-        What the value's status must be at least.
+        What the value's status must be at least, in the order in which they are listed (``estimate``: ``modelled``).
     """
 
     pointer: Name = "current"
     lower_gain: Annotated[float, Field(allow_inf_nan=False)] | None = None
     most_changed: Annotated[float, Field(ge=0, le=1)] | None = None
     more_abstaining: bool = True
-    status: Literal["estimate", "bound"] = "estimate"
+    status: Status = "modelled"
 
 
 class Recipe(Strict):

@@ -21,12 +21,14 @@ from pipeline.logs.editions import check_delivery, earlier_twin
 from pipeline.logs.frames import frame_file
 from pipeline.logs.ingest import ingest
 from pipeline.logs.store import Snapshot
+from pipeline.operator.ingest_report import IngestReport, ingest_report
 
 
 class Ingested(TypedDict):
     """What ``ingest --json`` prints: sizes of the snapshot, and rows set aside by rule; operator only.
 
-    ``same_as`` is the first edition of the very same bytes, ``problem`` says how the log does not fit its card.
+    ``same_as`` is the first edition of the very same bytes, ``problem`` says how the log does not fit its card, and
+    ``report`` what became of people.
     """
 
     dataset: str
@@ -39,6 +41,7 @@ class Ingested(TypedDict):
     folder: str
     same_as: int | None
     problem: str | None
+    report: IngestReport
 
 
 def ingest_job(
@@ -88,6 +91,7 @@ def ingest_job(
         "folder": str(s.folder),
         "same_as": earlier_twin(home.store, s),
         "problem": problem,
+        "report": ingest_report(s, card),
     }
 
 

@@ -36,6 +36,7 @@ from pipeline.privacy.release_file import describe, describe_mechanism, read_rel
 from pipeline.transaction.recovery import Recovered
 from pipeline.transaction.release_once import key_of
 from pipeline.transaction.transaction import Curated
+from reports.facts.dataset import Made
 
 _CHARGE = "sensitivities, scales and cost, recomputed from the card's layout and the recipe"
 _AGAIN = "made again from card, recipe and release"
@@ -229,7 +230,8 @@ def _compose(
     write_file(place / "release.json", json_text(describe(release)))
     seen = held.said.get("seen", held.commit.seq if held.commit is not None else len(held.entries))
     looks = looks_of([e for e in held.entries if e.seq <= seen], card.name)
-    compose(card, recipe, run_name(recipe, curated), snapshot, curated, plan.learn(release), looks, place)
+    made = Made.model_validate(held.said["made"]) if "made" in held.said else None
+    compose(card, recipe, run_name(recipe, curated), snapshot, curated, plan.learn(release), looks, place, made)
 
 
 def _strange(folder: Path, place: Path) -> str | None:

@@ -8,12 +8,14 @@ import os
 import shlex
 import subprocess
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TypedDict
 
 from flows.config.home import Home, find_recipe
+from flows.config.recipe import load_recipe
 from pipeline.declaration.card import CardError
 from pipeline.files import make_folder, whole_file, write_file
 from pipeline.logs.store import Snapshot
@@ -109,9 +111,13 @@ def watch_of(recipe: str, home: Home) -> Watch:
         path = find_recipe(recipe).resolve()
     except CardError:
         path = Path(recipe).resolve()
+    name = path.stem
+    # a recipe that cannot be read is watched too, under its file's name
+    with suppress(CardError):
+        name = load_recipe(path).recipe.name
     digest = hashlib.sha256(str(path).encode()).hexdigest()[:8]
     # the store is the operator's: 0700
-    return Watch(path.stem, home.store / ".nights" / f"{path.stem}-{digest}.json")
+    return Watch(name, home.store / ".nights" / f"{path.stem}-{digest}.json")
 
 
 def alert(text: str, say: Callable[[str], None]) -> None:

@@ -24,10 +24,16 @@ from pipeline.learners.stored_decisions import StoredDecisions
 from pipeline.transaction.place import one_at_a_time
 from reports.facts.answers import CellChanges, Comparison, GainChanges, Promotion
 from reports.facts.dataset import DeclaredTables
+from reports.facts.learnt import Status
 from reports.facts.policy import Gains
 from reports.facts.report import read_report
+from reports.facts.verdict import Verdict
 from reports.format import percent
+from reports.run.answer import sentence
 from reports.run.comparison import GainsSide, TableSide, compare_runs
+
+# what certifies more has the larger number
+_CERTAIN: dict[Status, int] = {"estimate": 0, "modelled": 0, "bound": 1, "evaluated": 2, "proved": 3}
 
 
 class Kept(TypedDict):
@@ -172,15 +178,15 @@ def compared(a: Path, b: Path) -> Comparison:
         raise CardError(str(e)) from None
 
 
-def consider(rule: Promote | None, runs: Path, run: str, status: str) -> Promotion:
+def consider(rule: Promote | None, runs: Path, run: str, status: Status, verdict: Verdict) -> Promotion:
     """Compare a fresh run with the one in use and promote it where the rule allows.
 
     Parameters
     ----------
     rule
         The recipe's; None compares and promotes nothing.
-    runs, run, status
-        The home's runs, the fresh one's name, and the status of its value.
+    runs, run, status, verdict
+        The home's runs, the fresh one's name, the status of its value, and its verdict.
     """
     pointer = Alias(runs, rule.pointer if rule is not None else "current")
     before = pointer.now()
@@ -193,7 +199,7 @@ def consider(rule: Promote | None, runs: Path, run: str, status: str) -> Promoti
             held = [f"it cannot be compared with {before}, the run in use"]
     if rule is None or before == run:
         return _said(pointer, before, False, [], changes)
-    held += reasons_to_hold(rule, status, changes)
+    held += reasons_to_hold(rule, status, verdict, changes)
     if run in pointer.rejected:
         held.append("it was rolled back before")
     if not held:
@@ -201,21 +207,25 @@ def consider(rule: Promote | None, runs: Path, run: str, status: str) -> Promoti
     return _said(pointer, before, not held, held, changes)
 
 
-def reasons_to_hold(rule: Promote, status: str, changes: Comparison | None) -> list[str]:
+def reasons_to_hold(rule: Promote, status: Status, verdict: Verdict, changes: Comparison | None) -> list[str]:
     """Every condition of the rule that a fresh run breaks, in words.
+
+    One that was evaluated must be better than current practice, whatever else the rule asks.
 
     Parameters
     ----------
     rule
         The recipe's.
-    status
-        Of the fresh run's value.
+    status, verdict
+        Of the fresh run's value, and of the run.
     changes
-        Against the run in use; where there is none only ``status`` counts.
+        Against the run in use; where there is none only ``status`` and ``verdict`` count.
     """
     held: list[str] = []
-    if rule.status == "bound" and status != "bound":
-        held.append("its value interval is an estimate, the rule asks for a bound")
+    if _CERTAIN[status] < _CERTAIN[rule.status]:
+        held.append(f"its value interval is {status}, the rule asks for {rule.status}")
+    if verdict.answer != "not_evaluated" and not verdict.holds:
+        held.append(f"its lower improvement over practice is not above 0 for certain: {sentence(verdict)}")
     if changes is None:
         return held
     gain = changes.value.lower_gain

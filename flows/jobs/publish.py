@@ -19,16 +19,20 @@ from pipeline.ledger.chain import BudgetError, Entry
 from pipeline.ledger.keys import operator_key
 from pipeline.ledger.ledger import Ledger
 from pipeline.ledger.publication import Publication, file_digests
+from pipeline.logs.generated import made_of
+from pipeline.logs.store import find_snapshot
 from pipeline.privacy.budget import down, fraction_of, up
 from pipeline.privacy.losses import safe_epsilon
 from pipeline.privacy.release_file import describe_mechanism, file_of, sha256_file
 from pipeline.transaction.place import one_at_a_time, remember_head
 from pipeline.transaction.transaction import Curated
-from reports.facts.dataset import declared
+from reports.facts.dataset import Made, declared
 from reports.facts.part import Dump
 from reports.facts.policy import PolicyView
 from reports.facts.promise import GateFacts, LedgerFacts, MechanismFacts
 from reports.facts.report import Report
+from reports.facts.standing import standing
+from reports.facts.verdict import decide
 from reports.run.run_page import render_html, render_markdown
 
 PAGES = ("report.html", "report.md")
@@ -76,7 +80,9 @@ def _publish_run(
             raise BudgetError(f"{card.name}: the stored release is not the committed one; nothing is published")
         _same_release(home.runs / name, copied, curated)
         copy_file(recipe.path, partial / "recipe.toml")
-        report = compose(card, recipe, name, snapshot, curated, learnt, looks_of(entries, card.name), partial)
+        read = None if snapshot is None else find_snapshot(home.store, card.name, snapshot)
+        made, looks = made_of(card, read), looks_of(entries, card.name)
+        report = compose(card, recipe, name, snapshot, curated, learnt, looks, partial, made)
         told: Publication = {
             "run": name,
             "run_key": curated.run_key,
@@ -88,6 +94,8 @@ def _publish_run(
             "made_by": made_by(card, recipe),
             "files": file_digests(partial),
         }
+        if made is not None:
+            told["made"] = made.model_dump()
         # before anybody can read it: what stands in `runs/` is vouched for
         entry = ledger.publish(card.name, told, key)
         if entry.seq > entries[-1].seq:
@@ -104,6 +112,7 @@ def compose(
     learnt: Learnt,
     looks: Sequence[Entry],
     folder: Path,
+    made: Made | None,
 ) -> Report:
     """Write all files of a run but release and recipe, of which they are made: publishing does it, and verifying.
 
@@ -119,6 +128,8 @@ def compose(
         From :func:`looks_of`.
     folder
         Existing, with the release in it; files in it are replaced.
+    made
+        How the log was made, where it was simulated.
 
     Returns
     -------
@@ -128,7 +139,7 @@ def compose(
     tables = {kind: sha256_file(folder / f"{kind}.parquet") for kind in ("release", *written)}
     # labels, scales and bounds decide what the policy's numbers mean
     digests = {**tables, "labels": sha256_file(folder / file_of("labels"))}
-    report = run_facts(card, recipe, name, snapshot, curated, learnt, digests, looks)
+    report = run_facts(card, recipe, name, snapshot, curated, learnt, digests, looks, made)
     write_file(folder / "report.json", json_text(report.model_dump()))
     proof = certificate(card, curated.release, report, curated.intent, curated.commit, digests, looks, curated.gate)
     write_file(folder / "certificate.json", json_text(proof.model_dump()))
@@ -168,9 +179,10 @@ def run_facts(
     learnt: Learnt,
     digests: Mapping[str, str],
     looks: Sequence[Entry],
+    made: Made | None,
 ) -> Report:
     """All of ``report.json``."""
-    ask, release, told, gate = recipe.terms.ask(), curated.release, learnt.facts(), curated.gate
+    ask, release, gate, told = recipe.terms.ask(), curated.release, curated.gate, standing(learnt.facts(), card, made)
     # a real dataset's ledger is not home's
     of_card = " --card CARD" if card.kind == "real" else ""
     parts = {
@@ -183,13 +195,16 @@ def run_facts(
     truth = None
     if card.kind == "synthetic" and (known := recipe.terms.known) is not None:
         truth = learnt.truth(known.world, known.behaviour)
+    data, promise = declared(card, snapshot), guarantee(card, release, ask.calibration, ask.written, gate)
     return Report(
         schema_version=1,
         run=name,
         recipe=recipe.recipe.name,
         agent=recipe.recipe.agent,
-        dataset=declared(card, snapshot),
-        guarantee=guarantee(card, release, ask.calibration, ask.written, gate),
+        dataset=data,
+        **_there({"made": made}),
+        guarantee=promise,
+        verdict=decide(told.evaluation, data, promise.rho),
         **_there({"evaluation": told.evaluation}),
         constants=told.constants,
         value=told.value,

@@ -23,6 +23,7 @@ from pipeline.ledger.ledger import Ledger
 from pipeline.ledger.publication import file_digests, maker, publications
 from pipeline.privacy.release_file import sha256_file
 from pipeline.transaction.transaction import Curated
+from reports.facts.dataset import record_of
 from reports.facts.report import Report, read_report
 
 
@@ -74,10 +75,10 @@ def _own_code(recipe: Recipe) -> dict[str, str]:
 
 
 def _beside(card: AnyCard, recipe: Recipe) -> dict[str, str]:
-    """What a synthetic run tells beside its release: measured containment, and the true values of its world."""
+    """What a synthetic run tells beside its release: measured containment, how the log was made, its world's values."""
     if card.kind == "real":
         return {}
-    files, told = [card.folder / "containment.csv"], list[str]()
+    files, told = [card.folder / "containment.csv", record_of(card)], list[str]()
     if (known := recipe.terms.known) is not None:
         world = known.world
         files += [card.folder / WORLD_FILE, arrays_file(world, card.folder)]

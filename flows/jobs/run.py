@@ -38,6 +38,7 @@ from pipeline.transaction.release_once import release_once
 from pipeline.transaction.transaction import Curated
 from reports.facts.answers import Left, RunAnswer
 from reports.facts.part import Dump
+from reports.run.answer import verdict_of
 
 
 class Registered(TypedDict):
@@ -230,6 +231,7 @@ def run_recipe(
         replayed=curated.replayed,
         ledger=Left(spent_rho=float(account.spent), remaining_rho=float(account.remaining)),
         guarantee=told.guarantee,
+        verdict=verdict_of(told),
         value=told.value,
     )
     more = {"counter": told.counter, "truth": told.truth}

@@ -17,6 +17,7 @@ from pipeline.logs.store import Snapshot, check_parts, load, numbers, snapshot_f
 from pipeline.operator.advice import advice
 from pipeline.operator.facts import Examined, TableInspection, VectorInspection
 from pipeline.operator.hidden_state import hidden_state
+from pipeline.operator.ingest_report import IngestReport, ingest_report
 from pipeline.operator.inspection import inspect_tables
 from pipeline.operator.leaving import COUNTERS_STAY, NOT_UNDONE, carry_out, export_minari, plan_purge
 from pipeline.operator.vector_inspection import inspect_vectors, vector_advice
@@ -64,6 +65,31 @@ def inspect_job(card: CardLike, home: Home) -> TableInspection | VectorInspectio
         return {**seen, "warnings": vector_advice(seen, card), "ledger_entry": entry.seq}
     facts: Examined = {**inspect_tables(snapshot, card), "hidden_state": hidden_state(snapshot, card)}
     return {**facts, "warnings": advice(facts, card), "ledger_entry": entry.seq}
+
+
+class Quarantined(TypedDict):
+    """What ``inspect --quarantine --json`` prints: the report of the newest snapshot, and the entry of the look."""
+
+    dataset: str
+    snapshot: int
+    report: IngestReport
+    ledger_entry: int
+
+
+def quarantine_job(card: CardLike, home: Home) -> Quarantined:
+    """Enter the look in the ledger, then read what the newest ingest set aside.
+
+    Raises
+    ------
+    BudgetError
+        If a real card is not registered.
+    CardError
+        If the card differs from its registration, or there is no snapshot of it.
+    """
+    card = card_at(card, home.shelf)
+    snapshot, entry = enter_inspection(card, home)
+    report = ingest_report(snapshot, card)
+    return {"dataset": card.name, "snapshot": snapshot.number, "report": report, "ledger_entry": entry.seq}
 
 
 def enter_inspection(card: AnyCard, home: Home) -> tuple[Snapshot, Entry]:

@@ -6,6 +6,7 @@ Nothing raw is a parameter or a result here: tasks are closures, and neither res
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from contextlib import suppress
 from typing import TypeVar, cast
@@ -19,6 +20,8 @@ from pipeline.transaction.gate import GateError
 from reports.night import Page
 
 T = TypeVar("T")
+REPORTS = "RETICENT_REPORTS_URL"
+"""Names the address under which the home's ``runs/`` is served."""
 
 
 class StepError(Exception):
@@ -76,10 +79,26 @@ def _told(work: Callable[[], T | None], caught: list[Exception]) -> T:
     raise caught[-1]
 
 
+def publish_whole(page: Page) -> None:
+    """The report, so that it opens on any machine: a link where ``runs/`` is served, else its text.
+
+    Parameters
+    ----------
+    page
+        Whose file has a Markdown version beside it, or has none and is left out.
+    """
+    key, text = f"{page.key}-report", page.file.with_suffix(".md")
+    if url := os.environ.get(REPORTS):
+        link = f"{url.rstrip('/')}/{page.file.parent.name}/{page.file.name}"
+        create_link_artifact(link, link_text=page.file.name, key=key, description=page.title)
+    elif text.is_file():
+        create_markdown_artifact(text.read_text(encoding="utf-8"), key=key, description=page.title)
+
+
 def publish(page: Page) -> None:
-    """Artifacts of the flow run that is running: a text, a link, and a table where there is one."""
+    """Artifacts of the flow run that is running: a text, the report, and a table where there is one."""
     create_markdown_artifact(page.markdown, key=page.key, description=page.title)
-    create_link_artifact(page.link, link_text=page.link, key=f"{page.key}-report", description=page.title)
+    publish_whole(page)
     if page.rows:
         create_table_artifact(
             [dict(row) for row in page.rows], key=f"{page.key}-ledger", description=f"{page.title}: what was charged"

@@ -28,7 +28,7 @@ def register(
     as_json: Json = False,
 ) -> None:
     """Fix cap, delta, unit, domain and kind of a dataset in the ledger it names."""
-    from flows.api import Store
+    from flows.store import Store
 
     options: Context = context.obj
     r = Store.at(options.home_folder()).register(card, amend=amend, disjoint_from=disjoint_from or ())

@@ -29,13 +29,14 @@ def plan(
     Exit 4: the budget does not allow it.
     """
     from flows import api
+    from flows.store import Store
     from pipeline.declaration.numbers import number
 
     def up(loss: float | None) -> str:
         return number(loss, toward="up")
 
     options: Context = context.obj
-    r = api.plan(recipe, people=people, quality=quality, store=api.Store.at(options.home_folder()))
+    r = api.plan(recipe, people=people, quality=quality, store=Store.at(options.home_folder()))
     lines = [f"{r.recipe} on {r.dataset} ({r.agent})"]
     if r.rho is not None:
         sum_of = "total" if r.joint is None else "together"

@@ -26,7 +26,7 @@ def report(context: typer.Context, run: str, card: CardOption = None, as_json: J
 
 def opened(context: typer.Context, run: str, card: str | None = None) -> Run:
     """The run that is named, in the home of the command's options."""
-    from flows.api import Store
+    from flows.store import Store
 
     options: Context = context.obj
     return Store.at(options.home_folder()).open(run, card)

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from flows.terminal.screen import Context, Json, say, show
+from flows.terminal.terminal import Block, Place
 
 # above this share an accepted rule is worth a warning
 _LOUD = 0.05
@@ -60,18 +61,23 @@ def ingest(context: typer.Context, card: str, as_json: Json = False) -> None:
 
     It is numbered whatever came in.  Exit 3: the log does not fit its card; the edition stays.
     """
-    from flows.api import Store
+    from flows.store import Store
+    from flows.terminal.ingest_page import rules_table, warnings_of
+    from pipeline.operator.ingest_report import PAGE
 
     options: Context = context.obj
     r = Store.at(options.home_folder()).ingest(card)
     for rule, count in r["quarantined"].items():
         # the cap is the card's wish, and a closing row is a way to write an episode: neither is a fault of the log
         if rule not in ("over_cap", "closing_row") and count > _LOUD * max(1, r["rows"]):
-            say(f"warning: {rule} touched {count:,} rows; look into the quarantine under {r['folder']}")
-    lines = [
+            say(f"warning: {rule} touched {count:,} rows; `reticent inspect {card} --quarantine` shows what they hold")
+    for warning in warnings_of(r["report"]):
+        say(warning)
+    lines: list[Block] = [
         f"{r['dataset']} snapshot {r['snapshot']}: {r['rows']:,} rows, {r['users']:,} users, "
         f"{r['episodes']:,} episodes, {r['partitions']} partitions   (operator only: not for publication)",
-        *(f"  {rule}: {count:,} rows" for rule, count in r["quarantined"].items() if count),
+        *rules_table(r["report"]),
+        Place("page", f"{r['folder']}/{PAGE}"),
     ]
     show(r, as_json, lambda: lines)
     if r["same_as"] is not None:
@@ -98,7 +104,7 @@ def purge(
     as_json: Json = False,
 ) -> None:
     """Remove raw rows; the ledger and the releases stay, and so does what they gave away."""
-    from flows.api import Store
+    from flows.store import Store
 
     options: Context = context.obj
     r = Store.at(options.home_folder()).purge(card, keep=keep, quarantine_only=quarantine_only, yes=yes)
@@ -113,7 +119,7 @@ def purge(
 @app.command("verify")
 def verify(context: typer.Context, card: str, as_json: Json = False) -> None:
     """Read every byte of every snapshot; exit 4 where one is not what ingest wrote."""
-    from flows.api import Store
+    from flows.store import Store
 
     options: Context = context.obj
     r = Store.at(options.home_folder()).verify(card)
@@ -131,7 +137,7 @@ def export(
     as_json: Json = False,
 ) -> None:
     """The newest snapshot as a Minari data set: raw rows, for the operator only; the ledger notes the look."""
-    from flows.api import Store
+    from flows.store import Store
 
     options: Context = context.obj
     r = Store.at(options.home_folder()).export(card, to)
@@ -142,11 +148,22 @@ def export(
     show(r, as_json, lambda: lines)
 
 
-def inspect(context: typer.Context, card: str, as_json: Json = False) -> None:
+def inspect(
+    context: typer.Context,
+    card: str,
+    quarantine: Annotated[bool, typer.Option("--quarantine", help="What the newest ingest set aside.")] = False,
+    as_json: Json = False,
+) -> None:
     """Rows, rules broken, coverage and warnings of a snapshot; for the operator only, nothing may be published."""
-    from flows.api import Store
+    from flows.store import Store
+    from flows.terminal.ingest_page import ingest_page
     from flows.terminal.inspection_page import inspection_page
 
     options: Context = context.obj
+    if quarantine:
+        q = Store.at(options.home_folder()).quarantine(card)
+        entry = f"This look is entry {q['ledger_entry']} of the ledger."
+        show(q, as_json, lambda: [*ingest_page(q["dataset"], q["snapshot"], q["report"]), entry])
+        return
     facts = Store.at(options.home_folder()).inspect(card)
     show(facts, as_json, lambda: inspection_page(facts))

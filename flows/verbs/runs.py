@@ -28,9 +28,10 @@ def run(
 ) -> None:
     """Release, policy, certificate and report from an edition of the recipe's card."""
     from flows import api
+    from flows.store import Store
 
     options: Context = context.obj
-    store, day = api.Store.at(options.home_folder()), None if night is None else night.date()
+    store, day = Store.at(options.home_folder()), None if night is None else night.date()
     result = api.run(recipe, edition=edition, night=day, store=store).said
     show(result.model_dump(), as_json, lambda: summary(result))
 
@@ -38,6 +39,8 @@ def run(
 def summary(result: RunAnswer) -> list[Block]:
     """What a person wants to know of a run, in a few lines."""
     from pipeline.declaration.numbers import number
+    from reports.facts.learnt import NO_GUARANTEE
+    from reports.run.answer import shell_line
 
     v, g, b = result.value, result.guarantee, result.ledger
     promised = "not private (exact counts of simulated data)"
@@ -46,8 +49,9 @@ def summary(result: RunAnswer) -> list[Block]:
             f"ε = {number(g.epsilon, toward='up')} at δ = {g.delta:g} (ρ = {number(g.rho, toward='up')}), "
             f"{g.trust_model}, replace one {g.protected or 'person'}"
         )
-    status = "bound" if v.status == "bound" else "estimate, not a guarantee"
+    status = f"{v.status}, not a guarantee" if v.status in NO_GUARANTEE else v.status
     rows = [
+        ("verdict", shell_line(result.verdict, g.epsilon, binned=False)),
         ("guarantee", f"{promised}; claim: {g.claim}"),
         ("value", f"{_interval(v)} ({status}){_empty(v)}"),
         (
@@ -61,7 +65,7 @@ def summary(result: RunAnswer) -> list[Block]:
         rows.append(("truth", " | ".join(f"{name} {x:.4f}" for name, x in true.items())))
     if c := result.counter:
         times = number(c.times_one_release, 3, "up")
-        rows.insert(1, ("night", f"{c.night} of {c.nights} ({c.date}); noise {times} × that of one release"))
+        rows.insert(2, ("night", f"{c.night} of {c.nights} ({c.date}); noise {times} × that of one release"))
     return [Pairs(rows), Place("report", result.report)]
 
 
@@ -83,9 +87,10 @@ def _empty(v: ValueFacts) -> str:
 def demo(context: typer.Context, as_json: Json = False) -> None:
     """Register, ingest, release, plan and report on the shipped log; a second demo costs nothing."""
     from flows import api
+    from flows.store import Store
 
     options: Context = context.obj
-    result = api.demo(store=api.Store.at(options.home_folder())).said
+    result = api.demo(store=Store.at(options.home_folder())).said
     show(result.model_dump(), as_json, lambda: summary(result))
 
 
@@ -104,13 +109,14 @@ def nightly(
     The night goes on where its log breaks the card, and exits 3 all the same.
     """
     from flows import api
+    from flows.store import Store
 
     options: Context = context.obj
     if check:
         _check(recipe, options, hours, as_json)
         return
     day = None if night is None else night.date()
-    result = api.nightly(recipe, night=day, store=api.Store.at(options.home_folder()))
+    result = api.nightly(recipe, night=day, store=Store.at(options.home_folder()))
     show(result.model_dump(), as_json, lambda: [*summary(result), *_promotion(result.promotion)])
     if result.exit:
         raise typer.Exit(result.exit)

@@ -1,4 +1,4 @@
-"""``serve`` and ``trigger``: scheduled runs on a Prefect server."""
+"""``serve``, ``trigger``, ``alert`` and ``doctor``: scheduled runs on a Prefect server, and whether all is well."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from typing import Annotated
 
 import typer
 
-from flows.terminal.screen import Context, Json, say, show
+from flows.terminal.screen import Context, Json, say, show, working
+from flows.terminal.terminal import Grid
 
 
 def serve(
@@ -56,4 +57,35 @@ def trigger(
     lines += [f"  {r['message']}"] if r["message"] else []
     show(r, as_json, lambda: lines)
     if wait and r["state"] != "COMPLETED":
+        raise typer.Exit(1)
+
+
+def alert(
+    block: Annotated[str, typer.Argument(help="A saved notification block: KIND/NAME, e.g. slack-webhook/ops.")],
+    text: Annotated[str, typer.Argument(help="What is sent.")],
+) -> None:
+    """Send a text by a notification block of the Prefect server: RETICENT_ALERT="reticent alert slack-webhook/ops"."""
+    from flows.server.alerts import notify
+
+    notify(block, text)
+
+
+def doctor(context: typer.Context, as_json: Json = False) -> None:
+    """What is installed, which extras, whether store and ledger are well, and whether a server answers.
+
+    Exit 1: something is wrong.
+    """
+    from dataclasses import asdict
+
+    from flows.server.doctor import examine
+
+    options: Context = context.obj
+    with working("looking around"):
+        found = examine(options.home_folder())
+    words = {True: "ok", False: "WRONG", None: "–"}
+    rows = [(words[f.ok], f.what, f.found, "" if f.ok else f.do) for f in found]
+    ok = not any(f.ok is False for f in found)
+    told = {"ok": ok, "findings": [asdict(f) for f in found]}
+    show(told, as_json, lambda: [Grid(("", "what", "found", "to do"), rows, left=4, most=len(rows))])
+    if not ok:
         raise typer.Exit(1)

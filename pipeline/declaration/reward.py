@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Annotated, Any, Literal, Self
 
 import numpy as np
@@ -109,6 +109,24 @@ class Reward(Strict):
         """What a step pays for where it leads, ``(S,)`` over all state labels; None where nothing depends on that."""
         entering = self.on_entering
         return None if entering is None else np.array([entering.get(label, 0.0) for label in states])
+
+    def most(self, ends: Collection[str]) -> float | None:
+        """Most that one episode can pay: the declared total, or what the best end pays where only ends pay.
+
+        Parameters
+        ----------
+        ends
+            Labels that end an episode.
+
+        Returns
+        -------
+        None where neither is declared.
+        """
+        entering = self.on_entering
+        if entering is None or any(paid > 0 for label, paid in entering.items() if label not in ends):
+            return self.total
+        best = max(0.0, *entering.values())
+        return best if self.total is None else min(best, self.total)
 
     @property
     def unit(self) -> float:

@@ -39,7 +39,7 @@ from pipeline.statistics.one_shot_tables import release_one_shot, released_stati
 from pipeline.statistics.regression import InteractiveMechanism
 from pipeline.statistics.regression_rows import TalliedRows
 from reports.facts.constants import Constants, Preset
-from reports.facts.learnt import Baseline, FeatureFacts, LearntFacts, Truth, ValueFacts
+from reports.facts.learnt import UNMEASURED, Baseline, FeatureFacts, LearntFacts, Truth, ValueFacts
 from reports.facts.policy import Decisions
 from reports.facts.promise import Joint
 
@@ -233,7 +233,7 @@ def _value(learnt: LinearLearnt) -> ValueFacts:
         else "the binned process only: the bins hide part of the state, so the true process may differ",
         "rewards and transitions are linear in the declared features: "
         + ("true of any process, one feature a pair" if one_hot else "declared, not checked"),
-        "containment: neither proved nor measured for these constants and this process",
+        UNMEASURED,
         *total_assumed(card),
     ]
     if learnt.policy.abstains.any():
@@ -247,7 +247,7 @@ def _value(learnt: LinearLearnt) -> ValueFacts:
     told = {
         "gap": None if upper is None else upper - lower,
         "upper_flag": "trivial" if upper is None else None,
-        "status": "estimate",
+        "status": "modelled",
         "assumes": assumes,
         "start": "released" if released else "declared",
     }

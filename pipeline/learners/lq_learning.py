@@ -166,7 +166,7 @@ def _value(learnt: LqLearnt) -> ValueFacts:
         "gap": None,
         "lower_flag": "trivial",
         "upper_flag": "trivial",
-        "status": "estimate",
+        "status": "modelled",
         "assumes": [
             "values are rewards: minus the expected summed cost of one episode, x'Qx + u'Ru a step",
             "the plant is the one estimated from the released sums, as if it were the truth (certainty equivalence)",

@@ -190,7 +190,7 @@ def _value(card: Card) -> ValueFacts:
         optimal_upper=None,
         lower_flag="trivial",
         upper_flag="trivial",
-        status="estimate",
+        status="modelled",
         assumes=[
             "nothing is claimed but what declared rewards allow: an estimate from the rows that chose the policy would "
             "be too high",

@@ -30,7 +30,7 @@ from pipeline.statistics.calibration import count_sum
 from pipeline.statistics.consistency import ConsistencyCertificate
 from pipeline.statistics.planning_counts import Prepared, slack_of
 from reports.facts.constants import Constants, Preset
-from reports.facts.learnt import CaseFacts, ConsistencyFacts, LearntFacts, Truth, ValueFacts
+from reports.facts.learnt import UNMEASURED, CaseFacts, ConsistencyFacts, Contained, LearntFacts, Truth, ValueFacts
 from reports.facts.policy import Decisions
 
 # the code that makes policy and interval of a release: a row that was measured with other code counts for nothing
@@ -72,14 +72,14 @@ class LearntCounts:
         # theorem and measurements are of one release, not of a sum of nights
         once = self.covered and self.terms.nightly is None
         row = measured(containment(self.card), setting_key(self.card, self.terms)) if once else None
-        is_proved = once and proved(self.card, self.terms)
         return LearntFacts(
             constants=_constants(self.learnt, self.terms.planner),
-            value=value_facts(self.card, self.learnt.value, is_proved=is_proved, row=row),
+            value=value_facts(self.card, self.learnt.value, is_proved=once and proved(self.card, self.terms)),
             model_baselines=dict(self.learnt.baselines),
             practice=practice_facts(self.learnt.against, self.learnt.plan.policy),
             consistency=consistency_facts(self.learnt.consistency, self.learnt.prepared),
             policy=decision_facts(self.learnt.plan.policy, self.learnt.plan.tied),
+            contained=None if row is None else _contained(row),
         )
 
     def view(self) -> Decisions:
@@ -177,13 +177,17 @@ def measured(rows: Sequence[Mapping[str, str]], key: Mapping[str, str]) -> Mappi
     return None
 
 
-def value_facts(
-    card: Card,
-    interval: Mapping[str, float],
-    *,
-    is_proved: bool,
-    row: Mapping[str, str] | None,
-) -> ValueFacts:
+def _contained(row: Mapping[str, str]) -> Contained:
+    return Contained(
+        world=row["world"],
+        behaviour=row["behaviour"],
+        episodes=int(row["n"]),
+        draws=int(row["draws"]),
+        inside=int(row["inside"]),
+    )
+
+
+def value_facts(card: Card, interval: Mapping[str, float], *, is_proved: bool) -> ValueFacts:
     """The ``value`` of report.json: interval, status and what it assumes."""
     d = card.domain
     assumes = [
@@ -200,10 +204,8 @@ def value_facts(
         assumes.append("the declared states carry all that matters for what comes next (Markov, declared)")
     if is_proved:
         assumes.append("containment: theorem of paper 003 with its own constants")
-    elif row is not None:
-        assumes.append(f"containment: measured, inside in {row['inside']} of {row['draws']} draws of this very setting")
     else:
-        assumes.append("containment: neither proved nor measured for these constants and this process")
+        assumes.append(UNMEASURED)
     lower, upper = interval["lower"], interval["upper"]
     return ValueFacts(
         lower=lower,
@@ -213,7 +215,7 @@ def value_facts(
         upper_trivial=interval["upper_trivial"],
         gap=upper - lower,
         optimal_upper=interval["optimal_upper"],
-        status="bound" if is_proved or row is not None else "estimate",
+        status="proved" if is_proved else "modelled",
         assumes=assumes,
         start="released" if d.start == "released" else "declared",
     )

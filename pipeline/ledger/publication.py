@@ -12,11 +12,11 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import TypedDict
+from typing import NotRequired, TypedDict
 
 import numpy as np
 
-from pipeline.ledger.chain import Entry
+from pipeline.ledger.chain import Body, Entry
 from pipeline.ledger.chain_tables import Page
 from pipeline.ledger.keys import OperatorKey, registered_keys
 from pipeline.privacy.release_file import sha256_file
@@ -44,6 +44,8 @@ class Publication(TypedDict):
         Of all that the card declared.
     seed
         Of ties, as the recipe says.
+    made
+        How a simulated log was made; absent of any other.
     made_by
         See :func:`maker`.
     files
@@ -58,6 +60,7 @@ class Publication(TypedDict):
     card_hash: str
     seed: int
     made_by: dict[str, str]
+    made: NotRequired[Body]
     files: dict[str, str]
 
 

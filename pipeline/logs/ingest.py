@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import fcntl
 import hashlib
-import json
 import os
 from collections import Counter
 from collections.abc import Callable, Generator, Sequence
@@ -35,9 +34,9 @@ from pipeline.logs.work import (
     allow_files,
     begin,
     likely_partitions,
-    meaning,
     most_partitions,
     resume,
+    source_digest_of,
     spill_file,
     stamp,
     sweep,
@@ -142,7 +141,7 @@ def _make(
     sources = examine(card, files)
     now, folder = stamp(sources, card, partitions, claims), home / _WORK
     work = resume(folder, now)
-    source_digest = work.source_digest if work is not None else _source_digest(sources, card, claims)
+    source_digest = work.source_digest if work is not None else source_digest_of(digest(sources.paths), card, claims)
     # damaged parts are made anew, and so are those of people who were not claimed
     of_them = (s for s in reversed(there) if s.source_digest == source_digest and (claims is None or s.claimed))
     same = (s for s in of_them if intact(s))
@@ -268,11 +267,6 @@ def _publish(snapshot: Snapshot, folder: Path) -> Snapshot:
     write_manifest(snapshot)
     put_in_place(snapshot.folder, folder)
     return replace(snapshot, folder=folder)
-
-
-def _source_digest(sources: Sources, card: AnyCard, claims: Claims | None) -> str:
-    text = json.dumps({"files": digest(sources), **meaning(card, claims)}, sort_keys=True)
-    return hashlib.sha256(text.encode()).hexdigest()
 
 
 @contextmanager

@@ -142,10 +142,16 @@ def read_batches(sources: Sources, index: int) -> Iterator[tuple[Batch, pl.DataF
         yield batch, pl.DataFrame(cells)
 
 
-def digest(sources: Sources) -> str:
-    """Sha256 over the files' digests, in order."""
+def digest(paths: Sequence[Path]) -> str:
+    """Sha256 over the files' digests, in order.
+
+    Parameters
+    ----------
+    paths
+        Of a log's files, as an ingest reads them.
+    """
     whole = hashlib.sha256()
-    for path in sources.paths:
+    for path in paths:
         with path.open("rb") as file:
             whole.update(hashlib.file_digest(file, "sha256").digest())
     return whole.hexdigest()

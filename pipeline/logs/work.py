@@ -99,6 +99,19 @@ def meaning(card: AnyCard, claims: Claims | None = None) -> dict[str, Any]:
     return {"schema_version": SCHEMA_VERSION, **told, **own, **apart}
 
 
+def source_digest_of(files: str, card: AnyCard, claims: Claims | None = None) -> str:
+    """Of the files and of what the card says of them: two snapshots of one digest hold the same rows.
+
+    Parameters
+    ----------
+    files
+        From :func:`~pipeline.logs.sources.digest`.
+    card, claims
+        See :func:`meaning`.
+    """
+    return hashlib.sha256(json.dumps({"files": files, **meaning(card, claims)}, sort_keys=True).encode()).hexdigest()
+
+
 def begin(folder: Path, work_stamp: str, source_digest: str, partitions: int) -> Work:
     """Start over in an empty folder."""
     sweep(folder)

@@ -28,6 +28,7 @@ from pipeline.files import open_private, private_folder, remove_file, remove_tre
 from pipeline.logs.readers.hdf5 import library
 from pipeline.logs.regression_sums import list_matrix
 from pipeline.logs.store import Snapshot
+from pipeline.operator.ingest_report import PAGE
 
 NOT_UNDONE = (
     "the budget that was spent on these rows stays spent",
@@ -77,11 +78,12 @@ def plan_purge(lineage: Path, *, keep: int, quarantine_only: bool) -> Purge:
     folders = {int(p.name[9:]): p for p in lineage.glob("snapshot-*") if re.fullmatch(r"snapshot-\d{4,}", p.name)}
     old = sorted(folders)[: max(0, len(folders) - keep)]
     if quarantine_only:
-        gone = [q for number in sorted(folders) for q in sorted(folders[number].glob("quarantine-*.parquet"))]
+        told = ("quarantine-*.parquet", PAGE)
+        gone = [q for number in sorted(folders) for name in told for q in sorted(folders[number].glob(name))]
         old = []
     else:
         gone = [folders[number] for number in old]
-    gone += [p for p in (lineage / "refused", lineage / ".ingest") if p.exists()]
+    gone += [p for p in (lineage / "refused", lineage / ".ingest", *sorted(lineage.glob(".frame-*"))) if p.exists()]
     # first, so that the names are free: what an earlier purge had renamed when it died
     gone = sorted(lineage.glob(f"{_GOING}*")) + gone
     size = sum(f.stat().st_size for p in gone for f in ([p] if p.is_file() else p.rglob("*")) if f.is_file())

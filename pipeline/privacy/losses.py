@@ -6,6 +6,7 @@ place where kinds meet, and it says at what price.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from fractions import Fraction
@@ -155,6 +156,32 @@ def safe_epsilon(rho: float, delta: float) -> float:
     while delta_from_rho(rho, epsilon) > delta * (1 - 1e-12):
         epsilon = epsilon * (1 + 1e-12) + 1e-15
     return epsilon
+
+
+def membership_advantage(rho: float | None, epsilon: float | None, delta: float | None) -> float:
+    """Most by which the best test of "this record or that one" beats a coin: true less false positives.
+
+    Of zCDP by Pinsker's and by Bretagnolle and Huber's inequality (the Kullback-Leibler divergence is at most rho); of
+    ``(epsilon, delta)`` the exact value for all that satisfies it.
+
+    Parameters
+    ----------
+    rho
+        zCDP cost; None where only the other two are promised.
+    epsilon, delta
+        In nats, and the probability of a slip; None where they are not promised.
+
+    Returns
+    -------
+    At most 1, which is no promise.
+    """
+    bounds, slip = [1.0], delta or 0.0
+    if rho is not None:
+        # what a sampler adds is below delta
+        bounds += [math.sqrt(rho / 2) + slip, math.sqrt(-math.expm1(-rho)) + slip]
+    if epsilon is not None:
+        bounds.append(math.tanh(epsilon / 2) + slip * (1 - math.tanh(epsilon / 2)))
+    return min(bounds)
 
 
 def mixed(losses: Iterable[Loss]) -> ApproximateZCDP:

@@ -17,6 +17,7 @@ from pipeline.environments.lq_systems import simulate
 from pipeline.environments.world import Array, Ints, World
 from pipeline.environments.world_features import world_features
 from pipeline.environments.worlds import load_world
+from pipeline.logs.generated import write_record
 from pipeline.simulation.simulate import LogRows, sample_log, simulate_chunks
 
 _SPLIT = "BYTE_STREAM_SPLIT"
@@ -188,6 +189,7 @@ def regenerate(card: AnyCard, folder: Path) -> list[Path]:
     world, rng = load_world(made.world, card.folder), np.random.default_rng(made.seed)
     rows = sample_log(world, made.behaviour, tabular.domain.horizon, made.episodes, rng)
     log = write_log(world, rows, below, only=tabular.log.roles.values())
+    write_record(below, made.world, made.behaviour, made.seed, made.episodes, log)
     features = world_features(world)
     # the table is read with the card, so that a card without its table has none yet
     return log if features is None or tabular.domain.states.bins is not None else [*log, features.write(folder)]

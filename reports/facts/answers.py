@@ -8,6 +8,7 @@ from __future__ import annotations
 from reports.facts.learnt import Truth, ValueFacts
 from reports.facts.part import Number, Part
 from reports.facts.promise import CounterFacts, Guarantee
+from reports.facts.verdict import Verdict
 
 
 class Left(Part):
@@ -28,7 +29,7 @@ class RunAnswer(Part):
         Whether the release was committed before, so that nothing was charged.
     ledger
         The lineage now.
-    guarantee, value, counter, truth
+    guarantee, verdict, value, counter, truth
         As its report states them.
     """
 
@@ -38,6 +39,7 @@ class RunAnswer(Part):
     replayed: bool
     ledger: Left
     guarantee: Guarantee
+    verdict: Verdict
     value: ValueFacts
     counter: CounterFacts | None = None
     truth: Truth | None = None
@@ -227,8 +229,8 @@ class Comparison(Part):
     ----------
     a, b, snapshots
         Their names and snapshots.
-    value, budget
-        Their values, and what each cost.
+    verdict, value, budget
+        Their verdicts, their values, and what each cost.
     settings
         Settings that differ, by dotted name.
     cells, abstain_share
@@ -240,6 +242,7 @@ class Comparison(Part):
     a: str
     b: str
     snapshots: list[int | None]
+    verdict: list[Verdict]
     value: ValueChange
     budget: list[BudgetAt]
     settings: dict[str, list[object]]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any, Literal
 
 from pipeline.declaration.card import AnyCard, Card, LqCard
@@ -40,6 +41,28 @@ class Declared(Part):
     recurs: str
     horizon: int
     snapshot: int | None
+
+
+# beside a simulated log
+RECORD = "generated.json"
+
+
+class Made(Part):
+    """How a simulated log was made.
+
+    Parameters
+    ----------
+    world, behaviour, seed, episodes
+        World and policy that made it, seed of the draws, and how many there are.
+    sha256
+        Of the files' digests, in order.
+    """
+
+    world: str
+    behaviour: str
+    seed: int
+    episodes: int
+    sha256: str
 
 
 class DeclaredTables(Declared):
@@ -153,6 +176,17 @@ class DeclaredPlant(Declared):
     noise_covariance: Matrix
     parameter_norm: Number | None
     cost: Cost
+
+
+def record_of(card: AnyCard) -> Path:
+    """Where it stands how a simulated log was made.
+
+    Parameters
+    ----------
+    card
+        Of the log.
+    """
+    return card.folder / Path(card.source.files[0]).parent / RECORD
 
 
 def declared(card: AnyCard, snapshot: int | None) -> DeclaredTables | DeclaredPlant:

@@ -10,6 +10,11 @@ from reports.facts.evaluation import EvaluationFacts
 from reports.facts.part import Matrix, Number, Part
 from reports.facts.promise import Joint
 
+# what an interval certifies; ``estimate`` is what version 0.1 called ``modelled``
+Status = Literal["proved", "evaluated", "bound", "modelled", "estimate"]
+UNMEASURED = "containment: neither proved nor measured for these constants and this process"
+NO_GUARANTEE: tuple[Status, ...] = ("modelled", "estimate")
+
 
 class ValueFacts(Part):
     """The value of the policy, the expected sum of rewards of one episode, as far as the release tells it.
@@ -29,7 +34,9 @@ class ValueFacts(Part):
     lower_flag, upper_flag
         ``trivial`` where no other end is claimed.
     status
-        ``bound`` where containment was proved or measured for this setting.
+        ``proved``: the paper's theorem, with all its conditions.  ``evaluated``: measured on people who did not choose
+        the policy.  ``bound``: containment was measured for logs made just as this one was made.  ``modelled`` (once
+        ``estimate``): of the released model alone, no guarantee.
     assumes
         What that rests on, in sentences.
     start
@@ -45,7 +52,7 @@ class ValueFacts(Part):
     optimal_upper: Number | None
     lower_flag: Literal["trivial"] | None = None
     upper_flag: Literal["trivial"] | None = None
-    status: Literal["bound", "estimate"]
+    status: Status
     assumes: list[str]
     start: Literal["released", "declared"]
 
@@ -189,6 +196,24 @@ class Truth(Part):
     v_certainty: Number | None = None
 
 
+class Contained(Part):
+    """A measurement: ``inside`` of ``draws`` intervals held the value, on fresh logs of this very setting.
+
+    Parameters
+    ----------
+    world, behaviour, episodes
+        How those logs were made.
+    draws, inside
+        How many, and how many intervals held the value.
+    """
+
+    world: str
+    behaviour: str
+    episodes: int
+    draws: int
+    inside: int
+
+
 @dataclass(frozen=True)
 class LearntFacts:
     """What one learner adds to a report; a part that it does not have is None.
@@ -205,6 +230,8 @@ class LearntFacts:
         Of a controller.
     evaluation
         What people who did not choose the policy say of it.
+    contained
+        What makes a bound of the interval, if the log was made as those of the measurement.
     """
 
     constants: Constants | PlantConstants
@@ -217,3 +244,4 @@ class LearntFacts:
     features: FeatureFacts | None = None
     model: PlantModel | None = None
     evaluation: EvaluationFacts | None = None
+    contained: Contained | None = None

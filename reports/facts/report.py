@@ -16,7 +16,7 @@ from typing import Any, Literal
 from pydantic import ValidationError
 
 from reports.facts.constants import Constants, PlantConstants
-from reports.facts.dataset import DeclaredPlant, DeclaredTables
+from reports.facts.dataset import DeclaredPlant, DeclaredTables, Made
 from reports.facts.evaluation import EvaluationFacts
 from reports.facts.learnt import (
     Baseline,
@@ -30,6 +30,7 @@ from reports.facts.learnt import (
 )
 from reports.facts.part import Part
 from reports.facts.promise import CounterFacts, GateFacts, Guarantee, Joint, LedgerFacts, MechanismFacts
+from reports.facts.verdict import Verdict
 
 SCHEMA_FILE = Path(__file__).with_name("report.schema.json")
 
@@ -47,8 +48,10 @@ class Report(Part):
         What the card declares.
     guarantee, mechanisms, joint, gate, counter, ledger
         The promise, what was released, what it cost; ``ledger`` is None where nothing was charged.
-    evaluation
-        What other people than those who chose the policy say of it.
+    verdict, evaluation
+        Whether the policy is better than current practice, and what other people than those who chose it say of it.
+    made
+        How a simulated log was made.
     constants, value, model_baselines
         How the policy was chosen, what it is worth, and simple policies in the same model.
     practice
@@ -72,7 +75,9 @@ class Report(Part):
     recipe: str
     agent: str
     dataset: DeclaredTables | DeclaredPlant
+    made: Made | None = None
     guarantee: Guarantee
+    verdict: Verdict | None = None
     evaluation: EvaluationFacts | None = None
     constants: Constants | PlantConstants
     value: ValueFacts

@@ -26,6 +26,7 @@ from reports.facts.learnt import ValueFacts
 from reports.facts.policy import Gains
 from reports.facts.report import Report
 from reports.format import interval, percent
+from reports.run.answer import sentence, verdict_of
 
 # what must agree before two policies, or gains of scaled observations, can be laid side by side
 _SAME_TABLES = ("horizon", "live_states", "actions")
@@ -89,6 +90,7 @@ def compare_runs(a: TableSide | GainsSide, b: TableSide | GainsSide) -> Comparis
         "a": a.report.run,
         "b": b.report.run,
         "snapshots": [side.report.dataset.snapshot for side in (a, b)],
+        "verdict": [verdict_of(side.report) for side in (a, b)],
         "value": _values(a.report.value, b.report.value),
         "budget": [_budget(side.report) for side in (a, b)],
         "settings": _changes(a.report, b.report),
@@ -235,6 +237,7 @@ def sentences(c: Comparison, most: int = 20) -> list[str]:
     else:
         lines, rows = [], []
     lines += [
+        "verdict     " + " → ".join(sentence(v) for v in c.verdict),
         "budget      " + " → ".join(_spent(b) for b in c.budget),
         *(f"setting     {k}: {clean(old)} → {clean(new)}" for k, (old, new) in c.settings.items()),
         *rows[:most],
@@ -261,7 +264,7 @@ def _gain_row(row: GainChange) -> str:
 
 def _cell_lines(c: Comparison, cells: CellChanges) -> list[str]:
     old, new = c.abstain_share or (None, None)
-    verdict = {
+    told = {
         None: "one of them has no upper end, so the intervals cannot tell the two apart",
         True: "they overlap: the data do not tell the two policies apart",
         False: "they do not overlap",
@@ -269,7 +272,7 @@ def _cell_lines(c: Comparison, cells: CellChanges) -> list[str]:
     return [
         f"policy      {cells.differ:,} of {cells.total:,} cells differ ({percent(cells.share)}), "
         f"{cells.of_ties:,} of them where either run had a tie; abstains {percent(old)} → {percent(new)}",
-        f"value       {_interval(c.value.a)} → {_interval(c.value.b)}; {verdict}",
+        f"value       {_interval(c.value.a)} → {_interval(c.value.b)}; {told}",
     ]
 
 

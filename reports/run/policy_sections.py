@@ -34,7 +34,7 @@ _CUT = "Only the first {} rows are printed; the run's folder holds the whole pol
 
 
 def policy_section(report: Report, view: Decisions) -> Section:
-    """The policy as a picture and as a table."""
+    """The policy as a picture; as a table only where no other section lists what differs from practice."""
     words = [
         "Rows are states, columns are the steps of an episode, counted from 0. Each cell names the recommended action; "
         "a dash on hatching means that the policy recommends nothing: current practice goes on."
@@ -52,8 +52,15 @@ def policy_section(report: Report, view: Decisions) -> Section:
     figure = policy_figure(view)
     if figure.note:
         words.append(figure.note)
+    if report.practice is not None and report.practice.cells:
+        words.append(
+            "What differs from current practice is listed below; reticent policy show lists every cell, its evidence "
+            "and its probability."
+        )
+        return Section("policy", "What the policy recommends", tuple(words), figure)
     shown = set(most_evidenced(view, MOST_STATES))
-    found = [run for run in runs(view) if run.state in shown]
+    # where it says nothing, nothing differs from practice
+    found = [run for run in runs(view) if run.state in shown and not run.abstains]
     rows = [_row(view, run) for run in found[:MOST_ROWS]]
     noisy = _LINEAR if report.features else _COUNTED
     if len(shown) < len(view.state_labels):
@@ -72,8 +79,6 @@ def policy_section(report: Report, view: Decisions) -> Section:
 def _row(view: Decisions, run: Run) -> tuple[str, ...]:
     state, when = _label(view.state_labels[run.state]), steps(run.first, run.last)
     cells = slice(run.first, run.last + 1)
-    if run.abstains:
-        return state, when, "– keep current practice", "–", "–", "–"
     # One table for all steps (H = 1) has nothing to slice.
     tables = slice(None) if len(view.evidence) == 1 else cells
     counts = view.evidence[tables, run.state, run.action]

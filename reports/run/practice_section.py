@@ -8,10 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from pipeline.declaration.numbers import clean, number
-from reports.facts.learnt import Practice
+from reports.facts.learnt import NO_GUARANTEE, Practice
 from reports.facts.policy import Bools, Decisions, Floats
 from reports.facts.report import Report
-from reports.format import percent, shorten, steps
+from reports.format import percent, shorten, span, steps
 from reports.page import Section, table
 from reports.run.policy_table import Run, runs
 
@@ -38,11 +38,11 @@ def practice_section(report: Report, view: Decisions) -> Section:
     if not rows:
         words += ("Practice mostly takes the recommended action wherever it is known.",)
         return Section(_KEY, _TITLE, words)
-    caption = "Practice in the released, noisy counts; the gain is that of the released model, largest first."
+    caption = "Evidence, practice: the released, noisy counts. Gain: that of the released model, largest first."
     if len(found) > MOST_DIFFERENCES:
         caption += f" Shown: {MOST_DIFFERENCES} of {number(len(found))} differences."
-    head = "State | Steps | Recommended | Practice, mostly | Practice agrees | Gain | Told apart"
-    return Section(_KEY, _TITLE, words, tables=(table(head, rows, caption, "Practice agrees | Gain"),))
+    head = "State | Steps | Recommended | Evidence | Practice, mostly | Practice agrees | Gain | Told apart"
+    return Section(_KEY, _TITLE, words, tables=(table(head, rows, caption, "Evidence | Practice agrees | Gain"),))
 
 
 @dataclass(frozen=True)
@@ -75,8 +75,8 @@ def _words(told: Practice) -> str:
 
 def _meaning(report: Report) -> str:
     sure = (
-        "These intervals are estimates, not guarantees."
-        if report.value.status == "estimate"
+        "These intervals are those of the released model, not guarantees."
+        if report.value.status in NO_GUARANTEE
         else "A comparison of two cells rests on the assumptions of the interval, cell by cell."
     )
     hidden = (
@@ -113,7 +113,9 @@ def _gain(against: Against, run: Run) -> float:
 
 def _row(view: Decisions, against: Against, run: Run) -> tuple[str, ...]:
     where = _cells(run)
-    usual = view.practice[slice(None) if len(view.practice) == 1 else where[0], run.state]
+    # one table for all steps has nothing to slice
+    tables = slice(None) if len(view.practice) == 1 else where[0]
+    usual, counts = view.practice[tables, run.state], view.evidence[tables, run.state, run.action]
     mean = np.nanmean(usual, axis=0)
     most = int(mean.argmax())
     apart, known = int(against.apart[where].sum()), int((~np.isnan(against.gain[where])).sum())
@@ -122,6 +124,7 @@ def _row(view: Decisions, against: Against, run: Run) -> tuple[str, ...]:
         _label(view.state_labels[run.state]),
         steps(run.first, run.last),
         _label(view.action_labels[run.action]),
+        span(counts.min(), counts.max()),
         f"{_label(view.action_labels[most])} ({percent(float(mean[most]))})",
         _range(against.followed[where], percent),
         _range(against.gain[where], _three),

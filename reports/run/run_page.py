@@ -10,8 +10,9 @@ from reports.facts.report import Report
 from reports.page import Opening, Part, Section, templates
 from reports.run.check_sections import consistency_section, constants_section, data_section, verify_section
 from reports.run.controller_sections import evidence_section, gains_section, plant_section
+from reports.run.evaluation_section import evaluation_section
 from reports.run.glossary import CONTROLLER, glossary_section, policy_words
-from reports.run.opening import controller_opening, policy_opening, to_approve, to_check, to_decide
+from reports.run.opening import opening, to_approve, to_check, to_decide
 from reports.run.policy_sections import abstention_section, policy_section, shares_section, weights_section
 from reports.run.practice_section import practice_section
 from reports.run.promise_sections import ledger_section, limits_sections, mechanisms_section, promise_section
@@ -49,9 +50,9 @@ def render_markdown(report: Report, policy: PolicyView) -> str:
 
 def _render(template: str, report: Report, policy: PolicyView) -> str:
     run = {"run": report.run, "agent": report.agent, "recipe": report.recipe, "schema_version": report.schema_version}
-    opening, parts = page(report, policy)
+    first, parts = page(report, policy)
     told = {key: clean(value) for key, value in run.items()}
-    return templates().get_template(template).render(opening=opening, parts=parts, run=told)
+    return templates().get_template(template).render(opening=first, parts=parts, run=told)
 
 
 def page(report: Report, policy: PolicyView) -> tuple[Opening, list[Part]]:
@@ -64,8 +65,9 @@ def page(report: Report, policy: PolicyView) -> tuple[Opening, list[Part]]:
     """
     match report.dataset, report.constants, policy:
         case DeclaredTables() as data, Constants() as constants, Decisions() as view:
-            opening, answer, words = policy_opening(report, data), to_decide(report), policy_words(report)
+            answer, words = to_decide(report), policy_words(report)
             decide = (
+                evaluation_section(report),
                 value_section(report, data),
                 truth_section(report),
                 policy_section(report, view),
@@ -80,7 +82,7 @@ def page(report: Report, policy: PolicyView) -> tuple[Opening, list[Part]]:
                 consistency_section(report.consistency),
             )
         case DeclaredPlant() as data, PlantConstants() as constants, Gains() as view:
-            opening, words = controller_opening(report, data), CONTROLLER
+            words = CONTROLLER
             answer = (
                 "The gains and what they are worth in the released model; how practice steers is not told by this page."
             )
@@ -98,7 +100,7 @@ def page(report: Report, policy: PolicyView) -> tuple[Opening, list[Part]]:
         ledger_section(report),
         *limits_sections(report),
     )
-    return opening, [
+    return opening(report, policy), [
         _part("To decide", answer, *decide),
         _part("To approve", to_approve(report), *approve),
         _part("To check", to_check(report), *check, verify_section(report), glossary_section(words)),

@@ -4,12 +4,22 @@ from __future__ import annotations
 
 from pipeline.declaration.numbers import clean, number
 from reports.facts.dataset import DeclaredTables
-from reports.facts.learnt import Baseline, ValueFacts
+from reports.facts.learnt import NO_GUARANTEE, Baseline, Status, ValueFacts
 from reports.facts.report import Report
-from reports.figures.value_figure import known_truth, value_figure
-from reports.format import interval, percent
+from reports.format import about, interval, percent
 from reports.page import Section, Table, table
+from reports.run.answer import known_truth
 
+_MODEL = "The interval is not a guarantee: for these constants nothing shows that it contains the value."
+_CERTIFIES: dict[Status, str] = {
+    "proved": "That it contains the value is a theorem of the paper, under the assumptions listed here.",
+    "evaluated": "It was measured on people who had no part in choosing the policy; how often such an interval holds "
+    "was measured in simulated worlds, and is not a theorem.",
+    "bound": "That it contains the value was measured on logs made just as this one was, and rests on the assumptions "
+    "listed here.",
+    "modelled": _MODEL,
+    "estimate": _MODEL,
+}
 BINNED = "The declared states hide part of what was logged, so the interval concerns the binned process only."
 
 
@@ -20,10 +30,7 @@ def value_section(report: Report, data: DeclaredTables) -> Section:
     most = f", one person's rewards sum to at most {number(data.reward_total)}." if data.reward_total else "."
     words = [
         "The value is the expected sum of rewards of one episode; each reward lies in " + f"{low} to {high}{most}",
-        "Status: estimate. The interval is not a guarantee: "
-        "for these constants nothing shows that it contains the value."
-        if value.status == "estimate"
-        else "Status: bound. That it contains the value rests on the assumptions listed here.",
+        f"Status: {value.status}. {_CERTIFIES[value.status]}",
     ]
     if data.markov == "aggregated":
         words.append(BINNED)
@@ -34,26 +41,18 @@ def value_section(report: Report, data: DeclaredTables) -> Section:
             "observed."
         )
     rows: list[tuple[str, ...]] = [
-        ("Lower end", number(value.lower, toward="down")),
-        ("Upper end", "none below the trivial one" if value.upper is None else _up(value.upper)),
-        ("Gap", _up(value.gap)),
+        ("Interval", interval(value.lower, value.upper)),
         ("Least and greatest possible", f"{number(value.lower_trivial)} and {number(value.upper_trivial)}"),
-        ("Status", value.status + (": not a guarantee" if value.status == "estimate" else "")),
+        ("Status", value.status + (": not a guarantee" if value.status in NO_GUARANTEE else "")),
         ("Start of an episode", _start(value.start)),
     ]
     if value.optimal_upper is not None:
-        rows.insert(3, ("Upper end for any policy", _up(value.optimal_upper)))
+        rows.insert(1, ("Upper end for any policy", number(value.optimal_upper, 3, "up")))
     tables = [table("Value of the policy | ", rows)]
     if report.model_baselines:
         tables.append(_baselines(value, report.model_baselines))
     assumes = tuple(clean(item) for item in value.assumes)
-    return Section(
-        "value", "How good it is", tuple(words), value_figure(report), tuple(tables), assumes, "The interval assumes:"
-    )
-
-
-def _up(value: object) -> str:
-    return number(value, toward="up")
+    return Section("value", "How good it is", tuple(words), None, tuple(tables), assumes, "The interval assumes:")
 
 
 def _start(start: str) -> str:
@@ -61,10 +60,14 @@ def _start(start: str) -> str:
 
 
 def _baselines(value: ValueFacts, baselines: dict[str, Baseline]) -> Table:
-    rows = [("this policy", number(value.estimate), interval(value.lower, value.upper), "")]
+    # where other people judged the policy, the model's word on it is one of several
+    mine = baselines.get("this policy") or value
+    rows = [("this policy", _about(mine), interval(mine.lower, mine.upper), "")]
     for name, b in baselines.items():
+        if b is mine:
+            continue
         label = clean(name if b.action is None else f"{name}: {b.action}")
-        rows.append((label, number(b.estimate), interval(b.lower, b.upper), _apart(value, b)))
+        rows.append((label, _about(b), interval(b.lower, b.upper), _apart(mine, b)))
     return table(
         "Policy | Estimate | Interval | This policy's interval",
         rows,
@@ -73,10 +76,16 @@ def _baselines(value: ValueFacts, baselines: dict[str, Baseline]) -> Table:
     )
 
 
-def _apart(value: ValueFacts, baseline: Baseline) -> str:
-    if baseline.upper is not None and value.lower > baseline.upper:
+def _about(of: ValueFacts | Baseline) -> str:
+    if of.estimate is None or of.lower is None or of.upper is None:
+        return number(of.estimate, 3)
+    return about(of.estimate, of.lower, of.upper)
+
+
+def _apart(mine: ValueFacts | Baseline, other: Baseline) -> str:
+    if mine.lower is not None and other.upper is not None and mine.lower > other.upper:
         return "lies above"
-    if value.upper is not None and baseline.lower is not None and value.upper < baseline.lower:
+    if mine.upper is not None and other.lower is not None and mine.upper < other.lower:
         return "lies below"
     return "overlaps: not told apart"
 
@@ -109,14 +118,14 @@ def controller_value_section(report: Report) -> Section:
     words = (
         "The value is minus the expected summed cost of one episode, x'Qx + u'Ru a step, so more is better and 0 is "
         "the most there could be.",
-        "Status: estimate, not a guarantee. It is the exact value in the plant that the released sums suggest, with "
+        "Status: modelled, not a guarantee. It is the exact value in the plant that the released sums suggest, with "
         "the declared noise; how far that plant is from the true one is not known.",
     )
     rows = [
         ("This controller, in the released model", number(value.estimate)),
         ("Doing nothing, in the released model", number(report.model_baselines["zero"].estimate)),
         ("Least possible where the declared balls hold", number(value.lower_trivial, toward="down")),
-        ("Status", "estimate: not a guarantee"),
+        ("Status", "modelled: not a guarantee"),
     ]
     assumes = tuple(clean(item) for item in value.assumes)
     found = table("Value of an episode | ", rows)

@@ -22,6 +22,7 @@ from flows.server.deployments import EXAMPLE_CRON, FLOWS, deploy, nightly, repro
 from flows.server.triggering import trigger_job
 from pipeline.declaration.card import CardError
 from reports.facts.answers import Comparison
+from reports.facts.verdict import Verdict
 from tests.flows.shop import lay_out
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -131,8 +132,10 @@ def test_trigger_without_a_server_says_what_to_set(monkeypatch):
 
 
 _VALUE = {"lower": 0.0, "upper": 1.0, "estimate": None, "status": "estimate"}
+NOT_EVALUATED = {"answer": "not_evaluated", "why": "nobody was asked", "improvement": None, "needed": None}
 CHANGES = {
     "a": "old", "b": "new", "snapshots": [1, 2], "budget": [], "settings": {},
+    "verdict": [NOT_EVALUATED, NOT_EVALUATED],
     "value": {"a": _VALUE, "b": _VALUE, "lower_gain": 0.1, "overlap": True},
     "cells": {"total": 4, "differ": 1, "share": 0.25, "of_ties": 0},
     "abstain_share": [0.1, 0.2],
@@ -153,7 +156,26 @@ CHANGES = {
 )
 def test_every_condition_of_the_rule_holds_a_run_back_on_its_own(rule, held):
     changes = Comparison.model_validate(CHANGES)
-    assert len(reasons_to_hold(rule, "estimate", changes)) == held
-    assert len(reasons_to_hold(rule, "estimate", None)) == (rule.status == "bound")
+    none = Verdict.model_validate(NOT_EVALUATED)
+    assert len(reasons_to_hold(rule, "modelled", none, changes)) == held
+    assert len(reasons_to_hold(rule, "modelled", none, None)) == (rule.status == "bound")
     other = Comparison.model_validate(CHANGES | {"settings": {"dataset.name": ["a", "b"]}})
-    assert len(reasons_to_hold(rule, "estimate", other)) == held + 1
+    assert len(reasons_to_hold(rule, "modelled", none, other)) == held + 1
+
+
+@pytest.mark.parametrize(
+    ("answer", "status", "held"),
+    [
+        ("better", "evaluated", 0),
+        ("better", "modelled", 1),
+        ("worse", "evaluated", 1),
+        ("not_told_apart", "evaluated", 1),
+        ("nothing_changes", "evaluated", 1),
+        ("withheld", "evaluated", 1),
+    ],
+)
+def test_a_run_that_was_evaluated_is_promoted_only_if_its_lower_improvement_is_above_0(answer, status, held):
+    improvement = {"estimate": 0.1, "lower": 0.05, "upper": 0.15, "level": 0.95, "status": status}
+    verdict = Verdict.model_validate(NOT_EVALUATED | {"answer": answer, "improvement": improvement})
+    for changes in (None, Comparison.model_validate(CHANGES)):
+        assert len(reasons_to_hold(Promote(), "evaluated", verdict, changes)) == held

@@ -46,7 +46,7 @@ def test_a_run_writes_the_whole_folder_and_charges_once(shop, home):
     }  # fmt: skip
     assert 0.9 < r["ledger"]["spent_rho"] <= 1.0
     assert r["ledger"]["spent_rho"] + r["ledger"]["remaining_rho"] == pytest.approx(3.0)
-    assert "truth" not in r and r["value"]["status"] == "estimate"
+    assert "truth" not in r and r["value"]["status"] == "modelled"
     for file in folder.glob("*.json"):
         assert json.loads(file.read_text())["schema_version"] == 1
 

@@ -54,7 +54,7 @@ def test_the_report_says_what_kind_of_value_it_is(linear):
     for name, has_upper in (("linear", False), ("once", True)):
         facts = json.loads((linear.folder(name) / "report.json").read_text())
         assert (facts["value"]["upper"] is not None) == has_upper == (facts["value"]["upper_flag"] is None)
-        assert facts["value"]["status"] == "estimate" and ("uniform" in facts["model_baselines"]) == has_upper
+        assert facts["value"]["status"] == "modelled" and ("uniform" in facts["model_baselines"]) == has_upper
         assert "Together they cost" in (linear.folder(name) / "report.md").read_text()
 
 

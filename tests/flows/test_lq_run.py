@@ -67,7 +67,7 @@ def test_without_noise_the_true_plant_is_found(plant):
 def test_the_report_says_what_was_learnt_and_what_its_value_is_worth(plant):
     runs = plant.runs
     told, page = facts(runs["private"]), (Path(runs["private"]["folder"]) / "report.md").read_text()
-    assert told["value"]["status"] == "estimate" and told["value"]["upper"] is None and told["value"]["gap"] is None
+    assert told["value"]["status"] == "modelled" and told["value"]["upper"] is None and told["value"]["gap"] is None
     assert told["value"]["lower"] == told["value"]["lower_trivial"] == pytest.approx(-4 * (4 + 0.1))
     assert told["policy"]["left_zero"] and "truth" not in told
     for words in ("linear controller", "place", "pace", "Doing nothing", "not a guarantee", "Together they cost"):

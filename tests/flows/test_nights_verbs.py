@@ -164,7 +164,7 @@ def test_verify_of_the_whole_ledger_looks_at_its_counters(night, tmp_path):
 def test_the_page_says_which_night_it_is_and_what_it_covers(night):
     folder, _ = night
     report = json.loads((folder / "report.json").read_text())
-    assert report["counter"]["night"] == 3 and report["value"]["status"] == "estimate"
+    assert report["counter"]["night"] == 3 and report["value"]["status"] == "modelled"
     assert "for all 8 nights together" in report["guarantee"]["sentence"]
     assert any("first night that brings rows of theirs" in a for a in report["assumptions"])
     proof = json.loads((folder / "certificate.json").read_text())

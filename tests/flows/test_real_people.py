@@ -55,7 +55,7 @@ def test_real_people_get_a_policy_a_promise_and_a_report(tmp_path, name):
     r = run_job(recipe(name, folder, 1.0), home)
     assert 0.99 < r["guarantee"]["rho"] <= 1
     assert r["guarantee"]["claim"].startswith("differential privacy") and r["guarantee"]["noise"] == "os"
-    assert "truth" not in r and r["value"]["status"] == "estimate"
+    assert "truth" not in r and r["value"]["status"] == "modelled"
     assert r["value"]["lower_trivial"] <= r["value"]["lower"] < r["value"]["upper"] <= r["value"]["upper_trivial"]
     words = "".join(p.read_text() for p in Path(r["folder"]).glob("*.[hjm]*"))
     assert not [n for n in (f"{2 * kept}", f"{2 * kept:,}", "over_cap", "unknown_label") if n in words]

@@ -29,10 +29,11 @@ FLOORS = {
     "flows.jobs": 8,
     "flows.terminal": 8,
     "flows.server": 9,
-    "flows.api": 10,
-    "flows.verbs": 11,
-    "reticent": 13,
-    "flows.cli": 12,
+    "flows.store": 10,
+    "flows.api": 11,
+    "flows.verbs": 12,
+    "flows.cli": 13,
+    "reticent": 14,
 }
 ONLY_IN = {
     "cvxpy": ("pipeline.statistics.consistency", "pipeline.mdp.occupancy_lp"),

@@ -63,7 +63,7 @@ def test_an_agent_of_ones_own_replays_the_release_of_ours(tmp_path, monkeypatch)
     assert plan_job(asked, home)["replays"]
     theirs = run_job(asked, home)
     assert theirs["replayed"] and theirs["ledger"] == ours["ledger"]
-    assert theirs["value"]["lower"] == ours["value"]["lower"] and theirs["value"]["status"] == "estimate"
+    assert theirs["value"]["lower"] == ours["value"]["lower"] and theirs["value"]["status"] == "modelled"
     # another text is another run, whatever it does
     (tmp_path / "own_same.py").write_text(MODULE + "# edited\n")
     assert run_job(asked, home)["run"] != theirs["run"]

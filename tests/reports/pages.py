@@ -16,6 +16,7 @@ from tests.learners.linear_shop import lay_out_linear
 from tests.learners.lq_shop import lay_out_plant
 from tests.reports.sample import sample_report, sample_view
 from tests.reports.test_reproduction import GOOD, study_rows
+from tests.reports.verdicts import judged
 
 SCRIPT = "<script>document.title='owned'</script><img src=x onerror=document.title='owned'>"
 LONG = "unbroken" * 12
@@ -41,7 +42,9 @@ def pages(root: Path) -> dict[str, Path]:
     found = reports(root)
     states = [f"state {i}" for i in range(716)]
     big = render_html(sample_report(dataset={"live_states": states}), sample_view(20, states, scattered=True))
-    made = {"big": big, "study": study_003("003-figure-1b", study_rows(GOOD)).page.html, "audit": _audit(root)}
+    answers = {answer: render_html(judged(answer), sample_view()) for answer in ("better", "not_told_apart")}
+    study = study_003("003-figure-1b", study_rows(GOOD)).page.html
+    made = {**answers, "big": big, "study": study, "audit": _audit(root)}
     for name, html in made.items():
         found[name] = root / f"{name}.html"
         found[name].write_text(html, encoding="utf-8")

@@ -22,9 +22,10 @@ pytestmark = [
         CHROMIUM is None or shutil.which("pdftotext") is None, reason="needs chromium and poppler-utils"
     ),
 ]
-RUNS = ("counts", "baseline", "linear", "one shot", "lq", "hostile", "big")
+JUDGED = ("better", "not_told_apart")
+RUNS = ("counts", "baseline", "linear", "one shot", "lq", "hostile", "big", *JUDGED)
 ALL = (*RUNS, "study", "audit")
-SCREENS = ((1280, 800), (390, 844))
+SCREENS = ((1400, 900), (900, 900), (390, 844))
 
 
 @pytest.fixture(scope="module")
@@ -87,12 +88,25 @@ def test_what_is_put_into_a_page_neither_runs_nor_loads(made, tab, tmp_path, nam
 
 @pytest.mark.parametrize("size", SCREENS)
 @pytest.mark.parametrize("name", RUNS)
-def test_the_first_screen_holds_guarantee_and_value(made, tab, name, size):
+def test_the_first_screen_answers_and_shows_what_on(made, tab, name, size):
     tab.open(made[name], width=size[0], height=size[1])
-    for what in ("#guarantee", ".tiles > div:first-child .answer", "h1", ".learnt"):
+    drawn = [".range"] if tab.ask("document.querySelectorAll('#opening .range').length") else []
+    for what in ("h1", ".learnt", *drawn):
         box = tab.ask(f"(b => [b.top, b.bottom, b.width])(document.querySelector({what!r}).getBoundingClientRect())")
         assert 0 <= box[0] < box[1] <= size[1] and box[2] > 0, (what, box)
-    assert tab.ask("document.querySelector('.tiles dt').textContent") == "Value of an episode"
+    # the picture is as wide as the column
+    assert not drawn or tab.ask("document.querySelector('.range').clientWidth") >= min(size[0] - 48, 900)
+    assert tab.ask("document.querySelectorAll('#opening .cards > div').length") == 3
+    assert tab.ask("document.querySelector('#opening #guarantee') !== null")
+
+
+@pytest.mark.parametrize("name", JUDGED)
+def test_paper_has_a_box_to_sign_in(made, tab, tmp_path, name):
+    tab.open(made[name], width=680, height=1000)
+    assert not tab.ask("document.querySelector('.line').checkVisibility()")
+    paper = tab.pdf(tmp_path / "signed.pdf")
+    first = subprocess.run(["pdftotext", "-l", "1", paper, "-"], capture_output=True, text=True, check=True).stdout
+    assert "Signature" in first and "Suboptimality" in first
 
 
 @pytest.mark.parametrize("size", SCREENS)
@@ -157,7 +171,9 @@ def test_pale_text_is_caught(made, tab, tmp_path):
 # words at the first and last line of each figure, and so much empty room above all of them
 _MARKS = """(room => {
 document.querySelectorAll('.figure svg').forEach((s, i) => ['Top', 'End'].forEach((word, last) => {
-    const box = s.viewBox.baseVal, t = document.createElementNS('http://www.w3.org/2000/svg', 'text');
+    const own = {x: 0, y: 0, height: s.height.baseVal.value};
+    const box = s.hasAttribute('viewBox') ? s.viewBox.baseVal : own;
+    const t = document.createElementNS('http://www.w3.org/2000/svg', 'text');
     t.textContent = `Mark${word}${i}.`; t.setAttribute('font-size', 5);
     t.setAttribute('y', box.y + (last ? box.height - 1 : 5)); t.setAttribute('x', box.x + 5); s.append(t);
 })); const d = document.createElement('div'); d.style.height = `${room}px`; document.querySelector('main').prepend(d);

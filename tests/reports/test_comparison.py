@@ -103,4 +103,4 @@ def test_a_long_list_of_cells_is_cut_and_says_so():
     report, none = Report.model_validate(told), np.zeros(shape, dtype=bool)
     a, b = (TableSide(report, report.dataset, Policy(np.eye(2)[np.full(shape, k)], none), none) for k in (0, 1))
     lines = sentences(compare_runs(a, b))
-    assert lines[-1] == "  … and 40 more: --json lists all" and len(lines) == 3 + 20 + 1
+    assert lines[-1] == "  … and 40 more: --json lists all" and len(lines) == 4 + 20 + 1

@@ -2,9 +2,12 @@ from __future__ import annotations
 
 from xml.etree import ElementTree
 
+from reports.facts.report import Report
 from reports.figures.policy_figure import policy_figure
-from reports.figures.value_figure import value_figure
+from reports.figures.range_figure import Mark, Panel, ends, range_figure
+from reports.run.answer import answer_figure, verdict_of
 from tests.reports.sample import sample_report, sample_view
+from tests.reports.verdicts import judged
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -23,7 +26,9 @@ def test_each_cell_says_its_action_and_the_silent_ones_a_dash() -> None:
 
 
 def test_a_picture_has_a_title_and_says_in_words_what_it_shows() -> None:
-    for figure in (policy_figure(sample_view()), value_figure(sample_report())):
+    report = sample_report()
+    for figure in (policy_figure(sample_view()), answer_figure(report, verdict_of(report))):
+        assert figure is not None
         root = ElementTree.fromstring(figure.svg)
         assert root.get("role") == "img"
         assert root.findtext(f"{SVG}title")
@@ -63,12 +68,35 @@ def test_labels_in_pictures_are_text() -> None:
     assert hostile in said
 
 
+def figure(report: Report) -> str:
+    found = answer_figure(report, verdict_of(report))
+    return "" if found is None else found.svg
+
+
 def test_true_values_are_marked_only_where_the_world_is_known() -> None:
-    assert any("truth" in text for text in words(value_figure(sample_report()).svg))
-    for facts in (sample_report(truth=None), sample_report(dataset={"kind": "real"})):
-        assert not any("truth" in text for text in words(value_figure(facts).svg))
+    assert 'class="known"' in figure(sample_report())
+    for facts in (sample_report(truth=None), judged("better", "real")):
+        assert figure(facts) and 'class="known"' not in figure(facts)
 
 
-def test_an_open_interval_is_drawn_to_the_trivial_bound() -> None:
-    figure = value_figure(sample_report(value={"upper": None, "gap": None}))
-    assert "0.6612 or more" in words(figure.svg)
+def test_what_only_a_model_says_of_real_people_is_not_drawn_first() -> None:
+    assert not figure(sample_report(dataset={"kind": "real"}))
+    assert not figure(judged("withheld", "real"))
+
+
+def test_a_picture_says_practice_new_policy_constant_and_difference() -> None:
+    said = words(figure(judged("better", "synthetic")))
+    assert said.index("current practice") < said.index("new policy") < said.index("always 7 (released model)")
+    assert {"0.748 (0.733 to 0.763)", "difference to practice", "+0.060 (0.051 to 0.070)", "0: as now"} <= set(said)
+
+
+def test_marks_stand_at_their_shares_of_the_axis() -> None:
+    panel = Panel([Mark("m", "w", 2.0, 1.0, 3.0)])
+    assert ends(panel) == (1.0, 3.0)
+    root = ElementTree.fromstring(range_figure([panel], "k", "t").svg)
+    [dot] = root.iter(f"{SVG}circle")
+    assert dot.get("cx") == "50.00%"
+    # one value alone still has an axis, and an open end reaches the edge
+    low, high = ends(Panel([Mark("m", "w", 0.5)]))
+    assert low < 0.5 < high
+    assert 'x2="100%"' in range_figure([Panel([Mark("m", "w", None, 0.5)])], "k", "t").svg

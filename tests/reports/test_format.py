@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from reports.format import clean, interval, loss, markdown, number, percent, span
+from reports.format import about, clean, interval, loss, markdown, number, percent, span
 
 
 @pytest.mark.parametrize(
@@ -31,7 +31,28 @@ def test_a_promise_is_never_rounded_in_its_own_favour() -> None:
     assert number(7.76622, toward="up") == "7.767"
     assert number(0.661239, toward="down") == "0.6612"
     assert number(-0.661239, toward="down") == "−0.6613"
-    assert interval(0.66129, 0.75981) == "0.6612 to 0.7599"
+
+
+@pytest.mark.parametrize(
+    ("ends", "text"),
+    [
+        ((0.66129, 0.75981), "0.661 to 0.760"),
+        ((1.493, 5.049), "1.4 to 5.1"),
+        ((0.0512, 0.0698), "0.051 to 0.070"),
+        ((-0.0031, 0.0167), "−0.004 to 0.017"),
+        ((123.4, 4567.0), "100 to 4,600"),
+        ((0.0, 1.0), "0 to 1"),
+        ((0.5, 0.5), "0.5"),
+        ((0.66129, None), "0.661 or more"),
+    ],
+)
+def test_an_interval_is_rounded_outward_to_two_digits_of_its_width(ends: tuple[float, float | None], text: str) -> None:
+    assert interval(*ends) == text
+
+
+def test_an_estimate_is_no_finer_than_its_interval() -> None:
+    assert about(0.71023, 0.66129, 0.75981) == "0.710"
+    assert about(3.2519, 1.493, 5.049) == "3.3"
 
 
 def test_binary_dust_is_not_rounded_up() -> None:

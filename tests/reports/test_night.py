@@ -23,7 +23,7 @@ def test_a_night_is_told_with_loss_value_budget_and_what_is_in_use(tmp_path, hom
     shop = lay_out(tmp_path / "shop")
     result = nightly_job(str(shop / "private.toml"), home)
     page = night_page(NightAnswer.model_validate(result))
-    assert page.key == "night-private" and page.link.startswith("file:///") and page.link.endswith("report.html")
+    assert page.key == "night-private" and page.file.name == "report.html"
     for told in ("ε = 7.767", "charged ρ = 1", "snapshot 1"):
         assert told in page.markdown
     assert "nothing is in use yet" in page.markdown and page.rows == result["night"]["charges"]
@@ -39,9 +39,9 @@ def test_a_night_is_told_with_loss_value_budget_and_what_is_in_use(tmp_path, hom
 def test_simulations_logs_and_studies_have_pages_of_their_own(tmp_path, home):
     (tmp_path / "controls.toml").write_text(RECIPE)
     played = simulation_page(play_job(tmp_path / "controls.toml", home))
-    assert "regret" in played.markdown and "not private" in played.markdown and played.link.endswith("page.html")
+    assert "regret" in played.markdown and "not private" in played.markdown and played.file.name == "page.html"
     log = log_page(simulate_logs("riverswim", Asked(episodes=50, name="tiny"), home))
-    assert log.key == "log-tiny" and "50 simulated episodes" in log.markdown and log.link.endswith("card.toml")
+    assert log.key == "log-tiny" and "50 simulated episodes" in log.markdown and log.file.name == "card.toml"
     study = {"name": "003-figure-1a", "claims": [{"claim": "a < b", "holds": False}], "files": ["/x/page.html"]}
     assert "**no**: a &lt; b" in study_page(study).markdown and study_page(study).key == "study-003-figure-1a"
 

@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 
-from reports.format import clean, number
+from reports.format import about, clean, interval, number
 from tests.reports.pages import reports
 
 FAMILIES = ("counts", "baseline", "linear", "one shot", "lq", "hostile")
-# what pages show rounded outward: losses and upper ends up, what is left and lower ends down
-_UP = ("rho", "epsilon", "delta", "upper", "gap", "spent_rho")
-_DOWN = ("lower", "remaining_rho")
+# what pages show rounded: losses up, what is left down
+_UP = ("rho", "epsilon", "delta", "spent_rho")
+_DOWN = ("remaining_rho",)
 
 
 class Tables(HTMLParser):
@@ -91,10 +91,7 @@ def told(facts: dict[str, Any]) -> Iterator[tuple[str, str]]:
     """What both pages must print: name and text."""
     for part, keys in (
         ("guarantee", ("rho", "epsilon", "delta")),
-        (
-            "value",
-            ("lower", "upper", "gap", "upper_trivial") if "zero" not in facts["model_baselines"] else ("estimate",),
-        ),
+        ("value", ("upper_trivial",) if "zero" not in facts["model_baselines"] else ("estimate",)),
         ("ledger", ("cap_rho", "spent_rho", "remaining_rho", "entry", "hash")),
     ):
         for key in keys:
@@ -102,6 +99,8 @@ def told(facts: dict[str, Any]) -> Iterator[tuple[str, str]]:
             if value is not None:
                 toward = "up" if key in _UP else "down" if key in _DOWN else "nearest"
                 yield f"{part}.{key}", number(value, toward=toward)
+    if "zero" not in facts["model_baselines"]:
+        yield "value", interval(facts["value"]["lower"], facts["value"]["upper"])
     for role in ("policy", "bounds"):
         for key, value in (facts["constants"].get(role) or {"values": {}})["values"].items():
             yield f"constants.{role}.{key}", clean(key)
@@ -114,7 +113,9 @@ def told(facts: dict[str, Any]) -> Iterator[tuple[str, str]]:
     yield "guarantee.sentence", facts["guarantee"]["sentence"]
     for baseline in facts["model_baselines"].values():
         if baseline.get("estimate") is not None:
-            yield "model_baselines", number(baseline["estimate"])
+            low, high = baseline.get("lower"), baseline.get("upper")
+            told = low is not None and high is not None
+            yield "model_baselines", about(baseline["estimate"], low, high) if told else number(baseline["estimate"], 3)
     for m in facts["mechanisms"]:
         yield "mechanisms.scale", number(m["scale"])
 
@@ -139,8 +140,8 @@ def test_a_report_is_small(made, name):
 
 def test_a_number_changed_in_one_twin_is_noticed(made):
     page, text, facts = read(made["counts"].parent)
-    facts["value"]["lower"] += 0.01
+    facts["value"]["lower"] += 0.7
     wrong = [key for key, words in told(facts) if words not in "".join(page.text)]
-    assert wrong == ["value.lower"]
-    rows = markdown_tables(text.replace("| Gap |", "| Gap  x |"))
+    assert wrong == ["value"]
+    rows = markdown_tables(text.replace("| Interval |", "| Interval  x |"))
     assert rows != markdown_tables(text)

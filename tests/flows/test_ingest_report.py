@@ -1,0 +1,101 @@
+"""What ingest tells of people: who was lost, by which rule, and rewards that the lattice rounded down."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+import reticent
+from flows.cli import app
+from tests.flows.shop import lay_out, rows
+
+
+def call(home: Path, *words: object):
+    return CliRunner().invoke(app, ["--home", str(home), *map(str, words)])
+
+
+@pytest.fixture
+def torn(tmp_path) -> Path:
+    """Of 400 customers 40 are lost, all of them warm and called; one line is broken, two offers are written anew."""
+    log = [list(r) for r in rows()]
+    for r in log:
+        if int(r[0][1:]) < 40:
+            r[3], r[4], r[5] = "warm", "call", "much"
+        elif int(r[0][1:]) in (50, 51):
+            r[4] = "e-mail"
+    shop = lay_out(tmp_path / "shop", log=log)
+    with (shop / "log.csv").open("a") as file:
+        file.write("torn,line\n")
+    return shop
+
+
+def test_people_episodes_and_rows_are_counted_by_rule_label_and_step(torn, tmp_path):
+    r = reticent.Store(tmp_path / "home").ingest(torn)["report"]
+    assert (r["people_lost"], r["people_kept"], r["share_lost"]) == (42, 358, 42 / 400)
+    by = {one["rule"]: one for one in r["rules"]}
+    assert (by["bad_reward"]["people"], by["bad_reward"]["episodes"]) == (40, 40)
+    assert by["malformed_line"]["people"] is None and by["malformed_line"]["rows"] == 1
+    assert r["labels"] == [{"column": "offer", "label": "e-mail", "rows": by["unknown_label"]["rows"]}]
+    assert [one["step"] for one in r["steps"]] == ["0", "1", "2"]
+
+
+def test_those_lost_are_compared_with_those_kept(torn, tmp_path):
+    told = {d["column"]: d for d in reticent.Store(tmp_path / "home").ingest(torn)["report"]["differences"]}
+    assert told["mood"]["speaks"] and told["offer"]["speaks"] and told["offer"]["label"] == "call"
+    assert told["offer"]["share_lost"] > 0.9 > told["offer"]["share_kept"]
+
+
+def test_people_lost_at_random_are_like_those_kept(tmp_path):
+    log = [(*r[:5], "much" if int(r[0][1:]) % 7 == 0 else r[5], r[6]) for r in rows(2000)]
+    r = reticent.Store(tmp_path / "home").ingest(lay_out(tmp_path / "shop", log=log))["report"]
+    assert r["people_lost"] > 200 and r["differences"] and not any(d["speaks"] for d in r["differences"])
+
+
+def test_losing_many_people_is_said_loudly_and_the_page_lies_in_the_store(torn, tmp_path):
+    done = call(tmp_path / "home", "ingest", torn)
+    assert done.exit_code == 0 and "warning: 42 people (10.5%) have no row left" in done.stderr
+    assert "those lost differ from those kept" in done.stderr
+    [page] = (tmp_path / "home").rglob("ingest.html")
+    assert page.stat().st_mode & 0o077 == 0 and page.parent.name == "snapshot-0001"
+    text = page.read_text()
+    assert "e-mail" in text and "http" not in text.replace("http-equiv", "") and "default-src 'none'" in text
+
+
+def test_a_good_log_is_told_in_one_breath(tmp_path):
+    done = call(tmp_path / "home", "ingest", lay_out(tmp_path / "shop"))
+    assert "warning" not in done.stderr and "people lost" not in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("declared", "fits"), [("range = [-0.5, 1.0]\nsteps = 1", 15), ("range = [0.0, 1.0]\nsteps = 3", 30)]
+)
+def test_rewards_that_are_rounded_down_are_said_loudly_with_the_lattice_that_fits(tmp_path, declared, fits):
+    log = [(*r[:5], 0.3 if r[5] else 0, r[6]) for r in rows()]
+    shop = lay_out(tmp_path / "shop", log=log)
+    card = shop / "card.toml"
+    card.write_text(card.read_text().replace("range = [0.0, 2.0]\nsteps = 2", declared))
+    done = call(tmp_path / "home", "ingest", shop)
+    assert "ROUNDED DOWN" in done.stderr and f"write steps = {fits} under [reward]" in done.stderr
+    card.write_text(card.read_text().replace(declared.split("\n")[1], f"steps = {fits}"))
+    assert "ROUNDED DOWN" not in call(tmp_path / "other", "ingest", shop).stderr
+
+
+def test_a_look_into_the_quarantine_is_entered_in_the_ledger(torn, tmp_path):
+    home = tmp_path / "home"
+    ingested = reticent.Store(home).ingest(torn)
+    told = json.loads(call(home, "inspect", torn, "--quarantine", "--json").stdout)
+    assert told["report"] == ingested["report"] and told["ledger_entry"]
+    assert "e-mail" in call(home, "inspect", torn, "--quarantine").stdout
+    shown = json.loads(call(home, "ledger", "show", "--json").stdout)["datasets"][0]["inspections"]
+    assert [one["snapshot"] for one in shown] == [1, 1]
+
+
+def test_a_purge_of_the_quarantine_takes_the_page(torn, tmp_path):
+    home = tmp_path / "home"
+    call(home, "ingest", torn)
+    assert call(home, "store", "purge", torn, "--quarantine-only", "--yes").exit_code == 0
+    assert not list(home.rglob("ingest.html"))
+    assert json.loads(call(home, "inspect", torn, "--quarantine", "--json").stdout)["report"]["purged"]
