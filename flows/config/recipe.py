@@ -154,9 +154,12 @@ class Recipe(Strict):
         lacking = {"linear", "lq", "one_step"} - {self.agent.learner.section}
         lacking |= set() if self.nightly is not None else {"nightly"}
         found = self.model_dump(mode="json", exclude={"schedule", "watch", "promote"} | lacking)
-        if self.privacy is not None and self.privacy.gate is None:
-            # as recipes were before there was a gate
-            del found["privacy"]["gate"]
+        if self.privacy is not None:
+            # as recipes were before there was a gate, and before the default sampler was our own
+            if self.privacy.gate is None:
+                del found["privacy"]["gate"]
+            if self.privacy.sampler == "exact":
+                found["privacy"]["sampler"] = "opendp"
         return found
 
 

@@ -98,7 +98,7 @@ def check_gaussian(agent: str, p: Privacy | None) -> None:
     """
     if p is not None and p.rho is None and not p.delta:
         raise ValueError(f"[privacy]: {agent} draws Gaussian noise: give 'rho', or 'epsilon' with 'delta'")
-    if p is not None and (p.split, p.sampler) != (None, "opendp"):
+    if p is not None and (p.split is not None or p.sampler == "table"):
         raise ValueError("[privacy]: 'split' and sampler = 'table' belong to count tables")
 
 

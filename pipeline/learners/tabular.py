@@ -108,7 +108,7 @@ def _with_slack(card: Card, chosen: PrivateSum, sampler: NoiseSource) -> Private
 def _no_delta_left(card: Card) -> CardError:
     return CardError(
         f"{card.name}: sampler = 'table' would use up delta = {card.budget.delta:g} at a cap of rho = "
-        f"{card.budget.rho:g}; take sampler = 'opendp', or declare a smaller cap"
+        f"{card.budget.rho:g}; take sampler = 'exact', or declare a smaller cap"
     )
 
 

@@ -15,6 +15,7 @@ from pipeline.privacy.budget import check_delta, fraction_of
 from pipeline.privacy.continual import continual
 from pipeline.privacy.fast_noise import FastOsNoise
 from pipeline.privacy.noise import NoiseSource, OsNoise
+from pipeline.privacy.opendp_noise import OpenDpNoise
 from pipeline.statistics.ask import Ask
 
 Preset = Literal["paper", "tail", "practical"]
@@ -35,7 +36,8 @@ class Privacy(Strict):
     release
         Of counts: transitions alone, visits by summation; or ``two_tables``, as paper 003 has it.
     sampler
-        Of counts: ``opendp`` is exact, ``table`` within 2^-130 a draw, which is counted in delta.
+        Of counts, all exact: ``exact`` is ours, ``opendp`` that of OpenDP, slower; ``table`` draws as ``exact`` and
+        still counts 2^-130 a draw in delta, as its releases are known by it.
     split
         Of counts: share of the budget by table; by sensitivity where it is left out.
     gate
@@ -47,7 +49,7 @@ class Privacy(Strict):
     delta: Annotated[float, Field(ge=0, lt=1)] | None = None
     calibration: Literal["tight", "paper"] = "tight"
     release: Literal["one_table", "two_tables"] = "one_table"
-    sampler: Literal["opendp", "table"] = "opendp"
+    sampler: Literal["exact", "opendp", "table"] = "exact"
     split: dict[Literal["n_0", "n_sa", "n_sas", "r_sa"], Annotated[float, Field(gt=0, le=1)]] | None = None
     gate: Annotated[float, Field(ge=0, lt=1)] | None = None
 
@@ -287,5 +289,6 @@ class Terms:
         return ask
 
     def noise(self) -> NoiseSource:
-        """The operating-system noise that the recipe names: OpenDP's, or the fast table's."""
-        return FastOsNoise() if self.privacy is not None and self.privacy.sampler == "table" else OsNoise()
+        """The operating-system noise that the recipe names: all of them draw the same laws."""
+        named: dict[str, type[NoiseSource]] = {"exact": OsNoise, "opendp": OpenDpNoise, "table": FastOsNoise}
+        return named["exact" if self.privacy is None else self.privacy.sampler]()

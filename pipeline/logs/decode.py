@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Iterable
 
 import numpy as np
@@ -50,13 +51,14 @@ def keyed_hash(texts: Iterable[str], salt: str) -> pl.Series:
     """
     empty = hashlib.blake2b(key=salt.encode()[:64], digest_size=8)
 
-    def one(text: str) -> bytes:
+    def one(text: bytes) -> bytes:
         h = empty.copy()
-        h.update(text.encode())
+        h.update(text)
         return h.digest()
 
+    found = b"".join(map(one, pl.Series(texts, dtype=pl.String).cast(pl.Binary).to_list()))
     # little-endian is spelt out: the choice must not depend on the machine
-    return pl.Series(np.frombuffer(b"".join(map(one, texts)), dtype="<u8"))
+    return pl.Series(np.frombuffer(found, dtype="<u8"))
 
 
 def label_number(text: str) -> int:
@@ -93,7 +95,7 @@ def decode(raw: pl.DataFrame, card: Card) -> pl.DataFrame:
     logged, odd_next, bad_next_bin = state_index("next_state", "next_bin", dtypes, card.domain.states)
     has_next = _has_next(dtypes, card.domain.states)
     actions = card.domain.actions.raw_labels()
-    action = _index(_text("action", dtypes), actions)
+    action = _index("action", dtypes, actions)
     other_state, other_action = card.domain.states.other_index, card.domain.actions.other_index
     lost_state, lost_action = other_state is None, other_action is None
     odd_action = action.is_null()
@@ -142,10 +144,18 @@ def _number(role: str, dtypes: Dtypes) -> pl.Expr:
     return number_of(cell) if dtypes[role] == pl.String else cell.cast(pl.Float64, strict=False)
 
 
-def _index(text: pl.Expr, table: dict[str, int]) -> pl.Expr:
+def _index(role: str, dtypes: Dtypes, table: dict[str, int]) -> pl.Expr:
     """Index of a raw label; an integer written ``3.0`` is the label ``3`` unless ``3.0`` is declared itself."""
     if not table:
         return pl.lit(None, dtype=pl.Int32)
+    if dtypes[role] == pl.Int64:
+        # as their text would be looked up, without writing it
+        numbers = {int(label): i for label, i in table.items() if re.fullmatch(r"0|-?[1-9][0-9]*", label)}
+        fit = {number: i for number, i in numbers.items() if -(2**63) <= number < 2**63}
+        if not fit:
+            return pl.lit(None, dtype=pl.Int32)
+        return pl.col(f"raw_{role}").replace_strict(fit, default=None, return_dtype=pl.Int32)
+    text = _text(role, dtypes)
     floats = {f"{label}.0": i for label, i in table.items() if label.lstrip("-").isdecimal()}
     return text.replace_strict(floats | table, default=None, return_dtype=pl.Int32)
 
@@ -172,9 +182,9 @@ def state_index(label: str, number: str, dtypes: Dtypes, states: States) -> tupl
         return pl.lit(None, dtype=pl.Int32), never, never
     ends = {end: states.first_terminal + i for i, end in enumerate(states.ends)}
     if states.bins is None:
-        index = _index(_text(label, dtypes), states.raw_labels() | ends)
+        index = _index(label, dtypes, states.raw_labels() | ends)
         return index, index.is_null(), never
-    end = _index(_text(label, dtypes), ends) if label in dtypes else pl.lit(None, dtype=pl.Int32)
+    end = _index(label, dtypes, ends) if label in dtypes else pl.lit(None, dtype=pl.Int32)
     if number not in dtypes:
         return end, never, never
     x = _number(number, dtypes)

@@ -216,8 +216,8 @@ def _screen(card: AnyCard, sources: Sources, work: Work, progress: Progress | No
             Screened(
                 spilt=len(raw) + beyond,
                 rows=len(canonical),
-                users=canonical["user_id"].n_unique(),
-                episodes=canonical.select("user_id", "episode_id").n_unique(),
+                users=_runs(canonical, "user_id"),
+                episodes=_runs(canonical, "user_id", "episode_id"),
                 filed=dict(quarantine.group_by("rule").len().iter_rows())
                 | ({"too_many_rows": beyond} if beyond else {}),
                 digest=digest,
@@ -230,6 +230,12 @@ def _screen(card: AnyCard, sources: Sources, work: Work, progress: Progress | No
         if progress is not None:
             progress(seen, work.source_rows)
     return _summarise(card, work, claims)
+
+
+def _runs(rows: pl.DataFrame, *columns: str) -> int:
+    """How many different keys rows have that are sorted by them."""
+    new = pl.any_horizontal(pl.col(column).ne_missing(pl.col(column).shift()) for column in columns)
+    return int(rows.lazy().select(new).collect().to_series()[1:].sum()) + bool(len(rows))
 
 
 def _summarise(card: AnyCard, work: Work, claims: Claims | None) -> Snapshot:

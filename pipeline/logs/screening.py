@@ -49,7 +49,8 @@ def sort_episodes(rows: pl.DataFrame, ends_here: pl.Expr) -> pl.DataFrame:
     new = (pl.col("user_id") != pl.col("user_id").shift()) | pl.col("episode_id").ne_missing(
         pl.col("episode_id").shift()
     )
-    rows = rows.with_columns(new.fill_null(value=True).cum_sum().cast(pl.Int64).sub(1).alias("episode"))
+    # numbered in their order, which spares every table of episodes a hash
+    rows = rows.with_columns(new.fill_null(value=True).cum_sum().cast(pl.Int64).sub(1).set_sorted().alias("episode"))
     same = pl.col("episode") == pl.col("episode").shift()
     rows = rows.with_columns((same & (pl.col("step") == pl.col("step").shift())).fill_null(value=False).alias("again"))
     ended = pl.col("step").filter(ends_here).min().alias("ended")

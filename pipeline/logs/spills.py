@@ -74,10 +74,14 @@ def _split(frame: pl.DataFrame, salt: str, partitions: int) -> list[tuple[int, p
     """Pieces of a batch, rows in their order."""
     if partitions == 1 or frame.is_empty():
         return [(0, frame)] if len(frame) else []
-    users = frame.select(pl.col("raw_user").unique())
+    # people's rows mostly stand together: one look-up a stretch of them, one hash a person
+    first = (frame["raw_user"] != frame["raw_user"].shift()).fill_null(value=True)
+    stretches = frame.select(pl.col("raw_user").filter(first))
+    users = stretches.unique()
     hashes = keyed_hash(users["raw_user"].cast(pl.String), salt)
     users = users.with_columns((hashes % partitions).cast(pl.Int32).alias("partition"))
-    with_home = frame.join(users, on="raw_user", how="left", maintain_order="left")
+    homes = stretches.join(users, on="raw_user", how="left", maintain_order="left")["partition"]
+    with_home = frame.with_columns(homes.gather(first.cum_sum() - 1))
     pieces = with_home.partition_by("partition", as_dict=True, include_key=False, maintain_order=True)
     return [(int(str(key[0])), piece) for key, piece in pieces.items()]
 

@@ -1,8 +1,8 @@
 """Noise sources: what a privatizer may draw from.
 
-``OsNoise`` (here) and ``FastOsNoise`` (fast_noise.py) are admitted for data registered as real: discrete samplers fed
-by the operating system.  ``SeededNoise`` is for simulations; it draws only for a dataset whose own record says
-synthetic, whatever the caller intended (privacy.md §9).  They are separate types: no flag turns one into another.
+``OsNoise`` (here) and ``OpenDpNoise`` (opendp_noise.py) are admitted for data registered as real: exact discrete
+samplers fed by the operating system.  ``SeededNoise`` is for simulations; it draws only for a dataset whose own record
+says synthetic, whatever the caller intended (privacy.md §9).  They are separate types: no flag turns one into another.
 """
 
 from __future__ import annotations
@@ -11,20 +11,22 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import cache
-from importlib.metadata import version
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from pipeline.privacy.csprng import Words
+from pipeline.privacy.inversion import Law, draw
+from pipeline.privacy.samplers import gaussian_by_rejection, laplace_by_rejection
+
 Integers = NDArray[np.int64]
 
 
-# far below the ends of int64, so that count + draw cannot wrap
-_LARGEST_DRAW = 2**61
 # largest standard deviation or scale that may be asked for: 2^20 of them still fit below the largest draw
 LARGEST_SCALE = 2**40
+# entries of the largest table that is made
+_LARGEST_TABLE = 2**19
 # above this, rounding a float draw changes the law of a simulation by less than one part in 10^9
 _ROUNDED = 20_000
 
@@ -135,52 +137,53 @@ def symmetric_noise(noise: NoiseSource, copies: int, dimension: int, variance: i
     return out
 
 
-@cache
-def _opendp() -> Any:
-    import opendp.prelude as dp
-    from opendp.mod import enable_features
-
-    enable_features("contrib")
-    return dp
-
-
 class OsNoise:
-    """OpenDP's exact discrete samplers on operating-system randomness; takes no seed and no argument."""
+    """Exact discrete samplers of our own on operating-system randomness; takes no seed and no argument.
+
+    By inversion where there are enough draws to pay for a table, by rejection else: both are exactly the same law.
+    """
 
     name = "os"
-
-    @property
-    def sampler(self) -> str:
-        """Name and version of the sampler, for release and report."""
-        return f"opendp {version('opendp')}, exact discrete, operating-system randomness"
+    sampler = (
+        "exact discrete gaussian and laplace by inversion with lazy bits or by rejection, operating-system randomness "
+        "through SHAKE-256"
+    )
 
     def admit(self, data_kind: str) -> None:
         """Serves data of every kind."""
 
     def gaussian(self, size: int, variance: int, data: DataHandle) -> Integers:
-        """See :class:`NoiseSource`; the scale is rounded up to the next float (privacy.md §0.1-17)."""
-        dp = _opendp()
-        # i64, never int: OpenDP's int is 32 bits wide and saturates
-        space = dp.vector_domain(dp.atom_domain(T="i64")), dp.l2_distance(T=float)
-        return self._draw(dp.m.make_gaussian(*space, scale=gaussian_scale(variance)), size)
+        """See :class:`NoiseSource`."""
+        if variance <= 0 or int(variance) != variance:
+            raise ValueError(f"variance must be a positive integer; got {variance}")
+        _fits(variance <= LARGEST_SCALE**2)
+        law = Law("gaussian", Fraction(variance))
+        if _pays(law, size):
+            return draw(Words(), size, law)
+        return gaussian_by_rejection(Words(), size, law.scale)
 
     def laplace(self, size: int, scale: Fraction, data: DataHandle) -> Integers:
-        """See :class:`NoiseSource`; the scale is rounded up to the next float."""
-        dp = _opendp()
-        space = dp.vector_domain(dp.atom_domain(T="i64")), dp.l1_distance(T="i64")
-        return self._draw(dp.m.make_laplace(*space, scale=math.nextafter(float(scale), math.inf)), size)
+        """See :class:`NoiseSource`."""
+        if scale <= 0:
+            raise ValueError(f"scale must be positive; got {scale}")
+        _fits(scale <= LARGEST_SCALE)
+        law = Law("laplace", Fraction(scale))
+        return draw(Words(), size, law) if _pays(law, size) else laplace_by_rejection(Words(), size, law.scale)
 
     def tv_bound(self, variance: int) -> Fraction:
-        """Zero: OpenDP's samplers are exact."""
+        """Zero: the samplers are exact."""
         return Fraction(0)
 
-    @staticmethod
-    def _draw(measurement: Any, size: int) -> Integers:
-        drawn = np.asarray(measurement([0] * size), dtype=np.int64)
-        # OpenDP saturates at the ends of i64, and a saturated draw hides nothing once the count is added to it
-        if size and max(int(drawn.max()), -int(drawn.min())) >= _LARGEST_DRAW:
-            raise OverflowError("a noise draw left the safe range of 64-bit integers; nothing was released")
-        return drawn
+
+def _pays(law: Law, size: int) -> bool:
+    """Whether so many draws are worth a table, which is public: it depends on numbers that a card declares."""
+    return 2 * law.reach(64) <= min(size, _LARGEST_TABLE)
+
+
+def _fits(holds: bool) -> None:
+    # 2^20 standard deviations of the largest scale still fit a count in 64 bits
+    if not holds:
+        raise OverflowError("noise beyond 2^40 does not fit 64-bit integers; nothing was released")
 
 
 @dataclass
@@ -223,13 +226,6 @@ class AnnouncedNoise(RelayedNoise):
         """See :class:`NoiseSource`."""
         self.announce()
         return self.source.laplace(size, scale, data)
-
-
-def gaussian_scale(variance: int) -> float:
-    """A float at least ``sqrt(variance)``: what OpenDP is asked for."""
-    if variance <= 0 or int(variance) != variance:
-        raise ValueError(f"variance must be a positive integer; got {variance}")
-    return math.nextafter(math.sqrt(variance), math.inf)
 
 
 class SeededNoise:

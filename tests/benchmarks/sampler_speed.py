@@ -12,14 +12,10 @@ from collections.abc import Callable
 from fractions import Fraction
 
 from pipeline.privacy.csprng import Words
-from pipeline.privacy.noise import OsNoise, SimulatedWorld
-from pipeline.privacy.samplers import (
-    LARGEST_VARIANCE,
-    gaussian_by_rejection,
-    gaussian_by_table,
-    gaussian_table,
-    laplace_by_rejection,
-)
+from pipeline.privacy.inversion import Law, draw, first_words
+from pipeline.privacy.noise import SimulatedWorld
+from pipeline.privacy.opendp_noise import OpenDpNoise
+from pipeline.privacy.samplers import gaussian_by_rejection, laplace_by_rejection
 
 ROUNDS = 5
 SLOW, FAST = 10_000, 1_000_000
@@ -35,8 +31,8 @@ def rate(draw: Callable[[int], object], draws: int) -> float:
 
 def row(routes: dict[str, tuple[Callable[[int], object], int]]) -> dict[str, float]:
     """Median rate of each route; a round runs them one after the other."""
-    for draw, _ in routes.values():
-        draw(10)
+    for route, _ in routes.values():
+        route(10)
     rounds = [{name: rate(*route) for name, route in routes.items()} for _ in range(ROUNDS)]
     return {name: statistics.median(r[name] for r in rounds) for name in routes}
 
@@ -47,24 +43,24 @@ def main() -> None:
         f"{'law':9}{'scale':>9}{'OpenDP/s':>11}{'table/s':>13}{'rejection/s':>13}"
         f"{'table x':>9}{'rej. x':>8}{'build s':>9}"
     )
-    for sd in (1, 10, 1000, 10**4, 10**6):
-        variance, build = sd * sd, float("nan")
-        routes: dict[str, tuple[Callable[[int], object], int]] = {
-            "opendp": (lambda n, v=variance: OsNoise().gaussian(n, v, NOWHERE), SLOW),
-            "rejection": (lambda n, v=variance: gaussian_by_rejection(Words(), n, Fraction(v)), FAST),
-        }
-        if variance <= LARGEST_VARIANCE:
-            began = time.process_time()
-            gaussian_table(Fraction(variance))
-            build = time.process_time() - began
-            routes["table"] = (lambda n, v=variance: gaussian_by_table(Words(), n, Fraction(v)), FAST)
-        show("gaussian", sd, row(routes), build)
-    for scale in (1, 10, 1000, 10**6):
-        routes = {
-            "opendp": (lambda n, b=scale: OsNoise().laplace(n, Fraction(b), NOWHERE), SLOW),
-            "rejection": (lambda n, b=scale: laplace_by_rejection(Words(), n, Fraction(b)), FAST),
-        }
-        show("laplace", scale, row(routes), float("nan"))
+    for kind, scales in (("gaussian", (1, 10, 1000, 10**4, 10**6)), ("laplace", (1, 10, 1000, 10**6))):
+        for scale in scales:
+            law, build = Law(kind, Fraction(scale * scale if kind == "gaussian" else scale)), float("nan")
+            theirs = OpenDpNoise().gaussian if kind == "gaussian" else OpenDpNoise().laplace
+            ours = gaussian_by_rejection if kind == "gaussian" else laplace_by_rejection
+            routes: dict[str, tuple[Callable[[int], object], int]] = {
+                "opendp": (
+                    lambda n, b=law.scale, f=theirs: f(n, int(b) if f.__name__ == "gaussian" else b, NOWHERE),
+                    SLOW,
+                ),
+                "rejection": (lambda n, b=law.scale, f=ours: f(Words(), n, b), FAST),
+            }
+            if law.reach(64) <= 2**18:
+                began = time.process_time()
+                first_words(law)
+                build = time.process_time() - began
+                routes["table"] = (lambda n, of=law: draw(Words(), n, of), FAST)
+            show(kind, scale, row(routes), build)
 
 
 def show(law: str, scale: int, rates: dict[str, float], build: float) -> None:

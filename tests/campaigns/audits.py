@@ -17,9 +17,8 @@ import numpy as np
 
 from pipeline.audits.attack import AuditTarget, attack
 from pipeline.audits.sampling import fresh
-from pipeline.privacy.fast_noise import FastOsNoise
+from pipeline.privacy.fast_noise import LARGEST_VARIANCE, FastOsNoise
 from pipeline.privacy.noise import DataHandle, Integers, NoiseSource
-from pipeline.privacy.samplers import LARGEST_VARIANCE
 from tests.audits.broken import Thinner
 from tests.audits.mutants import MECHANISMS
 

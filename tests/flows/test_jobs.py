@@ -189,7 +189,7 @@ def test_a_sampler_that_would_use_up_delta_is_refused_before_the_charge(tmp_path
     ingest_job(str(folder), home)
     table = 'rho = 1.0\nsampler = "table"'
     (folder / "table.toml").write_text((folder / "private.toml").read_text().replace("rho = 1.0", table))
-    with pytest.raises(CardError, match="sampler = 'opendp'"):
+    with pytest.raises(CardError, match="sampler = 'exact'"):
         run_job(str(folder / "table.toml"), home)
     assert plan_job(str(folder / "private.toml"), home)["spent_before"] == 0
 
@@ -238,7 +238,7 @@ def test_the_fast_sampler_is_named_counted_in_delta_and_checked(shop, home):
     fast = run_job(str(shop / "fast.toml"), home)
     assert not fast["replayed"] and fast["ledger"]["spent_rho"] == pytest.approx(2 * slow["ledger"]["spent_rho"])
     proof = json.loads((home.runs / fast["run"] / "certificate.json").read_text())
-    assert "table inversion" in proof["guarantee"]["sampler"] and proof["guarantee"]["noise"] == "os"
+    assert "inversion with lazy bits" in proof["guarantee"]["sampler"] and proof["guarantee"]["noise"] == "os"
     slack = [Fraction(m["delta_slack"]) for m in proof["mechanisms"]]
     assert all(0 < s < Fraction(1, 10**20) for s in slack)
     assert proof["guarantee"]["delta"] == slow["guarantee"]["delta"]

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from pipeline.privacy.fast_noise import FastOsNoise
-from pipeline.privacy.noise import OsNoise, RealDataError, SeededNoise, SimulatedWorld, gaussian_scale
+from pipeline.privacy.noise import OsNoise, RealDataError, SeededNoise, SimulatedWorld
+from pipeline.privacy.opendp_noise import OpenDpNoise, gaussian_scale
 from tests.privacy.handles import REAL, SYNTHETIC
 
 DRAWS, THRESHOLD = 40_000, 1e-6
@@ -41,7 +41,7 @@ def laplace(scale):
     return lambda k: -np.abs(k) / scale
 
 
-@pytest.mark.parametrize("noise", [OsNoise(), FastOsNoise(), SeededNoise(7)], ids=["os", "fast", "seeded"])
+@pytest.mark.parametrize("noise", [OsNoise(), OpenDpNoise(), SeededNoise(7)], ids=["os", "opendp", "seeded"])
 @pytest.mark.parametrize("variance", [1, 9, 400])
 def test_gaussian_law_is_accepted_and_thirty_percent_off_rejected(noise, variance):
     draws = noise.gaussian(DRAWS, variance, SYNTHETIC)
@@ -52,7 +52,7 @@ def test_gaussian_law_is_accepted_and_thirty_percent_off_rejected(noise, varianc
         assert p_value(draws, gaussian(variance * wrong**2), reach) < THRESHOLD
 
 
-@pytest.mark.parametrize("noise", [OsNoise(), FastOsNoise(), SeededNoise(7)], ids=["os", "fast", "seeded"])
+@pytest.mark.parametrize("noise", [OsNoise(), OpenDpNoise(), SeededNoise(7)], ids=["os", "opendp", "seeded"])
 @pytest.mark.parametrize("scale", [Fraction(3, 2), Fraction(80)])
 def test_laplace_law_is_accepted_and_thirty_percent_off_rejected(noise, scale):
     draws = noise.laplace(DRAWS, scale, SYNTHETIC)

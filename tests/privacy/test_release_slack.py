@@ -9,11 +9,10 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from pipeline.privacy.fast_noise import FastOsNoise
+from pipeline.privacy.fast_noise import LARGEST_VARIANCE, TV_BOUND, FastOsNoise
 from pipeline.privacy.noise import OsNoise
 from pipeline.privacy.release import Mechanism, Release, total_delta_slack, with_sampler_slack
 from pipeline.privacy.release_file import describe, describe_mechanism, mechanism_from, read_release, release_files
-from pipeline.privacy.samplers import LARGEST_VARIANCE, TV_BOUND
 from tests.privacy.handles import REAL
 
 GAUSSIAN = Mechanism("n_sa", (2, 3, 4), "user", 4, 4, "2H", variance=40)
@@ -49,4 +48,4 @@ def test_a_description_without_slack_is_what_it_was_and_with_it_survives_the_fil
     for name, content in release_files(release).items():
         (tmp_path / name).write_bytes(content)
     assert read_release(tmp_path).delta_slack == release.delta_slack == slack.delta_slack > 0
-    assert "table inversion" in describe(release)["sampler"] and describe(release)["noise"] == "os"
+    assert "inversion with lazy bits" in describe(release)["sampler"] and describe(release)["noise"] == "os"

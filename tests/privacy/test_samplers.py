@@ -12,20 +12,25 @@ from scipy import stats
 from pipeline.privacy import csprng as words
 from pipeline.privacy import samplers
 from pipeline.privacy.csprng import Words, exp_trials, fixed_point
-from pipeline.privacy.fast_noise import FastOsNoise
+from pipeline.privacy.fast_noise import LARGEST_VARIANCE, TV_BOUND, FastOsNoise
+from pipeline.privacy.inversion import Law, draw
 from pipeline.privacy.noise import OsNoise
-from pipeline.privacy.samplers import (
-    LARGEST_VARIANCE,
-    TV_BOUND,
-    gaussian_by_rejection,
-    gaussian_by_table,
-    gaussian_table,
-    laplace_by_rejection,
-)
+from pipeline.privacy.opendp_noise import OpenDpNoise
+from pipeline.privacy.samplers import gaussian_by_rejection, laplace_by_rejection
 from tests.privacy.handles import REAL
 
 THRESHOLD, BINS = 1e-6, 60
 HALF, ONE, THREE, TEN, THOUSAND = (Fraction(v) for v in ("0.25", "1", "9", "100", "1000000"))
+
+
+def gaussian_by_table(source, size, variance):
+    return draw(source, size, Law("gaussian", variance))
+
+
+def laplace_by_table(source, size, scale):
+    return draw(source, size, Law("laplace", scale))
+
+
 ROUTES = [gaussian_by_table, gaussian_by_rejection]
 
 
@@ -79,23 +84,24 @@ def test_rejection_serves_any_rational_variance_without_overflow(variance):
     assert fits_gaussian(drawn, variance) and not fits_gaussian(drawn, variance, 1.3)
 
 
+@pytest.mark.parametrize("route", [laplace_by_table, laplace_by_rejection])
 @pytest.mark.parametrize("scale", [Fraction(1, 3), Fraction(3, 2), Fraction(80), Fraction(10**19 + 1, 10**17)])
-def test_laplace_law_is_accepted_and_thirty_percent_off_rejected(scale):
-    drawn = laplace_by_rejection(Words(), 10**5, scale)
+def test_laplace_law_is_accepted_and_thirty_percent_off_rejected(route, scale):
+    drawn = route(Words(), 10**5, scale)
     assert fits_laplace(drawn, scale)
     assert not fits_laplace(drawn, scale, 0.7) and not fits_laplace(drawn, scale, 1.3)
 
 
 @pytest.mark.parametrize("variance", [1, 100, 10**6, 10**9])
-def test_the_fast_source_draws_what_opendp_draws(variance):
-    fast, slow = FastOsNoise().gaussian(40_000, variance, REAL), OsNoise().gaussian(10_000, variance, REAL)
+def test_our_source_draws_what_opendp_draws(variance):
+    fast, slow = OsNoise().gaussian(40_000, variance, REAL), OpenDpNoise().gaussian(10_000, variance, REAL)
     assert two_sample(fast, slow) > THRESHOLD
     assert two_sample(fast, 2 * slow) < THRESHOLD
 
 
 @pytest.mark.parametrize("scale", [Fraction(3, 2), Fraction(100)])
-def test_the_fast_source_draws_the_laplace_opendp_draws(scale):
-    fast, slow = FastOsNoise().laplace(40_000, scale, REAL), OsNoise().laplace(10_000, scale, REAL)
+def test_our_source_draws_the_laplace_opendp_draws(scale):
+    fast, slow = OsNoise().laplace(40_000, scale, REAL), OpenDpNoise().laplace(10_000, scale, REAL)
     assert two_sample(fast, slow) > THRESHOLD
     assert two_sample(fast, 2 * slow) < THRESHOLD
 
@@ -170,21 +176,28 @@ def fits_independent(draws):
     return stats.chi2_contingency(np.bincount(2 * first + second, minlength=4).reshape(2, 2)).pvalue > THRESHOLD
 
 
-def test_pure_draws_never_use_the_table(monkeypatch):
-    def refuse(*_):
-        raise AssertionError("the table was asked for a Laplace draw")
+@pytest.mark.parametrize("law", [Law("gaussian", Fraction(400)), Law("laplace", Fraction(20))])
+def test_few_draws_are_made_by_rejection_and_many_by_a_table(law, monkeypatch):
+    """The choice depends on numbers that are public: how many, and of what scale."""
+    from pipeline.privacy import noise
 
-    monkeypatch.setattr("pipeline.privacy.fast_noise.gaussian_by_table", refuse)
-    assert FastOsNoise().laplace(10, Fraction(3), REAL).shape == (10,)
-    assert FastOsNoise().gaussian(10, LARGEST_VARIANCE + 1, REAL).shape == (10,)
+    chosen = []
+    monkeypatch.setattr(noise, "draw", lambda *a: chosen.append("table") or draw(*a))
+    ask = OsNoise().gaussian if law.kind == "gaussian" else OsNoise().laplace
+    for size in (2 * law.reach(64) - 1, 2 * law.reach(64)):
+        assert ask(size, int(law.scale), REAL).shape == (size,)
+    assert chosen == ["table"]
+
+
+def test_what_a_recipe_lists_for_its_table_is_still_listed():
     assert FastOsNoise().tv_bound(LARGEST_VARIANCE) == TV_BOUND and FastOsNoise().tv_bound(LARGEST_VARIANCE + 1) == 0
-    assert OsNoise().tv_bound(4) == 0
+    assert OsNoise().tv_bound(4) == OpenDpNoise().tv_bound(4) == 0
 
 
 def test_what_cannot_be_drawn_is_refused():
-    noise = FastOsNoise()
+    noise = OsNoise()
     with pytest.raises(TypeError):
-        FastOsNoise(1)  # pyright: ignore[reportCallIssue]
+        OsNoise(1)  # pyright: ignore[reportCallIssue]
     for variance in (0, -1):
         with pytest.raises(ValueError, match="positive integer"):
             noise.gaussian(1, variance, REAL)
@@ -194,8 +207,6 @@ def test_what_cannot_be_drawn_is_refused():
         noise.gaussian(1, 2**80 + 1, REAL)
     with pytest.raises(OverflowError, match="nothing was released"):
         noise.laplace(1, Fraction(10) ** 25, REAL)
-    with pytest.raises(ValueError, match="table needs a variance"):
-        gaussian_table(Fraction(LARGEST_VARIANCE + 1))
     assert noise.gaussian(0, 4, REAL).shape == noise.laplace(0, Fraction(2), REAL).shape == (0,)
 
 

@@ -1,9 +1,8 @@
-"""The law of the table, by enumeration of its thresholds in rationals; and that no float is on the way."""
+"""The law of inversion: certified thresholds beside independent ones, every short bit string enumerated; no floats."""
 
 from __future__ import annotations
 
 import ast
-from bisect import bisect_right
 from decimal import Context, Decimal
 from fractions import Fraction
 from itertools import pairwise
@@ -13,65 +12,99 @@ import numpy as np
 import pytest
 
 import pipeline.privacy
-from pipeline.privacy import samplers
+from pipeline.privacy import inversion
 from pipeline.privacy.csprng import Words
-from pipeline.privacy.samplers import (
-    TV_BOUND,
-    Table,
-    gaussian_by_rejection,
-    gaussian_by_table,
-    gaussian_table,
-    invert,
-    laplace_by_rejection,
-)
+from pipeline.privacy.inversion import Law, Table, draw, first_words, invert, make_table
+from pipeline.privacy.samplers import gaussian_by_rejection, laplace_by_rejection
 
 ROOM = Path(pipeline.privacy.__file__).parent
+LAWS = [
+    *(Law("gaussian", Fraction(v)) for v in ("1/4", "1", "22/7", "9", "100")),
+    *(Law("laplace", Fraction(b)) for b in ("1/3", "1", "3/2", "20")),
+]
 
 
-def distance(made: Table, variance: Fraction) -> Fraction:
-    """Total variation between the table's law and the discrete Gaussian, with weights computed one by one."""
-    digits = Context(prec=160)
-    reach = 2 * made.reach + 20
-    exact = [
-        Fraction(digits.exp(digits.divide(Decimal(-k * k * variance.denominator), Decimal(2 * variance.numerator))))
-        for k in range(reach + 1)
-    ]
-    total = exact[0] + 2 * sum(exact[1:])
-    bounds = [0, *made.thresholds, 1 << 192]
-    law = {k - made.reach: Fraction(b - a, 1 << 192) for k, (a, b) in enumerate(pairwise(bounds))}
-    return sum(abs(law.get(k, Fraction(0)) - exact[abs(k)] / total) for k in range(-reach, reach + 1)) / 2
+def exact_distribution(law: Law, reach: int) -> dict[int, Fraction]:
+    """F on [-reach, reach] within 2^-600, from weights computed one by one and summed far into the tails."""
+    digits, far = Context(prec=260), 3 * law.reach(400)
+    a, b = law.scale.numerator, law.scale.denominator
+    power = (lambda k: Decimal(-k * k * b) / 1) if law.kind == "gaussian" else (lambda k: Decimal(-k * b))
+    whole = Decimal(2 * a if law.kind == "gaussian" else a)
+    weights = [Fraction(digits.exp(digits.divide(power(k), whole))) for k in range(far + 1)]
+    total = weights[0] + 2 * sum(weights[1:])
+    found, below = {}, sum(weights[reach + 1 :])
+    for x in range(-reach, reach + 1):
+        below += weights[abs(x)]
+        found[x] = below / total
+    return found
 
 
-VARIANCES = [Fraction(1, 4), Fraction(1), Fraction(22, 7), Fraction(9), Fraction(100)]
+@pytest.mark.parametrize("law", LAWS, ids=lambda law: f"{law.kind} {law.scale}")
+@pytest.mark.parametrize("bits", [64, 128, 192])
+def test_every_threshold_is_the_floor_of_the_exact_distribution(law, bits):
+    made = make_table(law, bits)
+    exact = exact_distribution(law, made.reach)
+    assert len(made.thresholds) == 2 * made.reach
+    for j, threshold in enumerate(made.thresholds):
+        assert threshold == int(exact[j - made.reach] * 2**bits), j - made.reach
+    # what lies beyond the table would have the floors that `decide` takes for ties
+    assert exact[-made.reach] * 2**bits < 2 and made.thresholds[0] >= 0
+    assert (1 - exact[made.reach]) * 2**bits < 1
 
 
-@pytest.mark.parametrize("variance", [*VARIANCES, pytest.param(Fraction(10**5), marks=pytest.mark.slow)])
-def test_the_table_is_within_its_bound_of_the_exact_law(variance):
-    made = gaussian_table(variance)
-    assert distance(made, variance) <= TV_BOUND
-    assert made.reach**2 >= Fraction(27, 2) ** 2 * variance
+@pytest.mark.parametrize("law", [LAWS[1], LAWS[3], LAWS[6]], ids=lambda law: f"{law.kind} {law.scale}")
+def test_all_strings_of_bits_draw_exactly_the_law(law):
+    """Every string of 6, 12 and 18 bits: what is decided lies below the law."""
+    exact = exact_distribution(law, 60)
+    chance = {x: exact[x] - exact[x - 1] for x in range(-59, 60)}
+    open_, mass = [0, *range(1, 2**6)], dict.fromkeys(chance, Fraction(0))
+    for bits in (6, 12, 18):
+        made, left = make_table(law, bits), []
+        for u in open_:
+            x = made.decide(u)
+            if x is None:
+                left.append(u)
+            else:
+                mass[x] += Fraction(1, 2**bits)
+        for x, decided in mass.items():
+            assert decided <= chance[x], (bits, x)
+        # a string is open only where a threshold falls into it, or at the two ends
+        assert len(left) <= 2 * made.reach + 2
+        assert sum(chance.values()) - sum(mass.values()) <= Fraction(len(left), 2**bits)
+        open_ = [u << 6 | low for u in left for low in range(2**6)]
 
 
-def test_a_short_tail_or_a_nudged_threshold_breaks_the_bound():
-    made = gaussian_table(Fraction(9))
+@pytest.mark.parametrize("by", [1, -1])
+def test_a_threshold_that_is_one_off_is_caught(by):
+    law = Law("gaussian", Fraction(9))
+    made = make_table(law, 64)
     nudged = list(made.thresholds)
-    nudged[40] += 2**62 + 2**63
-    assert distance(Table(made.reach, tuple(nudged), made.first), Fraction(9)) > TV_BOUND
-    assert distance(gaussian_table(Fraction(8)), Fraction(9)) > TV_BOUND
+    nudged[made.reach + 4] += by
+    exact = exact_distribution(law, made.reach)
+    wrong = [j for j, t in enumerate(nudged) if t != int(exact[j - made.reach] * 2**64)]
+    assert wrong == [made.reach + 4]
 
 
-@pytest.mark.slow
-def test_a_wide_table_has_the_right_thresholds():
-    """Too large to enumerate: a handful of thresholds against a sum of single exponentials at sigma = 2 000."""
-    variance = Fraction(4_000_000)
-    made = gaussian_table(variance)
-    digits = Context(prec=160)
-    scale = Decimal(2 * variance.numerator)
-    exact = [Fraction(digits.exp(digits.divide(Decimal(-k * k), scale))) for k in range(made.reach + 1)]
-    total = exact[0] + 2 * sum(exact[1:])
-    for k in (-2000, 0, 1, 5000):
-        below = sum(exact[abs(x)] for x in range(-made.reach, k + 1))
-        assert abs(Fraction(made.thresholds[k + made.reach], 1 << 192) - below / total) < Fraction(1, 1 << 180)
+def test_a_table_that_decides_its_ties_is_caught():
+    """The broken twin takes a tie for decided: some outcome then has more mass than the law gives it."""
+    law = Law("gaussian", Fraction(1))
+    made, exact = make_table(law, 8), exact_distribution(law, 40)
+
+    def hasty(u):
+        return int(np.searchsorted(np.array(made.thresholds), u, side="left")) - made.reach
+
+    mass = {}
+    for u in range(2**8):
+        mass[hasty(u)] = mass.get(hasty(u), 0) + Fraction(1, 2**8)
+    assert any(m > exact[x] - exact[x - 1] for x, m in mass.items())
+
+
+def test_too_little_precision_is_never_taken_for_a_floor():
+    """An enclosure that holds an integer is refused, and the precision doubled; never a guess."""
+    law = Law("gaussian", Fraction(10**4))
+    assert inversion._upper_half(law, 64, 70) is None
+    found = inversion._upper_half(law, 64, 192)
+    assert found == list(make_table(law, 64).thresholds[law.reach(64) :])
 
 
 class Script(Words):
@@ -87,33 +120,45 @@ class Script(Words):
         return np.array(taken, dtype=np.uint64)
 
 
-@pytest.mark.parametrize("variance", [Fraction(1, 4), Fraction(9), Fraction(100)])
-def test_inversion_returns_exactly_the_outcome_of_the_192_bits(variance):
-    """Around every threshold: the number itself, one below, one above; ties of the first 64 bits included."""
-    made = gaussian_table(variance)
-    for t in made.thresholds:
-        for whole in (t - 1, t, t + 1):
-            if not 0 <= whole < 1 << 192:
+@pytest.mark.parametrize("law", LAWS[1:4] + LAWS[5:7], ids=lambda law: f"{law.kind} {law.scale}")
+def test_inversion_returns_the_outcome_of_the_longer_string(law):
+    """Around every threshold of 128 bits: one below and one above; ties of the first word are settled by the second."""
+    first, longer = first_words(law), make_table(law, 128)
+    for t in longer.thresholds:
+        for whole in (t - 1, t + 1):
+            if whole <= 0 or whole >= 2**128 - 1:
                 continue
-            u, rest = whole >> 128, whole & ((1 << 128) - 1)
-            given = Script(rest >> 64, rest & (2**64 - 1), 0, 0)
-            got = invert(made, np.array([u], dtype=np.uint64), given)[0]
-            assert got == bisect_right(made.thresholds, whole) - made.reach
+            got = invert(law, first, np.array([whole >> 64], dtype=np.uint64), Script(whole & (2**64 - 1), 1, 1))[0]
+            expected = longer.decide(whole)
+            assert expected is None or got == expected
 
 
-def test_first_words_are_the_top_of_the_thresholds_and_rise():
-    made = gaussian_table(Fraction(100))
-    assert [int(f) for f in made.first] == [t >> 128 for t in made.thresholds]
-    assert list(made.thresholds) == sorted(made.thresholds) and made.first.dtype == np.uint64
-    assert len(made.thresholds) == 2 * made.reach
-    assert samplers.LARGEST_VARIANCE == 20_000**2
+@pytest.mark.parametrize(("word", "sign"), [(0, -1), (2**64 - 1, 1)])
+def test_the_tails_beyond_the_table_are_reached(word, sign):
+    """A first word of all zeros, or ones, is open: the next words decide how far out the draw is."""
+    law = Law("gaussian", Fraction(9))
+    u = np.array([word], dtype=np.uint64)
+    far = invert(law, first_words(law), u, Script(word, 2**63))[0]
+    near = invert(law, first_words(law), u, Script(2**63))[0]
+    assert sign * far > sign * near > 0 and abs(near) >= law.reach(64) - 8 and abs(far) > law.reach(64)
+
+
+def test_first_words_are_the_thresholds_and_rise():
+    law = Law("gaussian", Fraction(100))
+    made = make_table(law, 64)
+    assert [int(f) for f in first_words(law)] == list(made.thresholds) == sorted(made.thresholds)
+    assert first_words(law).dtype == np.uint64
+    # symmetric: F(-x - 1) = 1 - F(x)
+    assert all(a + b == 2**64 - 1 for a, b in zip(made.thresholds, reversed(made.thresholds), strict=True))
+    assert all(a <= b for a, b in pairwise(made.thresholds)) and isinstance(made, Table)
 
 
 def test_no_float_is_on_the_path_of_a_fast_draw():
-    for name in ("csprng.py", "samplers.py", "fast_noise.py"):
+    for name in ("csprng.py", "samplers.py", "inversion.py"):
         assert not floats((ROOM / name).read_text()), name
     for draws in (
-        gaussian_by_table(Words(), 9, Fraction(4)),
+        draw(Words(), 9, Law("gaussian", Fraction(4))),
+        draw(Words(), 9, Law("laplace", Fraction(4))),
         gaussian_by_rejection(Words(), 9, Fraction(4)),
         laplace_by_rejection(Words(), 9, Fraction(4)),
     ):

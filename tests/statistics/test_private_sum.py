@@ -11,11 +11,10 @@ import pytest
 
 from pipeline.logs.aggregate import count_person
 from pipeline.privacy.continual import Tree
-from pipeline.privacy.fast_noise import FastOsNoise
+from pipeline.privacy.fast_noise import LARGEST_VARIANCE, FastOsNoise
 from pipeline.privacy.losses import ZCDP, ApproximateZCDP, Pure
 from pipeline.privacy.noise import OsNoise, RealDataError, SeededNoise
 from pipeline.privacy.release import Release
-from pipeline.privacy.samplers import LARGEST_VARIANCE
 from pipeline.statistics.ask import Ask
 from pipeline.statistics.calibration import count_sum
 from pipeline.statistics.count_layout import StartLayout
