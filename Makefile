@@ -54,11 +54,9 @@ campaigns:
 	$(PYTHON) -P -m tests.campaigns.faults
 	$(PYTHON) -P -m tests.campaigns.races
 	$(PYTHON) -P -m tests.campaigns.tune_online
-	$(PYTHON) -P -m tests.campaigns.online_sizes
-	$(PYTHON) -P -m tests.campaigns.tune_ucbvi 16 all
-	$(PYTHON) -P -m tests.campaigns.tabular_figures 20
+	$(PYTHON) -P -m tests.campaigns.online_tables
 	$(PYTHON) -P -m tests.campaigns.shuffle_study bits
-	$(PYTHON) -P -m tests.campaigns.lq_online leave 1 5
+	$(PYTHON) -P -m tests.campaigns.lq_online
 	$(PYTHON) -P -m tests.campaigns.year
 	$(PYTHON) -P -m tests.campaigns.night_crashes
 	$(PYTHON) -P -m tests.campaigns.worker_kills

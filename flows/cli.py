@@ -12,7 +12,7 @@ import typer
 from typer.core import TyperGroup
 
 from flows.terminal.screen import Context, fail
-from flows.verbs import datasets, ledger, plan, policy, published, raw_logs, runs, service, studies
+from flows.verbs import datasets, ledgers, plan, policy, published, raw_logs, runs, service, studies
 
 # of every verb, before it or behind it; whether a value follows
 _EVERYWHERE = {"--home": True, "--shelf": True, "--memory": True, "--dask": True, "--debug": False}
@@ -46,7 +46,7 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 app.command("demo")(runs.demo)
-app.command("register")(ledger.register)
+app.command("register")(ledgers.register)
 app.command("draft")(raw_logs.draft)
 app.command("ingest")(raw_logs.ingest)
 app.command("inspect")(raw_logs.inspect)
@@ -66,7 +66,7 @@ app.command("alert")(service.alert)
 app.command("doctor")(service.doctor)
 app.add_typer(datasets.app, name="datasets")
 app.add_typer(policy.app, name="policy")
-app.add_typer(ledger.app, name="ledger")
+app.add_typer(ledgers.app, name="ledger")
 app.add_typer(raw_logs.app, name="store")
 
 

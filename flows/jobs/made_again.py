@@ -230,7 +230,9 @@ def _compose(
     write_file(place / "release.json", json_text(describe(release)))
     seen = held.said.get("seen", held.commit.seq if held.commit is not None else len(held.entries))
     looks = looks_of([e for e in held.entries if e.seq <= seen], card.name)
-    made = Made.model_validate(held.said["made"]) if "made" in held.said else None
+    said = held.said.get("made")
+    # the ledger sorts its keys, a report does not
+    made = None if said is None else Made.model_validate({key: said[key] for key in Made.model_fields})
     compose(card, recipe, run_name(recipe, curated), snapshot, curated, plan.learn(release), looks, place, made)
 
 

@@ -26,7 +26,7 @@ from pipeline.ledger.chain import read_export
 from pipeline.ledger.ledger import open_ledger
 from pipeline.ledger.verify import read_certificate
 from reports.facts.answers import RunAnswer
-from reports.facts.certificate import Certificate
+from reports.facts.certified import Certificate
 from reports.facts.learnt import ValueFacts
 from reports.facts.promise import Guarantee
 from reports.facts.report import Report, read_report

@@ -278,16 +278,9 @@ def guess(scores: Array, coins: NDArray[np.bool_], share: float) -> tuple[int, i
 
 
 def lower_epsilon(canaries: int, guesses: int, right: int, delta: float, doubt: float) -> float:
-    """Largest epsilon that so many right guesses exclude (Steinke, Nasr and Jagielski 2023, Theorem 5.2).
+    """Largest epsilon at ``delta`` that so many right guesses exclude, wrongly with probability ``doubt`` at most.
 
-    Parameters
-    ----------
-    canaries, guesses, right
-        Made-up people, guesses about them, and right ones.
-    delta
-        Of the claim.
-    doubt
-        Probability of excluding an epsilon that holds.
+    Steinke, Nasr and Jagielski 2023, Theorem 5.2.
     """
     low, high = 0.0, 30.0
     for _ in range(50):

@@ -19,7 +19,6 @@ from pydantic import ValidationError, model_validator
 from pipeline.declaration.columns import LogColumns, check_constants, step_columns, table_columns, vector_columns
 from pipeline.declaration.declared_features import Features
 from pipeline.declaration.domain import END, OTHER, Domain
-from pipeline.declaration.layout import check_format, check_layout
 from pipeline.declaration.lineage import Budget, Declaration, Unit, files_of, named_root, sha256_of
 from pipeline.declaration.linear_quadratic import LINEAR_QUADRATIC, Cost, LinearQuadratic
 from pipeline.declaration.reward import Reward
@@ -28,6 +27,7 @@ from pipeline.declaration.source import (
     Source,
     VectorSource,
 )
+from pipeline.declaration.source_checks import check_format, check_layout
 from pipeline.declaration.toml import CardError, explain, read_toml
 from pipeline.mdp.model import Task
 from pipeline.mdp.riccati import QuadraticCost

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from pipeline.declaration.domain import Domain
-from pipeline.declaration.layout import check_constant
 from pipeline.declaration.linear_quadratic import LinearQuadratic
 from pipeline.declaration.reward import Reward
 from pipeline.declaration.source import MADE, Source, StepColumn, VectorSource, constant, step_cells
+from pipeline.declaration.source_checks import check_constant
 
 _LOGGED = ("reward", "next_state", "next_bin", "terminated", "truncated", "behavior_prob")
 # key in the card -> role, of what differs from step to step

@@ -6,19 +6,11 @@ import itertools
 import math
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import (
-    Field,
-    InstanceOf,
-    PlainSerializer,
-    SerializerFunctionWrapHandler,
-    ValidationInfo,
-    model_serializer,
-    model_validator,
-)
+from pydantic import Field, InstanceOf, PlainSerializer, ValidationInfo, model_validator
 
 from pipeline.declaration.state_features import StateFeatures, read_state_features
 from pipeline.declaration.toml import Strict
@@ -105,6 +97,7 @@ class States(Strict):
         File beside the card: public numbers of every live state.
     """
 
+    later: ClassVar = {"features": None}
     column: str | list[str]
     bins: Bins | None = None
     labels: Labels | None = None
@@ -137,12 +130,6 @@ class States(Strict):
         if self.features is not None:
             self.features.check(self.live())
         return self
-
-    @model_serializer(mode="wrap")
-    def _without_defaults(self, plain: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """A card without features has the digest it had before there were any."""
-        told: dict[str, Any] = plain(self)
-        return {k: v for k, v in told.items() if (k, v) != ("features", None)}
 
     def live(self) -> list[str]:
         """Labels of the states in which a decision is taken, OTHER last."""

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping, Sequence
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field, FiniteFloat, SerializerFunctionWrapHandler, model_serializer, model_validator
+from pydantic import Field, FiniteFloat, model_validator
 
 from pipeline.declaration.toml import Strict
 
@@ -33,6 +33,7 @@ class Reward(Strict):
         State label -> what a step pays that leads there; 0 for a label that is not named.
     """
 
+    later: ClassVar = {"on_entering": None}
     kind: Literal["estimate", "table", "on_entering"] = "estimate"
     range: Annotated[tuple[float, float], Field(strict=False)]
     steps: Annotated[int, Field(ge=1, le=1_000_000)] = 1
@@ -67,12 +68,6 @@ class Reward(Strict):
         if self.on_entering is not None and any(not low <= r <= high for r in (0.0, *self.on_entering.values())):
             raise ValueError(f"on_entering: 0 and every entry must lie in [{low}, {high}]; got {self.on_entering}")
         return self
-
-    @model_serializer(mode="wrap")
-    def _without_defaults(self, plain: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """A card without ``on_entering`` has the digest it had before there was one."""
-        told: dict[str, Any] = plain(self)
-        return {k: v for k, v in told.items() if (k, v) != ("on_entering", None)}
 
     def check(self, horizon: int, live: Sequence[str], ends: Sequence[str], actions: int) -> None:
         """Refuse a table or labels that do not fit the declared domain.

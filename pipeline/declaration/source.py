@@ -3,16 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, ClassVar, Literal
 
-from pydantic import (
-    AfterValidator,
-    Field,
-    SerializerFunctionWrapHandler,
-    ValidationInfo,
-    field_validator,
-    model_serializer,
-)
+from pydantic import AfterValidator, Field, ValidationInfo, field_validator
 from pydantic_core import PydanticCustomError
 
 from pipeline.declaration.plugins import is_plugin
@@ -78,21 +71,13 @@ CUT_BY_ORDER = ("d4rl", "transitions")
 """Formats in which only the order of the rows tells the episodes."""
 
 
-_DEFAULTS = (("format", "table"), ("meds", None), ("order_by", None), ("gap", "drop"), ("gap_over", None))
-
-
 class _Placed(Strict):
     """What kind of files they are; ``table``: the suffix tells the format, and each column is as it stands there."""
 
+    later: ClassVar = {"format": "table", "meds": None, "order_by": None, "gap": "drop", "gap_over": None}
     format: FormatName = "table"
     meds: Meds | None = None
     files: Files
-
-    @model_serializer(mode="wrap")
-    def _without_defaults(self, plain: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """A card that names no format has the digest it had before there were any."""
-        told: dict[str, Any] = plain(self)
-        return {k: v for k, v in told.items() if (k, v) not in _DEFAULTS}
 
 
 class Source(_Placed):

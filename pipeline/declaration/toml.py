@@ -6,9 +6,19 @@ import tomllib
 from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Annotated, Any, get_args
+from typing import Annotated, Any, ClassVar, get_args
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    SerializerFunctionWrapHandler,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+    model_serializer,
+)
 
 # no card or recipe needs more than half of it
 _DEEPEST = 20
@@ -44,6 +54,12 @@ class Strict(BaseModel):
     """Unknown keys are errors, values do not change, and ``rho = "1"`` or ``rho = true`` is no number."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+    # keys that came later: a file that leaves them as they are here has the digest it had before there were any
+    later: ClassVar[Mapping[str, object]] = {}
+
+    @model_serializer(mode="wrap")
+    def _without_later(self, plain: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        return {k: v for k, v in plain(self).items() if k not in self.later or v != self.later[k]}
 
     @field_validator("*", mode="before")
     @classmethod

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from datetime import date
 from fractions import Fraction
-from typing import Annotated, Literal, Self
+from typing import Annotated, ClassVar, Literal, Self
 
-from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
+from pydantic import Field, model_validator
 
 from pipeline.declaration.card import AnyCard
 from pipeline.declaration.toml import CardError, Epsilon, Rho, Strict
@@ -176,15 +176,10 @@ class Evaluate(Strict):
         Of a synthetic log, names of the world and of its policy that made it; None: unknown.
     """
 
+    later: ClassVar = {"people": 0.0}
     people: Annotated[float, Field(ge=0, lt=1)] = 0.0
     world: str | None = None
     behaviour: str = "uniform"
-
-    @model_serializer(mode="wrap")
-    def _as_before(self, handler: SerializerFunctionWrapHandler) -> dict[str, object]:
-        """Without ``people`` as recipes were before there was any: their runs keep their names."""
-        told: dict[str, object] = handler(self)
-        return told if self.people else {key: value for key, value in told.items() if key != "people"}
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,7 @@ from pipeline.privacy.budget import down, up
 from pipeline.privacy.losses import safe_epsilon
 from pipeline.privacy.release import Mechanism, Release, total_delta_slack, total_epsilon, total_rho
 from pipeline.privacy.release_file import describe_joint
-from reports.facts.certificate import Certificate, Charged, RegistryEntry
+from reports.facts.certified import Certificate, Charged, RegistryEntry
 from reports.facts.part import Dump
 from reports.facts.promise import CounterFacts, Guarantee, Joint
 from reports.facts.report import Report

@@ -39,7 +39,7 @@ def sentence(verdict: Verdict, *, binned: bool = False) -> str:
     found, where = verdict.improvement, "in the binned process, " if binned else ""
     if found is not None and verdict.answer in ("better", "worse"):
         by = interval(found.lower, found.upper) if verdict.answer == "better" else interval(-found.upper, -found.lower)
-        return f"{where}{verdict.answer} than current practice by {by} ({level(found)}){worth(found)}"
+        return f"{where}{verdict.answer} than current practice by {by} ({level(found)}{worth(found)})"
     if verdict.answer == "not_told_apart":
         return f"{where}not told apart from current practice at this budget{_needed(verdict)}"
     return {

@@ -15,7 +15,7 @@ from reports.facts.report import Report
 from reports.facts.verdict import Verdict, round_up
 from reports.format import listing, percent, shorten, steps
 from reports.page import Card
-from reports.run.policy_table import Run, runs
+from reports.run.policy_table import Run, reach, runs
 
 _MOST, _LABEL = 3, 34
 # past this the factor of the odds is a number without a meaning
@@ -24,14 +24,14 @@ _ODDS = 50.0
 
 @dataclass(frozen=True)
 class Change:
-    """Consecutive steps of a state at which something else is recommended than practice mostly does.
+    """Consecutive steps of a state at which practice does not always do what is recommended.
 
     Parameters
     ----------
     run
         Where, and what is recommended.
     usual
-        Index of what practice mostly does.
+        Index of what else practice does most.
     decisions
         Released, hence noisy, number of decisions there that would be others.
     """
@@ -57,13 +57,13 @@ def changes(view: Decisions) -> list[Change]:
         known = ~np.isnan(usual).any(-1)
         if run.abstains or not known.any():
             continue
-        most = int(usual[known].mean(0).argmax())
-        if most == run.action:
-            continue
+        others = usual[known].mean(0)
+        others[run.action] = -1.0
         # of one table for all steps, the steps of this run have their share
         share = (run.last - run.first + 1) / len(view.action) if pooled else 1.0
-        others = visits[known] * (1 - usual[known, run.action]) * share
-        found.append(Change(run, most, float(others.sum())))
+        moved = float((visits[known] * (1 - usual[known, run.action]) * share).sum())
+        if moved > 0:
+            found.append(Change(run, int(others.argmax()), moved))
     return sorted(found, key=lambda c: -c.decisions)
 
 
@@ -83,19 +83,22 @@ def whom_card(report: Report, view: PolicyView, verdict: Verdict) -> Card:
             return Card(name, "For nobody", ("All gains are zero: this controller does nothing.",))
         words = f"{listing(view.action)} would be set by {listing(view.observation)} at every step."
         return Card(name, "Every episode", (words, "How practice steers is not told by this release."))
-    live, spoken = len(view.state_labels), ~view.abstains
+    live = len(view.state_labels)
     silent = (
         f"In {percent(report.policy.abstain_share)} of the cases it recommends nothing: current practice goes on."
         if view.abstains.any()
         else "It recommends something in every state."
     )
     if np.isnan(view.practice).all():
-        words = (silent, "What practice does there is not told by this release, nor how many people that is.")
-        return Card(name, f"{number(int(spoken.any(0).sum()))} of {number(live)} states", words)
+        states, share = reach(view)
+        # evidence of a linear policy is no number of rows
+        held = "" if report.features is not None else f"They hold {percent(share)} of the released rows. "
+        words = (silent, f"{held}What practice does there is not told by this release.")
+        return Card(name, f"{number(states)} of {number(live)} states", words)
     found, total = changes(view), float(view.evidence.sum())
     moved = sum(c.decisions for c in found)
-    if not found or total <= 0 or moved <= 0:
-        return Card(name, "Hardly anybody", ("It mostly takes the action that practice takes.", silent))
+    if moved < total / 100:
+        return Card(name, "Hardly anybody", ("It takes the actions that practice takes.", silent))
     states = len({c.run.state for c in found})
     share, some = 100 * moved / total, number(round_up(moved, "nearest"))
     words = (

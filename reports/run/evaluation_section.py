@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
+
 from pipeline.declaration.numbers import clean, number
 from reports.facts.evaluation import EvaluationFacts, IntervalFacts
+from reports.facts.policy import Decisions
 from reports.facts.report import Report
 from reports.facts.verdict import PLACEBO, round_up
 from reports.format import about, interval, percent
@@ -17,18 +20,20 @@ _SAYS = {
     "effective sample size": "people whose history tells what the policy would do; few: the estimate rests on them",
     "overlap": "share of decisions that practice takes as the policy would; near 0: little is known",
     "weights clipped": "share of people whose weight was cut: the more, the further toward practice",
-    "calibration": "mean of the modelled value less the measured one; far from 0: the model is off",
+    "calibration": "the modelled value less the measured one; far from 0: the model is off",
     "people who follow": "share of people whose whole history the policy follows",
 }
 _SHARES = (0.2, 0.3, 0.5)
+# fewer states are no groups
+_FEW = 9
 
 
-def evaluation_section(report: Report) -> Section | None:
+def evaluation_section(report: Report, view: Decisions) -> Section | None:
     """Values, difference, checks and their prices; None where nobody was asked.
 
     Parameters
     ----------
-    report
+    report, view
         Of a run.
     """
     if (found := report.evaluation) is None:
@@ -51,20 +56,26 @@ def evaluation_section(report: Report) -> Section | None:
         ("Difference", *_both(found.improvement)),
     ]
     values = table("Mean return a person | Estimate | Interval", rows, "", "Estimate | Interval")
-    return Section("evaluation", "How it was judged", words, tables=(values, _checks(found)))
+    return Section("evaluation", "How it was judged", words, tables=(values, _checks(report, found, view)))
 
 
 def _both(x: IntervalFacts) -> tuple[str, str]:
     return about(x.estimate, x.lower, x.upper), interval(x.lower, x.upper)
 
 
-def _checks(found: EvaluationFacts) -> Table:
+def _checks(report: Report, found: EvaluationFacts, view: Decisions) -> Table:
     placebo = "not released" if found.placebo is None else f"z = {number(found.placebo, 2)}"
     says = f"must come out as 0; beyond {PLACEBO:g} on either side the answer is withheld"
     rows = [("Placebo", placebo, "free" if found.placebo is None else "in the same release", says)]
     for d in found.diagnostics:
         cost = f"ρ = {number(d.price, 2, 'up')}" if d.price else "free"
         rows.append((clean(d.name), number(d.value, 3), cost, _meaning(d.name)))
+    rows += [(name, percent(share), "free", _SAYS["overlap"]) for name, share in overlaps(view)]
+    for name, of, measured in (("policy", "this policy", found.value), ("practice", "practice", found.practice)):
+        told = report.model_baselines.get(of)
+        if told is not None and told.estimate is not None:
+            off = number(told.estimate - measured.estimate, 2)
+            rows.append((f"Calibration of the model, {name}", off, "free", _SAYS["calibration"]))
     for share in _SHARES:
         name, half = f"Half-width, had {percent(share)} judged", half_width(found, share)
         clear = "would" if abs(found.improvement.estimate) > half else "would not"
@@ -75,6 +86,36 @@ def _checks(found: EvaluationFacts) -> Table:
 
 def _meaning(name: str) -> str:
     return next((says for known, says in _SAYS.items() if name.lower().startswith(known)), "")
+
+
+def overlaps(view: Decisions) -> list[tuple[str, float]]:
+    """How much of practice agrees with the policy, by how often states are visited; from released counts.
+
+    Parameters
+    ----------
+    view
+        The policy beside released counts.
+
+    Returns
+    -------
+    Name and share of each third of the states; of all of them where they are few; nothing where practice is not told.
+    """
+    known = ~np.isnan(view.practice).any(-1) & ~view.abstains
+    usual = np.broadcast_to(view.practice, (*view.action.shape, len(view.action_labels)))
+    agree = np.take_along_axis(usual, view.action[..., None], -1)[..., 0]
+    visits = np.where(known, view.evidence.sum(-1), 0.0)
+    followed, by_state = np.where(known, visits * np.nan_to_num(agree), 0.0).sum(0), visits.sum(0)
+    order = [s for s in np.argsort(-by_state, kind="stable").tolist() if by_state[s] > 0]
+    if not order:
+        return []
+    if len(order) < _FEW:
+        return [("Overlap, all states", float(followed[order].sum() / by_state[order].sum()))]
+    names = ("the most visited third of states", "the middle third", "the least visited third")
+    parts = np.array_split(np.array(order), 3)
+    return [
+        (f"Overlap, {name}", float(followed[part].sum() / by_state[part].sum()))
+        for name, part in zip(names, parts, strict=True)
+    ]
 
 
 def half_width(found: EvaluationFacts, share: float) -> float:

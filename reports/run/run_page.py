@@ -67,7 +67,7 @@ def page(report: Report, policy: PolicyView) -> tuple[Opening, list[Part]]:
         case DeclaredTables() as data, Constants() as constants, Decisions() as view:
             answer, words = to_decide(report), policy_words(report)
             decide = (
-                evaluation_section(report),
+                evaluation_section(report, view),
                 value_section(report, data),
                 truth_section(report),
                 policy_section(report, view),

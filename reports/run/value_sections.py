@@ -10,7 +10,7 @@ from reports.format import about, interval, percent
 from reports.page import Section, Table, table
 from reports.run.answer import known_truth
 
-_MODEL = "The interval is not a guarantee: for these constants nothing shows that it contains the value."
+_MODEL = "The interval is not a guarantee: nothing shows how often it contains the value."
 _CERTIFIES: dict[Status, str] = {
     "proved": "That it contains the value is a theorem of the paper, under the assumptions listed here.",
     "evaluated": "It was measured on people who had no part in choosing the policy; how often such an interval holds "

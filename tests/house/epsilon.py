@@ -48,11 +48,15 @@ def picture() -> str:
     named = [(f"ε = {e:g}", grid, hits(e, grid)) for e in EPSILONS] + [("a coin", grid, grid)]
     table = pl.concat(pl.DataFrame({"false alarms": x, "hits": y}).with_columns(who=pl.lit(n)) for n, x, y in named)
     order = [n for n, *_ in reversed(named[:-1])] + ["a coin"]
-    chart = alt.Chart(table).mark_line(strokeWidth=2.5).encode(
-        x=alt.X("false alarms", title="false alarms: said to be in the log, and are not"),
-        y=alt.Y("hits", title="hits: said to be in the log, and are"),
-        color=alt.Color("who", sort=order, title=None),
-        strokeDash=alt.condition(alt.datum.who == "a coin", alt.value([4, 4]), alt.value([1, 0])),
+    chart = (
+        alt.Chart(table)
+        .mark_line(strokeWidth=2.5)
+        .encode(
+            x=alt.X("false alarms", title="false alarms: said to be in the log, and are not"),
+            y=alt.Y("hits", title="hits: said to be in the log, and are"),
+            color=alt.Color("who", sort=order, title=None),
+            strokeDash=alt.condition(alt.datum.who == "a coin", alt.value([4, 4]), alt.value([1, 0])),
+        )
     )
     import vl_convert
 

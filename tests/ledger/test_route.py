@@ -14,7 +14,7 @@ from flows.jobs.nightly import nightly_job
 from flows.jobs.run import run_job
 from pipeline.ledger.assumptions import Route
 from pipeline.ledger.verify import verify_run
-from reports.facts.certificate import Certificate
+from reports.facts.certified import Certificate
 from tests.flows.nights import Shop, customers
 from tests.flows.shop import lay_out, rows
 

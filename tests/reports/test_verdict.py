@@ -17,7 +17,7 @@ from reports.facts.verdict import decide, forecast
 from reports.format import interval
 from reports.run.answer import sentence, shell_line, verdict_of
 from reports.run.cards import changes, cost_card, whom_card
-from reports.run.evaluation_section import half_width
+from reports.run.evaluation_section import half_width, overlaps
 from reports.run.run_page import render_html, render_markdown
 from tests.conftest import card_dict
 from tests.reports.sample import sample_report, sample_view
@@ -101,6 +101,17 @@ def test_diagnostics_have_a_price_or_are_free() -> None:
     assert "How it was judged" not in render_markdown(judged("not_evaluated"), sample_view())
 
 
+def test_overlap_is_told_by_how_often_states_are_visited() -> None:
+    view = sample_view(2, ["a", "b"], ["x", "y"])
+    evidence = np.array([[[30.0, 10.0], [5.0, 5.0]]])
+    told = replace(view, evidence=evidence, practice=evidence / evidence.sum(-1, keepdims=True))
+    told = replace(told, action=np.zeros((2, 2), dtype=np.int64), abstains=np.zeros((2, 2), dtype=bool))
+    assert overlaps(told) == [("Overlap, all states", 0.7)]
+    assert [share for _, share in overlaps(replace(told, practice=np.full((1, 2, 2), np.nan)))] == []
+    many = sample_view(2, [f"s{i}" for i in range(12)], ["x", "y"])
+    assert len(overlaps(many)) == 3
+
+
 def test_nothing_finer_than_its_error_is_printed() -> None:
     page = render_markdown(judged("better", "synthetic"), sample_view())
     for ends in ((0.0512, 0.0698), (0.7334, 0.7626), (0.6868, 0.6974)):
@@ -118,6 +129,12 @@ def test_for_whom_it_changes_counts_the_decisions_that_differ() -> None:
     assert (change.run.state, change.usual, change.decisions) == (0, 0, 30.0)
     card = whom_card(judged("better"), told, verdict_of(judged("better")))
     assert card.answer == "About 60 % of decisions" and card.rows == (("a, step 0–1:", "x → y"),)
+    # practice does the same three times of four: a fourth of its decisions change all the same
+    mostly = replace(told, action=np.zeros((2, 2), dtype=np.int64))
+    [change] = changes(mostly)
+    assert (change.usual, change.decisions) == (1, 10.0)
+    never = replace(mostly, practice=np.array([[[1.0, 0.0], [0.5, 0.5]]]))
+    assert changes(never) == [] and whom_card(judged("better"), never, verdict_of(judged("better"))).rows == ()
     silent = whom_card(judged("nothing_changes"), told, verdict_of(judged("nothing_changes")))
     assert silent.answer == "For nobody"
 
