@@ -49,7 +49,7 @@ LEAST, WEIGHTED = 1500.0, 5000.0
 # ranges of returns that psi and the gain may be from the middle
 _SPREAD = 4.0
 # where coverage was measured: declared people of the part times the root of rho, steps of an episode, and states
-_MEASURED = {"signal": (3000.0, 60_000.0), "steps": (1, 20), "states": (6, 713)}
+_MEASURED = {"signal": (6000.0, 30_000.0), "steps": (10, 20), "states": (30, 713)}
 
 
 @dataclass(frozen=True)
