@@ -5,9 +5,8 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
-import click
 import typer
 from typer.core import TyperGroup
 
@@ -21,7 +20,7 @@ _EVERYWHERE = {"--home": True, "--shelf": True, "--memory": True, "--dask": True
 class _Anywhere(TyperGroup):
     """Takes the options of every verb wherever they stand."""
 
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Put them first, where click looks for them."""
         first, rest, words = list[str](), list[str](), iter(args)
         for word in words:

@@ -62,8 +62,8 @@ class Store:
         memory: str | None = None,
         dask: str | None = None,
     ) -> None:
-        places = (None if place is None else Path(place).expanduser() for place in (home, shelf))
-        self.home = open_home(*places, memory, dask)
+        root, first = (None if place is None else Path(place).expanduser() for place in (home, shelf))
+        self.home = open_home(root, first, memory, dask)
 
     @classmethod
     def at(cls, home: Home) -> Self:

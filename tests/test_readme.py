@@ -74,6 +74,7 @@ def test_all_agents_are_in_the_map():
             "active_set",
             "absorbing_model",
             "against_behaviour",
+            "doubly_robust",
             "shrinkage",
             "lq_belief",
         )

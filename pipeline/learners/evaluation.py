@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Protocol, runtime_checkable
 
+from pipeline.audits.attack import AuditTarget
 from pipeline.evaluation.measured import Evaluated
 from pipeline.learners.learner import Learnt
 from pipeline.logs.store import Snapshot
 from pipeline.logs.summing import Resources
+from pipeline.privacy.noise import NoiseSource
 from pipeline.privacy.release import Release
 from pipeline.statistics.private_sum import PrivateSum
 from pipeline.transaction.drawing import Stage
@@ -34,6 +36,16 @@ class Evaluation(Protocol):
 
     def spec(self) -> list[Any]:
         """What defines the questions beside what is drawn: settings of the policy, clips, version; part of the key."""
+        ...
+
+    def targets(self, sampler: NoiseSource) -> list[AuditTarget]:
+        """Audit targets of what is drawn of the others, alone and beside the learner's part.
+
+        Parameters
+        ----------
+        sampler
+            See :meth:`~pipeline.learners.learner.RunPlan.targets`.
+        """
         ...
 
     def draw(self, learnt: Learnt, rows: Snapshot, resources: Resources, stage: Stage) -> Release:

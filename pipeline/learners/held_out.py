@@ -197,7 +197,7 @@ class HeldOutRun:
 
     def targets(self, sampler: NoiseSource) -> list[AuditTarget]:
         """See :class:`~pipeline.learners.learner.RunPlan`."""
-        return self.plan.targets(sampler)
+        return [*self.plan.targets(sampler), *self.evaluation.targets(sampler)]
 
     def whole_plan(self) -> WholePlan | None:
         """See :class:`~pipeline.learners.learner.RunPlan`."""

@@ -61,6 +61,8 @@ def draft_card(
         **({"order": columns[role["order"]].values} if "order" in role else {"order": pl.lit(0.0)})
     )
     rows = rows.drop_nulls("user")
+    if "order" not in role and rows.select(pl.struct("user", "episode").is_duplicated().any()).item():
+        notes.append("people have several rows and no column was found that orders them: name it with --order COLUMN")
     said = [
         Said("name", _text(name), "of the dataset in the ledger"),
         *_unit(rows, role, columns, users, notes),
@@ -106,9 +108,7 @@ def _domain(rows: pl.DataFrame, role: Mapping[str, str], columns: Mapping[str, C
     longest = int(lengths.max() or 1)  # pyright: ignore[reportArgumentType]
     horizon = longest if longest <= 12 else min(_MOST_STEPS, math.ceil(_quantile(lengths, _LONG)))
     if horizon < longest:
-        notes.append(
-            f"steps {horizon} and later are dropped: {(lengths > horizon).mean() or 0:.1%} of episodes have some"
-        )
+        notes.append(f"steps {horizon} and later are dropped: {_share(lengths > horizon):.1%} of episodes have some")
     state, why, seen = _states(columns[role["state"]], notes)
     actions, odd, told = _labels(columns[role["action"]], "action", notes)
     other = ", other = true" if odd else ""
@@ -116,7 +116,7 @@ def _domain(rows: pl.DataFrame, role: Mapping[str, str], columns: Mapping[str, C
         Said("domain.horizon", str(horizon), "steps of an episode, at most",
              f"episodes have {_quantile(lengths, 0.5):.0f} rows in the middle, {longest} at most"),
         Said("domain.states", state, why, seen),
-        Said("domain.actions", f"{{ column = {json.dumps(role['action'])}, labels = {actions}{other} }}",
+        Said("domain.actions", f"{{ column = {_text(role['action'])}, labels = {actions}{other} }}",
              "what was done; labels that stand for the same are grouped", told),
     ]  # fmt: skip
 
@@ -229,22 +229,26 @@ def _counted(rows: pl.DataFrame) -> tuple[bool, int]:
         return False, 0
     first = rows.group_by("user", "episode").agg(pl.col("order").min())["order"]
     start = int(_quantile(first, 0.5))
-    single = rows.drop_nulls("order").select(pl.struct("user", "episode", "order").is_unique().mean()).item()
-    steady = ((first == start).mean() or 0.0) > 0.5
-    return start in (0, 1) and steady and (single or 0.0) > 0.95, start
+    single = _share(rows.drop_nulls("order").select(pl.struct("user", "episode", "order").is_unique()).to_series())
+    steady = _share(first == start) > 0.5
+    return start in (0, 1) and steady and single > 0.95, start
 
 
 def _lacking(rows: pl.DataFrame, first: int) -> float:
     each = rows.group_by("user", "episode").agg(
         pl.col("order").max().alias("most"), pl.col("order").n_unique().alias("n")
     )
-    return float((each["most"] - first + 1 != each["n"]).mean() or 0.0)
+    return _share(each["most"] - first + 1 != each["n"])
 
 
 def _ordering(rows: pl.DataFrame, name: str) -> str:
     apart = rows.sort("order").select(pl.col("order").diff().over("user", "episode")).to_series().drop_nulls()
     middle, most = _quantile(apart, 0.5), _quantile(apart, 1)
     return f"{name}: two rows of an episode are {middle:.3g} apart in the middle, {most:.3g} at most"
+
+
+def _share(mask: pl.Series) -> float:
+    return int(mask.sum()) / max(1, len(mask))
 
 
 def _covering(each: pl.Series) -> int:

@@ -5,6 +5,7 @@ For the operator's eyes: a guess is a look at the data.
 
 from __future__ import annotations
 
+import re
 import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,7 +20,7 @@ from pipeline.logs.ordering import order_of
 _NAMES = {
     "user": "user patient person student learner customer client subject member pid id",
     "episode": "episode admission stay encounter session enrol course case",
-    "order": "step visit month week day date time hour round seq when no",
+    "order": "step visit month week day date time hour round seq when at",
     "action": "action treatment therapy traite drug dose offer decision choice arm hint",
     "reward": "reward outcome controlled success score points sale gain paid cents",
     "state": "state stage band level severity status mood pressure systolic skill",
@@ -97,7 +98,9 @@ def plain_name(name: str) -> str:
 def _place(role: str, name: str) -> int | None:
     """How likely a name is one of a role: the lower the likelier."""
     plain = plain_name(name)
-    return next((i for i, part in enumerate(_NAMES[role].split()) if part in plain), None)
+    words = set(re.split(r"[^a-z0-9]+", plain))
+    # two letters are a part of many a word
+    return next((i for i, part in enumerate(_NAMES[role].split()) if part in (plain if len(part) > 2 else words)), None)
 
 
 def find_roles(columns: dict[str, Column], given: dict[str, str], users: Sequence[str]) -> dict[str, str]:
@@ -141,6 +144,9 @@ def _best(role: str, columns: dict[str, Column], taken: set[str]) -> str | None:
     named = [(place, c.name) for c in fit if (place := _place(role, c.name)) is not None]
     if named:
         return min(named)[1]
+    if role == "order":
+        # dates are there to order something
+        return next((c.name for c in fit if c.is_date), None)
     if role == "action":
         # the last column of a few texts is more often what was done than what was seen
         return next((c.name for c in reversed(fit) if c.numbers < _ORDERED), None)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import polars as pl
@@ -34,10 +36,7 @@ def read_files(paths: Sequence[Path]) -> tuple[pl.DataFrame, int]:
             raise CardError(f"draft: {path} is no file; name files of {', '.join(TABLES)}")
         if (reader := TABLES.get(path.suffix)) is None:
             raise CardError(f"draft: {path.name}: not a table; give files of {', '.join(TABLES)} (docs/formats.md)")
-        if reader.types is None:
-            frames.append(_as_text(pl.read_ndjson(path, infer_schema_length=None)))
-            continue
-        names = list(reader.types(path, Asked([])))
+        names = _keys(path) if reader.types is None else list(reader.types(path, Asked([])))
         if len(names) == 1 and ";" in names[0]:
             raise LogError(f"{path.name}: its cells are separated by ';'; write it with commas")
         for batch in reader.read(path, Asked(names)):
@@ -46,6 +45,16 @@ def read_files(paths: Sequence[Path]) -> tuple[pl.DataFrame, int]:
     if not frames:
         raise CardError("draft: the files hold no row")
     return pl.concat(frames, how="diagonal"), lost
+
+
+def _keys(path: Path) -> list[str]:
+    """The keys of all objects of an NDJSON file, in the order in which they come."""
+    found: dict[str, None] = {}
+    for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
+        with suppress(ValueError):
+            told = json.loads(line)
+            found |= dict.fromkeys(told) if isinstance(told, dict) else {}
+    return list(found)
 
 
 def frame_of(log: object) -> pl.DataFrame:

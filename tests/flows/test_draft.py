@@ -146,3 +146,30 @@ def test_files_that_are_no_tables_are_refused(tmp_path):
     (tmp_path / "a.xlsx").write_text("x")
     with pytest.raises(reticent.CardError, match="not a table"):
         reticent.draft([tmp_path / "a.xlsx"])
+
+
+def test_rows_that_nothing_orders_are_said():
+    rows = [{"user": f"u{i % 50}", "level": "ab"[i % 2], "offer": "xy"[i % 3 > 1], "score": 1.0} for i in range(200)]
+    assert any("--order COLUMN" in note for note in reticent.draft(pl.DataFrame(rows)).notes)
+
+
+def test_a_date_orders_whatever_it_is_called_and_a_part_of_a_word_does_not():
+    rows = [
+        {
+            "customer": f"c{i}",
+            "notes": str(i),
+            "recorded": f"2026-01-{1 + h:02}",
+            "mood": "ab"[h % 2],
+            "offer": "xy"[i % 2],
+        }
+        for i in range(60)
+        for h in range(3)
+    ]
+    assert tomllib.loads(reticent.draft(pl.DataFrame(rows)).toml)["source"]["order_by"] == "recorded"
+
+
+def test_torn_lines_of_ndjson_are_set_aside(tmp_path):
+    lines = [json.dumps({"user": f"u{i}", "step": 0, "mood": "ab"[i % 2], "offer": "xy"[i % 3 > 1]}) for i in range(99)]
+    (tmp_path / "log.ndjson").write_text("\n".join([*lines, '{"user": "u1", "st']) + "\n")
+    draft = reticent.draft(tmp_path / "log.ndjson")
+    assert any("1 lines" in note for note in draft.notes) and 'user = "user"' in draft.toml

@@ -1,0 +1,179 @@
+"""A stranger's hour: three logs that nobody prepared, from file to page, by what a stranger would type.
+
+``python -P -m tests.campaigns.strangers`` prints the table of docs/lab/strangers.md.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import date, datetime, timedelta
+from pathlib import Path
+
+import polars as pl
+
+import reticent
+
+PEOPLE = 4_000
+RECIPE = '[recipe]\nname = "first"\ncard = "card.toml"\nagent = "dp-apvi"\n[privacy]\nepsilon = 3.0\ndelta = 1e-6\n'
+
+
+@dataclass(frozen=True)
+class Stranger:
+    """A log, how it is written, what its owner knows, and a decision that the log teaches.
+
+    ``people``: columns that may name them.  ``asks``: a state, a step, and the action that is best there.
+    """
+
+    name: str
+    write: Callable[[Path], Path]
+    people: tuple[str, ...]
+    asks: tuple[str, int, str]
+    traps: str
+
+
+def clinic(folder: Path) -> Path:
+    """Visits on dates, two cards a patient, accents and blanks in labels, costs in cents, torn lines, lost readings."""
+    draw, lines = random.Random(1), ["patient_id,clinic card,visit date,pressure,Traitement proposé,euro cents"]
+    for who in range(PEOPLE):
+        day, high = date(2025, 1, 1) + timedelta(days=draw.randint(0, 300)), draw.random() < 0.6
+        for _ in range(4):
+            day += timedelta(days=draw.randint(25, 35))
+            reading = "" if draw.random() < 0.02 else str(round(draw.gauss(160 if high else 118, 9)))
+            drug = draw.choice(["Bêta bloquant", "bêta bloquant ", "régime sans sel", "rien"])
+            good = draw.random() < (0.85 if "bloquant" in drug else 0.3 if "sel" in drug else 0.15) or not high
+            paid = 1250 if good else draw.choice([0, 250])
+            lines.append(f"P{who:05},C{who:05}-{draw.randint(1, 2)},{day.isoformat()},{reading},{drug},{paid}")
+            high = not good
+        if who in (7, 700, 2100):
+            lines.append(f"P{who:05},torn")
+    path = folder / "consultations.csv"
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return path
+
+
+def course(folder: Path) -> Path:
+    """Weeks from 1, some of them missing; a nickname and an account a student; half points; capitals at will."""
+    draw, lines = random.Random(2), list[str]()
+    for who in range(PEOPLE):
+        level = draw.choice(["beginner", "getting there"])
+        for week in range(1, 6):
+            if draw.random() < 0.02:
+                continue
+            hint = draw.choice(["worked example", "Worked Example", "quiz, short", "none"])
+            learns = {"worked example": 0.8, "quiz, short": 0.35, "none": 0.1}[hint.lower()]
+            score = 1.5 if draw.random() < (learns if level == "beginner" else 0.5) else 0.5
+            row = {"account": f"a{who}", "nickname": f"n{who}-{draw.randint(1, 2)}", "week": week}
+            row |= {"skill level": None if draw.random() < 0.02 else level, "hint given": hint, "points": score}
+            lines.append(json.dumps(row))
+            level = "getting there" if score > 1 else level
+        if who in (5, 50, 500):
+            lines.append('{"account": "a5", "week"')
+    path = folder / "course.ndjson"
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return path
+
+
+def calls(folder: Path) -> Path:
+    """A call centre in Parquet: times as steps, calls grouped in contracts, refunds below zero, commas in labels."""
+    draw, rows = random.Random(3), list[dict[str, object]]()
+    for who in range(PEOPLE):
+        at, mood = datetime(2026, 1, 1, 8) + timedelta(hours=draw.randint(0, 4000)), draw.choice(["angry", "calm"])
+        for _ in range(draw.randint(2, 4)):
+            at += timedelta(hours=draw.randint(2, 90))
+            offer = draw.choice(["refund, partial", "call back", "nothing"])
+            glad = draw.random() < {"refund, partial": 0.8, "call back": 0.5, "nothing": 0.2}[offer]
+            cents = (900 if glad else 0) - (150 if offer.startswith("refund") else 0)
+            rows.append(
+                {
+                    "customer": f"k{who}",
+                    "phone id": f"t{who}-{draw.randint(1, 2)}",
+                    "called at": at,
+                    "mood": None if draw.random() < 0.02 else mood,
+                    "offer made": offer,
+                    "gain in cents": cents,
+                }
+            )
+            mood = "calm" if glad else "angry"
+    path = folder / "calls.parquet"
+    pl.DataFrame(rows).write_parquet(path)
+    return path
+
+
+STRANGERS = (
+    Stranger(
+        "clinic",
+        clinic,
+        ("patient_id", "clinic card"),
+        ("pressure ≥ 150", 0, "Bêta bloquant"),
+        "dates as steps, accents and blanks, cents, 3 torn lines, 2 % missing readings, two ids a person",
+    ),
+    Stranger(
+        "course",
+        course,
+        ("account", "nickname"),
+        ("beginner", 0, "worked example"),
+        "weeks from 1 with holes, labels in several spellings, half points, 3 torn lines, 2 % missing, two ids",
+    ),
+    Stranger(
+        "calls",
+        calls,
+        ("customer", "phone id"),
+        ("angry", 0, "refund, partial"),
+        "times as steps, commas in labels, negative cents, 2 % missing, two ids a person",
+    ),
+)
+
+
+def hour(stranger: Stranger, folder: Path) -> dict[str, object]:
+    """From file to page; how long each step took, what was lost, and what the page says is best."""
+    log, took, began = stranger.write(folder), dict[str, float](), time.monotonic()
+
+    def note(step: str) -> None:
+        nonlocal began
+        took[step], began = time.monotonic() - began, time.monotonic()
+
+    began = time.monotonic()
+    draft = reticent.draft(log, user=stranger.people)
+    card, store = reticent.load_card(draft.save(folder / "card.toml")), reticent.Store(folder / "home")
+    (folder / "recipe.toml").write_text(RECIPE, encoding="utf-8")
+    note("draft")
+    store.register(card)
+    ingested = store.ingest(card)
+    note("ingest")
+    plan = reticent.plan(folder / "recipe.toml", quality=False, store=store)
+    note("plan")
+    run = reticent.run(folder / "recipe.toml", store=store)
+    note("run")
+    state, step, _ = stranger.asks
+    states = [s for s in run.policy.to_polars()["state"].unique() if s.startswith(state)] or [state]
+    return {
+        "took": took,
+        "people": ingested["report"]["people_lost"],
+        "rows": ingested["rows"],
+        "set_aside": {r["rule"]: r["rows"] for r in ingested["report"]["rules"]},
+        "allowed": plan.allowed,
+        "action": run.policy.act(states[0], step)["action"],  # type: ignore[typeddict-item]
+        "draft": draft,
+        "run": run,
+    }
+
+
+def main() -> None:
+    """Print the table."""
+    print("| log | rows | draft | ingest | plan | run | people lost | edits of the card | best found |")
+    print("|---|---|---|---|---|---|---|---|---|")
+    for stranger in STRANGERS:
+        with tempfile.TemporaryDirectory() as folder:
+            told = hour(stranger, Path(folder))
+            took = " | ".join(f"{s:.1f} s" for s in told["took"].values())  # type: ignore[union-attr]
+            right = "yes" if told["action"] == stranger.asks[2] else "no"
+            print(f"| {stranger.name} | {told['rows']:,} | {took} | {told['people']} | 0 | {right} |")
+
+
+if __name__ == "__main__":
+    main()
