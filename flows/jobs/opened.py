@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,6 +30,7 @@ from reports.facts.certified import Certificate
 from reports.facts.learnt import ValueFacts
 from reports.facts.promise import Guarantee
 from reports.facts.report import Report, read_report
+from reports.facts.verdict import Improvement, Verdict
 
 if TYPE_CHECKING:
     import polars as pl
@@ -173,10 +174,11 @@ class Page:
         return f'<iframe sandbox style="{style}" srcdoc="{text}"></iframe>'
 
     def __repr__(self) -> str:
-        """Guarantee, value and place, in three lines."""
+        """Answer, guarantee, value and place, a line each."""
         value = self.facts.value
         ends = f"{value.lower:.4g} to {'?' if value.upper is None else f'{value.upper:.4g}'}"
-        return f"{self.facts.guarantee.sentence}\nvalue {ends} ({value.status})\n{self.file}"
+        answer = "" if self.facts.verdict is None else f"{self.facts.verdict.answer}: {self.facts.verdict.why}\n"
+        return f"{answer}{self.facts.guarantee.sentence}\nvalue {ends} ({value.status})\n{self.file}"
 
 
 @dataclass(frozen=True)
@@ -235,14 +237,14 @@ class Run:
         return self.facts.value
 
     @property
-    def verdict(self) -> Any:
+    def verdict(self) -> Verdict | None:
         """Is the policy better than current practice; None in a run that does not say."""
-        return getattr(self.facts, "verdict", None)
+        return self.facts.verdict
 
     @property
-    def improvement(self) -> Any:
+    def improvement(self) -> Improvement | None:
         """By how much the policy improves on current practice, with its interval; None until that was evaluated."""
-        return getattr(self.verdict, "improvement", None)
+        return None if self.verdict is None else self.verdict.improvement
 
     @cached_property
     def certificate(self) -> Certificate:

@@ -21,6 +21,8 @@ from reports.facts.report import Report
 
 # what ``policy.json`` says of states without a row
 ELSEWHERE = "current practice"
+# the kind of an online agent's policy
+PLAYED = "played"
 
 Bools = NDArray[np.bool_]
 Labels = tuple[list[str], list[str]]
@@ -76,6 +78,23 @@ def decision_files(card: Card, policy: Policy) -> PolicyFiles:
         As emitted.
     """
     return PolicyFiles(decision_labels(card), {"policy": decision_columns(policy)})
+
+
+def played_files(card: Card, policy: Policy, visits: NDArray[np.float64]) -> PolicyFiles:
+    """The files of an online agent's policy, with how often a user comes to each (step, state, action).
+
+    Parameters
+    ----------
+    card
+        Declares states and actions.
+    policy
+        As emitted.
+    visits
+        ``(H, L, A)`` share of the users, in the known world.
+    """
+    columns = decision_columns(policy)
+    seen = visits[columns["step"], columns["state"], columns["action"]]
+    return PolicyFiles(decision_labels(card) | {"kind": PLAYED}, {"policy": columns | {"visits": seen}})
 
 
 def policy_of(files: PolicyFiles) -> Policy:
@@ -238,6 +257,14 @@ def _names(labels: Labels, integers: NDArray[np.int64]) -> list[str]:
 def read_counts_view(files: PolicyFiles, report: Report, release: Callable[[], Release]) -> Decisions:
     """See :class:`~pipeline.learners.policy_files.Codec`."""
     return counts_view(*_read(files, report), release())
+
+
+def read_played_view(files: PolicyFiles, report: Report, release: Callable[[], Release]) -> Decisions:
+    """See :class:`~pipeline.learners.policy_files.Codec`: evidence is who comes there, in the known world."""
+    labels, policy, tied = _read(files, report)
+    rows, visits = files.tables["policy"], np.zeros(policy.probabilities.shape)
+    visits[rows["step"], rows["state"], rows["action"]] = rows["visits"]
+    return decisions(labels, policy, tied, visits)
 
 
 def read_linear_view(files: PolicyFiles, report: Report, release: Callable[[], Release]) -> Decisions:

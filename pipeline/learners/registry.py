@@ -9,7 +9,7 @@ from pathlib import Path
 from pipeline.declaration.card import AnyCard, CardError
 from pipeline.declaration.plugins import is_plugin, plugin
 from pipeline.learners import one_step_learning
-from pipeline.learners.decisions import read_counts_view, read_linear_view
+from pipeline.learners.decisions import PLAYED, read_counts_view, read_linear_view, read_played_view
 from pipeline.learners.gains import KIND, read_gains_view, stored_gains
 from pipeline.learners.held_out import hold_out
 from pipeline.learners.learner import Agent, RunPlan
@@ -90,6 +90,7 @@ _CODECS: Mapping[str | None, Codec] = {
     "linear": Codec(("policy", "decisions"), read_linear_view, stored_decisions),
     one_step_learning.KIND: Codec(("policy",), one_step_learning.read_step_view, stored_decisions),
     KIND: Codec(("policy",), read_gains_view, stored_gains),
+    PLAYED: Codec(("policy",), read_played_view, stored_decisions),
 }
 
 

@@ -21,10 +21,11 @@ from pipeline.mdp.rollout import LqBatch
 from pipeline.privacy.factorisation import Once
 from pipeline.privacy.guarantee import Trust
 from pipeline.privacy.noise import SimulatedWorld
-from pipeline.simulation.lq_rollouts import Array, ask_of, lq_world, noise_of, play_lq, spent
+from pipeline.privacy.release import Release
+from pipeline.simulation.lq_rollouts import Array, ask_of, lost_by, lq_world, noise_of, play_lq, spent
 from pipeline.simulation.targets import SumsTarget
 from pipeline.simulation.trial import NOTHING_CONTROLLED, OnlineAgent, Outcome, Plain, Trial, staged_curve
-from pipeline.statistics.online_sum import asked, cost_of, gaussian_sum, start, tight
+from pipeline.statistics.online_sum import asked, cost_of, gaussian_sum, release_of, stacked, start, tight
 from pipeline.statistics.residual_message import ResidualMessage
 
 _PLANNER = 5
@@ -42,23 +43,29 @@ def play(trial: Trial) -> Outcome:
 
     def release(question: Question, batches: Sequence[LqBatch]) -> Array:
         one = _message(world, trial, question)
-        counter = start(gaussian_sum(one, variances, Once(1), Trust.JOINT, noise, epsilon), noise, handle)
+        private = gaussian_sum(one, variances, Once(1), Trust.JOINT, noise, epsilon)
+        counter = start(private, noise, handle)
         counter.add(np.sum([one.integers(batch) for batch in batches], axis=0))
+        left.append(release_of(private, counter, noise))
         return one.matrix(counter.total())
 
+    left: list[Release] = []
     spread = 0.0 if variances is None else math.sqrt(variances["residual"]) / message.steps
     agent = adaptive_lqr(_control(world), trial.episodes, release, spread, c, trial.stream(_PLANNER))
     played = play_lq(world, agent, trial.stream(0))
     at, summed = staged_curve(played.ends, played.losses)
     epochs: list[Epoch] = played.result
+    gains = played.gains[-1]
     facts = {
+        "final_loss": lost_by(world, gains),
         "trust": "none" if trial.epsilon is None else "joint",
         "variant": "extra: one release an epoch",
         "constants": f"first epoch {c.first:g} √K, doubling; gains better than none by {c.certainty:g} deviations",
         "left_zero_at": next((e.first for e in epochs if e.rollout.gains.any()), None),
         "explored": [e.rollout.explore for e in epochs],
     }
-    return Outcome(at, summed, facts | spent(trial, cost_of(message, variances, 1)))
+    facts |= spent(trial, cost_of(message, variances, 1))
+    return Outcome(at, summed, facts, gains.tolist(), stacked(left))
 
 
 def targets_of(trial: Trial) -> list[SumsTarget]:
