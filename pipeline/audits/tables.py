@@ -21,7 +21,7 @@ from pipeline.privacy.factorisation import Factorisation
 from pipeline.privacy.guarantee import Trust
 from pipeline.privacy.noise import Integers, NoiseSource
 from pipeline.privacy.release import total_epsilon, total_rho
-from pipeline.statistics.count_layout import CountLayout, Person
+from pipeline.statistics.count_layout import CountLayout
 from pipeline.statistics.layout import ExactSums, Tables
 from pipeline.statistics.moment_layout import MomentLayout
 from pipeline.statistics.private_sum import PrivateSum
