@@ -38,16 +38,6 @@ class Evaluation(Protocol):
         """What defines the questions beside what is drawn: settings of the policy, clips, version; part of the key."""
         ...
 
-    def targets(self, sampler: NoiseSource) -> list[AuditTarget]:
-        """Audit targets of what is drawn of the others, alone and beside the learner's part.
-
-        Parameters
-        ----------
-        sampler
-            See :meth:`~pipeline.learners.learner.RunPlan.targets`.
-        """
-        ...
-
     def draw(self, learnt: Learnt, rows: Snapshot, resources: Resources, stage: Stage) -> Release:
         """Draw the stages of :attr:`sums`, in order; a later one may ask about an earlier one's answer.
 
@@ -96,5 +86,20 @@ class Evaluable(Protocol):
         ------
         CardError
             If card and recipe have no evaluation.
+        """
+        ...
+
+
+@runtime_checkable
+class Attackable(Protocol):
+    """An evaluation whose sums, and the way from one part to the other, an auditor can attack."""
+
+    def targets(self, sampler: NoiseSource) -> list[AuditTarget]:
+        """Audit targets of what is drawn of the others, alone and beside the learner's part.
+
+        Parameters
+        ----------
+        sampler
+            See :meth:`~pipeline.learners.learner.RunPlan.targets`.
         """
         ...
