@@ -19,6 +19,7 @@ from flows.jobs.proof import Entries, Proof, refuse_changed, verify_run_job
 from pipeline.declaration.card import AnyCard, CardError
 from pipeline.declaration.lineage import catalogs
 from pipeline.learners.gains import Control, StoredGains, control
+from pipeline.learners.observed_policy import Advice, StoredObserved
 from pipeline.learners.policy_files import StoredPolicy
 from pipeline.learners.registry import read_stored
 from pipeline.learners.stored_decisions import Decision, StoredDecisions, check_steps, decide, state_indices
@@ -92,6 +93,10 @@ def evidence_of(
     return lambda: open_ledger(where, create=False).entries(), loaded
 
 
+# what is said of an observation
+Told = Control | Advice
+
+
 @dataclass(frozen=True)
 class Policy:
     """The policy of a run whose files are those that the ledger vouches for, or that its certificate lists.
@@ -104,14 +109,14 @@ class Policy:
 
     stored: StoredPolicy = field(repr=False)
 
-    def act(self, state: object, step: int, *, raw: bool = False, sample: bool = False) -> Decision | Control:
+    def act(self, state: object, step: int, *, raw: bool = False, sample: bool = False) -> Decision | Told:
         """What to do in a state at a step.
 
         Parameters
         ----------
         state
-            A declared label, or with ``raw`` a value as the log's column holds it; of a linear controller the observed
-            numbers, in the order of its names.
+            A declared label, or with ``raw`` a value as the log's column holds it; of a linear controller, or a policy
+            over observations, the observed numbers, in the order of their names.
         step
             Counted from 0.
         raw, sample
@@ -128,16 +133,30 @@ class Policy:
             If state or step is none of the policy's.
         """
         steps = np.array([step], dtype=np.int64)
-        if isinstance(self.stored, StoredGains):
-            return control(self.stored, np.array([state], dtype=np.float64), steps)[0]
+        if isinstance(self.stored, StoredGains | StoredObserved):
+            return self.observe(np.array([state], dtype=np.float64), steps)[0]
         return self.decide([None if state is None else str(state)], steps, raw=raw, sample=sample)[0][0]
+
+    def observe(
+        self, observations: NDArray[np.float64], steps: NDArray[np.int64], state: str | None = None
+    ) -> Sequence[Told]:
+        """What to do at observations ``(N, p)`` as logged and steps ``(N,)``, all in one declared state if any."""
+        if isinstance(self.stored, StoredObserved):
+            states = np.full(len(steps), self.stored.state_index(state))
+            return self.stored.act(observations, steps, states)
+        if not isinstance(self.stored, StoredGains) or state is not None:
+            raise CardError(
+                "policy act: --observation is of linear controllers, which have no --state, and of policies over "
+                "observations; this policy has declared states: give --state"
+            )
+        return control(self.stored, observations, steps)
 
     def decide(
         self, states: Sequence[str | None], steps: NDArray[np.int64], *, raw: bool = False, sample: bool = False
     ) -> tuple[Sequence[Decision], NDArray[np.int64]]:
         """The distinct decisions for many states and steps ``(N,)``, and which of them each one has ``(N,)``."""
         if not isinstance(self.stored, StoredDecisions):
-            raise CardError("policy act: a linear controller takes --observation; it has no states and draws nothing")
+            raise CardError("policy act: this policy takes --observation, and draws nothing")
         check_steps(self.stored, steps)
         return decide(self.stored, state_indices(self.stored, states, raw=raw), steps, sample=sample)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -13,36 +13,25 @@ from numpy.typing import NDArray
 from flows.config.study_recipes import WorldRecipe
 from pipeline.declaration.card import AnyCard, LqCard
 from pipeline.declaration.numbers import number
-from pipeline.environments.lq_systems import LqSystem
 from pipeline.learners.decisions import decision_facts, played_files
 from pipeline.learners.gains import gain_files
 from pipeline.learners.policy_files import PolicyFiles
-from pipeline.ledger.assumptions import NOT_COVERED, Route, assumptions
-from pipeline.ledger.certificate import guarantee
-from pipeline.ledger.chain import Body
-from pipeline.mdp.planning import occupancies, policy_value
 from pipeline.mdp.policy import Policy
 from pipeline.privacy.release import Release
-from pipeline.privacy.release_file import describe_joint, describe_mechanism
-from pipeline.simulation.control_trials import optimum, world_of
+from pipeline.privacy.release_file import describe_joint
 from pipeline.simulation.declared_world import declared_world
-from pipeline.simulation.lq_rollouts import lost_by
-from pipeline.simulation.places import place_of
 from pipeline.simulation.proposals import proposal_of
 from pipeline.simulation.registry import find
 from pipeline.simulation.trial import Measured, Outcome, Trial
+from pipeline.simulation.worth import Worth
 from pipeline.studies.study_rows import Found, gather, gathered_rows
-from reports.facts.constants import PlayedConstants, Preset
-from reports.facts.dataset import declared
-from reports.facts.learnt import Baseline, PolicyFacts, ValueFacts
-from reports.facts.part import Dump
+from reports.facts.learnt import PolicyFacts
 from reports.facts.policy import Gains, PolicyView, decisions
-from reports.facts.promise import Guarantee, Joint, MechanismFacts
-from reports.facts.report import Report
+from reports.facts.promise import Joint
 from reports.facts.simulation import Communication, Curve, PlayedAgent, Simulation, Spread
 
 Array = NDArray[np.float64]
-_LEVEL = 0.95
+LEVEL = 0.95
 _NUMBER_BITS = 64
 _NOT_SAID = ("trust", "variant")
 
@@ -91,9 +80,9 @@ class Played:
         return replace(found, dataset=self.card.name)
 
     @cached_property
-    def worth(self) -> _Worth:
+    def worth(self) -> Worth:
         """The known world, which values policies."""
-        return _Worth(self.trial)
+        return Worth(self.trial)
 
     @cached_property
     def policy(self) -> Array:
@@ -220,143 +209,6 @@ class Played:
         ]
 
 
-class _Worth:
-    """Exact values in a trial's world."""
-
-    def __init__(self, trial: Trial) -> None:
-        self._plant = found if isinstance(found := place_of(trial.world, trial.params), LqSystem) else None
-        self._mdp = None if self._plant is not None else world_of(trial)
-        self.best = (
-            -self._plant.expected_cost(self._plant.optimal_gains())
-            if self._plant is not None
-            else optimum(world_of(trial))
-        )
-
-    def read(self, policy: list[object] | None) -> Array:
-        """An emitted policy as probabilities ``(H, S, A)`` or gains; one that is not told is uniform, or zero."""
-        if self._plant is not None:
-            # 0.0 + turns a minus zero into a zero
-            return self._plant.zero_gains() if policy is None else 0.0 + np.array(policy, dtype=np.float64)
-        assert self._mdp is not None
-        A = self._mdp.shape[2]  # noqa: N806
-        if policy is None:
-            return np.full(self._mdp.shape, 1 / A)
-        found = np.array(policy)
-        return np.eye(A)[found] if found.ndim == 2 else found
-
-    def lost(self, policy: Array) -> float:
-        """V* - V^pi, in reward units; of a plant J - J*."""
-        if self._plant is not None:
-            return lost_by(self._plant, policy)
-        assert self._mdp is not None
-        return self.best - policy_value(self._mdp, policy)
-
-    def visits(self, policy: Array) -> Array:
-        """``(H, S, A)`` share of users who come there under the policy."""
-        assert self._mdp is not None
-        return occupancies(self._mdp, policy)
-
-    def trivial(self) -> tuple[float, float]:
-        """Least and most that any policy can have, or that is known of it."""
-        if self._plant is not None:
-            worst = -self._plant.expected_cost(self._plant.zero_gains())
-            return min(worst, self.best), 0.0
-        assert self._mdp is not None
-        r = self._mdp.rewards
-        return float(r.min((1, 2)).sum()), float(r.max((1, 2)).sum())
-
-
-def played_report(played: Played, digests: Mapping[str, str]) -> Report:
-    """All of ``report.json``.
-
-    Parameters
-    ----------
-    played
-        What was played.
-    digests
-        sha256 of the files that the certificate lists.
-    """
-    trial, release, card = played.trial, played.release, played.card
-    route = Route("exact" if release.noise == "none" else "played")
-    joint: Dump = {} if played.joint is None else {"joint": played.joint}
-    return Report(
-        schema_version=1,
-        run=played.name,
-        recipe=played.recipe.recipe.name,
-        agent=trial.agent,
-        dataset=declared(card, None),
-        guarantee=played_guarantee(played),
-        constants=_constants(played),
-        value=_value(played),
-        model_baselines=_baselines(played),
-        mechanisms=[MechanismFacts.model_validate(describe_mechanism(m)) for m in release.mechanisms],
-        ledger=None,
-        **joint,
-        policy=played.facts,
-        assumptions=assumptions(card, (), route),
-        not_covered=list(NOT_COVERED),
-        verify=[
-            f"reticent ledger verify {played.name}  # recomputes the certificate, and what the recipe would release",
-            "reticent simulate recipe.toml  # plays it again, here or elsewhere: the same numbers",
-        ],
-        simulation=played.simulation,
-    )
-
-
-def played_guarantee(played: Played) -> Guarantee:
-    """What the very mechanism would promise in a deployment, recomputed from what was released.
-
-    Parameters
-    ----------
-    played
-        What was played.
-    """
-    trial = played.trial
-    asked: Body = {} if trial.epsilon is None else {"epsilon": trial.epsilon, "delta": trial.delta}
-    return guarantee(played.card, played.release, trial.calibration or "tight", asked)
-
-
-def _constants(played: Played) -> PlayedConstants:
-    trial = played.trial
-    options = {**find(trial.agent).defaults, **trial.knobs}
-    said = str(played.rows[0]["constants"] or "none")
-    preset = str(options.get("constants") or "practical")
-    return PlayedConstants(
-        policy=Preset(preset=preset, values={}, source={"chosen": said}),
-        options={k: v for k, v in options.items() if isinstance(v, str | int | float | bool) or v is None},
-    )
-
-
-def _value(played: Played) -> ValueFacts:
-    sim = played.simulation
-    own, (low, high) = sim.agents[0].suboptimality, played.worth.trivial()
-    spread = None if own is None or own.lower is None or own.upper is None else (own.lower, own.upper)
-    least, most = (low, high) if spread is None else (sim.optimum - spread[1], sim.optimum - spread[0])
-    return ValueFacts(
-        lower=max(low, least),
-        upper=min(high, most),
-        estimate=sim.value if own is None else sim.optimum - own.mean,
-        lower_trivial=low,
-        upper_trivial=high,
-        gap=min(high, most) - max(low, least),
-        optimal_upper=sim.optimum,
-        status="modelled",
-        assumes=[
-            "the world is the simulated one: each run's policy is valued in it exactly",
-            f"{_LEVEL:.0%} Student interval of the mean over {sim.runs} independent runs"
-            if spread is not None
-            else "one run: nothing is known of the spread over seeds",
-        ],
-        start="declared",
-    )
-
-
-def _baselines(played: Played) -> dict[str, Baseline]:
-    sim = played.simulation
-    there = {a.agent: a.suboptimality for a in sim.agents[1:]}
-    return {name: Baseline(estimate=sim.optimum - lost.mean) for name, lost in there.items() if lost is not None}
-
-
 def _spread(values: Sequence[float]) -> Spread:
     x = np.array(values, dtype=np.float64)
     mean, std = float(x.mean()), float(x.std(ddof=1)) if len(x) > 1 else 0.0
@@ -364,10 +216,10 @@ def _spread(values: Sequence[float]) -> Spread:
     if len(x) > 1:
         from scipy.stats import t
 
-        half = float(t.isf((1 - _LEVEL) / 2, len(x) - 1)) * std / math.sqrt(len(x))
+        half = float(t.isf((1 - LEVEL) / 2, len(x) - 1)) * std / math.sqrt(len(x))
         # nothing loses less than nothing
         lower, upper = max(0.0, mean - half), mean + half
-    return Spread(mean=mean, std=std, lower=lower, upper=upper, least=float(x.min()), most=float(x.max()), level=_LEVEL)
+    return Spread(mean=mean, std=std, lower=lower, upper=upper, least=float(x.min()), most=float(x.max()), level=LEVEL)
 
 
 def _said(value: object) -> str:

@@ -10,7 +10,8 @@ import pyarrow.parquet as pq
 
 from flows.config.study_recipes import is_world_recipe, load_world_recipe
 from flows.jobs.made_again import Vouched, foreign_code
-from flows.jobs.played import Played, played_guarantee
+from flows.jobs.played import Played
+from flows.jobs.played_report import played_guarantee
 from flows.jobs.publish import PAGES, drawn_pages
 from pipeline.declaration.card import CardError
 from pipeline.declaration.toml import read_toml

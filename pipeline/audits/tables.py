@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property, partial
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,12 +21,15 @@ from pipeline.privacy.factorisation import Factorisation
 from pipeline.privacy.guarantee import Trust
 from pipeline.privacy.noise import Integers, NoiseSource
 from pipeline.privacy.release import total_epsilon, total_rho
-from pipeline.statistics.count_layout import CountLayout, Person
+from pipeline.statistics.count_layout import CountLayout
 from pipeline.statistics.layout import ExactSums, Tables
 from pipeline.statistics.moment_layout import MomentLayout
 from pipeline.statistics.private_sum import PrivateSum
 from pipeline.statistics.target_layout import Stage
 from pipeline.statistics.target_plan import VALUE_STEPS, Question, TargetPlan
+
+# a made-up person, in the form that the layout's summing code takes
+One = TypeVar("One")
 
 
 def counts_target(shipped: PrivateSum, drawn: PrivateSum | None = None) -> AuditTarget:
@@ -163,7 +167,7 @@ def _target(
     words: str,
     shipped: PrivateSum,
     made_up: PrivateSum,
-    sum_of: Callable[[Person], Tables],
+    sum_of: Callable[[One], Tables],
     rho: Fraction | None,
 ) -> AuditTarget:
     """The worst pair of people against a private sum of tables that costs ``rho``."""

@@ -45,19 +45,21 @@ def decision_columns(policy: Policy) -> dict[str, NDArray[Any]]:
     }
 
 
-def decision_labels(card: Card) -> Body:
+def decision_labels(card: Card, states: Sequence[str] | None = None) -> Body:
     """What ``policy.json`` says of a table of decisions.
 
     Parameters
     ----------
     card
         Declares states and actions.
+    states
+        What the table's states are called, where they are not the live states.
     """
     d = card.domain
     return {
         "schema_version": 1,
         "horizon": d.horizon,
-        "states": d.live_states,
+        "states": d.live_states if states is None else list(states),
         "ends": list(d.states.ends),
         "actions": d.action_labels,
         "vetoes": [[str(s), str(a)] for s, a in d.vetoes],
@@ -274,5 +276,5 @@ def read_linear_view(files: PolicyFiles, report: Report, release: Callable[[], R
 
 def _read(files: PolicyFiles, report: Report) -> tuple[Labels, Policy, Bools]:
     policy, told = policy_of(files), report.model_dump()
-    labels = told["dataset"]["live_states"], told["dataset"]["actions"]
+    labels = files.labels["states"], told["dataset"]["actions"]
     return labels, policy, tied_cells(told["policy"]["tied"], policy.abstains.shape)

@@ -15,6 +15,7 @@ from pipeline.learners.held_out import hold_out
 from pipeline.learners.learner import Agent, RunPlan
 from pipeline.learners.linear import LinearLearner
 from pipeline.learners.lq import LqLearner
+from pipeline.learners.observed_policy import OBSERVED_KIND, stored_observed
 from pipeline.learners.one_step import OneStepLearner
 from pipeline.learners.policy_files import Codec, Exported, StoredPolicy, read_policy_files
 from pipeline.learners.stored_decisions import stored_decisions
@@ -88,6 +89,7 @@ def plan_run(card: AnyCard, terms: Terms) -> RunPlan:
 _CODECS: Mapping[str | None, Codec] = {
     None: Codec(("policy",), read_counts_view, stored_decisions),
     "linear": Codec(("policy", "decisions"), read_linear_view, stored_decisions),
+    OBSERVED_KIND: Codec(("policy", "decisions"), read_linear_view, stored_observed),
     one_step_learning.KIND: Codec(("policy",), one_step_learning.read_step_view, stored_decisions),
     KIND: Codec(("policy",), read_gains_view, stored_gains),
     PLAYED: Codec(("policy",), read_played_view, stored_decisions),
