@@ -13,6 +13,7 @@ from typing import Any
 
 from pipeline.audits.attack import AuditTarget, WholePlan
 from pipeline.declaration.card import AnyCard, CardError
+from pipeline.declaration.plugins import is_plugin, plugin_digest
 from pipeline.evaluation.measured import Evaluated
 from pipeline.learners.evaluation import Attackable, Evaluable, Evaluation
 from pipeline.learners.learner import Learnt, Quote, RunPlan, joint_cost, listed_facts
@@ -73,11 +74,14 @@ class HeldOutRun:
         What is drawn of the others.
     share
         Of the people who evaluate, declared.
+    own_code
+        Digest of a planner of one's own; empty where the house's makes the policy.
     """
 
     plan: RunPlan
     evaluation: Evaluation
     share: Fraction
+    own_code: str = ""
 
     @property
     def what(self) -> str:
@@ -127,7 +131,8 @@ class HeldOutRun:
     def spec(self) -> list[Any]:
         """See :class:`~pipeline.transaction.drawing.Drawing`: what decides the policy decides what is asked of it."""
         described = [{k: v for k, v in m.items() if k != "delta_slack"} for m in self._described()]
-        return [VARIANT, str(self.share), self.plan.spec(), self.evaluation.spec(), described]
+        own = [self.own_code] if self.own_code else []
+        return [VARIANT, str(self.share), self.plan.spec(), self.evaluation.spec(), described, *own]
 
     def charge(self) -> tuple[Fraction | None, Body]:
         """See :class:`~pipeline.transaction.drawing.Drawing`: both parts at once, by the person who pays most."""
@@ -255,4 +260,4 @@ def hold_out(plan: RunPlan, card: AnyCard, terms: Terms) -> RunPlan:
             f"{asked} of {card.unit.users_public:,} declared people are {int(people):,}, fewer than {LEAST_PEOPLE}: "
             "they would tell nothing; hold out more, or none"
         )
-    return HeldOutRun(plan, plan.evaluation(), share)
+    return HeldOutRun(plan, plan.evaluation(), share, plugin_digest(terms.agent) if is_plugin(terms.agent) else "")

@@ -16,7 +16,7 @@ from pipeline.learners.forecast import foresee_one_step
 from pipeline.learners.learner import Outlook, Quote, fitting_rho, joint_cost, listed_facts
 from pipeline.learners.linear import check_gaussian
 from pipeline.learners.one_step_evaluation import LEAST, OneStepEvaluation
-from pipeline.learners.one_step_learning import LearntStep, learn_step, next_question
+from pipeline.learners.one_step_learning import LearntStep, learn_step, next_question, settings_of
 from pipeline.learners.terms import OneStep, Terms
 from pipeline.ledger.chain import Body
 from pipeline.logs.store import Snapshot
@@ -119,7 +119,8 @@ class OneStepRun:
 
     def evaluation(self) -> OneStepEvaluation:
         """See :class:`~pipeline.learners.evaluation.Evaluable`."""
-        found, card = OneStepEvaluation(self.plan, self.terms.held_out), self.plan.card
+        card = self.plan.card
+        found = OneStepEvaluation(self.plan, self.terms.held_out, settings_of(self.terms, card))
         if found.signal < LEAST:
             raise CardError(
                 f"{self.terms.where}: [evaluate] people = {float(self.terms.held_out):g} of "

@@ -62,10 +62,13 @@ class OneStepEvaluation:
         Of the run that learns; its budget is the evaluation's as well, for nobody is in both parts.
     share
         Of the people who evaluate, declared.
+    chosen
+        What makes the policy that is asked about, of all that is set beside the plan: plain values, part of the key.
     """
 
     plan: TargetPlan
     share: Fraction
+    chosen: tuple[Any, ...] = ()
     estimator = "one-step-dr"
 
     @property
@@ -107,8 +110,8 @@ class OneStepEvaluation:
         return Clips(*self.plan.span, spread=_SPREAD)
 
     def spec(self) -> list[Any]:
-        """See :class:`~pipeline.learners.evaluation.Evaluation`."""
-        return [self.estimator, one_step_value.VERSION, list(astuple(self.clips))]
+        """See :class:`~pipeline.learners.evaluation.Evaluation`: what makes the policy decides what is asked of it."""
+        return [self.estimator, one_step_value.VERSION, list(astuple(self.clips)), *self.chosen]
 
     def draw(self, learnt: Learnt, rows: Snapshot, resources: Resources, stage: Stage) -> Release:
         """See :class:`~pipeline.learners.evaluation.Evaluation`."""

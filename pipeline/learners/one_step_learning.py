@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,6 +36,8 @@ Array = NDArray[np.float64]
 KIND = "one_step"
 # least share of a state's rows that a recommended action must have where other people confirm it
 CONFIRMED = 0.1
+# of a recipe: they make another policy of the same release
+_FREE = ("pessimism", "support", "floor")
 
 
 @dataclass(frozen=True)
@@ -148,6 +151,24 @@ def _chosen(terms: Terms) -> OneStep:
     """What the recipe chose; an action that other people have to confirm must be common enough for that."""
     chosen = terms.one_step or OneStep()
     return chosen.model_copy(update={"floor": max(chosen.floor, CONFIRMED)}) if terms.held_out else chosen
+
+
+def settings_of(terms: Terms, card: Card) -> tuple[Any, ...]:
+    """What of a recipe and a card makes the policy of a release, beside the plan: free, unless others evaluate it.
+
+    Parameters
+    ----------
+    terms, card
+        Of the run.
+
+    Returns
+    -------
+    Plain values: what differs from the defaults, so that the key of whoever set nothing stays as it was.
+    """
+    set_here = {} if terms.one_step is None else terms.one_step.model_dump(mode="json", exclude_defaults=True)
+    made = {name: value for name, value in set_here.items() if name in _FREE}
+    vetoes = [[str(s), str(a)] for s, a in card.domain.vetoes]
+    return (*([made] if made else []), *([vetoes] if vetoes else []))
 
 
 def _constants(plan: TargetPlan, terms: Terms) -> Constants:

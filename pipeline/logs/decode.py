@@ -288,7 +288,8 @@ def _reward(dtypes: Dtypes, card: Card) -> list[pl.Expr]:
     (low, high), steps, unit = card.reward.range, card.reward.steps, card.reward.unit
     r = _number("reward", dtypes)
     finite = r.is_finite().fill_null(value=False)
-    at = (r.clip(low, high) - low) / (high - low) * steps
+    # times the inverse, as polars divides a long column: one of a single row it would divide, and round otherwise
+    at = (r.clip(low, high) - low) * (1 / (high - low)) * steps
     # rounding may leave a lattice point a hair too low: it still counts as the point
     k = (at + _ROUNDING).floor().clip(0, steps)
     outside = (r < low - _ROUNDING * unit) | (r > high + _ROUNDING * unit)

@@ -103,8 +103,14 @@ class FeatureQuestion:
 
     def __post_init__(self) -> None:
         """Refuse what no sensitivity bounds."""
-        if (self.weight < 0).any() or (self.weight > WEIGHT).any() or ((self.features**2).sum(1) > STEPS**2).any():
+        # each number first: the square of a huge one may wrap to nothing
+        far = (self.features < -STEPS).any() or (self.features > STEPS).any()
+        if (self.weight < 0).any() or (self.weight > WEIGHT).any() or far or self._too_long:
             raise ValueError("a weight or a feature is longer than the bounds of the sums allow")
+
+    @property
+    def _too_long(self) -> bool:
+        return bool(((self.features**2).sum(1) > STEPS**2).any())
 
     def depends_on(self) -> Any:
         """See :class:`RowQuestion`."""

@@ -43,7 +43,8 @@ def _days(text: pl.Expr) -> pl.Expr:
         .otherwise(text + "+00:00")
     )
     moment = text.str.to_datetime(_FORMAT, time_unit="us", time_zone="UTC", strict=False)
-    return moment.to_physical().cast(pl.Float64) / _MICROSECONDS
+    # times the inverse: polars rounds a quotient otherwise where the column has one row
+    return moment.to_physical().cast(pl.Float64) * (1 / _MICROSECONDS)
 
 
 def number_steps(rows: pl.DataFrame, raw: pl.DataFrame, card: Card) -> pl.DataFrame:

@@ -77,7 +77,9 @@ class ScoreSums:
     def add_rows(self, sums: Sums, rows: pl.DataFrame) -> None:
         """Add the scores of whole people."""
         if not rows.is_empty():
-            for name, table in self.layout.add_up(self.scores.of(self.card, rows)).items():
+            # a score that is no number has no bound: it counts as the middle of its clip
+            scores = np.nan_to_num(self.scores.of(self.card, rows), nan=0.0, posinf=1.0, neginf=-1.0)
+            for name, table in self.layout.add_up(scores).items():
                 sums[name][:] += table
 
 

@@ -33,7 +33,8 @@ class Policy:
         p = self.probabilities
         if p.ndim != 3 or self.abstains.shape != p.shape[:2]:
             raise ValueError(f"abstains must be (H, S) beside (H, S, A); got {self.abstains.shape} and {p.shape}")
-        if (p < 0).any() or (np.abs(p.sum(-1) - 1) > 1e-9)[~self.abstains].any():
+        # asked so that NaN fails: of a planner of somebody's own it would go into what other people are asked
+        if not ((p >= 0).all() and (np.abs(p.sum(-1) - 1) <= 1e-9)[~self.abstains].all()):
             raise ValueError(f"probabilities must be (H, S, A) rows that sum to 1; got shape {p.shape}")
         if p[self.abstains].any():
             object.__setattr__(self, "probabilities", np.where(self.abstains[..., None], 0.0, p))

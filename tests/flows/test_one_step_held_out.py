@@ -10,10 +10,13 @@ from typer.testing import CliRunner
 
 from flows.cli import app
 from flows.config.home import Home
+from flows.config.recipe import load_recipe
+from flows.config.setting import Setting
 from flows.jobs.run import run_recipe
-from pipeline.declaration.card import CardError
+from pipeline.declaration.card import CardError, load_card
 from pipeline.ledger.ledger import open_ledger
 from pipeline.statistics.held_out import held_out_loss
+from pipeline.transaction.release_once import key_of
 from pipeline.transaction.transaction import Transaction
 from tests.flows.shop import rows
 from tests.flows.test_held_out_run import HELD, call, shop, told, write
@@ -92,3 +95,22 @@ def test_without_noise_the_evaluation_is_exact(shop):
 def test_too_little_signal_is_refused_before_anything_is_charged(shop):
     with pytest.raises(CardError, match=r"nothing is measured beside the noise"):
         run_recipe(str(write(shop, "faint", agent="dp-one-step", more=HELD)), Home(shop / "home"))
+
+
+def key_of_run(folder, **recipe):
+    card = load_card(folder / "card.toml")
+    found = load_recipe(write(folder, "asked", **ONE_STEP, **recipe))
+    return key_of(card, 1, Setting(found, card, Home(folder / "home")).plan)
+
+
+@pytest.mark.parametrize("more", ["pessimism = 3.0", "support = 8.0", "floor = 0.4"])
+def test_another_policy_is_another_question_to_the_people_who_evaluate(shop, more):
+    """What chooses the policy decides what other people are asked: their answers do not serve for another one."""
+    assert key_of_run(shop, more=f"[one_step]\n{more}\n{HELD}") != key_of_run(shop)
+    alone, other = (key_of_run(shop, more=f"[one_step]\n{more}" if found else "") for found in (False, True))
+    assert alone == other, "where nobody evaluates, it is free"
+
+
+def test_another_veto_is_another_question_too(shop, tmp_path):
+    (tmp_path / "card.toml").write_text((shop / "card.toml").read_text().replace('"cold", "call"', '"warm", "call"'))
+    assert key_of_run(tmp_path) != key_of_run(shop)

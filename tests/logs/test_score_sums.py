@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import polars as pl
 import pytest
@@ -130,3 +132,11 @@ def test_the_mean_is_the_policys_value_in_the_counted_process():
     first = rows.filter(pl.col("step") == 0)["state"].to_numpy()
     scores = TabularScores(q, Clips(0.0, 3.0, 64.0)).of(card, rows) * Clips(0.0, 3.0, 64.0).widths
     assert scores[:, 0].mean() + 1.5 == pytest.approx(q.V[0, first].mean(), abs=1e-6)
+
+
+def test_a_score_that_is_no_number_moves_no_sum_beyond_its_clip(made):
+    """A clip lets NaN through, and as an integer it is -2^63: its sum would tell how many people have one, exactly."""
+    card, people, (q, _) = made
+    layout, broken = MomentLayout("tiny", "synthetic", card.domain.dynamics, 4), replace(q, w=np.full_like(q.w, np.nan))
+    tables = add_scores(card, layout, TabularScores(broken, Clips(0.0, 3.0, 8.0)), people).tables
+    assert (np.abs(tables[SUMS]) <= layout.steps * 300).all()

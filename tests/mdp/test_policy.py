@@ -23,6 +23,8 @@ def test_where_it_abstains_it_says_nothing_whatever_it_was_given():
 def test_a_row_that_speaks_is_a_distribution():
     with pytest.raises(ValueError, match="sum to 1"):
         Policy(0 * ROWS, HALF)
+    with pytest.raises(ValueError, match="sum to 1"):
+        Policy(np.nan * ROWS, ~HALF & HALF)
     with pytest.raises(ValueError, match="abstains must be"):
         Policy(ROWS, HALF[0])
 

@@ -141,7 +141,9 @@ def test_rows_enter_while_the_past_leaves_room_and_a_longer_question_is_refused(
     assert one_step_rows.enough_left(user, weight, WEIGHT).tolist() == [True, False, False, False, True, False]
     card = tiny("stationary", horizon=2)
     asked = question(card, 1)
-    for change in ({"features": asked.features + 1}, {"weight": asked.weight + 1}, {"weight": -asked.weight}):
+    # a square that wraps to nothing is longer too
+    far = {"features": asked.features * 0 + 2**32}
+    for change in ({"features": asked.features + 1}, {"weight": asked.weight + 1}, {"weight": -asked.weight}, far):
         with pytest.raises(ValueError, match="longer"):
             FeatureQuestion(**{**vars(asked), **change})
 
