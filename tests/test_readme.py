@@ -75,6 +75,7 @@ def test_all_agents_are_in_the_map():
             "absorbing_model",
             "against_behaviour",
             "doubly_robust",
+            "one_step_value",
             "shrinkage",
             "lq_belief",
         )
