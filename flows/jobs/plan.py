@@ -121,7 +121,7 @@ def _both_prices(s: Setting) -> Dump:
     if asked is None or asked.epsilon is None:
         return {}
     delta = asked.delta or s.card.budget.delta
-    rho = up(rho_from_epsilon(asked.epsilon, delta))
+    rho = up(Fraction(rho_from_epsilon(asked.epsilon, delta)))
     told = PriceOfEpsilon(epsilon=asked.epsilon, pure_rho=asked.epsilon**2 / 2, delta=delta, rho=rho)
     return {"price_of_epsilon": told}
 

@@ -237,11 +237,11 @@ class _Planner:
         plants = belief.draw(_FOR_VALUE, self.rng, self.c.norm)
         D = plants.shape[2]
         best = LinearRollout(self._cautious(plants, np.zeros((len(plants), D, D))), 1)
-        M, L = (self._occupancy(plants, r).mean(axis=0) for r in (rollout, best))
-        L += np.eye(D) * (1e-3 * np.trace(L) / D)
+        M, sought = (self._occupancy(plants, r).mean(axis=0) for r in (rollout, best))
+        sought += np.eye(D) * (1e-3 * np.trace(sought) / D)
         values, vectors = np.linalg.eigh(M)
         inverse = vectors / np.sqrt(np.maximum(values, 1e-9 * values[-1])) @ vectors.T
-        values, vectors = np.linalg.eigh(inverse @ L @ inverse)
+        values, vectors = np.linalg.eigh(inverse @ sought @ inverse)
         return vectors * np.maximum(values, 1e-12) ** 0.25 @ vectors.T @ inverse
 
     def _cautious(self, theta: Array, error: Array) -> Array:

@@ -109,7 +109,7 @@ def information(question: Question, episodes: int, M: Array, variance: float, ta
     own = float(np.trace(task.covariance)) / len(task.covariance)
     # where neither noise is there, a floor keeps what is exact from being infinitely so
     noise = (variance + 1e-12) * np.eye(len(M)) + own * episodes * question.frame @ M @ question.frame.T
-    weighed = np.linalg.solve(noise, seen).T
+    weighed = np.asarray(np.linalg.solve(noise, seen).T, dtype=np.float64)
     return weighed @ seen, weighed
 
 
@@ -140,8 +140,8 @@ def learnt(task: LqControl, before: Belief, answers: Sequence[Answer], norm: flo
             found, of_answer = information(q, r.episodes, M, answer.variance, task)
             total += found
             weighed += of_answer @ answer.total + found @ q.centre.T
-        error = np.linalg.inv(total)
-        fresh = np.linalg.solve(total, weighed).T
+        error = np.asarray(np.linalg.inv(total), dtype=np.float64)
+        fresh = np.asarray(np.linalg.solve(total, weighed).T, dtype=np.float64)
         fresh /= max(1.0, float(np.linalg.norm(fresh)) / norm)
         moved = float(np.abs(fresh - mean).max())
         # halfway: occupancies answer to the mean more than linearly

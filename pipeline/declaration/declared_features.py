@@ -12,7 +12,7 @@ from pydantic import Field, model_validator
 from pipeline.declaration.linear_quadratic import Positive, Vector
 from pipeline.declaration.toml import Strict
 from pipeline.mdp.features import FeatureMap, balance
-from pipeline.mdp.observed_features import KINDS, ObservedMap
+from pipeline.mdp.observed_features import KINDS, Kind, ObservedMap
 
 # kinds that are functions of domain.observation
 OBSERVED = KINDS
@@ -107,12 +107,13 @@ class Features(Strict):
         ValueError
             If the features are not of an observation.
         """
-        kind = next((k for k in OBSERVED if k == self.kind), None)
+        kind: Kind | None = next((k for k in OBSERVED if k == self.kind), None)
         if kind is None:
             raise ValueError(f"features.kind = '{self.kind}' is of declared states, not of an observation")
         rows = self.actions or np.eye(actions, dtype=np.int64).tolist()
-        waves = {"waves": self.waves or 0, "bandwidth": self.bandwidth or 1.0, "seed": self.seed or 0}
-        return ObservedMap(kind, observation.size, observation.radius, live, tuple(map(tuple, rows)), **waves)
+        chosen = tuple(tuple(row) for row in rows)
+        waves, bandwidth, seed = self.waves or 0, float(self.bandwidth or 1.0), self.seed or 0
+        return ObservedMap(kind, observation.size, observation.radius, live, chosen, waves, bandwidth, seed)
 
     def feature_map(self, live: int, actions: int) -> FeatureMap:
         """The map ``(L, A, d)``, norms checked in integers, balanced where asked."""

@@ -96,7 +96,7 @@ def played_files(card: Card, policy: Policy, visits: NDArray[np.float64]) -> Pol
     """
     columns = decision_columns(policy)
     seen = visits[columns["step"], columns["state"], columns["action"]]
-    return PolicyFiles(decision_labels(card) | {"kind": PLAYED}, {"policy": columns | {"visits": seen}})
+    return PolicyFiles({**decision_labels(card), "kind": PLAYED}, {"policy": columns | {"visits": seen}})
 
 
 def policy_of(files: PolicyFiles) -> Policy:

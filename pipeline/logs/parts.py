@@ -13,6 +13,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import polars as pl
 import pyarrow.parquet as pq
@@ -20,6 +21,9 @@ import pyarrow.parquet as pq
 from pipeline.files import open_private, private_folder, whole_folder
 from pipeline.logs.store import Snapshot, part_file
 from pipeline.logs.summing import PARTS
+
+if TYPE_CHECKING:
+    from polars._typing import JoinStrategy
 
 LEARN, EVALUATE = "learn", "evaluate"
 _WORD = 8
@@ -87,7 +91,8 @@ def _write(snapshot: Snapshot, share: Fraction, key: bytes, fresh: Path) -> None
         users = rows.select("user_id").unique(maintain_order=True)
         chosen = evaluates(users["user_id"].cast(pl.String), share, key)
         users = users.filter(pl.Series(chosen, dtype=pl.Boolean))
-        for name, how in ((LEARN, "anti"), (EVALUATE, "semi")):
+        hows: tuple[tuple[str, JoinStrategy], ...] = ((LEARN, "anti"), (EVALUATE, "semi"))
+        for name, how in hows:
             with open_private(part_file(fresh / name, i)) as file:
                 of_part = rows.join(users, on="user_id", how=how, maintain_order="left")
                 of_part.write_parquet(file, compression="zstd")

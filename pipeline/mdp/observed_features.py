@@ -22,7 +22,7 @@ import math
 from dataclasses import asdict, dataclass
 from fractions import Fraction
 from functools import cached_property
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -179,5 +179,6 @@ def observed_map(told: str) -> ObservedMap:
     told
         :attr:`ObservedMap.told`.
     """
-    values = json.loads(told)
-    return ObservedMap(**{**values, "actions": tuple(tuple(row) for row in values["actions"])})
+    values: dict[str, Any] = json.loads(told)
+    actions = tuple(tuple(row) for row in values.pop("actions"))
+    return ObservedMap(actions=actions, **values)

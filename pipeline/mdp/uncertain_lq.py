@@ -31,12 +31,12 @@ def cautious_gains(theta: Array, error: Array, cost: QuadraticCost) -> Array:
         Q, R and the horizon H.
     """
     s, n, D = theta.shape
-    P, gains = np.zeros((s, n, n)), np.zeros((s, cost.horizon, D - n, n))
+    to_go, gains = np.zeros((s, n, n)), np.zeros((s, cost.horizon, D - n, n))
     for h in reversed(range(cost.horizon)):
-        F = theta.swapaxes(1, 2) @ P @ theta + np.trace(P, axis1=1, axis2=2)[:, None, None] * error
+        F = theta.swapaxes(1, 2) @ to_go @ theta + np.trace(to_go, axis1=1, axis2=2)[:, None, None] * error
         gains[:, h] = -np.linalg.solve(cost.R + F[:, n:, n:], F[:, n:, :n])
-        P = cost.Q + F[:, :n, :n] + F[:, :n, n:] @ gains[:, h]
-        P = (P + P.swapaxes(1, 2)) / 2
+        to_go = cost.Q + F[:, :n, :n] + F[:, :n, n:] @ gains[:, h]
+        to_go = (to_go + to_go.swapaxes(1, 2)) / 2
     return gains
 
 
@@ -58,13 +58,13 @@ def expected_costs(
     """
     s, n, D = theta.shape
     A, B, K = theta[..., :n], theta[..., n:], _of_each(gains, s)
-    P, total, spread = np.zeros((s, n, n)), np.zeros(s), explore**2 / (D - n)
+    to_go, total, spread = np.zeros((s, n, n)), np.zeros(s), explore**2 / (D - n)
     for h in reversed(range(cost.horizon)):
-        pushed = np.trace(cost.R) + np.einsum("sji,sjk,ski->s", B, P, B)
-        total += np.einsum("sij,ij->s", P, covariance) + spread * pushed
+        pushed = np.trace(cost.R) + np.einsum("sji,sjk,ski->s", B, to_go, B)
+        total += np.einsum("sij,ij->s", to_go, covariance) + spread * pushed
         closed = A + B @ K[:, h]
-        P = cost.Q + K[:, h].swapaxes(1, 2) @ cost.R @ K[:, h] + closed.swapaxes(1, 2) @ P @ closed
-    return total + np.einsum("sij,i,j->s", P, start, start)
+        to_go = cost.Q + K[:, h].swapaxes(1, 2) @ cost.R @ K[:, h] + closed.swapaxes(1, 2) @ to_go @ closed
+    return total + np.einsum("sij,i,j->s", to_go, start, start)
 
 
 def occupancies(
