@@ -227,3 +227,26 @@ def test_a_run_that_died_in_its_sum_pays_again_but_reads_only_the_rest(tmp_path,
     book = open_ledger(folder / "ledger.db", create=False)
     assert [e.kind for e in book.entries()] == ["REGISTER", "KEY", "INTENT", "INTENT", "DRAW", "COMMIT", "PUBLISH"]
     assert [e.body["rho"] for e in book.entries() if e.kind == "INTENT"] == ["1", "0"]
+
+
+def test_a_card_that_was_changed_since_its_registration_draws_nothing(people):
+    """Also where its rows are of the registered domain: what the ledger holds of it decides."""
+    folder, home = people
+    s = setting(str(folder / "private.toml"), home)
+    more = s.card.model_copy(update={"budget": s.card.budget.model_copy(update={"rho": 9.0})})
+    ledger = ledger_for(s.card, home)
+    with pytest.raises(CardError, match="--amend"):
+        release_once(more, 1, s.plan, ledger, home.store, OsNoise())
+    assert ledger.account("shop").spent == 0
+
+
+def test_partial_sums_that_a_dead_run_left_go_with_the_release_and_with_its_replay(people):
+    """They are exact sums of people's rows: a run that died after its COMMIT leaves them to the next."""
+    folder, home = people
+    s = setting(str(folder / "private.toml"), home)
+    snapshot, ledger = newest_snapshot(s.card, home), ledger_for(s.card, home)
+    for replayed in (False, True):
+        for path in summing.KeptSums(snapshot, None).paths:
+            path.write_bytes(b"sums")
+        found = release_once(s.card, snapshot.number, s.plan, ledger, home.store, OsNoise())
+        assert found.replayed is replayed and not list(home.root.rglob(".sums*"))
