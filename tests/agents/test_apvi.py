@@ -272,3 +272,17 @@ def test_a_cell_speaks_from_its_threshold_on_and_not_before():
     assert (reward_estimate(paid, threshold, 0.0, 1.0) == 0.5).all()
     more = replace(paid, n_sa=visits + 1e-6)
     np.testing.assert_allclose(reward_estimate(more, threshold, 0.0, 1.0), 0.9, rtol=1e-5)
+
+
+def test_a_cell_without_a_visit_has_the_extreme_value_also_without_noise():
+    mdp, card = world(5)
+    exact = sample(mdp, card, 400, np.random.default_rng(5))
+    for table in exact.tables.values():
+        if table.ndim > 1:
+            table[2, 1, 0] = 0
+    counts, task = private_release(card, Ask())(exact, SeededNoise(5)), task_of(card)
+    assert counts.sd_sa == 0 and counts.n_sa[2, 1, 0] == 0
+    m = model(counts, task, constants("practical", task.horizon * task.allowed.size))
+    low, high = task.value_range(2)
+    for sign, extreme in ((-1, low), (1, high)):
+        assert m.backup(2, np.full(counts.n_sas.shape[-1], 0.3), sign)[1][1, 0] == extreme

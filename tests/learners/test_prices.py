@@ -21,6 +21,7 @@ from pipeline.learners.tabular import TabularRun
 from pipeline.learners.terms import Privacy, Terms
 from pipeline.privacy.noise import SeededNoise
 from pipeline.privacy.release import Release
+from pipeline.statistics.one_shot_tables import released_statistics
 from tests.flows.shop import lay_out
 from tests.learners.linear_shop import lay_out_linear
 
@@ -97,3 +98,18 @@ def test_a_log_of_nothing_has_half_the_evidence_that_speaks(tmp_path):
     lengths = (task.reference * task.unit) ** 2
     np.testing.assert_allclose(backup.evidence(task.reference) * lengths.sum(-1), learnt.threshold / 2)
     assert learnt.policy.abstains[:, lengths.sum(-1).min(-1) > 0.6].all()
+
+
+def test_one_shot_statistics_say_what_noise_is_in_them(tmp_path):
+    """Tables of noise alone: their spread is the stated one, and rewards are read off the last row."""
+    request = linear_run(tmp_path, "once").request
+    mechanisms, rng = request.mechanisms(), np.random.default_rng(0)
+    assert mechanisms is not None
+    tables = {m.table: np.rint(rng.normal(0, m.standard_deviation, m.shape)).astype(np.int64) for m in mechanisms}
+    assert request.plan.features.unit < 0.8
+    found = released_statistics(request.plan, Release("shop", "synthetic", "per_step", mechanisms, tables, "s", "s"))
+    assert found.successors.std() == pytest.approx(found.successor_sd, rel=0.3)
+    assert found.rewards.std() == pytest.approx(found.reward_sd, rel=0.3)
+    tables["target"][:, -1] = 0
+    again = released_statistics(request.plan, Release("shop", "synthetic", "per_step", mechanisms, tables, "s", "s"))
+    assert not again.rewards.any() and again.successors.any()

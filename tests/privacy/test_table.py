@@ -207,3 +207,11 @@ def test_no_verb_and_no_recipe_can_switch_the_noise():
     root = ROOM.parent.parent
     for file in [*(root / "flows").rglob("*.py"), *(root / "flows").rglob("*.toml")]:
         assert "SeededNoise" not in file.read_text(), file
+
+
+@pytest.mark.parametrize("law", LAWS, ids=lambda law: f"{law.kind} {law.scale}")
+@pytest.mark.parametrize("bits", [8, 64, 128])
+def test_no_table_decides_the_first_and_the_last_string(law, bits):
+    """What lies beyond a table is drawn as well: however many bits it has, its ends stay open."""
+    made = make_table(law, bits)
+    assert made.decide(0) is None and made.decide(2**bits - 1) is None

@@ -219,3 +219,4 @@ def test_a_night_says_its_own_date(tmp_path, monkeypatch, night):
     shop = Shop(tmp_path, monkeypatch)
     step = nightly_counter(setting(shop.recipe, shop.home))
     assert step.describe(night, night)["date"] == f"2026-01-0{night}"
+    assert step.describe(8, 8)["date"] == step.last.isoformat() == "2026-01-08"
