@@ -10,6 +10,7 @@ import pytest
 
 from pipeline.ledger.certificate import spent_budget
 from pipeline.ledger.steps import counter_key, same_number
+from pipeline.ledger.verify import _charged
 from pipeline.privacy.losses import safe_epsilon
 from pipeline.privacy.release import Mechanism
 from pipeline.privacy.release_file import describe_mechanism
@@ -45,3 +46,14 @@ def test_a_counter_whose_tables_list_a_slack_is_another_counter():
 def test_two_machines_may_differ_in_the_last_digits_and_no_further():
     assert same_number(2.0, 2.0 + 1e-9) and same_number(1e-12, 0.0)
     assert not same_number(2.0, 2.0 + 1e-8) and not same_number(2, 2.0000000001)
+
+
+@pytest.mark.parametrize(("charged", "says"), [("1/20", None), ("1/100", "charged 0.01"), ("1/10", "charged 0.1")])
+def test_a_charge_that_is_not_the_cost_does_not_verify(ledger, charged, says):
+    """Less would be a promise that nobody paid for; more, another release."""
+    listed = [describe_mechanism(TABLE)]
+    intent = ledger.intent("tiny", "k", Fraction(charged), {"mechanisms": listed})
+    commit = ledger.commit(intent, {"release_sha256": "0" * 64, "noise": "os"})
+    proof = {"sha256": {"release": "0" * 64}, "mechanisms": listed}
+    found = _charged(proof, commit, intent, ledger.entries())
+    assert found is None if says is None else says in str(found)
