@@ -96,19 +96,18 @@ def simulation_page(result: Mapping[str, Any]) -> Page:
     Parameters
     ----------
     result
-        ``agent``, ``world``, ``episodes``, ``rows`` (``agent, mean, std, trust``) and ``files`` of the simulation.
+        ``agent``, ``world``, ``episodes``, ``rows`` (``agent, mean, std, trust``) and ``report`` of the simulation.
     """
     lines = [
         f"* **{markdown(r['agent'])}**: regret {number(r['mean'])} ± {number(r['std'])} ({markdown(r['trust'])})"
         for r in result["rows"]
     ]
     head = f"{result['episodes']:,} episodes of {markdown(result['world'])}; simulation, not private."
-    pages = [file for file in result["files"] if file.endswith("page.html")]
     return Page(
         slug(f"simulation-{result['agent']}-{result['world']}"),
         f"{result['agent']} in {result['world']}: simulation, not private",
         "\n".join([f"# {markdown(result['agent'])}", "", head, "", *lines]) + "\n",
-        Path(pages[0]),
+        Path(result["report"]),
     )
 
 

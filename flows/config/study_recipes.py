@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Literal, Self, TypeVar
+from typing import Annotated, Any, Literal, Self, TypeVar
 
 from pydantic import Field, ValidationError, field_validator, model_validator
 
 from pipeline.declaration.toml import CardError, Name, Strict, explain, read_toml
-from pipeline.environments.worlds import refuse_unknown_world
-from pipeline.simulation.lq_rollouts import LQ_NAMES
+from pipeline.simulation.places import RELEASE, refuse_unknown_place
 from pipeline.simulation.registry import find
 from pipeline.simulation.trial import Plain, Trial
 from pipeline.studies.price import FAMILIES, Grid, episode_grid
@@ -19,18 +18,42 @@ from pipeline.studies.study import NONE, Budget, Place, sweep
 Recipe = TypeVar("Recipe", bound=Strict)
 
 
-def _place(world: Mapping[str, Plain]) -> Place:
-    return str(world["name"]), tuple(sorted((k, v) for k, v in world.items() if k != "name"))
+# a number, a word, or a matrix by its rows
+Parameter = Plain | list[float] | list[list[float]]
 
 
-def _named(world: Mapping[str, Plain]) -> None:
+def _place(world: Mapping[str, Parameter]) -> Place:
+    return str(world["name"]), tuple(sorted((k, _fixed(v)) for k, v in world.items() if k != "name"))
+
+
+def _fixed(value: Any) -> Any:
+    """Rows as tuples: a place names a kept result."""
+    return tuple(map(_fixed, value)) if isinstance(value, list) else value
+
+
+def _named(world: Mapping[str, Parameter]) -> None:
     if not isinstance(world.get("name"), str):
         raise ValueError("[world]: 'name' is missing; `reticent simulate --values` lists the worlds")
-    if world["name"] not in LQ_NAMES:
-        try:
-            refuse_unknown_world(str(world["name"]))
-        except CardError as e:
-            raise ValueError(str(e)) from None
+    try:
+        refuse_unknown_place(str(world["name"]))
+    except CardError as e:
+        raise ValueError(str(e)) from None
+
+
+def _with_run(values: Mapping[str, Any], runs: Path | None) -> dict[str, Any]:
+    """``release:RUN`` by the run's folder: a path, a run of the home, or its beginning."""
+    world = values.get("world")
+    name = world.get("name") if isinstance(world, Mapping) else world
+    if not isinstance(name, str) or not name.startswith(RELEASE):
+        return {**values, "world": {"name": name}} if isinstance(world, str) else dict(values)
+    said = name.removeprefix(RELEASE)
+    there = sorted(runs.glob("*")) if runs is not None else []
+    found = [Path(said)] if (Path(said) / "report.json").is_file() else []
+    found = found or [p for p in there if p.name == said] or [p for p in there if said and p.name.startswith(said)]
+    if len(found) != 1:
+        raise CardError(f"[world]: {'several runs begin' if found else 'no run begins'} with {said!r}; give its name")
+    rest = {} if isinstance(world, str) else dict(world or {})
+    return {**values, "world": {**rest, "name": f"{RELEASE}{found[0].resolve()}"}}
 
 
 def _known(agent: str) -> str:
@@ -77,7 +100,7 @@ class WorldRecipe(Strict):
     """
 
     recipe: Player
-    world: dict[str, Plain]
+    world: dict[str, Parameter]
     runs: Runs
     privacy: Asked | None = None
     agent: dict[str, Plain] = Field(default_factory=dict)
@@ -232,13 +255,15 @@ def is_price_recipe(values: Mapping[str, object]) -> bool:
     return "compare" in values
 
 
-def load_world_recipe(path: Path) -> WorldRecipe:
+def load_world_recipe(path: Path, runs: Path | None = None) -> WorldRecipe:
     """Read and check the recipe of a simulation.
 
     Parameters
     ----------
     path
         Of a recipe with ``[world]`` and ``[runs]``.
+    runs
+        The home's folder of runs, where ``release:RUN`` is looked for.
 
     Raises
     ------
@@ -250,7 +275,7 @@ def load_world_recipe(path: Path) -> WorldRecipe:
         raise CardError(f"{path}: this is the recipe of a comparison; measure it with `reticent compare {path}`")
     if not is_world_recipe(values):
         raise CardError(f"{path}: not the recipe of a simulation: it needs [recipe] and [world]; see docs/simulate.md")
-    return _checked(WorldRecipe, values, path)
+    return _checked(WorldRecipe, _with_run(values, runs), path)
 
 
 def load_price_recipe(path: Path) -> PriceRecipe:

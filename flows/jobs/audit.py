@@ -172,7 +172,7 @@ def audit_job(
     if is_world_recipe(read_toml(path)):
         if canaries:
             raise CardError(f"{path.name}: --canaries go through ingest and run; a simulation has neither")
-        name, dataset, targets, plan = _of_world(path, draws, say)
+        name, dataset, targets, plan = _of_world(path, home, draws, say)
         s, noise = None, FastOsNoise()
     else:
         s = setting(recipe, home)
@@ -193,10 +193,10 @@ def audit_job(
 
 
 def _of_world(
-    path: Path, draws: int, say: Callable[[str], None]
+    path: Path, home: Home, draws: int, say: Callable[[str], None]
 ) -> tuple[str, str, list[AuditTarget], WholePlan | None]:
     """Name and world of a simulation's recipe, a target for each thing that its agent releases, and the whole plan."""
-    recipe = load_world_recipe(path)
+    recipe = load_world_recipe(path, home.runs)
     agent = recipe.recipe.agent
     if not find(agent).private:
         raise CardError(f"{path.name}: {agent} adds no noise, no claim to attack")

@@ -89,7 +89,7 @@ def made_again(folder: Path, card: AnyCard, held: Vouched) -> Iterator[Check]:
     if stated is not None and stated != card_hash(card):
         yield Check(_AGAIN, None, "not comparable: the card has changed since; give that of then")
         return
-    if (strange := _foreign_code(folder, held)) is not None:
+    if (strange := foreign_code(folder, held)) is not None:
         yield Check(_AGAIN, None, f"not comparable: {strange}")
         return
     try:
@@ -128,8 +128,14 @@ def _short(e: Exception) -> str:
     return f"{type(e).__name__}: {str(e)[:160]}"
 
 
-def _foreign_code(folder: Path, held: Vouched) -> str | None:
-    """A folder must not make its verifier run code: a recipe that names some is loaded only if one's ledger vouches."""
+def foreign_code(folder: Path, held: Vouched) -> str | None:
+    """Why the code that a recipe names is not run: no folder makes its verifier run any, unless one's ledger vouches.
+
+    Parameters
+    ----------
+    folder, held
+        See :func:`made_again`.
+    """
     try:
         named = [word for word in _words(read_toml(folder / "recipe.toml")) if is_plugin(word)]
     except (OSError, CardError):

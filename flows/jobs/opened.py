@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +19,7 @@ from flows.jobs.proof import Entries, Proof, refuse_changed, verify_run_job
 from pipeline.declaration.card import AnyCard, CardError
 from pipeline.declaration.lineage import catalogs
 from pipeline.learners.gains import Control, StoredGains, control
+from pipeline.learners.observed_policy import Advice, StoredObserved
 from pipeline.learners.policy_files import StoredPolicy
 from pipeline.learners.registry import read_stored
 from pipeline.learners.stored_decisions import Decision, StoredDecisions, check_steps, decide, state_indices
@@ -30,6 +31,7 @@ from reports.facts.certified import Certificate
 from reports.facts.learnt import ValueFacts
 from reports.facts.promise import Guarantee
 from reports.facts.report import Report, read_report
+from reports.facts.verdict import Improvement, Verdict
 
 if TYPE_CHECKING:
     import polars as pl
@@ -91,6 +93,10 @@ def evidence_of(
     return lambda: open_ledger(where, create=False).entries(), loaded
 
 
+# what is said of an observation
+Told = Control | Advice
+
+
 @dataclass(frozen=True)
 class Policy:
     """The policy of a run whose files are those that the ledger vouches for, or that its certificate lists.
@@ -103,14 +109,14 @@ class Policy:
 
     stored: StoredPolicy = field(repr=False)
 
-    def act(self, state: object, step: int, *, raw: bool = False, sample: bool = False) -> Decision | Control:
+    def act(self, state: object, step: int, *, raw: bool = False, sample: bool = False) -> Decision | Told:
         """What to do in a state at a step.
 
         Parameters
         ----------
         state
-            A declared label, or with ``raw`` a value as the log's column holds it; of a linear controller the observed
-            numbers, in the order of its names.
+            A declared label, or with ``raw`` a value as the log's column holds it; of a linear controller, or a policy
+            over observations, the observed numbers, in the order of their names.
         step
             Counted from 0.
         raw, sample
@@ -127,16 +133,30 @@ class Policy:
             If state or step is none of the policy's.
         """
         steps = np.array([step], dtype=np.int64)
-        if isinstance(self.stored, StoredGains):
-            return control(self.stored, np.array([state], dtype=np.float64), steps)[0]
+        if isinstance(self.stored, StoredGains | StoredObserved):
+            return self.observe(np.array([state], dtype=np.float64), steps)[0]
         return self.decide([None if state is None else str(state)], steps, raw=raw, sample=sample)[0][0]
+
+    def observe(
+        self, observations: NDArray[np.float64], steps: NDArray[np.int64], state: str | None = None
+    ) -> Sequence[Told]:
+        """What to do at observations ``(N, p)`` as logged and steps ``(N,)``, all in one declared state if any."""
+        if isinstance(self.stored, StoredObserved):
+            states = np.full(len(steps), self.stored.state_index(state))
+            return self.stored.act(observations, steps, states)
+        if not isinstance(self.stored, StoredGains) or state is not None:
+            raise CardError(
+                "policy act: --observation is of linear controllers, which have no --state, and of policies over "
+                "observations; this policy has declared states: give --state"
+            )
+        return control(self.stored, observations, steps)
 
     def decide(
         self, states: Sequence[str | None], steps: NDArray[np.int64], *, raw: bool = False, sample: bool = False
     ) -> tuple[Sequence[Decision], NDArray[np.int64]]:
         """The distinct decisions for many states and steps ``(N,)``, and which of them each one has ``(N,)``."""
         if not isinstance(self.stored, StoredDecisions):
-            raise CardError("policy act: a linear controller takes --observation; it has no states and draws nothing")
+            raise CardError("policy act: this policy takes --observation, and draws nothing")
         check_steps(self.stored, steps)
         return decide(self.stored, state_indices(self.stored, states, raw=raw), steps, sample=sample)
 
@@ -173,10 +193,11 @@ class Page:
         return f'<iframe sandbox style="{style}" srcdoc="{text}"></iframe>'
 
     def __repr__(self) -> str:
-        """Guarantee, value and place, in three lines."""
+        """Answer, guarantee, value and place, a line each."""
         value = self.facts.value
         ends = f"{value.lower:.4g} to {'?' if value.upper is None else f'{value.upper:.4g}'}"
-        return f"{self.facts.guarantee.sentence}\nvalue {ends} ({value.status})\n{self.file}"
+        answer = "" if self.facts.verdict is None else f"{self.facts.verdict.answer}: {self.facts.verdict.why}\n"
+        return f"{answer}{self.facts.guarantee.sentence}\nvalue {ends} ({value.status})\n{self.file}"
 
 
 @dataclass(frozen=True)
@@ -235,14 +256,14 @@ class Run:
         return self.facts.value
 
     @property
-    def verdict(self) -> Any:
+    def verdict(self) -> Verdict | None:
         """Is the policy better than current practice; None in a run that does not say."""
-        return getattr(self.facts, "verdict", None)
+        return self.facts.verdict
 
     @property
-    def improvement(self) -> Any:
+    def improvement(self) -> Improvement | None:
         """By how much the policy improves on current practice, with its interval; None until that was evaluated."""
-        return getattr(self.verdict, "improvement", None)
+        return None if self.verdict is None else self.verdict.improvement
 
     @cached_property
     def certificate(self) -> Certificate:

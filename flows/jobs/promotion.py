@@ -19,6 +19,7 @@ from pipeline.declaration.numbers import number
 from pipeline.declaration.toml import Name
 from pipeline.disk import DISK
 from pipeline.files import json_text, remove_file, whole_file, write_file
+from pipeline.learners.observed_policy import StoredObserved
 from pipeline.learners.registry import read_stored, read_view
 from pipeline.learners.stored_decisions import StoredDecisions
 from pipeline.transaction.place import one_at_a_time
@@ -159,6 +160,9 @@ def side_of(folder: Path) -> TableSide | GainsSide:
     report, stored = read_report(folder), read_stored(folder)
     if isinstance(stored, StoredDecisions) and isinstance(data := report.dataset, DeclaredTables):
         return TableSide(report, data, stored.policy, stored.tied)
+    if isinstance(stored, StoredObserved) and isinstance(data := report.dataset, DeclaredTables):
+        at, shown = {"live_states": list(stored.labels["states"])}, stored.shown_at
+        return TableSide(report, data.model_copy(update=at), shown.policy, shown.tied)
     view = read_view(report, folder)
     assert isinstance(view, Gains)
     return GainsSide(report, view)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from flows.jobs.made_again import Vouched, made_again
+from flows.jobs.played_again import is_played, played_again
 from flows.jobs.publish import PAGES, drawn_pages
 from pipeline.declaration.card import AnyCard, CardError
 from pipeline.files import write_file
@@ -128,6 +129,9 @@ def _vouching(
         keys = trusted or frozenset(registered_keys([e for e in held if e.seq < published.seq]))
         unsigned = signature_problem(published, keys)
         yield Check(_SIGNED, unsigned is None, unsigned or "")
+    if is_played(folder):
+        yield from played_again(folder, Vouched(held, None, None, published, own))
+        return
     if card is None:
         yield Check("the files, made again", None, "name the card with --card")
         return

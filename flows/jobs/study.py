@@ -1,4 +1,4 @@
-"""The job of ``reproduce``, ``compare`` and ``simulate``: measure a study's cells, read its rows, write its folder."""
+"""The job of ``reproduce`` and ``compare``: measure a study's cells, read its rows, write its folder."""
 
 from __future__ import annotations
 
@@ -9,30 +9,26 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 
-import numpy as np
-
 from flows.config.home import Home, environment
 from flows.config.setting import Step, plain_step
-from flows.config.study_recipes import PriceRecipe, WorldRecipe, load_price_recipe, load_world_recipe
+from flows.config.study_recipes import PriceRecipe, load_price_recipe
 from pipeline.declaration.lineage import CATALOG_VARIABLE
 from pipeline.files import json_text, write_folder
-from pipeline.simulation.trial import Measured, Trial
 from pipeline.studies.cells import kept_of, measure_cells
 from pipeline.studies.price import price_rows
 from pipeline.studies.price_claims import Priced, claims
 from pipeline.studies.study import Kept, online
-from pipeline.studies.study_rows import Rows, curve_points, gathered_rows, printed
+from pipeline.studies.study_rows import Rows, curve_points, printed
 from reports.studies.all_papers import Effort, claims_of, find, overview
 from reports.studies.price_page import draw_figures
 from reports.studies.price_page import page_of as price_page
-from reports.studies.simulation import Played, figure_of
-from reports.studies.simulation import page_of as simulation_page
 from reports.studies.study_page import Page, PaperStudy, figure_files, table_files
 
 Say = Callable[[str], None]
 Progress = Callable[[int, int | None], None]
 # a line is said at each of so many parts of the work
 _PARTS = 20
+_RESULT = "result.json"
 
 
 def reproduce_job(
@@ -178,77 +174,6 @@ def _compared(recipe: PriceRecipe, full: bool, priced: Priced, root: Path) -> Ke
     return _publish(root / _named(priced.name, values), price_page(priced), result, texts, tables, recipe=values)
 
 
-def play_job(
-    path: Path,
-    home: Home,
-    step: Step = plain_step,
-    *,
-    say: Say = lambda _: None,
-    progress: Progress | None = None,
-) -> Kept:
-    """An online agent and its baselines in a known world, in ``<home>/simulations/NAME``.
-
-    Parameters
-    ----------
-    home
-        Where the folder goes, and the runs that are kept.
-    path
-        A recipe with ``[world]``.
-    step, say, progress
-        As of :func:`reproduce_job`.
-
-    Returns
-    -------
-    ``agent, world, episodes, regret, baselines, true_epsilon, delta, files`` (design §5.5), and the rows.
-    """
-    recipe = load_world_recipe(path)
-    by_agent, root = recipe.trials(), home.root / "simulations"
-    trials = [t for each in by_agent.values() for t in each]
-    say(f"playing {len(trials)} runs of {', '.join(by_agent)}; simulation, not private")
-    totals: dict[str, list[float]] = {}
-
-    def tell(trial: Trial, outcome: Kept) -> None:
-        seen = totals.setdefault(trial.agent, [])
-        seen.append(outcome["regret"][-1])
-        say(f"  {trial.agent}, run {len(seen)}: regret {seen[-1]:.4g}; so far {np.mean(seen):.4g} on average")
-
-    study = online("simulate", lambda: trials)
-    outcomes = step("play", lambda: measure_cells(study, trials, root / "cells", progress, tell))
-    return step("report", lambda: _played(recipe, trials, outcomes, root))
-
-
-def _played(recipe: WorldRecipe, trials: Sequence[Trial], outcomes: Sequence[Measured], root: Path) -> Kept:
-    rows = gathered_rows(trials, outcomes)
-    played, mine = Played(recipe.recipe.name, rows), rows[0]
-    runs = [
-        {"agent": t.agent, "seed": t.seed, "episodes": t.episodes, "regret": o["regret"][-1]}
-        for t, o in zip(trials, outcomes, strict=True)
-    ]
-    policies = [
-        {"agent": t.agent, "seed": t.seed, "step": h, "state": s, "action": a}
-        for t, o in zip(trials, outcomes, strict=True)
-        for h, row in enumerate(o["policy"] or ())
-        for s, a in enumerate(row)
-    ]
-    tables = {"runs.parquet": table_files(runs)[0], "curves.parquet": table_files(curve_points(rows))[0]}
-    if policies:
-        tables["policies.parquet"] = table_files(policies)[0]
-    told = ("agent", "world", "episodes", "trust")
-    result = {
-        "name": recipe.recipe.name,
-        **{key: mine[key] for key in told},
-        "regret": {"mean": mine["mean"], "std": mine["std"]},
-        "baselines": {r["agent"]: {"mean": r["mean"], "std": r["std"]} for r in rows[1:]},
-        **{key: mine[key] for key in ("epsilon", "true_epsilon", "delta", "noise")},
-        "rows": [printed(r) for r in rows],
-        "facts": mine["facts"],
-    }
-    values = recipe.model_dump(mode="json", exclude_none=True)
-    texts = {"figure.svg": figure_of(played).svg}
-    final = root / _named(recipe.recipe.name, values)
-    return _publish(final, simulation_page(played), result, texts, tables, recipe=values, summary="summary.json")
-
-
 def _named(name: str, values: Mapping[str, object]) -> str:
     return f"{name}-{hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:10]}"
 
@@ -261,13 +186,12 @@ def _publish(
     tables: Mapping[str, bytes],
     *,
     recipe: Mapping[str, object] | None = None,
-    summary: str = "result.json",
     more: Sequence[str] = (),
 ) -> Kept:
     """Write the folder of a study, whole or not at all; what ``--json`` prints."""
     written = {"page.html": page.html, "page.md": page.markdown, **texts, **tables}
-    files = [str(final / file) for file in sorted([*written, summary])]
+    files = [str(final / file) for file in sorted([*written, _RESULT])]
     said = {"schema_version": 1} if recipe is None else {"schema_version": 1, "recipe": recipe}
     where = {"files": [*files, *more]} if recipe is None else {"folder": str(final), "files": files}
-    write_folder(final, {**written, summary: json_text({**said, **result, **where})})
+    write_folder(final, {**written, _RESULT: json_text({**said, **result, **where})})
     return {**result, **where}

@@ -14,7 +14,6 @@ from flows.verbs.published import CardOption, opened
 
 if TYPE_CHECKING:
     from flows.jobs.opened import Policy
-    from pipeline.learners.gains import StoredGains
     from pipeline.learners.stored_decisions import Decision
 
 app = typer.Typer(help="The policy of a run, with labels.", no_args_is_help=True)
@@ -82,7 +81,7 @@ def act(
     run: str,
     state: Annotated[str | None, typer.Option(help="The state: its declared label, or with --raw a raw value.")] = None,
     observation: Annotated[
-        str | None, typer.Option(help='Of a linear controller: the observed numbers as logged, e.g. "0.5, -0.2".')
+        str | None, typer.Option(help='Where observations are vectors: the numbers as logged, e.g. "0.5, -0.2".')
     ] = None,
     step: Annotated[int | None, typer.Option(max=MOST, help="The step, counted from 0.")] = None,
     raw: Annotated[bool, typer.Option("--raw", help="States are values as the log's column holds them.")] = False,
@@ -97,15 +96,16 @@ def act(
     """What the policy says in a state (or at an observation) at a step, or for each record of a file."""
     from pipeline.declaration.card import CardError
     from pipeline.learners.gains import StoredGains
+    from pipeline.learners.observed_policy import StoredObserved
 
     policy = opened(context, run, card).policy
-    if isinstance(policy.stored, StoredGains):
-        if state is not None or raw or sample:
-            raise CardError("policy act: a linear controller takes --observation; it has no states and draws nothing")
-        _control(policy.stored, observation, step, batch, as_json)
+    if isinstance(policy.stored, StoredGains | StoredObserved):
+        if raw or sample:
+            raise CardError("policy act: this policy takes --observation; it draws nothing, and states are labels")
+        _observe(policy, policy.stored.observation.names, observation, state, step, batch, as_json)
         return
     if observation is not None:
-        raise CardError("policy act: this policy has declared states: give --state; --observation is of controllers")
+        raise CardError("policy act: this policy has declared states: give --state, not --observation")
     _decide(policy, state, step, batch, raw=raw, sample=sample, as_json=as_json)
 
 
@@ -132,27 +132,33 @@ def _decide(
         show({"run": run, **decisions[0]}, as_json, lambda: _sentences(decisions[0]))
 
 
-def _control(file: StoredGains, observation: str | None, step: int | None, batch: str | None, as_json: bool) -> None:
+def _observe(
+    policy: Policy,
+    names: Sequence[str],
+    observation: str | None,
+    state: str | None,
+    step: int | None,
+    batch: str | None,
+    as_json: bool,
+) -> None:
     import numpy as np
 
     from pipeline.declaration.card import CardError
-    from pipeline.learners.gains import control, parsed_observation
+    from pipeline.learners.gains import parsed_observation
     from pipeline.logs.queries import read_observations
 
-    single = observation is not None and step is not None
+    single, run = observation is not None and step is not None, policy.stored.of.run
     if (batch is None) != single or (batch is not None and (observation, step) != (None, None)):
         raise CardError("policy act: give --observation with --step, or --batch alone")
-    names = file.observation.names
     if batch is not None:
-        x, steps = read_observations(*_content(batch), names)
-        found = control(file, x, steps)
-        _print_batch(file.of.run, found, np.arange(len(found)), as_json)
+        found = policy.observe(*read_observations(*_content(batch), names), state)
+        _print_batch(run, found, np.arange(len(found)), as_json)
         return
-    [found] = control(file, parsed_observation(str(observation), names), np.array([step], dtype=np.int64))
+    [found] = policy.observe(parsed_observation(str(observation), names), np.array([step], dtype=np.int64), state)
     lines = [f"step {found['step']}: {found['advice']}"]
-    lines += ["  shortened to the declared radius of the control"] if found["cut"] else []
+    lines += ["  shortened to the declared radius of the control"] if found.get("cut") else []
     lines += ["  the observation is longer than declared: nothing like it was learnt from"] if found["outside"] else []
-    show({"run": file.of.run, **found}, as_json, lambda: lines)
+    show({"run": run, **found}, as_json, lambda: lines)
 
 
 def _content(batch: str) -> tuple[bytes, str]:

@@ -63,11 +63,13 @@ def trigger(
 def alert(
     block: Annotated[str, typer.Argument(help="A saved notification block: KIND/NAME, e.g. slack-webhook/ops.")],
     text: Annotated[str, typer.Argument(help="What is sent.")],
+    as_json: Json = False,
 ) -> None:
     """Send a text by a notification block of the Prefect server: RETICENT_ALERT="reticent alert slack-webhook/ops"."""
     from flows.server.alerts import notify
 
     notify(block, text)
+    show({"block": block, "sent": text}, as_json, lambda: [f"sent by {block}"])
 
 
 def doctor(context: typer.Context, as_json: Json = False) -> None:

@@ -79,8 +79,8 @@ def simulate(
 
 def _play(options: Context, recipe: str, asked: Asked, as_json: bool) -> None:
     from flows.config.home import find_recipe
+    from flows.jobs.playing import play_job
     from flows.jobs.simulated_logs import Asked
-    from flows.jobs.study import play_job
     from flows.server.engine import carry_out
     from pipeline.declaration.card import CardError
     from pipeline.environments.worlds import WORLDS
@@ -97,14 +97,18 @@ def _play(options: Context, recipe: str, asked: Asked, as_json: bool) -> None:
 
 def _played(result: Kept) -> list[str]:
     from pipeline.declaration.numbers import number
-    from reports.studies.simulation import promise
 
     lines = [
         f"{r['agent']:22} regret {number(r['mean']):>9} ± {number(r['std']):<8} {r['trust']}" for r in result["rows"]
     ]
     head = f"{result['world']}, {result['episodes']:,} episodes; simulation, not private"
-    page = next(file for file in result["files"] if file.endswith("page.html"))
-    return [head, *lines, f"would promise  {promise(result['rows'][0])}", f"report         {page}"]
+    loses = f"its policy loses {number(result['suboptimality'])} of an episode's value; run {result['run']}"
+    true = result["true_epsilon"]
+    asked = [] if result["epsilon"] is None else [f"asked ε = {number(result['epsilon'], toward='up')}"]
+    real = [] if true is None else [f"the noise drawn is worth ε = {number(true, toward='up')}"]
+    promise = "; ".join([*asked, *real]) or "no noise, no promise"
+    proposal = [f"proposal       {result['proposal']}"] if result["proposal"] else []
+    return [head, *lines, loses, f"would promise  {promise}", *proposal, f"report         {result['report']}"]
 
 
 def _written(result: WrittenLog) -> list[str]:

@@ -138,6 +138,41 @@ def adaptive_lqr(
     return epochs
 
 
+def recentred_lqr(
+    task: LqControl,
+    parts: Sequence[int],
+    explore: float,
+    release: Release,
+    spread: float,
+    c: AdaptiveConstants,
+    rng: np.random.Generator,
+) -> LqAgent:
+    """The same offline: exploring episodes in disjoint parts, each recentred on what the parts before released.
+
+    Parameters
+    ----------
+    task, release, spread, c, rng
+        As of :func:`adaptive_lqr`.
+    parts
+        Episodes of each part; nobody is in two.
+    explore
+        Radius of the sphere on which all controls are drawn: that is declared, so no Gram matrix is released.
+
+    Returns
+    -------
+    Gains ``(H, d, n)``.
+    """
+    planner, belief, answers = _Planner(task, c, spread, rng), prior(task, c.norm), list[Answer]()
+    none = np.zeros((task.cost.horizon, len(task.cost.R), len(task.start)))
+    for episodes in parts:
+        rollout = LinearRollout(none, episodes, explore)
+        question = planner.question(belief, rollout)
+        total = release(question, (yield from _play(rollout)))
+        answers.append(Answer(rollout, question, total, (spread * question.radius) ** 2))
+        belief = learnt(task, belief, answers, c.norm)
+    return planner.gains(belief)
+
+
 def _play(rollout: LinearRollout) -> Generator[LinearRollout, LqBatch, list[LqBatch]]:
     batches = list[LqBatch]()
     for begin in range(0, rollout.episodes, _TOGETHER):

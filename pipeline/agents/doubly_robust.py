@@ -36,7 +36,7 @@ Array = NDArray[np.float64]
 # largest ratio of two chances to be in a state, and of two chances of a step: rarer ones would speak for too many
 MOST_STATE, MOST_STEP = 10.0, 60.0
 # ranges of values that a score may be from the middle: least and most
-SPREADS = 4, 64
+SPREADS = 1, 64
 # share of practice's rows below which a cell sets no clip
 _SELDOM = 1e-4
 VERSION = 1

@@ -29,7 +29,7 @@ class LinearTask:
     """What is declared: horizon, reward range, public number of episodes, lattice of values, and the features.
 
     ``reference (M, A, d)`` are integer features of all states of a finite map, or of a public sample of observations;
-    ``unit`` is the length of one integer step; ``allowed (M, A)`` may veto actions in a finite map.
+    ``unit`` is the length of one integer step; ``allowed (M, A)`` may veto actions in a finite map, ``(1, A)`` in any.
 
     Parameters
     ----------
@@ -151,7 +151,8 @@ class Backup:
     """Q̂ and V̂ of one step as functions of integer features: weights, width and clip.
 
     ``multiplier`` is C √d (or PEVI's β); calling it with ``(..., A, d)`` gives the floored greedy value ``(...)`` over
-    the ``allowed (M, A)`` actions; where some are vetoed it is called with all M states of the finite map.
+    the ``allowed (M, A)`` actions; where some are vetoed it is called with all M states of the finite map, unless
+    ``allowed`` is ``(1, A)``.
     """
 
     w: Array
@@ -168,8 +169,9 @@ class Backup:
     def q(self, features: Array) -> tuple[Array, Array]:
         """Unclipped and clipped Q̂ ``(..., A)`` (003 Algorithm 2, lines 11-13)."""
         phi = features * self.unit
-        norm = np.sqrt(np.maximum(((phi @ self.inverse) * phi).sum(-1), 0.0))
-        Q = phi @ self.w + self.offset + self.sign * (self.multiplier * norm + self.constant)
+        # einsum: a BLAS product rounds a row by its place in the batch, and one person's value by who stands before
+        norm = np.sqrt(np.maximum(np.einsum("...d,...d->...", np.einsum("...d,de->...e", phi, self.inverse), phi), 0.0))
+        Q = np.einsum("...d,d->...", phi, self.w) + self.offset + self.sign * (self.multiplier * norm + self.constant)
         return Q, np.clip(Q, *self.clip)
 
     def __call__(self, features: Array) -> Array:
@@ -225,7 +227,7 @@ def greedy_step(backup: Backup, task: LinearTask, rng: np.random.Generator) -> t
     Ties of the clipped Q̂ go to the unclipped one, then to chance: everything clipped to 0 must not mean action 0.
     """
     Q, clipped = backup.q(task.reference)
-    allowed = np.ones(Q.shape, dtype=bool) if task.allowed is None else task.allowed
+    allowed = np.ones(Q.shape, dtype=bool) if task.allowed is None else np.broadcast_to(task.allowed, Q.shape)
     best, tied = best_actions(clipped, Q, allowed, rng, max(map(abs, task.value_range(0))))
     most = np.where(allowed, clipped, -np.inf).max(axis=1)
     return np.eye(Q.shape[1])[best], floored(most, task.lattice), tied

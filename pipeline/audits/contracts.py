@@ -228,15 +228,19 @@ def less_privacy_is_less_noise(player: Player) -> None:
 
 
 def the_policy_is_one_of_the_worlds(player: Player) -> None:
-    """Actions ``(H, S)`` that exist, worth no more than the optimum; or none."""
+    """Actions ``(H, S)`` that exist, or their chances ``(H, S, A)``, worth no more than the optimum; or none."""
     table, mdp = player.outcome().policy, world_of(player.trial())
     if table is None:
         return
     H, S, A = mdp.shape  # noqa: N806
-    actions = np.asarray(table)
-    promised(actions.shape == (H, S), f"policy has shape {actions.shape}, not {(H, S)}")
-    promised(bool(((actions >= 0) & (actions < A)).all()), "the policy takes actions that do not exist")
-    value = policy_value(mdp, Policy(np.eye(A)[actions], np.zeros((H, S), dtype=bool)))
+    given = np.asarray(table)
+    if given.ndim == 2:
+        promised(given.shape == (H, S), f"policy has shape {given.shape}, not {(H, S)}")
+        promised(bool(((given >= 0) & (given < A)).all()), "the policy takes actions that do not exist")
+        given = np.eye(A)[given]
+    promised(given.shape == (H, S, A), f"policy has shape {given.shape}, not {(H, S, A)}")
+    promised(bool((given >= 0).all()) and np.allclose(given.sum(-1), 1), "the chances of a state are no distribution")
+    value = policy_value(mdp, Policy(given, np.zeros((H, S), dtype=bool)))
     promised(value <= optimum(mdp) + _ROUNDING, "the policy beats the optimum")
 
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property, partial
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,11 +21,15 @@ from pipeline.privacy.factorisation import Factorisation
 from pipeline.privacy.guarantee import Trust
 from pipeline.privacy.noise import Integers, NoiseSource
 from pipeline.privacy.release import total_epsilon, total_rho
-from pipeline.statistics.count_layout import CountLayout, Person
+from pipeline.statistics.count_layout import CountLayout
 from pipeline.statistics.layout import ExactSums, Tables
+from pipeline.statistics.moment_layout import MomentLayout
 from pipeline.statistics.private_sum import PrivateSum
 from pipeline.statistics.target_layout import Stage
 from pipeline.statistics.target_plan import VALUE_STEPS, Question, TargetPlan
+
+# a made-up person, in the form that the layout's summing code takes
+One = TypeVar("One")
 
 
 def counts_target(shipped: PrivateSum, drawn: PrivateSum | None = None) -> AuditTarget:
@@ -79,6 +84,77 @@ def stage_target(plan: TargetPlan, stage: Stage, drawn: PrivateSum | None = None
     return _target(f"{words}, discrete gaussian", shipped, draws, partial(person_sums, made_up, asked), shipped.rho)
 
 
+def scores_target(shipped: PrivateSum, drawn: PrivateSum | None = None) -> AuditTarget:
+    """The worst pair of people against sums of scores: all scores at one end of their clips, or at the other.
+
+    Parameters
+    ----------
+    shipped
+        Moments of scores.
+    drawn
+        What really draws, where a test breaks it.
+
+    Raises
+    ------
+    CardError
+        If there is no noise: there is nothing to claim.
+    """
+    made_up, layout = _made_up_scores(drawn or shipped)
+    return _target("scores of people, discrete gaussian", shipped, made_up, layout.add_up, shipped.rho)
+
+
+def _made_up_scores(summed: PrivateSum) -> tuple[PrivateSum, MomentLayout]:
+    assert isinstance(summed.layout, MomentLayout)
+    layout = replace(summed.layout, data_kind="synthetic")
+    return replace(summed, layout=layout), layout
+
+
+Parts = Callable[[str], bool]
+
+
+def crossing_target(counts: PrivateSum, scores: PrivateSum, claimed: Fraction, part: Parts) -> AuditTarget:
+    """A person of the part that learns, replaced by one of the part that evaluates: one part loses, the other gains.
+
+    Parameters
+    ----------
+    counts, scores
+        What is drawn of either part.
+    claimed
+        What both cost together.
+    part
+        Whether the person of an id evaluates: the shipped split, or what a test puts in its place.
+
+    Raises
+    ------
+    CardError
+        If there is no noise: there is nothing to claim.
+    """
+    assert isinstance(counts.layout, CountLayout)
+    if counts.rho is None or scores.rho is None:
+        raise CardError(f"{counts.layout.dataset}: no noise, no claim to attack")
+    card = counts.layout.card.model_copy(update={"kind": "synthetic"})
+    learn, (evaluate, layout) = replace(counts, layout=replace(counts.layout, card=card)), _made_up_scores(scores)
+    taught = counts.farthest(partial(count_person, card), counts.layout.extremes())
+    told = evaluate.farthest(layout.add_up, layout.extremes())
+    # ids of made-up people, until there is one in either part
+    ids = [next(str(i) for i in range(10_000) if part(str(i)) is held) for held in (False, True)]
+    paths = [
+        _Tables(summed, _sides([part(i) is held for i in ids], tables))
+        for summed, tables, held in ((learn, taught, False), (evaluate, told, True))
+    ]
+    path = _Both(paths[0], paths[1])
+    means = silence(path)
+    variances = [float(m.variance or 0) for m in (*counts.mechanisms, *scores.mechanisms)]
+    law = Gaussian([np.full(table.shape, v) for table, v in zip(means[0], variances, strict=True)])
+    return AuditTarget("people across the parts, discrete gaussian", Trust.CENTRAL, path, means, law, claimed)
+
+
+def _sides(there: Sequence[bool], tables: Tables) -> tuple[Tables, Tables]:
+    """What a part holds of the person of either log: their tables, or nothing."""
+    one, other = ({name: t * int(held) for name, t in tables.items()} for held in there)
+    return one, other
+
+
 def _extreme_question(plan: TargetPlan) -> Question:
     """All values in the middle of one reward, and a window that both ends of a reward leave."""
     (low, high), (least, most) = plan.card.reward.range, plan.span
@@ -91,7 +167,7 @@ def _target(
     words: str,
     shipped: PrivateSum,
     made_up: PrivateSum,
-    sum_of: Callable[[Person], Tables],
+    sum_of: Callable[[One], Tables],
     rho: Fraction | None,
 ) -> AuditTarget:
     """The worst pair of people against a private sum of tables that costs ``rho``."""
@@ -109,6 +185,18 @@ def _target(
         law = Gaussian([np.full(table.shape, variance) for table, variance in tables])
     names = ", ".join(m.table for m in mechanisms)
     return AuditTarget(f"{words}, {names}", Trust.CENTRAL, path, means, law, rho, claimed_epsilon=pure)
+
+
+@dataclass(frozen=True)
+class _Both:
+    """Two parts of a release, drawn one after the other."""
+
+    first: _Tables
+    second: _Tables
+
+    def __call__(self, side: Side, noise: NoiseSource, copies: int) -> list[Array]:
+        """See :class:`~pipeline.audits.attack.ReleasePath`."""
+        return [*self.first(side, noise, copies), *self.second(side, noise, copies)]
 
 
 @dataclass(frozen=True)

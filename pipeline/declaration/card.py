@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from pydantic import ValidationError, model_validator
 
 from pipeline.declaration.columns import LogColumns, check_constants, step_columns, table_columns, vector_columns
-from pipeline.declaration.declared_features import Features
+from pipeline.declaration.declared_features import OBSERVED, Features
 from pipeline.declaration.domain import END, OTHER, Domain
 from pipeline.declaration.lineage import Budget, Declaration, Unit, files_of, named_root, sha256_of
 from pipeline.declaration.linear_quadratic import LINEAR_QUADRATIC, Cost, LinearQuadratic
@@ -77,7 +77,9 @@ class Card(Declaration):
     def _defaults_of_version_2(cls, data: Any) -> Any:
         """Balanced features are the default of version 2; a card of version 1 keeps the keys of its releases."""
         if isinstance(data, Mapping) and data.get("schema_version") == 2 and isinstance(data.get("features"), Mapping):
-            return {**data, "features": {"balanced": True, **data["features"]}}
+            # those of an observation lie in the unit ball by construction, and have no finite set of rows
+            balanced = data["features"].get("kind") not in OBSERVED
+            return {**data, "features": {"balanced": balanced, **data["features"]}}
         return data
 
     @model_validator(mode="after")
@@ -94,7 +96,15 @@ class Card(Declaration):
             raise ValueError("source.columns.reward is missing; reward.kind = 'estimate' reads it")
         self.reward.check(d.horizon, d.live_states, d.states.ends, len(d.action_labels))
         if self.features is not None:
-            self.features.check(len(d.live_states), len(d.action_labels))
+            self.features.check(len(d.live_states), len(d.action_labels), d.observation)
+        if d.states.undivided and (cols.next_state, cols.next_bin) != (None, None):
+            raise ValueError("source.columns.next_state needs declared states; map next_observation and terminated")
+        if d.observation is not None:
+            if self.source.layout == "wide":
+                raise ValueError("domain.observation needs source.layout = 'long': one row a step")
+            d.observation.check_alike("source.columns.next_observation", cols.next_observation)
+        elif cols.next_observation is not None:
+            raise ValueError("source.columns.next_observation goes with domain.observation")
         if d.horizon == 1 and not d.states.ends:
             raise ValueError("domain.states.ends needs a label where the only step leads; e.g. ends = ['end']")
         return self

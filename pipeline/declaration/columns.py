@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from pipeline.declaration.domain import Domain
-from pipeline.declaration.linear_quadratic import LinearQuadratic
+from pipeline.declaration.linear_quadratic import LinearQuadratic, Vector
 from pipeline.declaration.reward import Reward
 from pipeline.declaration.source import MADE, Source, StepColumn, VectorSource, constant, step_cells
 from pipeline.declaration.source_checks import check_constant
@@ -81,30 +81,42 @@ def table_columns(source: Source, domain: Domain, reward: Reward) -> LogColumns:
     else:
         roles |= {role: str(column) for role, column in each.items()}
     states, cols = domain.states, source.columns
+    vectors = dict[str, str | list[str]]()
+    if domain.observation is not None:
+        vectors = _vectors({"observation": domain.observation}, cols.next_observation)
+        roles |= _vector_roles(vectors)
     leads, stands = (cols.next_state, states.column) if states.bins is None else (cols.next_bin, states.bins.by)
     chain = () if leads is None else ((str(leads), str(stands)),)
-    return LogColumns(roles, _user(source), _flags(source), steps, chain=chain)
+    return LogColumns(roles, _user(source), _flags(source), steps, vectors, chain)
 
 
 def vector_columns(source: VectorSource, domain: LinearQuadratic) -> LogColumns:
     """The columns of a log of vectors."""
-    following, vectors = source.columns.next_observation, dict[str, str | list[str]]()
-    for role, vector in (("observation", domain.observation), ("action", domain.action)):
-        vectors[role] = vector.columns or str(vector.column)
-    if following is not None:
-        vectors["next_observation"] = following
-    roles = _whose(source)
-    for role, columns in vectors.items():
-        if isinstance(columns, str):
-            roles[role] = columns
-        else:
-            roles |= {step_role(role, i): column for i, column in enumerate(columns)}
+    following = source.columns.next_observation
+    vectors = _vectors({"observation": domain.observation, "action": domain.action}, following)
+    roles = _whose(source) | _vector_roles(vectors)
     cols = source.columns
     rest = {"terminated": cols.terminated, "truncated": cols.truncated, "behavior_prob": cols.behavior_prob}
     roles |= {role: column for role, column in rest.items() if column is not None}
     here = vectors["observation"]
     pairs = [] if following is None else zip(_listed(following), _listed(here), strict=True)
     return LogColumns(roles, _user(source), _flags(source), vectors=vectors, chain=tuple(pairs))
+
+
+def _vectors(declared: dict[str, Vector], following: str | list[str] | None) -> dict[str, str | list[str]]:
+    found: dict[str, str | list[str]] = {role: v.columns or str(v.column) for role, v in declared.items()}
+    return found if following is None else found | {"next_observation": following}
+
+
+def _vector_roles(vectors: dict[str, str | list[str]]) -> dict[str, str]:
+    """Role -> column: one for a list, one a coordinate else."""
+    roles = dict[str, str]()
+    for role, columns in vectors.items():
+        if isinstance(columns, str):
+            roles[role] = columns
+        else:
+            roles |= {step_role(role, i): column for i, column in enumerate(columns)}
+    return roles
 
 
 def _listed(columns: str | list[str]) -> list[str]:
@@ -132,7 +144,7 @@ def step_columns(source: Source, domain: Domain) -> dict[str, StepColumn]:
     """Columns that differ from step to step in a wide source, by their key in the card."""
     states = domain.states
     keys: dict[str, StepColumn | None] = {
-        "domain.states.column": states.column,
+        "domain.states.column": states.column or None,
         "domain.states.bins.by": states.bins.by if states.bins else None,
         "domain.actions.column": domain.actions.column,
         **{f"source.columns.{role}": getattr(source.columns, role) for role in _LOGGED},
@@ -172,9 +184,9 @@ def check_constants(source: Source, domain: Domain, reward: Reward) -> None:
 def _read(source: Source, domain: Domain, reward: Reward) -> dict[str, StepColumn]:
     """Role -> column, of what differs from step to step and is read."""
     states, found = domain.states, step_columns(source, domain)
-    if states.bins is not None and not states.ends:
+    if states.undivided or (states.bins is not None and not states.ends):
         # with bins the label column only tells the ends apart
-        del found["domain.states.column"]
+        found.pop("domain.states.column", None)
     if reward.kind != "estimate":
         found.pop("source.columns.reward", None)
     return {_ROLES[key]: column for key, column in found.items()}

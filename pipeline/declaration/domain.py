@@ -12,11 +12,14 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, InstanceOf, PlainSerializer, ValidationInfo, model_validator
 
+from pipeline.declaration.linear_quadratic import Vector
 from pipeline.declaration.state_features import StateFeatures, read_state_features
 from pipeline.declaration.toml import Strict
 
 OTHER = "OTHER"
 END = "END"
+# the one live state of a domain whose states are observations alone
+ANYWHERE = "anywhere"
 
 
 class Bins(Strict):
@@ -83,7 +86,8 @@ class States(Strict):
     Parameters
     ----------
     column
-        The column of labels; in a wide source a pattern with ``{step}``, or a list of H names.
+        The column of labels; in a wide source a pattern with ``{step}``, or a list of H names.  None beside
+        ``domain.observation``: then there is one live state.
     bins
         Bins of a numeric column; else ``labels``.
     labels
@@ -98,7 +102,7 @@ class States(Strict):
     """
 
     later: ClassVar = {"features": None}
-    column: str | list[str]
+    column: str | list[str] = ""
     bins: Bins | None = None
     labels: Labels | None = None
     ends: list[str] = Field(default_factory=list)
@@ -120,8 +124,12 @@ class States(Strict):
 
     @model_validator(mode="after")
     def _one_kind(self) -> Self:
-        if (self.bins is None) == (self.labels is None):
+        if (self.bins is None) == (self.labels is None) and not self.undivided:
             raise ValueError("give exactly one of 'bins' and 'labels'")
+        if self.labels is not None and self.column == "":
+            raise ValueError("column is missing: which one holds the labels?")
+        if self.undivided and self.other:
+            raise ValueError("other = true belongs to labels or bins; there are none")
         _check_labels(self.labels, [OTHER, *self.ends])
         if clash := set(self.ends) & set(self.live()):
             raise ValueError(f"{sorted(clash)} names a live state and an end")
@@ -131,8 +139,15 @@ class States(Strict):
             self.features.check(self.live())
         return self
 
+    @property
+    def undivided(self) -> bool:
+        """Whether nothing but ``ends`` is declared: the observation alone tells where a row stands."""
+        return self.bins is None and self.labels is None and self.column == ""
+
     def live(self) -> list[str]:
         """Labels of the states in which a decision is taken, OTHER last."""
+        if self.undivided:
+            return [ANYWHERE]
         own = self.bins.labels() if self.bins else list(_label_map(self.labels or 1))
         return own + ([OTHER] if self.other else [])
 
@@ -188,16 +203,36 @@ class Actions(Strict):
 
 
 class Domain(Strict):
-    """The finite decision process the log is declared to live in."""
+    """The decision process the log is declared to live in: finite, or with an observation beside the state.
 
+    Attributes
+    ----------
+    observation
+        Numbers that are logged with every row, for linear agents; ``states`` may divide them, or have ``ends`` alone.
+    first_observations
+        Where episodes begin, as logged: the value of a policy is that of these; the middle of the ball where left out.
+    """
+
+    later: ClassVar = {"observation": None, "first_observations": None}
     horizon: Annotated[int, Field(ge=1, le=1000)]
-    states: States
+    states: States = Field(default_factory=States)
+    observation: Vector | None = None
+    first_observations: Annotated[list[list[float]], Field(min_length=1)] | None = None
     actions: Actions
     dynamics: Literal["per_step", "stationary"] = "per_step"
     cell_cap: Annotated[int, Field(ge=1)] | None = None
     markov: Literal["declared", "aggregated"] = "declared"
     start: Literal["released"] | dict[str, float] = "released"
     vetoes: list[Annotated[tuple[str | int, str | int], Field(strict=False)]] = Field(default_factory=list)
+
+    @model_validator(mode="after")
+    def _is_told(self) -> Self:
+        if self.observation is None and (self.states.undivided or self.first_observations is not None):
+            raise ValueError("states needs a column with 'bins' or 'labels', or declare domain.observation")
+        size = 0 if self.observation is None else self.observation.size
+        if any(len(x) != size or not all(map(math.isfinite, x)) for x in self.first_observations or []):
+            raise ValueError(f"first_observations must be lists of {size} finite numbers, as the log has them")
+        return self
 
     @model_validator(mode="after")
     def _names_exist(self) -> Self:

@@ -22,12 +22,14 @@ CONSTANT = "="
 class Columns(Strict):
     """Where each canonical column is found in the source files."""
 
+    later: ClassVar = {"next_observation": None}
     user_id: str
     episode_id: str | None = None
     step: str | None = None
     reward: StepColumn | None = None
     next_state: StepColumn | None = None
     next_bin: StepColumn | None = None
+    next_observation: str | list[str] | None = None
     terminated: StepColumn | None = None
     truncated: StepColumn | None = None
     behavior_prob: StepColumn | None = None

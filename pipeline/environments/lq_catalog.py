@@ -3,20 +3,31 @@
 Values are rewards, that is minus expected costs, so that more is better as everywhere else.
 """
 
-# ruff: noqa: N806  (the letters of the paper)
+# ruff: noqa: N803, N806  (the letters of the paper)
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.declaration.card import CardError, LqCard
-from pipeline.environments.lq_systems import INSTANCES, Controller, LqSystem, double_integrator, lq_instance, norm
-from pipeline.mdp.riccati import clip_norm, expected_cost, riccati
+from pipeline.environments.lq_systems import (
+    INSTANCES,
+    BoundedNoise,
+    Controller,
+    LqSystem,
+    double_integrator,
+    lq_instance,
+    norm,
+)
+from pipeline.mdp.riccati import QuadraticCost, clip_norm, expected_cost, riccati
 
 Array = NDArray[np.float64]
+Rows = Sequence[Sequence[float]]
+Diagonal = Sequence[float] | Rows
 
 # A and B of the wrong model are each off by this part of their norm, in a random direction; mean over so many
 WRONG, DRAWS, _SEED = 0.3, 200, 7
@@ -46,6 +57,77 @@ def load_lq_world(name: str) -> LqSystem:
     if name not in LQ_WORLDS:
         raise CardError(f"no linear-quadratic world {name!r}; there are: {', '.join(LQ_WORLDS)}")
     return LQ_WORLDS[name]()
+
+
+def written_plant(
+    A: Rows,
+    B: Rows,
+    horizon: int,
+    Q: Diagonal = (),
+    R: Diagonal = (),
+    noise: float = 0.05,
+    gamma: float = 1.0,
+    start: Sequence[float] = (),
+) -> LqSystem:
+    """A plant that a recipe writes out.
+
+    Parameters
+    ----------
+    A, B
+        Rows ``(n, n)`` and ``(n, d)``: x' = A x + B u + w.
+    horizon
+        Steps H of an episode.
+    Q, R
+        Cost of a step, a diagonal or rows; 1 where left out.
+    noise
+        Length of w, whose direction is uniform.
+    gamma
+        Bound on the length of the control.
+    start
+        First state; the first unit vector where left out.
+
+    Raises
+    ------
+    ValueError
+        If sizes disagree, or ``||A|| + gamma ||B|| + noise <= 1`` fails.
+    """
+    a, b = np.array(A, dtype=np.float64), np.array(B, dtype=np.float64)
+    if a.ndim != 2 or b.ndim != 2 or len(a) != len(b):
+        raise ValueError("A and B must be lists of rows, as many in each as the state has coordinates")
+    n, d = b.shape
+    cost = QuadraticCost(_square(Q, n), _square(R, d), horizon)
+    first = np.array(start, dtype=np.float64) if len(start) else np.eye(n)[0]
+    return LqSystem("plant", a, b, cost, gamma, BoundedNoise(noise), first)
+
+
+def _square(given: Diagonal, n: int) -> Array:
+    M = np.array(given, dtype=np.float64) if len(given) else np.ones(n)
+    return np.diag(M) if M.ndim == 1 else M
+
+
+def estimated_plant(
+    name: str, estimate: tuple[Array, Array], cost: QuadraticCost, gamma: float, covariance: Array, start: Array
+) -> LqSystem:
+    """An estimated plant as a world, shrunk into Assumption 1 where it is not in it.
+
+    The noise has the declared total variance, and a uniform direction.
+
+    Parameters
+    ----------
+    name
+        What reports call it.
+    estimate
+        A ``(n, n)`` and B ``(n, d)``.
+    cost, gamma
+        As declared.
+    covariance, start
+        Of the noise ``(n, n)``, and the mean of the first state ``(n,)``.
+    """
+    (A, B), noise = estimate, math.sqrt(float(np.trace(covariance)))
+    reach = norm(A) + gamma * norm(B)
+    shrink = min(1.0, (1 - noise) / reach) if reach else 1.0
+    first = start / max(1.0, float(np.linalg.norm(start)))
+    return LqSystem(name, shrink * A, shrink * B, cost, gamma, BoundedNoise(noise), first)
 
 
 def explorer(system: LqSystem, behaviour: str) -> Controller:

@@ -209,16 +209,16 @@ def declared_actions(card: Card, world: World) -> Ints:
 
 @dataclass(frozen=True)
 class WorldFunction:
-    """A function that returns a world and says so: the decorator of worlds that are named ``module:object``.
+    """A function that returns a world, or a linear plant, and says so: the decorator of ``module:object`` worlds.
 
     Parameters
     ----------
     build
-        From the parameters of a recipe's ``[world]`` or of ``--param`` to a :class:`World`.
+        From the parameters of a recipe's ``[world]`` or of ``--param`` to a :class:`World` (or an ``LqSystem``).
     """
 
-    build: Callable[..., World]
+    build: Callable[..., Any]
 
-    def __call__(self, *args: Any, **params: Any) -> World:
+    def __call__(self, *args: Any, **params: Any) -> Any:
         """The world of these parameters."""
         return self.build(*args, **params)

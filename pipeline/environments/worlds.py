@@ -15,7 +15,7 @@ from pipeline.declaration.toml import read_toml
 from pipeline.environments.from_gymnasium import from_gymnasium
 from pipeline.environments.icu_sepsis import load_icu_sepsis
 from pipeline.environments.icu_sepsis_bins import icu_sepsis_bins
-from pipeline.environments.mixture_worlds import Mixture, random_mixture, random_mixture_world, tabular_mixture
+from pipeline.environments.mixture_worlds import random_mixture_world
 from pipeline.environments.random_tabular import icu_like, random_tabular
 from pipeline.environments.riverswim import riverswim, riverswim_homogeneous, riverswim_inhomogeneous
 from pipeline.environments.world import World, WorldFunction
@@ -87,29 +87,6 @@ def refuse_unknown_world(name: str) -> None:
         raise CardError(
             f"no world {name!r}; there are: {', '.join(WORLDS)}, {GYMNASIUM}ID, e.g. FrozenLake-v1, and module:object"
         )
-
-
-def load_mixture(name: str, folder: Path, horizon: int | None = None, **params: Any) -> Mixture:
-    """A world of the registry as a mixture: ``random_mixture`` by its own kernels, any other by one-hot features.
-
-    Parameters
-    ----------
-    name
-        Of a world of :func:`load_world`.
-    folder
-        Where its file is looked for.
-    horizon
-        Steps H; None: the world's own, or 20.
-
-    Raises
-    ------
-    CardError
-        If there is no such world or parameter.
-    """
-    if name == "random_mixture" and horizon is not None:
-        params = {**params, "horizon": horizon}
-    world = load_world(name, folder, **params)
-    return random_mixture(**params) if name == "random_mixture" else tabular_mixture(world, horizon)
 
 
 def builds_horizon(name: str) -> bool:

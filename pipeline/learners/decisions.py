@@ -21,6 +21,8 @@ from reports.facts.report import Report
 
 # what ``policy.json`` says of states without a row
 ELSEWHERE = "current practice"
+# the kind of an online agent's policy
+PLAYED = "played"
 
 Bools = NDArray[np.bool_]
 Labels = tuple[list[str], list[str]]
@@ -43,19 +45,21 @@ def decision_columns(policy: Policy) -> dict[str, NDArray[Any]]:
     }
 
 
-def decision_labels(card: Card) -> Body:
+def decision_labels(card: Card, states: Sequence[str] | None = None) -> Body:
     """What ``policy.json`` says of a table of decisions.
 
     Parameters
     ----------
     card
         Declares states and actions.
+    states
+        What the table's states are called, where they are not the live states.
     """
     d = card.domain
     return {
         "schema_version": 1,
         "horizon": d.horizon,
-        "states": d.live_states,
+        "states": d.live_states if states is None else list(states),
         "ends": list(d.states.ends),
         "actions": d.action_labels,
         "vetoes": [[str(s), str(a)] for s, a in d.vetoes],
@@ -76,6 +80,23 @@ def decision_files(card: Card, policy: Policy) -> PolicyFiles:
         As emitted.
     """
     return PolicyFiles(decision_labels(card), {"policy": decision_columns(policy)})
+
+
+def played_files(card: Card, policy: Policy, visits: NDArray[np.float64]) -> PolicyFiles:
+    """The files of an online agent's policy, with how often a user comes to each (step, state, action).
+
+    Parameters
+    ----------
+    card
+        Declares states and actions.
+    policy
+        As emitted.
+    visits
+        ``(H, L, A)`` share of the users, in the known world.
+    """
+    columns = decision_columns(policy)
+    seen = visits[columns["step"], columns["state"], columns["action"]]
+    return PolicyFiles(decision_labels(card) | {"kind": PLAYED}, {"policy": columns | {"visits": seen}})
 
 
 def policy_of(files: PolicyFiles) -> Policy:
@@ -240,6 +261,14 @@ def read_counts_view(files: PolicyFiles, report: Report, release: Callable[[], R
     return counts_view(*_read(files, report), release())
 
 
+def read_played_view(files: PolicyFiles, report: Report, release: Callable[[], Release]) -> Decisions:
+    """See :class:`~pipeline.learners.policy_files.Codec`: evidence is who comes there, in the known world."""
+    labels, policy, tied = _read(files, report)
+    rows, visits = files.tables["policy"], np.zeros(policy.probabilities.shape)
+    visits[rows["step"], rows["state"], rows["action"]] = rows["visits"]
+    return decisions(labels, policy, tied, visits)
+
+
 def read_linear_view(files: PolicyFiles, report: Report, release: Callable[[], Release]) -> Decisions:
     """See :class:`~pipeline.learners.policy_files.Codec`: the weights hold all the evidence there is."""
     return linear_view(*_read(files, report), files)
@@ -247,5 +276,5 @@ def read_linear_view(files: PolicyFiles, report: Report, release: Callable[[], R
 
 def _read(files: PolicyFiles, report: Report) -> tuple[Labels, Policy, Bools]:
     policy, told = policy_of(files), report.model_dump()
-    labels = told["dataset"]["live_states"], told["dataset"]["actions"]
+    labels = files.labels["states"], told["dataset"]["actions"]
     return labels, policy, tied_cells(told["policy"]["tied"], policy.abstains.shape)

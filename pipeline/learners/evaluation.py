@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Protocol, runtime_checkable
 
+from pipeline.audits.attack import AuditTarget
 from pipeline.evaluation.measured import Evaluated
 from pipeline.learners.learner import Learnt
 from pipeline.logs.store import Snapshot
 from pipeline.logs.summing import Resources
+from pipeline.privacy.noise import NoiseSource
 from pipeline.privacy.release import Release
 from pipeline.statistics.private_sum import PrivateSum
 from pipeline.transaction.drawing import Stage
@@ -84,5 +86,20 @@ class Evaluable(Protocol):
         ------
         CardError
             If card and recipe have no evaluation.
+        """
+        ...
+
+
+@runtime_checkable
+class Attackable(Protocol):
+    """An evaluation whose sums, and the way from one part to the other, an auditor can attack."""
+
+    def targets(self, sampler: NoiseSource) -> list[AuditTarget]:
+        """Audit targets of what is drawn of the others, alone and beside the learner's part.
+
+        Parameters
+        ----------
+        sampler
+            See :meth:`~pipeline.learners.learner.RunPlan.targets`.
         """
         ...

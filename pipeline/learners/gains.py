@@ -168,8 +168,8 @@ def control(file: StoredGains, observations: Array, steps: Ints) -> list[Control
         If a step is none of the policy's, or an observation is not finite; records are named by number.
     """
     H, action, seen = len(file.gains), file.action, file.observation
-    _refuse(np.asarray((steps < 0) | (steps >= H)), "no step of the policy", f"steps count from 0 to {H - 1}")
-    _refuse(
+    refuse_records(np.asarray((steps < 0) | (steps >= H)), "no step of the policy", f"steps count from 0 to {H - 1}")
+    refuse_records(
         np.asarray(~np.isfinite(observations).all(axis=1)),
         "not a finite observation",
         f"give {', '.join(seen.names)}",
@@ -192,7 +192,21 @@ def _advice(names: Sequence[str], u: Sequence[float]) -> str:
     return "use " + ", ".join(f"{name} = {value:.6g}" for name, value in zip(names, u, strict=True))
 
 
-def _refuse(wrong: NDArray[np.bool_], what: str, known: str) -> None:
+def refuse_records(wrong: NDArray[np.bool_], what: str, known: str) -> None:
+    """Refuse records by number.
+
+    Parameters
+    ----------
+    wrong
+        ``(N,)``.
+    what, known
+        What they are not, and what is allowed.
+
+    Raises
+    ------
+    CardError
+        If one is wrong.
+    """
     if wrong.any():
         at = (np.flatnonzero(wrong)[:5] + 1).tolist()
         where = "" if len(wrong) == 1 else f"record {', '.join(map(str, at))}: "

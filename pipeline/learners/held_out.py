@@ -14,7 +14,7 @@ from typing import Any
 from pipeline.audits.attack import AuditTarget, WholePlan
 from pipeline.declaration.card import AnyCard, CardError
 from pipeline.evaluation.measured import Evaluated
-from pipeline.learners.evaluation import Evaluable, Evaluation
+from pipeline.learners.evaluation import Attackable, Evaluable, Evaluation
 from pipeline.learners.learner import Learnt, Quote, RunPlan, joint_cost, listed_facts
 from pipeline.learners.policy_files import PolicyFiles
 from pipeline.learners.terms import Terms
@@ -197,7 +197,8 @@ class HeldOutRun:
 
     def targets(self, sampler: NoiseSource) -> list[AuditTarget]:
         """See :class:`~pipeline.learners.learner.RunPlan`."""
-        return self.plan.targets(sampler)
+        theirs = self.evaluation.targets(sampler) if isinstance(self.evaluation, Attackable) else []
+        return [*self.plan.targets(sampler), *theirs]
 
     def whole_plan(self) -> WholePlan | None:
         """See :class:`~pipeline.learners.learner.RunPlan`."""

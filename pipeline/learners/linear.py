@@ -17,6 +17,7 @@ from pipeline.learners.linear_learning import LinearLearnt, drawn, learn_linear
 from pipeline.learners.linear_request import LinearMethod, LinearRequest, linear_request
 from pipeline.learners.terms import Linear, Privacy, Terms
 from pipeline.ledger.chain import Body
+from pipeline.logs.observed_rows import ObservedRows
 from pipeline.logs.regression_sums import tally
 from pipeline.logs.store import Snapshot
 from pipeline.logs.summing import Resources
@@ -25,7 +26,7 @@ from pipeline.privacy.release import Release
 from pipeline.privacy.release_file import describe_mechanism
 from pipeline.simulation.surrogate import Drawn
 from pipeline.statistics.linear_calibration import true_rho
-from pipeline.statistics.regression_rows import Side, TalliedRows, Tallies
+from pipeline.statistics.regression_rows import Side, StreamRows, TalliedRows, Tallies
 from pipeline.transaction.drawing import WHOLE, Stage
 from reports.facts.plan import CallFacts
 from reports.facts.promise import Joint, MechanismFacts
@@ -141,6 +142,11 @@ class LinearRun:
         r, asked = self.request, self.request.plan.terms
         split = asked.halves and r.adaptive
 
+        if r.observed is not None:
+            batches = ObservedRows(snapshot, r.card, r.observed, resources)
+            observed = StreamRows(batches, r.observed.dimension, snapshot.kind)
+            return stage("release", lambda noise: drawn(r, observed, noise))
+
         def sums() -> dict[Side, Tallies]:
             steps = r.plan.reward_steps
             return tally(snapshot, r.card, asked.value_steps, steps, split=split, resources=resources)
@@ -164,6 +170,8 @@ class LinearRun:
     def unforeseen(self) -> str | None:
         """See :class:`~pipeline.learners.learner.RunPlan`."""
         features = self.request.card.features
+        if self.request.observed is not None:
+            return "a card with observations declares no world of them"
         if features is None or (features.kind != "one_hot" and self.terms.known is None):
             return "a made-up world is not linear in these features; declare one in [evaluate], or one_hot features"
         if self.terms.linear is not None and self.terms.linear.halves:

@@ -28,6 +28,7 @@ from pipeline.learners.decisions import (
     total_assumed,
 )
 from pipeline.learners.linear_request import LinearRequest
+from pipeline.learners.observed_policy import OBSERVED_KIND
 from pipeline.learners.policy_files import PolicyFiles, columns_by_step
 from pipeline.learners.tabular_learning import simple_policies
 from pipeline.ledger.chain import Body
@@ -37,8 +38,9 @@ from pipeline.privacy.release import Release
 from pipeline.statistics.interactive import InteractiveRegression, RecordedRegression
 from pipeline.statistics.one_shot_tables import release_one_shot, released_statistics
 from pipeline.statistics.regression import InteractiveMechanism
-from pipeline.statistics.regression_rows import TalliedRows
+from pipeline.statistics.regression_rows import StreamRows, TalliedRows
 from reports.facts.constants import Constants, Preset
+from reports.facts.dataset import vector_facts
 from reports.facts.learnt import UNMEASURED, Baseline, FeatureFacts, LearntFacts, Truth, ValueFacts
 from reports.facts.policy import Decisions
 from reports.facts.promise import Joint
@@ -49,18 +51,20 @@ Array = NDArray[np.float64]
 _UNSEEN = 2
 
 
-def drawn(request: LinearRequest, rows: TalliedRows, noise: NoiseSource) -> Release:
+def drawn(request: LinearRequest, rows: TalliedRows | StreamRows, noise: NoiseSource) -> Release:
     """Ask the rows, once: everything that leaves, at the joint cost that was charged."""
     if request.adaptive:
         mechanism = InteractiveRegression(request.plan, rows, noise)
         _planned(request, mechanism)
         release = mechanism.release()
     else:
+        assert isinstance(rows, TalliedRows)
         released = release_one_shot(request.plan, rows, noise)
         assert released.release is not None
         release = released.release
     if (first := request.start) is None:
         return release
+    assert isinstance(rows, TalliedRows)
     return replace(
         release,
         mechanisms=(*release.mechanisms, *first.mechanisms),
@@ -96,7 +100,7 @@ class LinearLearnt:
         upper = np.triu_indices(d)
         weights = np.stack([np.concatenate([b.w, b.inverse[upper]]) for b in self.result.backups])
         return PolicyFiles(
-            {**decision_labels(self.request.card), **_weight_labels(self)},
+            {**decision_labels(self.request.card, self.request.points.names), **_weight_labels(self)},
             {"policy": columns_by_step(weights), "decisions": decision_columns(policy)},
         )
 
@@ -115,8 +119,7 @@ class LinearLearnt:
 
     def view(self) -> Decisions:
         """See :class:`~pipeline.learners.learner.Learnt`."""
-        d = self.request.card.domain
-        labels = d.live_states, d.action_labels
+        labels = list(self.request.points.names), self.request.card.domain.action_labels
         return linear_view(labels, self.policy, self.result.tied, self.files())
 
     def truth(self, world: str, behaviour: str) -> Truth:
@@ -144,7 +147,7 @@ def learn_linear(request: LinearRequest, release: Release) -> LinearLearnt:
     W = request.plan.weight("D") if request.adaptive else 1
     shift = shift_of(max(sds) / math.sqrt(2) * scale / W, task.dimension, task.horizon, c)
     threshold = _UNSEEN * (c.ridge + shift)
-    abstains = np.where(request.card.domain.allowed, evidence, 0.0).max(-1) <= threshold
+    abstains = np.where(request.points.allowed, evidence, 0.0).max(-1) <= threshold
     policy = Policy(result.policy.probabilities, abstains)
     value, baselines = _values(request, release, result)
     return LinearLearnt(request, result, policy, threshold, value, baselines)
@@ -171,11 +174,22 @@ def start_of(card: Card, release: Release) -> Array:
     return n_0 / n_0.sum() if n_0.sum() > 0 else np.full(n_0.shape, 1 / n_0.size)
 
 
+def first_weights(request: LinearRequest) -> Array:
+    """Weight ``(M,)`` of every public point: the declared first observations alike, in the declared first states."""
+    d, points = request.card.domain, request.points
+    start = {d.live_states[0]: 1.0} if d.start == "released" else d.start
+    weights = np.zeros(len(points.names))
+    each = np.array([start.get(s, 0.0) for s in d.live_states])
+    weights[: points.first * len(each)] = np.tile(each, points.first) / points.first
+    return weights
+
+
 def _values(
     request: LinearRequest, release: Release, result: LinearResult
 ) -> tuple[dict[str, float | None], dict[str, Baseline]]:
     """The pessimistic value; upper values and baselines only where asking again costs nothing."""
-    task, c, p = request.task, request.constants, start_of(request.card, release)
+    task, c, points = request.task, request.constants, request.points
+    p = start_of(request.card, release) if points.first == 0 else first_weights(request)
     least, most = task.value_range(0)
     total = request.card.reward.total
     highest = most * request.unit if total is None else min(most * request.unit, total)
@@ -221,12 +235,15 @@ def _constants(learnt: LinearLearnt) -> Constants:
 def _value(learnt: LinearLearnt) -> ValueFacts:
     """Always an estimate; of an adaptive release there is no upper end but the trivial one."""
     request, card = learnt.request, learnt.request.card
-    released = card.domain.start == "released"
+    observed = request.observed is not None
+    released = card.domain.start == "released" and not observed
     upper, lower = learnt.value["upper"], learnt.value["lower"]
     assert lower is not None
     one_hot = card.features is not None and card.features.kind == "one_hot"
     assumes = [
-        "start distribution: " + ("a released table of first states" if released else "declared on the card"),
+        "start: the declared first observations, alike"
+        if observed
+        else "start distribution: " + ("a released table of first states" if released else "declared on the card"),
         "rewards and values were rounded down to the lattice of the recipe before anything was summed",
         "the declared states carry all that matters for what comes next (Markov, declared)"
         if card.domain.markov == "declared"
@@ -257,10 +274,11 @@ def _value(learnt: LinearLearnt) -> ValueFacts:
 def _weight_labels(learnt: LinearLearnt) -> Body:
     """What turns ``policy.parquet`` into decisions: scale, feature map and clips, for ``policy.json``."""
     request, backups = learnt.request, learnt.result.backups
-    f = request.task.reference
+    f, of = request.task.reference, request.plan.features.sample_of
     square, unit2 = request.plan.features.square, request.plan.features.unit_squared
+    told = {"integers": f.astype(np.int64).tolist(), "square": square, "unit_squared": str(unit2)}
     return {
-        "kind": "linear",
+        "kind": "linear" if request.observed is None else OBSERVED_KIND,
         "dimension": int(f.shape[-1]),
         "weights": "index below d: w; from d on: the upper triangle of the inverse Gram matrix, row by row",
         "rule": "Q = phi.w + offset - multiplier (phi.inverse.phi)^1/2 - constant, clipped; phi = unit x integers; "
@@ -271,6 +289,22 @@ def _weight_labels(learnt: LinearLearnt) -> Body:
         "multiplier": [b.multiplier for b in backups],
         "constant": [b.constant for b in backups],
         "clip": [list(b.clip) for b in backups],
-        "features": {"integers": f.astype(np.int64).tolist(), "square": square, "unit_squared": str(unit2)},
+        "features": told if of is None else {**told, "sample_of": of},
+        **_observed_labels(learnt),
         "decisions": "decisions.parquet: the same policy, state by state",
+    }
+
+
+def _observed_labels(learnt: LinearLearnt) -> Body:
+    """What ``policy act --observation`` needs besides: the map, names and scales, and the evidence of an advice."""
+    request, vector = learnt.request, learnt.request.card.domain.observation
+    if request.observed is None or vector is None:
+        return {}
+    return {
+        "observation": vector_facts(vector).model_dump(),
+        "live_states": request.card.domain.live_states,
+        "never": [str(a) for a in np.array(request.card.domain.action_labels)[~request.points.allowed[0]]],
+        "threshold": learnt.threshold,
+        "lattice": request.task.lattice,
+        "states_are": "public observations, as logged: the declared first ones, the axes of the ball, and a draw in it",
     }

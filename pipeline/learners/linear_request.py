@@ -8,9 +8,15 @@ from fractions import Fraction
 from functools import cached_property
 from typing import Literal
 
+import numpy as np
+from numpy.typing import NDArray
+
 from pipeline.agents.linear_backup import LinearConstants, LinearTask, linear_task
 from pipeline.declaration.card import Card, CardError
+from pipeline.declaration.domain import Domain
+from pipeline.declaration.linear_quadratic import Vector
 from pipeline.mdp.features import FeatureMap
+from pipeline.mdp.observed_features import ObservedMap
 from pipeline.privacy.noise import RealDataError
 from pipeline.privacy.release import Mechanism
 from pipeline.statistics.ask import Ask
@@ -28,6 +34,39 @@ PLANNER_VERSION = 1
 # share of the budget on the first states where the card does not declare them
 _START_SHARE = Fraction(1, 50)
 _WIDEST = 1000
+# coordinates of an observation that a page names
+_SHOWN = 6
+
+
+@dataclass(frozen=True)
+class Points:
+    """Where a linear policy is shown, and valued: all live states, or public observations.
+
+    Parameters
+    ----------
+    names
+        What pages call them, M of them.
+    allowed
+        ``(M, A)``.
+    first
+        So many at the front are declared first observations, each in every live state; 0: these are live states.
+    """
+
+    names: tuple[str, ...]
+    allowed: NDArray[np.bool_]
+    first: int
+
+
+def first_observations(d: Domain, vector: Vector) -> NDArray[np.float64]:
+    """Declared first observations ``(k, p)``, scaled; the middle of the ball where none is declared."""
+    logged = d.first_observations or [[0.0] * vector.size]
+    return np.array(logged, dtype=np.float64) / np.array(vector.scales)
+
+
+def point_name(logged: NDArray[np.float64], state: str, d: Domain) -> str:
+    """A public observation as logged, with its live state where there are several."""
+    numbers = f"({', '.join(f'{x:.3g}' for x in logged[:_SHOWN])}{', …' if len(logged) > _SHOWN else ''})"
+    return numbers if len(d.live_states) == 1 else f"{state} {numbers}"
 
 
 @dataclass(frozen=True)
@@ -72,9 +111,28 @@ class LinearRequest:
         return high - low
 
     @cached_property
+    def observed(self) -> ObservedMap | None:
+        """The map of observations, where the card declares them."""
+        d, f = self.card.domain, self.card.features
+        if d.observation is None or f is None:
+            return None
+        return f.observed(len(d.live_states), len(d.action_labels), d.observation)
+
+    @cached_property
+    def points(self) -> Points:
+        """The states of the finite map, or the public observations that stand for all."""
+        d = self.card.domain
+        if self.observed is None or d.observation is None:
+            return Points(tuple(d.live_states), d.allowed, 0)
+        at, states = self.observed.sample(first_observations(d, d.observation))
+        scale = np.array(d.observation.scales)
+        names = tuple(point_name(x * scale, d.live_states[s], d) for x, s in zip(at, states.tolist(), strict=True))
+        return Points(names, d.allowed[states], len(first_observations(d, d.observation)))
+
+    @cached_property
     def task(self) -> LinearTask:
         """The declared process with its vetoes."""
-        allowed = self.card.domain.allowed
+        allowed = self.card.domain.allowed if self.observed is None else self.card.domain.allowed[:1]
         return replace(linear_task(self.plan), allowed=None if allowed.all() else allowed)
 
     @property
@@ -92,7 +150,7 @@ class LinearRequest:
     @property
     def start(self) -> PrivateSum | None:
         """The first states, where they are released."""
-        if self.card.domain.start != "released":
+        if self.observed is not None or self.card.domain.start != "released":
             return None
         layout = StartLayout(self.card)
         (table,) = layout.tables
@@ -173,7 +231,15 @@ def linear_request(
         raise CardError(f"{card.name}: reward.on_entering is for agents of counts; {agent} sums rewards of rows")
     if card.kind == "real" and rho is None:
         raise RealDataError(f"{card.name} is registered as real: {agent} adds no noise; ask for a finite budget")
-    share = None if rho is None or d.start != "released" else rho * _START_SHARE
+    observed = d.observation is not None
+    if observed and method == "one-shot":
+        raise CardError(
+            f"{card.name}: {agent} sums a column a successor, and an observation has no finite number of them; use "
+            "dp-vapvi, vapvi or pevi"
+        )
+    if observed and (d.allowed != d.allowed[0]).any():
+        raise CardError(f"{card.name}: vetoes by state need declared states alone; {agent} reads an observation")
+    share = None if rho is None or observed or d.start != "released" else rho * _START_SHARE
     domain = LinearDomain(
         card.name,
         card.kind,
@@ -191,7 +257,7 @@ def linear_request(
         value_steps=value_steps,
     )
     try:
-        features = card.features.feature_map(len(d.live_states), len(d.action_labels))
+        features = _map_of(card)
         if features.dimension > _WIDEST:
             raise ValueError(f"{features.dimension} features; at most {_WIDEST} fit a Gram matrix a step")
         plan = LinearPlan(domain, terms, features)
@@ -201,3 +267,16 @@ def linear_request(
     except (ValueError, OverflowError) as e:
         raise CardError(f"{card.name}: {agent}: {e}") from None
     return request
+
+
+def _map_of(card: Card) -> FeatureMap:
+    """The declared finite map, or the public sample of one of observations."""
+    d, f = card.domain, card.features
+    assert f is not None
+    sizes = len(d.live_states), len(d.action_labels)
+    if d.observation is None:
+        return f.feature_map(*sizes)
+    found = f.observed(*sizes, d.observation)
+    if found.dimension > _WIDEST:
+        raise ValueError(f"{found.dimension} features; at most {_WIDEST} fit a Gram matrix a step")
+    return found.feature_map(first_observations(d, d.observation))

@@ -15,6 +15,7 @@ from pipeline.declaration.card import AnyCard, CardError, require_tabular
 from pipeline.learners.forecast import foresee_one_step
 from pipeline.learners.learner import Outlook, Quote, fitting_rho, joint_cost, listed_facts
 from pipeline.learners.linear import check_gaussian
+from pipeline.learners.one_step_evaluation import LEAST, OneStepEvaluation
 from pipeline.learners.one_step_learning import LearntStep, learn_step, next_question
 from pipeline.learners.terms import OneStep, Terms
 from pipeline.ledger.chain import Body
@@ -115,6 +116,17 @@ class OneStepRun:
         first = stage(value, lambda noise: answer("v", None, noise))
         asked = next_question(plan, first)
         return plan.joined((first, stage(gain, lambda noise: answer("q", asked, noise))), asked)
+
+    def evaluation(self) -> OneStepEvaluation:
+        """See :class:`~pipeline.learners.evaluation.Evaluable`."""
+        found, card = OneStepEvaluation(self.plan, self.terms.held_out), self.plan.card
+        if found.signal < LEAST:
+            raise CardError(
+                f"{self.terms.where}: [evaluate] people = {float(self.terms.held_out):g} of "
+                f"{card.unit.users_public:,} declared people, times the root of rho, is {found.signal:,.0f}: below "
+                f"{LEAST:,.0f} nothing is measured beside the noise; take it out, or ask for more"
+            )
+        return found
 
     def quote(self) -> Quote:
         """See :class:`~pipeline.learners.learner.RunPlan`."""

@@ -33,6 +33,8 @@ from reports.facts.report import Report
 Array = NDArray[np.float64]
 # in ``policy.json``
 KIND = "one_step"
+# least share of a state's rows that a recommended action must have where other people confirm it
+CONFIRMED = 0.1
 
 
 @dataclass(frozen=True)
@@ -119,7 +121,7 @@ def learn_step(plan: TargetPlan, terms: Terms, release: Release) -> LearntStep:
         raise ValueError("this release was drawn on other terms")
     values, d = release.derived["v_value"], plan.card.domain
     asked = Question(values, window(release.tables["v_count"], values, plan.spread))
-    chosen = terms.one_step or OneStep()
+    chosen = _chosen(terms)
     found = one_step.one_step(
         _answer(plan, release, "q"),
         plan.width(asked),
@@ -142,8 +144,14 @@ def read_step_view(files: PolicyFiles, report: Report, release: Callable[[], Rel
     return _view((files.labels["states"], files.labels["actions"]), policy_of(files), release())
 
 
-def _constants(plan: TargetPlan, terms: Terms) -> Constants:
+def _chosen(terms: Terms) -> OneStep:
+    """What the recipe chose; an action that other people have to confirm must be common enough for that."""
     chosen = terms.one_step or OneStep()
+    return chosen.model_copy(update={"floor": max(chosen.floor, CONFIRMED)}) if terms.held_out else chosen
+
+
+def _constants(plan: TargetPlan, terms: Terms) -> Constants:
+    chosen = _chosen(terms)
     values = {
         "pessimism": chosen.pessimism,
         "support": chosen.support,

@@ -9,12 +9,13 @@ from pathlib import Path
 from pipeline.declaration.card import AnyCard, CardError
 from pipeline.declaration.plugins import is_plugin, plugin
 from pipeline.learners import one_step_learning
-from pipeline.learners.decisions import read_counts_view, read_linear_view
+from pipeline.learners.decisions import PLAYED, read_counts_view, read_linear_view, read_played_view
 from pipeline.learners.gains import KIND, read_gains_view, stored_gains
 from pipeline.learners.held_out import hold_out
 from pipeline.learners.learner import Agent, RunPlan
 from pipeline.learners.linear import LinearLearner
 from pipeline.learners.lq import LqLearner
+from pipeline.learners.observed_policy import OBSERVED_KIND, stored_observed
 from pipeline.learners.one_step import OneStepLearner
 from pipeline.learners.policy_files import Codec, Exported, StoredPolicy, read_policy_files
 from pipeline.learners.stored_decisions import stored_decisions
@@ -88,8 +89,10 @@ def plan_run(card: AnyCard, terms: Terms) -> RunPlan:
 _CODECS: Mapping[str | None, Codec] = {
     None: Codec(("policy",), read_counts_view, stored_decisions),
     "linear": Codec(("policy", "decisions"), read_linear_view, stored_decisions),
+    OBSERVED_KIND: Codec(("policy", "decisions"), read_linear_view, stored_observed),
     one_step_learning.KIND: Codec(("policy",), one_step_learning.read_step_view, stored_decisions),
     KIND: Codec(("policy",), read_gains_view, stored_gains),
+    PLAYED: Codec(("policy",), read_played_view, stored_decisions),
 }
 
 

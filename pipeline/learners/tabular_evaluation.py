@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import secrets
 from collections.abc import Mapping
 from dataclasses import astuple, dataclass, replace
 from functools import cached_property
@@ -15,7 +16,11 @@ from pipeline.agents.against_behaviour import as_practised
 from pipeline.agents.apvi import Model, model
 from pipeline.agents.doubly_robust import VERSION, before, question
 from pipeline.agents.pessimism import start_distribution
-from pipeline.declaration.card import Card, declared_start, task_of
+from pipeline.audits.attack import AuditTarget
+from pipeline.audits.tables import crossing_target, scores_target
+from pipeline.declaration.card import Card, CardError, declared_start, task_of
+from pipeline.declaration.code import syntax_digest
+from pipeline.evaluation.coverage import covered
 from pipeline.evaluation.intervals import Method, evaluated
 from pipeline.evaluation.measured import Diagnostic, Evaluated
 from pipeline.learners.learner import Learnt
@@ -23,10 +28,14 @@ from pipeline.learners.tabular_facts import LearntCounts
 from pipeline.learners.tabular_learning import practice
 from pipeline.learners.terms import Terms
 from pipeline.logs.doubly_robust_rows import TabularScores
+from pipeline.logs.parts import evaluates, part_key
 from pipeline.logs.score_sums import sum_scores
 from pipeline.logs.store import Snapshot
 from pipeline.logs.summing import Resources
+from pipeline.privacy.losses import safe_epsilon
+from pipeline.privacy.noise import NoiseSource
 from pipeline.privacy.release import Release
+from pipeline.statistics.held_out import parts_cost
 from pipeline.statistics.moment_layout import MomentLayout
 from pipeline.statistics.private_sum import PrivateSum
 from pipeline.statistics.scores import SCORES, Clips, Question
@@ -34,6 +43,16 @@ from pipeline.transaction.drawing import Stage
 
 Array = NDArray[np.float64]
 STAGE = "values of people"
+TABULAR = "tabular-dr"
+# the code that makes an estimate and its interval of a release: another text is another estimator
+_CODE = (
+    "pipeline.agents.doubly_robust",
+    "pipeline.evaluation.intervals",
+    "pipeline.learners.tabular_evaluation",
+    "pipeline.logs.doubly_robust_rows",
+    "pipeline.statistics.moment_layout",
+    "pipeline.statistics.scores",
+)
 # of the clip of psi, in ranges of values, as it stands in a release
 CLIP = "b_clip"
 
@@ -53,7 +72,7 @@ class TabularEvaluation:
     card: Card
     terms: Terms
     counts: PrivateSum
-    estimator = "tabular-dr"
+    estimator = TABULAR
 
     @property
     def learning(self) -> tuple[PrivateSum, ...]:
@@ -63,10 +82,22 @@ class TabularEvaluation:
     @cached_property
     def sums(self) -> Mapping[str, PrivateSum]:
         """See :class:`~pipeline.learners.evaluation.Evaluation`: all at once, with the whole budget."""
-        return {STAGE: self._layout.summed(self.terms.ask_for(self.card).zcdp())}
+        return {STAGE: self._with_slack(self.layout.summed(self.terms.ask_for(self.card).zcdp()), self.terms.noise())}
+
+    def _with_slack(self, summed: PrivateSum, sampler: NoiseSource) -> PrivateSum:
+        budget = self.card.budget
+        return summed if summed.exact else summed.with_slack(sampler, safe_epsilon(budget.rho, budget.delta))
+
+    def _covered(self) -> bool:
+        """Bins that hide part of the state: the interval is of the binned process, never calibrated for people."""
+        d, rho = self.card.domain, self.terms.ask().zcdp()
+        budget = math.inf if rho is None else float(rho)
+        there = covered(self.estimator, code_of(), len(d.live_states), d.horizon, self.card.unit.users_public, budget)
+        return there and d.markov == "declared"
 
     @property
-    def _layout(self) -> MomentLayout:
+    def layout(self) -> MomentLayout:
+        """What is summed of people's scores."""
         return MomentLayout(self.card.name, self.card.kind, self.card.domain.dynamics, len(SCORES))
 
     def clips(self, spread: int) -> Clips:
@@ -85,14 +116,23 @@ class TabularEvaluation:
         told = [self.terms.agent, self.terms.planner.model_dump(mode="json"), vetoes, self.card.domain.markov]
         return [self.estimator, VERSION, list(astuple(self.clips(1))), *told]
 
+    def targets(self, sampler: NoiseSource) -> list[AuditTarget]:
+        """See :class:`~pipeline.learners.evaluation.Evaluation`: a split by a secret of the auditor's own."""
+        key, share = part_key(secrets.token_bytes(32), self.card.name), self.terms.held_out
+        counts, scores = (self._with_slack(s, sampler) for s in (self.counts, self.sums[STAGE]))
+        costs = [(s.rho, s.layout.cost(s.rates, "add_remove")) for s in (counts, scores)]
+        if costs[0][0] is None or costs[1][0] is None:
+            raise CardError(f"{self.card.name}: no noise, no claim to attack")
+        claimed = parts_cost((costs[0][0], costs[0][1]), (costs[1][0], costs[1][1]))
+        crossing = crossing_target(counts, scores, claimed, lambda user: evaluates([user], share, key)[0])
+        return [scores_target(scores), crossing]
+
     def draw(self, learnt: Learnt, rows: Snapshot, resources: Resources, stage: Stage) -> Release:
         """See :class:`~pipeline.learners.evaluation.Evaluation`."""
         scores, summed = self.scores(learnt), self.sums[STAGE]
         return self.told(
             scores,
-            stage(
-                STAGE, lambda noise: summed.draw(sum_scores(rows, self.card, self._layout, scores, resources), noise)
-            ),
+            stage(STAGE, lambda noise: summed.draw(sum_scores(rows, self.card, self.layout, scores, resources), noise)),
         )
 
     def scores(self, learnt: Learnt) -> TabularScores:
@@ -123,8 +163,7 @@ class TabularEvaluation:
         """See :class:`~pipeline.learners.evaluation.Evaluation`."""
         found = _counts(learnt)
         m, asked, usual, start = self._question(found)
-        # bins that hide part of the state: the interval is of the binned process, and never calibrated for people
-        method = Method(self.estimator, 0.0, calibrated=False)
+        method = Method(self.estimator, 0.0, calibrated=self._covered())
         mu = as_practised(usual, m.task.allowed, m.task.horizon).probabilities
         off = _placebo_error(found, asked, before(m, mu, asked.W, start))
         return learnt, evaluated(
@@ -137,6 +176,11 @@ class TabularEvaluation:
             placebo_error=off,
             diagnostics=(Diagnostic("effective sample size, share of rows", asked.effective),),
         )
+
+
+def code_of() -> str:
+    """Digest of the code of this estimator."""
+    return syntax_digest(_CODE)[:16]
 
 
 def _counts(learnt: Learnt) -> LearntCounts:

@@ -43,12 +43,13 @@ class Route:
     ----------
     by
         ``hand``: somebody asked for it; ``calendar``: it was due on a date of the recipe's [schedule]; ``counter``: it
-        is a night of the recipe's [nightly]; ``exact``: it has no noise, so it protects nobody.
+        is a night of the recipe's [nightly]; ``exact``: it has no noise, so it protects nobody; ``played``: an online
+        agent was played in a known world, and there are no rows.
     due
         The date of the calendar (ISO); empty for all others.
     """
 
-    by: Literal["hand", "calendar", "counter", "exact"]
+    by: Literal["hand", "calendar", "counter", "exact", "played"]
     due: str = ""
 
     @property
@@ -56,6 +57,8 @@ class Route:
         """Whether the rows decide which outputs exist."""
         if self.by == "exact":
             return "nothing here is private: every output depends on the rows"
+        if self.by == "played":
+            return "there are no rows: recipe and seed alone decide every output"
         declared = {
             "hand": "every ingest makes an edition, whatever came in, and somebody asked for this run of one",
             "calendar": f"every night makes an edition, whatever came in, and a release was due on {self.due}",
@@ -76,6 +79,13 @@ class Route:
                 "the dates of the calendar were declared without looking at this log; at each of them everybody in the "
                 "log is charged again, and the ledger adds it up",
                 f"on which dates the job ran, and {_UNREAD}",
+            ]
+        if self.by == "played":
+            return [
+                "this is a simulation on seeded noise: what is stated here is what the very mechanism would promise in "
+                "a deployment that draws its noise from the operating system and computes on integers",
+                "every user comes once, with one episode; one who returns loses as much again for each episode",
+                "policies are made of released sums alone; when one changes is declared or follows from them",
             ]
         return [f"when the counter began, on which dates it ran, and {_UNREAD}"] if self.by == "counter" else []
 
@@ -138,6 +148,8 @@ def assumptions(card: AnyCard, looks: Sequence[Entry], route: Route) -> list[str
         f"the domain ({card.declares}) was declared without looking at this log, unless a line below says otherwise",
         "the curator's machine, its operators and its source of randomness are trusted",
     ]
+    if route.by == "played":
+        return [found[1], *route.assumed]
     if is_plugin(card.source.format):
         found.append(
             f"the log was read by {card.source.format}, which is not code of Reticent: that it makes the rows of one "
@@ -239,6 +251,11 @@ def implementation(release: Release, route: Route) -> Implementation:
     )
     if adaptive:
         floating += "; later questions are computed in floating point and rounded to a lattice before they meet a row"
+    if route.by == "played" and not exact:
+        floating = (
+            "messages are rounded to declared integers before they are summed; the noise is seeded and sums are read "
+            "in floating point: a simulation"
+        )
     if route.by == "counter":
         floating += "; the sum of all nights is read off noisy integers alone"
     return Implementation(
@@ -257,6 +274,12 @@ def stewardship(card: AnyCard, route: Route) -> Stewardship:
     )
     if card.kind == "synthetic":
         collection = "declared by the card as simulated, and not checked by this program: there is nobody to ask"
+    if route.by == "played":
+        return Stewardship(
+            collection="there are no rows: users and their episodes were drawn in a known world",
+            access="nobody's data lies anywhere; all in the run's folder was computed from recipe and seed",
+            domain_hash=card.domain_hash(),
+        )
     left = "exact sums of simulated people" if route.by == "exact" else "the release of noisy integers"
     kept = ", with a counter's exact sums and the hashes of who was counted" * (route.by == "counter")
     return Stewardship(

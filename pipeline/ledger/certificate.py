@@ -14,6 +14,7 @@ from typing import TypedDict
 from pipeline.declaration.card import AnyCard
 from pipeline.ledger.assumptions import (
     NOT_COVERED,
+    Route,
     assumptions,
     implementation,
     protected,
@@ -32,6 +33,7 @@ from reports.facts.part import Dump
 from reports.facts.promise import CounterFacts, Guarantee, Joint
 from reports.facts.report import Report
 
+NO_CLAIM = "none (simulation)"
 _SEPARATE = "zCDP: rhos add; pure losses add as epsilons"
 _JOINT = (
     "zCDP: steps add; the tables of one step come from one row a person and are bounded jointly, by the supremum over "
@@ -45,12 +47,24 @@ _ONE_STEP = (
     "zCDP: the two stages add, and the second one's question was made of the first one's released answer; counts and "
     "sums of a stage come from the same rows of a person and are bounded jointly, so the counts cost nothing more"
 )
+_ONLINE = (
+    "zCDP: all sums of one user's episode are bounded jointly, at their worst over two users' episodes, and cost the "
+    "squared length of that episode in all that is ever released"
+)
+_SHUFFLED = "an exact accountant of the honest users' bits; every user is in one batch, so the costliest batch counts"
 _HELD_OUT = (
     "zCDP: one part of the people learns, the other evaluates, and a keyed hash of the id says who is in which; a "
     "person pays for one part, or for leaving the one and joining the other, whichever is most; within a part the "
     "tables add, or are bounded jointly where they come from the same rows"
 )
-_BY_VARIANT = {"linear_quadratic": _LQ, "one_step": _ONE_STEP, "held_out": _HELD_OUT}
+_BY_VARIANT = {"linear_quadratic": _LQ, "one_step": _ONE_STEP, "held_out": _HELD_OUT, "online": _ONLINE}
+_HOW = {
+    "central": "a trusted curator adds the noise once",
+    "joint": "the server sees every episode and keeps noisy sums of them; policies are made of these alone, and a "
+    "person's own episode is not hidden from the server",
+    "local": "each person's device adds the noise before anything leaves it",
+    "shuffle": "each device sends noisy bits, and a trusted shuffler hides whose they are",
+}
 _COUNTER = (
     "zCDP: the counter was charged once, for every row that all its nights release; rhos of tables add, and a row that "
     "a died attempt may have drawn was charged again when it was drawn again"
@@ -83,6 +97,8 @@ def spent_budget(mechanisms: Sequence[Mechanism], delta: float, joint: Fraction 
     joint
         The exact rho of all tables together, where they were bounded jointly; None: their losses add.
     """
+    if (bits := _of_shuffled(mechanisms, delta)) is not None:
+        return {"rho": None, "epsilon": bits, "delta": delta, "pure": False}
     rho, pure = total_rho(tuple(mechanisms)), total_epsilon(tuple(mechanisms))
     if joint is not None:
         rho, pure = joint, None
@@ -92,6 +108,16 @@ def spent_budget(mechanisms: Sequence[Mechanism], delta: float, joint: Fraction 
         return {"rho": up(rho), "epsilon": up(pure), "delta": 0.0, "pure": True}
     left = down(Fraction(delta) - total_delta_slack(tuple(mechanisms)))
     return {"rho": up(rho), "epsilon": safe_epsilon(up(rho), left), "delta": delta, "pure": False}
+
+
+def _of_shuffled(mechanisms: Sequence[Mechanism], delta: float) -> float | None:
+    """Epsilon of shuffled messages by an exact accountant: a user is in one batch, so the costliest counts."""
+    from pipeline.privacy.shuffle import NoiseBits
+    from pipeline.privacy.shuffle_calibration import delivered_epsilon
+
+    batches = {m.shuffled for m in mechanisms if m.shuffled is not None}
+    each = (delivered_epsilon(NoiseBits(b.users, b.each, b.chance), b.changes, delta, b.honest) for b in batches)
+    return max(each, default=None)
 
 
 def _all_of(release: Release, gate: Passed | None) -> tuple[tuple[Mechanism, ...], Fraction | None]:
@@ -127,7 +153,7 @@ def guarantee(card: AnyCard, release: Release, calibration: str, asked: Body, ga
     who = protected(card)
     claim = f"differential privacy for {'the people' if who == 'person' else f'each {who}'} in the log"
     if card.kind == "synthetic" or release.noise != "os":
-        claim = "none (simulation)"
+        claim = NO_CLAIM
     told = {
         "sentence": _sentence(card, release, cost),
         "relation": release.relation,
@@ -145,17 +171,17 @@ def guarantee(card: AnyCard, release: Release, calibration: str, asked: Body, ga
 
 
 def _sentence(card: AnyCard, release: Release, cost: SpentBudget) -> str:
-    if release.noise == "none" or cost["epsilon"] is None or cost["rho"] is None or cost["delta"] is None:
+    if release.noise == "none" or cost["epsilon"] is None or cost["delta"] is None:
         return "No privacy: the non-private baseline on exact counts of simulated data; nothing is promised to anyone."
     who = f"one {protected(card)}, meaning {unit_sentence(card)}"
     slip = "" if cost["pure"] else f", up to a probability of δ = {_slip(cost['delta'])}"
-    how = "a trusted curator adds the noise once"
+    rho = "" if cost["rho"] is None else f"ρ = {_up(cost['rho'])} zCDP; "
+    how = _HOW[release.trust_model]
     if release.counter is not None:
         how = f"for all {release.counter['nights']} nights together; a trusted curator keeps the counter"
     promise = (
         f"Replacing {who}, by any other changes the probability of anything on this page by at most "
-        f"a factor e^ε with ε = {_up(cost['epsilon'])}{slip} (ρ = {_up(cost['rho'])} zCDP; "
-        f"{how})."
+        f"a factor e^ε with ε = {_up(cost['epsilon'])}{slip} ({rho}{how})."
     )
     if release.noise != "os":
         return "Simulation, not private: the noise was seeded. With operating-system noise it would say: " + promise
@@ -177,12 +203,15 @@ def _slip(delta: float) -> str:
     return f"{delta:g}".replace("e-0", "e-")
 
 
-def _registry_entry(card: AnyCard, release: Release, promise: Guarantee) -> RegistryEntry:
+def _registry_entry(card: AnyCard, release: Release, promise: Guarantee, route: Route) -> RegistryEntry:
     """The same facts under the names of the proposed registry of differential-privacy deployments."""
     flavour = "pure differential privacy" if promise.pure else "zero-concentrated differential privacy"
     accounting = "exact rational rho, lifetime cap per dataset in a hash-chained ledger"
     if release.noise == "none":
         flavour, accounting = "none", "none: nothing was charged"
+    elif route.by == "played":
+        flavour = flavour if promise.rho is not None else "approximate differential privacy"
+        accounting = "recomputed from what was drawn; a simulation, nothing was charged"
     return RegistryEntry(
         product=f"policy learnt from {card.name}",
         unit_of_privacy=promise.unit,
@@ -226,6 +255,7 @@ def certificate(
     digests: Mapping[str, str],
     looks: Sequence[Entry],
     gate: Passed | None = None,
+    route: Route | None = None,
 ) -> Certificate:
     """``certificate.json``: what can be checked without the data.
 
@@ -245,9 +275,12 @@ def certificate(
         The lineage's INSPECT entries.
     gate
         See :func:`guarantee`.
+    route
+        How it was decided that the run exists, where release and INTENT do not tell it.
     """
     listed, together = _all_of(release, gate)
-    rho, route = total_rho(listed) if together is None else together, route_of(release, intent)
+    rho = total_rho(listed) if together is None else together
+    route = route or route_of(release, intent)
     joint = None if release.joint is None else Joint.model_validate(describe_joint(release))
     parts = {"gate": report.gate, "joint": joint, "counter": report.counter}
     # what a run does not have is absent, not null
@@ -264,7 +297,7 @@ def certificate(
         data=stewardship(card, route),
         assumptions=assumptions(card, looks, route),
         not_covered=list(NOT_COVERED),
-        registry=_registry_entry(card, release, report.guarantee),
+        registry=_registry_entry(card, release, report.guarantee, route),
         ledger=None if commit is None else _entry(commit),
         sha256=dict(digests),
     )
@@ -287,6 +320,8 @@ def _composition(release: Release, joint: Joint | None) -> str:
     """How the losses of all tables become one."""
     if release.noise == "none":
         return "nothing is private, so nothing is added up"
+    if any(m.shuffled is not None for m in release.mechanisms):
+        return _SHUFFLED
     if release.counter is not None:
         return _COUNTER
     if joint is None:

@@ -11,7 +11,7 @@ from functools import cache, partial
 from pathlib import Path
 
 from pipeline.ledger.attempts import paid_for
-from pipeline.ledger.certificate import spent_budget
+from pipeline.ledger.certificate import NO_CLAIM, spent_budget
 from pipeline.ledger.chain import Body, Entry, canonical
 from pipeline.ledger.gates import gate_of, gate_problem
 from pipeline.ledger.steps import charge_problem, noise_problem, same_number
@@ -20,6 +20,7 @@ from pipeline.privacy.release_file import file_of, mechanism_from, sha256_file
 from pipeline.statistics.held_out import VARIANT, held_out_loss
 from pipeline.statistics.joint_loss import joint_loss, lq_loss, one_step_loss
 from pipeline.statistics.linear_layout import declared_map, features_digest
+from pipeline.statistics.online_sum import ONLINE
 from reports.facts.report import form_problem
 
 SCHEMA_FILE = Path(__file__).with_name("certificate.schema.json")
@@ -67,7 +68,8 @@ def verify_run(folder: Path, entries: Sequence[Entry] | None = None) -> list[Che
 def _file_checks(folder: Path, proof: Body) -> Iterator[Check]:
     """What can be recomputed from the run's folder alone."""
     yield _guarded("the loss, recomputed from the listed mechanisms", lambda: _loss(proof))
-    if "joint" in proof:
+    # of an online agent its recipe is the declaration
+    if "joint" in proof and proof["joint"].get("variant") != ONLINE:
         yield _guarded("the joint loss, recomputed from scales and declarations", lambda: _joint(folder, proof))
     if "counter" in proof:
         yield _guarded("the noise of tonight's sums, recomputed from the counter", lambda: noise_problem(proof))
@@ -214,7 +216,10 @@ def _digest(folder: Path, proof: Body, kind: str) -> str | None:
 def _ledger_checks(proof: Body, entries: Sequence[Entry] | None) -> list[Check]:
     said, what = proof["ledger"], "the ledger holds this very entry"
     if said is None:
-        found = "" if proof["guarantee"]["noise"] == "none" else "noise, but no entry"
+        # seeded noise protects nobody, and says so
+        stated = proof["guarantee"]
+        nobody = stated["noise"] == "none" or (stated["noise"] == "seeded" and stated["claim"] == NO_CLAIM)
+        found = "" if nobody else "noise, but no entry"
         if "real" in (e.body["kind"] for e in entries or () if e.kind == "REGISTER" and e.lineage == proof["dataset"]):
             found = "its dataset is registered as real: every run of it is charged"
         return [Check("nothing was charged, and nothing is promised", not found, found)]

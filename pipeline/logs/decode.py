@@ -146,18 +146,15 @@ def _number(role: str, dtypes: Dtypes) -> pl.Expr:
 
 def _index(role: str, dtypes: Dtypes, table: dict[str, int]) -> pl.Expr:
     """Index of a raw label; an integer written ``3.0`` is the label ``3`` unless ``3.0`` is declared itself."""
-    if not table:
-        return pl.lit(None, dtype=pl.Int32)
+    known: dict[str, int] | dict[int, int]
     if dtypes[role] == pl.Int64:
         # as their text would be looked up, without writing it
         numbers = {int(label): i for label, i in table.items() if re.fullmatch(r"0|-?[1-9][0-9]*", label)}
-        fit = {number: i for number, i in numbers.items() if -(2**63) <= number < 2**63}
-        if not fit:
-            return pl.lit(None, dtype=pl.Int32)
-        return pl.col(f"raw_{role}").replace_strict(fit, default=None, return_dtype=pl.Int32)
-    text = _text(role, dtypes)
-    floats = {f"{label}.0": i for label, i in table.items() if label.lstrip("-").isdecimal()}
-    return text.replace_strict(floats | table, default=None, return_dtype=pl.Int32)
+        cell, known = pl.col(f"raw_{role}"), {n: i for n, i in numbers.items() if -(2**63) <= n < 2**63}
+    else:
+        floats = {f"{label}.0": i for label, i in table.items() if label.lstrip("-").isdecimal()}
+        cell, known = _text(role, dtypes), floats | table
+    return cell.replace_strict(known, default=None, return_dtype=pl.Int32) if known else pl.lit(None, dtype=pl.Int32)
 
 
 def state_index(label: str, number: str, dtypes: Dtypes, states: States) -> tuple[pl.Expr, pl.Expr, pl.Expr]:
@@ -178,6 +175,8 @@ def state_index(label: str, number: str, dtypes: Dtypes, states: States) -> tupl
     that cannot be read.
     """
     never = pl.lit(value=False)
+    if states.undivided:
+        return pl.lit(0, dtype=pl.Int32), never, never
     if label not in dtypes and number not in dtypes:
         return pl.lit(None, dtype=pl.Int32), never, never
     ends = {end: states.first_terminal + i for i, end in enumerate(states.ends)}

@@ -86,8 +86,9 @@ def _texts(raw: pl.DataFrame) -> list[str]:
 
 def behind_gap(card: Card) -> pl.Expr:
     """Of rows sorted by episode and step: whether a gap lies before the row, or before one before it."""
-    if card.source.order_by is not None:
-        return pl.col("jump").cum_max().over("episode")
+    # episodes stand together: what is carried forward over rows spares a group an episode
+    row, new = pl.int_range(pl.len(), dtype=pl.Int64), pl.col("episode").ne_missing(pl.col("episode").shift())
+    start = pl.when(new).then(row).forward_fill()
     # given that none repeats
-    place = pl.int_range(pl.len(), dtype=pl.Int64).over("episode")
-    return (pl.col("step") != place).fill_null(value=False).cum_max().over("episode")
+    gap = pl.col("jump") if card.source.order_by is not None else (pl.col("step") != row - start)
+    return (pl.when(gap).then(row).forward_fill() >= start).fill_null(value=False)

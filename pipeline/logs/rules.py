@@ -107,6 +107,10 @@ COERCED: dict[str, pl.Expr] = {
 }
 
 
+# the same of a card with an observation
+OBSERVED: dict[str, pl.Expr] = COERCED | {"beyond_radius": pl.col("beyond_radius")}
+
+
 def null_user(user: pl.Expr) -> pl.Expr:
     """No user id."""
     return user.is_null() | (user.cast(pl.String).str.strip_chars() == "")
@@ -134,7 +138,9 @@ def step_rules(card: AnyCard) -> dict[str, pl.Expr]:
 
 def episode_rules(card: AnyCard) -> dict[str, pl.Expr]:
     """Rules that drop an episode, in table order."""
-    others = _OF_VECTORS if isinstance(card, Card) else _OF_TABLES
+    others = _OF_TABLES
+    if isinstance(card, Card):
+        others = _OF_VECTORS if card.domain.observation is None else ()
     found = {name: broken for name, broken in _OF_EPISODES.items() if name not in others}
     if isinstance(card, Card) and card.source.order_by is not None and card.source.gap == "drop":
         found["gap"] = pl.col("behind").any()

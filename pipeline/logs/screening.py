@@ -7,8 +7,9 @@ import polars as pl
 from pipeline.declaration.card import AnyCard, Card
 from pipeline.logs import rules
 from pipeline.logs.decode import decode, keyed_hash, list_text
+from pipeline.logs.observations import with_observations, with_successors
 from pipeline.logs.ordering import behind_gap, number_steps
-from pipeline.logs.store import CANONICAL, quarantine_schema
+from pipeline.logs.store import CANONICAL, OBSERVED, quarantine_schema
 from pipeline.logs.wide import empty_rows, unfold
 
 _DROPPED = {rule.name: "drop_episode" if rule.effect == "coerce" else rule.effect for rule in rules.RULES}
@@ -31,13 +32,18 @@ def screen(raw: pl.DataFrame, card: Card, names: tuple[str, ...]) -> tuple[pl.Da
     filed once under each rule that some of its steps break.
     """
     steps = unfold(raw, card) if card.source.layout == "wide" else raw
-    decoded = decode(steps, card)
+    decoded, coerced = decode(steps, card), rules.COERCED
+    if card.domain.observation is not None:
+        decoded, coerced = with_observations(decoded, steps, card, card.domain.observation), rules.OBSERVED
     if card.source.order_by is not None:
         decoded = number_steps(decoded, steps, card)
     rows = sort_episodes(decoded, rules.terminates(card)).with_columns(behind_gap(card).alias("behind"))
-    rows = mark_broken(rows.with_columns(_next_state(card).alias("next_state")), card)
+    rows = rows.with_columns(_next_state(card).alias("next_state"))
+    if card.domain.observation is not None:
+        rows = with_successors(rows, card, card.domain.observation)
+    rows = mark_broken(rows, card)
     kept = rows.filter(pl.col("rule").is_null())
-    entries = file_entries(rows, kept, rules.COERCED)
+    entries = file_entries(rows, kept, coerced)
     if card.source.layout == "wide":
         entries = _by_source_row(entries, raw, steps, card)
     return _canonical(kept, card), quarantine_rows(raw, entries, card, names)
@@ -124,10 +130,11 @@ def _spread(rows: pl.DataFrame, episodes: pl.DataFrame, columns: list[str]) -> p
 def _canonical(kept: pl.DataFrame, card: Card) -> pl.DataFrame:
     end = card.domain.states.first_terminal
     unknown = pl.col("next_state").is_null()
+    columns = CANONICAL | ({} if card.domain.observation is None else OBSERVED)
     return kept.with_columns(
         (pl.col("terminated") | (pl.col("next_state") >= end).fill_null(value=False)).alias("terminated"),
         (pl.col("truncated") | unknown).alias("truncated"),
-    ).select(pl.col(name) if name == "user_id" else pl.col(name).cast(dtype) for name, dtype in CANONICAL.items())
+    ).select(pl.col(name) if name == "user_id" else pl.col(name).cast(dtype) for name, dtype in columns.items())
 
 
 def file_entries(rows: pl.DataFrame, kept: pl.DataFrame, coerced: dict[str, pl.Expr]) -> pl.DataFrame:

@@ -10,7 +10,7 @@ from typing import Protocol
 import polars as pl
 
 from pipeline.declaration.card import AnyCard, Card
-from pipeline.logs.rules import BY_NAME, COERCED, episode_rules, step_rules
+from pipeline.logs.rules import BY_NAME, COERCED, OBSERVED, episode_rules, step_rules
 from pipeline.logs.screening import quarantine_rows
 
 # what is filed under these belongs to nobody known
@@ -63,6 +63,8 @@ def gated_rules(card: AnyCard) -> tuple[str, ...]:
     """
     # a person who is elsewhere breaks nothing, and the gate has no business with the other dataset
     own = {**COERCED, "early_end": None} if isinstance(card, Card) else {"beyond_radius": None}
+    if isinstance(card, Card) and card.domain.observation is not None:
+        own = {**OBSERVED, "early_end": None}
     possible = {*step_rules(card), *episode_rules(card), *own, "over_cap"}
     if isinstance(card, Card) and card.domain.states.ends:
         possible.discard("early_end")

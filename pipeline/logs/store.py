@@ -36,6 +36,9 @@ CANONICAL: dict[str, type[pl.DataType]] = {
     "behavior_prob": pl.Float64,
 }
 
+# beside them where the card declares an observation, in units of its scales
+OBSERVED: dict[str, pl.DataType] = {"observation": pl.List(pl.Float32), "next_observation": pl.List(pl.Float32)}
+
 # of a log of vectors: in units of the declared scales; a null next_observation counts nowhere
 VECTORS: dict[str, pl.DataType | type[pl.DataType]] = {
     "user_id": pl.String,

@@ -27,7 +27,7 @@ _INSIDE = 1 - 1e-12
 
 @dataclass(frozen=True)
 class FeatureMap:
-    """Features of finitely many states and actions.
+    """Features of finitely many states and actions, or those of a public sample of observations.
 
     Parameters
     ----------
@@ -37,6 +37,8 @@ class FeatureMap:
         Declared bound F^2 on every ``||f||^2``.
     unit_squared
         Squared length of one integer step, exactly; ``1 / square`` puts ``phi`` in the unit ball.
+    sample_of
+        The map of observations, as text, of which these rows are a public sample; None: they are all there are.
 
     Raises
     ------
@@ -47,6 +49,7 @@ class FeatureMap:
     integers: Integers
     square: int
     unit_squared: Fraction
+    sample_of: str | None = None
 
     def __post_init__(self) -> None:
         f = self.integers

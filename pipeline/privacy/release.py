@@ -32,6 +32,21 @@ class Running:
 
 
 @dataclass(frozen=True)
+class ShuffledBits:
+    """What makes a table the shuffled one-bit messages of a batch (shuffle.py).
+
+    Each of ``users`` adds ``each`` coins of probability ``chance / 2^64`` to every counter; a replaced user moves
+    ``changes`` counters by 1, and ``honest`` users do add their coins.
+    """
+
+    users: int
+    each: int
+    chance: int
+    changes: int
+    honest: int
+
+
+@dataclass(frozen=True)
 class Mechanism:
     """One noisy table: fixed before any row is read.
 
@@ -39,6 +54,7 @@ class Mechanism:
     (Laplace) is what is drawn; both None means no noise at all (simulation only).  ``delta_slack`` is what the sampler
     adds to delta because its draws are not quite of that law: 0 for exact samplers.  With ``running`` the sensitivities
     are those of one leaf, ``variance`` is that of one released row, and cost and slack are those of all rows ever.
+    With ``shuffled`` nothing is drawn by whoever releases: the noise is in the messages, and their loss is no rho.
 
     Parameters
     ----------
@@ -65,6 +81,7 @@ class Mechanism:
     scale: Fraction | None = None
     delta_slack: Fraction = Fraction(0)
     running: Running | None = None
+    shuffled: ShuffledBits | None = None
 
     def __post_init__(self) -> None:
         if (self.variance is not None and self.variance < 1) or (self.scale is not None and self.scale <= 0):
@@ -75,6 +92,8 @@ class Mechanism:
         """Field's name of the mechanism."""
         if self.variance is not None:
             return "discrete gaussian"
+        if self.shuffled is not None:
+            return "shuffled bits"
         return "discrete laplace" if self.scale is not None else "none"
 
     @property
@@ -111,6 +130,9 @@ class Mechanism:
         """Of one published integer, in integer units (a discrete Laplace of scale b has about ``sqrt(2) b``)."""
         if self.variance is not None:
             return math.sqrt(self.variance * (1.0 if self.running is None else self.running.error))
+        if self.shuffled is not None:
+            q = self.shuffled.chance / 2**64
+            return math.sqrt(self.shuffled.users * self.shuffled.each * q * (1 - q))
         return 0.0 if self.scale is None else math.sqrt(2) * float(self.scale)
 
 
@@ -259,6 +281,26 @@ class Release:
     def rho(self) -> Fraction | None:
         """Exact zCDP cost; None where there is no noise."""
         return total_rho(self.mechanisms) if self.joint_rho is None else self.joint_rho
+
+    def beside(self, other: Release, prefix: str) -> Release:
+        """Both as one, drawn of the same people: costs add up.
+
+        Parameters
+        ----------
+        other
+            Of the same data, noise and trust model.
+        prefix
+            Put before the names of the other's tables.
+        """
+        joint = self.joint if self.joint_rho is not None else other.joint
+        costs = [r.rho for r in (self, other)]
+        return replace(
+            self,
+            mechanisms=(*self.mechanisms, *(replace(m, table=prefix + m.table) for m in other.mechanisms)),
+            tables={**self.tables, **{prefix + name: table for name, table in other.tables.items()}},
+            joint=joint,
+            joint_rho=None if joint is None or None in costs else sum((c for c in costs if c is not None), Fraction(0)),
+        )
 
     @property
     def delta_slack(self) -> Fraction:

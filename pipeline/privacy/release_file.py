@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from pipeline.privacy.release import Mechanism, Release, Running
+from pipeline.privacy.release import Mechanism, Release, Running, ShuffledBits
 
 _COUNTS = {
     "n_0": ("state",),
@@ -29,6 +29,8 @@ _SUMS = {"gram": ("row", "col"), "target": ("row",), "target_squared": ("row",)}
 # an adaptive regression releases a table a step and half of the people: gram_D_3 is gram_D of step 3
 _CALL = re.compile(r"(?P<label>(?P<kind>gram|target|target_squared)_D'?)_(?P<step>\d+)")
 _INDEX = ("step", "state", "action", "next_state")
+# of an agent that looks at no data
+_NOTHING = pa.table({"table": pa.array([], pa.string()), "step": pa.array([], pa.int32())})
 # tables that stand beside each other, one row a key: the label, its axes, its columns
 _BESIDE = {
     "v": (("step", "state"), ("count", "sum", "value")),
@@ -43,6 +45,7 @@ def release_files(release: Release) -> dict[str, bytes]:
     pieces = [_keyed(label, tables) for label in _BESIDE] if len(alone) < len(tables) else []
     index = _INDEX if all(name in _COUNTS for name in alone) else (*_INDEX, "row", "col")
     pieces += [_columns(name, table, index) for name, table in alone.items()]
+    pieces = pieces or [_NOTHING]
     told = json.dumps(describe(release), indent=2, ensure_ascii=False) + "\n"
     out = io.BytesIO()
     # tables of several kinds: what a row has no column for is null
@@ -176,7 +179,8 @@ def describe_joint(release: Release) -> dict[str, object]:
 def describe_mechanism(m: Mechanism) -> dict[str, object]:
     """One mechanism as JSON; exact fractions as text.
 
-    ``delta_slack`` stands there only where it is not 0, ``running`` only where the table is a running sum.
+    ``delta_slack`` stands there only where it is not 0, ``running`` only where the table is a running sum, ``shuffled``
+    only where it is made of shuffled messages.
 
     Parameters
     ----------
@@ -189,6 +193,7 @@ def describe_mechanism(m: Mechanism) -> dict[str, object]:
     """
     slack = {"delta_slack": str(m.delta_slack)} if m.delta_slack else {}
     running = {} if m.running is None else {"running": asdict(m.running)}
+    shuffled = {} if m.shuffled is None else {"shuffled": asdict(m.shuffled)}
     return {
         "name": m.name,
         "table": m.table,
@@ -207,6 +212,7 @@ def describe_mechanism(m: Mechanism) -> dict[str, object]:
         "epsilon": None if m.epsilon is None else float(m.epsilon),
         **slack,
         **running,
+        **shuffled,
     }
 
 
@@ -223,6 +229,7 @@ class ListedMechanism(TypedDict):
     laplace_scale: str | None
     delta_slack: NotRequired[str]
     running: NotRequired[ListedRunning]
+    shuffled: NotRequired[ListedBits]
 
 
 class ListedRunning(TypedDict):
@@ -233,6 +240,16 @@ class ListedRunning(TypedDict):
     error: float
 
 
+class ListedBits(TypedDict):
+    """The fields of :class:`~pipeline.privacy.release.ShuffledBits`."""
+
+    users: int
+    each: int
+    chance: int
+    changes: int
+    honest: int
+
+
 def mechanism_from(facts: ListedMechanism) -> Mechanism:
     """The mechanism that :func:`describe_mechanism` described.
 
@@ -241,7 +258,7 @@ def mechanism_from(facts: ListedMechanism) -> Mechanism:
     facts
         One entry of ``mechanisms``.
     """
-    scale, running = facts["laplace_scale"], facts.get("running")
+    scale, running, shuffled = facts["laplace_scale"], facts.get("running"), facts.get("shuffled")
     return Mechanism(
         table=facts["table"],
         shape=tuple(facts["shape"]),
@@ -253,6 +270,7 @@ def mechanism_from(facts: ListedMechanism) -> Mechanism:
         scale=None if scale is None else Fraction(scale),
         delta_slack=Fraction(facts.get("delta_slack", "0")),
         running=None if running is None else Running(**running),
+        shuffled=None if shuffled is None else ShuffledBits(**shuffled),
     )
 
 

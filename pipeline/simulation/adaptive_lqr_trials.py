@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from pipeline.agents.adaptive_lqr import AdaptiveConstants, Epoch, adaptive_lqr
+from pipeline.agents.adaptive_lqr import AdaptiveConstants, Epoch, adaptive_lqr, recentred_lqr
 from pipeline.agents.lq_belief import Question, prior
 from pipeline.agents.ofu_rl import LqControl
 from pipeline.declaration.toml import CardError
@@ -21,44 +21,81 @@ from pipeline.mdp.rollout import LqBatch
 from pipeline.privacy.factorisation import Once
 from pipeline.privacy.guarantee import Trust
 from pipeline.privacy.noise import SimulatedWorld
-from pipeline.simulation.lq_rollouts import Array, ask_of, lq_world, noise_of, play_lq, spent
+from pipeline.privacy.release import Release
+from pipeline.simulation.lq_rollouts import Array, ask_of, lost_by, lq_world, noise_of, play_lq, spent
 from pipeline.simulation.targets import SumsTarget
 from pipeline.simulation.trial import NOTHING_CONTROLLED, OnlineAgent, Outcome, Plain, Trial, staged_curve
-from pipeline.statistics.online_sum import asked, cost_of, gaussian_sum, start, tight
+from pipeline.statistics.online_sum import asked, cost_of, gaussian_sum, release_of, stacked, start, tight
 from pipeline.statistics.residual_message import ResidualMessage
 
-_PLANNER = 5
+_PLANNER, _LOGS = 5, 4
 _OPTIONS: dict[str, Plain] = {"first": AdaptiveConstants().first, "certainty": AdaptiveConstants().certainty}
 
 
 def play(trial: Trial) -> Outcome:
     """Play K episodes; without epsilon the releases are exact, the baseline."""
-    world, chosen = lq_world(trial), trial.over(_OPTIONS)
-    c = AdaptiveConstants(first=float(chosen["first"]), certainty=float(chosen["certainty"]))
-    noise, handle = noise_of(trial), SimulatedWorld(trial.place)
-    message = _message(world, trial, Question(prior(_control(world), c.norm).mean, np.eye(sum(world.shape)), 1.0))
-    variances = None if trial.epsilon is None else tight(message, ask_of(trial), 1)
-    epsilon = math.inf if trial.epsilon is None else asked(ask_of(trial))[0]
-
-    def release(question: Question, batches: Sequence[LqBatch]) -> Array:
-        one = _message(world, trial, question)
-        counter = start(gaussian_sum(one, variances, Once(1), Trust.JOINT, noise, epsilon), noise, handle)
-        counter.add(np.sum([one.integers(batch) for batch in batches], axis=0))
-        return one.matrix(counter.total())
-
-    spread = 0.0 if variances is None else math.sqrt(variances["residual"]) / message.steps
-    agent = adaptive_lqr(_control(world), trial.episodes, release, spread, c, trial.stream(_PLANNER))
+    world, c, sums = lq_world(trial), _constants(trial), _Sums(trial)
+    agent = adaptive_lqr(_control(world), trial.episodes, sums, sums.spread, c, trial.stream(_PLANNER))
     played = play_lq(world, agent, trial.stream(0))
     at, summed = staged_curve(played.ends, played.losses)
     epochs: list[Epoch] = played.result
+    gains = played.gains[-1]
     facts = {
+        "final_loss": lost_by(world, gains),
         "trust": "none" if trial.epsilon is None else "joint",
         "variant": "extra: one release an epoch",
         "constants": f"first epoch {c.first:g} √K, doubling; gains better than none by {c.certainty:g} deviations",
         "left_zero_at": next((e.first for e in epochs if e.rollout.gains.any()), None),
         "explored": [e.rollout.explore for e in epochs],
     }
-    return Outcome(at, summed, facts | spent(trial, cost_of(message, variances, 1)))
+    return Outcome(at, summed, facts | sums.cost, gains.tolist(), stacked(sums.drawn))
+
+
+def learn_from_logs(trial: Trial) -> Outcome:
+    """Offline: as many exploring episodes were logged before, of other people, and cost nothing here."""
+    world, c, sums = lq_world(trial), _constants(trial), _Sums(trial)
+    parts = [trial.episodes // 10, trial.episodes // 5]
+    parts.append(trial.episodes - sum(parts))
+    agent = recentred_lqr(_control(world), parts, world.gamma, sums, sums.spread, c, trial.stream(_PLANNER))
+    gains = play_lq(world, agent, trial.stream(_LOGS)).result
+    lost = lost_by(world, gains)
+    at, summed = staged_curve([trial.episodes], [lost])
+    facts = {
+        "final_loss": lost,
+        "trust": "central",
+        "variant": f"offline: {trial.episodes:,} exploring episodes were logged before",
+        "constants": f"logs at no regret, controls on the sphere of {world.gamma:g}, declared; three parts",
+        "left_zero_at": 1 if gains.any() else None,
+    }
+    return Outcome(at, summed, facts | sums.cost, gains.tolist(), stacked(sums.drawn))
+
+
+class _Sums:
+    """Draws the sums of each part of the people, once; each part has the whole budget."""
+
+    def __init__(self, trial: Trial) -> None:
+        self._trial, self._world = trial, lq_world(trial)
+        self._noise, self._handle = noise_of(trial), SimulatedWorld(trial.place)
+        first = Question(prior(_control(self._world), 1.0).mean, np.eye(sum(self._world.shape)), 1.0)
+        message = _message(self._world, trial, first)
+        self._variances = None if trial.epsilon is None else tight(message, ask_of(trial), 1)
+        self._epsilon = math.inf if trial.epsilon is None else asked(ask_of(trial))[0]
+        self.spread = 0.0 if self._variances is None else math.sqrt(self._variances["residual"]) / message.steps
+        self.drawn: list[Release] = []
+        self.cost = spent(trial, cost_of(message, self._variances, 1))
+
+    def __call__(self, question: Question, batches: Sequence[LqBatch]) -> Array:
+        one = _message(self._world, self._trial, question)
+        private = gaussian_sum(one, self._variances, Once(1), Trust.JOINT, self._noise, self._epsilon)
+        counter = start(private, self._noise, self._handle)
+        counter.add(np.sum([one.integers(batch) for batch in batches], axis=0))
+        self.drawn.append(release_of(private, counter, self._noise))
+        return one.matrix(counter.total())
+
+
+def _constants(trial: Trial) -> AdaptiveConstants:
+    chosen = trial.over(_OPTIONS)
+    return AdaptiveConstants(first=float(chosen["first"]), certainty=float(chosen["certainty"]))
 
 
 def targets_of(trial: Trial) -> list[SumsTarget]:
@@ -85,5 +122,14 @@ AGENTS = {
     "adaptive-lqr": OnlineAgent(play, "none", controls=NOTHING_CONTROLLED, defaults=_OPTIONS),
     "private-adaptive-lqr": OnlineAgent(
         play, "joint", "adaptive-lqr", controls=NOTHING_CONTROLLED, defaults=_OPTIONS, targets=targets_of
+    ),
+    "dp-residual-lqr": OnlineAgent(
+        learn_from_logs,
+        "central",
+        "certainty-equivalence",
+        controls=NOTHING_CONTROLLED,
+        defaults=_OPTIONS,
+        targets=targets_of,
+        from_logs=True,
     ),
 }

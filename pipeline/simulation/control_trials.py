@@ -6,13 +6,13 @@ from functools import cache
 
 import numpy as np
 
-from pipeline.environments.world import World
-from pipeline.environments.worlds import builds_horizon, catalog_folder, load_world
+from pipeline.environments.worlds import builds_horizon
 from pipeline.mdp.model import TabularMDP
 from pipeline.mdp.planning import optimal_values, policy_value
 from pipeline.mdp.policy import Policy, constant
 from pipeline.mdp.policy import uniform as uniformly
-from pipeline.simulation.trial import OnlineAgent, Outcome, Trial, staged_curve
+from pipeline.simulation.places import RELEASE, world_at
+from pipeline.simulation.trial import OnlineAgent, Outcome, Trial, emitted, staged_curve
 
 
 def uniform(trial: Trial) -> Outcome:
@@ -53,7 +53,7 @@ def logging_policy(trial: Trial, name: str) -> Policy:
         If the world has no policy of that name.
     """
     H = world_of(trial).horizon  # noqa: N806
-    p = loaded_world(trial.world, trial.params).behaviours(name, H)
+    p = world_at(trial.world, trial.params).behaviours(name, H)
     return Policy(p, np.zeros(p.shape[:2], dtype=bool))
 
 
@@ -77,16 +77,10 @@ def named_world(name: str, params: tuple[tuple[str, object], ...]) -> TabularMDP
     CardError
         If there is no such world or parameter.
     """
-    horizon = None if builds_horizon(name) else dict(params).get("horizon")
-    world = loaded_world(name, params)
+    own = not name.startswith(RELEASE) and builds_horizon(name)
+    horizon = None if own else dict(params).get("horizon")
+    world = world_at(name, params)
     return world.mdp(world.steps(None if horizon is None else int(str(horizon))))
-
-
-@cache
-def loaded_world(name: str, params: tuple[tuple[str, object], ...]) -> World:
-    """The world itself, before it is cut at a horizon; a file it is made of is looked for on the shelves."""
-    chosen = {k: v for k, v in params if k != "horizon" or builds_horizon(name)}
-    return load_world(name, catalog_folder(name), **chosen)
 
 
 def optimum(mdp: TabularMDP) -> float:
@@ -109,10 +103,8 @@ def _always(trial: Trial, policy: Policy) -> Outcome:
     mdp = world_of(trial)
     loss = optimum(mdp) - policy_value(mdp, policy)
     at, summed = staged_curve([trial.episodes], [loss])
-    table = policy.probabilities.argmax(-1).tolist() if np.isin(policy.probabilities, (0, 1)).all() else None
-    return Outcome(
-        at, summed, {"trust": "none", "variant": "control", "final_loss": loss, "optimum": optimum(mdp)}, table
-    )
+    facts = {"trust": "none", "variant": "control", "final_loss": loss, "optimum": optimum(mdp)}
+    return Outcome(at, summed, facts, emitted(policy.probabilities))
 
 
 AGENTS = {

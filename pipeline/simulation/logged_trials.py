@@ -27,9 +27,9 @@ from pipeline.mdp.planning import policy_value
 from pipeline.mdp.policy import Policy
 from pipeline.privacy.budget import epsilon_from_rho
 from pipeline.privacy.noise import SeededNoise
-from pipeline.privacy.release import Mechanism, total_rho
+from pipeline.privacy.release import Mechanism, Release, total_rho
 from pipeline.simulation.control_trials import logging_policy, optimum, world_of
-from pipeline.simulation.trial import OnlineAgent, Outcome, Plain, Trial, as_control, staged_curve
+from pipeline.simulation.trial import OnlineAgent, Outcome, Plain, Trial, as_control, emitted, staged_curve
 from pipeline.statistics.ask import Ask
 from pipeline.statistics.calibration import count_sum
 from pipeline.statistics.count_layout import CountLayout, reward_lattice
@@ -94,18 +94,29 @@ class Logged:
             tables["r_sa"] = self._folded(2 * k - self.card.reward.steps * n_sa if centred else k)
         return ExactSums(self.card.name, "synthetic", self.card.domain.dynamics, tables)
 
+    def released(self, counts: ExactSums, noise: SeededNoise) -> Release:
+        """Release the tables once."""
+        return PrivateSum(CountLayout(self.card), self.mechanisms).draw(counts, noise)
+
     def plan(self, counts: ExactSums, noise: SeededNoise, rng: np.random.Generator) -> Plan:
         """Release the tables once and plan on what was released."""
-        release = PrivateSum(CountLayout(self.card), self.mechanisms).draw(counts, noise)
+        return self.learn(self.released(counts, noise), rng)
+
+    def learn(self, release: Release, rng: np.random.Generator) -> Plan:
+        """Plan on what was released."""
         seen = prepare(release, self.card, self.constants.preset, self.failure).counts
         return self.planner(seen, self.task, self.constants, rng, self.penalty)
 
-    def value(self, policy: Policy) -> float:
-        """Exact value of a policy over the live states; where it abstains, the logging policy goes on."""
+    def whole(self, policy: Policy) -> Array:
+        """A policy over the live states ``(H, S, A)``; where it abstains, the logging policy goes on."""
         L = policy.probabilities.shape[1]  # noqa: N806
         whole = self.behaviour.copy()
         whole[:, :L] = policy.beside(self.behaviour[:, :L])
-        return policy_value(self.mdp, whole)
+        return whole
+
+    def value(self, policy: Policy) -> float:
+        """Exact value of a policy over the live states; where it abstains, the logging policy goes on."""
+        return policy_value(self.mdp, self.whole(policy))
 
     def _folded(self, table: Integers) -> Integers:
         """All steps in one table where the card declares them alike."""
@@ -134,7 +145,8 @@ def _learnt(trial: Trial, trust: str, logs: int | None = None) -> Outcome:
     setting, knobs = logged(trial), _knobs(trial)
     episodes = trial.episodes if logs is None else logs
     noise = SeededNoise(np.random.SeedSequence((_NOISE, trial.seed, trial.episodes)))
-    plan = setting.plan(setting.counts(episodes, trial.stream(0)), noise, trial.stream(_TIES))
+    release = setting.released(setting.counts(episodes, trial.stream(0)), noise)
+    plan = setting.learn(release, trial.stream(_TIES))
     best = optimum(setting.mdp)
     loss = best - setting.value(plan.policy)
     at, summed = staged_curve([trial.episodes], [loss])
@@ -152,9 +164,7 @@ def _learnt(trial: Trial, trust: str, logs: int | None = None) -> Outcome:
         "final_loss": loss,
         "optimum": best,
     }
-    p = plan.policy.probabilities
-    # where it abstains it is no table of actions
-    return Outcome(at, summed, facts, p.argmax(-1).tolist() if np.isin(p, (0, 1)).all() else None)
+    return Outcome(at, summed, facts, emitted(setting.whole(plan.policy)), release)
 
 
 def targets_of(trial: Trial) -> list[PrivateSum]:

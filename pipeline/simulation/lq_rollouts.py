@@ -1,6 +1,6 @@
 """Linear-quadratic worlds: the runner, exact costs, long batches from their moments; the world and noise of a trial.
 
-World ``lq`` with ``instance`` 1 .. 5 (and ``seed`` of the system, 11), or world ``double_integrator``.
+:mod:`pipeline.simulation.places` lists the worlds.
 """
 
 # ruff: noqa: N806  (the letters of the paper)
@@ -10,20 +10,20 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import cache
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.declaration.toml import CardError
-from pipeline.environments.lq_systems import Controller, LqSystem, double_integrator, lq_instance, simulate
+from pipeline.environments.lq_systems import Controller, LqSystem, simulate
 from pipeline.mdp.riccati import gain_matrices
 from pipeline.mdp.rollout import LinearRollout, LqAgent, LqBatch
 from pipeline.privacy.accounting import gdp_epsilon
 from pipeline.privacy.budget import up
 from pipeline.privacy.losses import safe_epsilon
 from pipeline.privacy.noise import SeededNoise
+from pipeline.simulation.places import plant_at
 from pipeline.simulation.trial import Trial
 from pipeline.statistics.ask import Ask
 
@@ -100,6 +100,11 @@ def rollout_cost(world: LqSystem, ask: LinearRollout) -> float:
     return world.expected_cost(ask.gains) + float(pushed)
 
 
+def lost_by(world: LqSystem, gains: Array) -> float:
+    """J - J* of gains ``(H, d, n)``, exactly."""
+    return world.expected_cost(gains) - world.expected_cost(world.optimal_gains())
+
+
 def moments(world: LqSystem, ask: LinearRollout) -> tuple[Array, Array]:
     """Exact means of one episode's sums of z z' ``(D, D)`` and z x_next' ``(D, n)``."""
     n, d = world.shape
@@ -123,28 +128,7 @@ def lq_world(trial: Trial) -> LqSystem:
     CardError
         If there is no such system.
     """
-    return _named(trial.world, trial.params)
-
-
-# worlds of a trial whose states are vectors
-LQ_NAMES = ("lq", "double_integrator")
-
-
-@cache
-def _named(name: str, params: tuple[tuple[str, object], ...]) -> LqSystem:
-    chosen = dict(params)
-    if name == "double_integrator" and not chosen:
-        return double_integrator()
-    number, seed = chosen.pop("instance", None), chosen.pop("seed", 11)
-    if name != "lq" or chosen or not isinstance(number, int) or not isinstance(seed, int):
-        raise CardError(
-            f"world {name!r} with {dict(params)} is no linear-quadratic one: use 'lq' with instance = 1 .. 5 (and "
-            "seed), or 'double_integrator' alone"
-        )
-    try:
-        return lq_instance(number, seed)
-    except ValueError as e:
-        raise CardError(f"world lq: {e}") from None
+    return plant_at(trial.world, trial.params)
 
 
 def spent(trial: Trial, rho: Fraction | None) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
@@ -32,7 +33,8 @@ from pipeline.environments.lq_systems import LqSystem, norm
 from pipeline.mdp.riccati import clip_norm, riccati
 from pipeline.mdp.rollout import LqBatch
 from pipeline.privacy.noise import SimulatedWorld
-from pipeline.simulation.lq_rollouts import LqPlayed, ask_of, lq_world, noise_of, play_lq, spent
+from pipeline.privacy.release import Release
+from pipeline.simulation.lq_rollouts import LqPlayed, ask_of, lost_by, lq_world, noise_of, play_lq, spent
 from pipeline.simulation.targets import SumsTarget
 from pipeline.simulation.trial import NOTHING_CONTROLLED, OnlineAgent, Outcome, Plain, Trial, Trust, staged_curve
 from pipeline.statistics.ask import Ask
@@ -90,13 +92,18 @@ def commit(trial: Trial) -> Outcome:
     world, task = lq_world(trial), _task(trial)
     exploration = _exploration(trial, world)
     plan = _plan(trial, world, exploration)
-    agent = explore_then_commit(
-        task, trial.episodes, exploration, lambda seen: _release(trial, plan, seen), LqConstants()
-    )
+    drawn: list[LqMoments] = []
+
+    def release(seen: Sequence[LqBatch]) -> LqMoments:
+        drawn.append(_release(trial, plan, seen))
+        return drawn[-1]
+
+    agent = explore_then_commit(task, trial.episodes, exploration, release, LqConstants())
     played = play_lq(world, agent, trial.stream(0))
     words = f"K_0 = {exploration.episodes:,} exploring episodes, counted, on the sphere of {exploration.radius:g}"
     facts = {"trust": "joint", "variant": "extra: one release", "constants": f"{words}; {_cuts()}"}
-    return _outcome(trial, played, facts | spent(trial, plan.summed.rho) | {"left_zero_at": exploration.episodes + 1})
+    facts |= spent(trial, plan.summed.rho) | {"left_zero_at": exploration.episodes + 1}
+    return _outcome(world, played, facts, drawn[-1].release)
 
 
 def release_of(trial: Trial) -> list[LqPlan]:
@@ -145,11 +152,12 @@ def dp_lqr(trial: Trial) -> Outcome:
     behaviour = Exploration(trial.episodes, world.gamma)
     plan = _plan(trial, world, behaviour)
     logs = play_lq(world, explore(task, behaviour), rng)
-    gains = certainty_equivalence(_release(trial, plan, logs.result), task, LqConstants()).gains
+    seen = _release(trial, plan, logs.result)
+    gains = certainty_equivalence(seen, task, LqConstants()).gains
     outcome = _constant(trial, world, gains, f"offline: {trial.episodes:,} exploring episodes were logged before")
     words = f"logs at no regret, controls on the sphere of {world.gamma:g}; {_cuts()}"
     facts = {"trust": "central", "constants": words} | spent(trial, plan.summed.rho)
-    return Outcome(outcome.marks, outcome.regret, {**outcome.facts, **facts})
+    return replace(outcome, facts={**outcome.facts, **facts}, release=seen.release)
 
 
 def _exploration(trial: Trial, world: LqSystem) -> Exploration:
@@ -176,7 +184,8 @@ def _optimistic(trial: Trial, width: float) -> Outcome:
     agent = optimistic_control(control, regularizer, c, ends, trial.stream(_SEARCH))
     played = play_lq(world, agent, trial.stream(0))
     cost = spent(trial, regularizer.guarantee.rho)
-    return _outcome(trial, played, _said(trial, width) | cost | _story(world, played.result, regularizer))
+    facts = _said(trial, width) | cost | _story(world, played.result, regularizer)
+    return _outcome(world, played, facts, regularizer.release())
 
 
 def _regularizer(trial: Trial, world: LqSystem, ends: Sequence[int]) -> CountedLqRegularizer:
@@ -237,18 +246,19 @@ def _release(trial: Trial, plan: LqPlan, batches: Sequence[LqBatch]) -> LqMoment
     return release_lq_moments(plan, SimulatedRows(tuple(rows)), noise_of(trial))
 
 
-def _outcome(trial: Trial, played: LqPlayed, facts: dict[str, Any]) -> Outcome:
+def _outcome(world: LqSystem, played: LqPlayed, facts: dict[str, Any], release: Release | None) -> Outcome:
     at, summed = staged_curve(played.ends, played.losses)
+    gains = played.gains[-1]
     eigenvalues = np.linalg.eigvalsh(played.gram)
     spread = {"largest_eigenvalue": float(eigenvalues[-1]), "smallest_eigenvalue": max(0.0, float(eigenvalues[0]))}
-    return Outcome(at, summed, {**facts, **spread})
+    return Outcome(at, summed, {**facts, **spread, "final_loss": lost_by(world, gains)}, gains.tolist(), release)
 
 
 def _constant(trial: Trial, world: LqSystem, gains: Array, variant: str) -> Outcome:
-    lost = world.expected_cost(gains) - world.expected_cost(world.optimal_gains())
+    lost = lost_by(world, gains)
     at, summed = staged_curve([trial.episodes], [lost])
-    left = 1 if gains.any() else None
-    return Outcome(at, summed, {"trust": "none", "variant": variant, "left_zero_at": left})
+    facts = {"trust": "none", "variant": variant, "left_zero_at": 1 if gains.any() else None, "final_loss": lost}
+    return Outcome(at, summed, facts, gains.tolist())
 
 
 def _task(trial: Trial) -> LqTask:

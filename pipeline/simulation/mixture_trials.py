@@ -16,13 +16,14 @@ from pipeline.agents.linopt_vi import linopt_vi, planned
 from pipeline.agents.mixture_backup import LearntRewards, MixtureTask, Problem, Regression
 from pipeline.agents.optimism import Radii, ldp, ldp_theory, linopt, linopt_rewards, ucrl_vtr
 from pipeline.declaration.card import CardError
-from pipeline.environments.mixture_worlds import Mixture
-from pipeline.environments.worlds import catalog_folder, load_mixture
-from pipeline.mdp.mixture import RewardFeatures, dense_one_hot
+from pipeline.environments.mixture_worlds import Mixture, random_mixture
+from pipeline.mdp.mixture import RewardFeatures, dense_one_hot, one_hot
 from pipeline.mdp.planning import policy_value
 from pipeline.mdp.rollout import Agent
 from pipeline.privacy.guarantee import Guarantee
 from pipeline.privacy.noise import SeededNoise, SimulatedWorld
+from pipeline.privacy.release import Release
+from pipeline.simulation.control_trials import named_world
 from pipeline.simulation.mixture_settings import KINDS, Settings, constants_of, defaults_of, settings_of, variant_of
 from pipeline.simulation.rollouts import play
 from pipeline.simulation.targets import SumsTarget
@@ -93,8 +94,13 @@ def _run(trial: Trial, deaf: bool = False) -> Outcome:
         "plans": len(plan_starts(trial.episodes, s.growth)),
         "unknowns": problem.task.features.unknowns,
     }
-    table = played.policy.tolist() if played.policy.ndim == 2 else None
-    return Outcome(at, regret, facts, table)
+    return Outcome(at, regret, facts, played.policy.tolist(), _released(problem))
+
+
+def _released(problem: Problem) -> Release:
+    """Both regressions' sums as one release, that of rewards under names of its own."""
+    first, *more = (r.regularizer.release() for r in (problem.transitions, problem.rewards) if r is not None)
+    return first if not more else first.beside(more[0], "rewards_")
 
 
 def _as_probabilities(policy: NDArray[Any], actions: int) -> NDArray[Any]:
@@ -108,7 +114,12 @@ def _deafened(regression: Regression) -> Regression:
 
 @cache
 def _world(name: str, params: tuple[tuple[str, Any], ...]) -> Mixture:
-    world = load_mixture(name, catalog_folder(name), **dict(params))
+    mdp = named_world(name, params)
+    if name == "random_mixture":
+        # its agents know the kernels
+        world = random_mixture(**dict(params))
+    else:
+        world = Mixture(name, mdp, one_hot(*mdp.shape[1:]), mdp.transitions.reshape(mdp.horizon, -1))
     if (world.mdp.rewards < 0).any():
         raise CardError(f"world {name}: has negative rewards; linear mixture agents need rewards of at least 0")
     return world

@@ -21,7 +21,7 @@ from pipeline.mdp.planning import optimal_values, policy_value
 from pipeline.mdp.policy import set_values
 from pipeline.mdp.rollout import Agent, Batch, BatchRollout, Rollout, Trajectory
 from pipeline.privacy.noise import SeededNoise
-from pipeline.statistics.batch_counts import BatchLayout, BatchTables, PrivateBatch
+from pipeline.statistics.batch_counts import BatchLayout, BatchTables, NoisyTables, PrivateBatch
 from pipeline.statistics.batch_privatizers import BatchPrivatizer
 from pipeline.statistics.online_counts import InteractiveCounts, OnlineCounts, Tally
 
@@ -135,11 +135,14 @@ def rounded_rewards(visits: Integers, rewards: Array, highest: Array, rng: np.ra
 
 @dataclass(frozen=True)
 class PlayedBatch:
-    """One batch that was played: its users, what was kept of them, and their mean loss V* - V^pi, reward units."""
+    """One batch that was played: its users, what was kept of them, their mean loss V* - V^pi (reward units), and the
+    noisy sums that left it.
+    """
 
     users: int
     layout: BatchLayout
     loss: float
+    noisy: NoisyTables
 
 
 @dataclass(frozen=True)
@@ -174,11 +177,12 @@ def play_batch_rollouts(
         layout = BatchLayout((stop - first, *mdp.shape[1:]), ask.lean, ask.rewards, ends=stop == mdp.horizon)
         earned = set_values(mdp.transitions, mdp.rewards, mdp.start, policies)
         users = int(episodes.sum())
-        batches.append(PlayedBatch(users, layout, best - float(episodes @ earned) / users))
         whole = sample_batch(mdp, policies, episodes, rng)
         kept = BatchTables(users, whole.n_sas[first:stop], whole.r_sa[first:stop])
+        private = privatizer.release(kept, layout, noise)
+        batches.append(PlayedBatch(users, layout, best - float(episodes @ earned) / users, private.noisy))
         try:
-            ask = agent.send(privatizer.release(kept, layout, noise))
+            ask = agent.send(private)
         except StopIteration as end:
             return PlayedRollouts(batches, end.value)
 

@@ -22,7 +22,9 @@ from pipeline.mdp.model import TabularMDP
 from pipeline.mdp.occupancy_lp import most_visits_lp
 from pipeline.mdp.planning import optimal_values
 from pipeline.mdp.policy import set_values
+from pipeline.privacy.guarantee import Trust
 from pipeline.privacy.noise import SeededNoise
+from pipeline.privacy.release import Release
 from pipeline.privacy.shuffle_calibration import smallest_total
 from pipeline.simulation.control_trials import world_of
 from pipeline.simulation.rollouts import PlayedRollouts, play_batch_rollouts
@@ -30,6 +32,7 @@ from pipeline.simulation.targets import BatchTarget
 from pipeline.simulation.trial import OnlineAgent, Outcome, Plain, Trial, staged_curve
 from pipeline.statistics.batch_counts import BatchLayout
 from pipeline.statistics.batch_privatizers import BatchPrivatizer, ExactBatch, GaussianBatch, ShuffleBinary
+from pipeline.statistics.batch_release import release_of_gaussian, release_of_shuffled
 
 _TIES, _NOISE, _SAMPLE = 1, 2, 3
 DEFAULTS: dict[str, Plain] = {
@@ -75,7 +78,8 @@ def sdp_pe(trial: Trial) -> Outcome:
         **_bits(privatizer, played),
         **_certificate(trial, int(knobs["certify"]), played.answer, mdp),
     }
-    return Outcome(at, summed, facts, played.answer.policy.tolist())
+    facts["final_loss"] = facts["suboptimality"]
+    return Outcome(at, summed, facts, played.answer.policy.tolist(), _released(privatizer, played))
 
 
 def targets_of(trial: Trial) -> list[BatchTarget]:
@@ -146,6 +150,27 @@ def privatizer_of(trial: Trial, knobs: Mapping[str, Any], horizon: int) -> Exact
         how = trial.calibration or "tight"
         return ShuffleBinary(trial.epsilon, trial.delta, how, horizon, honest=float(knobs["honest"]))
     return GaussianBatch(trial.epsilon, trial.delta, knobs["trust"])
+
+
+def _released(privatizer: BatchPrivatizer, played: PlayedRollouts[agent.Answer]) -> Release:
+    """What left all batches."""
+    batches = [(b, b.layout.kept(b.noisy)) for b in played.batches]
+    last = played.batches[-1].layout
+    if isinstance(privatizer, ShuffleBinary):
+        bits = [privatizer.bits(b.users, b.layout) for b, _ in batches]
+        each = [
+            (made, privatizer.honest_of(b.users), np.rint(kept + made.mean).astype(np.int64))
+            for made, (b, kept) in zip(bits, batches, strict=True)
+        ]
+        return release_of_shuffled(last, max(b.layout.changes for b, _ in batches), each, SeededNoise.sampler)
+    counts = np.rint(np.sum([kept for _, kept in batches], axis=0)).astype(np.int64)
+    if isinstance(privatizer, GaussianBatch):
+        local = privatizer.trust == "local"
+        draws = sum(b.users for b, _ in batches) if local else len(batches)
+        trust = Trust.LOCAL if local else Trust.JOINT
+        variance, sampler = privatizer.variance(last), SeededNoise.sampler
+        return release_of_gaussian(last, last.changes, variance, draws, counts, trust, sampler)
+    return release_of_gaussian(last, last.changes, None, 0, counts, Trust.NONE, "none: exact sums")
 
 
 def _variant(trial: Trial, knobs: Mapping[str, Any]) -> str:

@@ -14,21 +14,21 @@ from fractions import Fraction
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from pipeline.agents.batch_pace import Pace, batch_ends
-from pipeline.agents.count_bonus import Constants, practical, theory
+from pipeline.agents.count_bonus import Constants, practical, practical_local, theory
 from pipeline.agents.ucbvi import CountTask, ucbvi
 from pipeline.declaration.card import CardError
 from pipeline.mdp.model import TabularMDP
 from pipeline.mdp.planning import policy_value
 from pipeline.privacy.noise import SeededNoise, SimulatedWorld
+from pipeline.privacy.release import Release
 from pipeline.simulation.control_trials import optimum, world_of
 from pipeline.simulation.rollouts import play_batches
 from pipeline.simulation.targets import CountsTarget, ShuffledTarget
-from pipeline.simulation.trial import OnlineAgent, Outcome, Plain, Trial, Trust, as_control, staged_curve
+from pipeline.simulation.trial import OnlineAgent, Outcome, Plain, Trial, Trust, as_control, emitted, staged_curve
 from pipeline.statistics.ask import Ask
-from pipeline.statistics.interactive_counts import exact, joint, local, shuffled
+from pipeline.statistics.interactive_counts import CountMechanism, exact, joint, local, shuffled
 from pipeline.statistics.online_counts import InteractiveCounts, OnlineCounts, OnlineLayout, Tally
 from pipeline.statistics.online_sum import asked, asked_rho
 
@@ -47,9 +47,11 @@ DEFAULTS: dict[str, Plain] = {
     "leaves": None,
     "honest": 1.0,
 }
+# noise rows of a square-root counter are kept: so many numbers of 8 bytes are 128 MB
+_NOISE_IN_MEMORY = 2**24
 # nobody hides in a batch of few, and its noise is that of any other
 _CROWD = 64
-_NOISE, _TIES = 1, 2
+_NOISE = 1
 
 Make = Callable[[Trial, OnlineLayout, int, SeededNoise], InteractiveCounts]
 
@@ -97,6 +99,10 @@ class _Deaf:
         """Noise."""
         return self._inner.counts()
 
+    def release(self) -> Release:
+        """Noise."""
+        return self._inner.release()
+
 
 def _shuffled(t: Trial, layout: OnlineLayout, most: int, noise: SeededNoise) -> InteractiveCounts:
     ask = ask_of(t)
@@ -110,8 +116,27 @@ def _local(t: Trial, layout: OnlineLayout, most: int, noise: SeededNoise) -> Int
 
 
 def _joint(t: Trial, layout: OnlineLayout, most: int, noise: SeededNoise) -> InteractiveCounts:
-    how: dict[str, Any] = {key: t.knobs[key] for key in ("mechanism", "leaves") if key in t.knobs}
-    return joint(layout, most, t.episodes, ask_of(t), _world(t), noise, **how)
+    how: dict[str, Any] = {key: t.knobs[key] for key in ("leaves",) if key in t.knobs}
+    return joint(
+        layout, most, t.episodes, ask_of(t), _world(t), noise, mechanism=mechanism_of(t, layout, most), **how
+    )
+
+
+def mechanism_of(trial: Trial, layout: OnlineLayout, most: int) -> CountMechanism:
+    """The counter of joint privacy: as chosen, else the square root, where all its noise rows fit into memory.
+
+    Parameters
+    ----------
+    trial, layout
+        Options, and what is counted.
+    most
+        Declared number of batches.
+    """
+    if (chosen := trial.knobs.get("mechanism")) is not None:
+        return chosen
+    steps = most if trial.knobs.get("leaves", "batches") == "batches" else trial.episodes
+    cells = sum(math.prod(t.shape) for t in layout.tables)
+    return "square-root" if steps * cells <= _NOISE_IN_MEMORY else "bottom-up"
 
 
 _PRIVATE: Mapping[str, Make] = {"dp-ucbvi-jdp": _joint, "dp-ucbvi-ldp": _local, "counts-shuffle": _shuffled}
@@ -145,7 +170,7 @@ def _played(trial: Trial, make: Make) -> Outcome:
         "last_batch_loss": played.losses[-1],
         "optimum": best,
     }
-    return Outcome(at, summed, facts, _drawn(trial, learnt))
+    return Outcome(at, summed, facts, emitted(learnt), counts.release())
 
 
 def targets_of(trial: Trial) -> list[CountsTarget | ShuffledTarget]:
@@ -154,7 +179,8 @@ def targets_of(trial: Trial) -> list[CountsTarget | ShuffledTarget]:
     if trial.agent == "counts-shuffle":
         users = pace_of(trial, layout).ends[0]
         return [ShuffledTarget(layout, ask, users, float(knobs.get("honest", 1.0)))]
-    mechanism = None if trial.agent == "dp-ucbvi-ldp" else knobs.get("mechanism", "bottom-up")
+    most = pace_of(trial, layout).most
+    mechanism = None if trial.agent == "dp-ucbvi-ldp" else mechanism_of(trial, layout, most)
     return [CountsTarget(layout, ask, mechanism)]
 
 
@@ -172,19 +198,14 @@ def _task(mdp: TabularMDP, layout: OnlineLayout) -> CountTask:
     return task if layout.rewards else replace(task, rewards=mdp.rewards, lowest=lowest)
 
 
-def _drawn(trial: Trial, policy: NDArray[np.float64]) -> list[list[int]]:
-    """One action a (step, state): a tie that is left may go either way."""
-    draw = trial.stream(_TIES).random(policy.shape)
-    return np.where(policy > 0, draw, -1.0).argmax(-1).tolist()
-
-
 def constants_of(trial: Trial, mdp: TabularMDP) -> Constants:
     """Of the bonus: the defaults, changed by the trial's options."""
     knobs, (H, S, A) = trial.knobs, mdp.shape  # noqa: N806
     if knobs.get("constants") == "theory":
         return theory(H * S * A, trial.episodes)
     changed = {key: float(knobs[key]) for key in ("c", "noise", "z", "iota") if key in knobs}
-    return replace(practical(trial.episodes), **changed)
+    chosen = practical_local(trial.episodes) if trial.agent == "dp-ucbvi-ldp" else practical(trial.episodes)
+    return replace(chosen, **changed)
 
 
 def pace_of(trial: Trial, layout: OnlineLayout) -> Pace:

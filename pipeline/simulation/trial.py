@@ -7,7 +7,7 @@ of the house is one :class:`OnlineAgent`; :mod:`pipeline.simulation.registry` kn
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Any, Literal, Required, TypedDict, cast
 
@@ -15,10 +15,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.declaration.toml import CardError
+from pipeline.privacy.release import Release
 from pipeline.simulation.targets import Target
 
 Trust = Literal["none", "central", "joint", "local", "shuffle"]
-Plain = str | int | float | bool | None
+# a tuple is a row, or the rows of a matrix
+Plain = str | int | float | bool | None | tuple[Any, ...]
 Calibration = Literal["tight", "paper"]
 _A_DECADE = 20
 
@@ -84,7 +86,9 @@ class Trial:
     @property
     def place(self) -> str:
         """World and parameters in words."""
-        return ", ".join([self.world, *(f"{key} {value}" for key, value in self.params)])
+        name = self.world.rpartition("/")[2] if self.world.startswith("release:") else self.world
+        # a matrix is written in the recipe
+        return ", ".join([name, *(k if isinstance(v, tuple) else f"{k} {v}" for k, v in self.params)])
 
     def stream(self, purpose: int) -> np.random.Generator:
         """Generator of one purpose; 0 is the world's, the same for every agent in it."""
@@ -131,7 +135,7 @@ class Measured(TypedDict):
     marks: list[int]
     regret: list[float]
     facts: Facts
-    policy: list[list[int]] | None
+    policy: list[Any] | None
 
 
 @dataclass(frozen=True)
@@ -143,20 +147,40 @@ class Outcome:
     marks, regret
         ``(n,)`` episodes, the last is K, and the regret summed up to each of them: V* - V^pi exactly, reward units.
     policy
-        Actions ``(H, S)`` of the policy at the end, as lists; None where it is no such table.
+        The policy at the end as nested lists: actions ``(H, S)`` or probabilities ``(H, S, A)``; of a linear plant the
+        gains ``(H, d, n)``.  None: the agent says nothing of it.
     facts
         Plain values beside: ``trust``, ``variant``, ``constants``, ``true_rho``, ``true_epsilon`` (what the noise drawn
         really costs, replace-one, at the trial's delta), ``tie_share``, and whatever the agent has to say.
+    release
+        What left the private sum by the end, and by which mechanisms; no kept result holds it, a run is played again.
     """
 
     marks: list[int]
     regret: list[float]
     facts: Mapping[str, Any]
-    policy: list[list[int]] | None = None
+    policy: list[Any] | None = None
+    release: Release | None = field(default=None, compare=False, repr=False)
 
     def as_dict(self) -> Measured:
         """Plain values, for a kept result."""
-        return cast("Measured", asdict(self))
+        return {
+            "marks": self.marks,
+            "regret": self.regret,
+            "facts": cast("Facts", dict(self.facts)),
+            "policy": self.policy,
+        }
+
+
+def emitted(policy: NDArray[np.float64]) -> list[Any]:
+    """A policy ``(H, S, A)`` as an outcome holds it: actions where it never draws.
+
+    Parameters
+    ----------
+    policy
+        Probabilities of the actions.
+    """
+    return (policy.argmax(-1) if np.isin(policy, (0, 1)).all() else policy).tolist()
 
 
 NOTHING_LEARNT = ("uniform", "always-first", "always-right")

@@ -115,6 +115,11 @@ class BatchLayout(SimulatedLayout):
         """Counters in all: a user sends messages for each."""
         return sum(t.shape[0] for t in self.tables)
 
+    def kept(self, noisy: NoisyTables) -> Array:
+        """The counters of noisy sums ``(C,)``, table after table."""
+        rewards = noisy.r_sa if self.rewards and noisy.r_sa is not None else np.zeros(0)
+        return np.concatenate([noisy.n_sas[: self.moving].ravel(), noisy.n_sa[self.visits].ravel(), rewards.ravel()])
+
 
 class CellNoise(Protocol):
     """Noise of one counter, alike and independent in all of them."""

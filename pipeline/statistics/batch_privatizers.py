@@ -194,15 +194,16 @@ class ShuffleBinary(BatchPrivatizer):
         """What each user of a batch adds to each counter; public, known before anybody plays."""
         if self.calibration == "paper":
             return paper_bits(users, self.horizon, self.epsilon, self.delta)
-        return tight_bits(users, layout.changes, self.epsilon, self.delta, self._honest(users))
+        return tight_bits(users, layout.changes, self.epsilon, self.delta, self.honest_of(users))
 
     def delivered(self, users: int, layout: BatchLayout) -> float:
         """Epsilon at ``delta`` that the bits of the honest users really give."""
-        return delivered_epsilon(self.bits(users, layout), layout.changes, self.delta, self._honest(users))
+        return delivered_epsilon(self.bits(users, layout), layout.changes, self.delta, self.honest_of(users))
 
     def cell(self, users: int, layout: BatchLayout) -> BinomialNoise:
         """See :class:`BatchPrivatizer`."""
         return BinomialNoise(self.bits(users, layout))
 
-    def _honest(self, users: int) -> int:
+    def honest_of(self, users: int) -> int:
+        """How many of a batch's users do add their bits, as declared; at least one."""
         return max(1, int(self.honest * users))

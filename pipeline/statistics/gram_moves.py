@@ -126,12 +126,13 @@ def moves(features: FeatureMap, episodes: int = 1) -> Reach:
     Parameters
     ----------
     features
-        The declared map; where it has more distinct rows than can be enumerated, the ball's bound is taken.
+        The declared map; where it has more distinct rows than can be enumerated, or is one of observations, the
+        ball's bound is taken.
     episodes
         m: rows of a person at one step.
     """
     f = np.unique(features.integers.reshape(-1, features.dimension), axis=0)
-    if len(f) > _ENUMERATED:
+    if len(f) > _ENUMERATED or features.sample_of is not None:
         return BallMoves(features.square, episodes)
     f = np.vstack([f, np.zeros((1, f.shape[1]), dtype=np.int64)])
     inner = f @ f.T

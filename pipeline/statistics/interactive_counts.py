@@ -31,11 +31,13 @@ from pipeline.privacy.continual import Mechanism, continual
 from pipeline.privacy.factorisation import Once
 from pipeline.privacy.guarantee import Promise, Trust
 from pipeline.privacy.noise import NoiseSource, SeededNoise, SimulatedWorld
+from pipeline.privacy.release import Release
 from pipeline.privacy.shuffle import NoiseBits, analyzed_totals
 from pipeline.privacy.shuffle_calibration import delivered_epsilon, tight_bits
 from pipeline.statistics.ask import Ask
+from pipeline.statistics.batch_release import release_of_shuffled
 from pipeline.statistics.online_counts import OnlineCounts, OnlineLayout, Tally
-from pipeline.statistics.online_sum import asked, gaussian_sum, start, tight
+from pipeline.statistics.online_sum import asked, gaussian_sum, release_of, start, tight
 from pipeline.statistics.private_sum import PrivateSum
 
 Array = NDArray[np.float64]
@@ -103,6 +105,7 @@ class GaussianCounts(_Counts):
     ) -> None:
         super().__init__(layout)
         self.guarantee, self.sums, self._steps = private.guarantee, start(private, noise, world), steps
+        self._private, self._noise = private, noise
         self._drawn = tuple(m.variance or 0 for m in private.mechanisms)
 
     @property
@@ -113,6 +116,10 @@ class GaussianCounts(_Counts):
     def total(self) -> Array:
         """Sums ``(n,)`` as released: the same until the next batch."""
         return self.sums.total()
+
+    def release(self) -> Release:
+        """What has left by now."""
+        return self.layout.shaped(release_of(self._private, self.sums, self._noise))
 
     def _add(self, batch: Integers, users: int) -> None:
         if self._steps == "episodes":
@@ -153,6 +160,7 @@ class ShuffledCounts(_Counts):
         super().__init__(layout)
         self._asked, self._world, self._noise, self._honest = (epsilon, delta), world, noise, honest
         self.bits: list[NoiseBits] = []
+        self._ones: list[Integers] = []
         self._sum = np.zeros(sum(t.shape[0] for t in layout.tables))
 
     @property
@@ -191,9 +199,15 @@ class ShuffledCounts(_Counts):
         # of -1 and +1 a visit only the ups are sent, as bits
         ups = (signs + n) // 2 if layout.rewards else signs
         noisy = analyzed_totals(np.concatenate([visits, ups]), self.bits[-1], self._noise, self._world)
+        self._ones.append(np.rint(noisy + self.bits[-1].mean).astype(np.int64))
         if layout.rewards:
             noisy[first:] = 2 * noisy[first:] - noisy[:first].reshape(-1, layout.states).sum(-1)
         self._sum = self._sum + noisy
+
+    def release(self) -> Release:
+        """What has left by now: of every batch the number of ones in each counter."""
+        batches = [(bits, self._honest_of(bits.users), ones) for bits, ones in zip(self.bits, self._ones, strict=True)]
+        return release_of_shuffled(self.layout, self.changes, batches, self._noise.sampler)
 
     def _honest_of(self, users: int) -> int:
         return max(1, int(self._honest * users))

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
-from typing import TypedDict
+from typing import NotRequired, TypedDict
 
 import numpy as np
 
@@ -208,16 +208,20 @@ def call_tables(h: int, half: Half) -> tuple[str, ...]:
 
 def features_digest(features: FeatureMap) -> str:
     """Sha256 of the integers of a map, row by row, with their shape and bound."""
-    head = f"{features.integers.shape} {features.square} ".encode()
+    head = f"{features.integers.shape} {features.square} {features.sample_of or ''}".encode()
     return hashlib.sha256(head + features.integers.astype("<i8").tobytes()).hexdigest()
 
 
 class DeclaredFeatures(TypedDict):
-    """The ``features`` of ``policy.json``: ``integers (S, A, d)``, and the exact square of their unit as text."""
+    """The ``features`` of ``policy.json``: ``integers (S, A, d)``, and the exact square of their unit as text.
+
+    ``sample_of``, where it is there, is the map of observations of which the integers are a public sample.
+    """
 
     integers: list[list[list[int]]]
     square: int
     unit_squared: str
+    sample_of: NotRequired[str]
 
 
 def declared_map(told: DeclaredFeatures) -> FeatureMap:
@@ -229,7 +233,7 @@ def declared_map(told: DeclaredFeatures) -> FeatureMap:
         Its ``features``.
     """
     integers = np.array(told["integers"], dtype=np.int64)
-    return FeatureMap(integers, int(told["square"]), Fraction(told["unit_squared"]))
+    return FeatureMap(integers, int(told["square"]), Fraction(told["unit_squared"]), told.get("sample_of"))
 
 
 def joint_facts(plan: LinearPlan) -> dict[str, object]:

@@ -30,11 +30,12 @@ from pipeline.mdp.rollout import LqBatch
 from pipeline.privacy.factorisation import Once
 from pipeline.privacy.guarantee import Trust
 from pipeline.privacy.noise import NoiseSource, SimulatedWorld
+from pipeline.privacy.release import Release
 from pipeline.privacy.running import LazyTree
 from pipeline.statistics.ask import Ask
 from pipeline.statistics.gram import raise_eigenvalues
 from pipeline.statistics.lq_message import LqMessage
-from pipeline.statistics.online_sum import Variances, asked, gaussian_sum, start, tight
+from pipeline.statistics.online_sum import Variances, asked, gaussian_sum, release_of, start, tight
 from pipeline.statistics.private_sum import PrivateSum
 from pipeline.statistics.released_ridge import LqRidge
 
@@ -73,6 +74,7 @@ class CountedLqRegularizer:
             raise ValueError(f"lam must be positive; got {lam}")
         self.message, self.guarantee = message, private.guarantee
         self._counter, self._lam, self._tails = start(private, noise, world), lam, tails
+        self._private, self._noise = private, noise
         unit = message.steps**2
         diagonal, above, cross = (m.variance or 0 for m in private.mechanisms)
         self._sds = math.sqrt(max(above, diagonal / 2)) / unit, math.sqrt(cross) / unit
@@ -84,6 +86,10 @@ class CountedLqRegularizer:
     def sums(self) -> tuple[Array, Array]:
         """T_1 ``(D, D)`` and T_2 ``(D, n)`` as released, before they are regularized."""
         return self.message.sums(self._counter.total())
+
+    def release(self) -> Release:
+        """All that has left by now, and by which mechanisms."""
+        return release_of(self._private, self._counter, self._noise)
 
     def ridge(self) -> LqRidge:
         """See :class:`~pipeline.statistics.released_ridge.LqRegularizer`."""

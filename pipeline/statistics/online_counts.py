@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.privacy.guarantee import Promise
+from pipeline.privacy.release import Release
 from pipeline.statistics.consistency import consistent_counts
 from pipeline.statistics.layout import Table
 from pipeline.statistics.online_sum import SimulatedLayout, lattice_table
@@ -99,6 +100,15 @@ class OnlineLayout(SimulatedLayout):
         """The inverse on sums: ``n (G, S, A, S)``, and ``r (G, S, A)`` where rewards are learnt."""
         n, r = np.split(total, [self.tables[0].shape[0]])
         return n.reshape(*self.cells, self.states), r.reshape(self.cells) if self.rewards else None
+
+    def shaped(self, release: Release) -> Release:
+        """A release of the flat tables in their axes: ``n_sas (G, S, A, S)`` and ``r_sa (G, S, A)``."""
+        axes = {"n_sas": (*self.cells, self.states), "r_sa": self.cells}
+        return replace(
+            release,
+            mechanisms=tuple(replace(m, shape=axes[m.table]) for m in release.mechanisms),
+            tables={name: table.reshape(axes[name]) for name, table in release.tables.items()},
+        )
 
 
 @dataclass(frozen=True)
@@ -189,6 +199,10 @@ class InteractiveCounts(Protocol):
 
     def counts(self) -> OnlineCounts:
         """The sums so far, as released: the same until the next batch."""
+        ...
+
+    def release(self) -> Release:
+        """All that has left by now, and by which mechanisms."""
         ...
 
 

@@ -21,6 +21,7 @@ from dataclasses import replace
 from fractions import Fraction
 from itertools import groupby
 from operator import itemgetter
+from typing import TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,13 +30,16 @@ from pipeline.privacy.budget import down, fraction_of, rho_from_epsilon
 from pipeline.privacy.factorisation import NoiseBlocks, Time
 from pipeline.privacy.guarantee import Trust
 from pipeline.privacy.noise import DataHandle, NoiseSource
-from pipeline.privacy.release import Running
+from pipeline.privacy.release import Mechanism, Release, Running, total_rho
 from pipeline.privacy.running import RunningSum
 from pipeline.statistics.ask import Ask
 from pipeline.statistics.layout import Layout, Rates, Relation, Sensitivity, Table, added_cost
 from pipeline.statistics.private_sum import PrivateSum
 
 Array = NDArray[np.float64]
+SIMULATED = "simulation, not private"
+# the joint bound of an online agent's tables: recomputed from its recipe
+ONLINE = "online"
 Variances = Mapping[str, int]
 # tables whose variances keep a fixed ratio, and their share of the budget; all shares sum to 1
 Groups = Sequence[tuple[Mapping[str, int], Fraction]]
@@ -187,6 +191,66 @@ def gaussian_sum(
     listed = (t.mechanism(variances[t.name]) for t in layout.tables)
     made = PrivateSum(layout, tuple(replace(m, running=running) for m in listed), time, trust)
     return made.with_slack(noise, epsilon)
+
+
+def release_of(private: PrivateSum, sums: RunningSum, noise: NoiseSource) -> Release:
+    """What has left a running sum by now: its last integers, and the mechanisms of all that it ever releases.
+
+    Parameters
+    ----------
+    private, sums
+        The sum, and how far it has come.
+    noise
+        What drew.
+    """
+    listed = private.at(sums.seen)
+    ends = np.cumsum([m.cells for m in listed])[:-1]
+    flat = np.split(np.rint(sums.total()).astype(np.int64), ends)
+    return Release(
+        dataset=private.layout.dataset,
+        data_kind=private.layout.data_kind,
+        dynamics=private.layout.dynamics,
+        # what has no entries is no table: nothing is above the diagonal of one number
+        mechanisms=tuple(m for m in listed if m.cells),
+        tables={m.table: x.reshape(m.shape) for m, x in zip(listed, flat, strict=True) if m.cells},
+        noise="none" if private.exact else noise.name,
+        sampler=f"none: exact sums, {SIMULATED}" if private.exact else noise.sampler,
+        trust_model=private.trust.value,
+        **_together(private, listed),
+    )
+
+
+def stacked(releases: Sequence[Release]) -> Release:
+    """Releases of the same tables, each of other people, as one: a person lies in one row of each table.
+
+    Parameters
+    ----------
+    releases
+        One after the other, with the same noise.
+    """
+    last = releases[-1]
+    once = Running(1, len(releases), 1.0)
+    return replace(
+        last,
+        mechanisms=tuple(
+            replace(m, shape=(len(releases), *m.shape), running=None if m.variance is None else once)
+            for m in last.mechanisms
+        ),
+        tables={name: np.stack([r.tables[name] for r in releases]) for name in last.tables},
+    )
+
+
+def _together(private: PrivateSum, listed: tuple[Mechanism, ...]) -> _Joint:
+    """What a joint bound of the tables says, where they cost less together than each alone."""
+    rho, told = private.rho, private.layout.joint()
+    if rho is None or told is None or rho == total_rho(listed):
+        return {}
+    return {"joint_rho": rho, "joint": {"variant": ONLINE, "rule": told["rule"]}}
+
+
+class _Joint(TypedDict, total=False):
+    joint_rho: Fraction
+    joint: dict[str, object]
 
 
 def start(private: PrivateSum, noise: NoiseSource, world: DataHandle) -> RunningSum:

@@ -18,7 +18,7 @@ of delta) is checked here.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import TypeVar
@@ -267,6 +267,10 @@ class PrivateSum:
             if (most := float(losses.max())) > worst:
                 worst, pair = most, (i, i + 1 + int(losses.argmax()))
         return people[pair[0]], people[pair[1]]
+
+    def farthest(self, sum_of: Callable[[Person], Tables], people: Iterable[Person]) -> Tables:
+        """Tables of who is hidden least when they join or leave; ``sum_of`` as in :meth:`worst_pair`."""
+        return max(map(sum_of, people), key=lambda tables: float((self._whiten(tables) ** 2).sum()))
 
     @property
     def _symmetric(self) -> frozenset[str]:

@@ -27,9 +27,10 @@ from pipeline.privacy.continual import Mechanism, continual
 from pipeline.privacy.factorisation import Once
 from pipeline.privacy.guarantee import Trust
 from pipeline.privacy.noise import NoiseSource, SimulatedWorld
+from pipeline.privacy.release import Release
 from pipeline.statistics.ask import Ask
 from pipeline.statistics.mixture_message import LATTICE, PARTS, Message, Visits
-from pipeline.statistics.online_sum import Variances, asked, gaussian_sum, start, tight
+from pipeline.statistics.online_sum import Variances, asked, gaussian_sum, release_of, start, tight
 from pipeline.statistics.private_sum import PrivateSum
 from pipeline.statistics.released_ridge import Bounds, Ridge
 
@@ -87,6 +88,7 @@ class CountedRegularizer:
             raise ValueError(f"lam must be positive; got {lam}")
         self.message, self.guarantee = message, private.guarantee
         self._counter = counter = start(private, noise, world)
+        self._private, self._noise = private, noise
         self._lam, self._shift, self._leaf = lam, shift, leaf
         self.seen, self._prior = 0, prior / message.dimension
         unit = np.array([message.gram_bound, message.target_bound]) / LATTICE
@@ -110,6 +112,10 @@ class CountedRegularizer:
         leaves = 1 if self._leaf == "batch" else visits.episodes
         self._counter.add(self.message.integers(visits), leaves)
         self.seen += visits.episodes
+
+    def release(self) -> Release:
+        """All that has left by now, and by which mechanisms."""
+        return release_of(self._private, self._counter, self._noise)
 
     def ridge(self) -> Ridge:
         """See :class:`Regularizer`; a block that the shift leaves below ``lambda_min`` is raised to it."""

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.mdp.rollout import LqBatch
+from pipeline.privacy.release import Release
 from pipeline.statistics.mixture_message import Visits
 
 Array = NDArray[np.float64]
@@ -60,6 +61,10 @@ class Regularizer(Protocol):
         """The released sums, made positive definite."""
         ...
 
+    def release(self) -> Release:
+        """All that has left by now, and by which mechanisms."""
+        ...
+
 
 @dataclass(frozen=True)
 class LqRidge:
@@ -92,4 +97,8 @@ class LqRegularizer(Protocol):
 
     def ridge(self) -> LqRidge:
         """The released sums, regularized."""
+        ...
+
+    def release(self) -> Release:
+        """All that has left by now, and by which mechanisms."""
         ...

@@ -89,6 +89,24 @@ class Constants(Part):
     planner: PlannerFacts | None = None
 
 
+class PlayedConstants(Part):
+    """Every constant of an online agent.
+
+    Parameters
+    ----------
+    policy
+        Its preset and the numbers in it.
+    bounds
+        None: its value is known, or measured over seeds.
+    options
+        Every option of ``[agent]`` with its value; null: derived from the rest.
+    """
+
+    policy: Preset
+    bounds: Preset | None = None
+    options: dict[str, Number | str | bool | None]
+
+
 class PlantConstants(Part):
     """Every constant of a linear controller, and how well the log explored the plant.
 

@@ -65,6 +65,24 @@ class Made(Part):
     sha256: str
 
 
+class DeclaredVector(Part):
+    """Observation or control of a plant.
+
+    Parameters
+    ----------
+    names
+        Of its coordinates.
+    scale
+        A logged number is divided by its coordinate's scale.
+    radius
+        Length beyond which a scaled vector is shortened.
+    """
+
+    names: list[str]
+    scale: list[Number]
+    radius: Number
+
+
 class DeclaredTables(Declared):
     """States and actions by label, and rewards on a lattice.
 
@@ -94,6 +112,10 @@ class DeclaredTables(Declared):
         What a step pays for the state that it leads to, 0 for a label that is not named.
     state_features
         Names of the declared public numbers of every live state.
+    observation
+        Numbers logged beside the state, for linear agents.
+    first_observations
+        Where episodes begin, as logged, where that is declared.
     """
 
     live_states: list[str]
@@ -112,24 +134,8 @@ class DeclaredTables(Declared):
     reward_table: Matrix | list[Matrix] | None = None
     reward_on_entering: dict[str, Number] | None = None
     state_features: list[str] | None = None
-
-
-class DeclaredVector(Part):
-    """Observation or control of a plant.
-
-    Parameters
-    ----------
-    names
-        Of its coordinates.
-    scale
-        A logged number is divided by its coordinate's scale.
-    radius
-        Length beyond which a scaled vector is shortened.
-    """
-
-    names: list[str]
-    scale: list[Number]
-    radius: Number
+    observation: DeclaredVector | None = None
+    first_observations: Matrix | None = None
 
 
 class FirstState(Part):
@@ -242,6 +248,8 @@ def _tables(card: Card, snapshot: int | None) -> DeclaredTables:
     more |= {} if r.table is None else {"reward_table": r.table}
     more |= {} if r.on_entering is None else {"reward_on_entering": r.on_entering}
     more |= {} if d.states.features is None else {"state_features": list(d.states.features.columns)}
+    more |= {} if d.observation is None else {"observation": vector_facts(d.observation)}
+    more |= {} if d.first_observations is None else {"first_observations": d.first_observations}
     return DeclaredTables(
         name=card.name,
         kind=card.kind,

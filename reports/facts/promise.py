@@ -71,6 +71,26 @@ class Running(Part):
     error: Number
 
 
+class Shuffled(Part):
+    """What makes a table shuffled bits; see :class:`pipeline.privacy.release.ShuffledBits`.
+
+    Parameters
+    ----------
+    users, honest
+        Of the batch, and those who do add their coins.
+    each, chance
+        Coins a counter, of probability ``chance / 2^64``.
+    changes
+        Counters that a replaced user moves by 1.
+    """
+
+    users: int
+    each: int
+    chance: int
+    changes: int
+    honest: int
+
+
 class MechanismFacts(Part):
     """One noisy table as the release describes it; exact fractions as text.
 
@@ -96,6 +116,8 @@ class MechanismFacts(Part):
         What the sampler adds to delta, where that is not 0.
     running
         Where the table is a running sum over nights.
+    shuffled
+        Where it is the ones of a batch of shuffled messages.
     """
 
     name: str
@@ -115,6 +137,7 @@ class MechanismFacts(Part):
     epsilon: Number | None
     delta_slack: str | None = None
     running: Running | None = None
+    shuffled: Shuffled | None = None
 
 
 class StageJoint(Part):

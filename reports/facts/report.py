@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 from pydantic import ValidationError
 
-from reports.facts.constants import Constants, PlantConstants
+from reports.facts.constants import Constants, PlantConstants, PlayedConstants
 from reports.facts.dataset import DeclaredPlant, DeclaredTables, Made
 from reports.facts.evaluation import EvaluationFacts
 from reports.facts.learnt import (
@@ -30,6 +30,7 @@ from reports.facts.learnt import (
 )
 from reports.facts.part import Part
 from reports.facts.promise import CounterFacts, GateFacts, Guarantee, Joint, LedgerFacts, MechanismFacts
+from reports.facts.simulation import Simulation
 from reports.facts.verdict import Verdict
 
 SCHEMA_FILE = Path(__file__).with_name("report.schema.json")
@@ -68,6 +69,8 @@ class Report(Part):
         Commands that check all this.
     truth
         True values, of a synthetic world.
+    simulation
+        Of a run that was played in a known world instead of learnt from a log.
     """
 
     schema_version: Literal[1]
@@ -79,7 +82,7 @@ class Report(Part):
     guarantee: Guarantee
     verdict: Verdict | None = None
     evaluation: EvaluationFacts | None = None
-    constants: Constants | PlantConstants
+    constants: Constants | PlantConstants | PlayedConstants
     value: ValueFacts
     model_baselines: dict[str, Baseline]
     practice: Practice | None = None
@@ -96,6 +99,7 @@ class Report(Part):
     not_covered: list[str]
     verify: list[str]
     truth: Truth | None = None
+    simulation: Simulation | None = None
 
 
 def read_report(folder: Path) -> Report:

@@ -137,10 +137,11 @@ def _panel(panel: Panel, top: int) -> str:
     parts += [
         f'<text x="{place}" y="{base + 18}" text-anchor="{anchor}">{_tick(x, panel, high - low)}</text>'
         for x, anchor, place in ticks
-        # the line through 0 stands in the middle's place
-        if not (panel.zero and anchor == "middle")
+        # what stands at the line through 0 takes the place of the label next to it
+        if not (panel.zero and x and (anchor == "middle" or abs(x) < (high - low) * 0.3))
     ]
-    if panel.zero and 0.2 < (share := -low / (high - low)) < 0.8:
+    if panel.zero and low < 0 < high:
+        share = -low / (high - low)
         anchor = "start" if share < 0.35 else "end" if share > 0.65 else "middle"
         parts.append(f'<text x="{at(0.0)}" y="{base + 18}" text-anchor="{anchor}">{escape(panel.zero)}</text>')
     parts.append("</g>")

@@ -11,8 +11,9 @@ from reports.figures.range_figure import Mark, Panel, range_figure
 from reports.format import about, interval, percent, shorten
 from reports.page import Figure
 
-_NEW, _PRACTICE, _MODEL = "new policy", "current practice", "released model"
-_NAME = 24
+_NEW, _PRACTICE, _MODEL = "new policy", "current practice", "model"
+# name and numbers stand side by side on a phone
+_NAME = 14
 
 
 def verdict_of(report: Report) -> Verdict:
@@ -134,12 +135,15 @@ def answer_figure(report: Report, verdict: Verdict) -> Figure | None:
     panels = [Panel([m for m in _marks(report) if m.places])]
     if (found := verdict.improvement) is not None and verdict.answer != "nothing_changes":
         words = f"{_signed(found.estimate, found)} ({interval(found.lower, found.upper)})"
-        gap = Mark("difference to practice", words, found.estimate, found.lower, found.upper, own=True)
+        gap = Mark("difference", words, found.estimate, found.lower, found.upper, own=True)
         panels.append(Panel([gap], "0: as now"))
     if not any(panel.marks for panel in panels):
         return None
     known = any(m.truth is not None for m in panels[0].marks)
-    note = "◆ the true value: known because these people are simulated." if known else ""
+    notes = ["◆ the true value: known because these people are simulated."] if known else []
+    if any(m.name.endswith(f"({_MODEL})") for m in panels[0].marks):
+        notes.append("(model): by the released model alone, no guarantee.")
+    note = " ".join(notes)
     return range_figure(panels, "verdict", "The new policy beside current practice", note)
 
 
@@ -160,7 +164,7 @@ def _marks(report: Report) -> list[Mark]:
             _mark(_NEW, found.value.estimate, found.value.lower, found.value.upper, own=True, truth=own),
         ]
     else:
-        rows = [_modelled(_PRACTICE, report.model_baselines.get("practice"), usual), _new(v, own)]
+        rows = [_modelled("practice", report.model_baselines.get("practice"), usual), _new(v, own)]
     simple = "zero" if isinstance(report.dataset, DeclaredPlant) else "best constant"
     best = report.model_baselines.get(simple)
     # what only a model says does not stand first where people are real

@@ -25,7 +25,7 @@ from reports.facts.dataset import DeclaredTables
 from reports.facts.learnt import ValueFacts
 from reports.facts.policy import Gains
 from reports.facts.report import Report
-from reports.format import interval, percent
+from reports.format import interval, loss, percent
 from reports.run.answer import sentence, verdict_of
 
 # what must agree before two policies, or gains of scaled observations, can be laid side by side
@@ -286,7 +286,8 @@ def _interval(value: IntervalOf) -> str:
 
 
 def _spent(b: BudgetAt) -> str:
-    asked = "no noise" if b.rho is None and b.epsilon is None else f"ρ = {number(b.rho, toward='up')}"
+    asked = "no noise" if b.rho is None and b.epsilon is None else loss(b.rho, None, None)
+    asked = asked if b.rho is not None or b.epsilon is None else loss(None, b.epsilon, b.delta)
     spent = "" if b.spent_rho is None else f", {number(b.spent_rho, toward='up')} spent in all"
     return asked + spent
 

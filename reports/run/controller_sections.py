@@ -16,7 +16,7 @@ from reports.facts.policy import Gains
 from reports.facts.report import Report
 from reports.figures.gains_figure import gains_figure
 from reports.format import listing, percent, steps
-from reports.page import Section, table
+from reports.page import Section, Table, table
 from reports.run.check_sections import constants_table
 
 # gains this close are printed as one row
@@ -34,11 +34,6 @@ def gains_section(report: Report, data: DeclaredPlant, constants: PlantConstants
     ]
     if not report.policy.left_zero:
         words.append("All gains are zero: this controller does nothing.")
-    head = "Control | Steps | " + " | ".join(clean(name).replace("|", "/") for name in view.observation)
-    rows = [row for control in range(len(view.action)) for row in _rows(view, control)]
-    columns = head.split(" | ")[2:]
-    gains = table(head, rows, "Gains; neighbouring steps that agree to three digits share a row", grouped=True)
-    right = frozenset(range(2, 2 + len(columns)))
     scales = [
         (clean(name), kind, number(scale), number(vector.radius))
         for kind, vector in (("observed", data.observation), ("control", data.action))
@@ -50,8 +45,21 @@ def gains_section(report: Report, data: DeclaredPlant, constants: PlantConstants
         "What the controller does",
         tuple(words),
         gains_figure(view),
-        (type(gains)(gains.head, gains.rows, gains.caption, right, gains.grouped), units),
+        (_gains_table(view), units),
     )
+
+
+def gains_table_section(view: Gains) -> Section:
+    """Gains as a picture and as a table."""
+    words = ("At each step, counted from 0, every control is a weighted sum of what is observed: u = K x.",)
+    return Section("policy", "What the controller does", words, gains_figure(view), (_gains_table(view),))
+
+
+def _gains_table(view: Gains) -> Table:
+    head = "Control | Steps | " + " | ".join(clean(name).replace("|", "/") for name in view.observation)
+    rows = [row for control in range(len(view.action)) for row in _rows(view, control)]
+    found = table(head, rows, "Gains; neighbouring steps that agree to three digits share a row", grouped=True)
+    return Table(found.head, found.rows, found.caption, frozenset(range(2, len(found.head))), found.grouped)
 
 
 def _rows(view: Gains, control: int) -> list[tuple[str, ...]]:

@@ -30,6 +30,7 @@ _LINEAR = (
     "Evidence: 1/φᵀΛ⁻¹φ, how many rows the released Gram matrix holds in the direction of this pair's features, ridge "
     "and shift included."
 )
+_PLAYED = "Evidence: the share of users who come there and get this action, in the known world."
 _CUT = "Only the first {} rows are printed; the run's folder holds the whole policy."
 
 
@@ -62,7 +63,7 @@ def policy_section(report: Report, view: Decisions) -> Section:
     # where it says nothing, nothing differs from practice
     found = [run for run in runs(view) if run.state in shown and not run.abstains]
     rows = [_row(view, run) for run in found[:MOST_ROWS]]
-    noisy = _LINEAR if report.features else _COUNTED
+    noisy = _LINEAR if report.features else _COUNTED if report.simulation is None else _PLAYED
     if len(shown) < len(view.state_labels):
         noisy += f" Only the {MOST_STATES} states with most released evidence are printed."
     if len(found) > MOST_ROWS:

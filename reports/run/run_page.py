@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from pipeline.declaration.numbers import clean
-from reports.facts.constants import Constants, PlantConstants
+from reports.facts.constants import Constants, PlantConstants, PlayedConstants
 from reports.facts.dataset import DeclaredPlant, DeclaredTables
 from reports.facts.policy import Decisions, Gains, PolicyView
 from reports.facts.report import Report
+from reports.facts.simulation import Simulation
 from reports.page import Opening, Part, Section, templates
+from reports.run import simulation_sections as played
 from reports.run.check_sections import consistency_section, constants_section, data_section, verify_section
-from reports.run.controller_sections import evidence_section, gains_section, plant_section
+from reports.run.controller_sections import evidence_section, gains_section, gains_table_section, plant_section
 from reports.run.evaluation_section import evaluation_section
 from reports.run.glossary import CONTROLLER, glossary_section, policy_words
 from reports.run.opening import opening, to_approve, to_check, to_decide
@@ -92,6 +94,8 @@ def page(report: Report, policy: PolicyView) -> tuple[Opening, list[Part]]:
                 gains_section(report, data, constants, view),
             )
             check = plant_section(data), evidence_section(constants, report.model)
+        case (DeclaredTables() | DeclaredPlant()) as data, PlayedConstants() as constants, view if report.simulation:
+            return played_page(report, report.simulation, data, constants, view)
         case _:
             raise ValueError(f"{report.run}: the policy is of another kind than the report")
     approve = (
@@ -104,6 +108,34 @@ def page(report: Report, policy: PolicyView) -> tuple[Opening, list[Part]]:
         _part("To decide", answer, *decide),
         _part("To approve", to_approve(report), *approve),
         _part("To check", to_check(report), *check, verify_section(report), glossary_section(words)),
+    ]
+
+
+def played_page(
+    report: Report,
+    sim: Simulation,
+    data: DeclaredTables | DeclaredPlant,
+    constants: PlayedConstants,
+    view: PolicyView,
+) -> tuple[Opening, list[Part]]:
+    """The same of a run that was played in a known world."""
+    what = (
+        (policy_section(report, view), shares_section(view))
+        if isinstance(view, Decisions)
+        else (gains_table_section(view),)
+    )
+    decide = played.lost_section(sim), played.regret_section(sim), *what
+    approve = (
+        promise_section(report.guarantee),
+        played.communication_section(sim),
+        mechanisms_section(report),
+        *limits_sections(report),
+    )
+    check = played.place_section(data, sim), played.agents_section(sim, constants), verify_section(report)
+    return played.played_opening(report, sim), [
+        _part("To decide", played.to_decide(sim), *decide),
+        _part("To approve", "What the very mechanism would promise in a deployment; nothing was charged.", *approve),
+        _part("To check", played.to_check(report), *check),
     ]
 
 

@@ -13,9 +13,14 @@ from pipeline.studies.price_claims import Priced, claims
 from pipeline.studies.study_rows import true_share
 from reports.page import Figure, Part, Section, Table, table
 from reports.studies.curves import Line, draw_curves
-from reports.studies.simulation import SEES
 from reports.studies.study_page import INVENTED, Page, claims_section, verdict
 
+SEES = {
+    "joint": "the server sees every episode; what the policies show anybody else about one user",
+    "local": "nobody is trusted: what one user's own message shows the server",
+    "shuffle": "the shuffler is trusted to mix: what the mixed messages show the server about one user",
+    "central": "the curator holds the logs: what the release shows anybody about one user",
+}
 _ORDER = ("central", "joint", "shuffle", "local")
 # nothing below this share of the largest value of a panel is given room
 _REACH = 1e-4

@@ -109,6 +109,16 @@ def test_on_the_papers_plants_it_is_far_below_zero():
     assert max(ratios) < 1.0
 
 
+def test_offline_known_controls_leave_a_thousandth_of_what_zero_loses():
+    for number in (3, 5):
+        params = (("instance", number), ("seed", 31))
+        idle = run(Trial("zero", "lq", params, EPISODES)).regret[-1]
+        found = run(Trial("dp-residual-lqr", "lq", params, EPISODES, 1.0, 1e-5, "tight"))
+        assert found.regret[-1] < 0.001 * idle
+        assert found.facts["trust"] == "central"
+        assert found.facts["true_epsilon"] == pytest.approx(1.0, rel=1e-6)
+
+
 def test_without_noise_it_is_the_baseline_to_the_last_bit():
     params = (("instance", 1), ("seed", 31))
     plain = run(Trial("adaptive-lqr", "lq", params, 2000))

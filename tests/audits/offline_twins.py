@@ -13,8 +13,9 @@ import pipeline.statistics.lq_moments as lq_moments
 import pipeline.statistics.private_sum as private_sum
 from pipeline.audits.attack import AuditTarget
 from pipeline.audits.regressions import Person, draw_answers, draw_one_shot, linear_target, lq_target
-from pipeline.audits.tables import counts_target
+from pipeline.audits.tables import counts_target, crossing_target, scores_target
 from pipeline.declaration.card import Card
+from pipeline.logs.parts import evaluates
 from pipeline.mdp.features import FeatureMap
 from pipeline.privacy.continual import continual
 from pipeline.privacy.fast_noise import FastOsNoise
@@ -22,10 +23,12 @@ from pipeline.privacy.noise import NoiseSource
 from pipeline.privacy.release import Mechanism, Release
 from pipeline.statistics.ask import Ask
 from pipeline.statistics.calibration import count_sum
+from pipeline.statistics.held_out import parts_cost
 from pipeline.statistics.linear_plan import LinearDomain, LinearPlan, LinearTerms
 from pipeline.statistics.lq_layout import LqDomain, LqPlan
 from pipeline.statistics.lq_moments import draw_lq
 from pipeline.statistics.lq_rows import Episodes, SimulatedRows
+from pipeline.statistics.moment_layout import MomentLayout
 from pipeline.statistics.private_sum import PrivateSum
 from tests.audits.broken import Make, Repeating, Thinner, Twin
 from tests.conftest import card_dict
@@ -143,6 +146,35 @@ class Redrawn(PrivateSum):
         return np.rint(np.mean([super(Redrawn, self).draw_rows(*asked) for _ in range(3)], axis=0)).astype(np.int64)
 
 
+def scores(broken: Callable[[Mechanism], Mechanism] | None = None, really: int = 4) -> AuditTarget:
+    shipped = MomentLayout("tiny", "synthetic", "per_step", 4).summed(Fraction(1)).with_slack(FastOsNoise(), 20.0)
+    if broken is not None:
+        return scores_target(shipped, replace(shipped, mechanisms=tuple(broken(x) for x in shipped.mechanisms)))
+    # as many scores as are charged, or more
+    charged = MomentLayout("tiny", "synthetic", "per_step", really).summed(Fraction(1)).with_slack(FastOsNoise(), 20.0)
+    return scores_target(shipped, replace(shipped, mechanisms=thinned(shipped, charged)))
+
+
+def thinned(shipped: PrivateSum, charged: PrivateSum) -> tuple[Mechanism, ...]:
+    pairs = zip(shipped.mechanisms, charged.mechanisms, strict=True)
+    return tuple(replace(mine, variance=theirs.variance) for mine, theirs in pairs)
+
+
+def crossing(share: Fraction = Fraction(1), cap: float = 1.0) -> AuditTarget:
+    """People without whom nobody knows how many there are: joining costs more than half of being replaced."""
+    # with a total, whoever joins moves half of what a replaced person does; a few percent more cross
+    domain = card_dict()["domain"] | {"dynamics": "stationary", "start": {"x": 0.5, "y": 0.5}}
+    declared = Card.model_validate(card_dict(domain=domain, reward={"range": [0.0, 1.0], "steps": 1, "total": 2.0}))
+    counts = count_sum(declared, Ask(rho=1.0)).with_slack(FastOsNoise(), 20.0)
+    summed = MomentLayout("tiny", "synthetic", "per_step", 1).summed(Fraction(1)).with_slack(FastOsNoise(), 20.0)
+    costs = [(s.rho, s.layout.cost(s.rates, "add_remove")) for s in (counts, summed)]
+    claimed = parts_cost(*costs) if cap == 1.0 else costs[0][1]
+    really = replace(
+        summed, mechanisms=tuple(replace(m, variance=max(1, int(m.variance * share))) for m in summed.mechanisms)
+    )
+    return crossing_target(counts, really, claimed, lambda user: evaluates([user], Fraction(1, 2), bytes(32))[0])
+
+
 OFFLINE: dict[str, tuple[Make, dict[str, Twin]]] = {
     "counts, Gaussian, one table": (
         lambda: counts(Ask(rho=1.0)),
@@ -159,6 +191,21 @@ OFFLINE: dict[str, tuple[Make, dict[str, Twin]]] = {
     "counts, Gaussian, three episodes a person": (
         lambda: counts(Ask(rho=1.0), m=3),
         {"m instead of m²": Twin(lambda: counts(Ask(rho=1.0), times_m, m=3))},
+    ),
+    "scores of people": (
+        scores,
+        {
+            "half the variance": Twin(lambda: scores(halved)),
+            "one score charged, four summed": Twin(lambda: scores(really=1)),
+            "seeded noise": Twin(scores, noise=Repeating),
+        },
+    ),
+    "people across the parts": (
+        crossing,
+        {
+            "half the variance": Twin(lambda: crossing(Fraction(1, 4))),
+            "only one part is charged": Twin(lambda: crossing(cap=0.5)),
+        },
     ),
     "counts, Laplace": (
         lambda: counts(Ask(epsilon=1.0)),

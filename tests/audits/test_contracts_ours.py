@@ -47,6 +47,7 @@ PLANTS = (
     "explore-then-commit",
     "adaptive-lqr",
     "private-adaptive-lqr",
+    "dp-residual-lqr",
     "zero",
     "fixed-gain",
     "certainty-equivalence",

@@ -2,7 +2,7 @@
 
 Regret over the zero controller's at K = 10^4, epsilon = 1, delta = 1e-5: median and worst of RUNS runs (5) of each of
 the five instances, a line a seed of the systems (11, 99, 123), with explore-then-commit beside.  The constants of the
-planner were chosen on seeds 21 to 24, 290 and 388.
+planner were chosen on seeds 21 to 24, 290 and 388.  ``offline`` alone: dp-lqr and dp-residual-lqr, seed 11.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from pipeline.simulation.trial import Trial
 
 EPISODES, EPSILON, DELTA = 10_000, 1.0, 1e-5
 AGENTS = ("private-adaptive-lqr", "explore-then-commit")
+OFFLINE = ("dp-lqr", "dp-residual-lqr")
 
 
 def ratios(agent: str, number: int, system: int, runs: int) -> list[float]:
@@ -26,10 +27,19 @@ def ratios(agent: str, number: int, system: int, runs: int) -> list[float]:
     return [run(trial).regret[-1] / zero for trial in asked]
 
 
+def show(system: int, agent: str, runs: int, digits: int) -> None:
+    """One line: an instance a cell."""
+    found = [ratios(agent, number, system, runs) for number in range(1, 6)]
+    cells = "  ".join(f"{np.median(f):.{digits}f} (worst {max(f):.{digits}f})" for f in found)
+    print(f"seed {system}, {agent}: {cells}", flush=True)
+
+
 if __name__ == "__main__":
+    if sys.argv[1:] == ["offline"]:
+        for chosen in OFFLINE:
+            show(11, chosen, 10, 5)
+        sys.exit()
     times, *systems = [int(a) for a in sys.argv[1:]] or [5]
-    for system in systems or (11, 99, 123):
-        for agent in AGENTS:
-            found = [ratios(agent, number, system, times) for number in range(1, 6)]
-            cells = "  ".join(f"{np.median(f):.2f} (worst {max(f):.2f})" for f in found)
-            print(f"seed {system}, {agent}: {cells}", flush=True)
+    for one in systems or (11, 99, 123):
+        for chosen in AGENTS:
+            show(one, chosen, times, 2)

@@ -69,15 +69,6 @@ def references(logged):
     }
 
 
-def followed(logged, policy):
-    """True value of a policy over live states, practice where it abstains."""
-    H, S, A = logged.mdp.shape
-    p = np.full((H, S, A), 1 / A)
-    L = policy.abstains.shape[1]
-    p[:, :L] = policy.beside(logged.practice[:, :L])
-    return policy_value(logged.mdp, p)
-
-
 def run(world, done, write):
     """All rows of one world that are not there yet."""
     for n, budgets in CELLS[world]:
@@ -104,7 +95,7 @@ def run(world, done, write):
                     policy = one_step(logged, people, rho, seed)
                 else:
                     policy = counted(logged, n, rho, agent.removeprefix("apvi "), seed)
-                value, rho_text = followed(logged, policy), "" if rho is None else f"{rho:g}"
+                value, rho_text = logged.worth(policy), "" if rho is None else f"{rho:g}"
                 write(world, n, rho_text, agent, seed, value, float(policy.abstains.mean()))
 
 

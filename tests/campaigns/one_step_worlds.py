@@ -6,14 +6,17 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+import polars as pl
 from numpy.typing import NDArray
+from scipy.cluster.vq import kmeans2
 
 from pipeline.declaration.card import Card
 from pipeline.declaration.state_features import StateFeatures
 from pipeline.environments.worlds import load_world
 from pipeline.evaluation.exact import binned_behaviour, binned_process
 from pipeline.mdp.model import TabularMDP
-from pipeline.mdp.planning import optimal_values
+from pipeline.mdp.planning import optimal_values, policy_value
+from pipeline.simulation.simulate import sample_people
 from tests.conftest import card_dict
 
 Array = NDArray[np.float64]
@@ -22,11 +25,32 @@ ICU = Path(__file__).resolve().parents[2] / "datasets" / "icu_sepsis"
 
 @dataclass(frozen=True)
 class Logged:
-    """A card, the process over its labels, and practice ``(H, S, A)``."""
+    """A card, a process and practice ``(H, S, A)``; over the card's labels, or over what ``bins`` hide."""
 
     card: Card
     mdp: TabularMDP
     practice: Array
+    bins: NDArray[np.int64] | None = None
+
+    def sample(self, people, rng):
+        """Canonical rows of people, whole ones in each frame; states are told by their bin where there are any."""
+        card = self.card if self.bins is None else clinicians(people).card
+        frames = sample_people(card, self.mdp, self.practice, people, rng)
+        if self.bins is None:
+            return frames
+        told = [pl.Series(self.bins[f[c].to_numpy()]) for f in frames for c in ("state", "next_state")]
+        return [f.with_columns(state=told[2 * i], next_state=told[2 * i + 1]) for i, f in enumerate(frames)]
+
+    def worth(self, policy):
+        """True value of a policy over what is declared, practice where it abstains."""
+        H, S, A = self.mdp.shape
+        L = len(self.card.domain.live_states)
+        told = np.arange(S) if self.bins is None else self.bins
+        live, p = told < L, np.full((H, S, A), 1 / A)
+        here = told[live]
+        kept = policy.abstains[:, here, None]
+        p[:, live] = np.where(kept, self.practice[:, live], policy.probabilities[:, here])
+        return policy_value(self.mdp, p)
 
 
 def _card(name, states, ends, actions, horizon, reward, people, features=None) -> Card:
@@ -120,4 +144,56 @@ def lake(people: int) -> Logged:
     return Logged(card, binned_process(card, world, "uniform"), binned_behaviour(card, world, behaviour))
 
 
-WORLDS = {"clinicians": clinicians, "retention": retention, "lake": lake}
+def binned(bins: int):
+    """The clinicians' log with its states told by k-means bins only: what clinicians act on is hidden."""
+
+    def world(people: int) -> Logged:
+        whole = clinicians(people)
+        numbers = whole.card.domain.state_features
+        spread = (numbers - numbers.mean(0)) / np.maximum(numbers.std(0), 1e-12)
+        centres, of = kmeans2(spread, bins, minit="++", rng=np.random.default_rng(bins))
+        reward = {"range": [0.0, 1.0], "total": 1.0, "on_entering": {"survived": 1.0}}
+        names = [f"b{i}" for i in range(bins)]
+        ends = ["died", "survived", "end"]
+        card = _card(f"clinicians{bins}", names, ends, map(str, range(25)), 20, reward, people, centres)
+        return Logged(card, whole.mdp, whole.practice, np.append(of, bins + np.arange(3)).astype(np.int64))
+
+    return world
+
+
+def chain(seed: int):
+    """A made-up world of 30 states and 4 actions with two ends, logged by a softmax of noisy values."""
+
+    def world(people: int) -> Logged:
+        rng = np.random.default_rng(seed)
+        L, A, H = 30, 4, 10
+        numbers = rng.normal(size=(L, 3))
+        P = np.zeros((L + 2, A, L + 2))
+        for a in range(A):
+            near = np.exp(-0.5 * ((numbers[:, None] + 0.3 * rng.normal(size=3) - numbers) ** 2).sum(-1))
+            P[:L, a, :L] = 0.85 * near / near.sum(1, keepdims=True)
+        good = 1 / (1 + np.exp(-(numbers @ rng.normal(size=3))[:, None] - 0.5 * rng.normal(size=(L, A))))
+        P[:L, :, L], P[:L, :, L + 1] = 0.15 * good, 0.15 * (1 - good)
+        P[L:, :, L:] = np.eye(2)[:, None]
+        r = np.zeros((L + 2, A))
+        r[:L] = P[:L, :, L]
+        start = np.append(np.full(L, 1 / L), [0, 0])
+        mdp = TabularMDP(np.broadcast_to(P, (H, *P.shape)), np.broadcast_to(r, (H, *r.shape)), start)
+        guess = optimal_values(mdp)[0][0] + rng.normal(0, 0.05, (L + 2, A))
+        soft = np.exp((guess - guess.max(1, keepdims=True)) / 0.1)
+        practice = np.broadcast_to(soft / soft.sum(1, keepdims=True), (H, L + 2, A))
+        reward = {"range": [0.0, 1.0], "total": 1.0, "on_entering": {"well": 1.0}}
+        names = map(str, range(L))
+        card = _card(f"chain{seed}", names, ["well", "ill"], map(str, range(A)), H, reward, people, numbers)
+        return Logged(card, mdp, practice)
+
+    return world
+
+
+WORLDS = {
+    "clinicians": clinicians,
+    "retention": retention,
+    "lake": lake,
+    **{f"clinicians{k}": binned(k) for k in (16, 64, 256)},
+    **{f"chain{k}": chain(k) for k in range(1, 7)},
+}

@@ -1,8 +1,8 @@
 """Tables of docs/lab of online agents: ``python -P -m tests.campaigns.online_tables [TABLE [runs]]``.
 
 ``figures`` (tabular.md), ``sizes``, ``counters``, ``mixture`` (online.md) and ``beta`` (lq-online.md) have seeds from
-0 on; ``noise``, ``pace``, ``plain`` and ``shuffle``, by which DP-UCBVI's bonus and batches were chosen, from 1000 on,
-which no reported figure uses.  Tight noise, delta = 1e-5.
+0 on; ``noise``, ``local``, ``pace``, ``plain`` and ``shuffle``, by which DP-UCBVI's bonus, counter and batches were
+chosen, from 1000 on, which no reported figure uses.  Tight noise, delta = 1e-5.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ World = tuple[str, tuple[tuple[str, Plain], ...]]
 Cell = tuple[str, World, int, float | None, Options]
 BAD = 0.1
 RANDOM: World = "random", (("actions", 3), ("horizon", 5), ("seed", 1), ("states", 5), ("successors", 3))
-SQUARE: Options = {"mechanism": "square-root"}
+TREE: Options = {"mechanism": "bottom-up"}
 POOLED: Options = {"pooled": True}
 IGNORED: Options = {"visits": float("inf")}
 NOISE: Sequence[Options] = (
@@ -33,6 +33,8 @@ NOISE: Sequence[Options] = (
     *({"noise": c, "z": z} for c, z in ((1.0, 2.0), (2.0, 1.0))),
     {"constants": "theory"},
 )
+# beside the taken c 0.1, noise 0
+LOCAL: Sequence[Options] = ({}, {"c": 0.03}, {"c": 0.2}, {"noise": 0.5}, {"c": 0.4, "noise": 1.0}, POOLED)
 ENDS: Sequence[Options] = (
     {},
     IGNORED,
@@ -41,7 +43,7 @@ ENDS: Sequence[Options] = (
     *({"visits": more} for more in (0.5, 3.0)),
     *({"first": episodes} for episodes in (1, 16, 64)),
 )
-PACE: Sequence[Options] = (*ENDS, SQUARE, {"mechanism": "fresh"}, {"mechanism": "plain"}, {"leaves": "episodes"})
+PACE: Sequence[Options] = (*ENDS, TREE, {"mechanism": "fresh"}, {"mechanism": "plain"}, {"leaves": "episodes"})
 PLAIN: Sequence[Options] = (
     {},
     *({"c": c, "iota": 1.0} for c in (0.1, 0.2, 0.4, 1.0)),
@@ -65,8 +67,8 @@ def figures() -> Iterator[Cell]:
     yield from product([ucbvi], HOM + INHOM, [K], [None], ({}, {"c": 0.1, "iota": 1.0}))
     yield ucbvi, HOM[0], K, None, POOLED
     yield from product([joint], HOM + INHOM, [K], BOTH, [{}])
-    yield from product([joint], HOM, [K], BOTH, (POOLED, SQUARE))
-    yield from product([joint], HOM[:1], [K], BOTH, ({**SQUARE, **POOLED}, {"rewards": "learnt"}, PACE[-1]))
+    yield from product([joint], HOM, [K], BOTH, (POOLED, TREE))
+    yield from product([joint], HOM[:1], [K], BOTH, ({**TREE, **POOLED}, {"rewards": "learnt"}, PACE[-1]))
     yield from product([shuffle], HOM + INHOM, [K], BOTH, [{}])
     yield from product([local], (HOM[0], INHOM[0]), (K, 10**6), BOTH, [{}])
     yield local, HOM[0], K, 10.0, POOLED
@@ -118,6 +120,7 @@ def beta() -> Iterator[Cell]:
 TABLES: dict[str, tuple[Iterable[Cell], int, int]] = {
     "figures": (figures(), 20, 0),
     "noise": (tuning("dp-ucbvi-jdp", NOISE, BOTH), 16, 1000),
+    "local": (tuning("dp-ucbvi-ldp", LOCAL, BOTH), 16, 1000),
     "pace": (tuning("dp-ucbvi-jdp", PACE, (1.0,)), 16, 1000),
     "plain": (tuning("ucbvi", PLAIN, (None,)), 16, 1000),
     "shuffle": (tuning("counts-shuffle", ENDS, (1.0,)), 16, 1000),

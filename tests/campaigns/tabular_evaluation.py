@@ -1,125 +1,189 @@
-"""Do evaluations of tabular policies hold the value?  ``python -P -m tests.campaigns.tabular_evaluation [runs]``.
+"""Do evaluations of tabular policies hold the value?  ``python -P -m tests.campaigns.tabular_evaluation NAME [runs]``.
 
-Fresh logs of a world, fresh people in both parts, fresh noise: how wide the intervals of value and of improvement are,
-and how often they hold.  The value is that of the *binned process* where the card's bins hide part of the state, else
-of the people.  Results are kept in ``results/tabular_evaluation.csv``.
+Fresh logs, fresh people in both parts, fresh noise: how wide the intervals of value and of improvement are, and how
+often they hold.  NAME is ``bins`` (four bins of a uniform log: the value is that of the binned process), or
+``worlds``: each run in a random world of its own, with practice drawn at random, in which declared states are all there
+is: those rows say over which range a run is calibrated.  ``practice`` asks these worlds about random policies, half of
+which are worse than practice.
 """
 
 from __future__ import annotations
 
 import csv
+import itertools
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from fractions import Fraction
 from pathlib import Path
 
 import numpy as np
+import polars as pl
 
 from pipeline.declaration.card import Card
-from pipeline.environments.world import World, declared_actions, declared_states
+from pipeline.environments.world import declared_actions, declared_states
+from pipeline.evaluation.coverage import COVERAGE
 from pipeline.evaluation.exact import truth
 from pipeline.evaluation.measured import Evaluated
 from pipeline.learners.held_out import HeldOutRun
 from pipeline.learners.registry import plan_run
 from pipeline.learners.tabular import TabularRun
-from pipeline.learners.tabular_evaluation import STAGE, TabularEvaluation
+from pipeline.learners.tabular_evaluation import STAGE, TABULAR, TabularEvaluation, code_of
+from pipeline.learners.tabular_facts import LearntCounts
 from pipeline.learners.terms import Evaluate, Planner, Privacy, Terms
 from pipeline.logs.aggregate import count_rows
+from pipeline.logs.parts import evaluates, part_key
 from pipeline.logs.score_sums import add_scores
+from pipeline.mdp.planning import policy_value
 from pipeline.mdp.policy import Policy
-from pipeline.privacy.noise import NoiseSource, SeededNoise
-from pipeline.simulation.simulate import canonical, simulate_chunks
+from pipeline.privacy.noise import SeededNoise
+from pipeline.simulation.simulate import canonical, sample_people, simulate_chunks
+from pipeline.simulation.surrogate import draw_surrogate
 from pipeline.statistics.layout import ExactSums
 from tests.campaigns.draws import shelf_card, world_of
+from tests.conftest import card_dict
 
-RESULTS = Path(__file__).with_name("results") / "tabular_evaluation.csv"
-# card, world, logging policy
-CELLS = (("icu_sepsis_uniform", "icu_sepsis", "uniform"), ("riverswim", "riverswim", "right-0.6"))
-PEOPLE, SHARES, BUDGETS = (20_000, 100_000), ("1/2", "3/10"), (1.0,)
+RESULTS = Path(__file__).with_name("results")
 SEED = 20261122
+# people, share, budget
+BINS = ((20_000, 0.5, 1.0), (100_000, 0.5, 1.0), (100_000, 0.3, 1.0))
+WORLDS = ((20_000, 0.3, 0.3), (20_000, 0.3, 1.0), (20_000, 0.3, 3.0), (100_000, 0.3, 1.0))
+# live states, actions, steps, and whether steps have tables of their own
+SIZES = ((2, 2, 2, True), (4, 3, 5, True), (8, 2, 20, False), (20, 4, 10, False))
+HEAD = [
+    "estimator",
+    "code",
+    "states",
+    "horizon",
+    "people",
+    "share",
+    "rho",
+    "runs",
+    "value_held",
+    "value_width",
+    "value_bias",
+    "gain_held",
+    "gain_width",
+]
+HEAD += ["gain_bias", "says_better", "says_better_though_not", "not_better", "v_policy", "placebo_beyond_4"]
+
+Run = tuple[Evaluated, float, float]
 
 
 def evaluate_once(
-    card: Card, world: World, behaviour: str, terms: Terms, seed: int
-) -> tuple[Evaluated, dict[str, float]]:
-    """One run in memory: the people of both parts, learning, evaluating; and the true values."""
+    card: Card, terms: Terms, log: Sequence[pl.DataFrame], seed: int, *, at_random: bool
+) -> tuple[Evaluated, Policy]:
+    """One run in memory: the people of both parts, learning, evaluating."""
     run = plan_run(card, terms)
     assert isinstance(run, HeldOutRun) and isinstance(run.plan, TabularRun)
     assert isinstance(run.evaluation, TabularEvaluation)
-    of_log, of_noise, of_part = np.random.SeedSequence((SEED, seed)).spawn(3)
-    noise: NoiseSource = SeededNoise(of_noise)
-    part, states, actions = np.random.default_rng(of_part), declared_states(card, world), declared_actions(card, world)
-    practice = world.behaviours(behaviour, card.domain.horizon)
-    chunks = simulate_chunks(
-        world, practice, card.domain.horizon, card.unit.users_public, np.random.default_rng(of_log)
-    )
-    learn, evaluate = [], []
-    for chunk in chunks:
-        rows = canonical(chunk, states, actions)
+    noise, key = SeededNoise(np.random.SeedSequence((SEED, seed, 1))), part_key(str(seed).encode(), card.name)
+    learn, evaluate = list[pl.DataFrame](), list[pl.DataFrame]()
+    for rows in log:
         users = rows["user_id"].unique(maintain_order=True)
-        held = users.filter(part.random(len(users)) < float(run.share)).implode()
+        held = users.filter(pl.Series(evaluates(users.cast(pl.String), run.share, key))).implode()
         evaluate.append(rows.filter(rows["user_id"].is_in(held)))
         learn.append(rows.filter(~rows["user_id"].is_in(held)))
     counted = [count_rows(rows, card) for rows in learn]
     sums = {name: sum((c[name] for c in counted[1:]), counted[0][name]) for name in counted[0]}
     first = run.plan.privatizer.draw(ExactSums(card.name, "synthetic", card.domain.dynamics, sums), noise)
     learnt, e = run.plan.learn(first), run.evaluation
+    if at_random:
+        learnt = _at_random(learnt, np.random.default_rng((SEED, seed, 2)))
     scores, summed = e.scores(learnt), e.sums[STAGE]
-    answers = summed.draw(add_scores(card, summed.layout, scores, evaluate), noise)
-    found = e.measure(learnt, e.told(scores, answers), float(run.share), 1)[1]
-    policy: Policy = learnt.learnt.plan.policy
-    return found, truth(card, world, behaviour, policy)
+    answers = e.told(scores, summed.draw(add_scores(card, e.layout, scores, evaluate), noise))
+    return e.measure(learnt, answers, float(run.share), 1)[1], learnt.learnt.plan.policy
 
 
-def runs(
-    name: str, world: str, behaviour: str, people: int, share: str, rho: float, count: int
-) -> Iterator[list[float]]:
-    """Held and widths of value and improvement, the gain said and the true one, and the placebo, of each run."""
-    card = shelf_card(name)
-    card = card.model_copy(update={"unit": card.unit.model_copy(update={"users_public": people})}).placed(card.folder)
-    terms = Terms(
-        "campaign",
-        "dp-apvi",
-        Privacy(rho=rho),
-        Planner(),
-        evaluate=Evaluate(people=float(Fraction(share)), world=world, behaviour=behaviour),
-    )
-    made = world_of(card, world)
-    for seed in range(count):
-        found, true = evaluate_once(card, made, behaviour, replace(terms, planner=Planner(seed=seed)), seed)
-        gain = true["v_policy_model"] - true["v_behavior"]
-        value, improvement = found.value, found.improvement
-        yield [
-            value.lower <= true["v_policy_model"] <= value.upper,
-            value.upper - value.lower,
-            value.estimate - true["v_policy_model"],
-            improvement.lower <= gain <= improvement.upper,
-            improvement.upper - improvement.lower,
-            improvement.lower > 0,
-            true["v_policy"],
-            found.placebo or 0.0,
-        ]
+def _at_random(learnt: LearntCounts, rng: np.random.Generator) -> LearntCounts:
+    """The same release, and a policy that does anything in half of the states."""
+    p = learnt.learnt.plan.policy
+    one = np.eye(p.probabilities.shape[-1])[rng.integers(p.probabilities.shape[-1], size=p.abstains.shape[1])]
+    abstains = np.broadcast_to(rng.random(p.abstains.shape[1]) < 0.5, p.abstains.shape)
+    policy = Policy(np.broadcast_to(one, p.probabilities.shape).copy(), abstains.copy())
+    return replace(learnt, learnt=replace(learnt.learnt, plan=replace(learnt.learnt.plan, policy=policy)))
 
 
-def main(count: int) -> None:
-    """Measure all cells and rewrite the table."""
-    head = ["card", "people", "share", "rho", "runs", "value_held", "value_width", "value_bias", "gain_held"]
-    head += ["gain_width", "says_better", "v_policy", "placebo_sd", "placebo_beyond_4"]
+def in_bins(card: Card, terms: Terms, seed: int) -> Run:
+    """Four bins of the intensive-care world: the policy's value in the binned process, and that of practice."""
+    world = world_of(card, "icu_sepsis")
+    d, practice = card.domain, world.behaviours("uniform", card.domain.horizon)
+    states, actions = declared_states(card, world), declared_actions(card, world)
+    chunks = simulate_chunks(world, practice, d.horizon, card.unit.users_public, np.random.default_rng((SEED, seed)))
+    found, policy = evaluate_once(card, terms, [canonical(c, states, actions) for c in chunks], seed, at_random=False)
+    true = truth(card, world, "uniform", policy)
+    return found, true["v_policy_model"], true["v_behavior"]
+
+
+def in_a_world(card: Card, terms: Terms, seed: int, *, at_random: bool) -> Run:
+    """A random world over the card's labels, and practice that takes any action sometimes."""
+    rng = np.random.default_rng((SEED, seed))
+    mdp = draw_surrogate(card, rng)
+    H, S, A = mdp.shape
+    one = rng.dirichlet(np.full(A, 2.0), size=S) * 0.8 + 0.2 / A
+    practice = np.broadcast_to(one, (H, S, A)).copy()
+    log = sample_people(card, mdp, practice, card.unit.users_public, rng)
+    found, policy = evaluate_once(card, terms, log, seed, at_random=at_random)
+    L = len(card.domain.live_states)
+    done = practice.copy()
+    done[:, :L] = policy.beside(practice[:, :L])
+    return found, policy_value(mdp, done), policy_value(mdp, practice)
+
+
+def cells(name: str) -> Iterator[tuple[Card, float, float]]:
+    """Card, share and budget of each cell."""
+    if name == "bins":
+        yield from ((shelf_card("icu_sepsis_uniform", users=n), share, rho) for n, share, rho in BINS)
+        return
+    for (L, A, H, apart), (people, share, rho) in itertools.product(SIZES, WORLDS):
+        domain = {
+            "horizon": H,
+            "states": {"column": "state", "labels": [f"s{i}" for i in range(L)], "ends": ["end"]},
+            "actions": {"column": "action", "labels": A},
+            "dynamics": "per_step" if apart else "stationary",
+        }
+        unit = {"user": "user_id", "users_public": people}
+        yield Card.model_validate(card_dict(domain=domain, unit=unit)), share, rho
+
+
+def measure(name: str, count: int) -> list[list[object]]:
+    """All cells of a campaign."""
     rows: list[list[object]] = []
-    for name, world, behaviour in CELLS:
-        for people in PEOPLE:
-            for share in SHARES:
-                for rho in BUDGETS:
-                    found = np.array(list(runs(name, world, behaviour, people, share, rho, count)), dtype=float)
-                    held, width, bias, gain, apart, better, value, _ = found.mean(0)
-                    z = found[:, -1]
-                    told = [held, width, bias, gain, apart, better, value, float(z.std()), float((abs(z) > 4).mean())]
-                    rows.append([name, people, share, rho, count, *(f"{x:.4f}" for x in told)])
-                    print(rows[-1], flush=True)
-    with RESULTS.open("w", encoding="utf-8", newline="") as file:
-        csv.writer(file, lineterminator="\n").writerows([head, *rows])
+    code = code_of()
+    for card, share, rho in cells(name):
+        d, people = card.domain, card.unit.users_public
+        terms = Terms(name, "dp-apvi", Privacy(rho=rho), Planner(), evaluate=Evaluate(people=share))
+        said = list[tuple[float, ...]]()
+        for seed in range(count):
+            run = (
+                in_bins(card, terms, seed)
+                if name == "bins"
+                else in_a_world(card, terms, seed, at_random=name == "practice")
+            )
+            found, value, practice = run
+            v, g, gain = found.value, found.improvement, value - practice
+            better = g.lower > 0
+            held = float(v.lower <= value <= v.upper), float(g.lower <= gain <= g.upper)
+            widths = v.upper - v.lower, v.estimate - value, held[1], g.upper - g.lower, g.estimate - gain
+            beyond = abs(found.placebo or 0) > 4
+            said.append((held[0], *widths, *map(float, (better, better and gain <= 0, gain <= 0, value, beyond))))
+        mean = np.mean(said, axis=0)
+        size = [len(d.live_states), d.horizon]
+        sums = {7: int(sum(s[7] for s in said)), 8: int(sum(s[8] for s in said))}
+        rows.append(
+            [TABULAR, code, *size, people, share, rho, count, *(sums.get(i, f"{x:.4f}") for i, x in enumerate(mean))]
+        )
+        print(dict(zip(HEAD, rows[-1], strict=True)), flush=True)
+    return rows
+
+
+def main(name: str, count: int) -> None:
+    """Measure and rewrite the table."""
+    rows = measure(name, count)
+    # what coverage a run may state
+    path = COVERAGE if name == "worlds" else RESULTS / f"tabular_evaluation_{name}.csv"
+    with path.open("w", encoding="utf-8", newline="") as file:
+        csv.writer(file, lineterminator="\n").writerows([HEAD, *rows])
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]) if len(sys.argv) > 1 else 50)
+    main(sys.argv[1], int(sys.argv[2]) if len(sys.argv) > 2 else 50)

@@ -8,10 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pipeline.declaration.card import CardError
 from pipeline.environments.mixture_worlds import random_mixture, tabular_mixture
 from pipeline.environments.riverswim import riverswim, riverswim_homogeneous, riverswim_inhomogeneous
-from pipeline.environments.worlds import load_mixture, load_world
+from pipeline.environments.worlds import load_world
 from pipeline.mdp.mixture import dense, dense_one_hot, one_hot
 from pipeline.mdp.planning import policy_value
 
@@ -85,14 +84,9 @@ def test_wrong_sizes_and_negative_features_are_refused():
 
 def test_a_mixture_by_name_is_the_world_of_that_name():
     params = {"states": 5, "actions": 2, "dimension": 4, "horizon": 3, "seed": 7}
-    world, mixture = (load(name="random_mixture", folder=Path("none"), **params) for load in (load_world, load_mixture))
+    world, mixture = load_world("random_mixture", Path("none"), **params), random_mixture(**params)
     for mine, theirs in zip(
         (mixture.mdp.transitions, mixture.mdp.rewards), (world.mdp(3).transitions, world.mdp(3).rewards), strict=True
     ):
         np.testing.assert_array_equal(mine, theirs)
     assert mixture.features.unknowns == 4
-    assert load_mixture("random_mixture", Path("none"), horizon=4).mdp.horizon == 4
-    river = load_mixture("riverswim", Path("none"), horizon=5, states=4)
-    assert (river.features.psi, river.features.unknowns, river.mdp.horizon) == (None, 32, 5)
-    with pytest.raises(CardError, match="depth"):
-        load_mixture("random_mixture", Path("none"), depth=3)

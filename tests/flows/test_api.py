@@ -44,7 +44,8 @@ def test_a_run_is_its_values(shop, store):
     decision = run.policy.act("warm", 0)
     assert decision["state"] == "warm" and decision["step"] == 0
     assert run.value.lower <= run.value.upper
-    assert run.improvement is None and run.certificate.rho_exact == "1"
+    assert run.improvement is None and run.verdict.answer == "not_evaluated"
+    assert run.certificate.rho_exact == "1"
     assert run.verify().ok and run.verify().vouched
     page = run.report._repr_html_()
     assert page.startswith("<iframe sandbox") and "<script" not in page.split("srcdoc")[0]

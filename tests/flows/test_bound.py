@@ -89,4 +89,3 @@ def test_with_other_planner_code_it_is_none(measured, monkeypatch):
     folder, home = measured
     monkeypatch.setattr(tabular_facts, "syntax_digest", lambda _: "0" * 64)
     assert status(folder, home) == "modelled"
-

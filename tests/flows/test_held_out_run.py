@@ -152,3 +152,39 @@ def test_what_cannot_be_evaluated_is_refused(shop, agent, privacy, more, word):
     done = CliRunner().invoke(app, ["--home", str(shop / "home"), "plan", str(recipe)])
     assert isinstance(done.exception, CardError)
     assert word in str(done.exception)
+
+
+def test_a_plan_tells_both_parts_and_what_they_cost_together(shop):
+    planned = call(shop, "plan", write(shop, "planned", privacy="[privacy]\nrho = 0.25"))
+    assert {"n_sas", "b_sum", "b_people"} <= {m["table"] for m in planned["mechanisms"]}
+    assert 0.24 < planned["rho"] <= 0.25
+
+
+def test_the_audit_attacks_the_other_people_and_whoever_crosses(shop):
+    found = call(shop, "audit", write(shop, "attacked"), "--draws", "2000")
+    attacked = [a["mechanism"] for a in found["attacks"]]
+    assert any(a.startswith("scores of people") for a in attacked)
+    assert any(a.startswith("people across the parts") for a in attacked)
+    assert not found["violates"]
+
+
+@pytest.mark.slow
+def test_real_people_are_evaluated_behind_their_gate_and_the_run_verifies(tmp_path):
+    card = CARD.format(kind="real", ledger=tmp_path / "budget.db", cap=12.0)
+    card = card.replace("users_public = 400", f"users_public = {PEOPLE}") + "[tolerance]\nunknown_label = 0.01\n"
+    (tmp_path / "card.toml").write_text(card)
+    lines = ["customer,visit,t,mood,offer,sale,left", *(",".join(map(str, r)) for r in rows(PEOPLE))]
+    (tmp_path / "log.csv").write_text("\n".join(lines) + "\n")
+    call(tmp_path, "register", tmp_path / "card.toml")
+    call(tmp_path, "ingest", tmp_path / "card.toml")
+    run = call(tmp_path, "run", write(tmp_path))["run"]
+    found = told(tmp_path, run)
+    assert found["gate"] and found["evaluation"]["look"] == 1
+    assert found["guarantee"]["rho"] <= 1
+    intents = [e for e in open_ledger(tmp_path / "budget.db", create=False).entries() if e.kind == "INTENT"]
+    parts = intents[-1].body["joint"]
+    alone = max(Fraction(parts[p]["rho_add_remove"]) for p in ("learn", "evaluate"))
+    assert Fraction(intents[-1].body["rho_add_remove"]) == alone
+    words = ["ledger", "verify", run, "--card", str(tmp_path / "card.toml")]
+    done = CliRunner().invoke(app, ["--home", str(tmp_path / "home"), *words])
+    assert done.exit_code == 0, done.output

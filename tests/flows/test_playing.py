@@ -13,7 +13,7 @@ import flows.cli
 from flows.cli import app
 from flows.config.home import Home
 from flows.config.study_recipes import load_world_recipe
-from flows.jobs.study import play_job
+from flows.jobs.playing import play_job
 from pipeline.declaration.card import CardError
 from pipeline.simulation import registry as agents
 from pipeline.simulation.trial import Trial, marks, staged_curve
@@ -59,7 +59,7 @@ def test_one_json_object_of_the_agreed_shape_and_exact_regret(recipe, tmp_path):
     assert set(curves["agent"]) == {"uniform", "always-first", "always-right"}
     last = curves.filter((pl.col("agent") == "uniform") & (pl.col("episodes") == 10_000))
     assert last["regret_mean"].item() == pytest.approx(result["regret"]["mean"])
-    page = files["page.html"].read_text()
+    page = files["report.html"].read_text()
     assert "simulation, not private" in page and "<script" not in page and 'src="http' not in page
 
 

@@ -17,6 +17,7 @@ from typing import Any
 from unittest import mock
 
 import pipeline.ledger.ledger
+import pipeline.transaction.release_once
 from flows.cli import main
 from flows.config.home import Home
 from flows.config.setting import setting
@@ -55,8 +56,9 @@ def clock(at: datetime) -> Any:
 
 
 def seeded_run(recipe: str, home: Path, shelf: Path | None, seed: int, day: date | None = None) -> dict[str, Any]:
-    """``run RECIPE [--night DAY]`` with a fixed noise source, which the command line offers to nobody."""
-    return run_job(recipe, Home(home, shelf), noise=SeededNoise(seed), day=day)
+    """``run RECIPE [--night DAY]`` with fixed noise and a fixed secret of the ledger, which no command line offers."""
+    with mock.patch.object(pipeline.transaction.release_once, "read_key", lambda file: bytes(32)):
+        return run_job(recipe, Home(home, shelf), noise=SeededNoise(seed), day=day)
 
 
 def key_of_release(recipe: str, home: Path, shelf: Path | None, snapshot: int) -> str:

@@ -14,6 +14,8 @@ def all_keys(home: Path) -> dict[str, Any]:
     """Run keys on snapshot 1 of every recipe, shipped or golden; counter keys and those of four nights."""
     shipped = [recipe for recipes in numbers.SHIPPED.values() for recipe in recipes] + list(numbers.PEOPLE)
     today = {f"{name} of the clinicians' log" if name in numbers.BEFORE else name: name for name in shipped}
+    # the shipped recipe holds people out since; who ran it before is replayed by this one
+    today["demo of the clinicians' log"] = numbers.recipe_before("demo_of_everybody")
     old = numbers.shelf_before(home)
     golden = {f"{card}/{recipe}": card for card, recipes in shelf.RECIPES.items() for recipe in recipes}
     at = {name: str(HOME / "shelf" / f"{name}.toml") for name in golden}

@@ -42,9 +42,10 @@ def pages(root: Path) -> dict[str, Path]:
     found = reports(root)
     states = [f"state {i}" for i in range(716)]
     big = render_html(sample_report(dataset={"live_states": states}), sample_view(20, states, scattered=True))
-    answers = {answer: render_html(judged(answer), sample_view()) for answer in ("better", "not_told_apart")}
+    answers = {"better": judged("better", "synthetic"), "not_told_apart": judged("not_told_apart")}
     study = study_003("003-figure-1b", study_rows(GOOD)).page.html
-    made = {**answers, "big": big, "study": study, "audit": _audit(root)}
+    drawn = {answer: render_html(report, sample_view()) for answer, report in answers.items()}
+    made = {**drawn, "big": big, "study": study, "audit": _audit(root)}
     for name, html in made.items():
         found[name] = root / f"{name}.html"
         found[name].write_text(html, encoding="utf-8")

@@ -100,6 +100,16 @@ def test_the_first_screen_answers_and_shows_what_on(made, tab, name, size):
     assert tab.ask("document.querySelector('#opening #guarantee') !== null")
 
 
+@pytest.mark.parametrize("size", SCREENS)
+@pytest.mark.parametrize("name", RUNS)
+def test_names_and_numbers_of_the_picture_do_not_meet(made, tab, name, size):
+    tab.open(made[name], width=size[0], height=size[1])
+    met = """[...document.querySelectorAll('.range g[font-size="14"]')].filter(g => {
+        const [name, numbers] = [...g.children].map(t => t.getBoundingClientRect());
+        return name.right + 4 > numbers.left; }).map(g => g.textContent)"""
+    assert tab.ask(met) == []
+
+
 @pytest.mark.parametrize("name", JUDGED)
 def test_paper_has_a_box_to_sign_in(made, tab, tmp_path, name):
     tab.open(made[name], width=680, height=1000)

@@ -86,8 +86,8 @@ def test_what_only_a_model_says_of_real_people_is_not_drawn_first() -> None:
 
 def test_a_picture_says_practice_new_policy_constant_and_difference() -> None:
     said = words(figure(judged("better", "synthetic")))
-    assert said.index("current practice") < said.index("new policy") < said.index("always 7 (released model)")
-    assert {"0.748 (0.733 to 0.763)", "difference to practice", "+0.060 (0.051 to 0.070)", "0: as now"} <= set(said)
+    assert said.index("current practice") < said.index("new policy") < said.index("always 7 (model)")
+    assert {"0.748 (0.733 to 0.763)", "difference", "+0.060 (0.051 to 0.070)", "0: as now"} <= set(said)
 
 
 def test_marks_stand_at_their_shares_of_the_axis() -> None:

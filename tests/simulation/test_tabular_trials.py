@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from pipeline.declaration.card import CardError
+from pipeline.simulation import tabular_trials
 from pipeline.simulation.registry import run
 from pipeline.simulation.trial import Trial
 from pipeline.studies.study_rows import gathered_rows
@@ -75,3 +76,21 @@ def test_what_does_not_fit_is_said():
     ):
         with pytest.raises(CardError, match=words):
             run(asked)
+
+
+def test_the_counter_of_joint_privacy_is_the_square_root_where_its_noise_rows_fit_into_memory():
+    asked = trial("dp-ucbvi-jdp")
+    layout = tabular_trials.layout_of(asked, tabular_trials.world_of(asked))
+    assert tabular_trials.mechanism_of(asked, layout, 255) == "square-root"
+    assert tabular_trials.mechanism_of(asked, layout, 10**7) == "bottom-up"
+    assert tabular_trials.mechanism_of(trial("dp-ucbvi-jdp", mechanism="plain"), layout, 255) == "plain"
+    # the variance drawn is that of the square root: less than a third of the tree's at as much privacy
+    spread = [run(trial("dp-ucbvi-jdp", **told)).facts["noise_sd"] for told in ({}, {"mechanism": "bottom-up"})]
+    assert spread[0] < spread[1]
+
+
+def test_local_users_have_a_bonus_of_their_own():
+    chosen = tabular_trials.constants_of(trial("dp-ucbvi-ldp"), tabular_trials.world_of(trial("dp-ucbvi-ldp")))
+    assert (chosen.c, chosen.noise, chosen.z) == (0.1, 0.0, 0.5)
+    told = trial("dp-ucbvi-ldp", noise=1.0)
+    assert tabular_trials.constants_of(told, tabular_trials.world_of(told)).noise == 1.0

@@ -1,0 +1,254 @@
+"""What a simulation says of itself, as the typed facts of a run: its release, policy, worth and price."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flows.config.study_recipes import WorldRecipe
+from pipeline.declaration.card import AnyCard, LqCard
+from pipeline.declaration.numbers import number
+from pipeline.learners.decisions import decision_facts, played_files
+from pipeline.learners.gains import gain_files
+from pipeline.learners.policy_files import PolicyFiles
+from pipeline.mdp.policy import Policy
+from pipeline.privacy.release import Release
+from pipeline.privacy.release_file import describe_joint
+from pipeline.simulation.declared_world import declared_world
+from pipeline.simulation.proposals import proposal_of
+from pipeline.simulation.registry import find
+from pipeline.simulation.trial import Measured, Outcome, Trial
+from pipeline.simulation.worth import Worth
+from pipeline.studies.study_rows import Found, gather, gathered_rows
+from reports.facts.learnt import PolicyFacts
+from reports.facts.policy import Gains, PolicyView, decisions
+from reports.facts.promise import Joint
+from reports.facts.simulation import Communication, Curve, PlayedAgent, Simulation, Spread
+
+Array = NDArray[np.float64]
+LEVEL = 0.95
+_NUMBER_BITS = 64
+_NOT_SAID = ("trust", "variant")
+
+
+@dataclass(frozen=True)
+class Played:
+    """A simulation that was played.
+
+    Parameters
+    ----------
+    recipe, name
+        What was asked, and what the run is called.
+    trials, outcomes
+        Runs of the agent, then of each baseline.
+    first
+        The agent's first run, played again, with what it released.
+    """
+
+    recipe: WorldRecipe
+    name: str
+    trials: Sequence[Trial]
+    outcomes: Sequence[Measured]
+    first: Outcome
+
+    @cached_property
+    def trial(self) -> Trial:
+        """The agent's first."""
+        return self.trials[0]
+
+    @cached_property
+    def card(self) -> AnyCard:
+        """What a deployment would declare."""
+        return declared_world(self.trial)
+
+    @cached_property
+    def rows(self) -> list[Found]:
+        """The agent's row over the seeds, then its baselines'."""
+        return gathered_rows(self.trials, self.outcomes)
+
+    @cached_property
+    def release(self) -> Release:
+        """What the first run released; empty where its agent looks at no data."""
+        found = self.first.release
+        if found is None:
+            found = Release("", "synthetic", "per_step", (), {}, "none", "none: nothing was released")
+        return replace(found, dataset=self.card.name)
+
+    @cached_property
+    def worth(self) -> Worth:
+        """The known world, which values policies."""
+        return Worth(self.trial)
+
+    @cached_property
+    def policy(self) -> Array:
+        """``(H, S, A)`` probabilities or ``(H, d, n)`` gains that the first run emitted."""
+        return self.worth.read(self.first.policy)
+
+    @property
+    def joint(self) -> Joint | None:
+        """What its tables cost together, where they were bounded so."""
+        return None if self.release.joint is None else Joint.model_validate(describe_joint(self.release))
+
+    @property
+    def files(self) -> PolicyFiles:
+        """Of the policy."""
+        if isinstance(self.card, LqCard):
+            return gain_files(self.card, self.policy, self.joint.bounds or () if self.joint is not None else ())
+        return played_files(self.card, self._table, self.worth.visits(self.policy))
+
+    @property
+    def view(self) -> PolicyView:
+        """The policy as the page draws it."""
+        if isinstance(self.card, LqCard):
+            d = self.card.domain
+            return Gains(d.observation.labels, d.action.labels, self.policy)
+        d, tied = self.card.domain, self._tied
+        return decisions((d.live_states, d.action_labels), self._table, tied, self.worth.visits(self.policy))
+
+    @property
+    def facts(self) -> PolicyFacts:
+        """The policy in a few numbers."""
+        if isinstance(self.card, LqCard):
+            return PolicyFacts(tie_share=0.0, abstain_share=0.0, left_zero=bool(self.policy.any()))
+        return decision_facts(self._table, self._tied)
+
+    @property
+    def _table(self) -> Policy:
+        return Policy(self.policy, np.zeros(self.policy.shape[:2], dtype=bool))
+
+    @property
+    def _tied(self) -> NDArray[np.bool_]:
+        best = self.policy == self.policy.max(-1, keepdims=True)
+        return best.sum(-1) > 1
+
+    @cached_property
+    def simulation(self) -> Simulation:
+        """What was measured."""
+        agents, groups = [], gather(self.trials, self.outcomes)
+        mine = find(self.trial.agent)
+        for row, group in zip(self.rows, groups, strict=True):
+            lost = self.losses(group.outcomes)
+            agent = row["agent"]
+            role = "agent" if not agents else "plain" if agent == mine.plain else "control"
+            agents.append(
+                PlayedAgent(
+                    agent=agent,
+                    variant=str(row["variant"]),
+                    role=role,
+                    trust=row["trust"],
+                    constants=row["constants"],
+                    runs=row["runs"],
+                    true_epsilon=row["true_epsilon"],
+                    suboptimality=None if lost is None else _spread(lost),
+                    regret=_spread(row["totals"]),
+                    curve=Curve(episodes=row["marks"], mean=row["curve_mean"], std=row["curve_std"]),
+                    facts={k: _said(v) for k, v in row["facts"].items() if k not in _NOT_SAID and v is not None},
+                )
+            )
+        plain = next((a.suboptimality for a in agents if a.role == "plain"), None)
+        own = agents[0].suboptimality
+        lost = self.worth.lost(self.policy)
+        return Simulation(
+            world=self.trial.place,
+            episodes=self.trial.episodes,
+            runs=agents[0].runs,
+            seed=self.trial.seed,
+            optimum=self.worth.best,
+            value=self.worth.best - lost,
+            suboptimality=lost,
+            price=None if own is None or plain is None else own.mean - plain.mean,
+            agents=agents,
+            communication=_communication(self),
+            proposal=proposal_of(self.trial),
+        )
+
+    def losses(self, outcomes: Sequence[Measured]) -> list[float] | None:
+        """V* - V^pi of every run's policy; None where an agent emits none."""
+        emitted = [o["policy"] for o in outcomes]
+        return None if any(p is None for p in emitted) else [self.worth.lost(self.worth.read(p)) for p in emitted]
+
+    def runs(self) -> list[dict[str, object]]:
+        """One row a run: who, which seed, regret, and suboptimality of the policy emitted."""
+        return [
+            {
+                "agent": t.agent,
+                "seed": t.seed,
+                "episodes": t.episodes,
+                "regret": o["regret"][-1],
+                "suboptimality": None if (lost := self.losses([o])) is None else lost[0],
+            }
+            for t, o in zip(self.trials, self.outcomes, strict=True)
+        ]
+
+    def policies(self) -> list[dict[str, object]]:
+        """What every run emitted, by label: probabilities above 0, or gains."""
+        found: list[dict[str, object]] = []
+        for t, o in zip(self.trials, self.outcomes, strict=True):
+            if o["policy"] is not None:
+                found += [{"agent": t.agent, "seed": t.seed, **row} for row in self._labelled(o["policy"])]
+        return found
+
+    def _labelled(self, policy: list[object]) -> list[dict[str, object]]:
+        table = self.worth.read(policy)
+        if isinstance(self.card, LqCard):
+            d = self.card.domain
+            controls, observed = d.action.labels, d.observation.labels
+            return [
+                {"step": h, "control": controls[i], "observed": observed[j], "gain": float(table[h, i, j])}
+                for h, i, j in np.ndindex(table.shape)
+            ]
+        states, actions = self.card.domain.live_states, self.card.domain.action_labels
+        return [
+            {"step": int(h), "state": states[s], "action": actions[a], "probability": float(table[h, s, a])}
+            for h, s, a in np.argwhere(table > 0)
+        ]
+
+
+def _spread(values: Sequence[float]) -> Spread:
+    x = np.array(values, dtype=np.float64)
+    mean, std = float(x.mean()), float(x.std(ddof=1)) if len(x) > 1 else 0.0
+    lower = upper = None
+    if len(x) > 1:
+        from scipy.stats import t
+
+        half = float(t.isf((1 - LEVEL) / 2, len(x) - 1)) * std / math.sqrt(len(x))
+        # nothing loses less than nothing
+        lower, upper = max(0.0, mean - half), mean + half
+    return Spread(mean=mean, std=std, lower=lower, upper=upper, least=float(x.min()), most=float(x.max()), level=LEVEL)
+
+
+def _said(value: object) -> str:
+    return number(value) if isinstance(value, str | int | float) else str(value)
+
+
+def _communication(played: Played) -> Communication | None:
+    release, H = played.release, played.card.domain.horizon  # noqa: N806
+    if release.noise == "none":
+        return None
+    if release.trust_model == "local":
+        size = sum(m.cells for m in release.mechanisms)
+        return Communication(
+            who="the server: one message of noisy integers, drawn on the user's device",
+            messages=1,
+            bits=size * _NUMBER_BITS,
+        )
+    if bits := [(m.shuffled, m.cells) for m in release.mechanisms if m.shuffled is not None]:
+        messages = max(cells * (1 + b.each) for b, cells in bits)
+        tag = max(math.ceil(math.log2(max(2, cells))) for _, cells in bits)
+        return Communication(
+            who="the shuffler: one-bit messages, each under the number of its counter; at most, over all batches",
+            messages=messages,
+            bits=messages * (1 + tag),
+        )
+    names = ("state", "action", "reward")
+    return Communication(
+        who=f"{'the curator' if release.trust_model == 'central' else 'the server'}: the whole episode, in the clear "
+        f"({', '.join(names)} of each step)",
+        messages=H,
+        bits=H * len(names) * _NUMBER_BITS,
+    )

@@ -1,0 +1,132 @@
+"""People's rows by cell, for measuring a one-step policy.
+
+Whatever a person enters is arithmetic of integers, or of that person's rows alone: nobody's part depends on who stands
+beside them.
+"""
+
+# ruff: noqa: N806  (L states and K cells, as in the layout)
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from pipeline.declaration.card import Card
+from pipeline.logs.aggregate import successor
+from pipeline.logs.target_sums import lattice_rewards
+from pipeline.statistics.one_step_layout import WEIGHT
+
+Integers = NDArray[np.int64]
+Bools = NDArray[np.bool_]
+
+# lattice steps of the declared range of returns on which values of states, rewards and scores stand
+RETURN_STEPS = 1 << 16
+
+
+@dataclass(frozen=True)
+class CellRows:
+    """Columns of whole people, N rows.
+
+    Parameters
+    ----------
+    user, step, action
+        ``(N,)``: people are numbered from 0 in the order of the rows.
+    cell, onto
+        ``(N,)``: a live state, or a step and a live state where steps have tables of their own; and the cell that
+        follows: -1 for an end, for what the log does not tell, and behind the last step.
+    reward
+        ``(N,)``: in 1/``RETURN_STEPS`` of the range of returns.
+    begins
+        ``(N,)``: first row of each episode.
+    """
+
+    user: Integers
+    step: Integers
+    cell: Integers
+    action: Integers
+    onto: Integers
+    reward: Integers
+    begins: Bools
+
+
+def read_cells(card: Card, rows: pl.DataFrame, span: float) -> CellRows:
+    """Read what measures a policy.
+
+    Parameters
+    ----------
+    card
+        What is declared.
+    rows
+        Canonical rows of whole people, sorted by person, episode and step; at least one.
+    span
+        Range of returns, reward units.
+    """
+    d = card.domain
+    rows = rows.with_columns(successor(card).alias("next_state"))
+    user = rows["user_id"].rle_id().to_numpy().astype(np.int64)
+    step, state, action = (rows[c].to_numpy().astype(np.int64) for c in ("step", "state", "action"))
+    onto = rows["next_state"].fill_null(-1).to_numpy().astype(np.int64)
+    rewards, unit = lattice_rewards(rows, card, step, state, action, onto)
+    paid = np.rint((card.reward.range[0] + unit * rewards.astype(np.float64)) * (RETURN_STEPS / span)).astype(np.int64)
+    L, stepped = len(d.live_states), d.dynamics == "per_step"
+    live = (onto >= 0) & (onto < L)
+    if stepped:
+        live &= step < d.horizon - 1
+    following = np.where(live, onto + (L * (step + 1) if stepped else 0), -1)
+    episode = rows.select(pl.struct("user_id", "episode_id").rle_id().alias("e"))["e"].to_numpy()
+    begins = np.append(True, np.diff(episode) != 0)
+    return CellRows(user, step, state + (L * step if stepped else 0), action, following, paid, begins)
+
+
+def followed(r: CellRows, action: Integers, each: Integers) -> Integers:
+    """Weight of each row: ``each`` where it follows the policy or practice goes on, 0 where it does not follow.
+
+    Parameters
+    ----------
+    r
+        The rows.
+    action
+        ``(K,)``: what the policy does in a cell; -1 where practice goes on.
+    each
+        ``(N,)``.
+    """
+    asked = action[r.cell]
+    return np.where((asked < 0) | (r.action == asked), each, 0)
+
+
+def enough_left(user: Integers, weight: Integers, most: int) -> Bools:
+    """Whether rows may enter: what came before of the person leaves room for a full weight.
+
+    Looks at the past only: a cap on what a row itself weighs would choose among actions.
+
+    Parameters
+    ----------
+    user, weight
+        ``(n,)``: rows of a person stand together, in the order of the log.
+    most
+        Weight of all that enters.
+    """
+    before = np.cumsum(weight) - weight
+    begins = np.append(True, np.diff(user) != 0)
+    return before - np.maximum.accumulate(np.where(begins, before, 0)) <= most - WEIGHT
+
+
+def rank_rows(user: Integers) -> Integers:
+    """Number of each row among its person's, from 0.
+
+    Parameters
+    ----------
+    user
+        ``(N,)``: rows of a person stand together.
+    """
+    at = np.arange(len(user))
+    return at - np.maximum.accumulate(np.where(np.append(True, np.diff(user) != 0), at, 0))
+
+
+def digest(*arrays: Integers) -> str:
+    """Sha256 of what a question is made of."""
+    return hashlib.sha256(b"".join(np.ascontiguousarray(a).tobytes() for a in arrays)).hexdigest()

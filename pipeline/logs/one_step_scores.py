@@ -1,0 +1,78 @@
+"""Scores of people that measure a one-step policy: value, own return, gain and placebo."""
+
+from __future__ import annotations
+
+from dataclasses import astuple, dataclass, field
+from typing import Any
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from pipeline.declaration.card import Card
+from pipeline.logs.one_step_rows import RETURN_STEPS, digest, followed, read_cells
+from pipeline.statistics.scores import Clips
+
+Array = NDArray[np.float64]
+Integers = NDArray[np.int64]
+
+# lattice steps of a weight of 1
+RATIO_STEPS = 1 << 14
+
+
+@dataclass(frozen=True)
+class OneStepScores:
+    """See :class:`~pipeline.logs.score_sums.Scores`: psi, own return, what is gained, and a placebo.
+
+    Of somebody with several episodes each score is their mean.  What a log cuts off is worth nothing, in psi and in the
+    own return alike.
+
+    Parameters
+    ----------
+    action
+        ``(K,)``: see :class:`FeatureQuestion`.
+    weights
+        ``(H, K)``: of a row that follows, or stands where practice goes on, in 1/``RATIO_STEPS``.
+    ratio
+        ``(K,)``: the propensity's part of it.
+    values
+        ``(H + 1, K)``: of the policy from a step on, in 1/``RETURN_STEPS`` of the range of returns.
+    practice
+        ``(K,)``: of practice, for the placebo.
+    clips
+        Declared; their ``high - low`` is the range of returns.
+    """
+
+    action: Integers = field(repr=False)
+    weights: Integers = field(repr=False)
+    ratio: Integers = field(repr=False)
+    values: Integers = field(repr=False)
+    practice: Integers = field(repr=False)
+    clips: Clips
+
+    def depends_on(self) -> Any:
+        """See :class:`~pipeline.logs.score_sums.Scores`."""
+        arrays = self.action, self.weights, self.ratio, self.values, self.practice
+        return ["one step", digest(*arrays), astuple(self.clips)]
+
+    def of(self, card: Card, rows: pl.DataFrame) -> Array:
+        """See :class:`~pipeline.logs.score_sums.Scores`."""
+        unit = (self.clips.high - self.clips.low) / RETURN_STEPS
+        r = read_cells(card, rows, self.clips.high - self.clips.low)
+        first = r.begins
+        following = np.where(r.onto >= 0, self.values[r.step + 1, r.onto], 0)
+        off = r.reward + following - self.values[r.step, r.cell]
+        corrected = followed(r, self.action, self.weights[r.step, r.cell]) * off
+        begun = np.where(first, self.values[r.step, r.cell], 0)
+        # what a person surprises us by being treated so, times what they had lost before
+        surprise = np.where(r.action == self.action[r.cell], self.ratio[r.cell], 0) - RATIO_STEPS
+        lost = self.practice[np.append(0, r.cell[:-1])] - self.practice[r.cell]
+        placebo = np.where(first | (self.action[r.cell] < 0), 0, surprise * lost)
+        # exact: no sum of a person's integers reaches 2^53
+        people = int(r.user[-1]) + 1
+        told = (begun * RATIO_STEPS + corrected, r.reward * RATIO_STEPS, placebo)
+        psi, own, control = (np.bincount(r.user, weights=x, minlength=people) * (unit / RATIO_STEPS) for x in told)
+        episodes = np.bincount(r.user[first], minlength=people)
+        if (self.action < 0).all():
+            psi = own
+        return self.clips.scaled(psi / episodes, own / episodes, control / episodes)

@@ -1,0 +1,116 @@
+"""What a deployment in a trial's world would declare: the card of users who come one by one, one episode each."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from pipeline.declaration.card import AnyCard, Card, LqCard
+from pipeline.environments.lq_systems import LqSystem
+from pipeline.environments.world import World
+from pipeline.simulation.control_trials import world_of
+from pipeline.simulation.places import place_of
+from pipeline.simulation.synthetic_world_card import short
+from pipeline.simulation.trial import Trial
+
+# nothing is charged: a lineage of nobody's data
+_LINEAGE, _LONGEST = "simulated_", 63
+_COLUMNS = {"user_id": "user", "episode_id": "episode", "step": "step"}
+# where nothing is private
+_DELTA = 1e-6
+
+
+def declared_world(trial: Trial) -> AnyCard:
+    """The card of a trial's world; K users are declared, and nobody is behind them.
+
+    Parameters
+    ----------
+    trial
+        Names the world, the number of episodes, and delta.
+    """
+    found = place_of(trial.world, trial.params)
+    return _plant(trial, found) if isinstance(found, LqSystem) else _tables(trial, found)
+
+
+def lineage_of(trial: Trial) -> str:
+    """Under which name the ledger vouches for simulations in this world.
+
+    Parameters
+    ----------
+    trial
+        Names the world.
+    """
+    name = trial.world.rpartition("/")[2] if trial.world.startswith("release:") else trial.world
+    return (_LINEAGE + re.sub("[^a-z0-9]+", "_", name.lower()).strip("_"))[:_LONGEST]
+
+
+def plant_domain(system: LqSystem) -> dict[str, Any]:
+    """``[domain]`` and ``[cost]`` of a linear plant, as plain values of a card.
+
+    Parameters
+    ----------
+    system
+        A world with known parameters.
+    """
+    n, d = system.shape
+    return {
+        "domain": {
+            "dynamics": "linear_quadratic",
+            "horizon": system.horizon,
+            "noise_covariance": system.covariance.tolist(),
+            "parameter_norm": max(1.0, float(np.linalg.norm(np.hstack([system.A, system.B])))),
+            "observation": {"column": "observation", "dimension": n, "radius": 1.0},
+            "action": {"column": "action", "dimension": d, "radius": float(system.gamma)},
+            "start": {"mean": system.start.tolist()},
+        },
+        "cost": {"Q": system.cost.Q.tolist(), "R": system.cost.R.tolist()},
+    }
+
+
+def _plant(trial: Trial, system: LqSystem) -> LqCard:
+    columns = _COLUMNS | {"next_observation": "next_observation"}
+    return LqCard.model_validate(_head(trial) | plant_domain(system) | {"source": _source(columns)})
+
+
+def _tables(trial: Trial, world: World) -> Card:
+    mdp = world_of(trial)
+    same = all((x == x[:1]).all() for x in (mdp.transitions, mdp.rewards))
+    ends = ["end"] if mdp.horizon == 1 else []
+    low, high = min(0.0, float(mdp.rewards.min())), float(mdp.rewards.max())
+    return Card.model_validate(
+        _head(trial)
+        | {
+            "domain": {
+                "horizon": mdp.horizon,
+                "dynamics": "stationary" if same and mdp.horizon > 1 else "per_step",
+                "states": {"column": "state", "labels": short(_told_apart(world.raw_labels)), "ends": ends},
+                "actions": {"column": "action", "labels": short(_told_apart(world.actions))},
+            },
+            "reward": {"kind": "estimate", "range": [low, high if high > low else low + 1.0]},
+            "source": _source(_COLUMNS | {"reward": "reward", "next_state": "next_state"}),
+        }
+    )
+
+
+def _head(trial: Trial) -> dict[str, Any]:
+    return {
+        "schema_version": 1,
+        "name": lineage_of(trial),
+        "kind": "synthetic",
+        "unit": {"user": "user", "users_public": trial.episodes},
+        "budget": {"rho": 1.0, "delta": trial.delta or _DELTA},
+    }
+
+
+def _source(columns: dict[str, str]) -> dict[str, Any]:
+    return {"files": ["none.csv"], "columns": columns}
+
+
+def _told_apart(labels: Sequence[str]) -> list[str]:
+    """Every raw state under a label of its own, and none under that of the end."""
+    many = Counter(labels)
+    return [f"{label} ({i})" if many[label] > 1 or label == "end" else label for i, label in enumerate(labels)]

@@ -1,0 +1,151 @@
+"""The world of a trial by name: states and actions, or a linear plant; shipped, written out, released, or your own.
+
+=======================  ===========================================================================================
+name                     what it is
+=======================  ===========================================================================================
+a name of ``worlds.py``  a tabular world, ``gymnasium:ID`` among them
+``lq``, ``lq-1`` …       a linear plant of paper 004, by ``instance`` and ``seed``; or ``double_integrator``
+``plant``                a linear plant that the recipe writes out: ``A``, ``B``, ``horizon``, ``Q``, ``R``, ``noise`` …
+``release:FOLDER``       the released model of a run: post-processing of what has left already, so it costs nothing
+``module:object``        a :class:`~pipeline.environments.world.WorldFunction` of your own, which returns either kind
+=======================  ===========================================================================================
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from pipeline.declaration.plugins import is_plugin, plugin
+from pipeline.declaration.toml import CardError
+from pipeline.environments.lq_catalog import LQ_WORLDS, estimated_plant, load_lq_world, written_plant
+from pipeline.environments.lq_systems import LqSystem, double_integrator, lq_instance
+from pipeline.environments.world import World, WorldFunction
+from pipeline.environments.worlds import builds_horizon, catalog_folder, load_world, refuse_unknown_world
+from pipeline.mdp.riccati import QuadraticCost
+from pipeline.simulation.synthetic_from_release import read_run, released_card, released_world
+from pipeline.simulation.synthetic_world_card import checked
+from reports.facts.dataset import DeclaredPlant
+from reports.facts.report import read_report
+
+RELEASE = "release:"
+Params = tuple[tuple[str, Any], ...]
+
+
+def refuse_unknown_place(name: str) -> None:
+    """Refuse a name that no world of a trial can have; builds nothing.
+
+    Parameters
+    ----------
+    name
+        As the head of this file lists them.
+
+    Raises
+    ------
+    CardError
+        If there is no such world, or it is a plug-in that is not permitted.
+    """
+    if name not in _PLANTS and name not in LQ_WORLDS and not name.startswith(RELEASE):
+        refuse_unknown_world(name)
+
+
+@cache
+def place_of(name: str, params: Params) -> World | LqSystem:
+    """The world or plant, before a world is cut at a horizon; a file it is made of is looked for on the shelves.
+
+    Parameters
+    ----------
+    name, params
+        Of a trial.
+
+    Raises
+    ------
+    CardError
+        If there is no such place, a parameter is unknown, or a run has released no model.
+    """
+    chosen = dict(params)
+    try:
+        if name.startswith(RELEASE):
+            chosen.pop("horizon", None)
+            return _released(Path(name.removeprefix(RELEASE)), **chosen)
+        if name in LQ_WORLDS and not chosen:
+            return load_lq_world(name)
+        if name in _PLANTS:
+            return _PLANTS[name](**chosen)
+    except (TypeError, ValueError) as e:
+        raise CardError(f"world {name}: {e}") from None
+    if is_plugin(name) and isinstance(plant := _built(name, chosen), LqSystem):
+        return plant
+    cut = {k: v for k, v in chosen.items() if k != "horizon" or builds_horizon(name)}
+    return load_world(name, catalog_folder(name), **cut)
+
+
+def world_at(name: str, params: Params) -> World:
+    """The same where it must have states and actions.
+
+    Parameters
+    ----------
+    name, params
+        Of a trial.
+
+    Raises
+    ------
+    CardError
+        If it is a linear plant, or there is none.
+    """
+    found = place_of(name, params)
+    if isinstance(found, LqSystem):
+        raise CardError(f"world {name}: is a linear plant; use private-ofu-rl or another agent of plants")
+    return found
+
+
+def plant_at(name: str, params: Params) -> LqSystem:
+    """The same where it must be a linear plant.
+
+    Parameters
+    ----------
+    name, params
+        Of a trial.
+
+    Raises
+    ------
+    CardError
+        If it has states and actions, or there is none.
+    """
+    found = place_of(name, params)
+    if isinstance(found, World):
+        raise CardError(f"world {name}: has states and actions; this agent is for linear plants such as lq")
+    return found
+
+
+def _lq(instance: int, seed: int = 11) -> LqSystem:
+    return lq_instance(instance, seed)
+
+
+_PLANTS = {"lq": _lq, "double_integrator": double_integrator, "plant": written_plant}
+
+
+def _built(name: str, chosen: dict[str, Any]) -> object:
+    """What a function of your own returns; a tabular world is built by the registry of worlds, which checks it."""
+    try:
+        return plugin(name, WorldFunction).build(**chosen)
+    except TypeError:
+        return None
+
+
+def _released(folder: Path) -> World | LqSystem:
+    """The released model of a run, over its declared labels or coordinates."""
+    report = read_report(folder)
+    if isinstance(report.dataset, DeclaredPlant):
+        if report.model is None:
+            raise ValueError(f"{folder.name} has released no plant; name a run of dp-lqr")
+        d, model = report.dataset, (np.array(report.model.A), np.array(report.model.B))
+        cost = QuadraticCost(np.array(d.cost.Q), np.array(d.cost.R), d.horizon)
+        first = np.array(d.start_declared.mean)
+        return estimated_plant(report.run, model, cost, d.action.radius, np.array(d.noise_covariance), first)
+    run = read_run(folder)
+    values = released_card(run, name="released", episodes=1, episodes_per_user=1, rho=1.0)
+    return released_world(run, checked(values))

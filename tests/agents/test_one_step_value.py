@@ -1,0 +1,102 @@
+"""Confirmation, features, values and weights of steps, and the placebo's error, against what they ought to be."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from pipeline.agents.one_step_value import Moments, Proposal, confirm, features, first_values, fit, placebo_error
+
+
+def proposal(K=6, seed=0):
+    rng = np.random.default_rng(seed)
+    value, rows = rng.uniform(0.3, 0.8, K), rng.integers(100, 5000, K).astype(float)
+    return Proposal(np.arange(K) % 2, value, rng.uniform(0.0, 0.2, K), rows, 0.0, 1.0)
+
+
+def test_only_what_is_seen_often_enough_is_kept():
+    rows = np.array([[900, 900, 30, 0, 9000, 50.0], [100, 70, 24, 12, 600, 26.0]])
+    found = confirm(proposal(), rows, 10.0)
+    # the second is too rare an action, the third and fourth are within the noise, the fifth is below the floor
+    assert found.proposal.action.tolist() == [0, -1, -1, -1, -1, 1]
+    assert found.proposal.gain[1:5].tolist() == [0, 0, 0, 0]
+    assert found.chance[[0, 5]] == pytest.approx([0.1, 26 / 76])
+    assert (found.chance[1:5] == 1).all()
+    # noise may make the others fewer than none
+    assert confirm(proposal(), np.array([[-50.0] * 6, [400.0] * 6]), 10.0).chance.max() == 1
+
+
+def test_features_are_orthonormal_over_rows_short_and_finite_where_nothing_changes():
+    found = confirm(proposal(60, 3), np.full((2, 60), 500.0), 5.0)
+    phi = features(found)
+    length = np.sqrt((phi**2).sum(1))
+    assert length.max() <= 1 + 1e-12
+    weight = found.proposal.rows + 1
+    short = length < 1 - 1e-9
+    assert 0.05 < weight[short].sum() / weight.sum() < 1
+    nothing = confirm(proposal(60, 3), np.zeros((2, 60)), 5.0)
+    assert (nothing.proposal.action < 0).all() and np.isfinite(features(nothing)).all()
+
+
+def world(seed=1, K=5, H=4):
+    """Live cells under two policies; features span all cells, so that linear models are exact."""
+    rng = np.random.default_rng(seed)
+    P = [rng.dirichlet(np.ones(K + 1), K)[:, :K] for _ in range(2)]
+    r = rng.uniform(0, 0.3, K)
+    start, phi = rng.dirichlet(np.ones(K)), np.linalg.qr(rng.normal(size=(K, K)))[0]
+    return P, r, start, phi, H
+
+
+def moments(P, r, start, phi, known, weight, practice=True):
+    """Exact moments of rows whose cells are weighed by ``weight``, of the policy and of practice."""
+    (mu, pi), W = P, np.diag(weight)
+    error = r + pi @ known - known
+    of = (phi.T @ W @ phi, phi.T @ W @ mu @ phi, phi.T @ start) if practice else None
+    return Moments(phi.T @ W @ phi, phi.T @ W @ pi @ phi, phi.T @ W @ error, of, 0.0)
+
+
+def test_with_features_of_every_cell_values_are_those_of_the_policy(monkeypatch):
+    monkeypatch.setattr("pipeline.agents.one_step_value._RIDGE", 0.0)
+    P, r, start, phi, H = world()
+    found = confirm(proposal(5), np.full((2, 5), 500.0), 0.0)
+    model = fit(found, phi, moments(P, r, start, phi, first_values(found.proposal), np.full(5, 100.0)), H)
+    V = np.zeros((H + 1, 5))
+    for t in reversed(range(H)):
+        V[t] = r + P[1] @ V[t + 1]
+    assert model.values == pytest.approx(V, abs=1e-9)
+
+
+def test_weights_of_steps_are_ratios_of_where_policies_are(monkeypatch):
+    monkeypatch.setattr("pipeline.agents.one_step_value._RIDGE", 0.0)
+    P, r, start, phi, H = world()
+    known = first_values(confirm(proposal(5), np.full((2, 5), 500.0), 0.0).proposal)
+    d_mu, d_pi = np.zeros((H, 5)), np.zeros((H, 5))
+    d_mu[0] = d_pi[0] = start
+    for t in range(1, H):
+        d_mu[t], d_pi[t] = d_mu[t - 1] @ P[0], d_pi[t - 1] @ P[1]
+    found = confirm(proposal(5), np.full((2, 5), 500.0), 0.0)
+    # pooled rows of practice: what stands in for those of a step
+    pooled = d_mu.sum(0)
+    model = fit(found, phi, moments(P, r, start, phi, known, pooled), H)
+    assert (model.weights[0] == 1).all()
+    for t in range(1, H):
+        share = pooled / pooled.sum() * d_mu[t].sum()
+        assert model.weights[t] == pytest.approx(np.clip(1 + (d_pi[t] - d_mu[t]) / share, 0.1, 2.5), abs=1e-9)
+    flat = fit(found, phi, moments(P, r, start, phi, known, pooled, practice=False), H)
+    assert (flat.weights == 1).all()
+    assert (flat.values == model.values).all()
+
+
+def test_the_placebos_error_is_that_of_noisy_chances():
+    rng, K, n, sd = np.random.default_rng(7), 8, 5000, 30.0
+    p, rows = rng.uniform(0.2, 0.8, K), rng.integers(1500, 4000, K).astype(float)
+    base = proposal(K, 2)
+    truth = np.vstack([rows * (1 - p), rows * p])
+    apart = base.value - np.average(base.value, weights=base.rows + 1)
+    off = []
+    for _ in range(4000):
+        noisy = confirm(base, truth + rng.normal(0, sd, (2, K)), sd)
+        off.append(((p / noisy.chance - 1) * rows * apart).sum() / n)
+    told = placebo_error(confirm(base, truth, sd), n)
+    assert told == pytest.approx(np.std(off), rel=0.1)
+    assert placebo_error(confirm(base, truth, 0.0), n) == 0

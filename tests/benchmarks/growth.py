@@ -1,0 +1,146 @@
+"""How processor time grows: ``python -P -m tests.benchmarks.growth [ROUNDS]`` fits an exponent to each size.
+
+Each size is doubled, the others stay; all sizes are measured in turn in every round, and the least time of each counts:
+a busy machine only ever adds.  An exponent is the slope of log seconds over log size.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from pipeline.agents.apvi import apvi, model, policy_bounds
+from pipeline.agents.pessimism import constants
+from pipeline.declaration.card import Card, task_of
+from pipeline.logs.aggregate import aggregate
+from pipeline.logs.ingest import ingest
+from pipeline.logs.store import latest
+from pipeline.logs.summing import forget
+from pipeline.privacy.noise import OsNoise, SimulatedWorld
+from pipeline.statistics.ask import Ask
+from pipeline.statistics.calibration import count_sum
+from pipeline.statistics.counts import private_counts
+from pipeline.statistics.layout import ExactSums
+from tests.benchmarks import scale_speed
+from tests.conftest import card_dict
+
+
+@dataclass(frozen=True)
+class Growth:
+    """What grows in what.
+
+    Parameters
+    ----------
+    name, of
+        The work, and the size that is doubled.
+    sizes
+        Rising.
+    prepare
+        From a folder and a size to the work that is timed.
+    most
+        Exponent that is not to be exceeded.
+    """
+
+    name: str
+    of: str
+    sizes: tuple[int, ...]
+    prepare: Callable[[Path, int], Callable[[], object]]
+    most: float
+
+
+def ingest_rows(folder: Path, rows: int) -> Callable[[], object]:
+    """A log of text ids into a store of its own."""
+    folder.mkdir()
+    scale_speed.write_log(folder, rows, "parquet")
+    stores = iter(range(1_000_000))
+    return lambda: ingest(scale_speed.card(folder, "parquet"), folder / f"store{next(stores)}")
+
+
+def count_rows(folder: Path, rows: int) -> Callable[[], object]:
+    """The tables of a snapshot, without what an earlier sum kept."""
+    ingest_rows(folder, rows)()
+    card, snapshot = scale_speed.card(folder, "parquet"), latest(folder / "store0", "scale")
+    assert snapshot is not None
+
+    def count() -> object:
+        forget(snapshot)
+        return aggregate(snapshot, card)
+
+    return count
+
+
+def plan(folder: Path, horizon: int = 4, states: int = 24, actions: int = 4) -> Callable[[], object]:
+    """Pessimistic planning and the interval of its policy, on noisy counts of a domain of this size."""
+    domain = {
+        "horizon": horizon,
+        "states": {"column": "state", "labels": states, "ends": ["end"]},
+        "actions": {"column": "action", "labels": actions},
+    }
+    card = Card.model_validate(card_dict(domain=domain, reward={"range": [0.0, 1.0], "steps": 1}))
+    made = count_sum(card, Ask(rho=1.0))
+    shapes = {m.table: m.shape for m in made.mechanisms}
+    nothing = ExactSums("tiny", "synthetic", "per_step", {name: np.full(s, 3, np.int64) for name, s in shapes.items()})
+    counts, task = private_counts(made.draw(nothing, OsNoise()), card), task_of(card)
+    c = constants("tail", horizon * states * actions)
+
+    def work() -> object:
+        found = apvi(counts, task, c, np.random.default_rng(0))
+        return policy_bounds(model(counts, task, c), found.policy)
+
+    return work
+
+
+def noise(folder: Path, draws: int) -> Callable[[], object]:
+    """Exact Gaussian draws."""
+    return lambda: OsNoise().gaussian(draws, 10_000, SimulatedWorld("growth"))
+
+
+GROWTHS = (
+    Growth("ingest", "rows", (200_000, 400_000, 800_000), ingest_rows, 1.1),
+    Growth("counts", "rows", (500_000, 1_000_000, 2_000_000), count_rows, 1.1),
+    Growth("noise", "draws", (500_000, 1_000_000, 2_000_000), noise, 1.1),
+    Growth("plan", "states", (60, 120, 240), lambda f, n: plan(f, states=n), 2.1),
+    Growth("plan", "actions", (8, 16, 32), lambda f, n: plan(f, states=80, actions=n), 1.1),
+    Growth("plan", "steps", (8, 16, 32), lambda f, n: plan(f, horizon=n, states=80), 1.1),
+)
+
+
+def measure(growth: Growth, rounds: int) -> list[float]:
+    """Least processor seconds of each size."""
+    with tempfile.TemporaryDirectory() as place:
+        works = [growth.prepare(Path(place) / str(size), size) for size in growth.sizes]
+        for work in works:
+            work()
+        least = [np.inf] * len(works)
+        for _ in range(rounds):
+            for i, work in enumerate(works):
+                began = time.process_time()
+                work()
+                least[i] = min(least[i], time.process_time() - began)
+    return least
+
+
+def exponent(sizes: Sequence[int], seconds: Sequence[float]) -> float:
+    """Slope of the least-squares line through the logarithms."""
+    return float(np.polyfit(np.log(sizes), np.log(seconds), 1)[0])
+
+
+def main(rounds: int = 5) -> None:
+    """Print a line a growth."""
+    print(f"{'work':8}{'in':9}{'sizes':>30}{'CPU ms each':>26}{'exponent':>10}{'at most':>9}   least of {rounds}")
+    for growth in GROWTHS:
+        seconds = measure(growth, rounds)
+        sizes = ", ".join(f"{size:,}" for size in growth.sizes)
+        times = ", ".join(f"{1000 * s:.1f}" for s in seconds)
+        found = exponent(growth.sizes, seconds)
+        print(f"{growth.name:8}{growth.of:9}{sizes:>30}{times:>26}{found:10.2f}{growth.most:9.1f}")
+
+
+if __name__ == "__main__":
+    main(*map(int, sys.argv[1:]))

@@ -1,0 +1,190 @@
+"""A simulated run is a run: its folder, its policy by label, its certificate from outside, and worlds of one's own."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+from typer.testing import CliRunner
+
+from flows.cli import app
+from pipeline.mdp.planning import policy_value
+from pipeline.simulation.control_trials import optimum, world_of
+from pipeline.simulation.trial import Trial
+from reports.facts.report import form_problem, read_report
+
+CONTRACT = {
+    *("release.parquet", "release.json", "recipe.toml", "policy.parquet", "policy.json", "certificate.json"),
+    *("report.html", "report.md", "report.json", "runs.parquet", "curves.parquet", "policies.parquet"),
+}
+RIVER = 'name = "riverswim_homogeneous"\nstates = 3'
+PLANT = 'name = "plant"\nA = [[0.5, 0.1], [0.0, 0.4]]\nB = [[0.2], [0.3]]\nhorizon = 5\nnoise = 0.05\ngamma = 0.5'
+PRIVATE = "[privacy]\nepsilon = 1.0\ndelta = 1e-5\n"
+
+
+@pytest.fixture(autouse=True)
+def one_process(monkeypatch):
+    """Runs this short take less than a process takes to start."""
+    monkeypatch.setattr("os.sched_getaffinity", lambda pid: {0})
+
+
+def write(folder, agent, world=RIVER, more="", episodes=200, privacy=PRIVATE, name="played"):
+    path = folder / f"{name}.toml"
+    head = f'[recipe]\nname = "{name}"\nagent = "{agent}"\n'
+    text = head + privacy + f"[world]\n{world}\n[agent]\n{more}\n[runs]\nepisodes = {episodes}\nruns = 2\n"
+    path.write_text(text + "seed = 3\n")
+    return path
+
+
+def call(home, *words, code=0):
+    done = CliRunner().invoke(app, ["--home", str(home), *map(str, words), "--json"])
+    assert done.exit_code == code, (done.output, done.exception)
+    return json.loads(done.stdout)
+
+
+KINDS = {
+    "dp-ucbvi-jdp": (RIVER, ""),
+    "dp-ucbvi-ldp": (RIVER, ""),
+    "counts-shuffle": (RIVER, ""),
+    "private-linopt-vi": (RIVER, 'rewards = "learnt"'),
+    "private-linopt-po": (RIVER, ""),
+    "ldp-ucrl-vtr": (RIVER, ""),
+    "sdp-pe": (RIVER, ""),
+    "dp-apvi": (RIVER, ""),
+    "private-ofu-rl": (PLANT, ""),
+    "explore-then-commit": (PLANT, ""),
+    "private-adaptive-lqr": (PLANT, ""),
+    "dp-lqr": (PLANT, ""),
+}
+
+
+# one of tables, one of gains; the others are as slow together as all the rest
+QUICK = ("dp-ucbvi-jdp", "private-ofu-rl")
+
+
+@pytest.mark.parametrize("agent", [a if a in QUICK else pytest.param(a, marks=pytest.mark.slow) for a in KINDS])
+def test_every_private_agent_leaves_a_run_that_verifies_and_acts(agent, tmp_path):
+    home, (world, more) = tmp_path / "home", KINDS[agent]
+    result = call(home, "simulate", write(tmp_path, agent, world, more))
+    folder = Path(result["folder"])
+    assert {p.name for p in folder.iterdir()} == CONTRACT
+    assert form_problem(json.loads((folder / "report.json").read_text())) is None
+    proof = call(home, "ledger", "verify", result["run"])
+    assert proof["ok"] and proof["vouched"]
+    report = read_report(folder)
+    assert report.guarantee.epsilon == pytest.approx(result["true_epsilon"], rel=1e-6)
+    assert report.guarantee.claim == "none (simulation)" and report.simulation is not None
+    assert report.simulation.communication is not None
+    rows = pl.read_parquet(folder / "policies.parquet")
+    assert {"agent", "seed"} < set(rows.columns) and set(rows["seed"]) == {3, 4}
+    labels = ("control", "observed") if world == PLANT else ("state", "action")
+    assert all(rows[name].dtype == pl.String for name in labels)
+    where = ("--observation", "0.5, 0.1") if world == PLANT else ("--state", "1")
+    assert call(home, "policy", "act", result["run"], *where, "--step", "0")["advice"]
+    assert call(home, "policy", "show", result["run"])["rows"]
+    call(home, "policy", "export", result["run"], "--to", tmp_path / "policy.json")
+    drawn = (folder / "report.html").read_bytes()
+    call(home, "report", result["run"])
+    assert (folder / "report.html").read_bytes() == drawn
+
+
+def test_the_suboptimality_is_that_of_the_policy_in_the_folder(tmp_path):
+    result = call(tmp_path / "home", "simulate", write(tmp_path, "private-linopt-po"))
+    rows = pl.read_parquet(Path(result["folder"]) / "policy.parquet")
+    mdp = world_of(Trial("uniform", "riverswim_homogeneous", (("states", 3),), 1))
+    p = np.zeros(mdp.shape)
+    p[rows["step"], rows["state"], rows["action"]] = rows["probability"]
+    # stochastic, and emitted as it is
+    assert ((p > 0) & (p < 1)).any()
+    assert result["suboptimality"] == pytest.approx(optimum(mdp) - policy_value(mdp, p), abs=1e-12)
+    told = read_report(Path(result["folder"])).simulation
+    mine = told.agents[0].suboptimality
+    assert mine.lower <= mine.mean <= mine.upper and mine.level == 0.95
+    assert told.price == pytest.approx(mine.mean - next(a for a in told.agents if a.role == "plain").suboptimality.mean)
+
+
+def test_promoted_compared_and_drawn_again_the_same(tmp_path):
+    home = tmp_path / "home"
+    one = call(home, "simulate", write(tmp_path, "dp-ucbvi-jdp"))
+    two = call(home, "simulate", write(tmp_path, "counts-shuffle", name="other"))
+    assert call(home, "promote", one["run"])["now"] == one["run"]
+    assert call(home, "compare-runs", "current", two["run"])["cells"]["total"] == 18
+    again = call(tmp_path / "elsewhere", "simulate", tmp_path / "played.toml")
+    for name in CONTRACT:
+        ours, theirs = ((Path(r["folder"]) / name).read_bytes() for r in (one, again))
+        assert ours == theirs, name
+
+
+@pytest.mark.parametrize(
+    ("file", "old", "new", "says"),
+    [
+        ("certificate.json", '"epsilon": 0.99', '"epsilon": 0.89', "epsilon is"),
+        ("report.md", "simulation", "study", "report.md was changed"),
+        ("recipe.toml", "epsilon = 1.0", "epsilon = 2.0", "recipe.toml was changed"),
+    ],
+)
+def test_what_was_edited_does_not_verify(file, old, new, says, tmp_path):
+    home = tmp_path / "home"
+    result = call(home, "simulate", write(tmp_path, "dp-ucbvi-jdp"))
+    path = Path(result["folder"]) / file
+    text = path.read_text()
+    assert old in text
+    path.write_text(text.replace(old, new))
+    proof = call(home, "ledger", "verify", result["run"], code=4)
+    assert not proof["ok"] and says in proof["problem"]
+
+
+def test_a_recipe_that_asks_for_less_noise_is_noticed_without_any_ledger(tmp_path):
+    """The broken twin: a folder whose certificate and release agree, and whose recipe releases something else."""
+    result = call(tmp_path / "home", "simulate", write(tmp_path, "dp-ucbvi-jdp"))
+    folder = Path(result["folder"])
+    recipe = folder / "recipe.toml"
+    recipe.write_text(recipe.read_text().replace("epsilon = 1.0", "epsilon = 3.0"))
+    from flows.jobs.made_again import Vouched
+    from flows.jobs.played_again import played_again
+
+    checks = list(played_again(folder, Vouched((), None, None, None, True)))
+    wrong = [c.what for c in checks if c.ok is False]
+    assert "mechanisms and guarantee, played again from the recipe" in wrong
+
+
+def test_a_world_is_the_released_model_of_a_run(tmp_path):
+    home = tmp_path / "home"
+    call(home, "ingest", "riverswim")
+    learnt = call(home, "run", "riverswim")
+    world = f'name = "release:{learnt["run"]}"'
+    result = call(home, "simulate", write(tmp_path, "dp-ucbvi-jdp", world))
+    report = read_report(Path(result["folder"]))
+    first = json.loads(Path(learnt["report"]).with_name("report.json").read_text())
+    assert report.dataset.live_states[: len(first["dataset"]["live_states"])] == first["dataset"]["live_states"]
+    assert str(tmp_path) not in (Path(result["folder"]) / "report.json").read_text()
+    before = call(home, "ledger", "show")
+    assert call(home, "ledger", "verify", result["run"])["ok"]
+    # post-processing: nothing was charged
+    assert call(home, "ledger", "show") == before
+    missing = write(tmp_path, "dp-ucbvi-jdp", 'name = "release:nowhere"', name="missing")
+    done = CliRunner().invoke(app, ["--home", str(home), "simulate", str(missing)])
+    assert "no run begins with 'nowhere'" in str(done.exception)
+
+
+def test_mixture_agents_play_any_tabular_world_at_any_horizon(tmp_path):
+    for i, world in enumerate(
+        ('name = "random"\nstates = 3\nactions = 2\nhorizon = 5', 'name = "riverswim"\nstates = 3\nhorizon = 4')
+    ):
+        result = call(tmp_path / "home", "simulate", write(tmp_path, "private-linopt-vi", world, name=f"w{i}"))
+        assert read_report(Path(result["folder"])).dataset.horizon == 5 - i
+
+
+def test_a_world_of_the_wrong_kind_is_refused(tmp_path):
+    for agent, world, says in (
+        ("dp-ucbvi-jdp", PLANT, "is a linear plant"),
+        ("private-ofu-rl", RIVER, "has states and actions"),
+        ("private-ofu-rl", PLANT.replace("gamma = 0.5", "gamma = 9.0"), "Assumption 1 fails"),
+        ("private-ofu-rl", 'name = "plant"\nA = [[0.5]]\nhorizon = 3', "missing 1 required positional argument: 'B'"),
+    ):
+        path = write(tmp_path, agent, world)
+        done = CliRunner().invoke(app, ["--home", str(tmp_path / "home"), "simulate", str(path)])
+        assert says in str(done.exception), done.exception
