@@ -157,3 +157,13 @@ def test_the_width_is_c_root_d_and_d_over_k():
     moved = plain.backups[-1].q(phi)[0] - shifted.backups[-1].q(phi)[0]
     np.testing.assert_allclose(moved, 8.0 / K)
     assert LinearTask(2, (0.0, 1.0), 1, np.zeros((5, 3, 2)), 1.0).dimension == 2
+
+
+@pytest.mark.parametrize(
+    ("bounds", "ends", "stays"), [((-2.0, -1.0), (-6.0, 0.0), (-6.0, -3.0)), ((1.0, 2.0), (0.0, 6.0), (3.0, 6.0))]
+)
+def test_an_episode_that_may_end_is_worth_nothing_from_then_on(bounds, ends, stays):
+    for can_end, expected in ((True, ends), (False, stays)):
+        domain = LinearDomain("here", "synthetic", 3, 10, bounds=bounds, can_end=can_end)
+        assert domain.value_range(0) == expected
+        assert LinearTask(3, bounds, 10, np.zeros((1, 1, 1)), 1.0, can_end=can_end).value_range(0) == expected

@@ -43,14 +43,16 @@ def test_a_sample_is_noticed():
     """None of the sample is an accepted survivor; at most one may pass."""
     command = [sys.executable, "-P", "-m", "tests.mutants.run", str(SAMPLE), str(SEED)]
     run = subprocess.run(command, cwd=ROOT, text=True, capture_output=True, timeout=1800, check=False)
-    outcomes = [line for line in run.stdout.splitlines() if re.match(r"(killed|survived|broken test|out of date) ", line)]
+    outcomes = [
+        line for line in run.stdout.splitlines() if re.match(r"(killed|survived|broken test|out of date) ", line)
+    ]
     assert len(outcomes) == SAMPLE, run.stderr
     assert sum(line.startswith("killed") for line in outcomes) >= SAMPLE - 1, run.stdout
     assert not [line for line in outcomes if line.startswith(("broken test", "out of date"))], run.stdout
 
 
 def test_an_edit_is_what_runs_and_its_absence_is_noticed():
-    """The runner itself: an edit that breaks the lattice is killed, one of a comment survives, one of nothing is old."""
+    """The runner itself: an edit that breaks the lattice is killed, one of a space survives."""
     row = 'Mutant("pipeline/privacy/lattice.py", {old!r}, {new!r}, "", ("tests/privacy/test_lattice.py",))'
     word = "self.high - self.low) / "
     edits = [(word, "self.high - self.low) * "), (word, "self.high - self.low) /  "), ("no such text", "")]

@@ -176,3 +176,9 @@ def test_rows_are_cut_to_their_balls_and_never_stretched():
 def test_a_size_of_nothing_is_refused(size):
     with pytest.raises(ValueError, match="at least 1"):
         plan_of(**{size: 0})
+
+
+def test_the_coarsest_lattice_has_one_step():
+    assert plan_of(steps=1).square == 2
+    with pytest.raises(ValueError, match="step"):
+        plan_of(steps=0)
