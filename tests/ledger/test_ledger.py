@@ -190,3 +190,13 @@ def test_an_entry_is_on_disk_before_anything_is_drawn(tmp_path):
     with engine.connect() as connection:
         assert connection.exec_driver_sql("PRAGMA synchronous").scalar() == 3
         assert connection.exec_driver_sql("PRAGMA busy_timeout").scalar() == 30_000
+
+
+def test_what_was_drawn_from_a_seed_is_not_committed_for_people_who_exist(tmp_path, make_card):
+    book = open_ledger(tmp_path / "ledger.db", create=True)
+    book.register(make_card(kind="real", budget={"rho": 1.0, "ledger": str(tmp_path / "ledger.db")}))
+    intent = book.intent("tiny", "k", Fraction(1, 2), {})
+    for noise in ("seeded", "none", None):
+        with pytest.raises(BudgetError, match="registered as real"):
+            book.commit(intent, {"release_sha256": "0" * 64} | ({} if noise is None else {"noise": noise}))
+    assert book.commit(intent, {"release_sha256": "0" * 64, "noise": "os"}).kind == "COMMIT"
