@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from pipeline.agents.apvi import apvi, model, optimal_upper, policy_bounds
-from pipeline.agents.pessimism import constants
+from pipeline.agents.pessimism import constants, evidence_threshold, reward_estimate
 from pipeline.declaration.card import Card, task_of
 from pipeline.mdp.model import TabularMDP, Task
 from pipeline.mdp.planning import policy_values
@@ -257,3 +257,32 @@ def test_the_printed_error_of_the_paper_is_reproduced():
     released = private_release(card, Ask(rho=1.0, tables="two_tables", calibration="paper"))(counts, SeededNoise(0))
     assert released.error == pytest.approx(59.2, abs=0.05)
     assert released.error == pytest.approx(4 * math.sqrt(20 * math.log(4 * 20 * 36 * 2 / 0.1) / 1.0))
+
+
+def test_a_cell_speaks_from_its_threshold_on_and_not_before():
+    """E for the paper, two standard deviations for ``practical``; at the threshold itself a cell says nothing."""
+    mdp, card = world(3)
+    counts = private_release(card, Ask(rho=1.0))(sample(mdp, card, 400, np.random.default_rng(3)), SeededNoise(3))
+    cells = counts.n_sa.size
+    assert evidence_threshold(counts, constants("paper", cells)) == counts.error > 0
+    threshold = evidence_threshold(counts, constants("practical", cells))
+    assert threshold == pytest.approx(2 * counts.sd_sa) and counts.r_sa is not None
+    visits = np.full_like(counts.n_sa, threshold)
+    paid = replace(counts, r_sa=visits * 0.9, reward_offset=0.0, n_sa=visits)
+    assert (reward_estimate(paid, threshold, 0.0, 1.0) == 0.5).all()
+    more = replace(paid, n_sa=visits + 1e-6)
+    np.testing.assert_allclose(reward_estimate(more, threshold, 0.0, 1.0), 0.9, rtol=1e-5)
+
+
+def test_a_cell_without_a_visit_has_the_extreme_value_also_without_noise():
+    mdp, card = world(5)
+    exact = sample(mdp, card, 400, np.random.default_rng(5))
+    for table in exact.tables.values():
+        if table.ndim > 1:
+            table[2, 1, 0] = 0
+    counts, task = private_release(card, Ask())(exact, SeededNoise(5)), task_of(card)
+    assert counts.sd_sa == 0 and counts.n_sa[2, 1, 0] == 0
+    m = model(counts, task, constants("practical", task.horizon * task.allowed.size))
+    low, high = task.value_range(2)
+    for sign, extreme in ((-1, low), (1, high)):
+        assert m.backup(2, np.full(counts.n_sas.shape[-1], 0.3), sign)[1][1, 0] == extreme

@@ -172,3 +172,11 @@ def test_old_features_are_frozen_and_a_twin_that_recomputes_them_is_caught():
         history = leaves(recompute)
         unchanged = all(np.array_equal(history[k][j], history[j][j]) for k in range(4) for j in range(k + 1))
         assert unchanged is not recompute
+
+
+def test_the_papers_step_shrinks_with_the_largest_value():
+    """(η V_max)² K / 2 is the logarithm of the number of actions, whatever a step pays."""
+    for world in (RIVER, LOW):
+        task = MixtureTask(3 * world.mdp.rewards, world.features, 700, True)
+        eta, most = step_size(task, "paper"), 3 * world.mdp.rewards.max((1, 2)).sum()
+        assert math.exp((eta * most) ** 2 * 700 / 2) == pytest.approx(task.shape[2])

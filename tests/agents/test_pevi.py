@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from fractions import Fraction
 
 import numpy as np
@@ -38,3 +39,10 @@ def test_the_theorys_beta_pushes_every_value_to_zero():
     assert result.V.max() == 0 and result.tied.all()
     # ties go to the unclipped Q: not to action 0 by default, nor to chance
     assert (result.policy.probabilities.max(axis=2) == 1).all()
+
+
+def test_the_theorys_beta_is_the_printed_one():
+    """(β / c d H)² is the logarithm of 2 d H K / δ."""
+    task = linear_task(setting(LinearTerms(Ask(None)), linear_003(0))[0])
+    d, H, K = 10, task.horizon, 400
+    assert math.exp((theory_beta(task, 0.5, 0.05) / (0.5 * d * H)) ** 2) == pytest.approx(2 * d * H * K / 0.05)

@@ -10,12 +10,13 @@ import numpy as np
 import pytest
 
 from pipeline.agents import sdp_pe as module
-from pipeline.agents.absorbing_model import practical_model
+from pipeline.agents.absorbing_model import nothing_known, practical_model
 from pipeline.agents.active_set import Constrained, Listed
 from pipeline.agents.sdp_pe import BatchTask, Constants, sdp_pe
 from pipeline.environments.random_tabular import random_tabular
 from pipeline.environments.riverswim import riverswim
 from pipeline.mdp.planning import optimal_values
+from pipeline.mdp.policy import all_policies
 from pipeline.privacy.noise import SeededNoise
 from pipeline.privacy.shuffle import NoiseBits
 from pipeline.simulation.rollouts import play_batch_rollouts
@@ -304,3 +305,17 @@ def test_ties_are_random_in_a_list_too():
         for k in range(12)
     ]
     assert {tuple(p.policies[0, 0, :, 0]) for p in plays} == {(1, 0), (1, 1)}
+
+
+def test_the_papers_width_is_the_printed_one():
+    """Sampling: sqrt(H⁵ X² A ι / L); privacy: X³ A² H⁵ E ι / L; and ι is log(2HAK/δ)."""
+    H, X, A = 3, 2, 2
+    task = BatchTask((H, X, A), np.array([1.0, 0.0]), 500, 0.2)
+    assert np.exp(task.iota) == pytest.approx(2 * H * A * 500 / 0.2)
+    active = Listed(task.start, all_policies(task.shape))
+    quiet, noisy = (
+        module._listed(task, PAPER, active, nothing_known(task.shape), error, 10)[1] for error in (0.0, 0.5)
+    )
+    # nothing is known: every value is 0 and the slack is twice the width
+    assert (quiet / (2 * PAPER.C)) ** 2 == pytest.approx(H**5 * X**2 * A * task.iota / 10)
+    assert (noisy - quiet) / (2 * PAPER.C) == pytest.approx(X * (X * A) ** 2 * H**5 * 0.5 * task.iota / 10)

@@ -146,3 +146,24 @@ def test_a_persons_weight_does_not_depend_on_who_stands_before_in_the_batch(d):
     assert len(np.unique(whole)) > 100
     for first in (1, 2, 3, 5, 7, 4000):
         assert (weight(rows[first:]) == whole[first:]).all()
+
+
+def test_the_width_is_c_root_d_and_d_over_k():
+    """Both constants move the unclipped value by what the page prints, and nothing else."""
+    w = linear_003(0)
+    plain, shifted = (planned(LinearTerms(Ask(None)), w, LinearConstants(C=0.3, D=x)) for x in (0.0, 8.0))
+    phi = w.features.integers.astype(float)
+    assert plain.backups[0].multiplier == pytest.approx(0.3 * phi.shape[-1] ** 0.5)
+    moved = plain.backups[-1].q(phi)[0] - shifted.backups[-1].q(phi)[0]
+    np.testing.assert_allclose(moved, 8.0 / K)
+    assert LinearTask(2, (0.0, 1.0), 1, np.zeros((5, 3, 2)), 1.0).dimension == 2
+
+
+@pytest.mark.parametrize(
+    ("bounds", "ends", "stays"), [((-2.0, -1.0), (-6.0, 0.0), (-6.0, -3.0)), ((1.0, 2.0), (0.0, 6.0), (3.0, 6.0))]
+)
+def test_an_episode_that_may_end_is_worth_nothing_from_then_on(bounds, ends, stays):
+    for can_end, expected in ((True, ends), (False, stays)):
+        domain = LinearDomain("here", "synthetic", 3, 10, bounds=bounds, can_end=can_end)
+        assert domain.value_range(0) == expected
+        assert LinearTask(3, bounds, 10, np.zeros((1, 1, 1)), 1.0, can_end=can_end).value_range(0) == expected

@@ -84,3 +84,14 @@ def test_another_plant_is_not_called_true():
     with pytest.raises(CardError, match=r"cost\.R is not that"):
         changed = replace(request, card=request.card.model_copy(update={"cost": cost}))
         lq_truth(changed, "double-integrator", "sphere", double_integrator().zero_gains())
+
+
+def test_the_floor_is_the_noise_in_units_of_the_balls_whatever_the_lattice():
+    """An entry off the diagonal is half the sum of two draws: its deviation is that of one over root 2."""
+    card = request_of().card
+    d = request_of().plan.domain.dimension
+    for steps in (1024, 4096):
+        request = lq_request(card, "dp-lqr", Fraction(1), LqCut(steps=steps), LqConstants())
+        sd = request.mechanisms()[0].standard_deviation
+        assert request.floor**2 == pytest.approx(request.constants.floor**2 * d * sd**2 / 2 / float(steps) ** 4)
+    assert request_of().floor == 0

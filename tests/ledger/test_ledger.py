@@ -13,6 +13,7 @@ import sqlalchemy as sa
 from flows.terminal.screen import fail
 from pipeline.declaration.card import CardError
 from pipeline.ledger.chain import AttemptLostError, BudgetError
+from pipeline.ledger.database import open_engine
 from pipeline.ledger.ledger import open_ledger
 
 
@@ -180,3 +181,22 @@ def test_a_full_disk_is_said_to_be_full_and_never_damaged(tmp_path, make_card):
 def test_the_shell_says_that_a_disk_is_full(error, capsys):
     assert fail(error, as_json=False) == 1
     assert "the disk is full" in capsys.readouterr().err
+
+
+def test_an_entry_is_on_disk_before_anything_is_drawn(tmp_path):
+    """EXTRA: the folder is synced too; and a writer waits for another one rather than fail at once."""
+    open_ledger(tmp_path / "ledger.db", create=True)
+    engine, _ = open_engine(tmp_path / "ledger.db", create=False)
+    with engine.connect() as connection:
+        assert connection.exec_driver_sql("PRAGMA synchronous").scalar() == 3
+        assert connection.exec_driver_sql("PRAGMA busy_timeout").scalar() == 30_000
+
+
+def test_what_was_drawn_from_a_seed_is_not_committed_for_people_who_exist(tmp_path, make_card):
+    book = open_ledger(tmp_path / "ledger.db", create=True)
+    book.register(make_card(kind="real", budget={"rho": 1.0, "ledger": str(tmp_path / "ledger.db")}))
+    intent = book.intent("tiny", "k", Fraction(1, 2), {})
+    for noise in ("seeded", "none", None):
+        with pytest.raises(BudgetError, match="registered as real"):
+            book.commit(intent, {"release_sha256": "0" * 64} | ({} if noise is None else {"noise": noise}))
+    assert book.commit(intent, {"release_sha256": "0" * 64, "noise": "os"}).kind == "COMMIT"

@@ -134,3 +134,13 @@ def test_progress_reaches_the_number_of_rows_twice(folder: Path) -> None:
 def test_a_partition_count_out_of_range_is_the_programmers_fault(folder: Path, partitions: int) -> None:
     with pytest.raises(ValueError, match="partitions must be 1 to "):
         ingest(make_card(folder, ["log.csv"]), folder / "store", partitions=partitions)
+
+
+@pytest.mark.parametrize(("field", "value"), [("rows", "2"), ("rows", True), ("quarantined", {"malformed_line": 1.5})])
+def test_a_manifest_of_other_types_is_damaged(folder: Path, field: str, value: object) -> None:
+    snapshot = ingest(make_card(folder, ["log.csv"]), folder / "store")
+    manifest = snapshot.folder / "manifest.json"
+    told = json.loads(manifest.read_text(encoding="utf-8"))
+    manifest.write_text(json.dumps(told | {field: value}), encoding="utf-8")
+    with pytest.raises(DamagedError, match="missing or damaged"):
+        load(snapshot.folder)

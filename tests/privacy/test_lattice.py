@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -35,3 +36,12 @@ def test_index_is_the_printed_formula(ends: tuple[float, float], steps: int, rew
 def test_what_is_no_number_is_the_lowest_reward() -> None:
     """A file may say anything; what it says moves a sum by no more than a reward may."""
     assert RewardLattice(-1.0, 3.0, 8, centred=False).index(np.array([np.nan, 3.0])).tolist() == [0, 8]
+
+
+@pytest.mark.parametrize("width", [0.5, 1.0, 2.0, 3.0])
+@pytest.mark.parametrize("centred", [True, False])
+def test_the_integers_of_both_ends_are_the_width_apart_whatever_it_is(width: float, centred: bool) -> None:
+    lattice = RewardLattice(-1.0, -1.0 + width, 4, centred=centred)
+    low, middle, high = lattice.index(np.array([-1.0, -1.0 + width / 2, -1.0 + width])).tolist()
+    assert (low, middle, high) == (0, 2, 4)
+    assert (lattice.integer(high) - lattice.integer(low)) * lattice.unit == pytest.approx(width)

@@ -95,3 +95,8 @@ def test_the_safe_conversion_errs_upwards_and_hardly(rho, delta):
     if exact > 0:
         assert exact <= safe_epsilon(rho, delta) <= exact * (1 + mpmath.mpf(10) ** -9)
         assert epsilon_from_rho(rho, delta) == pytest.approx(float(exact), rel=1e-10)
+
+
+def test_slacks_of_delta_add_as_rhos_do():
+    one, two = (ApproximateZCDP(Fraction(1, n), Fraction(1, 10**n)) for n in (6, 7))
+    assert one + two == ApproximateZCDP(Fraction(13, 42), Fraction(11, 10**7))

@@ -7,6 +7,7 @@ from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 
 from pipeline.privacy.fast_noise import LARGEST_VARIANCE, TV_BOUND, FastOsNoise
@@ -49,3 +50,11 @@ def test_a_description_without_slack_is_what_it_was_and_with_it_survives_the_fil
         (tmp_path / name).write_bytes(content)
     assert read_release(tmp_path).delta_slack == release.delta_slack == slack.delta_slack > 0
     assert "inversion with lazy bits" in describe(release)["sampler"] and describe(release)["noise"] == "os"
+
+
+def test_a_row_of_the_file_names_the_place_of_its_integer(tmp_path):
+    drawn = np.arange(24).reshape(2, 3, 4)
+    release = Release("d", "real", "per_step", (GAUSSIAN,), {"n_sa": drawn}, "os", "exact")
+    (tmp_path / "release.parquet").write_bytes(release_files(release)["release.parquet"])
+    rows = pq.read_table(tmp_path / "release.parquet").to_pylist()
+    assert len(rows) == 24 and all(row["value"] == drawn[row["step"], row["state"], row["action"]] for row in rows)

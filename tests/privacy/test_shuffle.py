@@ -9,6 +9,7 @@ from math import comb
 import numpy as np
 import pytest
 
+from pipeline.privacy import bernoulli
 from pipeline.privacy.bernoulli import FAIR, WHOLE, OsCoins
 from pipeline.privacy.noise import RealDataError, SeededNoise, SimulatedWorld
 from pipeline.privacy.shuffle import Messages, NoiseBits, analyze, analyzed_totals, randomize, shuffle
@@ -165,3 +166,25 @@ def test_the_bound_is_a_binomial_tail():
     law = np.array([float(comb(200, int(i)) * Fraction(1, 4) ** int(i) * Fraction(3, 4) ** (200 - int(i))) for i in k])
     b = noise.bound(1e-3)
     assert law[np.abs(k - 50) > b].sum() <= 1e-3 < law[np.abs(k - 50) > b - 3].sum()
+
+
+class Always:
+    """A stream of one word."""
+
+    def __init__(self, word):
+        self.word = word
+
+    def take(self, n):
+        return np.full(n, self.word, dtype=np.uint64)
+
+
+@pytest.mark.parametrize("chance", [0, 1, 3 * 2**61])
+def test_a_coin_is_true_for_exactly_so_many_words(monkeypatch, chance):
+    """Words below the chance, and no more: a coin of chance 0 is never true."""
+    for word, true in ((chance - 1, True), (chance, False)):
+        if word >= 0:
+            monkeypatch.setattr(bernoulli, "Words", lambda word=word: Always(word))
+            assert OsCoins().flips(1, chance, REAL).tolist() == [true]
+    for value, word, true in ((0.0, 0, False), (0.5, 2**63, False), (0.5, 2**63 - 1, True), (1.0, 2**64 - 1, True)):
+        monkeypatch.setattr(bernoulli, "Words", lambda word=word: Always(word))
+        assert OsCoins().rounded(np.array([value]), REAL).tolist() == [true]

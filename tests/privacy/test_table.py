@@ -207,3 +207,19 @@ def test_no_verb_and_no_recipe_can_switch_the_noise():
     root = ROOM.parent.parent
     for file in [*(root / "flows").rglob("*.py"), *(root / "flows").rglob("*.toml")]:
         assert "SeededNoise" not in file.read_text(), file
+
+
+@pytest.mark.parametrize("law", LAWS, ids=lambda law: f"{law.kind} {law.scale}")
+@pytest.mark.parametrize("bits", [8, 64, 128])
+def test_no_table_decides_the_first_and_the_last_string(law, bits):
+    """What lies beyond a table is drawn as well: however many bits it has, its ends stay open."""
+    made = make_table(law, bits)
+    assert made.decide(0) is None and made.decide(2**bits - 1) is None
+
+
+def test_a_word_between_two_thresholds_is_the_draw_of_the_upper_one():
+    law = Law("gaussian", Fraction(9))
+    first = first_words(law)
+    middle = np.array([int(a) + (int(b) - int(a)) // 2 for a, b in pairwise(first) if int(b) - int(a) > 2], np.uint64)
+    exact = make_table(law, 64)
+    assert invert(law, first, middle, Script()).tolist() == [exact.decide(int(u)) for u in middle]

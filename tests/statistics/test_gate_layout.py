@@ -91,3 +91,14 @@ def test_the_noise_is_the_mechanisms_and_real_people_get_the_operating_systems()
     drawn = np.array([summed.draw(sums, SeededNoise(i)).tables[TABLE] for i in range(2000)])
     assert np.abs(drawn.mean(0) - [10, 7]).max() < 2 and np.abs(drawn.var(0) / 400 - 1).max() < 0.15
     assert summed.draw(sums, OsNoise()).noise == "os"
+
+
+@pytest.mark.parametrize("rules", [2, 5])
+def test_who_joins_is_counted_once_or_under_each_rule(rules):
+    """Every subset of the rules that a person may be counted under, as the layout says."""
+    layout = GateLayout("shop", "synthetic", tuple(f"rule {i}" for i in range(rules)))
+    (table,) = layout.tables
+    most = 1 if layout.once else rules
+    people = [p for p in itertools.product((0, 1), repeat=rules) if sum(p) <= most]
+    assert table.add_remove.l2_squared == table.add_remove.l1 == max(map(sum, people))
+    assert table.replace.l1 == max(sum(abs(a - b) for a, b in zip(p, q, strict=True)) for p in people for q in people)

@@ -17,6 +17,7 @@ from pipeline.privacy.fast_noise import FastOsNoise
 from pipeline.privacy.guarantee import Trust
 from pipeline.privacy.noise import RealDataError, SeededNoise, SimulatedWorld
 from pipeline.privacy.running import CounterFullError
+from pipeline.privacy.shuffle_calibration import delivered_epsilon
 from pipeline.statistics.ask import Ask
 from pipeline.statistics.interactive_counts import (
     GaussianCounts,
@@ -238,3 +239,19 @@ def test_a_sampler_whose_share_of_delta_is_not_listed_is_refused_and_one_that_is
     assert not unlisted.mechanisms[0].delta_slack
     with pytest.raises(ValueError, match="share of delta"):
         start(unlisted, FastOsNoise(), WORLD)
+
+
+def test_a_visit_made_by_summation_carries_the_noise_of_every_successor():
+    counts = OnlineCounts(1, np.zeros((2, 3, 2, 3)), None, 2.0, 0.0)
+    drawn = SeededNoise(0).gaussian(60_000, 4, SimulatedWorld("tests")).reshape(-1, 3).sum(1)
+    assert counts.sd_sa == pytest.approx(drawn.std(), rel=0.02)
+
+
+def test_the_claim_is_that_of_the_worst_batch_and_rests_on_the_honest_alone():
+    """Half of the users collude: their coins hide nobody, and the largest epsilon of any batch is what is said."""
+    counted = shuffled(LAYOUT, 1.0, 1e-5, WORLD, SeededNoise(0), honest=0.5)
+    for users in (20_000, 31_000):
+        counted.add(Tally(users, np.zeros((H, S, A, S), dtype=np.int64)))
+    each = [delivered_epsilon(b, counted.changes, 1e-5, b.users // 2) for b in counted.bits]
+    assert len(set(each)) == 2
+    assert counted.guarantee.epsilon(1e-5) == max(each) <= 1.0

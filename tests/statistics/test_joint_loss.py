@@ -14,12 +14,13 @@ from pipeline.environments.linear_003 import linear_003
 from pipeline.privacy.noise import SeededNoise
 from pipeline.statistics.ask import Ask
 from pipeline.statistics.interactive import InteractiveRegression
-from pipeline.statistics.joint_loss import joint_loss
+from pipeline.statistics.joint_loss import joint_loss, lq_loss
 from pipeline.statistics.linear_calibration import true_rho
 from pipeline.statistics.linear_layout import declared_map, features_digest
 from pipeline.statistics.linear_plan import LinearDomain, LinearPlan, LinearTerms
 from pipeline.statistics.one_shot_tables import release_one_shot
 from pipeline.statistics.regression_rows import CountRows
+from tests.statistics import lq_people
 
 ASKS = {
     "centred": LinearTerms(Ask(Fraction(1))),
@@ -94,3 +95,14 @@ def test_tables_of_something_else_are_refused():
     for wrong in (replace(release.mechanisms[0], table="n_sas"), replace(release.mechanisms[0], variance=None)):
         with pytest.raises(ValueError, match=r"no linear release|no noise"):
             joint_loss([wrong, *release.mechanisms[1:]], release.joint, plan.features)
+
+
+@pytest.mark.parametrize("quiet", ["gram", "target"])
+def test_an_lq_table_without_noise_has_no_loss(quiet):
+    plan = lq_people.plan_of()
+    facts = {"horizon": 2, "episodes": 1, "steps": plan.steps, "square": plan.square, "bounds": [1.0, 1.0, 1.0]}
+    facts["variant"] = "linear_quadratic"
+    mechanisms = plan.summed.mechanisms
+    assert lq_loss(mechanisms, facts) == plan.summed.rho
+    with pytest.raises(ValueError, match="no noise"):
+        lq_loss([replace(m, variance=None) if m.table == quiet else m for m in mechanisms], facts)

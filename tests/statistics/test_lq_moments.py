@@ -11,7 +11,7 @@ import pytest
 from pipeline.privacy.noise import OsNoise, RealDataError, SeededNoise
 from pipeline.statistics.ask import Ask
 from pipeline.statistics.lq_moments import lattice_rows, lq_sums, release_lq_moments
-from pipeline.statistics.lq_rows import Episodes, SimulatedRows
+from pipeline.statistics.lq_rows import Episodes, SimulatedRows, cut
 from tests.statistics.lq_people import everybody, person, plan_of
 
 
@@ -161,3 +161,24 @@ def test_plans_that_would_overflow_and_rows_of_another_shape_are_refused():
             replace(plan_of(), **({"ask": Ask(**change)} if "steps" not in change else change))
     with pytest.raises(ValueError, match="no noise"):
         _ = plan_of(rho=None).variances
+
+
+def test_rows_are_cut_to_their_balls_and_never_stretched():
+    """A successor that is longer than its ball is shortened, after the factor that the whole row gets."""
+    rng = np.random.default_rng(0)
+    rows = [rng.normal(0, scale, (500, n)) for n, scale in ((3, 1.0), (2, 0.3), (3, 5.0))]
+    for before, after in zip(rows, cut(*rows), strict=True):
+        lengths = np.linalg.norm(after, axis=1)
+        assert lengths.max() <= 1 + 1e-12 and (lengths <= np.linalg.norm(before, axis=1) + 1e-12).all()
+
+
+@pytest.mark.parametrize("size", ["n", "d", "horizon"])
+def test_a_size_of_nothing_is_refused(size):
+    with pytest.raises(ValueError, match="at least 1"):
+        plan_of(**{size: 0})
+
+
+def test_the_coarsest_lattice_has_one_step():
+    assert plan_of(steps=1).square == 2
+    with pytest.raises(ValueError, match="step"):
+        plan_of(steps=0)

@@ -14,7 +14,7 @@ from pipeline.privacy.continual import levels
 from pipeline.privacy.noise import SeededNoise, SimulatedWorld
 from pipeline.statistics.ask import Ask
 from pipeline.statistics.lq_message import LqMessage
-from pipeline.statistics.lq_regularizers import epochs, fixed, paper_004, tree
+from pipeline.statistics.lq_regularizers import _printed_levels, epochs, fixed, paper_004, paper_tails, tree
 from pipeline.statistics.online_sum import asked_rho, cost_of, tight
 
 WORLD, K = SimulatedWorld("tests"), 10_000
@@ -106,3 +106,12 @@ def test_v_is_never_below_lambda_min_and_says_how_often_it_was_raised(monkeypatc
     ridge = r.ridge()
     assert ridge.raised > 0
     assert np.linalg.eigvalsh(ridge.V)[0] >= ridge.lambda_min * (1 - 1e-9)
+
+
+def test_the_papers_tails_are_the_printed_ones():
+    """Proof of Theorem 3: 4 sqrt(D) + sqrt(8 ln(4K/δ)) and sqrt(2nD) + sqrt(4 ln(2K/δ)), a sum of m nodes each."""
+    D, n, failure = 3, 2, 0.05
+    assert (MESSAGE.dimension, MESSAGE.state) == (D, n)
+    of_gram, of_cross = (x / math.sqrt(_printed_levels(K)) for x in paper_tails(MESSAGE, K, failure)(1.0, 1.0, 1.0))
+    assert math.exp((of_gram - 4 * math.sqrt(D)) ** 2 / 8) == pytest.approx(4 * K / failure)
+    assert math.exp((of_cross - math.sqrt(2 * n * D)) ** 2 / 4) == pytest.approx(2 * K / failure)

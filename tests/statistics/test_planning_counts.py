@@ -10,8 +10,15 @@ from pipeline.privacy.noise import SeededNoise
 from pipeline.statistics.ask import Ask
 from pipeline.statistics.consistency import certify_projection, project, project_cvxpy
 from pipeline.statistics.count_layout import CountLayout
-from pipeline.statistics.counts import private_counts
-from pipeline.statistics.planning_counts import fit_visits, prepare, step_drift, step_totals
+from pipeline.statistics.counts import noise_bound, private_counts
+from pipeline.statistics.planning_counts import (
+    Drift,
+    _sharing_pays,
+    fit_visits,
+    prepare,
+    step_drift,
+    step_totals,
+)
 from pipeline.statistics.private_sum import PrivateSum
 from tests.campaigns.constants_worlds import Setting, setting
 from tests.campaigns.planning_study import world
@@ -123,3 +130,23 @@ def test_other_presets_keep_the_papers_programme(preset):
     made = setting("icu-like", 3)
     found = prepare(released(made, 20000, 3)[1], made.card, preset, 0.1)
     assert found.drift is None and not found.shared and found.certify().programme == "cells"
+
+
+def test_the_papers_bound_is_the_printed_one():
+    """003 Lemma C.2: E = 4 sqrt(H log(4 H S^2 A / delta) / rho) is twice the bound on 2 H S^2 A draws."""
+    H, S, A, rho, delta = 3, 4, 2, 0.7, 0.05
+    E = 2 * noise_bound(math.sqrt(2 * H / rho), 2 * H * S**2 * A, delta)
+    assert math.exp((E / 4) ** 2 * rho / H) == pytest.approx(4 * H * S**2 * A / delta)
+
+
+def test_where_nothing_was_counted_no_steps_are_shared():
+    assert not _sharing_pays(np.zeros((3, 2, 2, 3)), 1.0, Drift(0.0, 0.1))
+
+
+def test_a_visit_carries_the_noise_of_the_successors_that_are_left():
+    made = setting("icu-like", 1)
+    _, release = released(made, 5000, 1)
+    counts = prepare(release, made.card, "practical", 0.1, share=False).counts
+    left = float(np.count_nonzero(counts.n_sas, axis=-1).mean())
+    assert 1 < left < counts.n_sas.shape[-1]
+    assert (counts.sd_sa / counts.sd_sas) ** 2 == pytest.approx(left)

@@ -215,3 +215,12 @@ def test_joining_costs_what_the_largest_person_moves():
 
 def sums_of(person):
     return count_person(tiny(), person)
+
+
+@pytest.mark.parametrize("shape", [(), (1,), (2, 2)])
+def test_a_table_of_another_shape_is_refused_and_never_spread_over_the_cells(shape):
+    layout = StartLayout(tiny())
+    summed = PrivateSum(layout, tuple(t.mechanism(9) for t in layout.tables))
+    sums = ExactSums("tiny", "synthetic", "per_step", {"n_0": np.zeros(shape, np.int64)})
+    with pytest.raises(ValueError, match="table n_0 must be"):
+        summed.draw(sums, SeededNoise(0))

@@ -55,3 +55,8 @@ def test_the_people_needed_are_the_fewest(make_card, level):
 
 def test_without_noise_every_count_is_heard(make_card):
     assert signal_to_noise(make_card(), Ask()).ratio == math.inf
+
+
+def test_somebody_with_three_episodes_is_worth_three_with_one(make_card):
+    one, three = (make_card(unit=card_dict()["unit"] | {"episodes_per_user": m}) for m in (1, 3))
+    assert even_visits(three, 100) == pytest.approx(even_visits(one, 300))

@@ -9,6 +9,8 @@ from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 import pytest
 
 from flows.config.home import Home
@@ -20,13 +22,14 @@ from flows.jobs.run import register_job, run_job
 from flows.jobs.snapshots import purge_job
 from pipeline.declaration.card import CardError, load_card
 from pipeline.learners.tabular_facts import setting_hash
-from pipeline.ledger.chain import BudgetError
+from pipeline.ledger.chain import AttemptLostError, BudgetError
 from pipeline.ledger.ledger import open_ledger
 from pipeline.logs import summing, work
 from pipeline.logs.aggregate import CountSums
 from pipeline.logs.store import write_manifest
 from pipeline.logs.summing import Resources
 from pipeline.privacy.noise import OsNoise
+from pipeline.transaction.artifacts import read_attempt, write_attempt
 from pipeline.transaction.release_once import release_once
 from tests.flows.shop import lay_out
 
@@ -227,3 +230,54 @@ def test_a_run_that_died_in_its_sum_pays_again_but_reads_only_the_rest(tmp_path,
     book = open_ledger(folder / "ledger.db", create=False)
     assert [e.kind for e in book.entries()] == ["REGISTER", "KEY", "INTENT", "INTENT", "DRAW", "COMMIT", "PUBLISH"]
     assert [e.body["rho"] for e in book.entries() if e.kind == "INTENT"] == ["1", "0"]
+
+
+def test_a_card_that_was_changed_since_its_registration_draws_nothing(people):
+    """Also where its rows are of the registered domain: what the ledger holds of it decides."""
+    folder, home = people
+    s = setting(str(folder / "private.toml"), home)
+    more = s.card.model_copy(update={"budget": s.card.budget.model_copy(update={"rho": 9.0})})
+    ledger = ledger_for(s.card, home)
+    with pytest.raises(CardError, match="--amend"):
+        release_once(more, 1, s.plan, ledger, home.store, OsNoise())
+    assert ledger.account("shop").spent == 0
+
+
+def test_partial_sums_that_a_dead_run_left_go_with_the_release_and_with_its_replay(people):
+    """They are exact sums of people's rows: a run that died after its COMMIT leaves them to the next."""
+    folder, home = people
+    s = setting(str(folder / "private.toml"), home)
+    snapshot, ledger = newest_snapshot(s.card, home), ledger_for(s.card, home)
+    for replayed in (False, True):
+        for path in summing.KeptSums(snapshot, None).paths:
+            path.write_bytes(b"sums")
+        found = release_once(s.card, snapshot.number, s.plan, ledger, home.store, OsNoise())
+        assert found.replayed is replayed and not list(home.root.rglob(".sums*"))
+
+
+def test_a_release_that_was_edited_is_not_replayed_and_the_store_knows_its_commit(people):
+    folder, home = people
+    s = setting(str(folder / "private.toml"), home)
+    ledger = ledger_for(s.card, home)
+    found = release_once(s.card, 1, s.plan, ledger, home.store, OsNoise())
+    assert found.commit is not None
+    head = json.loads((home.store / "shop" / "ledger-head.json").read_text(encoding="utf-8"))
+    assert head == {"seq": found.commit.seq, "hash": found.commit.hash}
+    file = found.folder / "release.parquet"
+    table = pq.read_table(file)
+    at = table.schema.get_field_index("value")
+    file.chmod(0o600)
+    pq.write_table(table.set_column(at, table.schema.field(at), pc.add(table["value"], 1)), file)
+    with pytest.raises(BudgetError, match="does not match its COMMIT"):
+        release_once(s.card, 1, s.plan, ledger, home.store, OsNoise())
+
+
+def test_a_release_that_is_there_is_never_replaced(people):
+    folder, home = people
+    s = setting(str(folder / "private.toml"), home)
+    found = release_once(s.card, 1, s.plan, ledger_for(s.card, home), home.store, OsNoise())
+    before = (found.folder / "release.parquet").read_bytes()
+    other = replace(read_attempt(found.folder), attempt=7)
+    with pytest.raises(AttemptLostError, match="drew this release first"):
+        write_attempt(found.release, found.folder, other)
+    assert (found.folder / "release.parquet").read_bytes() == before and read_attempt(found.folder) != other

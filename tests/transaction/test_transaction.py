@@ -466,3 +466,12 @@ def test_nothing_is_drawn_by_what_is_not_charged(lineage):
     assert lineage.ledger.account("shop").spent == 0 and not str(
         recover("shop", lineage.ledger, lineage.store, lineage.place)
     )
+
+
+def test_an_attempt_is_charged_once(lineage):
+    """Nor by whoever enters its charge a second time: another attempt is another transaction."""
+    with pytest.raises(DiedError), transaction(lineage, "a" * 64, *TERMS, ["where"], OsNoise()) as t:
+        with pytest.raises(RuntimeError, match="leased, not idle"), t.charge(*TERMS):
+            pytest.fail("charged twice")
+        raise DiedError
+    assert lineage.ledger.account("shop").spent == Fraction(1, 2)

@@ -1,0 +1,172 @@
+"""The mutation gate: small edits of the code that guards the promise, and the tests that must notice them.
+
+`python -P -m tests.mutants.run` tries all of `mutants.toml` and writes `survivors.csv`; with a number and a seed it
+tries a sample.  A server imports the libraries once; each mutant is a fork of it in which one module of ours is loaded
+from edited text, and runs the tests that its row names.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import importlib
+import importlib.abc
+import importlib.machinery
+import importlib.util
+import os
+import random
+import signal
+import sys
+import time
+import tomllib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Literal
+
+HERE = Path(__file__).parent
+ROOT = HERE.parents[1]
+MUTANTS, SURVIVORS = HERE / "mutants.toml", HERE / "survivors.csv"
+SHARE, SECONDS = 0.97, 180
+# what the tests import and is not ours: loaded once, before any fork
+LIBRARIES = ("numpy", "scipy.stats", "scipy.optimize", "polars", "pyarrow.parquet", "pydantic", "sqlalchemy")
+Outcome = Literal["killed", "survived", "out of date", "broken test"]
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """One edit.
+
+    Parameters
+    ----------
+    file
+        Path from the root of the repository.
+    old, new
+        Text that stands once in the file, and what takes its place.
+    breaks
+        What would be wrong, in a few words.
+    tests
+        Ids of the tests that should notice it.
+    why
+        Of a survivor that is accepted: why no test can tell, else empty.
+    """
+
+    file: str
+    old: str
+    new: str
+    breaks: str
+    tests: tuple[str, ...]
+    why: str = ""
+
+    @property
+    def module(self) -> str:
+        """Import name of the edited file."""
+        return ".".join(Path(self.file).with_suffix("").parts)
+
+    def edited(self) -> str | None:
+        """The edited text; None if the old text does not stand there exactly once."""
+        text = (ROOT / self.file).read_text(encoding="utf-8")
+        return text.replace(self.old, self.new) if text.count(self.old) == 1 else None
+
+
+def mutants() -> list[Mutant]:
+    """Every row of ``mutants.toml``."""
+    rows = tomllib.loads(MUTANTS.read_text(encoding="utf-8"))["mutant"]
+    return [Mutant(**{**row, "tests": tuple(row["tests"])}) for row in rows]
+
+
+class Edited(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+    """Loads one module from edited text, everything else as ever."""
+
+    def __init__(self, mutant: Mutant, text: str) -> None:
+        self.mutant, self.text = mutant, text
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        if fullname != self.mutant.module:
+            return None
+        return importlib.util.spec_from_file_location(fullname, ROOT / self.mutant.file, loader=self)
+
+    def exec_module(self, module: ModuleType) -> None:
+        exec(compile(self.text, str(ROOT / self.mutant.file), "exec"), module.__dict__)
+
+
+def child(mutant: Mutant, text: str) -> int:
+    """In a fork: run the named tests on the edited module; pytest's exit code."""
+    import pytest
+
+    sys.meta_path.insert(0, Edited(mutant, text))
+    options = ["-x", "-q", "-p", "no:cacheprovider", "-m", "not slow and not campaign"]
+    silence = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(silence, 1)
+    os.dup2(silence, 2)
+    return int(pytest.main([*options, *mutant.tests]))
+
+
+def attempt(mutant: Mutant) -> Outcome:
+    """Fork, edit, test; a mutant that takes too long counts as killed: somebody would notice."""
+    text = mutant.edited()
+    if text is None:
+        return "out of date"
+    pid = os.fork()
+    if pid == 0:
+        os.setpgrp()
+        code = 4
+        try:
+            code = child(mutant, text)
+        finally:
+            os._exit(code)
+    end = time.monotonic() + SECONDS
+    while True:
+        done, status = os.waitpid(pid, os.WNOHANG)
+        if done:
+            break
+        if time.monotonic() > end:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
+            return "killed"
+        time.sleep(0.02)
+    code = os.waitstatus_to_exitcode(status)
+    # 3 to 5 of pytest: its own error, no such test, nothing collected
+    return "survived" if code == 0 else "broken test" if code in (3, 4, 5) else "killed"
+
+
+def tried(chosen: Iterable[Mutant]) -> list[tuple[Mutant, Outcome]]:
+    """Every chosen mutant with its outcome, printed as it comes."""
+    for name in LIBRARIES:
+        importlib.import_module(name)
+    found: list[tuple[Mutant, Outcome]] = []
+    for mutant in chosen:
+        begun = time.monotonic()
+        outcome = attempt(mutant)
+        found.append((mutant, outcome))
+        print(f"{outcome:12} {time.monotonic() - begun:6.1f} s  {mutant.file}: {mutant.breaks}", flush=True)
+    return found
+
+
+def score(found: list[tuple[Mutant, Outcome]]) -> float:
+    """Share of the mutants that were killed, among all that are in date."""
+    dated = [outcome for _, outcome in found if outcome != "out of date"]
+    return sum(outcome == "killed" for outcome in dated) / max(1, len(dated))
+
+
+def sample(count: int, seed: int) -> list[Mutant]:
+    """``count`` mutants that are not accepted as survivors, drawn by ``seed``."""
+    live = [m for m in mutants() if not m.why]
+    return random.Random(seed).sample(live, min(count, len(live)))
+
+
+if __name__ == "__main__":
+    os.chdir(ROOT)
+    sample_of = [int(word) for word in sys.argv[1:3]]
+    found = tried(sample(*sample_of) if sample_of else mutants())
+    if not sample_of:
+        with SURVIVORS.open("w", newline="", encoding="utf-8") as file:
+            out = csv.writer(file, lineterminator="\n")
+            out.writerow(["outcome", "file", "breaks", "why"])
+            out.writerows([o, m.file, m.breaks, m.why] for m, o in found if o != "killed")
+    print(f"{score(found):.3f} of {len(found)} killed")
+    raise SystemExit(score(found) < SHARE)
