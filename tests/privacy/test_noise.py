@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from pipeline.privacy.noise import OsNoise, RealDataError, SeededNoise, SimulatedWorld
+from pipeline.privacy.noise import OsNoise, RealDataError, SeededNoise, SimulatedWorld, admit_release
 from pipeline.privacy.opendp_noise import OpenDpNoise, gaussian_scale
 from tests.privacy.handles import REAL, SYNTHETIC
 
@@ -105,3 +105,11 @@ def test_the_float_scale_is_never_below_the_exact_one():
         assert Fraction(s) ** 2 >= variance
         m = dp.m.make_gaussian(dp.vector_domain(dp.atom_domain(T="i64")), dp.l2_distance(T=float), scale=s)
         assert m.map(1.0) <= 1 / (2 * variance) * (1 + 1e-12)
+
+
+@pytest.mark.parametrize(("noise", "exact"), [(SeededNoise(1), False), (OsNoise(), True), (SeededNoise(1), True)])
+def test_what_would_not_be_private_is_refused_for_real_people_alone(noise, exact):
+    with pytest.raises(RealDataError):
+        admit_release(noise, "shop", "real", exact)
+    admit_release(noise, "shop", "synthetic", exact)
+    admit_release(OsNoise(), "shop", "real", False)
