@@ -115,3 +115,21 @@ def test_what_is_written_down_can_be_played_again(tmp_path: Path) -> None:
     found = [(o.kind, Path(o.path).name, o.data) for o in disk.operations]
     assert found == [("create", "two", b""), ("write", "two", b"abc"), ("sync", "two", b""), ("move", "two", b"")]
     assert Path(disk.operations[-1].to).read_bytes() == b"abc" and disk.operations[0].mode == 0o600
+
+
+@pytest.mark.parametrize(("work", "written"), [(one_file, [".one.partial"]), (one_folder, ["a", "b"])])
+def test_what_gets_its_name_is_on_disk_before_and_the_name_after(tmp_path, work, written):
+    folder, log = begun(tmp_path / "work"), tmp_path / "log"
+
+    def call() -> None:
+        disk = FaultyDisk()
+        disk.install()
+        work(folder)
+        log.write_text("\n".join(f"{o.kind} {Path(o.path).name}" for o in disk.operations))
+
+    assert inside(call) == 0
+    done = log.read_text().splitlines()
+    named = next(i for i, line in enumerate(done) if line.split()[0] in ("move", "swap"))
+    assert {f"sync {name}" for name in written} <= set(done[:named])
+    # the list of names of the folder above
+    assert f"sync {folder.name}" in done[named:]
