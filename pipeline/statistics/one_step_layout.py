@@ -23,10 +23,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 
-from pipeline.declaration.card import Card
 from pipeline.privacy.noise import LARGEST_SCALE
 from pipeline.statistics.count_layout import Person, largest_square
-from pipeline.statistics.layout import Layout, Sensitivity, Table
+from pipeline.statistics.layout import CardLayout, Sensitivity, Table
 from pipeline.statistics.private_sum import PrivateSum
 
 # numbers of a cell's features, and lattice steps of their length and of an error
@@ -38,24 +37,7 @@ PRACTICE_ROWS = 12
 
 
 @dataclass(frozen=True)
-class _OneStepLayout(Layout):
-    card: Card
-
-    @property
-    def dataset(self) -> str:
-        """Name of the lineage."""
-        return self.card.name
-
-    @property
-    def data_kind(self) -> str:
-        """``real`` or ``synthetic``, as registered."""
-        return self.card.kind
-
-    @property
-    def dynamics(self) -> str:
-        """``per_step``, or ``stationary``: one table for all steps."""
-        return self.card.domain.dynamics
-
+class _OneStepLayout(CardLayout):
     def extremes(self) -> Iterator[Person]:
         """People who walk through all cells, or stay in one, with either action and either end of the reward."""
         d, m = self.card.domain, self.card.unit.episodes_per_user
