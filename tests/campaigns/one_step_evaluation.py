@@ -29,6 +29,8 @@ from pipeline.logs.target_sums import add_targets
 from pipeline.mdp.planning import policy_value
 from pipeline.mdp.policy import Policy
 from pipeline.privacy.noise import SeededNoise
+from reports.facts.evaluation import LEANS
+from reports.facts.verdict import PLACEBO
 from tests.campaigns import rows as committed
 from tests.campaigns.one_step_worlds import WORLDS
 
@@ -107,7 +109,8 @@ def measured():
     true, gain = pl.col("truth") - pl.col("practice"), pl.col("gain")
     clear = (pl.col("gain_low") > 0) | (pl.col("gain_high") < 0)
     # what the page would say: |z| > 4 withholds, and a difference that may all be hidden is modelled
-    seen = (pl.col("placebo").abs() <= 4) & ~(clear & (pl.col("hidden") >= gain.abs()))
+    hides = (pl.col("hidden") >= gain.abs()) | (pl.col("placebo") * gain.sign() > LEANS)
+    seen = (pl.col("placebo").abs() <= PLACEBO) & ~(clear & hides)
     better = seen & (pl.col("gain_low") > 0)
     return rows.group_by(*CELL, maintain_order=True).agg(
         pl.len().alias("runs"),
@@ -141,6 +144,21 @@ def table():
             f"  above 0: {r['above'] / n:.2f}, says better {r['better'] / n:.2f}, false {r['false']}, of wrong size"
             f" {r['wrong_size']}  z {r['z']:+.1f}, beyond 3: {r['z3']}, 4: {r['z4']}"
         )
+
+
+def shown(_name):
+    """The same for a page."""
+    lines = ["log, policy | people, ρ | runs | policy | bias of the gain | value: held, width | gain: held, width"]
+    lines[0] += " | above 0 | better | false | wrong size | placebo z"
+    lines.append(" | ".join(["---"] * 12))
+    for r in measured().iter_rows(named=True):
+        n = r["runs"]
+        held = (f"{round(r[f'{x}_held'] * n)}, {r[f'{x}_width']:.3f}" for x in ("value", "gain"))
+        cells = (f"{r['world']}, {r['policy']}", f"{r['people']:,.0f}, {r['rho']}", n, f"{r['truth']:.4f}")
+        bias = f"{r['bias']:+.4f} ({r['se']:.4f})"
+        said = (r["above"], r["better"], r["false"], r["wrong_size"], f"{r['z']:+.1f}")
+        lines.append(" | ".join(map(str, (*cells, bias, *held, *said))))
+    return "\n".join(f"| {line} |" for line in lines)
 
 
 def covered():
