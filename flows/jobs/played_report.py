@@ -10,6 +10,7 @@ from pipeline.ledger.certificate import guarantee
 from pipeline.ledger.chain import Body
 from pipeline.privacy.release_file import describe_mechanism
 from pipeline.simulation.registry import find
+from pipeline.simulation.trial import run_named
 from reports.facts.constants import PlayedConstants, Preset
 from reports.facts.dataset import declared
 from reports.facts.learnt import Baseline, ValueFacts
@@ -70,7 +71,7 @@ def played_guarantee(played: Played) -> Guarantee:
 
 def _constants(played: Played) -> PlayedConstants:
     trial = played.trial
-    options = {**find(trial.agent).defaults, **trial.knobs}
+    options = {k: run_named(v) for k, v in {**find(trial.agent).defaults, **trial.knobs}.items()}
     said = str(played.rows[0]["constants"] or "none")
     preset = str(options.get("constants") or "practical")
     return PlayedConstants(

@@ -15,7 +15,7 @@ from pipeline.environments.world import World
 from pipeline.simulation.control_trials import world_of
 from pipeline.simulation.places import place_of
 from pipeline.simulation.synthetic_world_card import short
-from pipeline.simulation.trial import Trial
+from pipeline.simulation.trial import Trial, run_named
 
 # nothing is charged: a lineage of nobody's data
 _LINEAGE, _LONGEST = "simulated_", 63
@@ -44,8 +44,7 @@ def lineage_of(trial: Trial) -> str:
     trial
         Names the world.
     """
-    name = trial.world.rpartition("/")[2] if trial.world.startswith("release:") else trial.world
-    return (_LINEAGE + re.sub("[^a-z0-9]+", "_", name.lower()).strip("_"))[:_LONGEST]
+    return (_LINEAGE + re.sub("[^a-z0-9]+", "_", str(run_named(trial.world)).lower()).strip("_"))[:_LONGEST]
 
 
 def plant_domain(system: LqSystem) -> dict[str, Any]:
