@@ -27,7 +27,7 @@ def opening(report: Report, view: PolicyView) -> Opening:
     return Opening(
         title=f"A {kind} for {clean(report.dataset.name)}",
         answer=headline(report, verdict),
-        why=(reason(verdict), _learnt(report)),
+        why=tuple(w for w in (reason(verdict), _counted(report), _learnt(report)) if w),
         figure=answer_figure(report, verdict),
         below=(missed(report),),
         cards=(whom_card(report, view, verdict), cost_card(report), sign_card(report)),
@@ -35,6 +35,16 @@ def opening(report: Report, view: PolicyView) -> Opening:
         claim=f"Claim made for the people in this log: {clean(promise.claim)}." if promise.claim else "",
         banner=_banner(promise),
     )
+
+
+def _counted(report: Report) -> str:
+    """What the numbers are numbers of; nothing where the cards of a plant say it."""
+    data = report.dataset
+    if isinstance(data, DeclaredPlant):
+        return ""
+    pays = ", ".join(f"{number(r)} for {clean(label)}" for label, r in (data.reward_on_entering or {}).items() if r)
+    low, high = (number(end) for end in data.reward_range)
+    return f"What is counted: {pays or f'rewards of {low} to {high} a step'}, summed over an episode, on average."
 
 
 def _learnt(report: Report) -> str:
