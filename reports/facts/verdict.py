@@ -132,7 +132,8 @@ def _unasked(data: DeclaredTables | DeclaredPlant) -> str:
     unjudged = "Everybody in this log helped to choose the policy, so nobody is left to judge it"
     if _SHARE * data.users_public < LEAST_PEOPLE:
         needed = number(round_up(LEAST_PEOPLE / _SHARE))
-        return f"{unjudged}, and {number(data.users_public)} people are too few to hold any out: that takes at least {needed}."
+        few = number(data.users_public)
+        return f"{unjudged}, and {few} people are too few to hold any out: that takes at least {needed}."
     return f"{unjudged}: hold people out with [evaluate] people = {_SHARE:g} in the recipe."
 
 
