@@ -27,8 +27,8 @@ from pipeline.privacy.release import Release
 from pipeline.privacy.release_file import describe_mechanism
 from pipeline.simulation.surrogate import Drawn
 from pipeline.statistics.ask import Ask
+from pipeline.statistics.calibration import even_visits
 from pipeline.statistics.joining import joining_cost, tell_joining
-from pipeline.statistics.signal_to_noise import even_visits
 from pipeline.statistics.target_layout import Stage as Which
 from pipeline.statistics.target_plan import Question, TargetPlan
 from pipeline.transaction.drawing import Stage

@@ -31,18 +31,18 @@ from pipeline.privacy.release import Release, total_delta_slack, total_epsilon, 
 from pipeline.privacy.release_file import describe_mechanism
 from pipeline.simulation.surrogate import Drawn
 from pipeline.statistics.ask import Ask
-from pipeline.statistics.calibration import count_sum
-from pipeline.statistics.joining import joining_cost, tell_joining
-from pipeline.statistics.private_sum import PrivateSum
-from pipeline.statistics.signal_to_noise import (
+from pipeline.statistics.calibration import (
     BUDGETS,
     LEVELS,
     PEOPLE,
+    count_sum,
     even_visits,
     people_needed,
     scale_budget,
     signal_to_noise,
 )
+from pipeline.statistics.joining import joining_cost, tell_joining
+from pipeline.statistics.private_sum import PrivateSum
 from pipeline.transaction.drawing import WHOLE, Stage
 
 

@@ -16,8 +16,8 @@ from reports.facts.standing import standing
 from reports.facts.verdict import decide, forecast
 from reports.format import interval
 from reports.run.answer import sentence, shell_line, verdict_of
-from reports.run.cards import changes, cost_card, whom_card
 from reports.run.evaluation_section import half_width, overlaps
+from reports.run.opening import changes, cost_card, whom_card
 from reports.run.run_page import render_html, render_markdown
 from tests.conftest import card_dict
 from tests.reports.sample import sample_report, sample_view
