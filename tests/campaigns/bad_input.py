@@ -216,9 +216,9 @@ def page(outcomes: list[Outcome], command: str) -> str:
             "",
             f"{datetime.now(UTC):%Y-%m-%d}, `{command}`: {len(outcomes)} files, each a good log damaged in one way "
             "(tests/campaigns/bad_files.py; drawn by hypothesis from a fixed seed).",
-            f"A violation: an exit other than 0, 2 and 3; more than {SECONDS} s of processor time; no clear line, or one that quotes a "
-            "cell; a source row that is neither canonical nor filed; a transition of an episode that the damage did "
-            "not touch and that was not published although the rest was.",
+            f"A violation: an exit other than 0, 2 and 3; more than {SECONDS} s of processor time; no clear line, or "
+            "one that quotes a cell; a source row that is neither canonical nor filed; a transition of an episode that "
+            "the damage did not touch and that was not published although the rest was.",
             "Exit 0: published, with what broke a rule in the quarantine. 2: nothing that the card names is there, or "
             "it is a link out of the folder. 3: the file is refused, with its name, place and what to do.",
             "",
