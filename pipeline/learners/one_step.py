@@ -159,7 +159,7 @@ class OneStepRun:
     def log_size(self, episodes: int) -> int:
         """See :class:`~pipeline.learners.learner.RunPlan`: rows, and the world that is made up or loaded."""
         d = self.plan.card.domain
-        return episodes * d.horizon // 4 + len(d.action_labels) * len(d.state_labels) ** 2
+        return episodes * d.horizon + len(d.action_labels) * len(d.state_labels) ** 2
 
     def forecast(self, episodes: int, seeds: Sequence[int]) -> list[Drawn]:
         """See :class:`~pipeline.learners.learner.RunPlan`."""
