@@ -74,6 +74,7 @@ def plan_recipe(recipe: str, home: Home) -> PlanAnswer:
         "epsilon_before": safe_epsilon(up(account.lost), account.delta),
         "epsilon_after": safe_epsilon(up(account.lost + cost), account.delta),
         "replays": replays,
+        "gate": None if s.card.kind == "synthetic" else guarded.stops,
         "allowed": allowed,
         "limit": left.told(),
         **({} if counter is None else {"counter": counter}),
