@@ -34,7 +34,7 @@ What ``constants = "practical"`` changes beside
     * all episodes of one policy are one leaf of the counter, averaged from below;
     * eigenvalues below twice the noise's edge are raised to it (``floor``) instead of a shift of all of them, and what
       is added to Lambda predicts the mean of what its features offer (``prior``) instead of nothing;
-    * the bonus is tuned: c = 0 under noise, and both terms of UCRL-VTR's scaled; lambda, schedule, shares of the budget.
+    * the bonus is tuned: c = 0 under noise, and both terms of UCRL-VTR's scaled; lambda, schedule, budget shares.
 """
 
 from __future__ import annotations
