@@ -24,19 +24,6 @@ from pipeline.logs.editions import check_delivery
 from pipeline.logs.store import Snapshot
 from pipeline.privacy.noise import NoiseSource
 from reports.facts.answers import Charge, NightAnswer, NightFacts, Promotion, RunAnswer
-from reports.facts.part import Dump
-
-
-def nightly_job(
-    recipe: str,
-    home: Home,
-    step: Step = plain_step,
-    noise: NoiseSource | None = None,
-    say: Callable[[str], None] = lambda _: None,
-    day: date | None = None,
-) -> Dump:
-    """What ``nightly --json`` prints; parameters and result of :func:`run_night`."""
-    return run_night(recipe, home, step, noise, say, day).model_dump()
 
 
 def run_night(

@@ -47,11 +47,6 @@ IS_NOT = (
 )
 
 
-def plan_job(recipe: str, home: Home) -> Dump:
-    """What ``plan --json`` prints without the quality; parameters of :func:`plan_recipe`."""
-    return plan_recipe(recipe, home).model_dump()
-
-
 def plan_recipe(recipe: str, home: Home) -> PlanAnswer:
     """What a run would spend and what is left; reads no rows and writes nothing but a synthetic registration.
 
@@ -124,11 +119,6 @@ def _both_prices(s: Setting) -> Dump:
     rho = up(Fraction(rho_from_epsilon(asked.epsilon, delta)))
     told = PriceOfEpsilon(epsilon=asked.epsilon, pure_rho=asked.epsilon**2 / 2, delta=delta, rho=rho)
     return {"price_of_epsilon": told}
-
-
-def foresee_job(recipe: str, home: Home, people: int | None = None) -> Dump:
-    """The ``quality`` of ``plan --json``; parameters of :func:`forecast_quality`."""
-    return forecast_quality(recipe, home, people).model_dump()
 
 
 def forecast_quality(recipe: str, home: Home, people: int | None = None) -> Quality:
