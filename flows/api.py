@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from flows.config.setting import setting
-from flows.jobs.ingest import draft_job
+from flows.jobs.intake import draft_job
 from flows.jobs.nightly import run_night
 from flows.jobs.opened import Run
 from flows.jobs.plan import forecast_quality, plan_recipe

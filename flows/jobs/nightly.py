@@ -10,7 +10,7 @@ from fractions import Fraction
 from flows.config.exit_codes import exit_code
 from flows.config.home import Home
 from flows.config.setting import Step, ledger_for, plain_step, setting
-from flows.jobs.ingest import ingest_edition
+from flows.jobs.intake import ingest_edition
 from flows.jobs.ledger_checks import known_to_runs
 from flows.jobs.monitor import alert, watch_of
 from flows.jobs.nights import due_date, edition_for, night_of

@@ -17,8 +17,7 @@ import numpy as np
 
 from flows.config.home import Home
 from flows.config.setting import Setting, ledger_for, setting
-from flows.jobs.calendar import calendar_plan
-from flows.jobs.nights import nightly_plan, standing_run
+from flows.jobs.nights import calendar_plan, nightly_plan, standing_run
 from pipeline.declaration.code import code_digest
 from pipeline.declaration.plugins import is_plugin, plugin_digest
 from pipeline.environments.count_tables import MOST_EPISODES

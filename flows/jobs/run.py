@@ -18,7 +18,7 @@ from flows.config.setting import (
     plain_step,
     setting,
 )
-from flows.jobs.ingest import ingest_job
+from flows.jobs.intake import ingest_job
 from flows.jobs.ledger_checks import known_to_runs
 from flows.jobs.nights import night_of, standing_counter, standing_run
 from flows.jobs.publish import publish_run

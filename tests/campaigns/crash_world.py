@@ -14,7 +14,7 @@ import flows.jobs.publish
 import pipeline.learners.tabular
 from flows.config.home import Home
 from flows.config.setting import setting
-from flows.jobs.ingest import ingest_job
+from flows.jobs.intake import ingest_job
 from flows.jobs.run import register_job
 from pipeline.learners.tabular_learning import learn
 from pipeline.ledger.ledger import Ledger, open_ledger

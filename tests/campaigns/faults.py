@@ -27,7 +27,7 @@ import pytest
 import flows.jobs.publish
 import pipeline.learners.tabular
 from flows.config.exit_codes import exit_code
-from flows.jobs.ingest import ingest_job
+from flows.jobs.intake import ingest_job
 from flows.jobs.promotion import Alias
 from flows.jobs.run import register_job
 from flows.jobs.snapshots import purge_job

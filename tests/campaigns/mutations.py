@@ -30,7 +30,7 @@ import pyarrow.parquet as pq
 
 from flows.config.home import Home
 from flows.jobs import made_again, publish
-from flows.jobs.ingest import ingest_job
+from flows.jobs.intake import ingest_job
 from flows.jobs.proof import verify_run_job
 from pipeline.declaration.card import AnyCard, load_any_card
 from pipeline.ledger import ledger as book

@@ -12,7 +12,7 @@ import pytest
 import pipeline.learners.linear
 import pipeline.learners.lq
 from flows.config.home import Home
-from flows.jobs.ingest import ingest_job
+from flows.jobs.intake import ingest_job
 from pipeline.ledger.ledger import Ledger, open_ledger
 from pipeline.logs.regression_sums import LqSums
 from tests.jobs import plan_job, run_job

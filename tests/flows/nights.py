@@ -11,7 +11,7 @@ import pytest
 import pipeline.ledger.ledger as book
 from flows.config.home import Home
 from flows.config.setting import setting
-from flows.jobs.ingest import ingest_job
+from flows.jobs.intake import ingest_job
 from flows.jobs.nights import night_of, nightly_counter
 from flows.jobs.run import register_job
 from pipeline.ledger.ledger import Ledger, open_ledger

@@ -9,7 +9,7 @@ import pytest
 
 from flows.config.home import Home
 from flows.config.recipe import load_recipe
-from flows.jobs.ingest import ingest_job
+from flows.jobs.intake import ingest_job
 from pipeline.declaration.card import load_card
 from pipeline.learners import tabular_facts
 from pipeline.learners.tabular_facts import setting_key

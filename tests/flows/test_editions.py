@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 import pipeline.ledger.ledger as book
 from flows.cli import app
 from flows.config.home import Home
-from flows.config.schedule import Schedule
+from flows.config.recipe import Schedule
 from flows.jobs.run import Asked
 from pipeline.declaration.card import CardError
 from pipeline.ledger.ledger import open_ledger

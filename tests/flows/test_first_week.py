@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from flows.config.home import Home
-from flows.jobs.ingest import ingest_job
+from flows.jobs.intake import ingest_job
 from flows.jobs.proof import verify_run_job
 from flows.jobs.run import register_job
 from flows.jobs.snapshots import inspect_job

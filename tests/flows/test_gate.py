@@ -13,7 +13,7 @@ import pipeline.ledger.ledger as clock
 from flows.cli import main
 from flows.config.home import Home
 from flows.config.setting import setting
-from flows.jobs.ingest import ingest_job
+from flows.jobs.intake import ingest_job
 from flows.jobs.nights import nightly_counter
 from flows.jobs.proof import verify_run_job
 from flows.jobs.run import register_job

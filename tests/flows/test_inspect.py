@@ -9,7 +9,7 @@ import shutil
 import pytest
 
 from flows.config.home import Home
-from flows.jobs.ingest import ingest_job
+from flows.jobs.intake import ingest_job
 from flows.jobs.run import register_job
 from flows.jobs.snapshots import inspect_job
 from flows.terminal.inspection_page import inspection_page as page

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from pipeline.learners.registry import read_stored
+from pipeline.learners.offline_agents import read_stored
 from pipeline.privacy.noise import OsNoise
 from tests.flows.test_side_outputs import reticent
 from tests.jobs import run_job

@@ -12,8 +12,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from flows.config.home import Home
-from flows.jobs.ingest import ingest_job
-from pipeline.learners.registry import read_stored
+from flows.jobs.intake import ingest_job
+from pipeline.learners.offline_agents import read_stored
 from pipeline.ledger.verify import verify_run
 from pipeline.mdp.riccati import QuadraticCost, clip_norm, riccati
 from pipeline.privacy.noise import OsNoise

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from flows.config.home import Home
-from flows.jobs.ingest import ingest_job
+from flows.jobs.intake import ingest_job
 from flows.jobs.run import register_job
 from pipeline.ledger.chain import BudgetError
 from pipeline.ledger.ledger import open_ledger

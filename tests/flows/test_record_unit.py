@@ -9,7 +9,7 @@ import pytest
 from flows.config.home import Home
 from flows.config.recipe import load_recipe
 from flows.config.setting import Setting, check_numbered
-from flows.jobs.ingest import ingest_job
+from flows.jobs.intake import ingest_job
 from flows.verbs.runs import summary
 from pipeline.declaration.card import CardError
 from pipeline.ledger.assumptions import Route, assumptions

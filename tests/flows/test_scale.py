@@ -12,7 +12,7 @@ import pytest
 
 import flows.terminal.screen as pacing
 from flows.config.home import Home, choose_resources, size_of
-from flows.jobs.ingest import ingest_job
+from flows.jobs.intake import ingest_job
 from flows.terminal.screen import Context, Pace, duration, progress_line
 from pipeline.declaration.card import CardError
 from pipeline.logs import work

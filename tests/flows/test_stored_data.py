@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 from flows.cli import app
 from flows.config.exit_codes import exit_code
 from flows.config.home import Home
-from flows.jobs.ingest import ingest_job
+from flows.jobs.intake import ingest_job
 from flows.jobs.run import register_job
 from flows.jobs.snapshots import verify_store_job
 from pipeline.declaration.card import CardError

@@ -11,11 +11,11 @@ import pytest
 from flows.config.home import Home
 from flows.config.recipe import load_recipe
 from flows.config.setting import setting
-from flows.jobs.ingest import ingest_job
+from flows.jobs.intake import ingest_job
 from pipeline.agents.apvi import apvi
 from pipeline.declaration.card import CardError
 from pipeline.learners.learner import Agent
-from pipeline.learners.registry import AGENTS
+from pipeline.learners.offline_agents import AGENTS
 from pipeline.learners.tabular import Tabular
 from pipeline.learners.tabular_facts import measured
 from pipeline.learners.tabular_learning import learn

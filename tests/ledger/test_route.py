@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from flows.config.home import Home
-from flows.jobs.ingest import ingest_job
+from flows.jobs.intake import ingest_job
 from pipeline.ledger.assumptions import Route
 from pipeline.ledger.verify import verify_run
-from reports.facts.certified import Certificate
+from reports.facts.report import Certificate
 from tests.flows.nights import Shop, customers
 from tests.flows.shop import lay_out, rows
 from tests.jobs import nightly_job, run_job

@@ -19,7 +19,7 @@ import pytest
 
 from flows.config.home import Home
 from flows.config.setting import setting
-from flows.jobs.ingest import ingest_job
+from flows.jobs.intake import ingest_job
 from flows.jobs.run import register_job
 from pipeline.declaration.card import CardError
 from pipeline.declaration.toml import DamagedError

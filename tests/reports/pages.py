@@ -7,7 +7,7 @@ from pathlib import Path
 
 from flows.config.home import Home
 from flows.jobs.audit import audit_job
-from flows.jobs.ingest import ingest_job
+from flows.jobs.intake import ingest_job
 from reports.run.run_page import render_html
 from reports.studies.page_003 import study_003
 from tests.flows.shop import lay_out

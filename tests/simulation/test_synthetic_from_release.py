@@ -11,7 +11,7 @@ import pytest
 from scipy import stats
 
 from flows.config.home import Home
-from flows.jobs.ingest import ingest_job
+from flows.jobs.intake import ingest_job
 from flows.jobs.run import register_job
 from flows.jobs.simulated_logs import Asked, simulate_from_run
 from pipeline.declaration.card import Card, CardError

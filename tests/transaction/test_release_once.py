@@ -16,7 +16,7 @@ import pytest
 from flows.config.home import Home
 from flows.config.recipe import load_recipe
 from flows.config.setting import ledger_for, newest_snapshot, setting
-from flows.jobs.ingest import ingest_job
+from flows.jobs.intake import ingest_job
 from flows.jobs.run import register_job
 from flows.jobs.snapshots import purge_job
 from pipeline.declaration.card import CardError, load_card
