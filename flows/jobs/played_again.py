@@ -21,6 +21,7 @@ from pipeline.ledger.chain import Body
 from pipeline.ledger.verify import Check, read_json
 from pipeline.privacy.release_file import describe_mechanism, read_release
 from pipeline.simulation.registry import find, run
+from pipeline.simulation.trial import run_named
 from reports.facts.constants import PlayedConstants, Preset
 from reports.facts.dataset import declared
 from reports.facts.learnt import Baseline, ValueFacts
@@ -81,7 +82,7 @@ def played_guarantee(played: Played) -> Guarantee:
 
 def _constants(played: Played) -> PlayedConstants:
     trial = played.trial
-    options = {**find(trial.agent).defaults, **trial.knobs}
+    options = {k: run_named(v) for k, v in {**find(trial.agent).defaults, **trial.knobs}.items()}
     said = str(played.rows[0]["constants"] or "none")
     preset = str(options.get("constants") or "practical")
     return PlayedConstants(

@@ -19,7 +19,7 @@ from pipeline.simulation.lq_rollouts import lost_by
 from pipeline.simulation.places import place_of
 from pipeline.simulation.registry import find
 from pipeline.simulation.synthetic_world_card import short
-from pipeline.simulation.trial import Trial
+from pipeline.simulation.trial import Trial, run_named
 
 
 def proposal_of(trial: Trial) -> str | None:
@@ -128,8 +128,7 @@ def lineage_of(trial: Trial) -> str:
     trial
         Names the world.
     """
-    name = trial.world.rpartition("/")[2] if trial.world.startswith("release:") else trial.world
-    return (_LINEAGE + re.sub("[^a-z0-9]+", "_", name.lower()).strip("_"))[:_LONGEST]
+    return (_LINEAGE + re.sub("[^a-z0-9]+", "_", str(run_named(trial.world)).lower()).strip("_"))[:_LONGEST]
 
 
 def plant_domain(system: LqSystem) -> dict[str, Any]:
