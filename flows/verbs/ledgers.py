@@ -129,7 +129,7 @@ def verify(
     for, and with the card at hand they are made again.  What cannot be checked is said.
     """
     from flows.jobs.ledger_checks import verify_export, verify_job
-    from flows.verbs.published import opened
+    from flows.verbs.runs import opened
     from pipeline.ledger.chain import head_of_certificate, parse_heads, read_export
     from pipeline.ledger.keys import check_signed_head, parse_public_keys
 
@@ -212,7 +212,7 @@ def sign(
 ) -> None:
     """Sign off a run that verifies: who, when and for which certificate, as an entry of the chain."""
     from flows.jobs.ledger_checks import sign_job
-    from flows.verbs.published import opened
+    from flows.verbs.runs import opened
 
     made = opened(context, run, card)
     e = sign_job(_ledger(context, card), made.folder, by, note, made.evidence()[1])

@@ -52,7 +52,7 @@ def simulate(
     nothing else writes the log of a shipped dataset anew, byte for byte.
     """
     from flows.jobs.simulated_logs import Asked, simulate_from_run, simulate_logs, world_table
-    from flows.verbs.published import opened
+    from flows.verbs.runs import opened
     from pipeline.declaration.card import CardError
     from pipeline.environments.worlds import WORLDS
 
