@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from flows.config.setting import setting
 from flows.jobs.foresight import forecast_quality
-from flows.jobs.ingest import draft_job
+from flows.jobs.intake import draft_job
 from flows.jobs.nightly import run_night
 from flows.jobs.opened import Run
 from flows.jobs.plan import plan_recipe

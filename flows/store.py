@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 from flows.config.home import CardLike, Home, open_home
-from flows.jobs.ingest import Ingested, ingest_job
+from flows.jobs.intake import Ingested, ingest_job
 from flows.jobs.opened import Run, find_run
 from flows.jobs.run import Registered, register_job
 from flows.jobs.snapshots import (
@@ -24,7 +24,7 @@ from flows.jobs.snapshots import (
     verify_store_job,
 )
 from flows.server.engine import carry_out
-from flows.terminal.ingest_page import ingest_page
+from flows.terminal.inspection_page import ingest_page
 from flows.terminal.screen import Working, working
 from flows.terminal.terminal import page
 from pipeline.files import whole_file, write_file

@@ -20,17 +20,16 @@ from pipeline.declaration.card import AnyCard, CardError
 from pipeline.declaration.lineage import catalogs
 from pipeline.learners.gains import Control, StoredGains, control
 from pipeline.learners.observed_policy import Advice, StoredObserved
+from pipeline.learners.offline_agents import read_stored
 from pipeline.learners.policy_files import StoredPolicy
-from pipeline.learners.registry import read_stored
 from pipeline.learners.stored_decisions import Decision, StoredDecisions, check_steps, decide, state_indices
 from pipeline.ledger.chain import read_export
 from pipeline.ledger.ledger import open_ledger
 from pipeline.ledger.verify import read_certificate
 from reports.facts.answers import RunAnswer
-from reports.facts.certified import Certificate
 from reports.facts.learnt import ValueFacts
 from reports.facts.promise import Guarantee
-from reports.facts.report import Report, read_report
+from reports.facts.report import Certificate, Report, read_report
 from reports.facts.verdict import Improvement, Verdict
 
 if TYPE_CHECKING:

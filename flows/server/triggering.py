@@ -8,9 +8,9 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any, TypedDict
 
-from flows.config.pairs import read_pairs
 from flows.server.serving import API, answers
 from pipeline.declaration.card import CardError
+from pipeline.declaration.toml import read_pairs
 
 _POLL = 1.0
 

@@ -139,7 +139,7 @@ def reproduce(
     as_json: Json = False,
 ) -> None:
     """Measure a paper's figure or table anew and say which of its claims hold, and where (simulation, not private)."""
-    from flows.jobs.study import reproduce_job
+    from flows.jobs.reproduce import reproduce_job
     from flows.server.engine import carry_out
 
     options: Context = context.obj
@@ -169,7 +169,7 @@ def compare(
     your own data is `compare-runs A B`.
     """
     from flows.config.home import find_recipe
-    from flows.jobs.study import compare_job
+    from flows.jobs.reproduce import compare_job
     from flows.server.engine import carry_out
 
     options: Context = context.obj

@@ -132,7 +132,7 @@ def test_what_is_no_table_is_refused(shop, tmp_path):
 def test_a_frame_lies_where_only_the_operator_reads_it(shop, tmp_path, monkeypatch):
     seen = []
     real = os.umask(0)
-    monkeypatch.setattr("flows.jobs.ingest.ingest_edition", lambda *a, files, **k: seen.append(files[0].stat().st_mode))
+    monkeypatch.setattr("flows.jobs.intake.ingest_edition", lambda *a, files, **k: seen.append(files[0].stat().st_mode))
     try:
         with pytest.raises(AttributeError):
             reticent.Store(tmp_path / "home").ingest(shop, pl.read_csv(shop / "log.csv"))
@@ -143,7 +143,7 @@ def test_a_frame_lies_where_only_the_operator_reads_it(shop, tmp_path, monkeypat
 
 def test_verbs_that_have_a_function_call_it():
     """A job that a verb starts by itself is a second path."""
-    ours = ("flows.jobs.run", "flows.jobs.ingest", "flows.jobs.plan", "flows.jobs.nightly", "flows.jobs.snapshots")
+    ours = ("flows.jobs.run", "flows.jobs.intake", "flows.jobs.plan", "flows.jobs.nightly", "flows.jobs.snapshots")
     for path in VERBS.glob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.ImportFrom) and node.module in ours:
