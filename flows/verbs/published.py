@@ -44,10 +44,9 @@ def compare_runs(
     as_json: Json = False,
 ) -> None:
     """Decisions or gains that differ, intervals, budget and settings; reads nothing but the two runs' folders."""
-    from flows.jobs.promotion import compared
     from reports.run.comparison import sentences
 
-    result = compared(opened(context, a).folder, opened(context, b).folder)
+    result = opened(context, a).compare(opened(context, b))
     show(result.model_dump(), as_json, lambda: [f"{result.a} → {result.b}", *sentences(result)])
 
 
@@ -60,25 +59,16 @@ def promote(
     as_json: Json = False,
 ) -> None:
     """Point runs/current to a run that verifies, whatever the recipe's rule says, or back to the run before."""
-    from flows.jobs.promotion import Alias
-    from flows.jobs.proof import require_verified
+    from flows.store import Store
     from pipeline.declaration.card import CardError
 
     if bool(run) == rollback:
         raise CardError("promote: give a RUN, or --rollback alone")
     options: Context = context.obj
-    held = Alias(options.home_folder().runs, pointer)
-    before = held.now()
-    vouched: dict[str, bool] = {}
-    if rollback:
-        held.roll_back()
-    else:
-        made = opened(context, run, card)
-        folder = made.folder
-        if folder.parent != held.runs.resolve():
-            raise CardError(f"promote: {folder} is no run of {held.runs}")
-        vouched["vouched"] = require_verified(folder, *made.evidence()).vouched
-        held.promote(folder.name)
-    now = held.now()
-    result = {"pointer": pointer, "before": before, "now": now, "folder": str(held.runs / str(now)), **vouched}
-    show(result, as_json, lambda: [f"{pointer} is {now}" + (f", was {before}" if before not in (None, now) else "")])
+    store = Store.at(options.home_folder())
+    r = store.roll_back(pointer=pointer) if rollback else store.promote(run, pointer=pointer, card=card)
+    show(
+        r,
+        as_json,
+        lambda: [f"{pointer} is {r['now']}" + (f", was {r['before']}" if r["before"] not in (None, r["now"]) else "")],
+    )

@@ -123,16 +123,17 @@ def nightly(
 
 
 def _check(recipe: str, options: Context, hours: float, as_json: bool) -> None:
-    from flows.jobs.monitor import alert, watch_of
+    from flows.api import night_problem
+    from flows.jobs.monitor import alert
+    from flows.store import Store
 
-    watch = watch_of(recipe, options.home_folder())
-    problem = watch.problem(hours)
-    last = {k: v for k, v in watch.note.items() if k != "rows"}
+    found = night_problem(recipe, hours=hours, store=Store.at(options.home_folder()))
+    problem, last = found["problem"], found["last"]
     if problem is not None:
         alert(problem, say)
-    lines = [f"{watch.recipe}: {'all is well' if problem is None else problem}"]
+    lines = [f"{found['recipe']}: {'all is well' if problem is None else problem}"]
     lines += [f"  {k:10}{last[k]}" for k in ("at", "outcome", "kind", "text", "run", "done_at", "news_at") if k in last]
-    show({"recipe": watch.recipe, "ok": problem is None, "problem": problem, "last": last}, as_json, lambda: lines)
+    show(found, as_json, lambda: lines)
     if problem is not None:
         raise typer.Exit(1)
 
