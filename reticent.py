@@ -3,6 +3,8 @@
 A card says what a log is, a recipe what to learn for how much; both are files, so that an auditor can read them.
 ``Store`` keeps rows and runs, ``plan`` tells the price, ``run`` pays it.  The shell's verbs call the same functions.
 
+Examples
+--------
 >>> import reticent
 >>> reticent.plan("demo", quality=False).allowed
 True

@@ -74,7 +74,7 @@ class Book:
         public_keys
             64 hex digits each, or files of them; one of them must have signed.
         exported
-            A file that :meth:`export` wrote, in place of the ledger.
+            A file that ``export`` wrote, in place of the ledger.
 
         Returns
         -------
