@@ -37,6 +37,7 @@ house:
 	$(PYTHON) -P -m tests.house.figures
 	$(PYTHON) -P -m tests.house.journey
 	$(PYTHON) -P -m tests.house.draw
+	$(PYTHON) -P -m tests.house.notebook
 
 schema:
 	$(PYTHON) -P -m reports.facts.report

@@ -25,6 +25,7 @@ from reports.facts.learnt import ValueFacts
 from reports.facts.promise import Guarantee
 from reports.facts.report import Report, read_report
 from reports.facts.verdict import Improvement, Verdict
+from reports.run.answer import headline
 
 _HEIGHT = 720
 
@@ -83,7 +84,8 @@ class Page:
         """Answer, guarantee, value and place, a line each."""
         value = self.facts.value
         ends = f"{value.lower:.4g} to {'?' if value.upper is None else f'{value.upper:.4g}'}"
-        answer = "" if self.facts.verdict is None else f"{self.facts.verdict.answer}: {self.facts.verdict.why}\n"
+        said = self.facts.verdict
+        answer = "" if said is None else f"{headline(self.facts, said)}. {said.why}\n"
         return f"{answer}{self.facts.guarantee.sentence}\nvalue {ends} ({value.status})\n{self.file}"
 
 
