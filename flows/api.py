@@ -12,11 +12,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from flows.config.setting import setting
-from flows.jobs.drafting import draft_job
+from flows.jobs.foresight import forecast_quality
+from flows.jobs.ingest import draft_job
 from flows.jobs.monitor import Watched, watch_of
 from flows.jobs.nightly import run_night
 from flows.jobs.opened import Run
-from flows.jobs.plan import forecast_quality, plan_recipe
+from flows.jobs.plan import plan_recipe
 from flows.jobs.run import Asked, demo_job, run_recipe
 from flows.server.engine import carry_out
 from flows.store import Store

@@ -27,9 +27,9 @@ from flows.jobs.snapshots import (
     verify_store_job,
 )
 from flows.server.engine import carry_out
-from flows.terminal.html import page
 from flows.terminal.ingest_page import ingest_page
 from flows.terminal.screen import Working, working
+from flows.terminal.terminal import page
 from pipeline.declaration.card import CardError
 from pipeline.files import whole_file, write_file
 from pipeline.operator.facts import TableInspection, VectorInspection

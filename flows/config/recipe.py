@@ -166,7 +166,7 @@ class Recipe(Strict):
 def _check_nightly(name: str, agent: Agent, p: Privacy | None) -> None:
     """Refuse what no counter releases."""
     if not agent.learner.continual or p is None:
-        raise ValueError(f"[nightly] keeps a counter of count tables: it goes with agent = 'dp-apvi', not {name}")
+        raise ValueError(f"[nightly] keeps a counter of counts: it goes with agent 'dp-apvi' or 'dp-ucbvi', not {name}")
     if (p.rho is None and not p.delta) or p.calibration == "paper":
         raise ValueError("[nightly] draws Gaussian noise: give 'rho', or 'epsilon' with 'delta', and 'tight'")
 

@@ -177,7 +177,8 @@ def audit_job(
     else:
         s = setting(recipe, home)
         run, noise = s.plan, FastOsNoise() if table else s.recipe.terms.noise()
-        name, dataset, targets = s.recipe.recipe.name, s.card.name, run.targets(noise)
+        name, dataset = s.recipe.recipe.name, s.card.name
+        targets = [*s.guarded.targets(), *run.targets(noise)]
         plan = run.whole_plan()
     found = [_time(target, noise, draws, say, progress) for target in targets]
     if plan is not None:

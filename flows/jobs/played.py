@@ -19,11 +19,9 @@ from pipeline.learners.policy_files import PolicyFiles
 from pipeline.mdp.policy import Policy
 from pipeline.privacy.release import Release
 from pipeline.privacy.release_file import describe_joint
-from pipeline.simulation.declared_world import declared_world
-from pipeline.simulation.proposals import proposal_of
+from pipeline.simulation.declared_world import Worth, declared_world, proposal_of
 from pipeline.simulation.registry import find
 from pipeline.simulation.trial import Measured, Outcome, Trial
-from pipeline.simulation.worth import Worth
 from pipeline.studies.study_rows import Found, gather, gathered_rows
 from reports.facts.learnt import PolicyFacts
 from reports.facts.policy import Gains, PolicyView, decisions

@@ -13,7 +13,7 @@ from flows.config.home import Home
 from flows.config.setting import Step, plain_step
 from flows.config.study_recipes import WorldRecipe, load_world_recipe
 from flows.jobs.played import Played
-from flows.jobs.played_report import played_report
+from flows.jobs.played_again import played_report
 from flows.jobs.publish import PAGES, drawn_pages
 from flows.jobs.study import Progress, Say
 from pipeline.files import copy_file, json_text, whole_folder, write_file

@@ -124,7 +124,7 @@ def verify(
     With RUN the run is verified: its certificate is recomputed, its files are compared with what the ledger vouches
     for, and with the card at hand they are made again.  What cannot be checked is said.
     """
-    from flows.verbs.published import opened
+    from flows.verbs.runs import opened
     from pipeline.ledger.keys import parse_public_keys
 
     if run is not None:
@@ -181,7 +181,7 @@ def sign(
     as_json: Json = False,
 ) -> None:
     """Sign off a run that verifies: who, when and for which certificate, as an entry of the chain."""
-    from flows.verbs.published import opened
+    from flows.verbs.runs import opened
 
     r = opened(context, run, card).sign(by, note)
     show(r, as_json, lambda: [f"{r['run']}: signed by {r['by']} at {r['at']} (entry {r['entry']})"])

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from flows.terminal.screen import MOST, Json, show
-from flows.verbs.published import CardOption, opened
+from flows.verbs.runs import CardOption, opened
 
 if TYPE_CHECKING:
     from flows.jobs.opened import Policy

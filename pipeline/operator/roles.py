@@ -14,7 +14,7 @@ import polars as pl
 
 from pipeline.declaration.toml import CardError
 from pipeline.logs.decode import number_of
-from pipeline.logs.ordering import order_of
+from pipeline.logs.wide import order_of
 
 # parts of a name, the likelier first
 _NAMES = {

@@ -17,9 +17,8 @@ import numpy as np
 from pipeline.agents import sdp_pe as agent
 from pipeline.agents.active_set import Constrained
 from pipeline.declaration.card import CardError
-from pipeline.mdp.lagrangian import most_visits
+from pipeline.mdp.lagrangian import most_visits, most_visits_lp
 from pipeline.mdp.model import TabularMDP
-from pipeline.mdp.occupancy_lp import most_visits_lp
 from pipeline.mdp.planning import optimal_values
 from pipeline.mdp.policy import set_values
 from pipeline.privacy.guarantee import Trust

@@ -2,7 +2,8 @@
 
 Options of a trial, all with defaults: ``c``, ``noise``, ``z`` and ``iota`` of the bonus, or ``constants = "theory"``;
 ``growth``, ``first`` and ``visits`` of the batches; ``pooled`` (one table for all steps); ``rewards`` (``known`` |
-``learnt``); for joint privacy ``mechanism`` and ``leaves`` of the counter; for the shuffle model ``honest``.
+``learnt``); ``warm_start``, a run that released counts; for joint privacy ``mechanism`` and ``leaves`` of the counter;
+for the shuffle model ``honest``.
 """
 
 from __future__ import annotations
@@ -26,7 +27,18 @@ from pipeline.privacy.release import Release
 from pipeline.simulation.control_trials import optimum, world_of
 from pipeline.simulation.rollouts import play_batches
 from pipeline.simulation.targets import CountsTarget, ShuffledTarget
-from pipeline.simulation.trial import OnlineAgent, Outcome, Plain, Trial, Trust, as_control, emitted, staged_curve
+from pipeline.simulation.trial import (
+    OnlineAgent,
+    Outcome,
+    Plain,
+    Trial,
+    Trust,
+    as_control,
+    emitted,
+    run_named,
+    staged_curve,
+)
+from pipeline.simulation.warm_start import counts_before
 from pipeline.statistics.ask import Ask
 from pipeline.statistics.interactive_counts import CountMechanism, exact, joint, local, shuffled
 from pipeline.statistics.online_counts import InteractiveCounts, OnlineCounts, OnlineLayout, Tally
@@ -46,6 +58,7 @@ DEFAULTS: dict[str, Plain] = {
     "mechanism": None,
     "leaves": None,
     "honest": 1.0,
+    "warm_start": None,
 }
 # noise rows of a square-root counter are kept: so many numbers of 8 bytes are 128 MB
 _NOISE_IN_MEMORY = 2**24
@@ -117,9 +130,7 @@ def _local(t: Trial, layout: OnlineLayout, most: int, noise: SeededNoise) -> Int
 
 def _joint(t: Trial, layout: OnlineLayout, most: int, noise: SeededNoise) -> InteractiveCounts:
     how: dict[str, Any] = {key: t.knobs[key] for key in ("leaves",) if key in t.knobs}
-    return joint(
-        layout, most, t.episodes, ask_of(t), _world(t), noise, mechanism=mechanism_of(t, layout, most), **how
-    )
+    return joint(layout, most, t.episodes, ask_of(t), _world(t), noise, mechanism=mechanism_of(t, layout, most), **how)
 
 
 def mechanism_of(trial: Trial, layout: OnlineLayout, most: int) -> CountMechanism:
@@ -151,7 +162,8 @@ def _played(trial: Trial, make: Make) -> Outcome:
     noise = SeededNoise(np.random.SeedSequence((_NOISE, trial.seed, trial.episodes)))
     counts = make(trial, layout, pace.most, noise)
     constants = constants_of(trial, mdp)
-    played = play_batches(mdp, ucbvi(task, pace, constants), counts, trial.stream(0))
+    agent = ucbvi(task, pace, constants, counts_before(trial, layout))
+    played = play_batches(mdp, agent, counts, trial.stream(0))
     learnt = played.answer.policy
     best = optimum(mdp)
     at, summed = staged_curve(played.ends, played.losses)
@@ -245,6 +257,7 @@ def _variant(trial: Trial, layout: OnlineLayout) -> str:
     words = ["pooled" if layout.pooled else "per step"]
     words += ["rewards learnt"] if layout.rewards else []
     words += [str(trial.knobs[key]) for key in ("mechanism", "leaves") if key in trial.knobs]
+    words += [f"started from {run_named(warm)}"] if (warm := trial.knobs.get("warm_start")) is not None else []
     return ", ".join(words)
 
 

@@ -25,6 +25,18 @@ Calibration = Literal["tight", "paper"]
 _A_DECADE = 20
 
 
+def run_named(said: Plain) -> Plain:
+    """A knob or a world as a page shows it: a run by its name, whatever folder it lies in here.
+
+    Parameters
+    ----------
+    said
+        Of a trial.
+    """
+    named = isinstance(said, str) and said.startswith(("release:", "run:"))
+    return str(said).rpartition("/")[2] if named else said
+
+
 @dataclass(frozen=True)
 class Trial:
     """One agent, one world, one seed.
@@ -86,9 +98,10 @@ class Trial:
     @property
     def place(self) -> str:
         """World and parameters in words."""
-        name = self.world.rpartition("/")[2] if self.world.startswith("release:") else self.world
         # a matrix is written in the recipe
-        return ", ".join([name, *(k if isinstance(v, tuple) else f"{k} {v}" for k, v in self.params)])
+        return ", ".join(
+            [str(run_named(self.world)), *(k if isinstance(v, tuple) else f"{k} {v}" for k, v in self.params)]
+        )
 
     def stream(self, purpose: int) -> np.random.Generator:
         """Generator of one purpose; 0 is the world's, the same for every agent in it."""

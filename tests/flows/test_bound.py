@@ -15,7 +15,7 @@ from pipeline.declaration.card import load_card
 from pipeline.learners import tabular_facts
 from pipeline.learners.tabular_facts import setting_key
 from pipeline.ledger.ledger import open_ledger
-from pipeline.logs.generated import write_record
+from pipeline.logs.work import write_record
 from reports.facts.report import read_report
 from tests.flows.shop import lay_out
 from tests.flows.test_vouched import reticent

@@ -36,7 +36,7 @@ FLOORS = {
     "reticent": 14,
 }
 ONLY_IN = {
-    "cvxpy": ("pipeline.statistics.consistency", "pipeline.mdp.occupancy_lp"),
+    "cvxpy": ("pipeline.statistics.consistency", "pipeline.mdp.lagrangian"),
     "prefect": ("flows.server",),
     "distributed": ("pipeline.logs.on_dask",),
     "dask": ("pipeline.logs.on_dask",),
@@ -55,7 +55,7 @@ AGENTS_MAY_NOT = (
     "pipeline.statistics.lq_layout",
     "pipeline.statistics.private_sum",
     "pipeline.statistics.interactive",
-    "pipeline.statistics.one_shot_tables",
+    "pipeline.statistics.linear_calibration",
     "pipeline.statistics.lq_moments",
     "pipeline.statistics.batch_privatizers",
     "pipeline.statistics.interactive_counts",

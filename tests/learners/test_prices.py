@@ -21,7 +21,7 @@ from pipeline.learners.tabular import TabularRun
 from pipeline.learners.terms import Privacy, Terms
 from pipeline.privacy.noise import SeededNoise
 from pipeline.privacy.release import Release
-from pipeline.statistics.one_shot_tables import released_statistics
+from pipeline.statistics.linear_calibration import released_statistics
 from tests.flows.shop import lay_out
 from tests.learners.linear_shop import lay_out_linear
 
