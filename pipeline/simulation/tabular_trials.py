@@ -1,7 +1,8 @@
 """UCBVI and its private kin: one planner, four trust models.
 
-Options of a trial, all with defaults: ``c``, ``noise``, ``z`` and ``iota`` of the bonus, or ``constants = "theory"``;
-``growth``, ``first`` and ``visits`` of the batches; ``pooled`` (one table for all steps); ``rewards`` (``known`` |
+Options of a trial, all with defaults: ``constants`` (``practical``; ``paper``: a plan an episode, and a bonus that
+covers all with probability 0.9) and what follows from it: ``c``, ``noise``, ``z`` and ``iota`` of the bonus, ``growth``
+and ``visits`` of the batches; ``first`` of these; ``pooled`` (one table for all steps); ``rewards`` (``known`` |
 ``learnt``); ``warm_start``, a run that released counts; for joint privacy ``mechanism`` and ``leaves`` of the counter;
 for the shuffle model ``honest``.
 """
@@ -34,6 +35,7 @@ from pipeline.simulation.trial import (
     Trial,
     Trust,
     as_control,
+    as_printed,
     emitted,
     run_named,
     staged_curve,
@@ -50,8 +52,8 @@ DEFAULTS: dict[str, Plain] = {
     "z": None,
     "iota": None,
     "constants": "practical",
-    "growth": 2.0,
-    "visits": 1.0,
+    "growth": None,
+    "visits": None,
     "first": None,
     "pooled": False,
     "rewards": "known",
@@ -213,9 +215,9 @@ def _task(mdp: TabularMDP, layout: OnlineLayout) -> CountTask:
 def constants_of(trial: Trial, mdp: TabularMDP) -> Constants:
     """Of the bonus: the defaults, changed by the trial's options."""
     knobs, (H, S, A) = trial.knobs, mdp.shape  # noqa: N806
-    if knobs.get("constants") == "theory":
-        return theory(H * S * A, trial.episodes)
     changed = {key: float(knobs[key]) for key in ("c", "noise", "z", "iota") if key in knobs}
+    if as_printed(trial):
+        return replace(theory(H * S * A, trial.episodes), **changed)
     chosen = practical_local(trial.episodes) if trial.agent == "dp-ucbvi-ldp" else practical(trial.episodes)
     return replace(chosen, **changed)
 
@@ -224,9 +226,10 @@ def pace_of(trial: Trial, layout: OnlineLayout) -> Pace:
     """When its batches end."""
     knobs = trial.knobs
     crowd = _CROWD if trial.agent == "counts-shuffle" else 1
-    growth, first = float(knobs.get("growth", 2.0)), int(knobs.get("first", crowd))
+    printed = as_printed(trial)
+    growth, first = float(knobs.get("growth", 1.0 if printed else 2.0)), int(knobs.get("first", crowd))
     declared = len(batch_ends(trial.episodes, growth, first))
-    visits = float(knobs.get("visits", 1.0))
+    visits = float(knobs.get("visits", math.inf if printed else 1.0))
     if trial.agent in ("ucbvi", "dp-ucbvi-ldp"):
         # no batch costs them anything
         return Pace(trial.episodes, growth, first, visits=visits)
