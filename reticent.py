@@ -15,8 +15,8 @@ from __future__ import annotations
 from flows.api import demo, draft, night_problem, nightly, plan, run
 from flows.api_service import alert, datasets, doctor, fetch, serve, trigger
 from flows.api_worlds import audit, compare, reproduce, simulate, simulate_logs, world_values
-from flows.book import Book
 from flows.config.recipe import Recipe, load_recipe
+from flows.jobs.book import Book
 from flows.jobs.opened import Run
 from flows.jobs.opened_policy import Policy
 from flows.jobs.simulated_logs import LogOptions

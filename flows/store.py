@@ -8,8 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NotRequired, Self, TypedDict
 
-from flows.book import Book
 from flows.config.home import CardLike, Home, open_home
+from flows.jobs.book import Book
 from flows.jobs.ingest import Ingested, ingest_job
 from flows.jobs.opened import Run
 from flows.jobs.promotion import Alias

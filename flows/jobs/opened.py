@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
-from flows.book import Book
 from flows.config.home import CardLike, Home, card_at
+from flows.jobs.book import Book
 from flows.jobs.ledger_checks import Signed, sign_job
 from flows.jobs.opened_policy import Form, Policy, WrittenPolicy, write_whole
 from flows.jobs.promotion import compared

@@ -12,7 +12,7 @@ from flows.terminal.screen import Context, Json, show
 from flows.terminal.terminal import Block, Drawn, Grid, Title
 
 if TYPE_CHECKING:
-    from flows.book import Book
+    from flows.jobs.book import Book
     from flows.jobs.proof import Proof
     from reports.ledger_chart import Charged, Lineage
 

@@ -31,6 +31,8 @@ FLOORS = {
     "flows.server": 9,
     "flows.store": 10,
     "flows.api": 11,
+    "flows.api_service": 11,
+    "flows.api_worlds": 11,
     "flows.verbs": 12,
     "flows.cli": 13,
     "reticent": 14,
