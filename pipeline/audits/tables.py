@@ -253,11 +253,8 @@ class _Tables:
         found, time = list[Array](), drawn.time
         assert isinstance(time, Factorisation)
         for night in range(1, time.steps + 1):
-            due = time.rows(night)
-            holds = [row.first == 1 for row in due]
-            # nights of which no row holds the first one tell nothing of it
-            if any(holds):
-                for row in drawn.draw_rows(due, lambda t: first if t == 1 else None, noise, WORLD)[holds]:
-                    parts = zip(np.split(row, ends), tables, strict=True)
-                    found += [part.reshape(table.shape).astype(np.float64) for part, table in parts]
+            # rows that do not hold the first night tell nothing of it, but whether their noise is their own
+            for row in drawn.draw_rows(time.rows(night), lambda t: first if t == 1 else None, noise, WORLD):
+                parts = zip(np.split(row, ends), tables, strict=True)
+                found += [part.reshape(table.shape).astype(np.float64) for part, table in parts]
         return found
