@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from flows.config.setting import setting
 from flows.jobs.foresight import forecast_quality
-from flows.jobs.ingest import draft_job
+from flows.jobs.intake import draft_job
 from flows.jobs.monitor import Watched, watch_of
 from flows.jobs.nightly import run_night
 from flows.jobs.opened import Run

@@ -123,7 +123,7 @@ def reproduce(name: str, *, full: bool = False, store: Store | None = None) -> K
     CardError
         If there is no such study.
     """
-    from flows.jobs.study import reproduce_job
+    from flows.jobs.reproduce import reproduce_job
 
     with (store or Store()).working(name, "cells") as (home, work):
         return carry_out(
@@ -153,7 +153,7 @@ def compare(recipe: RecipeLike, *, full: bool = False, store: Store | None = Non
     CardError
         If the recipe is wrong.
     """
-    from flows.jobs.study import compare_job
+    from flows.jobs.reproduce import compare_job
 
     path = find_recipe(named(recipe))
     with (store or Store()).working(path.stem, "runs") as (home, work):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NotRequired, Self, TypedDict
 
 from flows.config.home import CardLike, Home, open_home
 from flows.jobs.book import Book
-from flows.jobs.ingest import Ingested, ingest_job
+from flows.jobs.intake import Ingested, ingest_job
 from flows.jobs.opened import Run
 from flows.jobs.promotion import Alias
 from flows.jobs.proof import require_verified
@@ -27,7 +27,7 @@ from flows.jobs.snapshots import (
     verify_store_job,
 )
 from flows.server.engine import carry_out
-from flows.terminal.ingest_page import ingest_page
+from flows.terminal.inspection_page import ingest_page
 from flows.terminal.screen import Working, working
 from flows.terminal.terminal import page
 from pipeline.declaration.card import CardError

@@ -15,15 +15,14 @@ from flows.jobs.promotion import compared
 from flows.jobs.proof import Entries, Proof, refuse_changed, require_verified, verify_run_job
 from pipeline.declaration.card import AnyCard, CardError
 from pipeline.declaration.lineage import catalogs
-from pipeline.learners.registry import read_stored
+from pipeline.learners.offline_agents import read_stored
 from pipeline.ledger.chain import read_export
 from pipeline.ledger.ledger import open_ledger
 from pipeline.ledger.verify import read_certificate
 from reports.facts.answers import Comparison, RunAnswer
-from reports.facts.certified import Certificate
 from reports.facts.learnt import ValueFacts
 from reports.facts.promise import Guarantee
-from reports.facts.report import Report, read_report
+from reports.facts.report import Certificate, Report, read_report
 from reports.facts.verdict import Improvement, Verdict
 from reports.run.answer import headline
 

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NotRequired, TypedDict
 
 from flows.config.home import Home, find_card
-from flows.config.pairs import read_pairs
 from pipeline.declaration.card import AnyCard, CardError, load_any_card, load_card
 from pipeline.declaration.lineage import catalogs
+from pipeline.declaration.toml import read_pairs
 from pipeline.environments.worlds import WORLDS, arrays_file, load_world
 from pipeline.files import whole_folder
 from pipeline.ledger.chain import canonical
@@ -153,8 +153,7 @@ def _regenerate(card: AnyCard, to: Path | None) -> WrittenLog:
 def _world_log(name: str, asked: LogOptions, home: Home) -> WrittenLog:
     from pipeline.evaluation.exact import best_bin_policy_value, world_values
     from pipeline.mdp.planning import policy_value
-    from pipeline.simulation.synthetic_folder import Simulated
-    from pipeline.simulation.synthetic_readme import world_readme
+    from pipeline.simulation.synthetic_folder import Simulated, world_readme
     from pipeline.simulation.synthetic_world_card import checked, world_card
 
     folder, params = world_folder(name, home), asked.arguments()
@@ -208,9 +207,8 @@ def simulate_from_run(run: Path, asked: LogOptions, home: Home) -> WrittenLog:
     CardError
         If an option of worlds was given, or the folder is no run's.
     """
-    from pipeline.simulation.synthetic_folder import Simulated
+    from pipeline.simulation.synthetic_folder import Simulated, release_about, release_readme
     from pipeline.simulation.synthetic_from_release import PRACTICE, read_run, released_card, released_world
-    from pipeline.simulation.synthetic_readme import release_about, release_readme
     from pipeline.simulation.synthetic_world_card import checked
 
     given = {"--behaviour": asked.behaviour, "--horizon": asked.horizon, "--bins": asked.bins, "--param": asked.params}

@@ -90,7 +90,7 @@ def ingest(context: typer.Context, card: str, as_json: Json = False) -> None:
     It is numbered whatever came in.  Exit 3: the log does not fit its card; the edition stays.
     """
     from flows.store import Store
-    from flows.terminal.ingest_page import rules_table, warnings_of
+    from flows.terminal.inspection_page import rules_table, warnings_of
     from pipeline.operator.ingest_report import PAGE
 
     options: Context = context.obj
@@ -184,8 +184,7 @@ def inspect(
 ) -> None:
     """Rows, rules broken, coverage and warnings of a snapshot; for the operator only, nothing may be published."""
     from flows.store import Store
-    from flows.terminal.ingest_page import ingest_page
-    from flows.terminal.inspection_page import inspection_page
+    from flows.terminal.inspection_page import ingest_page, inspection_page
 
     options: Context = context.obj
     if quarantine:

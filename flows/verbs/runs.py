@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 def report(context: typer.Context, run: str, card: CardOption = None, as_json: Json = False) -> None:
     """Draw report.html and report.md again, from the run's folder; never other pages than the ledger vouches for."""
     from flows.jobs.proof import draw_pages
-    from pipeline.learners.registry import read_view
+    from pipeline.learners.offline_agents import read_view
 
     made = opened(context, run, card)
     with working("drawing the report"):

@@ -45,7 +45,7 @@ def trigger(
     import json
 
     from flows import api_service
-    from flows.config.pairs import read_pairs
+    from pipeline.declaration.toml import read_pairs
 
     r = api_service.trigger(deployment, read_pairs(param or (), json.loads), timeout=timeout if wait else None)
     lines = [f"{r['deployment']}: {r['name']} is {r['state'].lower()}   (flow run {r['flow_run']})"]

@@ -134,7 +134,7 @@ def test_what_is_no_table_is_refused(shop, tmp_path):
 def test_a_frame_lies_where_only_the_operator_reads_it(shop, tmp_path, monkeypatch):
     seen = []
     real = os.umask(0)
-    monkeypatch.setattr("flows.jobs.ingest.ingest_edition", lambda *a, files, **k: seen.append(files[0].stat().st_mode))
+    monkeypatch.setattr("flows.jobs.intake.ingest_edition", lambda *a, files, **k: seen.append(files[0].stat().st_mode))
     try:
         with pytest.raises(AttributeError):
             reticent.Store(tmp_path / "home").ingest(shop, pl.read_csv(shop / "log.csv"))

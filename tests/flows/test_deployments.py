@@ -14,16 +14,16 @@ from prefect.exceptions import ParameterTypeError, SignatureMismatchError
 
 import flows.server.recorded
 from flows.config.home import Home
-from flows.config.pairs import read_pairs
 from flows.config.recipe import Promote
-from flows.jobs.nightly import nightly_job
 from flows.jobs.promotion import reasons_to_hold
 from flows.server.deployments import EXAMPLE_CRON, FLOWS, deploy, nightly, reproduce, simulate
 from flows.server.triggering import trigger_job
 from pipeline.declaration.card import CardError
+from pipeline.declaration.toml import read_pairs
 from reports.facts.answers import Comparison
 from reports.facts.verdict import Verdict
 from tests.flows.shop import lay_out
+from tests.jobs import nightly_job
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 
 from flows.config.home import Home
-from flows.jobs.ingest import ingest_job
-from flows.jobs.run import run_job
+from flows.jobs.intake import ingest_job
 from flows.jobs.simulated_logs import LogOptions, simulate_logs, world_table
 from pipeline.declaration.card import CardError, load_card
 from pipeline.environments.worlds import WORLDS
 from tests.flows.test_cli import reticent
+from tests.jobs import run_job
 
 SHELF = Path(__file__).resolve().parents[2] / "datasets"
 

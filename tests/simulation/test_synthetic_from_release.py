@@ -11,8 +11,8 @@ import pytest
 from scipy import stats
 
 from flows.config.home import Home
-from flows.jobs.ingest import ingest_job
-from flows.jobs.run import register_job, run_job
+from flows.jobs.intake import ingest_job
+from flows.jobs.run import register_job
 from flows.jobs.simulated_logs import LogOptions, simulate_from_run
 from pipeline.declaration.card import Card, CardError
 from pipeline.mdp.planning import occupancies
@@ -21,6 +21,7 @@ from pipeline.simulation.simulate import LogRows, sample_log
 from pipeline.simulation.synthetic_from_release import PRACTICE, ReleasedRun, read_run, released_card, released_world
 from pipeline.simulation.synthetic_world_card import checked
 from tests.flows.shop import lay_out
+from tests.jobs import run_job
 
 H, L, A, S = 3, 2, 3, 3
 
