@@ -14,13 +14,14 @@ from flows.jobs.played import LEVEL, Played
 from flows.jobs.publish import PAGES, drawn_pages
 from pipeline.declaration.card import CardError
 from pipeline.declaration.toml import read_toml
-from pipeline.learners.registry import read_view
+from pipeline.learners.offline_agents import read_view
 from pipeline.ledger.assumptions import NOT_COVERED, Route, assumptions
 from pipeline.ledger.certificate import guarantee
 from pipeline.ledger.chain import Body
 from pipeline.ledger.verify import Check, read_json
 from pipeline.privacy.release_file import describe_mechanism, read_release
 from pipeline.simulation.registry import find, run
+from pipeline.simulation.trial import run_named
 from reports.facts.constants import PlayedConstants, Preset
 from reports.facts.dataset import declared
 from reports.facts.learnt import Baseline, ValueFacts
@@ -55,7 +56,7 @@ def played_report(played: Played, digests: Mapping[str, str]) -> Report:
         mechanisms=[MechanismFacts.model_validate(describe_mechanism(m)) for m in release.mechanisms],
         ledger=None,
         **joint,
-        policy=played.facts,
+        policy=played.shown.facts,
         assumptions=assumptions(card, (), route),
         not_covered=list(NOT_COVERED),
         verify=[
@@ -81,7 +82,7 @@ def played_guarantee(played: Played) -> Guarantee:
 
 def _constants(played: Played) -> PlayedConstants:
     trial = played.trial
-    options = {**find(trial.agent).defaults, **trial.knobs}
+    options = {k: run_named(v) for k, v in {**find(trial.agent).defaults, **trial.knobs}.items()}
     said = str(played.rows[0]["constants"] or "none")
     preset = str(options.get("constants") or "practical")
     return PlayedConstants(
@@ -187,7 +188,7 @@ def _release_problem(folder: Path, played: Played) -> str | None:
 
 def _policy_problem(folder: Path, played: Played) -> str | None:
     table = pq.read_table(folder / "policy.parquet")
-    columns = played.files.tables["policy"]
+    columns = played.shown.files.tables["policy"]
     same = all(np.allclose(table[name].to_numpy(), column, atol=1e-9) for name, column in columns.items())
     return None if same and set(columns) == set(table.column_names) else "its numbers are others"
 

@@ -19,7 +19,7 @@ from pipeline.simulation.lq_rollouts import lost_by
 from pipeline.simulation.places import place_of
 from pipeline.simulation.registry import find
 from pipeline.simulation.synthetic_world_card import short
-from pipeline.simulation.trial import Trial
+from pipeline.simulation.trial import Trial, run_named
 
 
 def proposal_of(trial: Trial) -> str | None:
@@ -117,7 +117,7 @@ def declared_world(trial: Trial) -> AnyCard:
         Names the world, the number of episodes, and delta.
     """
     found = place_of(trial.world, trial.params)
-    return _plant(trial, found) if isinstance(found, LqSystem) else _tables(trial, found)
+    return _tables(trial, found) if isinstance(found, World) else _plant(trial, found)
 
 
 def lineage_of(trial: Trial) -> str:
@@ -128,8 +128,7 @@ def lineage_of(trial: Trial) -> str:
     trial
         Names the world.
     """
-    name = trial.world.rpartition("/")[2] if trial.world.startswith("release:") else trial.world
-    return (_LINEAGE + re.sub("[^a-z0-9]+", "_", name.lower()).strip("_"))[:_LONGEST]
+    return (_LINEAGE + re.sub("[^a-z0-9]+", "_", str(run_named(trial.world)).lower()).strip("_"))[:_LONGEST]
 
 
 def plant_domain(system: LqSystem) -> dict[str, Any]:
@@ -181,11 +180,12 @@ def _tables(trial: Trial, world: World) -> Card:
 
 
 def _head(trial: Trial) -> dict[str, Any]:
+    m = int(trial.knobs.get("episodes_per_user", 1))
     return {
         "schema_version": 1,
         "name": lineage_of(trial),
         "kind": "synthetic",
-        "unit": {"user": "user", "users_public": trial.episodes},
+        "unit": {"user": "user", "users_public": -(-trial.episodes // m), "episodes_per_user": m},
         "budget": {"rho": 1.0, "delta": trial.delta or _DELTA},
     }
 

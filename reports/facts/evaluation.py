@@ -11,6 +11,8 @@ from reports.facts.part import Number, Part
 
 # standard errors of a placebo on the side of a difference, beyond which that is not certified
 LEANS = 2.0
+# who evaluates: fewer people than that say nothing of a policy, and their number hardly hides in its noise
+LEAST_PEOPLE = 500
 
 
 class IntervalFacts(Part):
