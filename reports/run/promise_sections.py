@@ -8,8 +8,8 @@ from collections.abc import Callable, Sequence
 from fractions import Fraction
 
 from pipeline.declaration.numbers import clean, number
-from reports.facts.promise import CounterFacts, Guarantee, LedgerFacts, MechanismFacts
-from reports.facts.report import Report
+from reports.facts.promise import CounterFacts, Guarantee, MechanismFacts
+from reports.facts.report import LedgerFacts, Report
 from reports.format import loss
 from reports.page import Section, table
 
