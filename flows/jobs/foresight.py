@@ -56,8 +56,6 @@ IS_NOT = (
 )
 
 
-
-
 def forecast_quality(recipe: str, home: Home, people: int | None = None) -> Quality:
     """The band of a recipe's suboptimality.
 

@@ -29,7 +29,7 @@ _NAME = 63
 
 
 @dataclass(frozen=True)
-class Asked:
+class LogOptions:
     """Options of a simulated log; None where nothing was said.
 
     Parameters
@@ -66,7 +66,7 @@ class Asked:
     @property
     def nothing(self) -> bool:
         """Whether no option but the place was given."""
-        return self == Asked(to=self.to)
+        return self == LogOptions(to=self.to)
 
     def arguments(self) -> dict[str, object]:
         """Of the world; as TOML has them, a bare word is text."""
@@ -115,7 +115,7 @@ class WorldTable(TypedDict):
     worlds: list[WorldValues]
 
 
-def simulate_logs(name: str, asked: Asked, home: Home) -> WrittenLog:
+def simulate_logs(name: str, asked: LogOptions, home: Home) -> WrittenLog:
     """A shipped log anew where only its name is given, else a synthetic lineage of the world ``name``.
 
     Parameters
@@ -150,7 +150,7 @@ def _regenerate(card: AnyCard, to: Path | None) -> WrittenLog:
     }
 
 
-def _world_log(name: str, asked: Asked, home: Home) -> WrittenLog:
+def _world_log(name: str, asked: LogOptions, home: Home) -> WrittenLog:
     from pipeline.evaluation.exact import best_bin_policy_value, world_values
     from pipeline.mdp.planning import policy_value
     from pipeline.simulation.synthetic_folder import Simulated, world_readme
@@ -190,7 +190,7 @@ def _world_log(name: str, asked: Asked, home: Home) -> WrittenLog:
     return {**_write(simulated, asked.to, home, folder), "world": name, "behaviour": behaviour, "values": exact}
 
 
-def simulate_from_run(run: Path, asked: Asked, home: Home) -> WrittenLog:
+def simulate_from_run(run: Path, asked: LogOptions, home: Home) -> WrittenLog:
     """A synthetic log from the released model of a run; reads the run's folder and nothing else.
 
     Parameters
@@ -229,7 +229,7 @@ def simulate_from_run(run: Path, asked: Asked, home: Home) -> WrittenLog:
     return {**written, "from_run": source.name, "guarantee": source.guarantee.model_dump()}
 
 
-def world_table(names: Sequence[str], asked: Asked, home: Home) -> WorldTable:
+def world_table(names: Sequence[str], asked: LogOptions, home: Home) -> WorldTable:
     """Exact values of worlds by dynamic programming; writes nothing.
 
     Parameters

@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flows.verbs.policy import write_whole
+from flows.jobs.opened_policy import write_whole
 from pipeline.declaration.card import Card, CardError
 from pipeline.files import json_text
 from pipeline.learners.decisions import decision_files
