@@ -1,14 +1,15 @@
 # Day-to-day commands.  PYTHON is the interpreter of the environment that README's first command makes.
 PYTHON ?= .venv/bin/python
 
-.PHONY: help real-data datasets check house schema site campaigns
+.PHONY: help real-data datasets check house schema figures site campaigns
 
 help:
 	@echo "real-data   fetch the logs of real people into datasets/*/data (AGPL, GPL: never vendored; Open Bandit's sample too)"
 	@echo "datasets    write the shipped simulated logs anew, byte for byte"
 	@echo "check       lint, types and all tests but the campaigns"
 	@echo "house       print how large the house is, and draw docs/architecture.svg from its imports"
-	@echo "schema      write the JSON Schema of report.json anew from its model"
+	@echo "schema      write anew what is made of code: the JSON Schema of report.json, and the figures"
+	@echo "figures     write the figures of all pages anew from the rows in tests/campaigns/results"
 	@echo "site        build the documentation into build/site, with three report pages made anew; open its index.html"
 	@echo "campaigns   the long studies; they print their tables and rewrite their committed results"
 
@@ -37,8 +38,12 @@ house:
 	$(PYTHON) -P -m tests.house.figures
 	$(PYTHON) -P -m tests.house.journey
 	$(PYTHON) -P -m tests.house.draw
+	$(PYTHON) -P -m tests.house.notebook
 
-schema:
+figures:
+	$(PYTHON) -P -m tests.campaigns.rows
+
+schema: figures
 	$(PYTHON) -P -m reports.facts.report
 
 campaigns:

@@ -11,7 +11,7 @@ import typer
 from typer.core import TyperGroup
 
 from flows.terminal.screen import Context, fail
-from flows.verbs import datasets, ledgers, plan, policy, published, raw_logs, runs, service, studies
+from flows.verbs import ledgers, plan, policy, raw_logs, runs, service, studies
 
 # of every verb, before it or behind it; whether a value follows
 _EVERYWHERE = {"--home": True, "--shelf": True, "--memory": True, "--dask": True, "--debug": False}
@@ -55,15 +55,15 @@ app.command("simulate")(studies.simulate)
 app.command("reproduce")(studies.reproduce)
 app.command("compare")(studies.compare)
 app.command("audit")(studies.audit)
-app.command("report")(published.report)
+app.command("report")(runs.report)
 app.command("nightly")(runs.nightly)
-app.command("compare-runs")(published.compare_runs)
-app.command("promote")(published.promote)
+app.command("compare-runs")(runs.compare_runs)
+app.command("promote")(runs.promote)
 app.command("serve")(service.serve)
 app.command("trigger")(service.trigger)
 app.command("alert")(service.alert)
 app.command("doctor")(service.doctor)
-app.add_typer(datasets.app, name="datasets")
+app.add_typer(raw_logs.catalog, name="datasets")
 app.add_typer(policy.app, name="policy")
 app.add_typer(ledgers.app, name="ledger")
 app.add_typer(raw_logs.app, name="store")

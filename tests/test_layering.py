@@ -36,7 +36,7 @@ TWINS = {
         pseudo_random,
     ),
     "numpy's generator as a name of its own": (
-        "pipeline/privacy/lattice.py",
+        "pipeline/statistics/count_layout.py",
         "from numpy import random\nx = random.normal(size=3)",
         pseudo_random,
     ),
@@ -47,7 +47,7 @@ TWINS = {
         agents_beyond_releases,
     ),
     "a generator by another name": (
-        "pipeline/privacy/lattice.py",
+        "pipeline/statistics/count_layout.py",
         "from numpy.random import default_rng\nrng = default_rng(0)",
         pseudo_random,
     ),

@@ -12,6 +12,7 @@ from pipeline.declaration.toml import CardError, Name, Strict, explain, read_tom
 from pipeline.simulation.places import RELEASE, refuse_unknown_place
 from pipeline.simulation.registry import find
 from pipeline.simulation.trial import Plain, Trial
+from pipeline.simulation.warm_start import RUN
 from pipeline.studies.price import FAMILIES, Grid, episode_grid
 from pipeline.studies.study import NONE, Budget, Place, sweep
 
@@ -40,20 +41,28 @@ def _named(world: Mapping[str, Parameter]) -> None:
         raise ValueError(str(e)) from None
 
 
-def _with_run(values: Mapping[str, Any], runs: Path | None) -> dict[str, Any]:
-    """``release:RUN`` by the run's folder: a path, a run of the home, or its beginning."""
-    world = values.get("world")
-    name = world.get("name") if isinstance(world, Mapping) else world
-    if not isinstance(name, str) or not name.startswith(RELEASE):
-        return {**values, "world": {"name": name}} if isinstance(world, str) else dict(values)
-    said = name.removeprefix(RELEASE)
+def _with_runs(values: Mapping[str, Any], runs: Path | None) -> dict[str, Any]:
+    """``release:RUN`` of a world and ``run:RUN`` of ``warm_start`` by the run's folder."""
+    found = dict(values)
+    if isinstance(world := found.get("world"), str):
+        found["world"] = {"name": world}
+    for table, key, kind in (("world", "name", RELEASE), ("agent", "warm_start", RUN)):
+        within: Any = found.get(table)
+        said = within.get(key) if isinstance(within, dict) else None
+        if isinstance(said, str) and said.startswith(kind):
+            folder = _run_folder(said.removeprefix(kind), runs, table)
+            found[table] = {**within, key: f"{kind}{folder}"}
+    return found
+
+
+def _run_folder(said: str, runs: Path | None, table: str) -> Path:
+    """A path, a run of the home, or its beginning."""
     there = sorted(runs.glob("*")) if runs is not None else []
     found = [Path(said)] if (Path(said) / "report.json").is_file() else []
     found = found or [p for p in there if p.name == said] or [p for p in there if said and p.name.startswith(said)]
     if len(found) != 1:
-        raise CardError(f"[world]: {'several runs begin' if found else 'no run begins'} with {said!r}; give its name")
-    rest = {} if isinstance(world, str) else dict(world or {})
-    return {**values, "world": {**rest, "name": f"{RELEASE}{found[0].resolve()}"}}
+        raise CardError(f"[{table}]: {'several runs begin' if found else 'no run begins'} with {said!r}; give its name")
+    return found[0].resolve()
 
 
 def _known(agent: str) -> str:
@@ -275,7 +284,7 @@ def load_world_recipe(path: Path, runs: Path | None = None) -> WorldRecipe:
         raise CardError(f"{path}: this is the recipe of a comparison; measure it with `reticent compare {path}`")
     if not is_world_recipe(values):
         raise CardError(f"{path}: not the recipe of a simulation: it needs [recipe] and [world]; see docs/simulate.md")
-    return _checked(WorldRecipe, _with_run(values, runs), path)
+    return _checked(WorldRecipe, _with_runs(values, runs), path)
 
 
 def load_price_recipe(path: Path) -> PriceRecipe:

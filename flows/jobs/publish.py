@@ -19,8 +19,8 @@ from pipeline.ledger.chain import BudgetError, Entry
 from pipeline.ledger.keys import operator_key
 from pipeline.ledger.ledger import Ledger
 from pipeline.ledger.publication import Publication, file_digests
-from pipeline.logs.generated import made_of
 from pipeline.logs.store import find_snapshot
+from pipeline.logs.work import made_of
 from pipeline.privacy.budget import down, fraction_of, up
 from pipeline.privacy.losses import safe_epsilon
 from pipeline.privacy.release_file import describe_mechanism, file_of, sha256_file

@@ -15,6 +15,15 @@ if TYPE_CHECKING:
 
 # design §5.1: the budget does not allow it
 _REFUSED = 4
+# of fewer simulated runs the band is all of them
+_BAND = 8
+
+
+_GATE = "gate: a log in which too many people break {} stops the run before the rest is spent"
+_NO_GATE = (
+    "gate: NONE: whatever the log holds is released, and a typo in a table of labels costs the whole budget; a "
+    "[tolerance] in the card stops such a run (docs/rules.md)"
+)
 
 
 def plan(
@@ -41,6 +50,8 @@ def plan(
     if r.rho is not None:
         sum_of = "total" if r.joint is None else "together"
         lines.append(f"{sum_of} ρ = {up(r.rho)}, ε = {up(r.epsilon)} at δ = {r.delta:g}")
+    if r.gate is not None:
+        lines.append(_GATE.format(", ".join(r.gate)) if r.gate else _NO_GATE)
     if p := r.price_of_epsilon:
         lines.append(
             f"price of ε = {p.epsilon:g}: as pure DP ρ = {up(p.pure_rho)}; with delta = {p.delta:g} ρ = {up(p.rho)}, "
@@ -162,14 +173,18 @@ def _quality(q: Quality) -> list[str]:
     from pipeline.declaration.numbers import number
 
     s, e, r = q.suboptimality, q.without_noise, q.reference
+    prefers = [] if q.prefers is None else [f"prefers     {q.prefers.name}: {q.why}"]
+    prefers += [] if q.proposes is None else [f"proposes    {q.proposes}"]
     if s is None or e is None or r is None:
-        return [f"quality     not foreseen: {q.reason}"]
+        return [f"quality     not foreseen: {q.reason}", *prefers]
     share = "" if q.share is None else f", {number(100 * q.share, 2)} % of {r.name}'s"
+    band = "in eight of ten of" if q.draws >= _BAND else "over"
     return [
-        f"quality     suboptimality {number(s.mean, 3)} ({number(s.low, 2)} to {number(s.high, 2)} in eight "
-        f"of ten of {q.draws} simulated runs){share} {number(r.suboptimality, 3)}",
+        f"quality     suboptimality {number(s.mean, 3)} ({number(s.low, 2)} to {number(s.high, 2)} {band} "
+        f"{q.draws} simulated runs){share} {number(r.suboptimality, 3)}",
         f"            without noise {number(e.mean, 3)} ({number(e.low, 2)} to {number(e.high, 2)}); the best "
         f"policy is worth {number(q.optimum, 3)}",
         f"            {q.episodes:,} episodes, {q.world}",
         f"            {q.is_not}",
+        *prefers,
     ]

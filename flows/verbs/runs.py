@@ -1,4 +1,4 @@
-"""``demo``, ``run`` and ``nightly``: from a snapshot to a policy and its report."""
+"""``demo``, ``run``, ``nightly``, and of runs that are there: ``report``, ``compare-runs``, ``promote``"""
 
 from __future__ import annotations
 
@@ -7,12 +7,72 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from flows.terminal.screen import Context, Json, say, show
+from flows.terminal.screen import Context, Json, say, show, working
 from flows.terminal.terminal import Block, Pairs, Place
 
 if TYPE_CHECKING:
+    from flows.jobs.opened import Run
     from reports.facts.answers import Promotion, RunAnswer
     from reports.facts.learnt import ValueFacts
+
+
+def report(context: typer.Context, run: str, card: CardOption = None, as_json: Json = False) -> None:
+    """Draw report.html and report.md again, from the run's folder; never other pages than the ledger vouches for."""
+    from flows.jobs.proof import draw_pages
+    from pipeline.learners.offline_agents import read_view
+
+    made = opened(context, run, card)
+    with working("drawing the report"):
+        draw_pages(made.folder, made.facts, read_view(made.facts, made.folder), made.evidence()[0])
+    result = {"run": made.name, "folder": str(made.folder), "report": str(made.report.file)}
+    show(result, as_json, lambda: [result["report"]])
+
+
+def opened(context: typer.Context, run: str, card: str | None = None) -> Run:
+    """The run that is named, in the home of the command's options."""
+    from flows.store import Store
+
+    options: Context = context.obj
+    return Store.at(options.home_folder()).open(run, card)
+
+
+CardOption = Annotated[
+    str | None, typer.Option("--card", help="The card of the run's dataset; a real one names the ledger too.")
+]
+
+
+def compare_runs(
+    context: typer.Context,
+    a: Annotated[str, typer.Argument(help="A run, its folder, or current.")],
+    b: Annotated[str, typer.Argument(help="The newer run.")],
+    as_json: Json = False,
+) -> None:
+    """Decisions or gains that differ, intervals, budget and settings; reads nothing but the two runs' folders."""
+    from reports.run.comparison import sentences
+
+    result = opened(context, a).compare(opened(context, b))
+    show(result.model_dump(), as_json, lambda: [f"{result.a} → {result.b}", *sentences(result)])
+
+
+def promote(
+    context: typer.Context,
+    run: Annotated[str, typer.Argument(help="A run, or the beginning of its name.")] = "",
+    rollback: Annotated[bool, typer.Option("--rollback", help="Back to the run before, and never here again.")] = False,
+    pointer: Annotated[str, typer.Option(help="Which pointer; a recipe names its own in [promote].")] = "current",
+    card: CardOption = None,
+    as_json: Json = False,
+) -> None:
+    """Point runs/current to a run that verifies, whatever the recipe's rule says, or back to the run before."""
+    from flows.store import Store
+    from pipeline.declaration.card import CardError
+
+    if bool(run) == rollback:
+        raise CardError("promote: give a RUN, or --rollback alone")
+    options: Context = context.obj
+    store = Store.at(options.home_folder())
+    r = store.roll_back(pointer=pointer) if rollback else store.promote(run, pointer=pointer, card=card)
+    was = "" if r["before"] in (None, r["now"]) else f", was {r['before']}"
+    show(r, as_json, lambda: [f"{pointer} is {r['now']}{was}"])
 
 
 def run(
@@ -123,16 +183,17 @@ def nightly(
 
 
 def _check(recipe: str, options: Context, hours: float, as_json: bool) -> None:
-    from flows.jobs.monitor import alert, watch_of
+    from flows.api import night_problem
+    from flows.jobs.monitor import alert
+    from flows.store import Store
 
-    watch = watch_of(recipe, options.home_folder())
-    problem = watch.problem(hours)
-    last = {k: v for k, v in watch.note.items() if k != "rows"}
+    found = night_problem(recipe, hours=hours, store=Store.at(options.home_folder()))
+    problem, last = found["problem"], found["last"]
     if problem is not None:
         alert(problem, say)
-    lines = [f"{watch.recipe}: {'all is well' if problem is None else problem}"]
+    lines = [f"{found['recipe']}: {'all is well' if problem is None else problem}"]
     lines += [f"  {k:10}{last[k]}" for k in ("at", "outcome", "kind", "text", "run", "done_at", "news_at") if k in last]
-    show({"recipe": watch.recipe, "ok": problem is None, "problem": problem, "last": last}, as_json, lambda: lines)
+    show(found, as_json, lambda: lines)
     if problem is not None:
         raise typer.Exit(1)
 

@@ -32,9 +32,8 @@ from numpy.typing import NDArray
 
 from pipeline.agents.lq_belief import Answer, Belief, Question, information, learnt, prior
 from pipeline.agents.ofu_rl import LqControl
-from pipeline.mdp.riccati import clip_norm
+from pipeline.mdp.riccati import cautious_gains, clip_norm, expected_costs, occupancies, simulated_episodes
 from pipeline.mdp.rollout import LinearRollout, LqAgent, LqBatch
-from pipeline.mdp.uncertain_lq import cautious_gains, expected_costs, occupancies, simulated_episodes
 
 Array = NDArray[np.float64]
 

@@ -20,8 +20,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.agents.ofu_rl import LqControl
+from pipeline.mdp.riccati import occupancies
 from pipeline.mdp.rollout import LinearRollout
-from pipeline.mdp.uncertain_lq import occupancies
 
 Array = NDArray[np.float64]
 

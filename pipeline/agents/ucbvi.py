@@ -17,14 +17,14 @@ counts-shuffle       shuffled one-bit messages, a batch a release        shuffle
 | ``P``, ``r`` | P̃_h, r_h | (S, A, S), (S, A) | estimate; reward, declared or estimated |
 | ``V`` | Ṽ_h | (H+1, S) | optimistic values, reward units |
 | ``Gamma`` | b_h | (S, A) | bonus, :mod:`pipeline.agents.count_bonus` |
-| ``iota`` | ι | scalar | log(2HSAK/δ) in theory |
+| ``iota`` | ι | scalar | log(2HSAK/δ) as printed |
 
 0-based: the paper's H-h+1 steps to go are ``H - h``.
 
 Departures from the printed pages
     * a policy serves a whole batch, whose length is a function of declared and released values and costs no privacy
       (:mod:`pipeline.agents.batch_pace`);
-    * span(V) of the optimistic values instead of H, smaller ι and c (``practical``; ``theory`` has ι as printed);
+    * span(V) of the optimistic values instead of H, smaller ι and c (``practical``; ``paper`` has ι as printed);
     * ``c_noise sd ||V - PV|| / n`` instead of 20 H S E ι / n, which keeps every value at its clip for 10^6 users;
     * z standard deviations instead of E in "never underestimates": the paper's E is z of about 10;
     * ties of the clipped Q go to the unclipped one, what is left is played uniformly: an episode draws afresh, so
@@ -42,9 +42,14 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from pipeline.agents import pessimism
+from pipeline.agents.apvi import Plan, model
 from pipeline.agents.batch_pace import Pace
 from pipeline.agents.count_bonus import Constants, cautious, or_one, reward_bonus, reward_estimate, transition_bonus
+from pipeline.mdp.model import Task
+from pipeline.mdp.policy import Policy, even_actions
 from pipeline.mdp.rollout import Batch
+from pipeline.statistics.counts import PrivateCounts
 from pipeline.statistics.online_counts import OnlineCounts, OnlineLayout, consistent, never_under, nothing_seen
 
 Array = NDArray[np.float64]
@@ -104,7 +109,7 @@ class Learnt:
 BatchAgent = Generator[Batch, OnlineCounts, Learnt]
 
 
-def ucbvi(task: CountTask, pace: Pace, constants: Constants) -> BatchAgent:
+def ucbvi(task: CountTask, pace: Pace, constants: Constants, before: OnlineCounts | None = None) -> BatchAgent:
     """Play batches until ``pace.episodes`` are played, and return the policy learnt.
 
     Parameters
@@ -115,14 +120,17 @@ def ucbvi(task: CountTask, pace: Pace, constants: Constants) -> BatchAgent:
         Of the bonus.
     pace
         When a batch ends.
+    before
+        What was released of other people beforehand.
     """
-    counts, ties, played = nothing_seen(task.layout), list[float](), 0
+    known = nothing_seen(task.layout) if before is None else before
+    counts, ties, played = known, list[float](), 0
     while played < pace.episodes:
         plan = planned(task, counts, constants)
         ties.append(float(plan.tied.mean()))
         room = pace.visits * worth_playing(task, counts, plan.policy, constants)
         episodes = pace.length(played, len(ties) - 1, room)
-        counts = yield Batch(plan.policy, episodes)
+        counts = known + (yield Batch(plan.policy, episodes))
         played += episodes
     return Learnt(planned(task, counts, cautious(constants), -1).policy, float(np.mean(ties)))
 
@@ -185,6 +193,40 @@ def estimate(counts: OnlineCounts, k: Constants) -> Estimate:
     bare = x.sum(-1)
     P = np.where(n[..., None] > 0, n_sas / or_one(n)[..., None], 1 / x.shape[-1])
     return Estimate(n, P, bare, np.where(bare[..., None] > 0, x / or_one(bare)[..., None], P))
+
+
+def optimistic(
+    counts: PrivateCounts,
+    task: Task,
+    constants: pessimism.Constants,
+    rng: np.random.Generator,
+    penalty: pessimism.Penalty = "bernstein",
+) -> Plan:
+    """The policy to play next on what a release of logs says: optimistic where APVI is pessimistic.
+
+    The widths of :func:`pipeline.agents.apvi.apvi` are added; an action without evidence is worth all that can be won,
+    so that it is tried.  Nothing abstains, and what is tied is played evenly.
+
+    Parameters
+    ----------
+    counts, task, constants, penalty
+        As of :func:`~pipeline.agents.apvi.apvi`.
+    rng
+        Not drawn from.
+
+    Returns
+    -------
+    The policy, its optimistic value and the tied states.
+    """
+    m = model(counts, task, constants, penalty)
+    H, (L, A), S = task.horizon, task.allowed.shape, counts.n_sas.shape[-1]
+    V, policy, tied = np.zeros((H + 1, S)), np.zeros((H, L, A)), np.zeros((H, L), dtype=bool)
+    reach = max(map(abs, task.value_range(0)))
+    for h in reversed(range(H)):
+        free, Q = m.backup(h, V[h + 1], sign=1)
+        policy[h], tied[h] = even_actions(Q, free, task.allowed, reach)
+        V[h, :L] = np.where(task.allowed, Q, -np.inf).max(-1)
+    return Plan(Policy(policy, np.zeros((H, L), dtype=bool)), V, tied, pessimism.evidence_threshold(counts, constants))
 
 
 def _even(Q: Array, free: Array) -> tuple[Array, NDArray[np.bool_]]:

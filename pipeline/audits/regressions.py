@@ -27,13 +27,12 @@ from pipeline.privacy.guarantee import Trust
 from pipeline.privacy.noise import NoiseSource, symmetric_noise
 from pipeline.privacy.release import Mechanism, Release
 from pipeline.statistics.interactive import InteractiveRegression, call_window
-from pipeline.statistics.linear_calibration import call_sum, one_shot_sum, true_rho
+from pipeline.statistics.linear_calibration import call_sum, one_shot_sum, release_one_shot, true_rho
 from pipeline.statistics.linear_layout import CallLayout, Row, extreme_rows
 from pipeline.statistics.linear_plan import Half, LinearPlan
 from pipeline.statistics.lq_layout import LqPlan
 from pipeline.statistics.lq_moments import draw_lq
 from pipeline.statistics.lq_rows import Episodes, SimulatedRows
-from pipeline.statistics.one_shot_tables import release_one_shot
 from pipeline.statistics.private_sum import PrivateSum
 from pipeline.statistics.regression import Window
 from pipeline.statistics.regression_rows import Batch, CountRows, Rows, StreamRows

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import hashlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 from importlib.metadata import version
 from importlib.util import find_spec
@@ -47,7 +47,7 @@ def closure_digest(modules: Iterable[str], root: Path = _ROOT) -> str:
         if name in seen or path is None:
             continue
         seen[name], imported = _skeleton(path.read_bytes())
-        waiting += imported
+        waiting += _inside(imported, (_PACKAGE,))
         waiting += [name.rpartition(".")[0]] if "." in name else []
     told = [f"{name} {digest}" for name, digest in sorted(seen.items())]
     return hashlib.sha256("\n".join([*told, *map(version, _MEASURING)]).encode()).hexdigest()
@@ -59,18 +59,39 @@ def syntax_digest(modules: Iterable[str], root: Path = _ROOT) -> str:
     Parameters
     ----------
     modules
-        Dotted names in ``pipeline``.
+        Dotted names.
     root
-        The folder that holds the package ``pipeline``.
+        The folder that holds their packages.
     """
     files = {name: _file_of(name, root) for name in modules}
     told = [f"{name} {_skeleton(path.read_bytes())[0]}" for name, path in sorted(files.items()) if path is not None]
     return hashlib.sha256("\n".join(told).encode()).hexdigest()
 
 
+def imported_by(module: str, packages: Sequence[str], root: Path = _ROOT) -> set[str]:
+    """A module, and the modules of these packages that it imports itself.
+
+    Parameters
+    ----------
+    module
+        Its dotted name.
+    packages
+        Names without a dot.
+    root
+        The folder that holds the packages.
+    """
+    path = _file_of(module, root)
+    names = () if path is None else _inside(_skeleton(path.read_bytes())[1], packages)
+    return {module, *(name for name in names if _file_of(name, root) is not None)}
+
+
+def _inside(names: Iterable[str], packages: Sequence[str]) -> list[str]:
+    return [name for name in names if name.partition(".")[0] in packages]
+
+
 def _file_of(name: str, root: Path) -> Path | None:
     """The source file of a module; None of a name inside of one, or of a module that is not in Python."""
-    if name.partition(".")[0] != _PACKAGE:
+    if not (root / name.partition(".")[0]).is_dir():
         found = find_spec(name)
         return None if found is None or not (found.origin or "").endswith(".py") else Path(str(found.origin))
     base = root.joinpath(*name.split("."))
@@ -79,7 +100,7 @@ def _file_of(name: str, root: Path) -> Path | None:
 
 @cache
 def _skeleton(source: bytes) -> tuple[str, tuple[str, ...]]:
-    """Digest of a text's syntax without docstrings, and the names that it imports from ``pipeline``."""
+    """Digest of a text's syntax without docstrings, and the names that it imports."""
     tree = ast.parse(source)
     for node in ast.walk(tree):
         if not isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
@@ -101,4 +122,4 @@ def _imported(node: ast.AST) -> Iterator[str]:
         else:
             yield from _imported(child)
             continue
-        yield from (name for name in names if name.partition(".")[0] == _PACKAGE)
+        yield from names

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.declaration.card import Card, CardError
+from pipeline.declaration.state_features import StateFeatures, table_of_features
 from pipeline.mdp.model import TabularMDP
 from pipeline.mdp.planning import greedy, optimal_values
 
@@ -222,3 +223,16 @@ class WorldFunction:
     def __call__(self, *args: Any, **params: Any) -> Any:
         """The world of these parameters."""
         return self.build(*args, **params)
+
+
+# its file beside a card
+FEATURES = "states.parquet"
+
+
+def world_features(world: World) -> StateFeatures | None:
+    """The public features of a world's live states as a table beside a card; None where it has none."""
+    live = np.flatnonzero(~world.terminal)
+    if not world.state_features:
+        return None
+    values = np.stack([column[live] for column in world.state_features.values()], axis=1)
+    return table_of_features(FEATURES, [world.raw_labels[s] for s in live], list(world.state_features), values)

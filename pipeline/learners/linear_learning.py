@@ -36,7 +36,7 @@ from pipeline.mdp.policy import Policy
 from pipeline.privacy.noise import NoiseSource
 from pipeline.privacy.release import Release
 from pipeline.statistics.interactive import InteractiveRegression, RecordedRegression
-from pipeline.statistics.one_shot_tables import release_one_shot, released_statistics
+from pipeline.statistics.linear_calibration import release_one_shot, released_statistics
 from pipeline.statistics.regression import InteractiveMechanism
 from pipeline.statistics.regression_rows import StreamRows, TalliedRows
 from reports.facts.constants import Constants, Preset

@@ -27,7 +27,8 @@ from pipeline.privacy.release import Release
 from pipeline.privacy.release_file import describe_mechanism
 from pipeline.simulation.surrogate import Drawn
 from pipeline.statistics.ask import Ask
-from pipeline.statistics.signal_to_noise import even_visits
+from pipeline.statistics.calibration import even_visits
+from pipeline.statistics.joining import joining_cost, tell_joining
 from pipeline.statistics.target_layout import Stage as Which
 from pipeline.statistics.target_plan import Question, TargetPlan
 from pipeline.transaction.drawing import Stage
@@ -104,7 +105,9 @@ class OneStepRun:
 
     def charge(self) -> tuple[Fraction | None, Body]:
         """See :class:`~pipeline.transaction.drawing.Drawing`: both stages at once, whatever the first answers."""
-        return self.plan.cost, {"joint": self._joint(), "epsilon": None, "mechanisms": self._described()}
+        told: Body = {"joint": self._joint(), "epsilon": None, "mechanisms": self._described()}
+        joined = [joining_cost(s) for s in self.plan.stages.values()]
+        return self.plan.cost, told | tell_joining(self.plan.card.kind, joined)
 
     def draw(self, snapshot: Snapshot, resources: Resources, stage: Stage) -> Release:
         """See :class:`~pipeline.transaction.drawing.Drawing`."""
@@ -156,7 +159,7 @@ class OneStepRun:
     def log_size(self, episodes: int) -> int:
         """See :class:`~pipeline.learners.learner.RunPlan`: rows, and the world that is made up or loaded."""
         d = self.plan.card.domain
-        return episodes * d.horizon // 4 + len(d.action_labels) * len(d.state_labels) ** 2
+        return episodes * d.horizon + len(d.action_labels) * len(d.state_labels) ** 2
 
     def forecast(self, episodes: int, seeds: Sequence[int]) -> list[Drawn]:
         """See :class:`~pipeline.learners.learner.RunPlan`."""

@@ -31,18 +31,18 @@ from pipeline.privacy.release import Release, total_delta_slack, total_epsilon, 
 from pipeline.privacy.release_file import describe_mechanism
 from pipeline.simulation.surrogate import Drawn
 from pipeline.statistics.ask import Ask
-from pipeline.statistics.calibration import count_sum
-from pipeline.statistics.joining import tell_joining
-from pipeline.statistics.private_sum import PrivateSum
-from pipeline.statistics.signal_to_noise import (
+from pipeline.statistics.calibration import (
     BUDGETS,
     LEVELS,
     PEOPLE,
+    count_sum,
     even_visits,
     people_needed,
     scale_budget,
     signal_to_noise,
 )
+from pipeline.statistics.joining import joining_cost, tell_joining
+from pipeline.statistics.private_sum import PrivateSum
 from pipeline.transaction.drawing import WHOLE, Stage
 
 
@@ -162,7 +162,7 @@ class TabularRun:
         mechanisms = self.privatizer.mechanisms
         pure, rho = total_epsilon(mechanisms), total_rho(mechanisms)
         told = {"mechanisms": self._described(), "epsilon": None if pure is None else str(pure)}
-        return rho, told | tell_joining(self.privatizer)
+        return rho, told | tell_joining(self.card.kind, [joining_cost(self.privatizer)])
 
     def draw(self, snapshot: Snapshot, resources: Resources, stage: Stage) -> Release:
         """See :class:`~pipeline.transaction.drawing.Drawing`."""

@@ -12,8 +12,8 @@ import polars as pl
 
 from pipeline.declaration.card import AnyCard
 from pipeline.declaration.plugins import plugin
+from pipeline.declaration.source import Meds
 from pipeline.declaration.toml import CardError, LogError
-from pipeline.declaration.windows import Meds
 from pipeline.logs.readers.arrow import ipc_types, parquet_types, read_ipc, read_parquet
 from pipeline.logs.readers.batch import Asked, Batch
 from pipeline.logs.readers.csv import csv_types, obp_types, read_csv, read_obp

@@ -7,10 +7,9 @@ import polars as pl
 from pipeline.declaration.card import AnyCard, Card
 from pipeline.logs import rules
 from pipeline.logs.decode import decode, keyed_hash, list_text
-from pipeline.logs.observations import with_observations, with_successors
-from pipeline.logs.ordering import behind_gap, number_steps
 from pipeline.logs.store import CANONICAL, OBSERVED, quarantine_schema
-from pipeline.logs.wide import empty_rows, unfold
+from pipeline.logs.vector_cells import with_observations, with_successors
+from pipeline.logs.wide import behind_gap, empty_rows, number_steps, unfold
 
 _DROPPED = {rule.name: "drop_episode" if rule.effect == "coerce" else rule.effect for rule in rules.RULES}
 

@@ -9,16 +9,20 @@ import hashlib
 import json
 import os
 import resource
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from pydantic import ValidationError
+
 from pipeline.declaration.card import AnyCard, Card, CardError
 from pipeline.declaration.plugins import is_plugin, plugin_digest
-from pipeline.files import private_folder, remove_tree, whole_file, write_file
+from pipeline.files import json_text, private_folder, remove_tree, whole_file, write_file
 from pipeline.logs.set_aside import Claims
-from pipeline.logs.sources import Sources
-from pipeline.logs.store import SCHEMA_VERSION, part_file
+from pipeline.logs.sources import Sources, digest
+from pipeline.logs.store import SCHEMA_VERSION, Snapshot, part_file
+from reports.facts.dataset import RECORD, Made, record_of
 
 _STATE = "state.json"
 # in the folder of a share: bytes by partition, not part of the state, which is written anew after each partition
@@ -235,3 +239,39 @@ def _row_bytes(card: AnyCard) -> int:
     if isinstance(card, Card):
         return _ROW_BYTES
     return _ROW_BYTES + _NUMBER_BYTES * (2 * card.domain.observation.size + card.domain.action.size)
+
+
+def write_record(folder: Path, world: str, behaviour: str, seed: int, episodes: int, files: Sequence[Path]) -> None:
+    """Note how a log was made.
+
+    Parameters
+    ----------
+    folder
+        Of the log.
+    world, behaviour, seed, episodes
+        World and policy that made it, seed of the draws, and how many there are.
+    files
+        The log, in the order in which an ingest reads it.
+    """
+    made = Made(world=world, behaviour=behaviour, seed=seed, episodes=episodes, sha256=digest(files))
+    (folder / RECORD).write_text(json_text(made.model_dump()), encoding="utf-8")
+
+
+def made_of(card: AnyCard, snapshot: Snapshot | None) -> Made | None:
+    """The record of the log that a snapshot was read from; None for any other log under the same card.
+
+    Parameters
+    ----------
+    card
+        Of the snapshot.
+    snapshot
+        None: of several, or none at all.
+    """
+    file = record_of(card)
+    if card.kind == "real" or snapshot is None or not file.is_file():
+        return None
+    try:
+        made = Made.model_validate_json(file.read_bytes())
+    except ValidationError:
+        return None
+    return made if snapshot.source_digest == source_digest_of(made.sha256, card) else None

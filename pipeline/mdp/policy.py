@@ -80,6 +80,25 @@ def best_actions(
     return np.where(second, rng.random(clipped.shape), -1.0).argmax(axis=1), first.sum(axis=1) > 1
 
 
+def even_actions(
+    clipped: Array, unclipped: Array, allowed: NDArray[np.bool_], reach: float
+) -> tuple[Array, NDArray[np.bool_]]:
+    """The same without a draw: what remains tied is played evenly, an episode at a time.
+
+    Parameters
+    ----------
+    clipped, unclipped, allowed, reach
+        As of :func:`best_actions`.
+
+    Returns
+    -------
+    Probabilities ``(S, A)``, and where the clipped scores alone were tied ``(S,)``.
+    """
+    first = _best(clipped, allowed, reach)
+    second = _best(unclipped, first, reach)
+    return second / second.sum(axis=1, keepdims=True), first.sum(axis=1) > 1
+
+
 def _best(scores: Array, among: NDArray[np.bool_], reach: float) -> NDArray[np.bool_]:
     on_lattice = np.where(among, np.rint(scores * (_STEPS / reach)), -np.inf)
     return among & (on_lattice == on_lattice.max(axis=1, keepdims=True))

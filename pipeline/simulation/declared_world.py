@@ -1,4 +1,4 @@
-"""What a deployment in a trial's world would declare: the card of users who come one by one, one episode each."""
+"""A trial's world as a deployment sees it: the card it would declare, what policies are worth in it, the proposal."""
 
 from __future__ import annotations
 
@@ -8,14 +8,98 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from pipeline.declaration.card import AnyCard, Card, LqCard
 from pipeline.environments.lq_systems import LqSystem
 from pipeline.environments.world import World
-from pipeline.simulation.control_trials import world_of
+from pipeline.mdp.planning import occupancies, policy_value
+from pipeline.simulation.control_trials import optimum, world_of
+from pipeline.simulation.lq_rollouts import lost_by
 from pipeline.simulation.places import place_of
+from pipeline.simulation.registry import find
 from pipeline.simulation.synthetic_world_card import short
-from pipeline.simulation.trial import Trial
+from pipeline.simulation.trial import Trial, run_named
+
+
+def proposal_of(trial: Trial) -> str | None:
+    """One table for all steps, where the world declares that they are alike and the agent can use it.
+
+    Parameters
+    ----------
+    trial
+        Of the agent that is played.
+    """
+    defaults = find(trial.agent).defaults
+    if "pooled" not in defaults or trial.agent in ("counts-shuffle", "sdp-pe") or trial.knobs.get("pooled"):
+        return None
+    if isinstance(place_of(trial.world, trial.params), LqSystem):
+        return None
+    mdp = world_of(trial)
+    learnt = trial.knobs.get("rewards") == "learnt"
+    alike = [mdp.transitions, *([mdp.rewards] if learnt else [])]
+    if mdp.horizon < 2 or any((x != x[:1]).any() for x in alike):
+        return None
+    return (
+        "every step of this world has the same transitions: with `pooled = true` under [agent] one table serves all "
+        "steps, which leaves less noise at the same promise"
+    )
+
+
+Array = NDArray[np.float64]
+
+
+class Worth:
+    """Exact values in a trial's world.
+
+    Parameters
+    ----------
+    trial
+        Names the world.
+    """
+
+    def __init__(self, trial: Trial) -> None:
+        self._plant = found if isinstance(found := place_of(trial.world, trial.params), LqSystem) else None
+        self._mdp = None if self._plant is not None else world_of(trial)
+        self.best = (
+            -self._plant.expected_cost(self._plant.optimal_gains())
+            if self._plant is not None
+            else optimum(world_of(trial))
+        )
+
+    def read(self, policy: Sequence[Any] | None) -> Array:
+        """An emitted policy as probabilities ``(H, S, A)`` or gains; one that is not told is uniform, or zero."""
+        if self._plant is not None:
+            # 0.0 + turns a minus zero into a zero
+            return self._plant.zero_gains() if policy is None else 0.0 + np.array(policy, dtype=np.float64)
+        assert self._mdp is not None
+        A = self._mdp.shape[2]  # noqa: N806
+        if policy is None:
+            return np.full(self._mdp.shape, 1 / A)
+        found = np.array(policy)
+        return np.eye(A)[found] if found.ndim == 2 else found
+
+    def lost(self, policy: Array) -> float:
+        """V* - V^pi, in reward units; of a plant J - J*."""
+        if self._plant is not None:
+            return lost_by(self._plant, policy)
+        assert self._mdp is not None
+        return self.best - policy_value(self._mdp, policy)
+
+    def visits(self, policy: Array) -> Array:
+        """``(H, S, A)`` share of users who come there under the policy."""
+        assert self._mdp is not None
+        return occupancies(self._mdp, policy)
+
+    def trivial(self) -> tuple[float, float]:
+        """Least and most that any policy can have, or that is known of it."""
+        if self._plant is not None:
+            worst = -self._plant.expected_cost(self._plant.zero_gains())
+            return min(worst, self.best), 0.0
+        assert self._mdp is not None
+        r = self._mdp.rewards
+        return float(r.min((1, 2)).sum()), float(r.max((1, 2)).sum())
+
 
 # nothing is charged: a lineage of nobody's data
 _LINEAGE, _LONGEST = "simulated_", 63
@@ -33,7 +117,7 @@ def declared_world(trial: Trial) -> AnyCard:
         Names the world, the number of episodes, and delta.
     """
     found = place_of(trial.world, trial.params)
-    return _plant(trial, found) if isinstance(found, LqSystem) else _tables(trial, found)
+    return _tables(trial, found) if isinstance(found, World) else _plant(trial, found)
 
 
 def lineage_of(trial: Trial) -> str:
@@ -44,8 +128,7 @@ def lineage_of(trial: Trial) -> str:
     trial
         Names the world.
     """
-    name = trial.world.rpartition("/")[2] if trial.world.startswith("release:") else trial.world
-    return (_LINEAGE + re.sub("[^a-z0-9]+", "_", name.lower()).strip("_"))[:_LONGEST]
+    return (_LINEAGE + re.sub("[^a-z0-9]+", "_", str(run_named(trial.world)).lower()).strip("_"))[:_LONGEST]
 
 
 def plant_domain(system: LqSystem) -> dict[str, Any]:

@@ -32,9 +32,8 @@ from pipeline.privacy.noise import SeededNoise
 from pipeline.simulation.trial import SIMULATION, Row
 from pipeline.statistics.ask import Ask
 from pipeline.statistics.interactive import InteractiveRegression
-from pipeline.statistics.linear_calibration import true_rho
+from pipeline.statistics.linear_calibration import release_one_shot, true_rho
 from pipeline.statistics.linear_plan import LinearDomain, LinearPlan, LinearTerms, Variant
-from pipeline.statistics.one_shot_tables import release_one_shot
 from pipeline.statistics.regression_rows import CountRows
 
 C, RIDGE, FAILURE, DELTA = 0.1, 0.01, 0.1, 1e-6

@@ -14,10 +14,9 @@ from numpy.typing import NDArray
 from pipeline.declaration.card import AnyCard, CardError, require_tabular
 from pipeline.environments.lq_catalog import explorer, load_lq_world
 from pipeline.environments.lq_systems import simulate
-from pipeline.environments.world import Array, Ints, World
-from pipeline.environments.world_features import world_features
+from pipeline.environments.world import Array, Ints, World, world_features
 from pipeline.environments.worlds import load_world
-from pipeline.logs.generated import write_record
+from pipeline.logs.work import write_record
 from pipeline.simulation.simulate import LogRows, sample_log, simulate_chunks
 
 _SPLIT = "BYTE_STREAM_SPLIT"

@@ -12,8 +12,7 @@ from pydantic import ValidationError
 
 from pipeline.declaration.card import Card, CardError
 from pipeline.declaration.toml import explain
-from pipeline.environments.world import Array, World
-from pipeline.environments.world_features import world_features
+from pipeline.environments.world import Array, World, world_features
 from pipeline.statistics.count_layout import reward_sensitivity
 
 ALL_STATES = "all"

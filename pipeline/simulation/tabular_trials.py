@@ -1,8 +1,10 @@
 """UCBVI and its private kin: one planner, four trust models.
 
-Options of a trial, all with defaults: ``c``, ``noise``, ``z`` and ``iota`` of the bonus, or ``constants = "theory"``;
-``growth``, ``first`` and ``visits`` of the batches; ``pooled`` (one table for all steps); ``rewards`` (``known`` |
-``learnt``); for joint privacy ``mechanism`` and ``leaves`` of the counter; for the shuffle model ``honest``.
+Options of a trial, all with defaults: ``constants`` (``practical``; ``paper``: a plan an episode, and a bonus that
+covers all with probability 0.9) and what follows from it: ``c``, ``noise``, ``z`` and ``iota`` of the bonus, ``growth``
+and ``visits`` of the batches; ``first`` of these; ``pooled`` (one table for all steps); ``rewards`` (``known`` |
+``learnt``); ``warm_start``, a run that released counts; for joint privacy ``mechanism`` and ``leaves`` of the counter;
+for the shuffle model ``honest``.
 """
 
 from __future__ import annotations
@@ -26,7 +28,19 @@ from pipeline.privacy.release import Release
 from pipeline.simulation.control_trials import optimum, world_of
 from pipeline.simulation.rollouts import play_batches
 from pipeline.simulation.targets import CountsTarget, ShuffledTarget
-from pipeline.simulation.trial import OnlineAgent, Outcome, Plain, Trial, Trust, as_control, emitted, staged_curve
+from pipeline.simulation.trial import (
+    OnlineAgent,
+    Outcome,
+    Plain,
+    Trial,
+    Trust,
+    as_control,
+    as_printed,
+    emitted,
+    run_named,
+    staged_curve,
+)
+from pipeline.simulation.warm_start import counts_before
 from pipeline.statistics.ask import Ask
 from pipeline.statistics.interactive_counts import CountMechanism, exact, joint, local, shuffled
 from pipeline.statistics.online_counts import InteractiveCounts, OnlineCounts, OnlineLayout, Tally
@@ -38,14 +52,15 @@ DEFAULTS: dict[str, Plain] = {
     "z": None,
     "iota": None,
     "constants": "practical",
-    "growth": 2.0,
-    "visits": 1.0,
+    "growth": None,
+    "visits": None,
     "first": None,
     "pooled": False,
     "rewards": "known",
     "mechanism": None,
     "leaves": None,
     "honest": 1.0,
+    "warm_start": None,
 }
 # noise rows of a square-root counter are kept: so many numbers of 8 bytes are 128 MB
 _NOISE_IN_MEMORY = 2**24
@@ -117,9 +132,7 @@ def _local(t: Trial, layout: OnlineLayout, most: int, noise: SeededNoise) -> Int
 
 def _joint(t: Trial, layout: OnlineLayout, most: int, noise: SeededNoise) -> InteractiveCounts:
     how: dict[str, Any] = {key: t.knobs[key] for key in ("leaves",) if key in t.knobs}
-    return joint(
-        layout, most, t.episodes, ask_of(t), _world(t), noise, mechanism=mechanism_of(t, layout, most), **how
-    )
+    return joint(layout, most, t.episodes, ask_of(t), _world(t), noise, mechanism=mechanism_of(t, layout, most), **how)
 
 
 def mechanism_of(trial: Trial, layout: OnlineLayout, most: int) -> CountMechanism:
@@ -151,7 +164,8 @@ def _played(trial: Trial, make: Make) -> Outcome:
     noise = SeededNoise(np.random.SeedSequence((_NOISE, trial.seed, trial.episodes)))
     counts = make(trial, layout, pace.most, noise)
     constants = constants_of(trial, mdp)
-    played = play_batches(mdp, ucbvi(task, pace, constants), counts, trial.stream(0))
+    agent = ucbvi(task, pace, constants, counts_before(trial, layout))
+    played = play_batches(mdp, agent, counts, trial.stream(0))
     learnt = played.answer.policy
     best = optimum(mdp)
     at, summed = staged_curve(played.ends, played.losses)
@@ -201,9 +215,9 @@ def _task(mdp: TabularMDP, layout: OnlineLayout) -> CountTask:
 def constants_of(trial: Trial, mdp: TabularMDP) -> Constants:
     """Of the bonus: the defaults, changed by the trial's options."""
     knobs, (H, S, A) = trial.knobs, mdp.shape  # noqa: N806
-    if knobs.get("constants") == "theory":
-        return theory(H * S * A, trial.episodes)
     changed = {key: float(knobs[key]) for key in ("c", "noise", "z", "iota") if key in knobs}
+    if as_printed(trial):
+        return replace(theory(H * S * A, trial.episodes), **changed)
     chosen = practical_local(trial.episodes) if trial.agent == "dp-ucbvi-ldp" else practical(trial.episodes)
     return replace(chosen, **changed)
 
@@ -212,9 +226,10 @@ def pace_of(trial: Trial, layout: OnlineLayout) -> Pace:
     """When its batches end."""
     knobs = trial.knobs
     crowd = _CROWD if trial.agent == "counts-shuffle" else 1
-    growth, first = float(knobs.get("growth", 2.0)), int(knobs.get("first", crowd))
+    printed = as_printed(trial)
+    growth, first = float(knobs.get("growth", 1.0 if printed else 2.0)), int(knobs.get("first", crowd))
     declared = len(batch_ends(trial.episodes, growth, first))
-    visits = float(knobs.get("visits", 1.0))
+    visits = float(knobs.get("visits", math.inf if printed else 1.0))
     if trial.agent in ("ucbvi", "dp-ucbvi-ldp"):
         # no batch costs them anything
         return Pace(trial.episodes, growth, first, visits=visits)
@@ -245,6 +260,7 @@ def _variant(trial: Trial, layout: OnlineLayout) -> str:
     words = ["pooled" if layout.pooled else "per step"]
     words += ["rewards learnt"] if layout.rewards else []
     words += [str(trial.knobs[key]) for key in ("mechanism", "leaves") if key in trial.knobs]
+    words += [f"started from {run_named(warm)}"] if (warm := trial.knobs.get("warm_start")) is not None else []
     return ", ".join(words)
 
 

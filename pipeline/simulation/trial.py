@@ -22,7 +22,21 @@ Trust = Literal["none", "central", "joint", "local", "shuffle"]
 # a tuple is a row, or the rows of a matrix
 Plain = str | int | float | bool | None | tuple[Any, ...]
 Calibration = Literal["tight", "paper"]
+# of an online agent: as its pseudo-code is printed, or chosen by us
+Preset = Literal["practical", "paper"]
 _A_DECADE = 20
+
+
+def run_named(said: Plain) -> Plain:
+    """A knob or a world as a page shows it: a run by its name, whatever folder it lies in here.
+
+    Parameters
+    ----------
+    said
+        Of a trial.
+    """
+    named = isinstance(said, str) and said.startswith(("release:", "run:"))
+    return str(said).rpartition("/")[2] if named else said
 
 
 @dataclass(frozen=True)
@@ -86,9 +100,10 @@ class Trial:
     @property
     def place(self) -> str:
         """World and parameters in words."""
-        name = self.world.rpartition("/")[2] if self.world.startswith("release:") else self.world
         # a matrix is written in the recipe
-        return ", ".join([name, *(k if isinstance(v, tuple) else f"{k} {v}" for k, v in self.params)])
+        return ", ".join(
+            [str(run_named(self.world)), *(k if isinstance(v, tuple) else f"{k} {v}" for k, v in self.params)]
+        )
 
     def stream(self, purpose: int) -> np.random.Generator:
         """Generator of one purpose; 0 is the world's, the same for every agent in it."""
@@ -170,6 +185,24 @@ class Outcome:
             "facts": cast("Facts", dict(self.facts)),
             "policy": self.policy,
         }
+
+
+def as_printed(trial: Trial) -> bool:
+    """Whether the trial asks for the constants that a paper prints.
+
+    Parameters
+    ----------
+    trial
+        Of an agent with option ``constants``.
+
+    Raises
+    ------
+    CardError
+        If the option is neither ``practical`` nor ``paper``.
+    """
+    if (said := trial.knobs.get("constants", "practical")) not in ("practical", "paper"):
+        raise CardError(f"{trial.agent}: constants is one of practical, paper; got {said!r}")
+    return said == "paper"
 
 
 def emitted(policy: NDArray[np.float64]) -> list[Any]:

@@ -4,7 +4,7 @@ One call per (step, half), from the last step to the first; the budget is charge
 call the plan does not hold is refused.  DP-VAPVI feeds its answers into later questions: C, lambda, D, clips, the
 seed of ties and the planner's version are therefore *part of the mechanism*, and another value of any of them is a
 new release with its own charge (privacy.md §0.1-4).  Only the one-shot release of
-:mod:`~pipeline.statistics.one_shot_tables` is free to re-plan.
+:mod:`~pipeline.statistics.linear_calibration` is free to re-plan.
 """
 
 # ruff: noqa: N806  (the letters of the paper)

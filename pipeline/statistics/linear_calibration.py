@@ -1,16 +1,32 @@
-"""The private sums of a linear release: what each call of a plan draws, and what all calls cost together."""
+"""The private sums of a linear release: what each call of a plan draws, and what all calls cost together.
+
+One-shot linear statistics: released once, whatever the planner; every plan on them afterwards is free.
+
+Per step, the Gram matrix ``sum f f^T`` and the table ``sum f x^T`` with ``x = (tag at the successor, reward)``: for
+*any* V the sum of phi V(s') is a combination of columns.  Nothing adapts, so C, lambda, any penalty on unweighted
+sums, upper values and the values of other policies cost nothing more.  The price is noise that grows with the number
+of successors, ``||V - c||_2`` instead of ``max |V - c|``: good for few states.
+"""
 
 # ruff: noqa: N806  (the letters of the paper)
-
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
 from fractions import Fraction
 
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline.privacy.noise import NoiseSource
+from pipeline.privacy.release import Release
+from pipeline.statistics.gram import counted_sums
+from pipeline.statistics.layout import ExactSums, Relation
 from pipeline.statistics.linear_layout import CallLayout, OneShotLayout, call_tables
 from pipeline.statistics.linear_plan import Half, LinearPlan
 from pipeline.statistics.private_sum import PrivateSum
+from pipeline.statistics.regression import OneShot
+from pipeline.statistics.regression_rows import CountRows, TalliedRows
 
 _RULE = "sup over two people's rows of |move of svec Gram|²/2σ² + |move of targets|²/2σ², jointly"
 
@@ -37,17 +53,19 @@ def call_sum(layout: CallLayout, *, whole: bool = False) -> PrivateSum:
     else:
         F2, share = plan.features.square, plan.terms.gram_share
         each = (1 - share) / len(targets)
-        # at these variances the cost does not depend on the bounds; then all are stretched to the price
-        base = plan.reach.cost(
-            share / (2 * F2 * F2),
-            sum((each / (2 * F2) for t in targets if t.signed), Fraction(0)),
-            sum((each / (2 * F2) for t in targets if not t.signed), Fraction(0)),
-        )
-        stretch = base / rho
+        stretch = _unit_cost(layout) / rho
         gram = 2 * math.ceil(stretch * F2 * F2 * weight**2 / share / 2)
         variances = tuple(math.ceil(stretch * F2 * weight**2 * t.bound**2 / each) for t in targets)
     drawn = zip(layout.tables, (gram, *variances), strict=True)
     return PrivateSum(layout, tuple(t.mechanism(variance=v) for t, v in drawn))
+
+
+def _unit_cost(layout: CallLayout, relation: Relation = "replace") -> Fraction:
+    """Cost of a call at unit variances, whatever its bounds; then all variances are stretched to the price."""
+    F2, share, targets = layout.plan.features.square, layout.plan.terms.gram_share, layout.targets
+    each = (1 - share) / len(targets) / (2 * F2)
+    signed = sum(t.signed for t in targets)
+    return layout.plan.reach.cost(share / (2 * F2 * F2), each * signed, each * (len(targets) - signed), relation)
 
 
 def _printed(plan: LinearPlan, half: Half, weight: int) -> tuple[int, tuple[int, ...]]:
@@ -73,22 +91,41 @@ def true_rho(plan: LinearPlan) -> Fraction | None:
     plan
         What is declared.
     """
-    if plan.rho is None:
-        return None
-    if not plan.printed:
-        return plan.rho
+    return plan.rho if plan.rho is None or not plan.printed else _printed_cost(plan, "replace")
+
+
+def joining_rho(plan: LinearPlan) -> Fraction | None:
+    """Exact bound on what the whole plan costs somebody who joins or leaves; None without noise.
+
+    A call's variances follow earlier answers, its price does not: what joining costs is a fixed part of it, the larger
+    one of the two kinds of call (:func:`_unit_cost`).
+
+    Parameters
+    ----------
+    plan
+        What is declared.
+    """
+    if plan.rho is None or plan.printed:
+        return None if plan.rho is None else _printed_cost(plan, "add_remove")
+    halves: tuple[Half, ...] = ("D", "D'") if plan.terms.variance else ("D",)
+    calls = [CallLayout(plan, 0, half, 1) for half in halves]
+    return plan.rho * max(_unit_cost(c, "add_remove") / _unit_cost(c) for c in calls)
+
+
+def _printed_cost(plan: LinearPlan, relation: Relation) -> Fraction:
+    """What the paper's scales cost, by all calls of the plan."""
     first = second = joint = Fraction(0)
     for h in range(plan.domain.horizon):
         moves = _printed_moves(plan, h, "D")
-        alone = plan.reach.cost(*moves)
+        alone = plan.reach.cost(*moves, relation)
         if h == plan.domain.horizon - 1 or not plan.terms.variance:
             first, second, joint = first + alone, second + alone, joint + alone
             continue
         more = _printed_moves(plan, h, "D'")
         first += alone
         # where D' is not asked for variances, its people join the regression
-        second += max(alone, plan.reach.cost(*more))
-        joint += plan.reach.cost(moves[0] + more[0], moves[1] + more[1], moves[2] + more[2])
+        second += max(alone, plan.reach.cost(*more, relation))
+        joint += plan.reach.cost(moves[0] + more[0], moves[1] + more[1], moves[2] + more[2], relation)
     return max(first, second) if plan.terms.halves else joint
 
 
@@ -180,3 +217,75 @@ def one_shot_sum(plan: LinearPlan) -> PrivateSum:
             table.mechanism(variance=math.ceil(stretch * F2 * N / (1 - share))),
         ),
     )
+
+
+Integers = NDArray[np.int64]
+
+
+def release_one_shot(
+    plan: LinearPlan, rows: CountRows | TalliedRows, noise: NoiseSource, *, epsilon: float | None = None
+) -> OneShot:
+    """Draw the release, or the exact statistics where the plan has no budget (simulation only).
+
+    Parameters
+    ----------
+    plan
+        With variant ``one_shot`` and a finite feature map.
+    rows
+        What is summed; not read before everything else is in order.
+    noise
+        The operating system's where the data are real.
+    epsilon
+        The epsilon that will be stated, where a sampler's share of delta has to be listed; None: it is exact.
+
+    Raises
+    ------
+    RealDataError
+        If the data is real and the noise is not the operating system's, or there is none.
+    ValueError
+        If the plan is of another variant, or the sampler's share of delta is not listed.
+    """
+    if plan.terms.variant != "one_shot":
+        raise ValueError("a one-shot release needs variant 'one_shot'")
+    summed = one_shot_sum(plan)
+    if epsilon is not None:
+        summed = summed.with_slack(noise, epsilon)
+    summed.admit(noise, rows.data_kind)
+    gram, table = _sums(rows, plan.one_shot_steps[0], *plan.reward_steps, plan.terms.value_steps)
+    sums = ExactSums(plan.domain.name, rows.data_kind, "per_step", {"gram": gram, "target": table})
+    return released_statistics(plan, summed.draw(sums, noise))
+
+
+def released_statistics(plan: LinearPlan, release: Release) -> OneShot:
+    """Statistics in real units from the integers of a release.
+
+    Parameters
+    ----------
+    plan
+        That priced the release.
+    release
+        With tables ``gram (H, d, d)`` and ``target (H, S' + 1, d)``, in lattice steps.
+    """
+    q, (least, most), (tag, _) = plan.terms.value_steps, plan.reward_steps, plan.one_shot_steps
+    gram, table, unit = release.tables["gram"], release.tables["target"], plan.features.unit
+    sds = {m.table: 0.0 if m.variance is None else math.sqrt(m.variance) for m in release.mechanisms}
+    return OneShot(
+        gram=(gram * unit**2).astype(np.float64),
+        successors=(table[:, :-1] * (unit / tag)).astype(np.float64),
+        rewards=(table[:, -1] * (unit / (2 * q))).astype(np.float64),
+        middle=(least + most) / (2 * q),
+        gram_sd=sds["gram"] / math.sqrt(2) * unit**2,
+        successor_sd=sds["target"] * unit / tag,
+        reward_sd=sds["target"] * unit / (2 * q),
+        release=release,
+    )
+
+
+def _sums(rows: CountRows | TalliedRows, tag: int, least: int, most: int, q: int) -> tuple[Integers, Integers]:
+    """Exact Gram matrices ``(H, d, d)`` and tables ``(H, S' + 1, d)``."""
+    f = rows.features.integers.reshape(-1, rows.features.dimension)
+    n, r = rows.totals(least, most, q)
+    y = 2 * r - (least + most) * n.sum(-1)
+    x = np.concatenate([tag * n, y[..., None]], axis=-1).reshape(len(n), len(f), -1)
+    each = [counted_sums(f, n_h.sum(-1).reshape(-1), x_h.T) for n_h, x_h in zip(n, x, strict=True)]
+    return np.stack([g for g, _ in each]), np.stack([t for _, t in each])

@@ -155,6 +155,12 @@ class OnlineCounts:
         """Of the noise in a visit count made by summation."""
         return self.sd_sas * math.sqrt(self.n_sas.shape[-1])
 
+    def __add__(self, more: OnlineCounts) -> OnlineCounts:
+        """Both, of other users, each with its own noise."""
+        sd = [math.hypot(x, y) for x, y in ((self.sd_sas, more.sd_sas), (self.sd_r, more.sd_r))]
+        r = None if more.r_sa is None or self.r_sa is None else self.r_sa + more.r_sa
+        return OnlineCounts(self.episodes + more.episodes, self.n_sas + more.n_sas, r, sd[0], sd[1])
+
 
 def consistent(counts: OnlineCounts) -> Array:
     """The consistency programme with n'_sa by summation: ``(G, S, A, S)``, nowhere negative, unshifted."""

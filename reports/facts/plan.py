@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pydantic import Field
+
 from reports.facts.part import Number, Part
 from reports.facts.promise import Joint, MechanismFacts
 
@@ -143,6 +145,32 @@ class Reference(Part):
     suboptimality: Number
 
 
+class Rival(Part):
+    """Another way to spend the same budget on the same card, as simulated on the recipe's own worlds.
+
+    Parameters
+    ----------
+    agent, release
+        Its name, and which tables of counts it releases; None where it releases no counts.
+    dynamics
+        ``stationary`` where the card would have to declare it; None: as the card is.
+    suboptimality, reason
+        Mean over a few runs, or why there is none.
+    """
+
+    agent: str
+    release: str | None = None
+    dynamics: str | None = None
+    suboptimality: Number | None = None
+    reason: str | None = None
+
+    @property
+    def name(self) -> str:
+        """In words."""
+        of = "" if self.release is None else f" ({self.release})"
+        return f"{self.agent}{of}{'' if self.dynamics is None else f' with dynamics = {self.dynamics!r}'}"
+
+
 class Quality(Part):
     """What policy to expect, or why none is simulated.
 
@@ -157,6 +185,11 @@ class Quality(Part):
         learning nothing.
     abstains
         Share of the cells.
+    rivals, prefers, why
+        Other agents and releases that fit the card, the one that loses least, and the reason in a sentence: a rival
+        only where it is clearly better than the recipe's own.
+    proposes
+        A declaration that would leave less noise, where the declared world allows it.
     is_not
         What this does not say.
     cached
@@ -174,6 +207,10 @@ class Quality(Part):
     reference: Reference | None = None
     share: Number | None = None
     abstains: Number | None = None
+    rivals: list[Rival] = Field(default_factory=list[Rival])
+    prefers: Rival | None = None
+    why: str | None = None
+    proposes: str | None = None
     is_not: str
     cached: bool = False
 
@@ -202,6 +239,8 @@ class PlanAnswer(Part):
         The lineage, before and after it.
     replays, allowed, limit, fits
         Whether a run would draw nothing, whether it would be refused, by which limit, and what would still fit.
+    gate
+        Rules of the log that may stop a run of real people before its budget is spent; None of synthetic ones.
     counter, calendar
         With [nightly], and with [schedule].
     visits_per_cell_if_even, noise_per_cell, what_if, people_needed
@@ -232,6 +271,7 @@ class PlanAnswer(Part):
     counter: NightsPlan | None = None
     calendar: CalendarPlan | None = None
     fits: Fits | None
+    gate: list[str] | None = None
     visits_per_cell_if_even: Number | None = None
     noise_per_cell: dict[str, Number] | None = None
     what_if: list[WhatIf]

@@ -1,16 +1,86 @@
-"""A tabular policy as inline SVG: self-contained, legible without colour, the same bytes at every rendering."""
+"""A tabular policy, its shares and its weights as inline SVG: self-contained, legible without colour."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from functools import partial
 
-from pipeline.declaration.numbers import clean
-from reports.facts.policy import Decisions
-from reports.format import shorten
+import numpy as np
+
+from pipeline.declaration.numbers import clean, number
+from reports.facts.policy import Decisions, Weights
+from reports.format import percent, shorten
 from reports.page import Figure
-from reports.run.policy_table import most_evidenced
+from reports.run.policy_table import Shares, action_shares, most_evidenced
 from reports.svg import HATCH, INK, inline
+
+MOST_ACTIONS = 8
+_WIDE, _ROW, _BAR = 380, 40, 15
+# room for the percentage behind a full bar
+_REACH = 1.18
+_MARK = "#4477aa"
+
+
+def leading_actions(shares: Shares) -> list[int]:
+    """Actions that the policy recommends most, then those that practice takes most, at most eight."""
+    usual = np.zeros(len(shares.policy)) if shares.practice is None else shares.practice
+    order = np.lexsort((-usual, -shares.policy))
+    return [int(a) for a in order[:MOST_ACTIONS] if shares.policy[a] > 0 or usual[a] > 0]
+
+
+def share_figure(view: Decisions) -> Figure:
+    """Two bars an action: full for the policy, hatched for practice."""
+    import altair as alt
+
+    shares = action_shares(view)
+    actions = leading_actions(shares)
+    bars: list[dict[str, float | str]] = []
+    for row, a in enumerate(actions):
+        found = [("policy", shares.policy[a], _MARK)]
+        if shares.practice is not None:
+            found.append(("practice", shares.practice[a], HATCH))
+        for i, (who, share, fill) in enumerate(found):
+            top = row * _ROW + (_ROW - _BAR * len(found)) / 2 + i * _BAR
+            bars.append({"who": who, "x": 0, "x2": float(share), "y": top, "y2": top + _BAR - 2, "fill": fill,
+                         "t": percent(float(share)), "middle": top + _BAR / 2 - 1})  # fmt: skip
+    names = [{"y": (row + 0.5) * _ROW, "t": shorten(clean(view.action_labels[a]), 24)} for row, a in enumerate(actions)]
+    high = _ROW * len(actions)
+    y = alt.Y("y:Q", axis=None, scale=alt.Scale(domain=[0, high], range=[0, high], nice=False, zero=False))
+    scale = alt.Scale(domain=[0, _REACH], nice=False)
+    x = alt.X("x:Q", axis=None, scale=scale)
+    base = alt.Chart(alt.Data(values=bars))
+    chart = alt.layer(
+        base.mark_rect(stroke=INK, strokeWidth=1, strokeOpacity=0.5).encode(
+            x=x, x2="x2:Q", y=y, y2="y2:Q", fill=alt.Fill("fill:N", scale=None)
+        ),
+        base.mark_text(align="left", dx=5, fontSize=11, color=INK).encode(
+            x=alt.X("x2:Q", axis=None, scale=scale),
+            y=alt.Y("middle:Q", axis=None, scale=alt.Scale(domain=[0, high], range=[0, high], nice=False)),
+            text="t:N",
+        ),
+        alt.Chart(alt.Data(values=names))
+        .mark_text(align="right", x=-8, fontSize=12, color=INK)
+        .encode(y=y, text="t:N"),
+    ).properties(width=_WIDE, height=high)
+    margin = 14 + 7 * max((len(str(name["t"])) for name in names), default=1)
+    text = _words(view, shares, actions)
+    note = "Upper bar: this policy. Lower, hatched bar: current practice." if shares.practice is not None else ""
+    return Figure(partial(inline, chart, "shares", "Share of each action", text, margin, bottom=6), text, note)
+
+
+def _words(view: Decisions, shares: Shares, actions: list[int]) -> str:
+    said: list[str] = []
+    for a in actions:
+        beside = "" if shares.practice is None else f", practice {percent(float(shares.practice[a]))}"
+        said.append(f"{clean(view.action_labels[a])}: policy {percent(float(shares.policy[a]))}{beside}")
+    if shares.silent:
+        said.append(f"no recommendation: {percent(shares.silent)}")
+    left_out = len(shares.policy) - len(actions)
+    return f"Share of each action. {'; '.join(said)}." + (
+        f" {left_out} others are left out: rarer, or in neither." if left_out else ""
+    )
+
 
 MOST_STATES = 40
 MOST_STEPS = 50
@@ -93,3 +163,71 @@ def _left_out(view: Decisions) -> str:
     if len(view.action) > MOST_STEPS:
         notes.append(f"Shown: the first {MOST_STEPS} steps, of {len(view.action)}.")
     return " ".join([*notes, "The run's folder holds the whole policy."]) if notes else ""
+
+
+MOST_FEATURES = 24
+# blue below zero, orange above, white at it; the sign stands in the cell as well
+_COLOURS = ("#77aadd", "#f4f2ec", "#ee8866")
+
+
+def leading_features(weights: Weights) -> list[int]:
+    """The features with most weight over the episode, in their own order."""
+    size = np.abs(weights.values).sum(0)
+    return sorted(np.argsort(-size, kind="stable")[:MOST_FEATURES].tolist())
+
+
+def weights_figure(weights: Weights) -> Figure:
+    """Features by steps, the weight written in each cell."""
+    import altair as alt
+
+    features, horizon = leading_features(weights), min(len(weights.values), MOST_STEPS)
+    most = float(np.abs(weights.values[:horizon, features]).max()) or 1.0
+    decimals = max(0, 1 - math.floor(math.log10(most)))
+    cells = [
+        {"x": h, "y": row, "t": _short(w, decimals), "fill": _colour(w / most)}
+        for row, i in enumerate(features)
+        for h in range(horizon)
+        for w in [float(weights.values[h, i])]
+    ]
+    names = [{"y": row, "t": shorten(clean(weights.names[i]), 30)} for row, i in enumerate(features)]
+    x = alt.X("x:O", axis=alt.Axis(title="step", labelAngle=0, labelOverlap="greedy", orient="bottom"))
+    y = alt.Y("y:O", axis=None)
+    grid = alt.Chart(alt.Data(values=cells)).encode(x=x, y=y)
+    wide = 6 + 6 * max(2, *(len(str(c["t"])) for c in cells))
+    chart = alt.layer(
+        grid.mark_rect(strokeWidth=1, stroke=INK, strokeOpacity=0.18).encode(fill=alt.Fill("fill:N", scale=None)),
+        grid.mark_text(fontSize=10, color="#111111").encode(text="t:N"),
+        alt.Chart(alt.Data(values=names))
+        .mark_text(align="right", x=-8, fontSize=12, color=INK)
+        .encode(y=y, text="t:N"),
+    ).properties(width=horizon * wide, height=len(features) * 22)
+    text = (
+        f"Weight of each of {len(features)} features (rows) at each of {horizon} steps (columns), "
+        f"from {number(float(weights.values.min()), 3)} to {number(float(weights.values.max()), 3)}. At step 0: "
+        + "; ".join(f"{clean(weights.names[i])} {number(float(weights.values[0, i]), 3)}" for i in features)
+        + "."
+    )
+    margin = 14 + 7 * max(len(str(name["t"])) for name in names)
+    return Figure(
+        partial(inline, chart, "weights", "The weights, step by step", text, margin), text, _unlabelled(weights)
+    )
+
+
+def _short(weight: float, decimals: int) -> str:
+    """As many decimals as the largest weight needs for two digits."""
+    return f"{round(weight, decimals) + 0.0:.{decimals}f}".replace("-", "−")
+
+
+def _colour(share: float) -> str:
+    ends = _COLOURS[0] if share < 0 else _COLOURS[2]
+    parts = zip(*(bytes.fromhex(c[1:]) for c in (_COLOURS[1], ends)), strict=True)
+    return "#" + "".join(f"{round(a + (b - a) * abs(share)):02x}" for a, b in parts)
+
+
+def _unlabelled(weights: Weights) -> str:
+    notes: list[str] = []
+    if len(weights.names) > MOST_FEATURES:
+        notes.append(f"Shown: the {MOST_FEATURES} features with most weight, of {len(weights.names)}.")
+    if len(weights.values) > MOST_STEPS:
+        notes.append(f"Shown: the first {MOST_STEPS} steps, of {len(weights.values)}.")
+    return " ".join([*notes, "policy.parquet in the run's folder holds all of them."]) if notes else ""

@@ -2,16 +2,204 @@
 
 from __future__ import annotations
 
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
 from pipeline.declaration.numbers import clean, number
+from pipeline.privacy.losses import membership_advantage, safe_epsilon
 from reports.facts.dataset import DeclaredPlant
 from reports.facts.learnt import NO_GUARANTEE
-from reports.facts.policy import PolicyView
+from reports.facts.policy import Decisions, Gains, PolicyView
 from reports.facts.promise import Guarantee
 from reports.facts.report import Report
-from reports.format import listing, percent
-from reports.page import Opening
+from reports.facts.verdict import Verdict, round_up
+from reports.format import listing, percent, shorten, steps
+from reports.page import Card, Opening
 from reports.run.answer import answer_figure, headline, missed, reason, verdict_of
-from reports.run.cards import cost_card, sign_card, whom_card
+from reports.run.policy_table import Run, reach, runs
+
+_MOST, _LABEL = 3, 34
+# standard deviations of noise beyond which a count is somebody's
+_PLAIN = 4.0
+# past this the factor of the odds is a number without a meaning
+_ODDS = 50.0
+
+
+@dataclass(frozen=True)
+class Change:
+    """Consecutive steps of a state at which practice does not always do what is recommended.
+
+    Parameters
+    ----------
+    run
+        Where, and what is recommended.
+    usual
+        Index of what else practice does most.
+    decisions
+        Released, hence noisy, number of decisions there that would be others.
+    """
+
+    run: Run
+    usual: int
+    decisions: float
+
+
+def changes(view: Decisions, noise: float) -> tuple[list[Change], float]:
+    """Where a policy differs from practice, most decisions first, and how many decisions there are at all.
+
+    Parameters
+    ----------
+    view
+        The policy beside released counts; where practice is not told nothing differs.
+    noise
+        Standard deviation of a count: what is not plain beside it is nobody's decision.
+    """
+    found: list[Change] = []
+    pooled = len(view.practice) == 1
+    counts = np.where((view.evidence > _PLAIN * noise) & (view.practice > 0), view.evidence, 0.0)
+    for run in runs(view):
+        if run.abstains:
+            continue
+        others = counts[0 if pooled else slice(run.first, run.last + 1), run.state].reshape(-1, counts.shape[-1])
+        others = others.sum(0)
+        others[run.action] = 0.0
+        # of one table for all steps, the steps of this run have their share
+        share = (run.last - run.first + 1) / len(view.action) if pooled else 1.0
+        if (moved := float(others.sum() * share)) > 0:
+            found.append(Change(run, int(others.argmax()), moved))
+    return sorted(found, key=lambda c: -c.decisions), float(counts.sum())
+
+
+def _noise(report: Report) -> float:
+    """Standard deviation of released decisions at a state and an action: of a sum over next states."""
+    tables = [m for m in report.mechanisms if m.table == "n_sas"]
+    return max((m.scale * math.sqrt(m.shape[-1]) for m in tables), default=0.0)
+
+
+def whom_card(report: Report, view: PolicyView, verdict: Verdict) -> Card:
+    """Which states, from what to what, how many decisions, how sure.
+
+    Parameters
+    ----------
+    report, view, verdict
+        Of a run.
+    """
+    name = "For whom it changes"
+    if verdict.answer == "nothing_changes":
+        return Card(name, "For nobody", ("Current practice goes on everywhere.",))
+    if isinstance(view, Gains):
+        if not report.policy.left_zero:
+            return Card(name, "For nobody", ("All gains are zero: this controller does nothing.",))
+        words = f"{listing(view.action)} would be set by {listing(view.observation)} at every step."
+        return Card(name, "Every episode", (words, "How practice steers is not told by this release."))
+    live = len(view.state_labels)
+    silent = (
+        f"In {percent(report.policy.abstain_share)} of the cases it recommends nothing: current practice goes on."
+        if view.abstains.any()
+        else "It recommends something in every state."
+    )
+    if np.isnan(view.practice).all():
+        states, share = reach(view)
+        # evidence of a linear policy is no number of rows
+        held = "" if report.features is not None else f"These hold {percent(share)} of the released rows. "
+        words = (f"{held}What practice does there is not told by this release.", silent)
+        return Card(name, f"{number(states)} of {number(live)} states", words)
+    found, total = changes(view, _noise(report))
+    moved = sum(c.decisions for c in found)
+    if moved <= total / 100:
+        return Card(name, "Hardly anybody", ("It takes the actions that practice takes.", silent))
+    states = len({c.run.state for c in found})
+    share, some = 100 * moved / total, number(round_up(moved, "nearest"))
+    words = (
+        f"Some {some} of {number(round_up(total, 'nearest'))} decisions in this log, in {number(states)} of "
+        f"{number(live)} states. The card declares no period: a year of twice as many has twice as many.",
+        silent,
+        _sure(report),
+    )
+    rows = tuple(_row(view, c) for c in found[:_MOST])
+    return Card(name, f"About {number(share, 2)} % of decisions", tuple(w for w in words if w), rows)
+
+
+def _row(view: Decisions, c: Change) -> tuple[str, ...]:
+    state, old, new = (
+        shorten(clean(label), _LABEL)
+        for label in (
+            view.state_labels[c.run.state],
+            view.action_labels[c.usual],
+            view.action_labels[c.run.action],
+        )
+    )
+    return f"{state}, step {steps(c.run.first, c.run.last)}:", f"{old} → {new}"
+
+
+def _sure(report: Report) -> str:
+    told = report.practice
+    if told is None or told.apart_share is None:
+        return ""
+    where = "nowhere" if told.apart_share == 0 else f"in {percent(told.apart_share)} of the cells"
+    return f"How sure, state by state: {where} the released model tells the two actions apart."
+
+
+def cost_card(report: Report) -> Card:
+    """The loss as odds and as a test, and what budget is left.
+
+    Parameters
+    ----------
+    report
+        Of a run.
+    """
+    name, p, ledger = "What it costs in privacy", report.guarantee, report.ledger
+    left = (
+        "Nothing was charged: nothing private was released."
+        if ledger is None
+        else f"Left for the life of {clean(ledger.dataset)}: ρ = {number(ledger.remaining_rho, toward='down')} of "
+        f"{number(ledger.cap_rho)}{_lifetime(report)}."
+    )
+    if p.noise == "none" or p.epsilon is None:
+        return Card(name, "No promise", ("No noise was added.", left))
+    rho = "" if p.rho is None or p.pure else f" (ρ = {number(p.rho, toward='up')})"
+    return Card(name, f"ε = {number(p.epsilon, 3, 'up')}{rho}", (*_meaning(p), left))
+
+
+def _lifetime(report: Report) -> str:
+    """What all that a lineage may ever spend comes to."""
+    p, ledger = report.guarantee, report.ledger
+    if ledger is None or p.pure or not p.delta:
+        return ""
+    return f"; all of it together would be ε = {number(safe_epsilon(ledger.cap_rho, p.delta), 3, 'up')}"
+
+
+def _meaning(p: Guarantee) -> tuple[str, ...]:
+    if p.epsilon is None or p.relation != "replace":
+        return ()
+    most = membership_advantage(p.rho, p.epsilon, p.delta)
+    right = math.ceil(50 * (1 + most) - 1e-9)
+    test = (
+        f"A test: who is to tell which of two records was in the log is right at most {right} times in 100; a coin is "
+        "right 50 times."
+        if right < 100
+        else "A test: who is to tell which of two records was in the log may be right nearly always."
+    )
+    if p.epsilon > _ODDS:
+        return (test,)
+    slip = "" if p.pure or not p.delta else f", but for a chance of {number(p.delta, 2, 'up')}"
+    odds = (
+        f"Odds: whatever is concluded about a person, one's own record changes its odds by a factor of at most "
+        f"{number(round_up(math.exp(p.epsilon)))}{slip}."
+    )
+    return odds, test
+
+
+def sign_card(report: Report) -> Card:
+    """Who answers for it: commands on a screen, lines to fill in on paper."""
+    words = (
+        "This page proposes; a person decides.",
+        f"On record: reticent ledger sign {clean(report.run)} --by NAME; in use: reticent promote {clean(report.run)}.",
+    )
+    lines = ("Adopt / keep practice / more data first", "Name", "Date", "Signature")
+    return Card("Who signs", "Whoever answers for the decision", words, lines=lines)
 
 
 def opening(report: Report, view: PolicyView) -> Opening:
@@ -27,7 +215,7 @@ def opening(report: Report, view: PolicyView) -> Opening:
     return Opening(
         title=f"A {kind} for {clean(report.dataset.name)}",
         answer=headline(report, verdict),
-        why=(reason(verdict), _learnt(report)),
+        why=tuple(w for w in (reason(verdict), _counted(report), _learnt(report)) if w),
         figure=answer_figure(report, verdict),
         below=(missed(report),),
         cards=(whom_card(report, view, verdict), cost_card(report), sign_card(report)),
@@ -35,6 +223,16 @@ def opening(report: Report, view: PolicyView) -> Opening:
         claim=f"Claim made for the people in this log: {clean(promise.claim)}." if promise.claim else "",
         banner=_banner(promise),
     )
+
+
+def _counted(report: Report) -> str:
+    """What the numbers are numbers of; nothing where the cards of a plant say it."""
+    data = report.dataset
+    if isinstance(data, DeclaredPlant):
+        return ""
+    pays = ", ".join(f"{number(r)} for {clean(label)}" for label, r in (data.reward_on_entering or {}).items() if r)
+    low, high = (number(end) for end in data.reward_range)
+    return f"What is counted: {pays or f'rewards of {low} to {high} a step'}, summed over an episode, on average."
 
 
 def _learnt(report: Report) -> str:

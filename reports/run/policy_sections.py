@@ -10,9 +10,7 @@ from pipeline.declaration.numbers import clean, number
 from reports.facts.constants import Constants
 from reports.facts.policy import Decisions
 from reports.facts.report import Report
-from reports.figures.policy_figure import MOST_STATES, action_codes, policy_figure
-from reports.figures.share_figure import share_figure
-from reports.figures.weights_figure import weights_figure
+from reports.figures.policy_figure import MOST_STATES, action_codes, policy_figure, share_figure, weights_figure
 from reports.format import percent, shorten, span, steps
 from reports.page import Section, Table, table
 from reports.run.policy_table import Run, Shares, action_shares, most_evidenced, reach, runs

@@ -12,13 +12,12 @@ from pipeline.agents.adaptive_lqr import AdaptiveConstants, adaptive_lqr
 from pipeline.agents.lq_belief import Answer, Belief, Question, learnt, prior
 from pipeline.agents.ofu_rl import LqControl
 from pipeline.declaration.toml import CardError
-from pipeline.mdp.riccati import QuadraticCost, clip_norm, riccati
+from pipeline.mdp.riccati import QuadraticCost, clip_norm, expected_costs, occupancies, riccati
 from pipeline.mdp.rollout import LinearRollout, LqBatch
-from pipeline.mdp.uncertain_lq import expected_costs, occupancies
 from pipeline.privacy.budget import rho_from_epsilon
 from pipeline.simulation.registry import run
 from pipeline.simulation.trial import Trial
-from pipeline.statistics.residual_message import ResidualMessage
+from pipeline.statistics.lq_message import ResidualMessage
 
 EPISODES = 10_000
 # replace-one: an episode moves the sum by two radii

@@ -13,8 +13,8 @@ from pipeline.environments.linear_003 import linear_003
 from pipeline.mdp.planning import optimal_values, policy_value
 from pipeline.privacy.noise import SeededNoise
 from pipeline.statistics.ask import Ask
+from pipeline.statistics.linear_calibration import release_one_shot
 from pipeline.statistics.linear_plan import LinearTerms
-from pipeline.statistics.one_shot_tables import release_one_shot
 from tests.agents.linear_bench import C, planned, setting
 
 

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from scipy import stats
 
+from pipeline.agents.apvi import apvi, model, optimal_upper, policy_bounds
 from pipeline.agents.batch_pace import Pace, batch_ends
 from pipeline.agents.count_bonus import Constants, theory
-from pipeline.agents.ucbvi import CountTask, Learnt, planned, ucbvi, worth_playing
+from pipeline.agents.pessimism import constants
+from pipeline.agents.ucbvi import CountTask, Learnt, optimistic, planned, ucbvi, worth_playing
+from pipeline.declaration.card import task_of as declared_task
 from pipeline.environments.random_tabular import random_tabular
 from pipeline.environments.riverswim import riverswim_homogeneous
 from pipeline.mdp.planning import occupancies, optimal_values, policy_value
@@ -20,6 +24,7 @@ from pipeline.simulation.rollouts import play, play_batches
 from pipeline.statistics.ask import Ask
 from pipeline.statistics.interactive_counts import exact, joint, local
 from pipeline.statistics.online_counts import OnlineCounts, OnlineLayout, nothing_seen
+from tests.agents.test_apvi import private_release, sample, world
 
 WORLD = SimulatedWorld("tests")
 RIVER = riverswim_homogeneous(3).mdp(6)
@@ -264,3 +269,30 @@ def test_a_whole_batch_is_not_staked_on_a_cell_that_only_noise_recommends():
             each.append(np.dot(np.diff([0, *played.ends]), played.losses))
         totals[visits] = max(each)
     assert totals[1.0] < 800 < totals[math.inf]
+
+
+def test_the_policy_to_play_next_tries_what_was_never_seen_and_reaches_the_upper_value_of_the_best():
+    rng = np.random.default_rng(5)
+    mdp, card = world(2)
+    sums = sample(mdp, card, 60, rng)
+    # in one state nobody has ever tried the last action
+    sums.tables["n_sas"][0, 0, 2] = 0
+    sums.tables["r_sa"][0, 0, 2] = 0
+    for ask in (Ask(), Ask(1.0)):
+        counts = private_release(card, ask)(sums, SeededNoise(3))
+        task = replace(
+            declared_task(card), allowed=np.array([[True, True, True], [True, False, True], [True, True, True]])
+        )
+        for preset in ("paper", "tail", "practical"):
+            k = constants(preset, 36)
+            plan = optimistic(counts, task, k, rng)
+            upper = optimal_upper(model(counts, task, k))
+            assert np.array_equal(plan.V, upper) and not plan.policy.abstains.any()
+            assert plan.policy.probabilities.sum(-1) == pytest.approx(np.ones((4, 3)))
+            assert not plan.policy.probabilities[:, 1, 1].any()
+            # noise may look like visits, and wider widths tie with what was never seen
+            assert ask.rho or preset != "practical" or plan.policy.probabilities[0, 0, 2] > 0
+            # what is played has that value
+            played = policy_bounds(model(counts, task, k), plan.policy)[1]
+            assert played == pytest.approx(upper)
+    assert apvi(counts, task, k, rng).policy.probabilities[0, 0, 2] == 0

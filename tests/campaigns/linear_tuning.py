@@ -19,8 +19,8 @@ from pipeline.mdp.planning import optimal_values, policy_value
 from pipeline.privacy.noise import SeededNoise
 from pipeline.statistics.ask import Ask
 from pipeline.statistics.interactive import InteractiveRegression
+from pipeline.statistics.linear_calibration import release_one_shot
 from pipeline.statistics.linear_plan import LinearDomain, LinearPlan, LinearTerms
-from pipeline.statistics.one_shot_tables import release_one_shot
 from pipeline.statistics.regression_rows import CountRows
 
 WORLDS, SEED = (10, 11), 500

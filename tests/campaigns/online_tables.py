@@ -31,7 +31,7 @@ NOISE: Sequence[Options] = (
     {},
     *({"noise": c, "z": z} for c, z in ((0.0, 0.0), (0.0, 1.0), (0.5, 1.0), (1.0, 0.0), (1.0, 0.5), (1.0, 1.0))),
     *({"noise": c, "z": z} for c, z in ((1.0, 2.0), (2.0, 1.0))),
-    {"constants": "theory"},
+    {"constants": "paper", "growth": 2.0, "visits": 1.0},
 )
 # beside the taken c 0.1, noise 0
 LOCAL: Sequence[Options] = ({}, {"c": 0.03}, {"c": 0.2}, {"noise": 0.5}, {"c": 0.4, "noise": 1.0}, POOLED)
@@ -48,7 +48,7 @@ PLAIN: Sequence[Options] = (
     {},
     *({"c": c, "iota": 1.0} for c in (0.1, 0.2, 0.4, 1.0)),
     {"iota": 5.0},
-    {"constants": "theory"},
+    {"constants": "paper", "growth": 2.0, "visits": 1.0},
 )
 
 
@@ -112,7 +112,7 @@ def mixture() -> Iterator[Cell]:
 
 def beta() -> Iterator[Cell]:
     """The two volumes of OFU-RL's beta_k, and two growths."""
-    ways: list[Options] = [{"growth": g, "volume": v} for v, g in product(("declared", "released"), (1.2, 1.05))]
+    ways: list[Options] = [{"growth": g, "constants": c} for c, g in product(("practical", "paper"), (1.2, 1.05))]
     yield from product(["ofu-rl"], [("lq", (("instance", n),)) for n in range(1, 6)], [10**4], [None], ways)
 
 

@@ -1,4 +1,4 @@
-"""Who gets the last of the budget?  ``python -P -m tests.campaigns.races [rounds]`` rewrites ``results/races.json``.
+"""Who gets the last of the budget?  ``python -P -m tests.campaigns.races [rounds]`` rewrites ``results/races.csv``.
 
 Each round starts eight processes at one gate, on SQLite and on PostgreSQL: all want the last of a lineage's budget, and
 all want to draw one release from stores of their own.  Exactly one may get it, and the account must say so.
@@ -6,22 +6,20 @@ all want to draw one release from stores of their own.  Exactly one may get it, 
 
 from __future__ import annotations
 
-import json
 import sys
 import tempfile
 from collections.abc import Callable
-from datetime import UTC, datetime
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
 from pipeline.declaration.card import Card
 from pipeline.ledger.ledger import open_ledger
+from tests.campaigns.rows import plain, write
 from tests.conftest import card_dict
 from tests.ledger.postgres import postgres_server
 from tests.ledger.racing import draw, race, spend
 
-RESULTS = Path(__file__).resolve().parent / "results" / "races.json"
 RUNNERS = 8
 PRICES = {spend: Fraction(3, 2), draw: Fraction(1, 100)}
 
@@ -49,26 +47,21 @@ def main(rounds: int) -> int:
                 found.append({"engine": "postgresql", **one_round(server.url(name), todo)})
                 server.psql(f"drop database {name} with (force)")
             print(f"round {i + 1} of {rounds}", file=sys.stderr, flush=True)
-    result = {
-        "command": f"python -P -m tests.campaigns.races {rounds}",
-        "date": datetime.now(UTC).date().isoformat(),
-        "rounds": rounds,
-        "processes_a_race": RUNNERS,
-        "races": [
-            {
-                "engine": engine,
-                "race": todo.__name__,
-                "rounds": sum(r["engine"] == engine and r["race"] == todo.__name__ for r in found),
-                "exactly_one_winner": sum(
-                    r["engine"] == engine and r["race"] == todo.__name__ and r["held"] for r in found
-                ),
-            }
-            for engine in ("sqlite", "postgresql")
-            for todo in (spend, draw)
-        ],
-    }
-    print(json.dumps(result))
-    RESULTS.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+    told = [
+        {
+            "engine": engine,
+            "race": todo.__name__,
+            "processes": RUNNERS,
+            "rounds": rounds,
+            "exactly one winner": sum(
+                r["engine"] == engine and r["race"] == todo.__name__ and r["held"] for r in found
+            ),
+        }
+        for engine in ("sqlite", "postgresql")
+        for todo in (spend, draw)
+    ]
+    write("races", told, "the operating system's")
+    print(plain("races"))
     return 0 if all(r["held"] for r in found) else 1
 
 

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from pipeline.declaration.card import CardError, load_card
-from pipeline.environments.icu_sepsis import SOFA_EDGES, load_icu_sepsis
-from pipeline.environments.icu_sepsis_bins import icu_sepsis_bins
+from pipeline.environments.icu_sepsis import SOFA_EDGES, icu_sepsis_bins, load_icu_sepsis
 from pipeline.environments.worlds import load_world
 from pipeline.evaluation.exact import binned_process
 from pipeline.mdp.planning import optimal_values, policy_value

@@ -12,8 +12,7 @@ from typer.testing import CliRunner
 
 from flows.cli import app
 from flows.config.home import Home
-from flows.jobs import plan as foresight
-from flows.jobs.plan import foresee_job
+from flows.jobs import foresight
 from pipeline.declaration.card import Card, load_card, task_of
 from pipeline.learners import tabular
 from pipeline.mdp.planning import optimal_values
@@ -21,6 +20,7 @@ from pipeline.simulation.surrogate import best_allowed, draw_surrogate
 from pipeline.statistics.ask import Ask
 from pipeline.statistics.calibration import count_sum
 from tests.flows.shop import RECIPE, lay_out
+from tests.jobs import foresee_job
 
 ROOT = Path(__file__).resolve().parents[2]
 DATA = ROOT / "datasets"
@@ -78,6 +78,19 @@ def test_a_twin_that_forgets_the_noise_is_seen(tmp_path, monkeypatch):
     assert silent["suboptimality"] == silent["without_noise"] != honest["suboptimality"]
 
 
+@pytest.fixture(autouse=True)
+def alone(request, monkeypatch):
+    """No rivals, except where a test asks about them."""
+    if "rivals" not in request.fixturenames:
+        monkeypatch.setattr(foresight, "_rivals", lambda s: ())
+
+
+@pytest.fixture
+def rivals(monkeypatch):
+    """Rivals, of one run each."""
+    monkeypatch.setattr(foresight, "_RIVAL_DRAWS", 1)
+
+
 @pytest.fixture
 def few(monkeypatch):
     """Few draws, where the words of a band are asked and not its width."""
@@ -109,7 +122,7 @@ def test_what_cannot_be_simulated_says_why(tmp_path):
     assert not (home.root / "foresight").exists()
 
 
-def test_nothing_of_the_dataset_is_read(tmp_path, few, monkeypatch):
+def test_nothing_of_the_dataset_is_read(tmp_path, few, rivals, monkeypatch):
     def refuse(*args, **kwargs):
         raise AssertionError("a store, a ledger or a log was opened")
 
@@ -127,7 +140,7 @@ def test_nothing_of_the_dataset_is_read(tmp_path, few, monkeypatch):
     monkeypatch.setattr("polars.read_parquet", refuse)
     # real people: not a row of theirs lies on the shelf, and the card is enough
     for name in ("two_step_game", "riverswim", "riverswim_linear", "double_integrator", "icu_sepsis_uniform"):
-        found = foresee_job(name, Home(tmp_path / "home"))
+        found = foresee_job(name, Home(tmp_path / "home"), people=2_000)
         assert found["suboptimality"]["mean"] > 0, name
     assert [p.name for p in (tmp_path / "home").iterdir()] == ["foresight"]
 
@@ -206,3 +219,39 @@ def test_a_world_named_for_real_people_is_not_opened(tmp_path, few):
     path.write_text(text + '[evaluate]\nworld = "no_such_module:world"\nbehaviour = "uniform"\n')
     found = foresee_job(str(path), Home(tmp_path / "home"))
     assert found["suboptimality"]["mean"] > 0 and "no_such_module" not in str(found)
+
+
+STEP = "[privacy]\nrho = 1.0\n"
+
+
+def test_the_forecast_prefers_counts_where_one_step_is_worth_nothing(tmp_path, few, rivals):
+    found = foresee_job(recipe(tmp_path, "step", "dp-one-step", STEP + WORLD), Home(tmp_path / "home"), people=2_000)
+    assert found["prefers"]["agent"] == "dp-apvi" and "by dp-one-step" in found["why"]
+    assert found["prefers"]["suboptimality"] < 0.2 * found["suboptimality"]["mean"]
+    agents = {r["agent"] for r in found["rivals"]}
+    assert agents >= {"dp-apvi", "dp-vapvi"} and not agents & {"dp-lqr", "apvi", "one-step"}
+    own = foresee_job(recipe(tmp_path, "counts", "dp-apvi", STEP + WORLD), Home(tmp_path / "home"), people=2_000)
+    assert own["prefers"]["agent"] == "dp-apvi" and "dp-one-step" in {r["agent"] for r in own["rivals"]}
+
+
+def test_one_table_is_proposed_where_the_declared_world_has_alike_steps_and_only_there(tmp_path, few, rivals):
+    told = foresee_job(recipe(tmp_path, "known", more=STEP + WORLD), Home(tmp_path / "home"), people=2_000)
+    assert 'dynamics = "stationary"' in told["proposes"]
+    assert "stationary" in {r.get("dynamics") for r in told["rivals"]}
+    blind = foresee_job(recipe(tmp_path, "blind"), Home(tmp_path / "home"), people=2_000)
+    assert "proposes" not in blind and {r.get("dynamics") for r in blind["rivals"]} == {None}
+
+
+def test_no_rival_of_a_counter_but_a_counter_and_of_a_baseline_no_private_one(tmp_path, few, rivals):
+    nightly = STEP + WORLD + "[nightly]\nnights = 30\nfirst = 2026-01-01\n"
+    told = foresee_job(recipe(tmp_path, "nights", more=nightly), Home(tmp_path / "home"), people=2_000)
+    assert {r["agent"] for r in told["rivals"]} == {"dp-apvi"}
+    exact = foresee_job(recipe(tmp_path, "exact", "apvi", WORLD), Home(tmp_path / "home"), people=2_000)
+    assert not any(r["agent"].startswith("dp-") for r in exact["rivals"])
+
+
+@pytest.mark.slow
+def test_of_713_states_a_run_is_foreseen_and_counts_are_told_to_drown(tmp_path, rivals):
+    found = foresee_job("demo", Home(tmp_path / "home"))
+    assert found["draws"] == 2 and 0.02 < found["suboptimality"]["mean"] < 0.06
+    assert found["prefers"]["agent"] == "dp-one-step" and "110 visits, with noise" in found["why"]

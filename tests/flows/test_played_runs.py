@@ -188,3 +188,31 @@ def test_a_world_of_the_wrong_kind_is_refused(tmp_path):
         path = write(tmp_path, agent, world)
         done = CliRunner().invoke(app, ["--home", str(tmp_path / "home"), "simulate", str(path)])
         assert says in str(done.exception), done.exception
+
+
+def test_an_online_agent_starts_from_what_an_offline_run_released(tmp_path):
+    home = tmp_path / "home"
+    call(home, "ingest", "riverswim")
+    learnt = call(home, "run", "riverswim")
+    world, warm = 'name = "riverswim"\nhorizon = 20', f'warm_start = "run:{learnt["run"]}"'
+    cold = call(home, "simulate", write(tmp_path, "dp-ucbvi-jdp", world, name="cold"))
+    started = call(home, "simulate", write(tmp_path, "dp-ucbvi-jdp", world, warm, name="warm"))
+    # 50 000 people have swum before: the first of the new ones knows the way
+    assert started["regret"]["mean"] < 0.1 * cold["regret"]["mean"]
+    folder = Path(started["folder"])
+    own = read_report(folder).simulation.agents[0]
+    assert f"started from {learnt['run']}" in own.variant and own.true_epsilon == pytest.approx(1.0, rel=1e-3)
+    assert str(tmp_path) not in (folder / "report.json").read_text() + (folder / "report.html").read_text()
+    assert call(home, "ledger", "verify", started["run"])["ok"]
+    pooled = call(home, "simulate", write(tmp_path, "dp-ucbvi-jdp", world, f"{warm}\npooled = true", name="pooled"))
+    assert pooled["regret"]["mean"] < 0.1 * cold["regret"]["mean"]
+    for place, more, says in (
+        (RIVER, warm, "counts other states or actions than world"),
+        (world, 'warm_start = "elsewhere"', "say run:NAME"),
+        (world, 'warm_start = "run:nowhere"', "no run begins with 'nowhere'"),
+        (world, f'{warm}\nrewards = "learnt"', "brings transitions alone"),
+        (world.replace("20", "25"), warm, "has counts of 20 steps"),
+    ):
+        path = write(tmp_path, "dp-ucbvi-jdp", place, more, name="wrong")
+        done = CliRunner().invoke(app, ["--home", str(home), "simulate", str(path)])
+        assert says in str(done.exception), done.exception

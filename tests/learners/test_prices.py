@@ -16,12 +16,12 @@ from flows.config.setting import setting
 from pipeline.learners.learner import typeable
 from pipeline.learners.linear import LinearRun
 from pipeline.learners.linear_learning import learn_linear
-from pipeline.learners.registry import AGENTS
+from pipeline.learners.offline_agents import AGENTS
 from pipeline.learners.tabular import TabularRun
 from pipeline.learners.terms import Privacy, Terms
 from pipeline.privacy.noise import SeededNoise
 from pipeline.privacy.release import Release
-from pipeline.statistics.one_shot_tables import released_statistics
+from pipeline.statistics.linear_calibration import released_statistics
 from tests.flows.shop import lay_out
 from tests.learners.linear_shop import lay_out_linear
 

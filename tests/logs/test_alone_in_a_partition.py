@@ -12,7 +12,7 @@ import polars as pl
 import pytest
 
 from pipeline.declaration.card import Card
-from pipeline.logs import ordering
+from pipeline.logs import wide
 from pipeline.logs.decode import decode
 from tests.conftest import card_dict
 
@@ -38,7 +38,7 @@ def test_a_reward_is_floored_alike_alone_and_beside_others(ulps):
 
 def test_a_date_is_the_same_number_alone_and_beside_others():
     def days(texts: list[str]) -> list[float]:
-        order = ordering.order_of({"order": pl.String()})
+        order = wide.order_of({"order": pl.String()})
         return pl.DataFrame({"raw_order": texts}).select(order.alias("found"))["found"].to_list()
 
     odd = "0001-01-01T00:00:00+23:59"

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from pipeline.declaration.card import Card
-from pipeline.logs import ordering
+from pipeline.logs import wide
 from pipeline.logs.ingest import ingest
 from pipeline.logs.store import source_hash
 from tests.conftest import card_dict
@@ -61,7 +61,7 @@ def test_the_order_of_lines_decides_nothing_not_even_of_rows_at_one_time(tmp_pat
 
 
 def test_without_the_digest_ties_would_follow_the_lines(tmp_path, monkeypatch):
-    monkeypatch.setattr(ordering, "keyed_hash", lambda texts, salt: pl.Series([0] * len(texts), dtype=pl.UInt64))
+    monkeypatch.setattr(wide, "keyed_hash", lambda texts, salt: pl.Series([0] * len(texts), dtype=pl.UInt64))
     rows = ["u,3,x,a,0", "u,3,y,a,1"]
     assert seen(read(tmp_path / "a", rows)[0]) != seen(read(tmp_path / "b", rows[::-1])[0])
 

@@ -53,7 +53,7 @@ def test_a_sample_is_noticed():
 
 def test_an_edit_is_what_runs_and_its_absence_is_noticed():
     """The runner itself: an edit that breaks the lattice is killed, one of a space survives."""
-    row = 'Mutant("pipeline/privacy/lattice.py", {old!r}, {new!r}, "", ("tests/privacy/test_lattice.py",))'
+    row = 'Mutant("pipeline/statistics/count_layout.py", {old!r}, {new!r}, "", ("tests/privacy/test_lattice.py",))'
     word = "self.high - self.low) / "
     edits = [(word, "self.high - self.low) * "), (word, "self.high - self.low) /  "), ("no such text", "")]
     rows = ", ".join(row.format(old=old, new=new) for old, new in edits)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.privacy.lattice import RewardLattice
+from pipeline.statistics.count_layout import RewardLattice
 
 NUMBERS = st.floats(-1e6, 1e6)
 

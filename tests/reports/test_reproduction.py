@@ -10,8 +10,7 @@ import polars as pl
 import pytest
 
 from pipeline.simulation.trial import SIMULATION, Row
-from pipeline.studies.paper_003 import claims
-from pipeline.studies.pooled import pooled, where
+from pipeline.studies.paper_003 import claims, pooled, where
 from reports.studies.page_003 import study_003
 from reports.studies.study_page import figure_files, table_files
 

@@ -54,7 +54,7 @@ def test_without_privacy_nothing_is_delivered():
 
 
 def test_the_paper_says_that_nothing_was_eliminated_and_what_its_bits_deliver():
-    facts = run(with_options(replace(TRIAL, calibration="paper"), mode="paper")).facts
+    facts = run(with_options(replace(TRIAL, calibration="paper"), constants="paper")).facts
     assert facts["first_elimination"] is None and facts["says"].startswith("nothing was eliminated in 20000 episodes")
     assert facts["variant"] == "paper, three tables, the paper's bits" and facts["true_epsilon"] < 0.1
     assert facts["policies_left"] == 64 and facts["tau_fine"] > 90_000
@@ -72,7 +72,7 @@ def test_forgetting_plays_mixtures():
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        ({"mode": "fast"}, "mode must be one of"),
+        ({"constants": "fast"}, "constants must be one of"),
         ({"trust": "nobody"}, "trust must be one of"),
         ({"colour": 1}, "no option 'colour'"),
         ({"trust": "none"}, "not both"),
@@ -88,7 +88,7 @@ def test_too_few_episodes_and_too_many_policies_are_one_line():
         run(replace(TRIAL, episodes=10))
     large = replace(TRIAL, params=(("actions", 3), ("horizon", 5), ("states", 5)))
     with pytest.raises(CardError, match="too many to list"):
-        run(with_options(large, mode="paper"))
+        run(with_options(large, constants="paper"))
     with pytest.raises(CardError, match="prints no noise for trust 'joint'"):
         run(with_options(replace(TRIAL, calibration="paper"), trust="joint"))
 

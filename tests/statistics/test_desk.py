@@ -12,9 +12,8 @@ from pipeline.environments.linear_003 import linear_003
 from pipeline.privacy.noise import OsNoise, RealDataError, SeededNoise
 from pipeline.statistics.ask import Ask
 from pipeline.statistics.interactive import InteractiveRegression
-from pipeline.statistics.linear_calibration import planned_calls, true_rho
+from pipeline.statistics.linear_calibration import planned_calls, release_one_shot, true_rho
 from pipeline.statistics.linear_plan import LinearDomain, LinearPlan, LinearTerms
-from pipeline.statistics.one_shot_tables import release_one_shot
 from pipeline.statistics.regression import MechanismClosedError, Window
 from pipeline.statistics.regression_rows import CountRows
 from tests.statistics.linear_people import random_map

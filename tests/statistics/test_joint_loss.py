@@ -15,10 +15,9 @@ from pipeline.privacy.noise import SeededNoise
 from pipeline.statistics.ask import Ask
 from pipeline.statistics.interactive import InteractiveRegression
 from pipeline.statistics.joint_loss import joint_loss, lq_loss
-from pipeline.statistics.linear_calibration import true_rho
+from pipeline.statistics.linear_calibration import release_one_shot, true_rho
 from pipeline.statistics.linear_layout import declared_map, features_digest
 from pipeline.statistics.linear_plan import LinearDomain, LinearPlan, LinearTerms
-from pipeline.statistics.one_shot_tables import release_one_shot
 from pipeline.statistics.regression_rows import CountRows
 from tests.statistics import lq_people
 

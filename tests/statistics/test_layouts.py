@@ -21,11 +21,11 @@ from pipeline.statistics.ask import Ask
 from pipeline.statistics.count_layout import CountLayout, StartLayout
 from pipeline.statistics.interactive import call_window
 from pipeline.statistics.layout import Layout, Relation, Sensitivity, Table
+from pipeline.statistics.linear_calibration import _sums
 from pipeline.statistics.linear_layout import CallLayout, OneShotLayout
 from pipeline.statistics.linear_plan import LinearTerms
 from pipeline.statistics.lq_moments import lq_sums
 from pipeline.statistics.lq_rows import SimulatedRows
-from pipeline.statistics.one_shot_tables import _sums
 from pipeline.statistics.private_sum import PrivateSum
 from pipeline.statistics.regression import Window
 from pipeline.statistics.regression_rows import CountRows

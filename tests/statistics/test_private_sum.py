@@ -21,10 +21,10 @@ from pipeline.statistics.count_layout import StartLayout
 from pipeline.statistics.interactive import InteractiveRegression
 from pipeline.statistics.joining import joining_cost
 from pipeline.statistics.layout import ExactSums
+from pipeline.statistics.linear_calibration import release_one_shot
 from pipeline.statistics.linear_plan import LinearTerms
 from pipeline.statistics.lq_moments import draw_lq
 from pipeline.statistics.lq_rows import SimulatedRows
-from pipeline.statistics.one_shot_tables import release_one_shot
 from pipeline.statistics.private_sum import PrivateSum, Trust
 from pipeline.statistics.regression_rows import CountRows
 from tests.statistics import lq_people

@@ -8,8 +8,14 @@ import numpy as np
 import pytest
 
 from pipeline.statistics.ask import Ask
-from pipeline.statistics.calibration import count_sum
-from pipeline.statistics.signal_to_noise import even_visits, people_needed, scale_budget, signal_to_noise, visit_noise
+from pipeline.statistics.calibration import (
+    count_sum,
+    even_visits,
+    people_needed,
+    scale_budget,
+    signal_to_noise,
+    visit_noise,
+)
 from tests.conftest import card_dict
 
 

@@ -15,8 +15,8 @@ from pathlib import Path
 
 import polars as pl
 
+from pipeline.declaration.source import Meds, Reading
 from pipeline.declaration.toml import LogError
-from pipeline.declaration.windows import Meds, Reading
 from pipeline.logs.readers.arrow import parquet_types, read_parquet
 from pipeline.logs.readers.batch import NO_LINES, Asked, Batch
 

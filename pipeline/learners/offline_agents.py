@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping
 from pathlib import Path
 
+from pipeline.agents.ucbvi import optimistic
 from pipeline.declaration.card import AnyCard, CardError
 from pipeline.declaration.plugins import is_plugin, plugin
 from pipeline.learners import one_step_learning
@@ -28,6 +29,8 @@ from reports.facts.report import Report
 AGENTS: Mapping[str, Agent] = {
     "dp-apvi": Agent(Tabular(), private=True, twin="apvi"),
     "apvi": Agent(Tabular(), private=False, twin="dp-apvi"),
+    "dp-ucbvi": Agent(Tabular(optimistic), private=True, twin="ucbvi"),
+    "ucbvi": Agent(Tabular(optimistic), private=False, twin="dp-ucbvi"),
     "dp-vapvi": Agent(LinearLearner("vapvi"), private=True, twin="vapvi"),
     "vapvi": Agent(LinearLearner("vapvi"), private=False, twin="dp-vapvi"),
     "pevi": Agent(LinearLearner("pevi"), private=False, twin="dp-vapvi"),

@@ -1,10 +1,11 @@
-"""Ingest: the next edition of a card's log, asked for by hand or by a scheduled night."""
+"""Log to edition: a card proposed for files or a frame, and the next edition of a card's log, by hand or by a night."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import date
+from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import TypedDict
 
@@ -18,10 +19,58 @@ from pipeline.ledger.ledger import Ledger, open_ledger
 from pipeline.ledger.people import key_file, read_key
 from pipeline.ledger.sharing import apart_from
 from pipeline.logs.editions import check_delivery, earlier_twin
-from pipeline.logs.frames import frame_file
+from pipeline.logs.frames import FRAME, frame_file
 from pipeline.logs.ingest import ingest
 from pipeline.logs.store import Snapshot
+from pipeline.operator.draft import draft_card
 from pipeline.operator.ingest_report import IngestReport, ingest_report
+from pipeline.operator.proposal import Draft
+from pipeline.operator.roles import frame_of, read_files
+
+_NAME = re.compile(r"[^a-z0-9_-]+")
+
+
+def draft_job(
+    log: Sequence[str | Path] | object,
+    *,
+    users: Sequence[str] = (),
+    roles: Mapping[str, str] | None = None,
+    name: str | None = None,
+) -> Draft:
+    """Propose a card for a log that is at hand: a look at raw rows, for the operator only.
+
+    Parameters
+    ----------
+    log
+        Paths of files, or a data frame.
+    users
+        Columns that may name people; of several the one that protects most is taken.
+    roles
+        What a person knows: ``action``, ``state``, ``reward``, ``order``, ``episode``, ``terminated`` -> column.
+    name
+        Of the dataset; None: after the first file.
+
+    Raises
+    ------
+    CardError
+        If a file or a column is not there, or the columns that are needed cannot be told.
+    LogError
+        If a file cannot be read.
+    """
+    paths = _paths(log)
+    frame, lost = read_files(paths) if paths else (frame_of(log), 0)
+    files = [path.name for path in paths] or [FRAME]
+    called = name or _NAME.sub("_", Path(files[0]).stem.lower()).strip("_-") or "log"
+    today = datetime.now(UTC).date().isoformat()
+    return draft_card(frame, files, dict(roles or {}), users, called, today, malformed=lost)
+
+
+def _paths(log: object) -> list[Path]:
+    if isinstance(log, str | Path):
+        return [Path(log)]
+    if isinstance(log, list | tuple) and all(isinstance(one, str | Path) for one in log):
+        return [Path(str(one)) for one in log]
+    return []
 
 
 class Ingested(TypedDict):

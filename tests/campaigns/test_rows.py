@@ -1,0 +1,104 @@
+"""Figures of the pages are those of the committed rows, and a row whose code has changed says so."""
+
+from __future__ import annotations
+
+import random
+import re
+import shutil
+from importlib import import_module
+
+import pytest
+
+from tests.campaigns import rows
+from tests.campaigns.rows import ROOT, STAMP, code_of, drawn, out_of_date, pages, place, places, read, state
+
+# tables from before rows were stamped; each leaves this list when it is measured anew
+UNSTAMPED = (
+    "constants_containment",
+    "constants_study",
+    "containment_icu_sepsis",
+    "containment_riverswim",
+    "coverage",
+    "one_step",
+    "one_step_evaluation",
+    "tabular_evaluation_bins",
+    "tabular_evaluation_practice",
+    "tabular_evaluation_worlds",
+)
+WHOLE = {name: read(name) for name in places() if name not in UNSTAMPED}
+
+
+@pytest.mark.parametrize("page", pages(), ids=lambda p: p.relative_to(ROOT).as_posix())
+def test_a_page_is_what_the_rows_say(page):
+    text = page.read_text(encoding="utf-8")
+    assert text == drawn(text), "make figures writes the pages anew"
+
+
+def test_every_table_is_stamped_and_shown_or_used():
+    text = "".join(page.read_text(encoding="utf-8") for page in pages())
+    shown = set(re.findall(r"<!-- figure: (\S+)", text))
+    assert shown <= set(WHOLE)
+    assert {n for n in WHOLE if place(n).parent == rows.RESULTS} <= shown
+    for name, found in WHOLE.items():
+        assert found and set(STAMP) <= set(found[0]), name
+        assert all(r["command"] and re.fullmatch(r"\d{4}-\d\d-\d\d", r["date"]) for r in found), name
+
+
+def again(row):
+    """The function that measures a row of this command once more, if its module has one."""
+    module = re.search(r"-m (tests\.\S+)", row["command"])
+    return getattr(import_module(module[1]), "again", None) if module else None
+
+
+@pytest.mark.slow
+def test_a_random_slice_is_measured_again():
+    found = [(name, row) for name, of in WHOLE.items() for row in of if not out_of_date(name, row)]
+    names = sorted({name for name, row in found if again(row)})
+    for name in random.sample(names, min(6, len(names))):
+        row = random.choice([row for at, row in found if at == name])
+        new = again(row)(row)
+        assert {k: str(v) for k, v in new.items()} == {k: row[k] for k in new}, (name, row)
+
+
+@pytest.fixture
+def checkout(tmp_path, monkeypatch):
+    """A table of one command, in a checkout that a test may edit."""
+    for file in ("tests/campaigns/races.py", "pipeline/ledger/ledger.py", "pipeline/ledger/chain.py"):
+        (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / file, tmp_path / file)
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("file", "old", "new", "expires"),
+    [
+        ("tests/campaigns/races.py", "RUNNERS = 8", "RUNNERS = 9", True),
+        ("pipeline/ledger/ledger.py", "from __future__", "x = 1\nfrom __future__", True),
+        ("pipeline/ledger/chain.py", "from __future__", "x = 1\nfrom __future__", True),
+        ("tests/campaigns/races.py", "Who gets", "Who wins", False),
+        ("tests/campaigns/races.py", "RUNNERS = 8", "RUNNERS = 8  # eight", False),
+    ],
+)
+def test_code_expires_a_number_and_prose_does_not(checkout, file, old, new, expires):
+    of = "python -P -m tests.campaigns.races 50"
+    before = code_of("races", of, checkout)
+    code_of.cache_clear()
+    text = (checkout / file).read_text()
+    assert old in text
+    (checkout / file).write_text(text.replace(old, new, 1))
+    assert (code_of("races", of, checkout) != before) == expires
+
+
+def test_rows_are_stamped_kept_by_their_keys_and_shown_with_what_is_out_of_date(tmp_path, monkeypatch):
+    monkeypatch.setattr(rows, "RESULTS", tmp_path)
+    monkeypatch.setattr(rows, "ROOT", tmp_path)
+    monkeypatch.setattr(rows, "command", lambda: "python -P -m tests.campaigns.races 50")
+    monkeypatch.setattr(rows, "lock", lambda: "l" * 16)
+    monkeypatch.setattr(rows, "code_of", lambda name, of: "old")
+    rows.write("t", [{"world": "a", "value": 1}, {"world": "b", "value": 2}], "0 .. 9", ["world"])
+    assert "out of date" not in state("t")
+    monkeypatch.setattr(rows, "code_of", lambda name, of: "new")
+    rows.write("t", [{"world": "b", "value": 3}], "0 .. 9", ["world"])
+    assert [(r["world"], r["value"], r["code"]) for r in rows.read("t")] == [("a", "1", "old"), ("b", "3", "new")]
+    assert "1 of 2 rows out of date" in state("t")
+    assert rows.plain("t").splitlines()[2:] == ["| a | 1 | out of date |", "| b | 3 |  |"]
