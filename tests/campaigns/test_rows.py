@@ -20,7 +20,6 @@ UNSTAMPED = (
     "containment_riverswim",
     "one_step",
     "tabular_evaluation_bins",
-    "tabular_evaluation_practice",
 )
 WHOLE = {name: read(name) for name in places() if name not in UNSTAMPED}
 
