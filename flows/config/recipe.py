@@ -8,7 +8,7 @@ from typing import Annotated, Self
 from pydantic import AfterValidator, Field, PrivateAttr, ValidationError, model_validator
 from pydantic_core import PydanticCustomError
 
-from flows.config.schedule import Schedule
+from pipeline.declaration.schedule import Schedule
 from pipeline.declaration.toml import CardError, Name, Strict, explain, read_toml
 from pipeline.learners.learner import Agent
 from pipeline.learners.registry import AGENTS, find
@@ -102,8 +102,16 @@ class Recipe(Strict):
         if not agent.private and p is not None:
             use = "" if agent.twin is None else f": use agent = '{agent.twin}'"
             raise ValueError(f"[privacy] is given, but {name} is the non-private baseline{use}")
+        asked = self.evaluate is not None and self.evaluate.people > 0
+        dated = self.evaluate is not None and self.evaluate.dates is not None
+        if dated and (self.nightly is None or not asked):
+            raise ValueError("[evaluate] dates: only people held out of a [nightly] counter evaluate on dates")
         if self.nightly is not None:
             _check_nightly(name, agent, p)
+            if asked and not dated:
+                raise ValueError(
+                    "[evaluate] people, under [nightly]: say on which dates they evaluate, e.g. dates = 'monthly'"
+                )
             if self.schedule is not None:
                 raise ValueError("[schedule] is given, but [nightly] has a leaf on every date: take one of them out")
         own = agent.learner.section

@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import date, timedelta
 from fractions import Fraction
 
-from flows.config.schedule import Schedule
 from flows.config.setting import Setting
 from flows.jobs.nights import charged_for, night_of
+from pipeline.declaration.schedule import Schedule
 from pipeline.ledger.account import commit_of, registration, spent_on
 from pipeline.ledger.chain import Entry
 from pipeline.ledger.ledger import Ledger

@@ -14,9 +14,11 @@ from numpy.typing import NDArray
 from pipeline.audits.attack import Array, AuditTarget, Side, silence
 from pipeline.audits.laws import Gaussian, Laplace
 from pipeline.audits.sampling import WORLD
+from pipeline.audits.sums import LEAVES
 from pipeline.declaration.card import CardError
 from pipeline.logs.aggregate import count_person
 from pipeline.logs.target_sums import person_sums
+from pipeline.privacy.continual import continual
 from pipeline.privacy.factorisation import Factorisation
 from pipeline.privacy.guarantee import Trust
 from pipeline.privacy.noise import Integers, NoiseSource
@@ -132,7 +134,10 @@ def crossing_target(counts: PrivateSum, scores: PrivateSum, claimed: Fraction, p
     assert isinstance(counts.layout, CountLayout)
     if counts.rho is None or scores.rho is None:
         raise CardError(f"{counts.layout.dataset}: no noise, no claim to attack")
-    card = counts.layout.card.model_copy(update={"kind": "synthetic"})
+    card, time = counts.layout.card.model_copy(update={"kind": "synthetic"}), counts.time
+    if isinstance(time, Factorisation) and time.steps > LEAVES:
+        # rows of the same noise; of more nights there are more of them
+        counts = replace(counts, time=continual(time.kind, LEAVES))
     learn, (evaluate, layout) = replace(counts, layout=replace(counts.layout, card=card)), _made_up_scores(scores)
     taught = counts.farthest(partial(count_person, card), counts.layout.extremes())
     told = evaluate.farthest(layout.add_up, layout.extremes())
@@ -144,7 +149,9 @@ def crossing_target(counts: PrivateSum, scores: PrivateSum, claimed: Fraction, p
     ]
     path = _Both(paths[0], paths[1])
     means = silence(path)
-    variances = [float(m.variance or 0) for m in (*counts.mechanisms, *scores.mechanisms)]
+    ends = [[float(m.variance or 0) for m in s.mechanisms] for s in (counts, scores)]
+    # of a counter, every row that the leaf is in
+    variances = ends[0] * ((len(means[0]) - len(ends[1])) // len(ends[0])) + ends[1]
     law = Gaussian([np.full(table.shape, v) for table, v in zip(means[0], variances, strict=True)])
     return AuditTarget("people across the parts, discrete gaussian", Trust.CENTRAL, path, means, law, claimed)
 

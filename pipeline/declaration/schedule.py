@@ -9,6 +9,10 @@ from pydantic import Field, field_validator
 
 from pipeline.declaration.toml import Strict
 
+Dates = (
+    Literal["nightly", "weekly", "monthly"] | Annotated[list[Annotated[date, Field(strict=False)]], Field(min_length=1)]
+)
+
 
 class Schedule(Strict):
     """On these dates a scheduled night draws a fresh release; on all others the last one stands.
@@ -19,10 +23,7 @@ class Schedule(Strict):
         ``nightly``, ``weekly`` (on Mondays), ``monthly`` (on the first), or the dates themselves (UTC).
     """
 
-    release: (
-        Literal["nightly", "weekly", "monthly"]
-        | Annotated[list[Annotated[date, Field(strict=False)]], Field(min_length=1)]
-    )
+    release: Dates
 
     @field_validator("release")
     @classmethod
