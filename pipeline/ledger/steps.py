@@ -23,7 +23,7 @@ from pipeline.privacy.continual import continual
 from pipeline.privacy.factorisation import Kind, squared_weights
 from pipeline.privacy.release import Mechanism, total_rho
 from pipeline.privacy.release_file import mechanism_from
-from pipeline.statistics.held_out import HeldOutFacts, part_costs, parts_cost
+from pipeline.statistics.held_out import part_costs, parts_cost
 
 
 class CounterBody(TypedDict):
@@ -81,13 +81,7 @@ class Step:
 
 
 def counter_key(
-    lineage: str,
-    domain_hash: str,
-    kind: Kind,
-    nights: int,
-    first: str,
-    mechanisms: Sequence[Body],
-    share: str | None = None,
+    lineage: str, domain_hash: str, dates: tuple[Kind, int, str], mechanisms: Sequence[Body], share: str | None = None
 ) -> str:
     """Hex key of a counter: lineage, registered domain, dates and variances; the same recipe goes on with it.
 
@@ -95,11 +89,10 @@ def counter_key(
     ----------
     lineage, domain_hash
         Of the card.
-    kind, nights, first
-        See :class:`CounterBody`.
+    dates
+        ``kind``, ``nights`` and ``first`` of :class:`CounterBody`.
     mechanisms
-        As :func:`~pipeline.privacy.release_file.describe_mechanism` describes them, at any step; those of an evaluation
-        are none of the counter's.
+        As :func:`~pipeline.privacy.release_file.describe_mechanism` describes them, at any step.
     share
         See :class:`CounterBody`: with another share other people are counted.
 
@@ -108,19 +101,24 @@ def counter_key(
     64 hex digits.
     """
     # the sampler's share of delta follows the cap of the lineage, the error follows the step
-    counted = [m for m in mechanisms if m.get("running") is not None]
-    known = [{k: v for k, v in m.items() if k not in ("delta_slack", "running", "scale")} for m in counted]
-    table = ["table"] if any("delta_slack" in m for m in counted) else []
+    known = [{k: v for k, v in m.items() if k not in ("delta_slack", "running", "scale")} for m in mechanisms]
+    table = ["table"] if any("delta_slack" in m for m in mechanisms) else []
     held_out = [] if share is None else [share]
-    parts = [lineage, "counter", domain_hash, [kind, nights, first], known, table, *held_out]
+    parts = [lineage, "counter", domain_hash, [*dates], known, table, *held_out]
     return hashlib.sha256(canonical(parts).encode()).hexdigest()
 
 
 def _key_of(lineage: str, domain_hash: str, said: Body) -> str:
     """The key that the ``counter`` and the ``mechanisms`` of an INTENT or a certificate have."""
     told: CounterBody = said["counter"]
-    dates = told["kind"], told["nights"], told["first"]
-    return counter_key(lineage, domain_hash, *dates, said["mechanisms"], told.get("share"))
+    dates, answers = (told["kind"], told["nights"], told["first"]), _answers_of(said.get("joint"))
+    counted = [m for m in said["mechanisms"] if m["table"] not in answers]
+    return counter_key(lineage, domain_hash, dates, counted, told.get("share"))
+
+
+def _answers_of(joint: Body | None) -> set[str]:
+    """Tables of a step that are none of its counter's: what people say who evaluate then (None: nobody does)."""
+    return set() if joint is None else {name for s in joint["evaluate"]["sums"] for name in s["tables"]}
 
 
 def counter_intents(entries: Sequence[Entry], lineage: str, key: str) -> list[Entry]:
@@ -160,7 +158,7 @@ def step_price(
     before: Sequence[Entry],
     counter: CounterBody,
     mechanisms: Sequence[Mechanism],
-    joint: HeldOutFacts | None = None,
+    joint: Body | None = None,
 ) -> Fraction:
     """What a step costs beyond what its counter has been charged, as an exact zCDP rho.
 
@@ -173,9 +171,9 @@ def step_price(
     joint
         Of a step on which people evaluate, whose mechanisms are then listed too.
     """
-    counted = tuple(m for m in mechanisms if m.running is not None)
+    counted = tuple(m for m in mechanisms if m.table not in _answers_of(joint))
     whole = total_rho(counted)
-    if whole is None or not counted:
+    if whole is None:
         raise ValueError("a counter without noise is never charged")
     more = Fraction(0) if joint is None else _evaluation_price(entries, before, whole, mechanisms, joint)
     if not before:
@@ -194,7 +192,7 @@ def _evaluation_price(
     before: Sequence[Entry],
     whole: Fraction,
     mechanisms: Sequence[Mechanism],
-    joint: HeldOutFacts,
+    joint: Body,
 ) -> Fraction:
     """What an evaluation costs beyond its counter: nobody is in both, and nobody evaluates twice.
 
@@ -203,7 +201,7 @@ def _evaluation_price(
     asked = [e.seq for e in before if "joint" in e.body and may_have_drawn(entries, e)]
     done = {e.body["intent"] for e in entries if e.kind == "COMMIT"}
     lost = bool(asked) and asked[-1] not in done
-    learn, evaluate = part_costs(mechanisms, joint)
+    learn, evaluate = part_costs(mechanisms, {"learn": joint["learn"], "evaluate": joint["evaluate"]})
     beyond = max(Fraction(0), parts_cost(learn, evaluate, nights=True) - whole)
     return beyond + (evaluate[0] if lost else 0)
 
@@ -280,11 +278,9 @@ def noise_problem(proof: Body) -> str | None:
     error = shape.error(told["night"])
     if told["cost"] != shape.cost or not same_number(error, told["error"]):
         return f"cost {shape.cost} and error {error:.6g} are not what it says"
-    evaluating = {name for s in proof.get("joint", {}).get("evaluate", {}).get("sums", ()) for name in s["tables"]}
-    for listed in proof["mechanisms"]:
+    answers = _answers_of(proof.get("joint"))
+    for listed in (m for m in proof["mechanisms"] if m["table"] not in answers):
         m = mechanism_from(listed)
-        if m.table in evaluating:
-            continue
         if m.running is None or (m.running.cost, m.running.draws) != (shape.cost, shape.draws):
             return f"table {m.table}: another counter's cost"
         if not same_number(error, m.running.error) or not same_number(m.standard_deviation, listed["scale"]):

@@ -101,7 +101,7 @@ class ContinualRelease:
         """See :func:`~pipeline.ledger.steps.counter_key`."""
         counter, described = self.counter, [describe_mechanism(m) for m in self.privatizer.mechanisms]
         whose = self.card.name, self.card.domain_hash()
-        return counter_key(*whose, counter.kind, counter.steps, self.first.isoformat(), described, self.share)
+        return counter_key(*whose, (counter.kind, counter.steps, self.first.isoformat()), described, self.share)
 
     def step_key(self, t: int) -> str:
         """Hex key of the release of step 1 .. T; no snapshot and no digest of data is in it."""
