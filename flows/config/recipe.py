@@ -1,4 +1,4 @@
-"""The recipe: what to run.  Card + agent + budget + settings, checked by pydantic like the card."""
+"""The recipe: what to run.  Card + agent + budget + settings + calendar, checked by pydantic like the card."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pydantic_core import PydanticCustomError
 from pipeline.declaration.schedule import Schedule
 from pipeline.declaration.toml import CardError, Name, Strict, explain, read_toml
 from pipeline.learners.learner import Agent
-from pipeline.learners.registry import AGENTS, find
+from pipeline.learners.offline_agents import AGENTS, find
 from pipeline.learners.terms import Evaluate, Linear, Lq, Nightly, OneStep, Planner, Privacy, Terms
 from reports.facts.learnt import Status
 

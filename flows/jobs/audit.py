@@ -19,7 +19,7 @@ import numpy as np
 from flows.config.home import Home, find_recipe
 from flows.config.setting import Setting, setting
 from flows.config.study_recipes import is_world_recipe, load_world_recipe
-from flows.jobs.ingest import ingest_job
+from flows.jobs.intake import ingest_job
 from flows.jobs.run import run_recipe
 from pipeline.audits.attack import DRAWS, AuditTarget, Verdict, WholePlan, attack
 from pipeline.audits.laws import OneRun, guess, lower_epsilon
@@ -177,7 +177,8 @@ def audit_job(
     else:
         s = setting(recipe, home)
         run, noise = s.plan, FastOsNoise() if table else s.recipe.terms.noise()
-        name, dataset, targets = s.recipe.recipe.name, s.card.name, run.targets(noise)
+        name, dataset = s.recipe.recipe.name, s.card.name
+        targets = [*s.guarded.targets(), *run.targets(noise)]
         plan = run.whole_plan()
     found = [_time(target, noise, draws, say, progress) for target in targets]
     if plan is not None:

@@ -19,6 +19,13 @@ _REFUSED = 4
 _BAND = 8
 
 
+_GATE = "gate: a log in which too many people break {} stops the run before the rest is spent"
+_NO_GATE = (
+    "gate: NONE: whatever the log holds is released, and a typo in a table of labels costs the whole budget; a "
+    "[tolerance] in the card stops such a run (docs/rules.md)"
+)
+
+
 def plan(
     context: typer.Context,
     recipe: str,
@@ -43,6 +50,8 @@ def plan(
     if r.rho is not None:
         sum_of = "total" if r.joint is None else "together"
         lines.append(f"{sum_of} ρ = {up(r.rho)}, ε = {up(r.epsilon)} at δ = {r.delta:g}")
+    if r.gate is not None:
+        lines.append(_GATE.format(", ".join(r.gate)) if r.gate else _NO_GATE)
     if p := r.price_of_epsilon:
         lines.append(
             f"price of ε = {p.epsilon:g}: as pure DP ρ = {up(p.pure_rho)}; with delta = {p.delta:g} ρ = {up(p.rho)}, "

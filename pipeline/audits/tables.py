@@ -24,6 +24,7 @@ from pipeline.privacy.guarantee import Trust
 from pipeline.privacy.noise import Integers, NoiseSource
 from pipeline.privacy.release import total_epsilon, total_rho
 from pipeline.statistics.count_layout import CountLayout
+from pipeline.statistics.gate_layout import GateLayout
 from pipeline.statistics.layout import ExactSums, Tables
 from pipeline.statistics.moment_layout import MomentLayout
 from pipeline.statistics.private_sum import PrivateSum
@@ -32,6 +33,8 @@ from pipeline.statistics.target_plan import VALUE_STEPS, Question, TargetPlan
 
 # a made-up person, in the form that the layout's summing code takes
 One = TypeVar("One")
+# a layout that says of itself whose people it counts
+Named = TypeVar("Named", MomentLayout, GateLayout)
 
 
 def counts_target(shipped: PrivateSum, drawn: PrivateSum | None = None) -> AuditTarget:
@@ -59,6 +62,26 @@ def counts_target(shipped: PrivateSum, drawn: PrivateSum | None = None) -> Audit
         words = f"nightly {time.kind}, {time.steps} nights, discrete gaussian"
     made_up = replace(drawn or shipped, layout=replace(layout, card=card))
     return _target(words, shipped, made_up, partial(count_person, card), total_rho(mechanisms))
+
+
+def gate_target(shipped: PrivateSum, drawn: PrivateSum | None = None) -> AuditTarget:
+    """Somebody of whom nothing is set aside against whoever breaks most rules, in the counts of a gate.
+
+    Parameters
+    ----------
+    shipped
+        Counts of people by rule.
+    drawn
+        What really draws and counts, where a test breaks it.
+
+    Raises
+    ------
+    CardError
+        If there is no noise: there is nothing to claim.
+    """
+    made_up, layout = _made_up(drawn or shipped, GateLayout)
+    words = f"the gate, {shipped.mechanisms[0].name}"
+    return _target(words, shipped, made_up, layout.count, total_rho(shipped.mechanisms))
 
 
 def stage_target(plan: TargetPlan, stage: Stage, drawn: PrivateSum | None = None) -> AuditTarget:
@@ -101,12 +124,12 @@ def scores_target(shipped: PrivateSum, drawn: PrivateSum | None = None) -> Audit
     CardError
         If there is no noise: there is nothing to claim.
     """
-    made_up, layout = _made_up_scores(drawn or shipped)
+    made_up, layout = _made_up(drawn or shipped, MomentLayout)
     return _target("scores of people, discrete gaussian", shipped, made_up, layout.add_up, shipped.rho)
 
 
-def _made_up_scores(summed: PrivateSum) -> tuple[PrivateSum, MomentLayout]:
-    assert isinstance(summed.layout, MomentLayout)
+def _made_up(summed: PrivateSum, of: type[Named]) -> tuple[PrivateSum, Named]:
+    assert isinstance(summed.layout, of)
     layout = replace(summed.layout, data_kind="synthetic")
     return replace(summed, layout=layout), layout
 
@@ -138,7 +161,8 @@ def crossing_target(counts: PrivateSum, scores: PrivateSum, claimed: Fraction, p
     if isinstance(time, Factorisation) and time.steps > LEAVES:
         # rows of the same noise; of more nights there are more of them
         counts = replace(counts, time=continual(time.kind, LEAVES))
-    learn, (evaluate, layout) = replace(counts, layout=replace(counts.layout, card=card)), _made_up_scores(scores)
+    learn = replace(counts, layout=replace(counts.layout, card=card))
+    evaluate, layout = _made_up(scores, MomentLayout)
     taught = counts.farthest(partial(count_person, card), counts.layout.extremes())
     told = evaluate.farthest(layout.add_up, layout.extremes())
     # ids of made-up people, until there is one in either part
@@ -236,11 +260,8 @@ class _Tables:
         found, time = list[Array](), drawn.time
         assert isinstance(time, Factorisation)
         for night in range(1, time.steps + 1):
-            due = time.rows(night)
-            holds = [row.first == 1 for row in due]
-            # nights of which no row holds the first one tell nothing of it
-            if any(holds):
-                for row in drawn.draw_rows(due, lambda t: first if t == 1 else None, noise, WORLD)[holds]:
-                    parts = zip(np.split(row, ends), tables, strict=True)
-                    found += [part.reshape(table.shape).astype(np.float64) for part, table in parts]
+            # rows that do not hold the first night tell nothing of it, but whether their noise is their own
+            for row in drawn.draw_rows(time.rows(night), lambda t: first if t == 1 else None, noise, WORLD):
+                parts = zip(np.split(row, ends), tables, strict=True)
+                found += [part.reshape(table.shape).astype(np.float64) for part, table in parts]
         return found

@@ -32,6 +32,9 @@ from pipeline.declaration.toml import CardError, explain, read_toml
 from pipeline.mdp.model import Task
 from pipeline.mdp.riccati import QuadraticCost
 
+# share that real people's undeclared labels may have where a card of version 2 does not say
+UNKNOWN_LABELS = 0.05
+
 __all__ = [
     "END",
     "OTHER",
@@ -75,12 +78,17 @@ class Card(Declaration):
     @model_validator(mode="before")
     @classmethod
     def _defaults_of_version_2(cls, data: Any) -> Any:
-        """Balanced features are the default of version 2; a card of version 1 keeps the keys of its releases."""
-        if isinstance(data, Mapping) and data.get("schema_version") == 2 and isinstance(data.get("features"), Mapping):
+        """Balanced features, and a gate for real people; a card of version 1 keeps the keys of its releases."""
+        if not isinstance(data, Mapping) or data.get("schema_version") != 2:
+            return data
+        defaults: dict[str, object] = {}
+        if data.get("kind", "real") == "real":
+            # a typo in a table of labels is caught before the budget is spent
+            defaults["tolerance"] = {"unknown_label": UNKNOWN_LABELS}
+        if isinstance(features := data.get("features"), Mapping):
             # those of an observation lie in the unit ball by construction, and have no finite set of rows
-            balanced = data["features"].get("kind") not in OBSERVED
-            return {**data, "features": {"balanced": balanced, **data["features"]}}
-        return data
+            return {**defaults, **data, "features": {"balanced": features.get("kind") not in OBSERVED, **features}}
+        return {**defaults, **data}
 
     @model_validator(mode="after")
     def _across(self) -> Self:

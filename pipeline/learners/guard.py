@@ -7,9 +7,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
+from pipeline.audits.attack import AuditTarget
+from pipeline.audits.tables import gate_target
 from pipeline.declaration.card import AnyCard
 from pipeline.learners.learner import Quote, RunPlan, listed_facts
-from pipeline.learners.registry import plan_run
+from pipeline.learners.offline_agents import plan_run
 from pipeline.learners.terms import Terms
 from pipeline.ledger.account import commit_of
 from pipeline.ledger.certificate import SpentBudget, spent_budget
@@ -93,6 +95,15 @@ class Guarded:
         """Whether an INTENT paid for the gate, not for what comes after it."""
         return self.gate is not None and intent.body["run_key"] == key_of(card, intent.body["snapshot"], self.gate)
 
+    @property
+    def stops(self) -> list[str]:
+        """The rules that may stop the run."""
+        return [] if self.gate is None else list(self.gate.layout.rules)
+
+    def targets(self) -> list[AuditTarget]:
+        """What an audit attacks of the gate: its counts, where they have noise."""
+        return [] if self.gate is None or self.gate.exact else [gate_target(self.gate.counts)]
+
     def opened(self) -> Guarded:
         """The same without a gate: as a version drew it that had none."""
         return Guarded(self.whole, None, self.whole, replace(self.terms, taken=Fraction(0)))
@@ -114,7 +125,7 @@ def guard(card: AnyCard, terms: Terms) -> Guarded:
     Raises
     ------
     CardError, RealDataError
-        See :func:`~pipeline.learners.registry.plan_run`.
+        See :func:`~pipeline.learners.offline_agents.plan_run`.
     """
     whole, p = plan_run(card, terms), terms.privacy
     # without noise to hide in, only what is not tolerated at all

@@ -6,6 +6,7 @@ It is a plan like any other: one charge, one release, one policy.  Whatever lear
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from fractions import Fraction
@@ -30,7 +31,7 @@ from pipeline.simulation.surrogate import Drawn
 from pipeline.statistics.held_out import NIGHTS_RULE, RULE, VARIANT, part_facts, parts_cost
 from pipeline.statistics.private_sum import PrivateSum
 from pipeline.transaction.drawing import Stage
-from reports.facts.evaluation import EvaluationFacts
+from reports.facts.evaluation import LEAST_PEOPLE, EvaluationFacts
 from reports.facts.learnt import LearntFacts, Truth
 from reports.facts.policy import PolicyView
 from reports.facts.promise import Joint
@@ -245,10 +246,6 @@ def _part(release: Release, *, evaluates: bool) -> Release:
     )
 
 
-# fewer people than that say nothing of a policy, and their number hardly hides in its noise
-LEAST_PEOPLE = 500
-
-
 def hold_out(plan: RunPlan, card: AnyCard, terms: Terms) -> RunPlan:
     """A plan whose policy the recipe's share of the people evaluates; the plan itself where it asks for none.
 
@@ -279,7 +276,7 @@ def hold_out(plan: RunPlan, card: AnyCard, terms: Terms) -> RunPlan:
         raise CardError(f"{asked}: an evaluation draws Gaussian noise: give 'rho', or 'epsilon' with 'delta'")
     if (people := share * card.unit.users_public) < LEAST_PEOPLE:
         raise CardError(
-            f"{asked} of {card.unit.users_public:,} declared people are {int(people):,}, fewer than {LEAST_PEOPLE}: "
-            "they would tell nothing; hold out more, or none"
+            f"{asked} of {card.unit.users_public:,} declared people are {int(people):,}, and fewer than {LEAST_PEOPLE} "
+            f"tell nothing; that share of {math.ceil(LEAST_PEOPLE / share):,} people would do, or none"
         )
     return HeldOutRun(plan, plan.evaluation(), share, plugin_digest(terms.agent) if is_plugin(terms.agent) else "")

@@ -25,6 +25,7 @@ from pipeline.privacy.noise import NoiseSource, admit_release
 from pipeline.privacy.release import Release
 from pipeline.privacy.release_file import describe_mechanism
 from pipeline.simulation.surrogate import Drawn
+from pipeline.statistics.joining import tell_joining
 from pipeline.statistics.linear_calibration import true_rho
 from pipeline.statistics.regression_rows import Side, StreamRows, TalliedRows, Tallies
 from pipeline.transaction.drawing import WHOLE, Stage
@@ -132,7 +133,7 @@ class LinearRun:
     def charge(self) -> tuple[Fraction | None, Body]:
         """See :class:`~pipeline.transaction.drawing.Drawing`: planned calls, or mechanisms where known."""
         r = self.request
-        told = {"joint": r.joint(), "epsilon": None}
+        told = {"joint": r.joint(), "epsilon": None, **tell_joining(r.card.kind, r.joining())}
         if (listed := r.mechanisms()) is not None:
             return r.rho, told | {"mechanisms": [describe_mechanism(m) for m in listed]}
         return r.rho, told | {"planned_calls": r.calls(), "planner": r.planner_facts().model_dump()}

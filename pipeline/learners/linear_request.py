@@ -21,7 +21,8 @@ from pipeline.privacy.noise import RealDataError
 from pipeline.privacy.release import Mechanism
 from pipeline.statistics.ask import Ask
 from pipeline.statistics.count_layout import StartLayout
-from pipeline.statistics.linear_calibration import one_shot_sum, planned_calls, true_rho
+from pipeline.statistics.joining import joining_cost
+from pipeline.statistics.linear_calibration import joining_rho, one_shot_sum, planned_calls, true_rho
 from pipeline.statistics.linear_layout import joint_facts
 from pipeline.statistics.linear_plan import LinearDomain, LinearPlan, LinearTerms
 from pipeline.statistics.private_sum import PrivateSum
@@ -146,6 +147,11 @@ class LinearRequest:
         linear = true_rho(self.plan) if self.adaptive else one_shot_sum(self.plan).rho
         first = self.start_mechanism
         return linear if linear is None or first is None else linear + (first.rho or 0)
+
+    def joining(self) -> list[Fraction | None]:
+        """Exact cost of all that is released to somebody who joins or leaves, part by part."""
+        sums = joining_rho(self.plan) if self.adaptive else joining_cost(one_shot_sum(self.plan))
+        return [sums, *([] if self.start is None else [joining_cost(self.start)])]
 
     @property
     def start(self) -> PrivateSum | None:

@@ -25,7 +25,7 @@ from pipeline.privacy.noise import NoiseSource, admit_release
 from pipeline.privacy.release import Release
 from pipeline.privacy.release_file import describe_mechanism
 from pipeline.simulation.surrogate import Drawn
-from pipeline.statistics.joining import tell_joining
+from pipeline.statistics.joining import joining_cost, tell_joining
 from pipeline.statistics.lq_moments import draw_lq
 from pipeline.transaction.drawing import WHOLE, Stage
 from reports.facts.promise import Joint
@@ -88,7 +88,7 @@ class LqRun:
     def charge(self) -> tuple[Fraction | None, Body]:
         """See :class:`~pipeline.transaction.drawing.Drawing`."""
         told = {"joint": self.request.joint(), "epsilon": None, "mechanisms": self._described()}
-        return self.request.rho, told | tell_joining(self.request.plan.summed)
+        return self.request.rho, told | tell_joining(self.request.card.kind, [joining_cost(self.request.plan.summed)])
 
     def draw(self, snapshot: Snapshot, resources: Resources, stage: Stage) -> Release:
         """See :class:`~pipeline.transaction.drawing.Drawing`."""

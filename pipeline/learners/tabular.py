@@ -41,7 +41,7 @@ from pipeline.statistics.calibration import (
     scale_budget,
     signal_to_noise,
 )
-from pipeline.statistics.joining import tell_joining
+from pipeline.statistics.joining import joining_cost, tell_joining
 from pipeline.statistics.private_sum import PrivateSum
 from pipeline.transaction.drawing import WHOLE, Stage
 
@@ -162,7 +162,7 @@ class TabularRun:
         mechanisms = self.privatizer.mechanisms
         pure, rho = total_epsilon(mechanisms), total_rho(mechanisms)
         told = {"mechanisms": self._described(), "epsilon": None if pure is None else str(pure)}
-        return rho, told | tell_joining(self.privatizer)
+        return rho, told | tell_joining(self.card.kind, [joining_cost(self.privatizer)])
 
     def draw(self, snapshot: Snapshot, resources: Resources, stage: Stage) -> Release:
         """See :class:`~pipeline.transaction.drawing.Drawing`."""

@@ -263,6 +263,9 @@ def flag(role: str, dtypes: Dtypes) -> tuple[pl.Expr, pl.Expr]:
 
 def read_flag(cell: pl.Series) -> pl.DataFrame:
     """Columns ``value`` and ``unread`` of cells as a file has them."""
+    if cell.dtype == pl.Binary:
+        # polars refuses a whole column for one cell that is no text
+        cell = pl.Series([None if b is None else b.decode(errors="replace") for b in cell], dtype=pl.String)
     raw = (cell if cell.dtype == pl.Boolean or cell.dtype == pl.Float64 else cell.cast(pl.String)).alias("raw_flag")
     value, unread = flag("flag", {"flag": raw.dtype})
     return raw.to_frame().select(value.alias("value"), unread.alias("unread"))

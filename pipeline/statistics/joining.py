@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from fractions import Fraction
 
 from pipeline.privacy.budget import rho_of_pure
@@ -23,7 +24,17 @@ def joining_cost(summed: PrivateSum) -> Fraction | None:
     return rho_of_pure(pure) + gaussian
 
 
-def tell_joining(summed: PrivateSum) -> dict[str, str]:
-    """The same as an INTENT of real people says it; nothing of synthetic ones, who are in no other lineage."""
-    cost = joining_cost(summed) if summed.layout.data_kind == "real" else None
-    return {} if cost is None else {"rho_add_remove": str(cost)}
+def tell_joining(data_kind: str, costs: Iterable[Fraction | None]) -> dict[str, str]:
+    """What somebody pays who joins or leaves, as an INTENT of real people says it.
+
+    Parameters
+    ----------
+    data_kind
+        ``real`` or ``synthetic``: synthetic people are in no other lineage, so nothing is said of them.
+    costs
+        Of all that is drawn, under *add or remove one*; None of what has no noise.
+    """
+    known = list(costs)
+    if data_kind != "real" or None in known:
+        return {}
+    return {"rho_add_remove": str(sum((c for c in known if c is not None), Fraction(0)))}

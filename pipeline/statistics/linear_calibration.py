@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from pipeline.privacy.noise import NoiseSource
 from pipeline.privacy.release import Release
 from pipeline.statistics.gram import counted_sums
-from pipeline.statistics.layout import ExactSums
+from pipeline.statistics.layout import ExactSums, Relation
 from pipeline.statistics.linear_layout import CallLayout, OneShotLayout, call_tables
 from pipeline.statistics.linear_plan import Half, LinearPlan
 from pipeline.statistics.private_sum import PrivateSum
@@ -53,17 +53,19 @@ def call_sum(layout: CallLayout, *, whole: bool = False) -> PrivateSum:
     else:
         F2, share = plan.features.square, plan.terms.gram_share
         each = (1 - share) / len(targets)
-        # at these variances the cost does not depend on the bounds; then all are stretched to the price
-        base = plan.reach.cost(
-            share / (2 * F2 * F2),
-            sum((each / (2 * F2) for t in targets if t.signed), Fraction(0)),
-            sum((each / (2 * F2) for t in targets if not t.signed), Fraction(0)),
-        )
-        stretch = base / rho
+        stretch = _unit_cost(layout) / rho
         gram = 2 * math.ceil(stretch * F2 * F2 * weight**2 / share / 2)
         variances = tuple(math.ceil(stretch * F2 * weight**2 * t.bound**2 / each) for t in targets)
     drawn = zip(layout.tables, (gram, *variances), strict=True)
     return PrivateSum(layout, tuple(t.mechanism(variance=v) for t, v in drawn))
+
+
+def _unit_cost(layout: CallLayout, relation: Relation = "replace") -> Fraction:
+    """Cost of a call at unit variances, whatever its bounds; then all variances are stretched to the price."""
+    F2, share, targets = layout.plan.features.square, layout.plan.terms.gram_share, layout.targets
+    each = (1 - share) / len(targets) / (2 * F2)
+    signed = sum(t.signed for t in targets)
+    return layout.plan.reach.cost(share / (2 * F2 * F2), each * signed, each * (len(targets) - signed), relation)
 
 
 def _printed(plan: LinearPlan, half: Half, weight: int) -> tuple[int, tuple[int, ...]]:
@@ -89,22 +91,41 @@ def true_rho(plan: LinearPlan) -> Fraction | None:
     plan
         What is declared.
     """
-    if plan.rho is None:
-        return None
-    if not plan.printed:
-        return plan.rho
+    return plan.rho if plan.rho is None or not plan.printed else _printed_cost(plan, "replace")
+
+
+def joining_rho(plan: LinearPlan) -> Fraction | None:
+    """Exact bound on what the whole plan costs somebody who joins or leaves; None without noise.
+
+    A call's variances follow earlier answers, its price does not: what joining costs is a fixed part of it, the larger
+    one of the two kinds of call (:func:`_unit_cost`).
+
+    Parameters
+    ----------
+    plan
+        What is declared.
+    """
+    if plan.rho is None or plan.printed:
+        return None if plan.rho is None else _printed_cost(plan, "add_remove")
+    halves: tuple[Half, ...] = ("D", "D'") if plan.terms.variance else ("D",)
+    calls = [CallLayout(plan, 0, half, 1) for half in halves]
+    return plan.rho * max(_unit_cost(c, "add_remove") / _unit_cost(c) for c in calls)
+
+
+def _printed_cost(plan: LinearPlan, relation: Relation) -> Fraction:
+    """What the paper's scales cost, by all calls of the plan."""
     first = second = joint = Fraction(0)
     for h in range(plan.domain.horizon):
         moves = _printed_moves(plan, h, "D")
-        alone = plan.reach.cost(*moves)
+        alone = plan.reach.cost(*moves, relation)
         if h == plan.domain.horizon - 1 or not plan.terms.variance:
             first, second, joint = first + alone, second + alone, joint + alone
             continue
         more = _printed_moves(plan, h, "D'")
         first += alone
         # where D' is not asked for variances, its people join the regression
-        second += max(alone, plan.reach.cost(*more))
-        joint += plan.reach.cost(moves[0] + more[0], moves[1] + more[1], moves[2] + more[2])
+        second += max(alone, plan.reach.cost(*more, relation))
+        joint += plan.reach.cost(moves[0] + more[0], moves[1] + more[1], moves[2] + more[2], relation)
     return max(first, second) if plan.terms.halves else joint
 
 

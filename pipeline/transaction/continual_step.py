@@ -20,7 +20,7 @@ from pipeline.files import remove_tree
 from pipeline.ledger.chain import Body, Entry
 from pipeline.ledger.gates import passed_gate
 from pipeline.ledger.ledger import Ledger
-from pipeline.ledger.looks import look_told
+from pipeline.ledger.limits import look_told
 from pipeline.ledger.steps import (
     Step,
     committed_steps,

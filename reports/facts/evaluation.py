@@ -8,6 +8,9 @@ from pydantic import model_validator
 
 from reports.facts.part import Number, Part
 
+# who evaluates: fewer people than that say nothing of a policy, and their number hardly hides in its noise
+LEAST_PEOPLE = 500
+
 
 class IntervalFacts(Part):
     """An interval, ``lower`` to ``upper``, and the ``estimate`` inside it; reward units an episode."""

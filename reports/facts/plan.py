@@ -264,6 +264,8 @@ class PlanAnswer(Part):
         The lineage, before and after it.
     replays, allowed, limit, fits
         Whether a run would draw nothing, whether it would be refused, by which limit, and what would still fit.
+    gate
+        Rules of the log that may stop a run of real people before its budget is spent; None of synthetic ones.
     counter, calendar
         With [nightly], and with [schedule].
     visits_per_cell_if_even, noise_per_cell, what_if, people_needed
@@ -294,6 +296,7 @@ class PlanAnswer(Part):
     counter: NightsPlan | None = None
     calendar: CalendarPlan | None = None
     fits: Fits | None
+    gate: list[str] | None = None
     visits_per_cell_if_even: Number | None = None
     noise_per_cell: dict[str, Number] | None = None
     what_if: list[WhatIf]

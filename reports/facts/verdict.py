@@ -7,12 +7,14 @@ from typing import Literal
 
 from pipeline.declaration.numbers import number
 from reports.facts.dataset import DeclaredPlant, DeclaredTables
-from reports.facts.evaluation import EvaluationFacts
+from reports.facts.evaluation import LEAST_PEOPLE, EvaluationFacts
 from reports.facts.learnt import Status
 from reports.facts.part import Number, Part
 
 # beyond this many standard errors the placebo speaks against what the estimate assumes
 PLACEBO = 4.0
+# of the people, who judge where nothing else is asked for
+_SHARE = 0.3
 # what four in five repetitions reach
 _POWER = 0.84
 # a forecast of more than this many times today's people, or budget, is none
@@ -127,10 +129,12 @@ def _unasked(data: DeclaredTables | DeclaredPlant) -> str:
             "No evaluation of a controller on other people is at hand: the released sums tell the plant, not how "
             "practice steers it. A trial would tell."
         )
-    return (
-        "Everybody in this log helped to choose the policy, so nobody is left to judge it: "
-        "hold people out with [evaluate] people = 0.3 in the recipe."
-    )
+    unjudged = "Everybody in this log helped to choose the policy, so nobody is left to judge it"
+    if _SHARE * data.users_public < LEAST_PEOPLE:
+        needed = number(round_up(LEAST_PEOPLE / _SHARE))
+        few = number(data.users_public)
+        return f"{unjudged}, and {few} people are too few to hold any out: that takes at least {needed}."
+    return f"{unjudged}: hold people out with [evaluate] people = {_SHARE:g} in the recipe."
 
 
 def _unmeasured(markov: str) -> str:

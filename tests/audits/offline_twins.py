@@ -13,7 +13,8 @@ import pipeline.statistics.lq_moments as lq_moments
 import pipeline.statistics.private_sum as private_sum
 from pipeline.audits.attack import AuditTarget
 from pipeline.audits.regressions import Person, draw_answers, draw_one_shot, linear_target, lq_target
-from pipeline.audits.tables import counts_target, crossing_target, scores_target
+from pipeline.audits.sampling import Silence
+from pipeline.audits.tables import counts_target, crossing_target, gate_target, scores_target
 from pipeline.declaration.card import Card
 from pipeline.logs.parts import evaluates
 from pipeline.mdp.features import FeatureMap
@@ -23,6 +24,7 @@ from pipeline.privacy.noise import NoiseSource
 from pipeline.privacy.release import Mechanism, Release
 from pipeline.statistics.ask import Ask
 from pipeline.statistics.calibration import count_sum
+from pipeline.statistics.gate_layout import GateLayout
 from pipeline.statistics.held_out import parts_cost
 from pipeline.statistics.linear_plan import LinearDomain, LinearPlan, LinearTerms
 from pipeline.statistics.lq_layout import LqDomain, LqPlan
@@ -146,6 +148,30 @@ class Redrawn(PrivateSum):
         return np.rint(np.mean([super(Redrawn, self).draw_rows(*asked) for _ in range(3)], axis=0)).astype(np.int64)
 
 
+class Shared(PrivateSum):
+    """One draw for all rows of a night: each has the noise that it lists, and none has noise of its own."""
+
+    def draw_rows(self, rows, leaf, noise, data) -> np.ndarray:
+        drawn = [super(Shared, self).draw_rows([row], leaf, noise, data)[0] for row in rows]
+        exact = [super(Shared, self).draw_rows([row], leaf, Silence(), data)[0] for row in rows]
+        return np.array(exact) + (drawn[0] - exact[0])
+
+
+def gate(rules: int, broken: Callable[[Mechanism], Mechanism] | None = None, counted: type = GateLayout) -> AuditTarget:
+    names = ("gap", "repeat", "unknown_label", "bad_reward", "over_cap")[:rules]
+    layout = GateLayout("tiny", "real", names)
+    (table,) = layout.tables
+    summed = PrivateSum(layout, (table.mechanism(2),)).with_slack(FastOsNoise(), 20.0)
+    really = summed.mechanisms if broken is None else tuple(broken(x) for x in summed.mechanisms)
+    return gate_target(summed, PrivateSum(counted("tiny", "real", names), really))
+
+
+class UnderEachRule(GateLayout):
+    """Priced as if a person counted once, and counted under every rule broken."""
+
+    once = False
+
+
 def scores(broken: Callable[[Mechanism], Mechanism] | None = None, really: int = 4) -> AuditTarget:
     shipped = MomentLayout("tiny", "synthetic", "per_step", 4).summed(Fraction(1)).with_slack(FastOsNoise(), 20.0)
     if broken is not None:
@@ -191,6 +217,14 @@ OFFLINE: dict[str, tuple[Make, dict[str, Twin]]] = {
     "counts, Gaussian, three episodes a person": (
         lambda: counts(Ask(rho=1.0), m=3),
         {"m instead of m²": Twin(lambda: counts(Ask(rho=1.0), times_m, m=3))},
+    ),
+    "gate, two rules": (
+        lambda: gate(2),
+        {"half the variance": Twin(lambda: gate(2, halved))},
+    ),
+    "gate, five rules": (
+        lambda: gate(5),
+        {"a person under each rule": Twin(lambda: gate(5, counted=UnderEachRule))},
     ),
     "scores of people": (
         scores,
@@ -249,6 +283,7 @@ OFFLINE: dict[str, tuple[Make, dict[str, Twin]]] = {
             "half the variance": Twin(lambda: nights("tree", 0.5)),
             "a level too few": Twin(lambda: nights("tree", 0.75), 20_000),
             "redrawn row noise": Twin(lambda: nights("tree", made=Redrawn)),
+            "one draw shared by all rows of a night": Twin(lambda: nights("tree", made=Shared)),
             "seeded noise": Twin(lambda: nights("tree"), noise=Repeating),
         },
     ),

@@ -13,12 +13,11 @@ import pipeline.ledger.ledger as clock
 from flows.cli import main
 from flows.config.home import Home
 from flows.config.setting import setting
-from flows.jobs.ingest import ingest_job
-from flows.jobs.nightly import nightly_job
+from flows.jobs.audit import audit_job
+from flows.jobs.intake import ingest_job
 from flows.jobs.nights import nightly_counter
-from flows.jobs.plan import plan_job
 from flows.jobs.proof import verify_run_job
-from flows.jobs.run import register_job, run_job
+from flows.jobs.run import register_job
 from flows.server.recorded import StepError, quietly
 from pipeline.declaration.card import load_card
 from pipeline.ledger.chain import BudgetError
@@ -29,6 +28,7 @@ from pipeline.transaction import release_once as module
 from pipeline.transaction.continual_step import append_step
 from pipeline.transaction.gate import GateError
 from tests.flows.shop import lay_out, rows
+from tests.jobs import nightly_job, plan_job, run_job
 
 STRICT = "[tolerance]\nunknown_label = 0.0\n"
 
@@ -181,6 +181,42 @@ def test_the_whole_run_costs_no_more_than_was_asked(tmp_path, name, share):
     assert all(c.ok for c in verify_run(Path(answer["folder"]), shop.ledger.entries()))
     plan = plan_job(str(recipe), shop.home)
     assert plan["rho"] == pytest.approx(promise["rho"]) and plan["epsilon"] == pytest.approx(promise["epsilon"])
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_a_real_card_that_says_nothing_has_a_gate_since_version_2(tmp_path, version):
+    """Without one, a typo in a table of labels costs the whole budget; plan says so where it may happen."""
+    shop = Shop(tmp_path, log=typo(rows()), tolerance="")
+    card = shop.folder / "card.toml"
+    card.write_text(card.read_text().replace("schema_version = 1", f"schema_version = {version}"))
+    rules = ["unknown_label"] if version == 2 else []
+    assert plan_job(str(shop.folder / "private.toml"), shop.home)["gate"] == rules
+    if version == 2:
+        with pytest.raises(GateError, match="the card accepts 20,"):
+            shop.run()
+        card.write_text(card.read_text() + "[tolerance]\n")
+        assert plan_job(str(shop.folder / "private.toml"), shop.home)["gate"] == []
+    shop.run()
+
+
+def test_plan_is_loud_where_nothing_stops_a_run(tmp_path, monkeypatch, capsys):
+    shop, said = Shop(tmp_path, tolerance=""), []
+    for tolerance in ("", STRICT):
+        card = shop.folder / "card.toml"
+        card.write_text(card.read_text() + tolerance)
+        monkeypatch.setattr("sys.argv", ["reticent", "plan", str(shop.folder / "private.toml"), "--no-quality"])
+        with pytest.raises(SystemExit):
+            main()
+        said.append(capsys.readouterr().out)
+    assert "gate: NONE" in said[0] and "break unknown_label" in said[1]
+
+
+def test_the_audit_attacks_the_gate(tmp_path):
+    shop = Shop(tmp_path)
+    found = audit_job(str(shop.folder / "private.toml"), shop.home, draws=1500)
+    first = found.verdicts[0]
+    assert first.mechanism.startswith("the gate") and not first.violates and first.attained == pytest.approx(1)
+    assert first.claimed_rho == 0.02 and len(found.verdicts) > 1
 
 
 def test_nothing_is_charged_for_the_gate_of_a_run_that_the_budget_does_not_allow(tmp_path):

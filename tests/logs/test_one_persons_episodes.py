@@ -169,14 +169,15 @@ def test_an_odd_file_of_minari(name: str, tmp_path: Path) -> None:
     assert len(good) == len(EPISODES) - 1 and odd == good
 
 
-def _rlds(flag: str, nested: bool, whose: Callable[[int], str | None]) -> Callable[[Path], None]:
-    """Flags as text, so that one of them may be no flag at all; nobody's rows where ``whose`` says None."""
+def _rlds(flag: str | bytes, nested: bool, whose: Callable[[int], str | None]) -> Callable[[Path], None]:
+    """Flags as text or bytes, so that one may be no flag at all; nobody's rows where ``whose`` says None."""
 
     def write(folder: Path) -> None:
         rows: list[dict[str, Any]] = [{"who": whose(i), "steps": steps_of(told)} for i, told in enumerate(EPISODES)]
         for i, row in enumerate(rows):
             for step in row["steps"]:
-                step |= {name: str(step[name]).lower() for name in ("is_first", "is_last", "is_terminal")}
+                told = {name: str(step[name]).lower() for name in ("is_first", "is_last", "is_terminal")}
+                step |= {k: v.encode() for k, v in told.items()} if isinstance(flag, bytes) else told
             if i == ODD:
                 row["steps"][1] |= {"is_last": flag}
         flat = [{"who": row["who"], **step} for row in rows for step in row["steps"]]
@@ -186,10 +187,10 @@ def _rlds(flag: str, nested: bool, whose: Callable[[int], str | None]) -> Callab
 
 
 @pytest.mark.parametrize("nested", [True, False])
-@pytest.mark.parametrize("flag", ["perhaps", "true", ""])
+@pytest.mark.parametrize("flag", ["perhaps", "true", "", b"\xff"])
 @pytest.mark.parametrize("batch", [1, 1 << 18])
 def test_odd_flags_of_rlds(
-    nested: bool, flag: str, batch: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    nested: bool, flag: str | bytes, batch: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """``true`` in the middle leaves steps behind that are in no episode."""
     monkeypatch.setattr(framing, "BATCH_ROWS", batch)

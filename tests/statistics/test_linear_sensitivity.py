@@ -17,7 +17,7 @@ from pipeline.privacy.noise import SeededNoise, SimulatedWorld, symmetric_noise
 from pipeline.statistics.ask import Ask
 from pipeline.statistics.gram_moves import BallMoves, Moves, moves, table_moves
 from pipeline.statistics.interactive import InteractiveRegression
-from pipeline.statistics.linear_calibration import true_rho
+from pipeline.statistics.linear_calibration import joining_rho, true_rho
 from pipeline.statistics.linear_plan import LinearDomain, LinearPlan, LinearTerms
 from pipeline.statistics.regression import Window
 from pipeline.statistics.regression_rows import Batch, Quantiser, StreamRows
@@ -49,6 +49,24 @@ def test_no_two_people_of_the_domain_are_further_apart_than_claimed(case, seed):
     ask, weigh = CASES[case]
     found, _ = measured(random_map(seed), ask, weigh)
     assert found <= float(ask.ask.rho) * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_nobody_who_joins_or_leaves_moves_further_than_claimed(case):
+    ask, weigh = CASES[case]
+    plan = plan_of(random_map(0), ask)
+    at = points(plan, people(3, 2, True), lambda d: script(d, 0, 1, weigh))
+    found = ((at - at[0]) ** 2).sum(1).max() / 2
+    assert float(ask.ask.rho) / 4 <= joining_rho(plan) <= ask.ask.rho and found <= joining_rho(plan) * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("calibration", ["tight", "paper"])
+def test_what_joining_costs_is_attained_in_one_step(calibration):
+    ask = LinearTerms(Ask(ONE, calibration=calibration), "paper", variance=False, value_steps=1024)
+    plan = plan_of(random_map(3), ask, horizon=1)
+    everyone = [p for p in people(3, 2, True) if len(p) < 2]
+    at = points(plan, everyone, lambda d: script(d, 0, 0, False))
+    assert ((at - at[0]) ** 2).sum(1).max() / 2 == pytest.approx(float(joining_rho(plan)), rel=1e-5)
 
 
 @pytest.mark.parametrize("low", [-4, 0])
