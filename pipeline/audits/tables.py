@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -16,6 +17,7 @@ from pipeline.audits.laws import Gaussian, Laplace
 from pipeline.audits.sampling import WORLD
 from pipeline.declaration.card import CardError
 from pipeline.logs.aggregate import count_person
+from pipeline.logs.one_step_sums import FeatureQuestion, FollowQuestion, ask_person
 from pipeline.logs.target_sums import person_sums
 from pipeline.privacy.factorisation import Factorisation
 from pipeline.privacy.guarantee import Trust
@@ -25,6 +27,7 @@ from pipeline.statistics.count_layout import CountLayout
 from pipeline.statistics.gate_layout import GateLayout
 from pipeline.statistics.layout import ExactSums, Tables
 from pipeline.statistics.moment_layout import MomentLayout
+from pipeline.statistics.one_step_layout import FEATURES, STEPS, WEIGHT, FeatureLayout, FollowLayout
 from pipeline.statistics.private_sum import PrivateSum
 from pipeline.statistics.target_layout import Stage
 from pipeline.statistics.target_plan import VALUE_STEPS, Question, TargetPlan
@@ -105,6 +108,45 @@ def stage_target(plan: TargetPlan, stage: Stage, drawn: PrivateSum | None = None
     draws = replace(drawn or shipped, layout=made_up.layout(stage))
     words = "values of practice" if stage == "v" else "gains of actions"
     return _target(f"{words}, discrete gaussian", shipped, draws, partial(person_sums, made_up, asked), shipped.rho)
+
+
+def rows_target(shipped: PrivateSum, span: float, drawn: PrivateSum | None = None) -> AuditTarget:
+    """The worst pair of people against a stage that measures a one-step policy, for a question of the auditor's own.
+
+    Parameters
+    ----------
+    shipped
+        Rows that follow, or moments of features.
+    span
+        Range of returns, reward units.
+    drawn
+        What really draws, where a test breaks it.
+
+    Raises
+    ------
+    CardError
+        If there is no noise: there is nothing to claim.
+    """
+    layout = shipped.layout
+    assert isinstance(layout, FollowLayout | FeatureLayout)
+    card = layout.card.model_copy(update={"kind": "synthetic"}).placed(layout.card.folder)
+    layout = replace(layout, card=card)
+    made_up = replace(drawn or shipped, layout=layout)
+    if isinstance(layout, FollowLayout):
+        # whoever takes the first action follows
+        words, asked = "rows that follow", FollowQuestion(layout, np.zeros(math.prod(layout.cells), dtype=np.int64))
+    else:
+        words, asked = "moments of features", _longest_features(layout, span)
+    return _target(f"{words}, discrete gaussian", shipped, made_up, partial(ask_person, asked), shipped.rho)
+
+
+def _longest_features(layout: FeatureLayout, span: float) -> FeatureQuestion:
+    """Rows of all weight, as far out as any: in one direction in half of the cells, to and fro in the other half."""
+    cells = math.prod(FollowLayout(layout.card).cells)
+    features, half = np.zeros((cells, FEATURES), dtype=np.int64), cells // 2
+    features[:half, 0], features[half:, 1] = STEPS, STEPS * (1 - 2 * (np.arange(cells - half) % 2))
+    zero = np.zeros(cells, dtype=np.int64)
+    return FeatureQuestion(layout, zero - 1, zero + WEIGHT, features, zero, span)
 
 
 def scores_target(shipped: PrivateSum, drawn: PrivateSum | None = None) -> AuditTarget:
@@ -207,8 +249,19 @@ def _target(
         claimed = [m.standard_deviation**2 if time is None else float(m.variance or 0) for m in mechanisms]
         tables = zip(means[0], claimed * (len(means[0]) // len(claimed)), strict=True)
         law = Gaussian([np.full(table.shape, variance) for table, variance in tables])
+        if mirrored := path.mirrored:
+            law = Gaussian(
+                [_once(v) if m.table in mirrored else v for m, v in zip(mechanisms, law.variances, strict=True)]
+            )
     names = ", ".join(m.table for m in mechanisms)
     return AuditTarget(f"{words}, {names}", Trust.CENTRAL, path, means, law, rho, claimed_epsilon=pure)
+
+
+def _once(variances: Array) -> Array:
+    """Of a symmetric table ``(d, d)``, whose entries off the diagonal are drawn once, at half the variance."""
+    found = np.triu(variances / 2, 1) + np.diag(np.diag(variances))
+    found[np.tril_indices(len(found), -1)] = np.inf
+    return found
 
 
 @dataclass(frozen=True)
@@ -230,6 +283,11 @@ class _Tables:
     drawn: PrivateSum
     pair: tuple[Tables, Tables]
 
+    @property
+    def mirrored(self) -> frozenset[str]:
+        """Tables that are drawn as whole symmetric matrices."""
+        return frozenset(t.name for t in self.drawn.layout.tables if t.symmetric)
+
     @cached_property
     def _where(self) -> list[NDArray[np.bool_]]:
         return [self.pair[0][m.table] != self.pair[1][m.table] for m in self.drawn.mechanisms]
@@ -238,10 +296,11 @@ class _Tables:
         """See :class:`~pipeline.audits.attack.ReleasePath`."""
         tables, wide = dict[str, Integers](), list(self.drawn.mechanisms)
         for i, (m, where) in enumerate(zip(self.drawn.mechanisms, self._where, strict=True)):
-            entries = self.pair[side][m.table][where]
-            tables[m.table] = np.broadcast_to(entries, (copies, len(entries))).astype(np.int64)
-            share = m.delta_slack * copies * len(entries) / m.cells
-            wide[i] = replace(m, shape=(copies, len(entries)), delta_slack=share)
+            entries = self.pair[side][m.table]
+            entries = entries if m.table in self.mirrored else entries[where]
+            tables[m.table] = np.broadcast_to(entries, (copies, *entries.shape)).astype(np.int64)
+            share = m.delta_slack * copies * entries.size / m.cells
+            wide[i] = replace(m, shape=(copies, *entries.shape), delta_slack=share)
         drawn = replace(self.drawn, mechanisms=tuple(wide))
         if self.drawn.time is not None:
             return self._rows(drawn, list(tables.values()), noise)

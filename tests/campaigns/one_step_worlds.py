@@ -205,6 +205,8 @@ class MadeUp:
         Whether all actions do the same: no policy is better than practice.
     told
         Whether the card has numbers of states.
+    far
+        How unlikely a successor must be, beside the likeliest, to be left out.
     """
 
     seed: int
@@ -217,6 +219,7 @@ class MadeUp:
     turns: bool = False
     inert: bool = False
     told: bool = True
+    far: float = 0.0
 
     def _mdp(self, rng) -> tuple[Array, TabularMDP]:
         """Numbers of states, and the process."""
@@ -226,6 +229,7 @@ class MadeUp:
         P = np.zeros((L + 2, A, L + 2))
         for a in range(A):
             near = np.exp(-0.5 * ((numbers[:, None] + 0.3 * rng.normal(size=3) - numbers) ** 2).sum(-1))
+            near[near < self.far * near.max(1, keepdims=True)] = 0
             P[:L, a, :L] = (1 - leave) * near / near.sum(1, keepdims=True)
         good = 1 / (1 + np.exp(-(numbers @ rng.normal(size=3))[:, None] - 0.5 * rng.normal(size=(L, A))))
         P[:L, :, L], P[:L, :, L + 1] = leave * good, leave * (1 - good)
@@ -277,7 +281,7 @@ WORLDS = {
     "ward_greedy": MadeUp(21, states=200, actions=8, steps=15, warmth=0.02),
     "school": MadeUp(22, states=400, actions=5, steps=12, dense=True),
     "school_greedy": MadeUp(22, states=400, actions=5, steps=12, dense=True, warmth=0.02),
-    "depot": MadeUp(23, states=1000, steps=20, told=False),
+    "depot": MadeUp(23, states=1000, steps=20, told=False, far=0.5),
     "season": MadeUp(24, states=300, actions=6, steps=16, drift=1.0),
     "turning": MadeUp(24, states=300, actions=6, steps=16, drift=1.0, turns=True),
     "inert": MadeUp(25, states=250, actions=6, inert=True),
