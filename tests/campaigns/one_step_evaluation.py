@@ -2,7 +2,7 @@
 
 ``python -P -m tests.campaigns.one_step_evaluation NAME ...`` adds the rows that ``results/one_step_evaluation.csv``
 lacks, a row a run, as they come; a campaign that was stopped goes on where it was.  NAME is one of :data:`CAMPAIGNS`.
-Without a name it prints what the rows of today's code say, a line a cell.
+Without a name it prints what the rows of today's code say, a line a cell, and writes what coverage a run may state.
 
 Seeds below 9000 tuned constants and report nothing.  Runs of a seed share their log, whatever the budget, the share or
 the policy; those of a cell share nothing.  Simulation: seeded noise.
@@ -14,17 +14,17 @@ import csv
 import itertools
 import sys
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
+from datetime import UTC, datetime
 from fractions import Fraction
 from functools import lru_cache
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 import polars as pl
 from scipy.stats import beta
 
-from pipeline.declaration.code import syntax_digest
+from pipeline.evaluation.coverage import ONE_STEP, code_of
 from pipeline.learners.one_step import OneStepLearner
 from pipeline.learners.one_step_evaluation import OneStepEvaluation
 from pipeline.learners.one_step_learning import learn_step, next_question
@@ -38,23 +38,14 @@ from pipeline.privacy.noise import SeededNoise
 from reports.facts.dataset import declared
 from reports.facts.evaluation import EvaluationFacts
 from reports.facts.verdict import decide
+from tests.campaigns import rows as committed
 from tests.campaigns.one_step_worlds import WORLDS
 
-RESULTS = Path(__file__).parent / "results" / "one_step_evaluation.csv"
-FIRST, _BLOCK = 9000, 10
+TABLE, MODULE = "one_step_evaluation", "tests.campaigns.one_step_evaluation"
+FIRST, _BLOCK = 9000, 5
 CELL = ("world", "people", "rho", "share", "policy", "seed")
 NUMBERS = ("proposed", "truth", "practice", "value", "value_low", "value_high", "gain", "gain_low", "gain_high")
-FIELDS = ("code", *CELL, *NUMBERS, "own", "placebo", "changed", "answer", "status")
-# rows of another text of these are rows of another estimator
-_CODE = (
-    "pipeline.agents.one_step",
-    "pipeline.agents.one_step_value",
-    "pipeline.evaluation.intervals",
-    "pipeline.learners.one_step_evaluation",
-    "pipeline.logs.one_step_rows",
-    "pipeline.logs.one_step_scores",
-    "pipeline.logs.one_step_sums",
-)
+FIELDS = (*CELL, *NUMBERS, "placebo", "hidden", "answer", "status")
 # what is measured instead of what was learnt; see :func:`proposed`
 POLICIES = ("learnt", "level", "worst", "random")
 
@@ -74,30 +65,26 @@ def cells(worlds, people=(20_000,), rhos=(1.0,), shares=(0.3,), policies=("learn
     return [Cell(*c) for c in itertools.product(worlds, people, rhos, shares, policies)]
 
 
-HIDDEN = ("clinicians16", "clinicians64", "clinicians256")
-FRESH = ("ward", "ward_greedy", "school", "school_greedy", "depot", "season")
-OLD = ("clinicians", "retention", *(f"chain{k}" for k in range(1, 7)))
 SIZES, BUDGETS = (20_000, 100_000), (0.3, 1.0, 3.0)
+OPEN = ("clinicians", "retention", *(f"chain{k}" for k in range(1, 5)))
+OPEN += ("ward", "ward_greedy", "school", "school_greedy", "depot", "season")
+HIDDEN = ("clinicians16", "clinicians64", "clinicians256")
 # a campaign: how many runs of which cells
 CAMPAIGNS = {
     # does the interval hold where nothing is hidden
-    "held": (20, cells((*OLD, *FRESH), SIZES, BUDGETS)),
-    # outside of what is called measured: shorter, longer, a drift that practice follows
-    "outside": (20, cells(("short", "long", "turning"), SIZES)),
-    # states hide what practice acts on
-    "hidden": (20, cells(HIDDEN, SIZES)),
+    "small": (50, cells(OPEN, rhos=BUDGETS)),
+    "large": (20, cells(OPEN, SIZES[1:], BUDGETS)),
     # is "better" said of what is not
     "false": (400, cells(("clinicians", "ward", "season"), policies=("level", "worst"))),
     "inert": (400, cells(("inert",))),
-    "worse": (50, cells((*OLD, *FRESH), policies=("level", "worst", "random"))),
+    "worse": (20, cells(OPEN, policies=POLICIES[1:])),
+    # states hide what practice acts on
+    "hidden": (12, cells(HIDDEN, SIZES)),
+    # shorter and longer than most, and a drift that practice follows
+    "outside": (12, cells(("short", "long", "turning"), SIZES)),
     # what holding people out costs
     "share": (20, cells(("clinicians", "ward", "school"), SIZES, shares=(0.0, 0.2, 0.3, 0.5))),
 }
-
-
-def code():
-    """Digest of the estimator."""
-    return syntax_digest(_CODE)[:16]
 
 
 def proposed(found, logged, plan, policy, rng):
@@ -129,14 +116,16 @@ def runs(people: int, seed: int, asked: list[Cell]) -> Iterator[tuple[Cell, tupl
     rng = np.random.default_rng(seed)
     log, place = logged.sample(people, rng), rng.random(people)
     for share, of_share in _groups(asked, "share"):
-        other = place < share
+        other, values = place < share, None
         learn, rest = ([f.filter(pl.Series(s[f["user_id"].to_numpy()])) for f in log] for s in (~other, other))
         for rho, of_rho in _groups(of_share, "rho"):
             entropy = seed, round(100 * share), round(1000 * rho)
             terms = Terms("campaign", "dp-one-step", Privacy(rho=rho), evaluate=Evaluate(people=share))
             plan = OneStepLearner().plan(logged.card, terms).plan
             noise = SeededNoise(np.random.SeedSequence(entropy))
-            first = plan.stages["v"].draw(add_targets(plan, None, learn), noise)
+            # whatever the budget, the first question is the same
+            values = values or add_targets(plan, None, learn)
+            first = plan.stages["v"].draw(values, noise)
             question = next_question(plan, first)
             second = plan.stages["q"].draw(add_targets(plan, question, learn), noise)
             learnt = learn_step(plan, terms, plan.joined((first, second), question))
@@ -160,7 +149,7 @@ def _evaluated(logged, learnt, share, rest, noise):
     """Numbers and words of a row."""
     practice, worth = logged.practised, logged.worth(learnt.policy)
     if not share:
-        return (worth, worth, practice, *[float("nan")] * 9, "not_evaluated", "modelled")
+        return (worth, worth, practice, *[float("nan")] * 8, "not_evaluated", "modelled")
     evaluation = OneStepEvaluation(learnt.plan, Fraction(str(share)))
 
     def answer(stage, question):
@@ -179,9 +168,8 @@ def _evaluated(logged, learnt, share, rest, noise):
         logged.worth(final.policy),
         practice,
         *ends,
-        told.practice.estimate,
         told.placebo,
-        told.diagnostics[0].value,
+        told.hidden,
         verdict.answer,
         verdict.improvement.status,
     )
@@ -189,65 +177,98 @@ def _evaluated(logged, learnt, share, rest, noise):
 
 def add(names):
     """Add what the campaigns lack, a log at a time."""
-    this, done = code(), set()
-    if RESULTS.is_file():
-        with RESULTS.open(newline="") as file:
-            done = {tuple(r[k] for k in CELL) for r in csv.DictReader(file) if r["code"] == this}
-    with RESULTS.open("a", newline="") as file:
+    place, this, done = committed.place(TABLE), code_of(ONE_STEP), set()
+    if place.is_file():
+        done = {tuple(r[k] for k in CELL) for r in committed.read(TABLE) if r["code"] == this}
+    left = {
+        (seed // _BLOCK, *cell, seed): name
+        for name in reversed(names)
+        for cell, seed in itertools.product(CAMPAIGNS[name][1], range(FIRST, FIRST + CAMPAIGNS[name][0]))
+        if (*map(_text, cell), str(seed)) not in done
+    }
+    with place.open("a", encoding="utf-8", newline="") as file:
         out = csv.writer(file, lineterminator="\n")
         if not file.tell():
-            out.writerow(FIELDS)
-        left = {
-            (seed // _BLOCK, *c, seed)
-            for runs_each, listed in map(CAMPAIGNS.__getitem__, names)
-            for c, seed in itertools.product(listed, range(FIRST, FIRST + runs_each))
-            if (*map(_text, c), str(seed)) not in done
-        }
+            out.writerow((*FIELDS, *committed.STAMP))
         # a world at a time, so that it is made once; a block of seeds at a time, so that no world waits for another
         order = lambda x: (x[0], x[1], x[2], x[-1])  # noqa: E731
         for (_, _, people, seed), group in itertools.groupby(sorted(left, key=order), key=order):
-            for cell, told in runs(people, seed, [Cell(*x[1:-1]) for x in group]):
-                out.writerow((this, *map(_text, cell), seed, *map(_text, told)))
+            asked = {Cell(*x[1:-1]): left[x] for x in group}
+            for cell, told in runs(people, seed, list(asked)):
+                command, last = f"python -P -m {MODULE} {asked[cell]}", FIRST + CAMPAIGNS[asked[cell]][0] - 1
+                stamp = command, f"{FIRST} .. {last}", datetime.now(UTC).date().isoformat(), committed.lock(), this
+                out.writerow((*map(_text, cell), seed, *map(_text, told), *stamp))
             file.flush()
+
+
+def again(row):
+    """A row, measured once more."""
+    cell = Cell(row["world"], int(row["people"]), float(row["rho"]), float(row["share"]), row["policy"])
+    [(_, told)] = runs(cell.people, int(row["seed"]), [cell])
+    return dict(zip(FIELDS[len(CELL) :], map(_text, told), strict=True))
 
 
 def _text(x):
     return x if isinstance(x, str) else f"{x:.6g}" if isinstance(x, float) else str(x)
 
 
-def table():
-    """What the rows say, a line a cell."""
-    rows = pl.read_csv(RESULTS).filter(pl.col("code") == code()).fill_nan(None)
-    true, gain = pl.col("truth") - pl.col("practice"), pl.col("gain")
-    said = pl.col("answer") == "better"
-    told = rows.group_by(CELL[:-1], maintain_order=True).agg(
+def measured():
+    """What the rows of today's code say, a row a cell."""
+    rows = pl.DataFrame(committed.read(TABLE)).filter(code=code_of(ONE_STEP))
+    rows = rows.with_columns(pl.col("people", "rho", "share", *FIELDS[6:-2]).cast(pl.Float64)).fill_nan(None)
+    true, gain, better = pl.col("truth") - pl.col("practice"), pl.col("gain"), pl.col("answer") == "better"
+    held, certified = true.is_between("gain_low", "gain_high"), better & (pl.col("status") == "evaluated")
+    of = rows.group_by(CELL[:-1]).agg(
         pl.len().alias("runs"),
         pl.col("proposed", "truth", "practice").mean(),
         (pl.col("truth").std() / pl.len().sqrt()).alias("truth_se"),
         (gain - true).mean().alias("bias"),
         ((gain - true).std() / pl.len().sqrt()).alias("se"),
-        ((pl.col("value_low") <= pl.col("truth")) & (pl.col("truth") <= pl.col("value_high"))).sum().alias("v_held"),
-        (pl.col("value_high") - pl.col("value_low")).mean().alias("v_width"),
-        ((pl.col("gain_low") <= true) & (true <= pl.col("gain_high"))).sum().alias("held"),
-        (pl.col("gain_high") - pl.col("gain_low")).mean().alias("width"),
-        said.sum().alias("better"),
+        pl.col("truth").is_between("value_low", "value_high").sum().alias("value_held"),
+        (pl.col("value_high") - pl.col("value_low")).mean().alias("value_width"),
+        held.sum().alias("gain_held"),
+        (pl.col("gain_high") - pl.col("gain_low")).mean().alias("gain_width"),
+        better.sum().alias("better"),
         (true <= 0).sum().alias("not_better"),
-        (said & (true <= 0)).sum().alias("false"),
+        (better & (true <= 0)).sum().alias("false"),
+        certified.sum().alias("certified"),
+        (certified & ~held).sum().alias("wrong_size"),
         (pl.col("answer") == "withheld").sum().alias("withheld"),
+        (pl.col("answer") == "worse").sum().alias("worse"),
         pl.col("placebo").mean().alias("z"),
-        (pl.col("status") == "evaluated").sum().alias("evaluated"),
     )
-    for r in told.sort(CELL[:-1]).iter_rows(named=True):
+    return of.sort(CELL[:-1]).to_dicts()
+
+
+def table():
+    """What the rows say, a line a cell."""
+    for r in measured():
         n = r["runs"]
-        text = f"{r['world']:13} {r['people']:>7,} rho {r['rho']:>3g} f {r['share']:.1f} {r['policy']:6} {n:>4} runs"
-        text += f"  policy {r['truth']:.4f}({r['truth_se'] or 0:.4f}), proposed {r['proposed']:.4f}, practice {r['practice']:.4f}"
-        if r["width"] is not None:
+        text = f"{r['world']:13} {r['people']:>7,.0f} rho {r['rho']:>3g} f {r['share']:.1f} {r['policy']:6} {n:>4} runs"
+        text += f"  policy {r['truth']:.4f}({r['truth_se'] or 0:.4f}), proposed {r['proposed']:.4f}"
+        text += f", practice {r['practice']:.4f}"
+        if r["share"]:
             text += f"  bias {r['bias']:+.4f}({r['se'] or 0:.4f})"
-            for held, width in (("v_held", "v_width"), ("held", "width")):
-                text += f"  {held} {r[held]} (>= {least(r[held], n):.3f}) / {r[width]:.4f}"
-            text += f"  better {r['better']}, false {r['false']} of {r['not_better']}, withheld {r['withheld']}"
-            text += f"  z {r['z']:+.1f}  evaluated {r['evaluated']}"
+            for what in ("value", "gain"):
+                held = r[f"{what}_held"]
+                text += f"  {what} {held} (>= {least(held, n):.3f}) / {r[f'{what}_width']:.4f}"
+            text += f"  better {r['better']} (certified {r['certified']}, of wrong size {r['wrong_size']}), false"
+            text += f" {r['false']} of {r['not_better']}, worse {r['worse']}, withheld {r['withheld']}  z {r['z']:+.1f}"
         print(text)
+
+
+def covered():
+    """The cells in which states hide nothing, as runs read them."""
+    rows = list[dict[str, object]]()
+    for r in measured():
+        if r["share"] and r["world"] in OPEN:
+            d = WORLDS[r["world"]](int(r["people"])).card.domain
+            where = {"dynamics": d.dynamics, "states": len(d.live_states), "horizon": d.horizon}
+            of = {k: _text(r[k]) for k in (*CELL[:-1], "runs", "false")} | {"people": int(r["people"])}
+            told = {f"{what}_held": f"{r[f'{what}_held'] / r['runs']:.4f}" for what in ("value", "gain")}
+            told |= {f"{what}_width": f"{r[f'{what}_width']:.4f}" for what in ("value", "gain")}
+            rows.append(where | of | told)
+    committed.write("coverage_one_step", rows, "from 9000, as results/one_step_evaluation.csv has them")
 
 
 def least(held, runs):
@@ -256,4 +277,8 @@ def least(held, runs):
 
 
 if __name__ == "__main__":
-    add(sys.argv[1:]) if sys.argv[1:] else table()
+    if sys.argv[1:]:
+        add(sys.argv[1:])
+    else:
+        table()
+        covered()
