@@ -73,9 +73,9 @@ HIDDEN = ("clinicians16", "clinicians64", "clinicians256")
 CAMPAIGNS = {
     # does the interval hold where nothing is hidden
     "small": (50, cells(OPEN, rhos=BUDGETS)),
-    "large": (20, cells(OPEN, SIZES[1:], BUDGETS)),
+    "large": (10, cells(OPEN, SIZES[1:], BUDGETS)),
     # is "better" said of what is not
-    "false": (400, cells(("clinicians", "ward", "season"), policies=("level", "worst"))),
+    "false": (400, cells(("clinicians", "ward", "season"), policies=("level",))),
     "inert": (400, cells(("inert",))),
     "worse": (20, cells(OPEN, policies=POLICIES[1:])),
     # states hide what practice acts on
@@ -83,7 +83,7 @@ CAMPAIGNS = {
     # shorter and longer than most, and a drift that practice follows
     "outside": (12, cells(("short", "long", "turning"), SIZES)),
     # what holding people out costs
-    "share": (20, cells(("clinicians", "ward", "school"), SIZES, shares=(0.0, 0.2, 0.3, 0.5))),
+    "share": (15, cells(("clinicians", "ward", "school"), SIZES, shares=(0.0, 0.2, 0.3, 0.5))),
 }
 
 
