@@ -158,7 +158,8 @@ def _evaluated(logged, learnt, share, rest, noise):
         return evaluation.sums[stage].draw(exact, noise)
 
     final, told = evaluation.measure(learnt, evaluation.answers(learnt, answer), share, 1)
-    facts = asdict(told)
+    # as if coverage were stated: these rows say where it may be
+    facts = asdict(replace(told, calibrated=True))
     facts["diagnostics"] = [{**d, "price": float(d["price"])} for d in facts["diagnostics"]]
     rho = learnt.plan.rho
     verdict = decide(EvaluationFacts.model_validate(facts), declared(logged.card, None), rho and float(rho))
