@@ -72,18 +72,18 @@ HIDDEN = ("clinicians16", "clinicians64", "clinicians256")
 # a campaign: how many runs of which cells
 CAMPAIGNS = {
     # does the interval hold where nothing is hidden
-    "small": (30, cells(OPEN, rhos=BUDGETS)),
-    "large": (8, cells(OPEN, SIZES[1:], BUDGETS)),
+    "small": (20, cells(OPEN, rhos=BUDGETS)),
+    "large": (6, cells(OPEN, SIZES[1:], BUDGETS)),
     # is "better" said of what is not
-    "false": (400, cells(("clinicians", "ward", "season"), policies=("level",))),
+    "false": (400, cells(("clinicians", "ward"), policies=("level",))),
     "inert": (400, cells(("inert",))),
-    "worse": (10, cells(OPEN, policies=POLICIES[1:])),
+    "worse": (5, cells(OPEN, policies=POLICIES[1:])),
     # states hide what practice acts on
-    "hidden": (6, cells(HIDDEN, SIZES)),
+    "hidden": (4, cells(HIDDEN, SIZES)),
     # shorter and longer than most, and a drift that practice follows
-    "outside": (6, cells(("short", "long", "turning"), SIZES)),
+    "outside": (4, cells(("short", "long", "turning"), SIZES)),
     # what holding people out costs
-    "share": (10, cells(("clinicians", "ward", "school"), SIZES, shares=(0.0, 0.2, 0.3, 0.5))),
+    "share": (8, cells(("clinicians", "ward"), SIZES, shares=(0.0, 0.2, 0.3, 0.5))),
 }
 
 
