@@ -17,6 +17,7 @@ from pipeline.audits.laws import Gaussian, Laplace
 from pipeline.audits.sampling import WORLD
 from pipeline.declaration.card import CardError
 from pipeline.logs.aggregate import count_person
+from pipeline.logs.one_step_rows import RETURN_STEPS
 from pipeline.logs.one_step_sums import FeatureQuestion, FollowQuestion, ask_person
 from pipeline.logs.target_sums import person_sums
 from pipeline.privacy.factorisation import Factorisation
@@ -141,12 +142,13 @@ def rows_target(shipped: PrivateSum, span: float, drawn: PrivateSum | None = Non
 
 
 def _longest_features(layout: FeatureLayout, span: float) -> FeatureQuestion:
-    """Rows of all weight, as far out as any: in one direction in half of the cells, to and fro in the other half."""
-    cells = math.prod(FollowLayout(layout.card).cells)
-    features, half = np.zeros((cells, FEATURES), dtype=np.int64), cells // 2
-    features[:half, 0], features[half:, 1] = STEPS, STEPS * (1 - 2 * (np.arange(cells - half) % 2))
-    zero = np.zeros(cells, dtype=np.int64)
-    return FeatureQuestion(layout, zero - 1, zero + WEIGHT, features, zero, span)
+    """Rows of full weight; whoever comes to the last state is as far as any from who comes to the first."""
+    cells, states = math.prod(FollowLayout(layout.card).cells), len(layout.card.domain.live_states)
+    first, last = (np.arange(cells) % states == s for s in (0, states - 1))
+    features, zero = np.zeros((cells, FEATURES), dtype=np.int64), np.zeros(cells, dtype=np.int64)
+    features[:, 0] = np.where(last, -STEPS, STEPS)
+    values = RETURN_STEPS * (first.astype(np.int64) - last)
+    return FeatureQuestion(layout, zero - 1, zero + WEIGHT, features, values, span)
 
 
 def scores_target(shipped: PrivateSum, drawn: PrivateSum | None = None) -> AuditTarget:

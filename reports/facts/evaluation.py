@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Self
 
 from pydantic import model_validator
@@ -10,6 +11,8 @@ from reports.facts.part import Number, Part
 
 # who evaluates: fewer people than that say nothing of a policy, and their number hardly hides in its noise
 LEAST_PEOPLE = 500
+# standard errors of a placebo on the side of a difference, beyond which that is not certified
+LEANS = 2.0
 
 
 class IntervalFacts(Part):
@@ -98,8 +101,11 @@ class EvaluationFacts(Part):
 
     @property
     def outweighed(self) -> bool:
-        """Whether all of a difference that is told from 0 may be of hidden state, for what the placebo could see."""
-        return self.told_apart and self.hidden is not None and self.hidden >= abs(self.improvement.estimate)
+        """Whether all of a difference that is told from 0 may be of hidden state, for what the placebo saw or could."""
+        if not self.told_apart or self.hidden is None or self.placebo is None:
+            return False
+        size = self.improvement.estimate
+        return self.hidden >= abs(size) or self.placebo * math.copysign(1.0, size) > LEANS
 
     def certified(self, markov: str) -> bool:
         """Whether the intervals are of people, with a coverage that was measured for a run like this.

@@ -58,7 +58,7 @@ def _evaluated(of: ValueFacts, found: EvaluationFacts, *, sure: bool) -> ValueFa
         if sure
         else "coverage: not measured for a log of this size, shape and budget"
         if not found.outweighed
-        else "the placebo sees too little to tell a difference of this size from hidden state",
+        else "the placebo cannot tell a difference of this size from hidden state",
         *(said for said in of.assumes if said.startswith(("no episode pays", "the binned process"))),
     ]
     return _with(of, {**ends, "status": "evaluated" if sure else "modelled", "assumes": assumes})

@@ -140,8 +140,8 @@ def _unasked(data: DeclaredTables | DeclaredPlant) -> str:
 def _uncertified(found: EvaluationFacts, markov: str) -> str:
     if found.calibrated and markov == "declared":
         return (
-            "The placebo sees too little here: state that is not declared may make a difference as large as this one "
-            "without showing in it."
+            "The placebo leans to the side of the difference, or sees too little here: state that is not declared may "
+            "make a difference as large as this one without more showing."
         )
     if markov == "aggregated":
         return "The declared states are bins that hide part of what was logged: the binned process is not the people."

@@ -71,11 +71,14 @@ def test_a_difference_that_hidden_state_may_have_made_unseen_is_not_certified() 
         real, made_up = (decide(found, judged("better", kind).dataset, 1.0) for kind in ("real", "synthetic"))
         assert (real.answer, made_up.answer) == ("withheld", answer)
         assert not real.holds and not made_up.holds
-        assert "placebo sees too little" in real.why
+        assert "sees too little" in real.why
     # what holds 0 claims nothing that a placebo could speak against
     open_ = decide(evaluation(hidden=0.07, **(CHANGES["not_told_apart"] or {})), judged("better").dataset, 1.0)
     assert open_.answer == "not_told_apart"
     assert open_.improvement is not None and open_.improvement.status == "evaluated"
+    # a placebo that leans to the same side speaks against a difference before it withholds the answer
+    leaning, away = (evaluation(placebo=z).outweighed for z in (2.1, -2.1))
+    assert leaning and not away and not evaluation(placebo=1.9).outweighed
     assert hidden.outweighed and not hidden.certified("declared") and not evaluation(hidden=None).outweighed
 
 
