@@ -117,7 +117,7 @@ def declared_world(trial: Trial) -> AnyCard:
         Names the world, the number of episodes, and delta.
     """
     found = place_of(trial.world, trial.params)
-    return _plant(trial, found) if isinstance(found, LqSystem) else _tables(trial, found)
+    return _tables(trial, found) if isinstance(found, World) else _plant(trial, found)
 
 
 def lineage_of(trial: Trial) -> str:
@@ -180,11 +180,12 @@ def _tables(trial: Trial, world: World) -> Card:
 
 
 def _head(trial: Trial) -> dict[str, Any]:
+    m = int(trial.knobs.get("episodes_per_user", 1))
     return {
         "schema_version": 1,
         "name": lineage_of(trial),
         "kind": "synthetic",
-        "unit": {"user": "user", "users_public": trial.episodes},
+        "unit": {"user": "user", "users_public": -(-trial.episodes // m), "episodes_per_user": m},
         "budget": {"rho": 1.0, "delta": trial.delta or _DELTA},
     }
 

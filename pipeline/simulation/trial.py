@@ -22,6 +22,8 @@ Trust = Literal["none", "central", "joint", "local", "shuffle"]
 # a tuple is a row, or the rows of a matrix
 Plain = str | int | float | bool | None | tuple[Any, ...]
 Calibration = Literal["tight", "paper"]
+# of an online agent: as its pseudo-code is printed, or chosen by us
+Preset = Literal["practical", "paper"]
 _A_DECADE = 20
 
 
@@ -183,6 +185,24 @@ class Outcome:
             "facts": cast("Facts", dict(self.facts)),
             "policy": self.policy,
         }
+
+
+def as_printed(trial: Trial) -> bool:
+    """Whether the trial asks for the constants that a paper prints.
+
+    Parameters
+    ----------
+    trial
+        Of an agent with option ``constants``.
+
+    Raises
+    ------
+    CardError
+        If the option is neither ``practical`` nor ``paper``.
+    """
+    if (said := trial.knobs.get("constants", "practical")) not in ("practical", "paper"):
+        raise CardError(f"{trial.agent}: constants is one of practical, paper; got {said!r}")
+    return said == "paper"
 
 
 def emitted(policy: NDArray[np.float64]) -> list[Any]:

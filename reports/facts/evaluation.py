@@ -9,10 +9,10 @@ from pydantic import model_validator
 
 from reports.facts.part import Number, Part
 
-# who evaluates: fewer people than that say nothing of a policy, and their number hardly hides in its noise
-LEAST_PEOPLE = 500
 # standard errors of a placebo on the side of a difference, beyond which that is not certified
 LEANS = 2.0
+# who evaluates: fewer people than that say nothing of a policy, and their number hardly hides in its noise
+LEAST_PEOPLE = 500
 
 
 class IntervalFacts(Part):

@@ -14,6 +14,7 @@ import pipeline.statistics.lq_moments as lq_moments
 import pipeline.statistics.private_sum as private_sum
 from pipeline.audits.attack import AuditTarget
 from pipeline.audits.regressions import Person, draw_answers, draw_one_shot, linear_target, lq_target
+from pipeline.audits.sampling import Silence
 from pipeline.audits.tables import counts_target, crossing_target, gate_target, rows_target, scores_target
 from pipeline.declaration.card import Card
 from pipeline.logs.parts import evaluates
@@ -147,6 +148,15 @@ class Redrawn(PrivateSum):
 
     def draw_rows(self, *asked) -> np.ndarray:
         return np.rint(np.mean([super(Redrawn, self).draw_rows(*asked) for _ in range(3)], axis=0)).astype(np.int64)
+
+
+class Shared(PrivateSum):
+    """One draw for all rows of a night: each has the noise that it lists, and none has noise of its own."""
+
+    def draw_rows(self, rows, leaf, noise, data) -> np.ndarray:
+        drawn = [super(Shared, self).draw_rows([row], leaf, noise, data)[0] for row in rows]
+        exact = [super(Shared, self).draw_rows([row], leaf, Silence(), data)[0] for row in rows]
+        return np.array(exact) + (drawn[0] - exact[0])
 
 
 def gate(rules: int, broken: Callable[[Mechanism], Mechanism] | None = None, counted: type = GateLayout) -> AuditTarget:
@@ -317,6 +327,7 @@ OFFLINE: dict[str, tuple[Make, dict[str, Twin]]] = {
             "half the variance": Twin(lambda: nights("tree", 0.5)),
             "a level too few": Twin(lambda: nights("tree", 0.75), 20_000),
             "redrawn row noise": Twin(lambda: nights("tree", made=Redrawn)),
+            "one draw shared by all rows of a night": Twin(lambda: nights("tree", made=Shared)),
             "seeded noise": Twin(lambda: nights("tree"), noise=Repeating),
         },
     ),

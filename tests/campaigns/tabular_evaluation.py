@@ -22,7 +22,7 @@ from pipeline.environments.world import declared_actions, declared_states
 from pipeline.evaluation.exact import truth
 from pipeline.evaluation.measured import Evaluated
 from pipeline.learners.held_out import HeldOutRun
-from pipeline.learners.registry import plan_run
+from pipeline.learners.offline_agents import plan_run
 from pipeline.learners.tabular import TabularRun
 from pipeline.learners.tabular_evaluation import STAGE, TabularEvaluation
 from pipeline.learners.tabular_facts import LearntCounts
