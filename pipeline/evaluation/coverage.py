@@ -41,9 +41,9 @@ MEASURED = {
     TABULAR: (Path(__file__).with_name("coverage_tabular.csv"), TABULAR_CODE),
     ONE_STEP: (Path(__file__).with_name("coverage_one_step.csv"), ONE_STEP_CODE),
 }
-# at least so many runs, this share of them inside, and of no log, at whatever budget, fewer than that
+# at least so many runs, this share of them inside, and at no size, over all budgets, fewer than that
 _RUNS, _INSIDE, _WORST = 150, 0.95, 0.9
-_LOG = ("world", "states", "horizon", "people")
+_SIZE = ("states", "horizon", "people")
 
 
 @cache
@@ -80,13 +80,13 @@ def covered(estimator: str, card: Card, share: float, rho: Fraction | None) -> b
         found = [r for r in csv.DictReader(file) if r["code"] == code_of(estimator)]
     runs = sum(int(r["runs"]) for r in found)
     for held in ("value_held", "gain_held"):
-        logs: dict[str, list[float]] = {}
+        sizes: dict[str, list[float]] = {}
         for r in found:
-            each = logs.setdefault(" ".join(r.get(k, "") for k in _LOG), [0.0, 0.0])
+            each = sizes.setdefault(" ".join(r[k] for k in _SIZE), [0.0, 0.0])
             each[0] += float(r[held]) * int(r["runs"])
             each[1] += int(r["runs"])
-        inside = sum(i for i, _ in logs.values())
-        if runs < _RUNS or inside < _INSIDE * runs or min(i / n for i, n in logs.values()) < _WORST:
+        inside = sum(i for i, _ in sizes.values())
+        if runs < _RUNS or inside < _INSIDE * runs or min(i / n for i, n in sizes.values()) < _WORST:
             return False
     here = _at(len(d.live_states), d.horizon, card.unit.users_public * share, float(rho))
     places = [

@@ -2,7 +2,7 @@
 
 ``python -P -m tests.campaigns.one_step_evaluation NAME ...`` adds the rows that ``results/one_step_evaluation.csv``
 lacks, a row a run, as they come; a campaign that was stopped goes on where it was.  NAME is one of :data:`CAMPAIGNS`.
-Without a name it prints what the rows of today's code say, a line a cell, and writes what coverage a run may state.
+What the rows say: :mod:`tests.campaigns.one_step_coverage`.
 
 Seeds below 9000 tuned constants and report nothing.  Runs of a seed share their log, whatever the budget, the share or
 the policy; those of a cell share nothing.  Simulation: seeded noise.
@@ -14,7 +14,7 @@ import csv
 import itertools
 import sys
 from collections.abc import Iterator
-from dataclasses import asdict, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from fractions import Fraction
 from functools import lru_cache
@@ -22,7 +22,6 @@ from typing import NamedTuple
 
 import numpy as np
 import polars as pl
-from scipy.stats import beta
 
 from pipeline.evaluation.coverage import ONE_STEP, code_of
 from pipeline.learners.one_step import OneStepLearner
@@ -35,9 +34,6 @@ from pipeline.logs.score_sums import add_scores
 from pipeline.logs.target_sums import add_targets
 from pipeline.mdp.policy import Policy
 from pipeline.privacy.noise import SeededNoise
-from reports.facts.dataset import declared
-from reports.facts.evaluation import EvaluationFacts
-from reports.facts.verdict import decide
 from tests.campaigns import rows as committed
 from tests.campaigns.one_step_worlds import WORLDS
 
@@ -45,7 +41,7 @@ TABLE, MODULE = "one_step_evaluation", "tests.campaigns.one_step_evaluation"
 FIRST, _BLOCK = 9000, 5
 CELL = ("world", "people", "rho", "share", "policy", "seed")
 NUMBERS = ("proposed", "truth", "practice", "value", "value_low", "value_high", "gain", "gain_low", "gain_high")
-FIELDS = (*CELL, *NUMBERS, "placebo", "hidden", "answer", "status")
+FIELDS = (*CELL, *NUMBERS, "placebo", "hidden")
 # what is measured instead of what was learnt; see :func:`proposed`
 POLICIES = ("learnt", "level", "worst", "random")
 
@@ -146,10 +142,10 @@ def _groups(asked, name):
 
 
 def _evaluated(logged, learnt, share, rest, noise):
-    """Numbers and words of a row."""
+    """Numbers of a row."""
     practice, worth = logged.practised, logged.worth(learnt.policy)
     if not share:
-        return (worth, worth, practice, *[float("nan")] * 8, "not_evaluated", "modelled")
+        return (worth, worth, practice, *[float("nan")] * 8)
     evaluation = OneStepEvaluation(learnt.plan, Fraction(str(share)))
 
     def answer(stage, question):
@@ -158,22 +154,8 @@ def _evaluated(logged, learnt, share, rest, noise):
         return evaluation.sums[stage].draw(exact, noise)
 
     final, told = evaluation.measure(learnt, evaluation.answers(learnt, answer), share, 1)
-    # as if coverage were stated: these rows say where it may be
-    facts = asdict(replace(told, calibrated=True))
-    facts["diagnostics"] = [{**d, "price": float(d["price"])} for d in facts["diagnostics"]]
-    rho = learnt.plan.rho
-    verdict = decide(EvaluationFacts.model_validate(facts), declared(logged.card, None), rho and float(rho))
     ends = (x for i in (told.value, told.improvement) for x in (i.estimate, i.lower, i.upper))
-    return (
-        worth,
-        logged.worth(final.policy),
-        practice,
-        *ends,
-        told.placebo,
-        told.hidden,
-        verdict.answer,
-        verdict.improvement.status,
-    )
+    return (worth, logged.worth(final.policy), practice, *ends, told.placebo, told.hidden)
 
 
 def add(names):
@@ -185,7 +167,7 @@ def add(names):
         (seed // _BLOCK, *cell, seed): name
         for name in reversed(names)
         for cell, seed in itertools.product(CAMPAIGNS[name][1], range(FIRST, FIRST + CAMPAIGNS[name][0]))
-        if (*map(_text, cell), str(seed)) not in done
+        if (*map(text_of, cell), str(seed)) not in done
     }
     with place.open("a", encoding="utf-8", newline="") as file:
         out = csv.writer(file, lineterminator="\n")
@@ -198,7 +180,7 @@ def add(names):
             for cell, told in runs(people, seed, list(asked)):
                 command, last = f"python -P -m {MODULE} {asked[cell]}", FIRST + CAMPAIGNS[asked[cell]][0] - 1
                 stamp = command, f"{FIRST} .. {last}", datetime.now(UTC).date().isoformat(), committed.lock(), this
-                out.writerow((*map(_text, cell), seed, *map(_text, told), *stamp))
+                out.writerow((*map(text_of, cell), seed, *map(text_of, told), *stamp))
             file.flush()
 
 
@@ -206,80 +188,12 @@ def again(row):
     """A row, measured once more."""
     cell = Cell(row["world"], int(row["people"]), float(row["rho"]), float(row["share"]), row["policy"])
     [(_, told)] = runs(cell.people, int(row["seed"]), [cell])
-    return dict(zip(FIELDS[len(CELL) :], map(_text, told), strict=True))
+    return dict(zip(FIELDS[len(CELL) :], map(text_of, told), strict=True))
 
 
-def _text(x):
+def text_of(x):
     return x if isinstance(x, str) else f"{x:.6g}" if isinstance(x, float) else str(x)
 
 
-def measured():
-    """What the rows of today's code say, a row a cell."""
-    rows = pl.DataFrame(committed.read(TABLE)).filter(code=code_of(ONE_STEP))
-    rows = rows.with_columns(pl.col("people", "rho", "share", *FIELDS[6:-2]).cast(pl.Float64)).fill_nan(None)
-    true, gain, better = pl.col("truth") - pl.col("practice"), pl.col("gain"), pl.col("answer") == "better"
-    held, certified = true.is_between("gain_low", "gain_high"), better & (pl.col("status") == "evaluated")
-    of = rows.group_by(CELL[:-1]).agg(
-        pl.len().alias("runs"),
-        pl.col("proposed", "truth", "practice").mean(),
-        (pl.col("truth").std() / pl.len().sqrt()).alias("truth_se"),
-        (gain - true).mean().alias("bias"),
-        ((gain - true).std() / pl.len().sqrt()).alias("se"),
-        pl.col("truth").is_between("value_low", "value_high").sum().alias("value_held"),
-        (pl.col("value_high") - pl.col("value_low")).mean().alias("value_width"),
-        held.sum().alias("gain_held"),
-        (pl.col("gain_high") - pl.col("gain_low")).mean().alias("gain_width"),
-        better.sum().alias("better"),
-        (true <= 0).sum().alias("not_better"),
-        (better & (true <= 0)).sum().alias("false"),
-        certified.sum().alias("certified"),
-        (certified & ~held).sum().alias("wrong_size"),
-        (pl.col("answer") == "withheld").sum().alias("withheld"),
-        (pl.col("answer") == "worse").sum().alias("worse"),
-        pl.col("placebo").mean().alias("z"),
-    )
-    return of.sort(CELL[:-1]).to_dicts()
-
-
-def table():
-    """What the rows say, a line a cell."""
-    for r in measured():
-        n = r["runs"]
-        text = f"{r['world']:13} {r['people']:>7,.0f} rho {r['rho']:>3g} f {r['share']:.1f} {r['policy']:6} {n:>4} runs"
-        text += f"  policy {r['truth']:.4f}({r['truth_se'] or 0:.4f}), proposed {r['proposed']:.4f}"
-        text += f", practice {r['practice']:.4f}"
-        if r["share"]:
-            text += f"  bias {r['bias']:+.4f}({r['se'] or 0:.4f})"
-            for what in ("value", "gain"):
-                held = r[f"{what}_held"]
-                text += f"  {what} {held} (>= {least(held, n):.3f}) / {r[f'{what}_width']:.4f}"
-            text += f"  better {r['better']} (certified {r['certified']}, of wrong size {r['wrong_size']}), false"
-            text += f" {r['false']} of {r['not_better']}, worse {r['worse']}, withheld {r['withheld']}  z {r['z']:+.1f}"
-        print(text)
-
-
-def covered():
-    """The cells in which states hide nothing, as runs read them."""
-    rows = list[dict[str, object]]()
-    for r in measured():
-        if r["share"] and r["world"] in OPEN:
-            d = WORLDS[r["world"]](int(r["people"])).card.domain
-            where = {"dynamics": d.dynamics, "states": len(d.live_states), "horizon": d.horizon}
-            of = {k: _text(r[k]) for k in (*CELL[:-1], "runs", "false")} | {"people": int(r["people"])}
-            told = {f"{what}_held": f"{r[f'{what}_held'] / r['runs']:.4f}" for what in ("value", "gain")}
-            told |= {f"{what}_width": f"{r[f'{what}_width']:.4f}" for what in ("value", "gain")}
-            rows.append(where | of | told)
-    committed.write("coverage_one_step", rows, "from 9000, as results/one_step_evaluation.csv has them")
-
-
-def least(held, runs):
-    """Clopper and Pearson's lower end, one-sided 95 %, of the share of runs in which an interval holds."""
-    return float(beta.ppf(0.05, held, runs - held + 1)) if held else 0.0
-
-
 if __name__ == "__main__":
-    if sys.argv[1:]:
-        add(sys.argv[1:])
-    else:
-        table()
-        covered()
+    add(sys.argv[1:])
