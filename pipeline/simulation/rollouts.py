@@ -15,12 +15,14 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from pipeline.declaration.toml import CardError
 from pipeline.environments.count_tables import multinomials, sample_count_tables
 from pipeline.mdp.model import TabularMDP
 from pipeline.mdp.planning import optimal_values, policy_value
 from pipeline.mdp.policy import set_values
 from pipeline.mdp.rollout import Agent, Batch, BatchRollout, Rollout, Trajectory
 from pipeline.privacy.noise import SeededNoise
+from pipeline.simulation.trial import Outcome, Trial
 from pipeline.statistics.batch_counts import BatchLayout, BatchTables, NoisyTables, PrivateBatch
 from pipeline.statistics.batch_privatizers import BatchPrivatizer
 from pipeline.statistics.online_counts import InteractiveCounts, OnlineCounts, Tally
@@ -237,3 +239,38 @@ def sample_batch(mdp: TabularMDP, policies: Integers, episodes: Integers, rng: n
         np.add.at(n_sas[h], (np.broadcast_to(states, a.shape), a), moved)
         people = moved.sum(1)
     return BatchTables(int(episodes.sum()), n_sas, rng.binomial(n_sas.sum(-1), mdp.rewards))
+
+
+def as_printed(trial: Trial) -> bool:
+    """Whether the trial asks for the constants that a paper prints.
+
+    Parameters
+    ----------
+    trial
+        Of an agent with option ``constants``.
+
+    Raises
+    ------
+    CardError
+        If the option is neither ``practical`` nor ``paper``.
+    """
+    if (said := trial.knobs.get("constants", "practical")) not in ("practical", "paper"):
+        raise CardError(f"{trial.agent}: constants is one of practical, paper; got {said!r}")
+    return said == "paper"
+
+
+def emitted(policy: NDArray[np.float64]) -> list[Any]:
+    """A policy ``(H, S, A)`` as an outcome holds it: actions where it never draws.
+
+    Parameters
+    ----------
+    policy
+        Probabilities of the actions.
+    """
+    return (policy.argmax(-1) if np.isin(policy, (0, 1)).all() else policy).tolist()
+
+
+def as_control(found: Outcome, of: str) -> Outcome:
+    """The outcome of an agent that was kept from its data, as a row of a control."""
+    more = {"trust": "none", "variant": "control", "of": of, "true_rho": None, "true_epsilon": None}
+    return replace(found, facts={**found.facts, **more})

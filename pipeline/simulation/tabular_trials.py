@@ -27,20 +27,9 @@ from pipeline.mdp.planning import policy_value
 from pipeline.privacy.noise import SeededNoise, SimulatedWorld
 from pipeline.privacy.release import Release
 from pipeline.simulation.control_trials import optimum, world_of
-from pipeline.simulation.rollouts import play_batches
+from pipeline.simulation.rollouts import as_control, as_printed, emitted, play_batches
 from pipeline.simulation.targets import CountsTarget, ShuffledTarget
-from pipeline.simulation.trial import (
-    OnlineAgent,
-    Outcome,
-    Plain,
-    Trial,
-    Trust,
-    as_control,
-    as_printed,
-    emitted,
-    run_named,
-    staged_curve,
-)
+from pipeline.simulation.trial import OnlineAgent, Outcome, Plain, Trial, Trust, run_named, staged_curve
 from pipeline.simulation.warm_start import counts_before
 from pipeline.statistics.ask import Ask
 from pipeline.statistics.interactive_counts import CountMechanism, ShuffledCounts, exact, joint, local, shuffled
