@@ -1,4 +1,4 @@
-"""Do statistical tests pass by the luck of their seed?  ``python -P -m tests.campaigns.seeds [SHIFTS] [TESTS ...]``.
+"""Do statistical tests pass by the luck of their seed?  ``python -P -m tests.campaigns.seeds [SHIFTS]``.
 
 Every seeded generator that a test, or the code under it, makes is given another seed in each of SHIFTS runs (this
 module is the plug-in of pytest that does it).  ``results/seeds.csv`` says how often each test that draws failed.  A
@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.campaigns.rows import ROOT, write
+from tests.campaigns.rows import ROOT, read, write
 
 SHIFT, FOUND = "RETICENT_SEED_SHIFT", "RETICENT_SEED_FOUND"
 # where tests draw; elsewhere seeds only make logs
@@ -77,30 +77,45 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
             file.write(json.dumps(told) + "\n")
 
 
-def main(shifts: int, tests: list[str]) -> int:
-    """Run the tests under every shift, keep how often each failed; 1 where more than one in 200 did."""
-    with tempfile.TemporaryDirectory(prefix="reticent-seeds-") as folder:
-        os.environ[FOUND] = str(Path(folder) / "found")
-        for shift in range(1, shifts + 1):
-            flags = ["-q", "--tb=no", "-p", "no:cacheprovider", "-p", "tests.campaigns.seeds"]
-            subprocess.run(
-                [sys.executable, "-P", "-m", "pytest", *flags, *(tests or (f"tests/{room}" for room in ROOMS))],
-                cwd=ROOT, env={**os.environ, SHIFT: str(shift)}, check=False,
-            )  # fmt: skip
-        of = defaultdict[str, list[dict[str, Any]]](list)
-        for told in _told():
-            of[told["test"]].append(told)
+def keep(shifts: int) -> list[dict[str, Any]]:
+    """Write a row a test that draws: in how many runs, and in how many of them it failed."""
+    of = defaultdict[str, list[dict[str, Any]]](list)
+    for told in _told():
+        of[told["test"]].append(told)
     rows = [
-        {"test": test, "runs": len(t), "failed": sum(x["failed"] for x in t)}
-        for test, t in sorted(of.items())
-        if len(t) > 1 or t[0]["drawn"]
+        {"test": test, "runs": len(runs), "failed": sum(r["failed"] for r in runs)}
+        for test, told in sorted(of.items())
+        if any(t["drawn"] for t in told) and (runs := [t for t in told if t["shift"]])
     ]
-    write("seeds", rows, f"every seed shifted by 1 .. {shifts}", ["test"] if tests else ())
-    for r in rows:
-        if r["failed"]:
-            print(r)
+    write("seeds", rows, f"every seed shifted by 1 .. {shifts}")
+    return rows
+
+
+def main(shifts: int) -> int:
+    """Run the tests under every shift that is not there yet; 1 where a test failed more often than once in 200.
+
+    With RETICENT_SEED_FOUND set, runs are kept in that file, and a campaign that broke off goes on where it was.
+    """
+    with tempfile.TemporaryDirectory(prefix="reticent-seeds-") as folder:
+        os.environ.setdefault(FOUND, str(Path(folder) / "found"))
+        flags = ["-q", "--tb=line", "-p", "no:cacheprovider", "-p", "tests.campaigns.seeds"]
+        rows: list[dict[str, Any]] = []
+        for shift in range(1, shifts + 1):
+            if shift not in {t["shift"] for t in _told()}:
+                asked = [sys.executable, "-P", "-m", "pytest", *flags, *(f"tests/{room}" for room in ROOMS)]
+                subprocess.run(asked, cwd=ROOT, env={**os.environ, SHIFT: str(shift)}, check=False)
+            rows = keep(shift)
     return int(200 * sum(r["failed"] for r in rows) > sum(r["runs"] for r in rows))
 
 
+def page(name: str) -> str:
+    """How many tests under how many seeds, and those that failed."""
+    rows = read(name)
+    runs, failed = (sum(int(r[k]) for r in rows) for k in ("runs", "failed"))
+    lines = ["| tests that draw | runs | failed | share |", "|---|---|---|---|"]
+    lines += [f"| {len(rows)} | {runs} | {failed} | {failed / max(1, runs):.5f} |", ""]
+    return "\n".join([*lines, *(f"* `{r['test']}`: {r['failed']} of {r['runs']}" for r in rows if r["failed"] != "0")])
+
+
 if __name__ == "__main__":
-    sys.exit(main(int(sys.argv[1]) if len(sys.argv) > 1 else 20, sys.argv[2:]))
+    sys.exit(main(int(sys.argv[1]) if len(sys.argv) > 1 else 20))
