@@ -47,8 +47,8 @@ def _with_runs(values: Mapping[str, Any], runs: Path | None) -> dict[str, Any]:
     if isinstance(world := found.get("world"), str):
         found["world"] = {"name": world}
     for table, key, kind in (("world", "name", RELEASE), ("agent", "warm_start", RUN)):
-        within = found.get(table)
-        said = within.get(key) if isinstance(within, Mapping) else None
+        within: Any = found.get(table)
+        said = within.get(key) if isinstance(within, dict) else None
         if isinstance(said, str) and said.startswith(kind):
             folder = _run_folder(said.removeprefix(kind), runs, table)
             found[table] = {**within, key: f"{kind}{folder}"}

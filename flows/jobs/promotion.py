@@ -20,7 +20,7 @@ from pipeline.declaration.toml import Name
 from pipeline.disk import DISK
 from pipeline.files import json_text, remove_file, whole_file, write_file
 from pipeline.learners.observed_policy import StoredObserved
-from pipeline.learners.registry import read_stored, read_view
+from pipeline.learners.offline_agents import read_stored, read_view
 from pipeline.learners.stored_decisions import StoredDecisions
 from pipeline.transaction.place import one_at_a_time
 from reports.facts.answers import CellChanges, Comparison, GainChanges, Promotion

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NotRequired, TypedDict
 
 from flows.config.home import Home, find_card
-from flows.config.pairs import read_pairs
 from pipeline.declaration.card import AnyCard, CardError, load_any_card, load_card
 from pipeline.declaration.lineage import catalogs
+from pipeline.declaration.toml import read_pairs
 from pipeline.environments.worlds import WORLDS, arrays_file, load_world
 from pipeline.files import whole_folder
 from pipeline.ledger.chain import canonical
@@ -29,7 +29,7 @@ _NAME = 63
 
 
 @dataclass(frozen=True)
-class Asked:
+class LogOptions:
     """Options of a simulated log; None where nothing was said.
 
     Parameters
@@ -66,7 +66,7 @@ class Asked:
     @property
     def nothing(self) -> bool:
         """Whether no option but the place was given."""
-        return self == Asked(to=self.to)
+        return self == LogOptions(to=self.to)
 
     def arguments(self) -> dict[str, object]:
         """Of the world; as TOML has them, a bare word is text."""
@@ -115,7 +115,7 @@ class WorldTable(TypedDict):
     worlds: list[WorldValues]
 
 
-def simulate_logs(name: str, asked: Asked, home: Home) -> WrittenLog:
+def simulate_logs(name: str, asked: LogOptions, home: Home) -> WrittenLog:
     """A shipped log anew where only its name is given, else a synthetic lineage of the world ``name``.
 
     Parameters
@@ -150,11 +150,10 @@ def _regenerate(card: AnyCard, to: Path | None) -> WrittenLog:
     }
 
 
-def _world_log(name: str, asked: Asked, home: Home) -> WrittenLog:
+def _world_log(name: str, asked: LogOptions, home: Home) -> WrittenLog:
     from pipeline.evaluation.exact import best_bin_policy_value, world_values
     from pipeline.mdp.planning import policy_value
-    from pipeline.simulation.synthetic_folder import Simulated
-    from pipeline.simulation.synthetic_readme import world_readme
+    from pipeline.simulation.synthetic_folder import Simulated, world_readme
     from pipeline.simulation.synthetic_world_card import checked, world_card
 
     folder, params = world_folder(name, home), asked.arguments()
@@ -191,7 +190,7 @@ def _world_log(name: str, asked: Asked, home: Home) -> WrittenLog:
     return {**_write(simulated, asked.to, home, folder), "world": name, "behaviour": behaviour, "values": exact}
 
 
-def simulate_from_run(run: Path, asked: Asked, home: Home) -> WrittenLog:
+def simulate_from_run(run: Path, asked: LogOptions, home: Home) -> WrittenLog:
     """A synthetic log from the released model of a run; reads the run's folder and nothing else.
 
     Parameters
@@ -208,9 +207,8 @@ def simulate_from_run(run: Path, asked: Asked, home: Home) -> WrittenLog:
     CardError
         If an option of worlds was given, or the folder is no run's.
     """
-    from pipeline.simulation.synthetic_folder import Simulated
+    from pipeline.simulation.synthetic_folder import Simulated, release_about, release_readme
     from pipeline.simulation.synthetic_from_release import PRACTICE, read_run, released_card, released_world
-    from pipeline.simulation.synthetic_readme import release_about, release_readme
     from pipeline.simulation.synthetic_world_card import checked
 
     given = {"--behaviour": asked.behaviour, "--horizon": asked.horizon, "--bins": asked.bins, "--param": asked.params}
@@ -231,7 +229,7 @@ def simulate_from_run(run: Path, asked: Asked, home: Home) -> WrittenLog:
     return {**written, "from_run": source.name, "guarantee": source.guarantee.model_dump()}
 
 
-def world_table(names: Sequence[str], asked: Asked, home: Home) -> WorldTable:
+def world_table(names: Sequence[str], asked: LogOptions, home: Home) -> WorldTable:
     """Exact values of worlds by dynamic programming; writes nothing.
 
     Parameters

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, TypedDict
 
-from flows.config.pairs import read_pairs
 from flows.server.serving import API, answers
 from pipeline.declaration.card import CardError
 
@@ -27,7 +25,7 @@ class Triggered(TypedDict):
     parameters: dict[str, object]
 
 
-def trigger_job(deployment: str, params: Sequence[str], timeout: float | None) -> Triggered:
+def trigger_job(deployment: str, params: Mapping[str, object], timeout: float | None) -> Triggered:
     """Start a run of a deployment; wait for its end where ``timeout`` (seconds) is given.
 
     Parameters
@@ -35,7 +33,7 @@ def trigger_job(deployment: str, params: Sequence[str], timeout: float | None) -
     deployment
         Its name, or ``flow/name``.
     params
-        ``key=value`` each; a value that is JSON is read as such.
+        Of the flow, by name.
     timeout
         Seconds to wait for the end of the run; None: do not wait.
 
@@ -44,7 +42,7 @@ def trigger_job(deployment: str, params: Sequence[str], timeout: float | None) -
     CardError
         If there is no server, no such deployment, or the parameters break its schema.
     """
-    values, api = read_pairs(params, json.loads), os.environ.get(API)
+    values, api = dict(params), os.environ.get(API)
     if not api:
         raise CardError(f"trigger: no server; set {API} to that of the service, e.g. http://127.0.0.1:4200/api")
     answers(api, 0)

@@ -1,7 +1,7 @@
 """What a learner is: from a card and the terms of a recipe to a priced plan, a release, and what it teaches.
 
-An agent is one entry of :mod:`pipeline.learners.registry`: a learner, and whether it adds noise.  Nothing else in the
-house knows agents by name or by kind.
+An agent is one entry of :mod:`pipeline.learners.offline_agents`: a learner, and whether it adds noise.  Nothing else
+in the house knows agents by name or by kind.
 """
 
 from __future__ import annotations

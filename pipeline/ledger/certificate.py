@@ -28,10 +28,9 @@ from pipeline.privacy.budget import down, up
 from pipeline.privacy.losses import safe_epsilon
 from pipeline.privacy.release import Mechanism, Release, total_delta_slack, total_epsilon, total_rho
 from pipeline.privacy.release_file import describe_joint
-from reports.facts.certified import Certificate, Charged, RegistryEntry
 from reports.facts.part import Dump
 from reports.facts.promise import CounterFacts, Guarantee, Joint
-from reports.facts.report import Report
+from reports.facts.report import Certificate, Charged, RegistryEntry, Report
 
 NO_CLAIM = "none (simulation)"
 _SEPARATE = "zCDP: rhos add; pure losses add as epsilons"

@@ -117,7 +117,7 @@ def declared_world(trial: Trial) -> AnyCard:
         Names the world, the number of episodes, and delta.
     """
     found = place_of(trial.world, trial.params)
-    return _plant(trial, found) if isinstance(found, LqSystem) else _tables(trial, found)
+    return _tables(trial, found) if isinstance(found, World) else _plant(trial, found)
 
 
 def lineage_of(trial: Trial) -> str:

@@ -30,8 +30,14 @@ from pipeline.simulation.rollouts import PlayedRollouts, play_batch_rollouts
 from pipeline.simulation.targets import BatchTarget
 from pipeline.simulation.trial import OnlineAgent, Outcome, Plain, Trial, staged_curve
 from pipeline.statistics.batch_counts import BatchLayout
-from pipeline.statistics.batch_privatizers import BatchPrivatizer, ExactBatch, GaussianBatch, ShuffleBinary
-from pipeline.statistics.batch_release import release_of_gaussian, release_of_shuffled
+from pipeline.statistics.batch_privatizers import (
+    BatchPrivatizer,
+    ExactBatch,
+    GaussianBatch,
+    ShuffleBinary,
+    release_of_gaussian,
+    release_of_shuffled,
+)
 
 _TIES, _NOISE, _SAMPLE = 1, 2, 3
 DEFAULTS: dict[str, Plain] = {

@@ -35,7 +35,7 @@ from pipeline.privacy.release import Release
 from pipeline.privacy.shuffle import NoiseBits, analyzed_totals
 from pipeline.privacy.shuffle_calibration import delivered_epsilon, tight_bits
 from pipeline.statistics.ask import Ask
-from pipeline.statistics.batch_release import release_of_shuffled
+from pipeline.statistics.batch_privatizers import release_of_shuffled
 from pipeline.statistics.online_counts import OnlineCounts, OnlineLayout, Tally
 from pipeline.statistics.online_sum import asked, gaussian_sum, release_of, start, tight
 from pipeline.statistics.private_sum import PrivateSum

@@ -17,8 +17,7 @@ from pipeline.ledger.account import claims_needed
 from pipeline.ledger.chain import Body, Entry, canonical
 from pipeline.ledger.gates import Passed
 from pipeline.ledger.ledger import Ledger
-from pipeline.ledger.limits import refuse_beyond
-from pipeline.ledger.looks import look_told
+from pipeline.ledger.limits import look_told, refuse_beyond
 from pipeline.ledger.people import key_file, read_key
 from pipeline.ledger.sharing import apart_from
 from pipeline.logs.store import Snapshot, check_parts, find_snapshot, source_hash

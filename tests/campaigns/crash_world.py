@@ -14,8 +14,8 @@ import flows.jobs.publish
 import pipeline.learners.tabular
 from flows.config.home import Home
 from flows.config.setting import setting
-from flows.jobs.ingest import ingest_job
-from flows.jobs.run import register_job, run_job
+from flows.jobs.intake import ingest_job
+from flows.jobs.run import register_job
 from pipeline.learners.tabular_learning import learn
 from pipeline.ledger.ledger import Ledger, open_ledger
 from pipeline.privacy.noise import OsNoise
@@ -23,6 +23,7 @@ from pipeline.privacy.release import total_rho
 from pipeline.privacy.release_file import read_release
 from tests.campaigns.kill_points import arm
 from tests.flows.shop import lay_out
+from tests.jobs import run_job
 from tests.ledger.postgres import Server
 
 

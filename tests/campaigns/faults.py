@@ -27,15 +27,16 @@ import pytest
 import flows.jobs.publish
 import pipeline.learners.tabular
 from flows.config.exit_codes import exit_code
-from flows.jobs.ingest import ingest_job
+from flows.jobs.intake import ingest_job
 from flows.jobs.promotion import Alias
-from flows.jobs.run import register_job, run_job
+from flows.jobs.run import register_job
 from flows.jobs.snapshots import purge_job
 from pipeline.ledger.steps import mispriced
 from tests.campaigns.crash_world import World, child, witness_draws
 from tests.campaigns.crashes import violations
 from tests.campaigns.night_crashes import World as Nights
 from tests.disk import FAULTS, FaultyDisk, Operation
+from tests.jobs import run_job
 
 RESULTS = Path(__file__).resolve().parent / "results" / "faults.json"
 # where it makes no difference, or cannot happen, a fault is not tried

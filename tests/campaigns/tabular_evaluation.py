@@ -25,7 +25,7 @@ from pipeline.evaluation.coverage import COVERAGE
 from pipeline.evaluation.exact import truth
 from pipeline.evaluation.measured import Evaluated
 from pipeline.learners.held_out import HeldOutRun
-from pipeline.learners.registry import plan_run
+from pipeline.learners.offline_agents import plan_run
 from pipeline.learners.tabular import TabularRun
 from pipeline.learners.tabular_evaluation import STAGE, TABULAR, TabularEvaluation, code_of
 from pipeline.learners.tabular_facts import LearntCounts

@@ -9,13 +9,14 @@ import pytest
 
 from flows.config.home import Home
 from flows.config.setting import setting
-from flows.jobs.ingest import ingest_job
-from flows.jobs.run import register_job, run_job
+from flows.jobs.intake import ingest_job
+from flows.jobs.run import register_job
 from pipeline.declaration.card import CardError
 from pipeline.ledger.chain import BudgetError
 from pipeline.ledger.ledger import open_ledger
 from pipeline.logs.store import latest
 from tests.flows.shop import lay_out, rows
+from tests.jobs import run_job
 from tests.learners.linear_shop import RECIPE as LINEAR
 from tests.learners.linear_shop import lay_out_linear
 

@@ -31,9 +31,11 @@ FLOORS = {
     "flows.server": 9,
     "flows.store": 10,
     "flows.api": 11,
-    "flows.verbs": 12,
-    "flows.cli": 13,
-    "reticent": 14,
+    "flows.api_service": 12,
+    "flows.api_worlds": 12,
+    "flows.verbs": 13,
+    "flows.cli": 14,
+    "reticent": 15,
 }
 ONLY_IN = {
     "cvxpy": ("pipeline.statistics.consistency", "pipeline.mdp.lagrangian"),

@@ -16,7 +16,7 @@ from flows.config.setting import setting
 from pipeline.learners.learner import typeable
 from pipeline.learners.linear import LinearRun
 from pipeline.learners.linear_learning import learn_linear
-from pipeline.learners.registry import AGENTS
+from pipeline.learners.offline_agents import AGENTS
 from pipeline.learners.tabular import TabularRun
 from pipeline.learners.terms import Privacy, Terms
 from pipeline.privacy.noise import SeededNoise

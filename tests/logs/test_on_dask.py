@@ -19,8 +19,8 @@ import pytest
 
 from flows.config.home import Home
 from flows.config.setting import setting
-from flows.jobs.ingest import ingest_job
-from flows.jobs.run import register_job, run_job
+from flows.jobs.intake import ingest_job
+from flows.jobs.run import register_job
 from pipeline.declaration.card import CardError
 from pipeline.declaration.toml import DamagedError
 from pipeline.ledger.ledger import open_ledger
@@ -30,6 +30,7 @@ from pipeline.logs.on_dask import OnDask, Trouble, sum_group, trouble_with
 from pipeline.logs.store import latest
 from pipeline.logs.summing import Resources, sum_snapshot
 from tests.flows.shop import lay_out, rows
+from tests.jobs import run_job
 from tests.ledger.postgres import binaries, postgres_server
 from tests.logs.dask_cluster import Cluster, dask_cluster, free_port
 

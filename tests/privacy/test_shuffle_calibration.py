@@ -12,13 +12,16 @@ from pipeline.privacy.accounting import TwoLaws, gdp_delta, gdp_epsilon, pld_eps
 from pipeline.privacy.bernoulli import WHOLE
 from pipeline.privacy.shuffle import NoiseBits
 from pipeline.privacy.shuffle_calibration import (
+    binomial_window,
     delivered_epsilon,
+    loss_laws,
     paper_bits,
     paper_total,
+    shuffle_delta,
+    shuffle_epsilon,
     smallest_total,
     tight_bits,
 )
-from pipeline.privacy.shuffle_loss import binomial_window, loss_laws, shuffle_delta, shuffle_epsilon
 
 
 def binomial(n, q):

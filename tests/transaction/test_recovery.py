@@ -10,7 +10,7 @@ import pytest
 
 from flows.config.home import Home
 from flows.config.setting import ledger_for, newest_snapshot, setting
-from flows.jobs.ingest import ingest_job
+from flows.jobs.intake import ingest_job
 from flows.jobs.run import register_job
 from pipeline.disk import DISK
 from pipeline.learners import tabular

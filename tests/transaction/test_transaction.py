@@ -16,7 +16,7 @@ import pytest
 import pipeline.transaction.transaction as machine
 from flows.config.home import Home
 from flows.config.setting import ledger_for, newest_snapshot, setting
-from flows.jobs.ingest import ingest_job
+from flows.jobs.intake import ingest_job
 from flows.jobs.run import register_job
 from pipeline.disk import DISK
 from pipeline.learners import tabular

@@ -25,7 +25,7 @@ from pipeline.logs.store import Snapshot
 from pipeline.operator.draft import draft_card
 from pipeline.operator.ingest_report import IngestReport, ingest_report
 from pipeline.operator.proposal import Draft
-from pipeline.operator.whole_log import frame_of, read_files
+from pipeline.operator.roles import frame_of, read_files
 
 _NAME = re.compile(r"[^a-z0-9_-]+")
 
