@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, TypeVar
 
-from pydantic import Field, ValidationError, field_validator, model_validator
+from pydantic import AfterValidator, Field, ValidationError, field_validator, model_validator
 
 from pipeline.declaration.toml import CardError, Name, Strict, explain, read_toml
 from pipeline.simulation.places import RELEASE, refuse_unknown_place
@@ -77,12 +77,7 @@ class Player(Strict):
     """What to call it and who plays."""
 
     name: Name
-    agent: str
-
-    @field_validator("agent")
-    @classmethod
-    def _can_play(cls, agent: str) -> str:
-        return _known(agent)
+    agent: Annotated[str, AfterValidator(_known)]
 
 
 class Asked(Strict):
@@ -253,17 +248,6 @@ def is_world_recipe(values: Mapping[str, object]) -> bool:
     return "world" in values and "recipe" in values
 
 
-def is_price_recipe(values: Mapping[str, object]) -> bool:
-    """Whether a recipe is that of a comparison.
-
-    Parameters
-    ----------
-    values
-        Content of a recipe's file.
-    """
-    return "compare" in values
-
-
 def load_world_recipe(path: Path, runs: Path | None = None) -> WorldRecipe:
     """Read and check the recipe of a simulation.
 
@@ -280,7 +264,7 @@ def load_world_recipe(path: Path, runs: Path | None = None) -> WorldRecipe:
         One line for each wrong key: which, what was found, what is allowed.
     """
     values = read_toml(path)
-    if is_price_recipe(values):
+    if "compare" in values:
         raise CardError(f"{path}: this is the recipe of a comparison; measure it with `reticent compare {path}`")
     if not is_world_recipe(values):
         raise CardError(f"{path}: not the recipe of a simulation: it needs [recipe] and [world]; see docs/simulate.md")
@@ -301,7 +285,7 @@ def load_price_recipe(path: Path) -> PriceRecipe:
         One line for each wrong key: which, what was found, what is allowed.
     """
     values = read_toml(path)
-    if not is_price_recipe(values):
+    if "compare" not in values:
         raise CardError(
             f"{path}: not the recipe of a comparison: it needs [compare] and [world]; see docs/compare.md. "
             "To compare two runs say `reticent compare-runs A B`"

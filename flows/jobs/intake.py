@@ -16,8 +16,7 @@ from pipeline.declaration.toml import LogError
 from pipeline.ledger.account import claims_needed, registration
 from pipeline.ledger.chain import NoLedgerError
 from pipeline.ledger.ledger import Ledger, open_ledger
-from pipeline.ledger.people import key_file, read_key
-from pipeline.ledger.sharing import apart_from
+from pipeline.ledger.people import apart_from, key_file, read_key
 from pipeline.logs.editions import check_delivery, earlier_twin
 from pipeline.logs.frames import FRAME, frame_file
 from pipeline.logs.ingest import ingest

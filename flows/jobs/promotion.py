@@ -29,7 +29,7 @@ from reports.facts.learnt import Status
 from reports.facts.policy import Gains
 from reports.facts.report import read_report
 from reports.facts.verdict import Verdict
-from reports.format import percent
+from reports.page import percent
 from reports.run.answer import sentence
 from reports.run.comparison import GainsSide, TableSide, compare_runs
 

@@ -132,7 +132,7 @@ def summary(result: RunAnswer) -> list[Block]:
 def _interval(v: ValueFacts) -> str:
     """Rounded outward; at least the lower end where no upper one is given."""
     from pipeline.declaration.numbers import number
-    from reports.format import interval
+    from reports.page import interval
 
     return number(v.estimate) if v.upper is None and v.estimate is not None else interval(v.lower, v.upper)
 

@@ -17,7 +17,7 @@ from itertools import accumulate
 
 from pipeline.ledger.account import registration, spent_on
 from pipeline.ledger.chain import Body, BudgetError, Entry
-from pipeline.ledger.sharing import lost, moves, worst_loss
+from pipeline.ledger.people import lost, moves, worst_loss
 from pipeline.statistics.held_out import VARIANT
 
 

@@ -16,9 +16,8 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.privacy.csprng import Words
+from pipeline.privacy.csprng import Words, gaussian_by_rejection, laplace_by_rejection
 from pipeline.privacy.inversion import Law, draw
-from pipeline.privacy.samplers import gaussian_by_rejection, laplace_by_rejection
 
 Integers = NDArray[np.int64]
 

@@ -21,7 +21,7 @@ Departures from the printed page
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -145,6 +145,65 @@ def analyze(shuffled: Messages, counters: int, noise: NoiseBits) -> Array:
             f"every user sends {1 + noise.each} messages for each of {counters} counters; some are missing"
         )
     return np.bincount(shuffled.counter[shuffled.bit], minlength=counters).astype(np.float64) - noise.mean
+
+
+def to_bytes(messages: Messages, counters: int) -> bytes:
+    """Messages as they travel: each the number of its counter and its bit, in :func:`message_bytes` bytes.
+
+    Parameters
+    ----------
+    messages
+        Of one user.
+    counters
+        C, how many there are.
+    """
+    code = (messages.counter << 1) | messages.bit
+    return code.astype("<u8").view(np.uint8).reshape(-1, 8)[:, : message_bytes(counters)].tobytes()
+
+
+def from_bytes(sent: bytes, counters: int) -> Messages:
+    """The inverse of :func:`to_bytes`."""
+    width = message_bytes(counters)
+    code = np.zeros((len(sent) // width, 8), dtype=np.uint8)
+    code[:, :width] = np.frombuffer(sent, dtype=np.uint8).reshape(-1, width)
+    number = code.view("<u8")[:, 0].astype(np.int64)
+    return Messages(number >> 1, (number & 1).astype(bool))
+
+
+def message_bytes(counters: int) -> int:
+    """Bytes of one message: the number of one of so many counters, and a bit."""
+    return ((2 * counters - 1).bit_length() + 7) // 8
+
+
+@dataclass(frozen=True)
+class Exchanged:
+    """Unbiased noisy ``sums (C,)``, and the bytes that all users sent for them.
+
+    Parameters
+    ----------
+    sent
+        Of all messages together.
+    """
+
+    sums: Array
+    sent: int
+
+
+def exchanged(people: Iterable[Array], counters: int, noise: NoiseBits, coins: Coins, data: DataHandle) -> Exchanged:
+    """All three parties: every user's device randomizes, the shuffler shuffles what it got as bytes, then the analysis.
+
+    Parameters
+    ----------
+    people
+        Of each user what they add to each counter ``(C,)``.
+    counters
+        C.
+    noise, coins, data
+        As of :func:`randomize`.
+    """
+    sent = [to_bytes(randomize(values, noise, coins, data), counters) for values in people]
+    sums = analyze(shuffle([from_bytes(each, counters) for each in sent]), counters, noise)
+    return Exchanged(sums, sum(map(len, sent)))
 
 
 def analyzed_totals(sums: Integers, noise: NoiseBits, seeded: SeededNoise, data: DataHandle) -> Array:

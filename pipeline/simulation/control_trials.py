@@ -13,7 +13,8 @@ from pipeline.mdp.planning import optimal_values, policy_value
 from pipeline.mdp.policy import Policy, constant
 from pipeline.mdp.policy import uniform as uniformly
 from pipeline.simulation.places import RELEASE, typed_place
-from pipeline.simulation.trial import OnlineAgent, Outcome, Trial, emitted, staged_curve
+from pipeline.simulation.rollouts import emitted
+from pipeline.simulation.trial import OnlineAgent, Outcome, Trial, staged_curve
 
 
 def uniform(trial: Trial) -> Outcome:

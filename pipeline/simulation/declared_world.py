@@ -180,11 +180,12 @@ def _tables(trial: Trial, world: World) -> Card:
 
 
 def _head(trial: Trial) -> dict[str, Any]:
+    m = int(trial.knobs.get("episodes_per_user", 1))
     return {
         "schema_version": 1,
         "name": lineage_of(trial),
         "kind": "synthetic",
-        "unit": {"user": "user", "users_public": trial.episodes},
+        "unit": {"user": "user", "users_public": -(-trial.episodes // m), "episodes_per_user": m},
         "budget": {"rho": 1.0, "delta": trial.delta or _DELTA},
     }
 

@@ -29,7 +29,8 @@ from pipeline.privacy.budget import epsilon_from_rho
 from pipeline.privacy.noise import SeededNoise
 from pipeline.privacy.release import Mechanism, Release, total_rho
 from pipeline.simulation.control_trials import logging_policy, optimum, world_of
-from pipeline.simulation.trial import OnlineAgent, Outcome, Plain, Trial, as_control, emitted, staged_curve
+from pipeline.simulation.rollouts import as_control, emitted
+from pipeline.simulation.trial import OnlineAgent, Outcome, Plain, Trial, staged_curve
 from pipeline.statistics.ask import Ask
 from pipeline.statistics.calibration import count_sum
 from pipeline.statistics.count_layout import CountLayout, reward_lattice

@@ -26,8 +26,7 @@ from numpy.typing import NDArray
 from pipeline.agents.dp_lqr import LqConstants, LqTask, certainty_equivalence
 from pipeline.agents.explore_then_commit import Exploration, explore, explore_then_commit
 from pipeline.agents.lq_optimism import Search
-from pipeline.agents.ofu_rl import LqControl, OfuConstants, OptimisticPlan, batch_ends
-from pipeline.agents.ofu_rl import ofu_rl as optimistic_control
+from pipeline.agents.ofu_rl import LqControl, OfuConstants, OptimisticPlan, batch_ends, ofu_rl
 from pipeline.declaration.toml import CardError
 from pipeline.environments.lq_systems import LqSystem, norm
 from pipeline.mdp.riccati import clip_norm, riccati
@@ -35,17 +34,9 @@ from pipeline.mdp.rollout import LqBatch
 from pipeline.privacy.noise import SimulatedWorld
 from pipeline.privacy.release import Release
 from pipeline.simulation.lq_rollouts import LqPlayed, ask_of, lost_by, lq_world, noise_of, play_lq, spent
+from pipeline.simulation.rollouts import as_printed
 from pipeline.simulation.targets import SumsTarget
-from pipeline.simulation.trial import (
-    NOTHING_CONTROLLED,
-    OnlineAgent,
-    Outcome,
-    Plain,
-    Trial,
-    Trust,
-    as_printed,
-    staged_curve,
-)
+from pipeline.simulation.trial import NOTHING_CONTROLLED, OnlineAgent, Outcome, Plain, Trial, Trust, staged_curve
 from pipeline.statistics.ask import Ask
 from pipeline.statistics.lq_layout import LqDomain, LqPlan
 from pipeline.statistics.lq_message import LqMessage
@@ -66,21 +57,6 @@ RADIUS = 0.1
 # an audit and a trial cut episodes alike: growth of the optimist's batches
 _GROWTH = 1.2
 _SEARCH, _MODEL, _LOGS = 2, 3, 4
-
-
-def ofu_rl(trial: Trial) -> Outcome:
-    """OFU-RL: the non-private baseline."""
-    return _optimistic(trial)
-
-
-def private_ofu_rl(trial: Trial) -> Outcome:
-    """Private-OFU-RL: the same on a binary tree's noisy sums."""
-    return _optimistic(trial)
-
-
-def certainty_equivalent(trial: Trial) -> Outcome:
-    """The estimate's own gains, without privacy and without optimism: never tries a control."""
-    return _optimistic(trial)
 
 
 def zero(trial: Trial) -> Outcome:
@@ -184,18 +160,19 @@ def _growth(trial: Trial) -> float:
     return float(trial.knobs.get("growth", 1.0 if as_printed(trial) else _GROWTH))
 
 
-def _ends(trial: Trial) -> list[int]:
+def _ends(trial: Trial) -> Sequence[int]:
     return batch_ends(trial.episodes, _growth(trial))
 
 
-def _optimistic(trial: Trial) -> Outcome:
+def optimistic(trial: Trial) -> Outcome:
+    """OFU-RL; on noisy sums Private-OFU-RL; without a width certainty equivalence, which never tries a control."""
     world, knobs, ends = lq_world(trial), trial.over(_OPTIMIST), _ends(trial)
     regularizer = _regularizer(trial, world, ends)
     control = LqControl(world.cost, world.gamma, world.noise.bound, world.start, world.covariance)
     width = 0.0 if trial.agent == "certainty-equivalence" else float(knobs["width"])
     volume = "released" if as_printed(trial) else "declared"
     c = OfuConstants(width=width, volume=volume, search=Search(starts=int(knobs["starts"])))
-    agent = optimistic_control(control, regularizer, c, ends, trial.stream(_SEARCH))
+    agent = ofu_rl(control, regularizer, c, ends, trial.stream(_SEARCH))
     played = play_lq(world, agent, trial.stream(0))
     cost = spent(trial, regularizer.guarantee.rho)
     facts = _said(trial, width) | cost | _story(world, played.result, regularizer)
@@ -290,13 +267,7 @@ def _cuts() -> str:
 
 
 _EXPLORER: dict[str, Plain] = {"explore": None, "radius": RADIUS}
-_OPTIMIST: dict[str, Plain] = {
-    "constants": "practical",
-    "growth": None,
-    "counter": "tree",
-    "width": 1.0,
-    "starts": 4,
-}
+_OPTIMIST: dict[str, Plain] = {"constants": "practical", "growth": None, "counter": "tree", "width": 1.0, "starts": 4}
 
 
 def _agent(
@@ -306,17 +277,11 @@ def _agent(
 
 
 AGENTS = {
-    "ofu-rl": _agent(ofu_rl, defaults=_OPTIMIST),
-    "private-ofu-rl": _agent(private_ofu_rl, "joint", "ofu-rl", defaults=_OPTIMIST, targets=sums_of, cost=cost_of),
+    "ofu-rl": _agent(optimistic, defaults=_OPTIMIST),
+    "private-ofu-rl": _agent(optimistic, "joint", "ofu-rl", defaults=_OPTIMIST, targets=sums_of, cost=cost_of),
     "dp-lqr": _agent(dp_lqr, "central", "certainty-equivalence", targets=release_of, from_logs=True),
-    "explore-then-commit": _agent(
-        commit,
-        "joint",
-        "certainty-equivalence",
-        defaults=_EXPLORER,
-        targets=release_of,
-    ),
+    "explore-then-commit": _agent(commit, "joint", "certainty-equivalence", defaults=_EXPLORER, targets=release_of),
     "zero": _agent(zero),
     "fixed-gain": _agent(fixed_gain),
-    "certainty-equivalence": _agent(certainty_equivalent, defaults=_OPTIMIST),
+    "certainty-equivalence": _agent(optimistic, defaults=_OPTIMIST),
 }

@@ -33,9 +33,9 @@ from pipeline.simulation.mixture_settings import (
     settings_of,
     variant_of,
 )
-from pipeline.simulation.rollouts import play
+from pipeline.simulation.rollouts import as_control, play
 from pipeline.simulation.targets import SumsTarget
-from pipeline.simulation.trial import OnlineAgent, Outcome, Trial, as_control, curve
+from pipeline.simulation.trial import OnlineAgent, Outcome, Trial, curve
 from pipeline.statistics.ask import Ask
 from pipeline.statistics.mixture_message import Message, Visits
 from pipeline.statistics.online_sum import asked_rho

@@ -4,7 +4,8 @@ Options of a trial, with their defaults: ``constants`` ("practical" | "paper"), 
 "joint" | "local"), ``pooled`` (true), ``lean`` (true; false with "paper", which keeps the paper's three tables),
 ``mixed`` (false; true where a stage forgets or noise grows with the batch, "local": then what is not visited becomes
 uncertain again, and active policies alone swing between good and bad), ``honest`` (1.0: declared share who add their
-bits), ``certify`` (4: how many targets of the last stage the linear programme checks).
+bits), ``protocol`` (false; true: every message is sent and shuffled, as bytes), ``certify`` (4: how many targets of the
+last stage the linear programme checks).
 """
 
 from __future__ import annotations
@@ -47,6 +48,7 @@ DEFAULTS: dict[str, Plain] = {
     "lean": None,
     "mixed": None,
     "honest": 1.0,
+    "protocol": False,
     "certify": 4,
 }
 _BITS = {"tight": "exact bits", "paper": "the paper's bits"}
@@ -67,7 +69,8 @@ def sdp_pe(trial: Trial) -> Outcome:
     noise = SeededNoise(np.random.SeedSequence((_NOISE, trial.seed, trial.episodes)))
     try:
         asks = agent.sdp_pe(task, constants, trial.stream(_TIES))
-        played = play_batch_rollouts(mdp, asks, privatizer, trial.stream(0), noise)
+        protocol = bool(knobs["protocol"]) and isinstance(privatizer, ShuffleBinary)
+        played = play_batch_rollouts(mdp, asks, privatizer, trial.stream(0), noise, protocol=protocol)
     except ValueError as e:
         raise CardError(f"sdp-pe: {e}") from None
     ends = np.cumsum([b.users for b in played.batches]).tolist()

@@ -16,8 +16,9 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Literal
 
 import numpy as np
@@ -27,7 +28,7 @@ from pipeline.privacy.budget import epsilon_from_rho, rho_from_epsilon
 from pipeline.privacy.guarantee import Trust
 from pipeline.privacy.noise import SeededNoise
 from pipeline.privacy.release import Mechanism, Release, Running, ShuffledBits
-from pipeline.privacy.shuffle import NoiseBits, analyzed_totals
+from pipeline.privacy.shuffle import NoiseBits, analyzed_totals, exchanged
 from pipeline.privacy.shuffle_calibration import delivered_epsilon, paper_bits, tight_bits
 from pipeline.statistics.batch_counts import (
     BatchLayout,
@@ -143,8 +144,11 @@ class BatchPrivatizer(ABC):
         RealDataError
             If the handle says that the data are real.
         """
-        cell = self.cell(tables.users, layout)
+        cell = self._drawn(tables, layout, noise)
         return private_batch(noisy_tables(tables, layout, cell, noise), layout, cell, self.failure)
+
+    def _drawn(self, tables: BatchTables, layout: BatchLayout, noise: SeededNoise) -> CellNoise:
+        return self.cell(tables.users, layout)
 
 
 @dataclass(frozen=True)
@@ -192,6 +196,17 @@ class BinomialNoise:
     def add(self, sums: Integers, seeded: SeededNoise, tables: BatchTables) -> Array:
         """See :class:`~pipeline.statistics.batch_counts.CellNoise`."""
         return analyzed_totals(sums, self.bits, seeded, tables)
+
+
+@dataclass(frozen=True)
+class SentNoise(BinomialNoise):
+    """The same where the messages were sent: what the analyst has of each counter, table after table."""
+
+    analyzed: Iterator[float]
+
+    def add(self, sums: Integers, seeded: SeededNoise, tables: BatchTables) -> Array:
+        """See :class:`~pipeline.statistics.batch_counts.CellNoise`; the exact sums are not looked at."""
+        return np.array(list(islice(self.analyzed, sums.size))).reshape(sums.shape)
 
 
 @dataclass(frozen=True)
@@ -271,6 +286,12 @@ class ShuffleBinary(BatchPrivatizer):
         if self.calibration == "paper":
             return paper_bits(users, self.horizon, self.epsilon, self.delta)
         return tight_bits(users, layout.changes, self.epsilon, self.delta, self.honest_of(users))
+
+    def _drawn(self, tables: BatchTables, layout: BatchLayout, noise: SeededNoise) -> BinomialNoise:
+        if tables.people is None:
+            return self.cell(tables.users, layout)
+        bits = self.bits(tables.users, layout)
+        return SentNoise(bits, iter(exchanged(tables.people, layout.counters, bits, noise, tables).sums))
 
     def delivered(self, users: int, layout: BatchLayout) -> float:
         """Epsilon at ``delta`` that the bits of the honest users really give."""

@@ -29,7 +29,7 @@ from reports.facts.learnt import (
     ValueFacts,
 )
 from reports.facts.part import Number, Part
-from reports.facts.promise import CounterFacts, GateFacts, Guarantee, Joint, LedgerFacts, MechanismFacts
+from reports.facts.promise import CounterFacts, GateFacts, Guarantee, Joint, MechanismFacts
 from reports.facts.simulation import Simulation
 from reports.facts.verdict import Verdict
 
@@ -126,6 +126,32 @@ class Certificate(Part):
 
 
 SCHEMA_FILE = Path(__file__).with_name("report.schema.json")
+
+
+class LedgerFacts(Part):
+    """Where the lineage stood when the release was committed.
+
+    Parameters
+    ----------
+    dataset
+        The lineage.
+    cap_rho, spent_rho, remaining_rho
+        Its cap, all that was spent so far (rounded up), and what was left (rounded down).
+    delta, epsilon_spent
+        The card's delta, and what ``spent_rho`` means at it.
+    entry, hash, at
+        The COMMIT: number, hash, time.
+    """
+
+    dataset: str
+    cap_rho: Number
+    spent_rho: Number
+    remaining_rho: Number
+    delta: Number
+    epsilon_spent: Number
+    entry: int
+    hash: str
+    at: str
 
 
 class Report(Part):

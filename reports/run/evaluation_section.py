@@ -11,8 +11,7 @@ from reports.facts.evaluation import EvaluationFacts, IntervalFacts
 from reports.facts.policy import Decisions
 from reports.facts.report import Report
 from reports.facts.verdict import PLACEBO, round_up
-from reports.format import about, interval, percent
-from reports.page import Section, Table, table
+from reports.page import Section, Table, about, interval, percent, table
 from reports.run.answer import verdict_of
 
 # what a diagnostic says, under the name that obp and SCOPE-RL have for it

@@ -15,8 +15,7 @@ from reports.facts.policy import Decisions, Gains, PolicyView
 from reports.facts.promise import Guarantee
 from reports.facts.report import Report
 from reports.facts.verdict import Verdict, round_up
-from reports.format import listing, percent, shorten, steps
-from reports.page import Card, Opening
+from reports.page import Card, Opening, listing, percent, shorten, steps
 from reports.run.answer import answer_figure, headline, missed, reason, verdict_of
 from reports.run.policy_table import Run, reach, runs
 

@@ -18,7 +18,7 @@ from pipeline.declaration.card import CardError
 from pipeline.simulation import registry as agents
 from pipeline.studies.price import FAMILIES
 from pipeline.studies.price_claims import Priced
-from reports.format import number
+from reports.page import number
 from reports.studies.curves import DASHES, PALETTE
 from reports.studies.price_page import label
 

@@ -128,7 +128,7 @@ def test_people_of_before_this_version_stay_charged_together(ward, monkeypatch):
 def test_every_agent_says_what_it_costs_who_joins(tmp_path, name):
     """Where lineages are disjoint, one who leaves the one and joins the other pays this, and not twice the whole."""
     shop = lay_out_linear(tmp_path / "shop", kind="real", ledger="ledger.db")
-    more = '[privacy]\nrho = 1.0\n'
+    more = "[privacy]\nrho = 1.0\n"
     (shop / "one_step.toml").write_text(LINEAR.format(name="one_step", agent="dp-one-step", rest=more))
     rho, told = setting(str(shop / f"{name}.toml"), Home(tmp_path / "home")).plan.charge()
     assert rho / 4 <= Fraction(told["rho_add_remove"]) < rho * Fraction(3, 4)

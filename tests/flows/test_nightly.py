@@ -22,8 +22,8 @@ from pipeline.ledger.chain import BudgetError
 from pipeline.ledger.ledger import open_ledger
 from pipeline.privacy.noise import SeededNoise
 from reports.facts.answers import NightAnswer
-from reports.format import percent
 from reports.night import night_page
+from reports.page import percent
 from tests import jobs
 from tests.flows.shop import SCHEDULE, lay_out, rows
 from tests.learners.lq_shop import lay_out_plant

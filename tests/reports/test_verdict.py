@@ -14,7 +14,7 @@ from reports.facts.evaluation import EvaluationFacts
 from reports.facts.learnt import Baseline, Contained, LearntFacts
 from reports.facts.standing import standing
 from reports.facts.verdict import decide, forecast
-from reports.format import interval
+from reports.page import interval
 from reports.run.answer import sentence, shell_line, verdict_of
 from reports.run.evaluation_section import half_width, overlaps
 from reports.run.opening import changes, cost_card, whom_card

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -98,3 +99,17 @@ def test_a_world_without_enumeration():
     facts = run(large).facts
     assert facts["policies_left"] is None and facts["optimum_kept"] == facts["stages"]
     assert facts["fewest_fine"] == 1114
+
+
+def test_messages_that_are_sent_are_counted_as_the_law_says():
+    """Every user walks alone and sends bytes; sums, noise bits and promise are those of the fast path."""
+    trial = with_options(replace(TRIAL, episodes=600), protocol=True)
+    sent, drawn = run(trial), run(with_options(trial, protocol=False))
+    assert sent.release.mechanisms[0].shuffled == drawn.release.mechanisms[0].shuffled
+    assert sent.facts["true_epsilon"] == drawn.facts["true_epsilon"]
+    first = [o.release.tables["batch_0"] - 0.0 for o in (sent, drawn)]
+    m = sent.release.mechanisms[0].shuffled
+    sd = math.sqrt(m.users * m.each * m.chance / 2**64 * (1 - m.chance / 2**64))
+    # one draw each of every counter: the difference has twice the noise, and what two walks of the same users differ by
+    away = (first[0] - first[1]) / math.sqrt(2 * sd**2 + m.users)
+    assert np.abs(away).max() < 5 and abs(first[0].sum() - first[1].sum()) < 6 * sd * math.sqrt(2 * len(first[0]))

@@ -28,7 +28,7 @@ from pipeline.logs.aggregate import CountSums
 from pipeline.logs.store import write_manifest
 from pipeline.logs.summing import Resources
 from pipeline.privacy.noise import OsNoise
-from pipeline.transaction.artifacts import read_attempt, write_attempt
+from pipeline.transaction.place import read_attempt, write_attempt
 from pipeline.transaction.release_once import release_once
 from tests.flows.shop import lay_out
 from tests.jobs import plan_job, run_job
