@@ -88,7 +88,7 @@ class Store:
     shelf
         Folder where names of datasets are looked up first.
     memory
-        Most that an ingest may take, such as ``2GiB``; None: ``$RETICENT_MEMORY``, else a GiB.
+        Most that an ingest may take, such as ``2GiB``; None: ``$RETICENT_MEMORY``, else 2 GiB.
     dask
         Address of a Dask scheduler whose workers sum the rows; None: ``$RETICENT_DASK``, else none.
     """

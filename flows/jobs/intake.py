@@ -154,8 +154,17 @@ def ingest_edition(
     """The next edition of a card's log, or that of a scheduled night: see :func:`~pipeline.logs.ingest.ingest`."""
     if isinstance(card, Card) and card.loses_last_step:
         say(f"warning: {card.name} declares no ends, so the last step counts in no table; e.g. ends = ['end']")
-    memory, claims = home.resources.memory, claims_of(card, home)
-    return ingest(card, home.store, night=night, progress=progress, say=say, memory=memory, claims=claims, files=files)
+    return ingest(
+        card,
+        home.store,
+        night=night,
+        progress=progress,
+        say=say,
+        memory=home.resources.memory,
+        claims=claims_of(card, home),
+        files=files,
+        elsewhere=home.resources.elsewhere,
+    )
 
 
 @dataclass(frozen=True)

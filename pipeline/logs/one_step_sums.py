@@ -18,9 +18,10 @@ from numpy.typing import NDArray
 
 from pipeline.logs.aggregate import BATCH_ROWS, needed, read_parts
 from pipeline.logs.contribution_bounding import group_users
+from pipeline.logs.elsewhere import Seen
 from pipeline.logs.one_step_rows import RETURN_STEPS, digest, enough_left, followed, rank_rows, read_cells
 from pipeline.logs.store import Snapshot
-from pipeline.logs.summing import HERE, Resources, Seen, Sums, sum_snapshot
+from pipeline.logs.summing import HERE, Resources, Sums, sum_snapshot
 from pipeline.logs.target_sums import first_rows
 from pipeline.statistics.gram import Extent, exact_sums
 from pipeline.statistics.layout import ExactSums, Tables

@@ -17,7 +17,7 @@ from flows.jobs.snapshots import verify_store_job
 from pipeline.declaration.card import CardError
 from pipeline.declaration.toml import DamagedError
 from pipeline.ledger.ledger import open_ledger
-from pipeline.logs.ingest import write_rows
+from pipeline.logs.second_pass import write_rows
 from tests.flows.nights import Shop, customers
 from tests.flows.shop import lay_out
 from tests.jobs import run_job
