@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from flows.config.home import Home
-from flows.jobs.ingest import ingest_job
+from flows.jobs.intake import ingest_job
 from flows.jobs.snapshots import export_job
 from tests.flows.shop import lay_out, rows
 
