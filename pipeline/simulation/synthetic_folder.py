@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -136,6 +136,10 @@ def release_about(run: ReleasedRun, episodes: int) -> list[str]:
 _MARK = "Written by `reticent simulate`"
 # budget of the recipe, unless the card's cap is smaller
 _RHO = 1.0
+_TABLES: Mapping[str, Any] = {
+    "recipe": {"agent": "dp-apvi"},
+    "planner": {"constants": "practical", "bounds": "tail"},
+}
 
 
 def toml_text(
@@ -206,9 +210,11 @@ class Simulated:
 
     Attributes
     ----------
+    log
+        Writes the log's files into a folder.
     behaviour
-        Name of the logging policy in ``world``.
-    episodes, seed
+        Name of the logging policy.
+    episodes
         Of the log.
     values
         The card, as plain values.
@@ -218,16 +224,39 @@ class Simulated:
         Text of README.md.
     told
         Content of ``world.toml``; None where the true world is not known.
+    comments
+        Dotted key of the card -> what stands behind its line.
+    learner
+        Tables of the recipe beside the budget; the agent alone is asked of ``recipe``.
     """
 
-    world: World
+    log: Callable[[Path], list[Path]]
     behaviour: str
     episodes: int
-    seed: int
     values: Mapping[str, Any]
     about: Sequence[str]
     readme: str
     told: Mapping[str, Any] | None
+    comments: Mapping[str, str] = field(default_factory=lambda: COMMENTS)
+    learner: Mapping[str, Any] = field(default_factory=lambda: _TABLES)
+
+
+def tabular_log(
+    world: World, behaviour: str, values: Mapping[str, Any], episodes: int, seed: int
+) -> Callable[[Path], list[Path]]:
+    """How the log of a world of states and actions is written.
+
+    Parameters
+    ----------
+    world, behaviour
+        What is simulated, and its logging policy.
+    values
+        The card: steps of an episode, episodes of a user.
+    episodes, seed
+        Of the log.
+    """
+    horizon, each = values["domain"]["horizon"], values["unit"]["episodes_per_user"]
+    return lambda to: stream_log(world, behaviour, horizon, episodes, np.random.default_rng(seed), to, each)
 
 
 def refuse_foreign(folder: Path) -> None:
@@ -262,9 +291,8 @@ def write_folder(s: Simulated, folder: Path, world_folder: Path | None = None) -
         Where the world's own file lies, if it has one; it is copied, so that the folder stands on its own.
     """
     values = dict(s.values)
-    horizon, unit = values["domain"]["horizon"], values["unit"]
-    inner = ("domain.states", "domain.actions")
-    card = toml_text([f"{_MARK}: simulated, nobody is behind a row.", *s.about], values, COMMENTS, inner)
+    inner = tuple(f"domain.{table}" for table in ("states", "actions", "observation", "action", "start"))
+    card = toml_text([f"{_MARK}: simulated, nobody is behind a row.", *s.about], values, s.comments, inner)
     (folder / "card.toml").write_text(card, encoding="utf-8")
     (folder / "recipe.toml").write_text(_recipe(s), encoding="utf-8")
     (folder / "README.md").write_text(s.readme, encoding="utf-8")
@@ -274,19 +302,17 @@ def write_folder(s: Simulated, folder: Path, world_folder: Path | None = None) -
         arrays = None if world_folder is None else arrays_file(s.told["name"], world_folder)
         if arrays is not None and arrays.is_file():
             shutil.copyfile(arrays, folder / WORLD_ARRAYS)
-    if "features" in values["domain"]["states"]:
+    if "features" in values["domain"].get("states", {}):
         values["domain"]["states"]["features"].write(folder)
-    rng = np.random.default_rng(s.seed)
-    files = stream_log(s.world, s.behaviour, horizon, s.episodes, rng, folder, unit["episodes_per_user"])
-    return [f.name for f in files]
+    return [f.name for f in s.log(folder)]
 
 
 def _recipe(s: Simulated) -> str:
     name, cap = s.values["name"], s.values["budget"]["rho"]
     values: dict[str, Any] = {
-        "recipe": {"name": name, "card": "card.toml", "agent": "dp-apvi"},
+        "recipe": {"name": name, "card": "card.toml", **s.learner["recipe"]},
         "privacy": {"rho": min(_RHO, cap)},
-        "planner": {"constants": "practical", "bounds": "tail"},
+        **{table: asked for table, asked in s.learner.items() if table != "recipe"},
     }
     if s.told is not None:
         values["evaluate"] = {"world": s.told["name"], "behaviour": s.behaviour}

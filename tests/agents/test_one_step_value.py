@@ -96,7 +96,7 @@ def test_the_placebos_error_is_that_of_noisy_chances():
     off = []
     for _ in range(4000):
         noisy = confirm(base, truth + rng.normal(0, sd, (2, K)), sd)
-        off.append(((p / noisy.chance - 1) * rows * apart).sum() / n)
+        off.append(((p - noisy.chance) * rows * apart).sum() / n)
     told = placebo_error(confirm(base, truth, sd), n)
     assert told == pytest.approx(np.std(off), rel=0.1)
     assert placebo_error(confirm(base, truth, 0.0), n) == 0

@@ -2,23 +2,22 @@
 
 Run it as ``python -P -m tests.campaigns.one_step_evaluation FIRST RUNS CELL ...``; a cell is
 ``world:people:rho:share:policy``, where the policy is ``learnt``, ``random`` (one supported action a state, at random),
-or ``worst`` (what is learnt from rewards turned round).  It appends rows to ``results/one_step_evaluation.csv``; with
-no argument it prints what they say.  Seeds below 9000 tuned constants and report nothing.  Simulation: seeded noise.
+or ``worst`` (what is learnt from rewards turned round).  It adds rows to ``results/one_step_evaluation.csv``; with no
+argument it prints what they say, and writes what coverage a run may state: of rows of today's code, in worlds that hide
+nothing.  Seeds below 9000 tuned constants and report nothing.  Simulation: seeded noise.
 """
 
 from __future__ import annotations
 
-import csv
 import sys
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from fractions import Fraction
-from pathlib import Path
 
 import numpy as np
 import polars as pl
 from scipy.stats import beta
 
+from pipeline.evaluation.coverage import ONE_STEP, code_of
 from pipeline.learners.one_step import OneStepLearner
 from pipeline.learners.one_step_evaluation import OneStepEvaluation
 from pipeline.learners.one_step_learning import learn_step, next_question
@@ -30,11 +29,15 @@ from pipeline.logs.target_sums import add_targets
 from pipeline.mdp.planning import policy_value
 from pipeline.mdp.policy import Policy
 from pipeline.privacy.noise import SeededNoise
+from reports.facts.evaluation import LEANS
+from reports.facts.verdict import PLACEBO
+from tests.campaigns import rows as committed
 from tests.campaigns.one_step_worlds import WORLDS
 
-RESULTS = Path(__file__).parent / "results" / "one_step_evaluation.csv"
+TABLE = "one_step_evaluation"
+CELL = ("world", "people", "rho", "share", "policy")
 NUMBERS = ("proposed", "truth", "practice", "value", "value_low", "value_high", "gain", "gain_low", "gain_high")
-FIELDS = ("date", "world", "people", "rho", "share", "policy", "seed", *NUMBERS, "own", "placebo", "changed", "range")
+FIELDS = (*CELL, "seed", *NUMBERS, "own", "placebo", "hidden", "changed", "range")
 
 
 @dataclass(frozen=True)
@@ -96,59 +99,94 @@ def run(logged, cell, seed):
         *(x for i in (told.value, told.improvement) for x in (i.estimate, i.lower, i.upper)),
     )
     low, high = plan.span
-    return (*numbers, told.practice.estimate, told.placebo, told.diagnostics[0].value, high - low)
+    return (*numbers, told.practice.estimate, told.placebo, told.hidden, told.diagnostics[0].value, high - low)
 
 
-def table():
-    """What the rows say, a line a cell."""
-    rows = pl.read_csv(RESULTS, schema_overrides={"rho": pl.String})
-    true = pl.col("truth") - pl.col("practice")
-    # what the page would say: |z| > 4 withholds
-    said = (pl.col("placebo").abs() <= 4) & (pl.col("gain_low") > 0)
-    told = rows.group_by("world", "people", "rho", "share", "policy", maintain_order=True).agg(
+def measured():
+    """What the rows of today's code say, a row a cell."""
+    rows = pl.DataFrame(committed.read(TABLE)).filter(code=code_of(ONE_STEP))
+    rows = rows.with_columns(pl.col("people", "share", *FIELDS[6:]).cast(pl.Float64))
+    true, gain = pl.col("truth") - pl.col("practice"), pl.col("gain")
+    clear = (pl.col("gain_low") > 0) | (pl.col("gain_high") < 0)
+    # what the page would say: |z| > 4 withholds, and a difference that may all be hidden is modelled
+    hides = (pl.col("hidden") >= gain.abs()) | (pl.col("placebo") * gain.sign() > LEANS)
+    seen = (pl.col("placebo").abs() <= PLACEBO) & ~(clear & hides)
+    better = seen & (pl.col("gain_low") > 0)
+    return rows.group_by(*CELL, maintain_order=True).agg(
         pl.len().alias("runs"),
         pl.col("truth").mean(),
-        (pl.col("gain") - true).mean().alias("bias"),
-        ((pl.col("gain") - true).std() / pl.len().sqrt()).alias("se"),
-        ((pl.col("value_low") <= pl.col("truth")) & (pl.col("truth") <= pl.col("value_high"))).sum().alias("v_held"),
-        (pl.col("value_high") - pl.col("value_low")).mean().alias("v_width"),
-        ((pl.col("gain_low") <= true) & (true <= pl.col("gain_high"))).sum().alias("held"),
-        (pl.col("gain_high") - pl.col("gain_low")).mean().alias("width"),
-        said.sum().alias("better"),
-        (said & (true <= 0)).sum().alias("false"),
+        (gain - true).mean().alias("bias"),
+        ((gain - true).std() / pl.len().sqrt()).alias("se"),
+        pl.col("truth").is_between("value_low", "value_high").mean().alias("value_held"),
+        (pl.col("value_high") - pl.col("value_low")).mean().alias("value_width"),
+        true.is_between("gain_low", "gain_high").mean().alias("gain_held"),
+        (pl.col("gain_high") - pl.col("gain_low")).mean().alias("gain_width"),
+        better.sum().alias("better"),
+        (better & (true <= 0)).sum().alias("false"),
+        (better & ~true.is_between("gain_low", "gain_high")).sum().alias("wrong_size"),
+        (pl.col("gain_low") > 0).sum().alias("above"),
         pl.col("placebo").mean().alias("z"),
         (pl.col("placebo").abs() > 3).sum().alias("z3"),
         (pl.col("placebo").abs() > 4).sum().alias("z4"),
     )
-    for r in told.iter_rows(named=True):
-        n, least = r["runs"], beta.ppf(0.05, r["held"], r["runs"] - r["held"] + 1) if r["held"] else 0.0
+
+
+def table():
+    """What the rows say, a line a cell."""
+    for r in measured().iter_rows(named=True):
+        n, held = r["runs"], round(r["gain_held"] * r["runs"])
+        least = beta.ppf(0.05, held, n - held + 1) if held else 0.0
         print(
-            f"{r['world']:10} {r['people']:>7,} rho {r['rho']:>4} f {r['share']:.1f} {r['policy']:6} {n:>4} runs"
+            f"{r['world']:13} {r['people']:>7,.0f} rho {r['rho']:>4} f {r['share']:.1f} {r['policy']:6} {n:>4} runs"
             f"  policy {r['truth']:.4f}  bias {r['bias']:+.4f}({r['se']:.4f})"
-            f"  value {r['v_held'] / n:.3f} / {r['v_width']:.4f}"
-            f"  gain {r['held'] / n:.3f} (>= {least:.3f}) / {r['width']:.4f}"
-            f"  better {r['better'] / n:.2f}, false {r['false']}  z {r['z']:+.1f}, beyond 3: {r['z3']}, 4: {r['z4']}"
+            f"  value {r['value_held']:.3f} / {r['value_width']:.4f}"
+            f"  gain {r['gain_held']:.3f} (>= {least:.3f}) / {r['gain_width']:.4f}"
+            f"  above 0: {r['above'] / n:.2f}, says better {r['better'] / n:.2f}, false {r['false']}, of wrong size"
+            f" {r['wrong_size']}  z {r['z']:+.1f}, beyond 3: {r['z3']}, 4: {r['z4']}"
         )
+
+
+def shown(_name):
+    """The same for a page."""
+    lines = ["log, policy | people, ρ | runs | policy | bias of the gain | value: held, width | gain: held, width"]
+    lines[0] += " | above 0 | better | false | wrong size | placebo z"
+    lines.append(" | ".join(["---"] * 12))
+    for r in measured().iter_rows(named=True):
+        n = r["runs"]
+        held = (f"{round(r[f'{x}_held'] * n)}, {r[f'{x}_width']:.3f}" for x in ("value", "gain"))
+        cells = (f"{r['world']}, {r['policy']}", f"{r['people']:,.0f}, {r['rho']}", n, f"{r['truth']:.4f}")
+        bias = f"{r['bias']:+.4f} ({r['se']:.4f})"
+        said = (r["above"], r["better"], r["false"], r["wrong_size"], f"{r['z']:+.1f}")
+        lines.append(" | ".join(map(str, (*cells, bias, *held, *said))))
+    return "\n".join(f"| {line} |" for line in lines)
+
+
+def covered():
+    """The cells in which states hide nothing, as runs read them."""
+    rows = list[dict[str, object]]()
+    for r in measured().filter(pl.col("rho") != "none").iter_rows(named=True):
+        logged = WORLDS[r["world"]](int(r["people"]))
+        if logged.bins is None:
+            d = logged.card.domain
+            where = {"dynamics": d.dynamics, "states": len(d.live_states), "horizon": d.horizon}
+            of = {k: r[k] for k in (*CELL, "runs", "false")} | {"people": int(r["people"])}
+            told = ("value_held", "value_width", "gain_held", "gain_width")
+            rows.append(where | of | {k: f"{r[k]:.4f}" for k in told})
+    committed.write("coverage_one_step", rows, "from 9000, as results/one_step_evaluation.csv has them")
 
 
 def main(arguments):
     """Add rows, or print what they say."""
     if not arguments:
-        return table()
+        table()
+        return covered()
     first, runs, cells = int(arguments[0]), int(arguments[1]), [Cell.read(a) for a in arguments[2:]]
-    fresh = not RESULTS.is_file()
-    with RESULTS.open("a", newline="") as file:
-        out = csv.writer(file)
-        if fresh:
-            out.writerow(FIELDS)
-        for seed in range(first, first + runs):
-            for cell in cells:
-                today = datetime.now(UTC).date().isoformat()
-                rho = "none" if cell.rho is None else f"{cell.rho:g}"
-                found = run(WORLDS[cell.world](cell.people), cell, seed)
-                told = (f"{x:.6g}" for x in found)
-                out.writerow((today, cell.world, cell.people, rho, cell.share, cell.policy, seed, *told))
-                file.flush()
+    for seed in range(first, first + runs):
+        for cell in cells:
+            rho = "none" if cell.rho is None else f"{cell.rho:g}"
+            found = (f"{x:.6g}" for x in run(WORLDS[cell.world](cell.people), cell, seed))
+            told = (cell.world, cell.people, rho, cell.share, cell.policy, seed, *found)
+            committed.write(TABLE, [dict(zip(FIELDS, told, strict=True))], str(seed), (*CELL, "seed"))
     return None
 
 
