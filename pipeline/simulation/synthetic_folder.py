@@ -164,7 +164,7 @@ def toml_text(
     lines += _pairs("", {k: v for k, v in values.items() if not isinstance(v, Mapping)}, said)
     for name, table in values.items():
         if isinstance(table, Mapping):
-            own = {k: v for k, v in table.items() if f"{name}.{k}" in inner}
+            own = {k: v for k, v in table.items() if f"{name}.{k}" in inner and isinstance(v, Mapping)}
             lines += ["", f"[{name}]", *_pairs(f"{name}.", {k: v for k, v in table.items() if k not in own}, said)]
             for key, below in own.items():
                 lines += ["", f"[{name}.{key}]", *_pairs(f"{name}.{key}.", below, said)]
