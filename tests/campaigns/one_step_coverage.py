@@ -14,11 +14,13 @@ from scipy.stats import beta
 
 from pipeline.evaluation.coverage import ONE_STEP, code_of
 from reports.facts.evaluation import LEANS
-from reports.facts.verdict import PLACEBO
+from reports.facts.verdict import PLACEBO, stricter
 from tests.campaigns import rows as committed
 from tests.campaigns.one_step_evaluation import BUDGETS, CAMPAIGNS, CELL, FIELDS, OPEN, TABLE, Cell, text_of
 from tests.campaigns.one_step_worlds import WORLDS
 
+# the first evaluation of a lineage is at this level; how far from 0 is clear was chosen on runs of smaller seeds
+FIRST_LOOK, FRESH = 0.975, 9400
 # with a thousand states and no numbers of them the gain comes out .01 too large: coverage ends below
 BOX = tuple(world for world in OPEN if world != "depot")
 
@@ -34,7 +36,9 @@ def measured():
     withheld = pl.col("placebo").abs() > PLACEBO
     # beyond what hidden state may make, and not to the side to which the placebo leans: else the status is modelled
     sure = (pl.col("hidden") < gain.abs()) & (pl.col("placebo") * gain.sign() <= LEANS)
-    above = ~withheld & (pl.col("gain_low") > 0)
+    # as the page decides at the first look
+    above = ~withheld & (gain > (gain - pl.col("gain_low")) * stricter(FIRST_LOOK))
+    fresh = pl.col("seed").cast(pl.Int64) >= FRESH
     of = rows.group_by(CELL[:-1]).agg(
         pl.len().alias("runs"),
         pl.col("proposed", "truth", "practice").mean(),
@@ -50,6 +54,8 @@ def measured():
         (above & sure).sum().alias("better"),
         (true <= 0).sum().alias("not_better"),
         (above & (true <= 0)).sum().alias("false"),
+        ((true <= 0) & fresh).sum().alias("fresh"),
+        (above & (true <= 0) & fresh).sum().alias("fresh_false"),
         (above & sure & (true <= 0)).sum().alias("certified"),
         (above & sure & ~held).sum().alias("wrong"),
         (~withheld & (pl.col("gain_high") < 0)).sum().alias("worse"),
@@ -121,7 +127,7 @@ def not_better(_name):
             most = float(beta.ppf(0.95, r["false"] + 1, r["not_better"] - r["false"])) if r["not_better"] else 1.0
             gain, told = r["truth"] - r["practice"], f"{r['bias']:+.4f} ({r['se']:.4f})"
             held_ = f"{r['gain_held']} of {r['runs']}"
-            said = [r["not_better"], r["false"], r["certified"], f"{most:.3f}"]
+            said = [r["not_better"], r["false"], r["certified"], f"{most:.3f}", f"{r['fresh_false']} of {r['fresh']}"]
             lines.append([r["world"], r["policy"], f"{gain:+.4f}", told, held_, *said])
     head = [
         "log",
@@ -130,9 +136,10 @@ def not_better(_name):
         "bias",
         "gain held",
         "runs no better",
-        "above 0",
+        "said better",
         "certified",
-        "above 0 at most (95 %)",
+        "said better at most (95 %)",
+        "on fresh seeds",
     ]
     return _markdown(head, lines)
 
@@ -144,7 +151,17 @@ def hides(_name):
         true, bias = r["truth"] - r["practice"], f"{r['bias']:+.4f}"
         said = [f"{r['gain_held']} of {r['runs']}", f"{r['z']:+.1f}", r["withheld"], r["above"], r["better"]]
         lines.append([r["world"], f"{r['people']:,.0f}", f"{true:+.4f}", bias, *said])
-    head = ["log", "people", "true gain", "bias", "gain held", "placebo z", "withheld", "above 0", "of these evaluated"]
+    head = [
+        "log",
+        "people",
+        "true gain",
+        "bias",
+        "gain held",
+        "placebo z",
+        "withheld",
+        "said better",
+        "of these evaluated",
+    ]
     return _markdown(head, lines)
 
 

@@ -71,8 +71,8 @@ CAMPAIGNS = {
     "small": (20, cells(OPEN, rhos=BUDGETS)),
     "large": (6, cells(OPEN, SIZES[1:], BUDGETS)),
     # is "better" said of what is not
-    "false": (400, cells(("clinicians", "ward"), policies=("level",))),
-    "inert": (400, cells(("inert",))),
+    "false": (800, cells(("clinicians", "ward"), policies=("level",))),
+    "inert": (800, cells(("inert",))),
     "worse": (5, cells(OPEN, policies=POLICIES[1:])),
     # states hide what practice acts on
     "hidden": (4, cells(HIDDEN, SIZES)),

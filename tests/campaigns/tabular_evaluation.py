@@ -167,7 +167,7 @@ def measure(name: str, count: int) -> list[dict[str, object]]:
 
 def shown(name: str) -> str:
     """What a page says of a campaign: a line a size, over its budgets."""
-    head = "| states, steps | people, ρ | runs | value held | gain held | says better, of those that are not |"
+    head = "| states, steps | people, ρ | runs | value held | gain held | above 0, of those that are not better |"
     lines = [head, "|---" * 6 + "|"]
     found: dict[tuple[str, ...], list[dict[str, str]]] = {}
     for r in committed.read(name):

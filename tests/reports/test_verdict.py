@@ -13,7 +13,7 @@ from reports.facts.dataset import Made
 from reports.facts.evaluation import EvaluationFacts
 from reports.facts.learnt import Baseline, Contained, LearntFacts
 from reports.facts.standing import standing
-from reports.facts.verdict import decide, forecast
+from reports.facts.verdict import decide, forecast, stricter
 from reports.page import interval
 from reports.run.answer import sentence, shell_line, verdict_of
 from reports.run.evaluation_section import half_width, overlaps
@@ -46,6 +46,10 @@ def test_an_answer_is_that_of_the_interval() -> None:
     for lower, upper, answer in ((0.01, 0.03, "better"), (-0.03, -0.01, "worse"), (-0.01, 0.03, "not_told_apart")):
         found = evaluation(improvement={"estimate": (lower + upper) / 2, "lower": lower, "upper": upper})
         assert decide(found, data, 1.0).answer == answer
+    # at 95 % an estimate counts from 2.33 standard errors on, its interval reaches to 1.96
+    for estimate, answer in ((0.023, "not_told_apart"), (0.0240, "better"), (-0.0240, "worse")):
+        ends = {"estimate": estimate, "lower": estimate - 0.0196, "upper": estimate + 0.0196}
+        assert decide(evaluation(improvement=ends), data, 1.0).answer == answer
     assert decide(evaluation(placebo=-4.1), data, 1.0).answer == "withheld"
     assert decide(evaluation(placebo=-3.9), data, 1.0).answer == "better"
     assert decide(evaluation(changes=False, placebo=9.0), data, 1.0).answer == "nothing_changes"
@@ -95,7 +99,8 @@ def test_a_forecast_is_what_a_larger_log_or_budget_would_give() -> None:
     people = needed.people * found.share
     then = math.sqrt(found.person_variance / people + found.noise_variance * (found.people / people) ** 2)
     now = math.sqrt(found.person_variance / found.people + found.noise_variance)
-    factor = float(found.half_width) / now
+    # that far from 0 an answer is clear, not only beyond the interval
+    factor = float(found.half_width) / now * stricter(found.level)
     assert (factor + 0.84) * then == pytest.approx(found.improvement.estimate, rel=0.03)
     # where noise is all there is, budget does it
     noisy = evaluation(**(CHANGES["not_told_apart"] or {}), person_variance=1e-3, noise_variance=2e-5)
