@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from flows.api import named
-from flows.server.alerts import notify as alert
+from flows.server.triggering import notify as alert
 from flows.store import Store
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.agents.optimism import Moment, Radii
-from pipeline.mdp.mixture import MixtureFeatures, RewardFeatures
+from pipeline.mdp.features import MixtureFeatures, RewardFeatures
 from pipeline.mdp.rollout import Trajectory
 from pipeline.statistics.mixture_message import Message, Visits
 from pipeline.statistics.released_ridge import Regularizer, Ridge

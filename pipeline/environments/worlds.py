@@ -30,8 +30,7 @@ from pipeline.declaration.lineage import catalogs
 from pipeline.declaration.plugins import is_plugin, plugin, refuse_unlisted
 from pipeline.declaration.toml import read_toml
 from pipeline.environments.icu_sepsis import icu_sepsis_bins, load_icu_sepsis
-from pipeline.environments.mixture_worlds import random_mixture_world
-from pipeline.environments.random_tabular import icu_like, random_tabular
+from pipeline.environments.mixture_worlds import icu_like, random_mixture_world, random_tabular
 from pipeline.environments.riverswim import riverswim, riverswim_homogeneous, riverswim_inhomogeneous
 from pipeline.environments.world import World, WorldFunction
 

@@ -21,9 +21,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.privacy.accounting import gdp_epsilon
-from pipeline.privacy.bernoulli import FAIR, WHOLE
 from pipeline.privacy.brent import root
-from pipeline.privacy.shuffle import NoiseBits
+from pipeline.privacy.shuffle import FAIR, WHOLE, NoiseBits
 
 Array = NDArray[np.float64]
 

@@ -17,7 +17,7 @@ from pipeline.agents.mixture_backup import LearntRewards, MixtureTask, Problem, 
 from pipeline.agents.optimism import Radii, ldp, ldp_theory, linopt, linopt_rewards, ucrl_vtr
 from pipeline.declaration.card import CardError
 from pipeline.environments.mixture_worlds import Mixture, random_mixture
-from pipeline.mdp.mixture import RewardFeatures, dense_one_hot, one_hot
+from pipeline.mdp.features import RewardFeatures, dense_one_hot, one_hot
 from pipeline.mdp.planning import policy_value
 from pipeline.mdp.rollout import Agent
 from pipeline.privacy.guarantee import Guarantee

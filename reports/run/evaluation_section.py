@@ -131,5 +131,4 @@ def half_width(found: EvaluationFacts, share: float) -> float:
     now, then = (
         math.sqrt(found.person_variance / found.people / x + found.noise_variance / x**2) for x in (1.0, times)
     )
-    half = (found.improvement.upper - found.improvement.lower) / 2
-    return half * then / now if now > 0 else half
+    return float(found.half_width) * then / now if now > 0 else float(found.half_width)

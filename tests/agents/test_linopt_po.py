@@ -15,7 +15,7 @@ from pipeline.agents.mixture_backup import LearntRewards, MixtureTask, Problem, 
 from pipeline.agents.optimism import linopt, linopt_rewards
 from pipeline.environments.mixture_worlds import random_mixture, tabular_mixture
 from pipeline.environments.riverswim import riverswim_homogeneous
-from pipeline.mdp.mixture import RewardFeatures
+from pipeline.mdp.features import RewardFeatures
 from pipeline.mdp.planning import policy_value
 from pipeline.mdp.rollout import Trajectory
 from pipeline.privacy.noise import SeededNoise, SimulatedWorld

@@ -13,7 +13,7 @@ from pipeline.agents.mixture_backup import MixtureTask, Problem, Regression, Row
 from pipeline.agents.optimism import ldp, linopt, ucrl_vtr
 from pipeline.environments.mixture_worlds import random_mixture, tabular_mixture
 from pipeline.environments.riverswim import riverswim_homogeneous
-from pipeline.mdp.mixture import dense_one_hot
+from pipeline.mdp.features import dense_one_hot
 from pipeline.mdp.planning import optimal_values
 from pipeline.mdp.rollout import Trajectory
 from pipeline.privacy.noise import SeededNoise, SimulatedWorld

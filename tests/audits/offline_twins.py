@@ -9,12 +9,13 @@ from fractions import Fraction
 
 import numpy as np
 
+import pipeline.logs.one_step_sums as sums
 import pipeline.statistics.lq_moments as lq_moments
 import pipeline.statistics.private_sum as private_sum
 from pipeline.audits.attack import AuditTarget
 from pipeline.audits.regressions import Person, draw_answers, draw_one_shot, linear_target, lq_target
 from pipeline.audits.sampling import Silence
-from pipeline.audits.tables import counts_target, crossing_target, gate_target, scores_target
+from pipeline.audits.tables import counts_target, crossing_target, gate_target, rows_target, scores_target
 from pipeline.declaration.card import Card
 from pipeline.logs.parts import evaluates
 from pipeline.mdp.features import FeatureMap
@@ -31,6 +32,7 @@ from pipeline.statistics.lq_layout import LqDomain, LqPlan
 from pipeline.statistics.lq_moments import draw_lq
 from pipeline.statistics.lq_rows import Episodes, SimulatedRows
 from pipeline.statistics.moment_layout import MomentLayout
+from pipeline.statistics.one_step_layout import FeatureLayout, FollowLayout
 from pipeline.statistics.private_sum import PrivateSum
 from tests.audits.broken import Make, Repeating, Thinner, Twin
 from tests.conftest import card_dict
@@ -181,6 +183,34 @@ def scores(broken: Callable[[Mechanism], Mechanism] | None = None, really: int =
     return scores_target(shipped, replace(shipped, mechanisms=thinned(shipped, charged)))
 
 
+def asked(layout: type, share: float = 1.0) -> AuditTarget:
+    """A stage that measures a one-step policy, of people with more rows than their weights allow."""
+    states = {"column": "state", "labels": list("abcdef"), "ends": ["end"]}
+    domain = {"horizon": 12, "dynamics": "stationary", "states": states, "actions": {"column": "action", "labels": 2}}
+    shipped = layout(Card.model_validate(card_dict(domain=domain))).summed(Fraction(1)).with_slack(FastOsNoise(), 20.0)
+    # even, as symmetric tables want it
+    less = tuple(replace(m, variance=2 * int(m.variance * share / 2)) for m in shipped.mechanisms)
+    return rows_target(shipped, 12.0, replace(shipped, mechanisms=less))
+
+
+def unweighed() -> AuditTarget:
+    """People of whom all rows enter, whatever they weigh."""
+    kept, sums.enough_left = sums.enough_left, lambda user, weight, most: np.ones(len(user), dtype=bool)
+    try:
+        return asked(FeatureLayout)
+    finally:
+        sums.enough_left = kept
+
+
+def uncapped() -> AuditTarget:
+    """People of whom all rows are counted in a cell."""
+    kept, sums.first_rows = sums.first_rows, lambda user, key, rows, cap: np.ones(len(user), dtype=bool)
+    try:
+        return asked(FollowLayout)
+    finally:
+        sums.first_rows = kept
+
+
 def thinned(shipped: PrivateSum, charged: PrivateSum) -> tuple[Mechanism, ...]:
     pairs = zip(shipped.mechanisms, charged.mechanisms, strict=True)
     return tuple(replace(mine, variance=theirs.variance) for mine, theirs in pairs)
@@ -232,6 +262,20 @@ OFFLINE: dict[str, tuple[Make, dict[str, Twin]]] = {
             "half the variance": Twin(lambda: scores(halved)),
             "one score charged, four summed": Twin(lambda: scores(really=1)),
             "seeded noise": Twin(scores, noise=Repeating),
+        },
+    ),
+    "rows that follow": (
+        lambda: asked(FollowLayout),
+        {
+            "half the variance": Twin(lambda: asked(FollowLayout, 0.5)),
+            "every row of a cell": Twin(uncapped),
+        },
+    ),
+    "moments of features": (
+        lambda: asked(FeatureLayout),
+        {
+            "half the variance": Twin(lambda: asked(FeatureLayout, 0.5)),
+            "weights not capped": Twin(unweighed),
         },
     ),
     "people across the parts": (

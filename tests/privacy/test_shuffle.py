@@ -9,12 +9,14 @@ from math import comb
 import numpy as np
 import pytest
 
-from pipeline.privacy import bernoulli
-from pipeline.privacy.bernoulli import FAIR, WHOLE, OsCoins
+from pipeline.privacy import shuffle as protocol
 from pipeline.privacy.noise import RealDataError, SeededNoise, SimulatedWorld
 from pipeline.privacy.shuffle import (
+    FAIR,
+    WHOLE,
     Messages,
     NoiseBits,
+    OsCoins,
     analyze,
     analyzed_totals,
     exchanged,
@@ -194,10 +196,10 @@ def test_a_coin_is_true_for_exactly_so_many_words(monkeypatch, chance):
     """Words below the chance, and no more: a coin of chance 0 is never true."""
     for word, true in ((chance - 1, True), (chance, False)):
         if word >= 0:
-            monkeypatch.setattr(bernoulli, "Words", lambda word=word: Always(word))
+            monkeypatch.setattr(protocol, "Words", lambda word=word: Always(word))
             assert OsCoins().flips(1, chance, REAL).tolist() == [true]
     for value, word, true in ((0.0, 0, False), (0.5, 2**63, False), (0.5, 2**63 - 1, True), (1.0, 2**64 - 1, True)):
-        monkeypatch.setattr(bernoulli, "Words", lambda word=word: Always(word))
+        monkeypatch.setattr(protocol, "Words", lambda word=word: Always(word))
         assert OsCoins().rounded(np.array([value]), REAL).tolist() == [true]
 
 

@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 from pipeline.privacy.accounting import TwoLaws, gdp_delta, gdp_epsilon, pld_epsilon
-from pipeline.privacy.bernoulli import WHOLE
-from pipeline.privacy.shuffle import NoiseBits
+from pipeline.privacy.shuffle import WHOLE, NoiseBits
 from pipeline.privacy.shuffle_calibration import (
     binomial_window,
     delivered_epsilon,

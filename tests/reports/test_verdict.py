@@ -64,6 +64,24 @@ def test_what_is_not_certified_never_stands_first_of_real_people(found: Evaluati
     assert certified.holds and "guarantee" not in sentence(certified)
 
 
+def test_a_difference_that_hidden_state_may_have_made_unseen_is_not_certified() -> None:
+    hidden = evaluation(hidden=0.07)
+    for answer in ("better", "worse"):
+        found = evaluation(hidden=0.07, **(CHANGES[answer] or {}))
+        real, made_up = (decide(found, judged("better", kind).dataset, 1.0) for kind in ("real", "synthetic"))
+        assert (real.answer, made_up.answer) == ("withheld", answer)
+        assert not real.holds and not made_up.holds
+        assert "sees too little" in real.why
+    # what holds 0 claims nothing that a placebo could speak against
+    open_ = decide(evaluation(hidden=0.07, **(CHANGES["not_told_apart"] or {})), judged("better").dataset, 1.0)
+    assert open_.answer == "not_told_apart"
+    assert open_.improvement is not None and open_.improvement.status == "evaluated"
+    # a placebo that leans to the same side speaks against a difference before it withholds the answer
+    leaning, away = (evaluation(placebo=z).outweighed for z in (2.1, -2.1))
+    assert leaning and not away and not evaluation(placebo=1.9).outweighed
+    assert hidden.outweighed and not hidden.certified("declared") and not evaluation(hidden=None).outweighed
+
+
 def test_bins_say_nothing_about_people() -> None:
     report = judged("better", "synthetic", "aggregated")
     assert "<h1>In the binned process, better than" in render_html(report, sample_view())
@@ -77,7 +95,7 @@ def test_a_forecast_is_what_a_larger_log_or_budget_would_give() -> None:
     people = needed.people * found.share
     then = math.sqrt(found.person_variance / people + found.noise_variance * (found.people / people) ** 2)
     now = math.sqrt(found.person_variance / found.people + found.noise_variance)
-    factor = (found.improvement.upper - found.improvement.lower) / 2 / now
+    factor = float(found.half_width) / now
     assert (factor + 0.84) * then == pytest.approx(found.improvement.estimate, rel=0.03)
     # where noise is all there is, budget does it
     noisy = evaluation(**(CHANGES["not_told_apart"] or {}), person_variance=1e-3, noise_variance=2e-5)
