@@ -69,6 +69,8 @@ campaigns:
 	$(PYTHON) -P -m tests.campaigns.paper_noise
 	$(PYTHON) -P -m tests.campaigns.bad_input 1000
 	$(PYTHON) -P -m tests.campaigns.mutations
+	$(PYTHON) -P -m tests.campaigns.peers
+	-$(PYTHON) -P -m tests.campaigns.seeds
 	-$(PYTHON) -P -m tests.mutants.run
 	$(PYTHON) -P -m tests.benchmarks.consistency_speed
 	$(PYTHON) -P -m tests.benchmarks.count_speed
