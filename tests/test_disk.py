@@ -78,7 +78,7 @@ def test_whatever_fails_files_and_folders_are_whole_and_the_next_call_ends_right
     assert len(kinds) >= (3 if name == "a removal" else 6)
     ended: set[int] = set()
     for at, kind in enumerate(kinds):
-        for fault in (f for f in FAULTS if f != "lost sync"):
+        for fault in FAULTS:
             folder = begun(tmp_path / f"{at}-{fault}")
             ended.add(inside(failing(FaultyDisk(at, fault), work, folder)))
             if name != "a removal":
@@ -89,14 +89,6 @@ def test_whatever_fails_files_and_folders_are_whole_and_the_next_call_ends_right
             left = sorted(p.name for p in folder.iterdir())
             assert left == (["one"] if name == "a removal" else ["one", "run"]), (kind, fault)
     assert {-signal.SIGKILL, errno.EIO, errno.ENOSPC} <= ended
-
-
-def test_a_lost_sync_loses_what_was_written(tmp_path: Path) -> None:
-    """The twin of a disk that keeps its word: without this, no campaign would see a sync that was forgotten."""
-    kinds = operations(one_file, tmp_path / "count")
-    folder = begun(tmp_path / "lost")
-    assert inside(failing(FaultyDisk(kinds.index("sync"), "lost sync"), one_file, folder)) == -signal.SIGKILL
-    assert (folder / "one").read_text() == ""
 
 
 def test_every_operation_of_the_disk_can_fail() -> None:

@@ -17,7 +17,7 @@ import numpy as np
 import sqlalchemy as sa
 from numpy.typing import NDArray
 
-from pipeline.files import whole_file
+from pipeline.files import whole_file, write_file
 from pipeline.ledger.chain import BudgetError
 
 Hashes = NDArray[np.uint64]
@@ -56,7 +56,7 @@ def read_key(file: Path) -> bytes:
     """
     if not file.exists():
         with whole_file(file, private=True) as fresh:
-            fresh.write_text(secrets.token_hex(_BYTES), encoding="ascii")
+            write_file(fresh, secrets.token_hex(_BYTES))
     try:
         found = bytes.fromhex(file.read_text(encoding="ascii"))
     except (OSError, ValueError):
