@@ -1,12 +1,12 @@
 """Power cuts: every prefix of what each verb writes, with what was not forced to disk dropped, torn or reordered.
 
-``python -P -m tests.campaigns.power_cuts`` rewrites ``results/power_cuts.json`` and ``docs/lab/power_cuts.md``.
+``python -P -m tests.campaigns.power_cuts`` rewrites ``results/power_cuts.csv``; ``make figures`` its page.
 
 Registration, ingest, a run, a run published again, a promotion, a purge and a night are recorded once, each write, sync
 and renaming of theirs and of SQLite's.  Each state that a power cut may leave (``tests/power.py``) is laid down; the
 promises are checked; the verb is called again, must end right, and they are checked again.  Then every sync is taken
 out, one place of the code at a time: some state must now break a promise, or the sync is listed as unneeded, with why.
-``--verb NAME`` does one verb and keeps the others' results; ``--sample N`` tries N states of each and writes nothing.
+``--verb NAME`` does one verb and keeps the others' rows; ``--sample N`` lays N states of each down and writes nothing.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -32,13 +31,18 @@ from pipeline.logs.store import check_parts, load, numbers, snapshot_folder
 from pipeline.privacy.release_file import sha256_file
 from tests.campaigns.crash_world import child, witness_draws
 from tests.campaigns.night_crashes import World as Nights
+from tests.campaigns.resumed import resumed
+from tests.campaigns.rows import Row, read, write
 from tests.campaigns.verbs import Shop, told
 from tests.disk import FaultyDisk, Operation
 from tests.power import History, Tree, digest, lay_down
 from tests.sqlite_writes import SqliteWrites
 
-RESULTS = Path(__file__).resolve().parent / "results" / "power_cuts.json"
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "lab" / "power_cuts.md"
+NAME, ALL = "power_cuts", "nothing"
+# of states without some syncs, those that are laid down at most
+_MOST = 200
+# syncs without which nothing was seen to break: place, and why it need not be there, or stays
+UNNEEDED: dict[str, str] = {}
 # what may come back or be gone without harm: locks, and what a verb wrote beside and had finished with
 _BESIDE = (".lock", ".releasing", ".partial", ".ingest", ".edition", ".attempt-", ".purging-", "steps", "witness")
 
@@ -257,71 +261,83 @@ def benches(folder: Path, patch: pytest.MonkeyPatch, wanted: str | None) -> Iter
                     nights.shop.home.root)  # fmt: skip
 
 
-def trial(bench: Bench, sample: int | None) -> dict[str, Any]:
-    """A verb, with all its syncs, and with each place's syncs taken out: a row of the table, and those of its syncs."""
+def trials(bench: Bench, sample: int | None) -> Iterator[Row]:
+    """A verb with all its syncs, then with those of each place taken out."""
     bench.restore()
     recorded = bench.record()
     bench.restore()
-    history = History(bench.root, recorded.operations)
+    history, syncs = History(bench.root, recorded.operations), dict[str, list[int]]()
     if missed := differing(history.tree(len(recorded.operations)), recorded.end):
         raise AssertionError(f"not everything passes the disk: {missed}")
-    syncs = dict[str, list[int]]()
     for number, o in enumerate(recorded.operations):
         if o.kind == "sync":
             syncs.setdefault(o.by, []).append(number)
-    told = tried(bench, history, recorded, sample)
-    print(json.dumps({"verb": bench.name, **told}), file=sys.stderr, flush=True)
-    without = list[dict[str, Any]]()
-    for place, taken in syncs.items():
+
+    def measure(place: str) -> dict[str, Any]:
         bench.restore()
-        less = History(bench.root, recorded.operations, frozenset(taken))
-        row = {
-            "verb": bench.name,
-            "sync": place,
-            "times": len(taken),
-            **tried(bench, less, recorded, sample, first=True),
-        }
-        without.append(row)
-        print(json.dumps(row), file=sys.stderr, flush=True)
-    counts = {"operations": len(recorded.operations), "syncs": sum(map(len, syncs.values()))}
-    return {"verb": bench.name, **counts, **told, "without": without}
+        without = History(bench.root, recorded.operations, frozenset(syncs.get(place, ())))
+        return tried(bench, without, recorded, sample, alone=place == ALL)
+
+    places = {f"{bench.name}: {place}": place for place in (ALL, *syncs)}
+    found = resumed("power_cuts", list(places), lambda key: measure(places[key]))
+    for place, row in zip(places.values(), found, strict=True):
+        times = sum(map(len, syncs.values())) if place == ALL else len(syncs[place])
+        yield {"verb": bench.name, "taken out": place, "syncs": times, **row}
 
 
-def tried(
-    bench: Bench, history: History, recorded: Recorded, sample: int | None, *, first: bool = False
-) -> dict[str, Any]:
-    """Lay down every state, or a sample; at the ``first`` broken promise no more."""
+def tried(bench: Bench, history: History, recorded: Recorded, sample: int | None, *, alone: bool) -> dict[str, Any]:
+    """Lay down the states of a history in a drawn order: all (``alone``), or until one breaks a promise."""
     broken, number, end = list[str](), 0, len(recorded.operations)
     if lost := taken_back(history, end):
-        broken.append(f"after its end: taken back: {', '.join(lost[:3])}")
-    found = list(states(history, recorded)) if not (first and broken) else []
-    for upto, tree, drawn, seen in found if sample is None else Random(1).sample(found, min(sample, len(found))):
+        broken.append(f"after its end: {Path(lost[0]).name} taken back")
+    found = list(states(history, recorded)) if alone or not broken else []
+    Random(1).shuffle(found)
+    for upto, tree, drawn, seen in found[: sample or (None if alone else _MOST)]:
         number += 1
         if problems := bench.judge(tree, recorded.draws[:drawn], seen):
             last = recorded.operations[upto - 1]
-            broken.append(f"after {last.kind} {Path(last.path).name}: {'; '.join(dict.fromkeys(problems))}")
-            if first:
+            broken.append(f"after {last.kind} of {Path(last.path).name}: {problems[0]}")
+            if not alone:
                 break
-    return {"states": number, "violations": len(broken), "first": broken[:3]}
+    return {"states": len(found), "laid down": number, "broken": len(broken), "first": broken[0] if broken else ""}
 
 
 def main(wanted: str | None, sample: int | None) -> int:
-    """Run the campaign, print and keep its result; 1 where a promise was broken."""
+    """Run the campaign, print and keep its rows; 1 where a promise was broken with all syncs in place."""
+    rows = list[Row]()
     with tempfile.TemporaryDirectory(prefix="reticent-power-") as folder, pytest.MonkeyPatch.context() as patch:
-        rows = [trial(bench, sample) for bench in benches(Path(folder), patch, wanted)]
+        for bench in benches(Path(folder), patch, wanted):
+            for row in trials(bench, sample):
+                rows.append(row)
+                print(json.dumps(row), flush=True)
     if sample is None:
-        before = json.loads(RESULTS.read_text())["verbs"] if wanted is not None else []
-        kept = {row["verb"]: row for row in [*before, *rows]}
-        result = {
-            "command": "python -P -m tests.campaigns.power_cuts",
-            "date": datetime.now(UTC).date().isoformat(),
-            "states": sum(row["states"] for row in kept.values()),
-            "violations": sum(row["violations"] for row in kept.values()),
-            "verbs": list(kept.values()),
-        }
-        RESULTS.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
-    print(json.dumps([{k: v for k, v in row.items() if k != "without"} for row in rows]))
-    return int(any(row["violations"] for row in rows))
+        write(NAME, rows, "0, 1", keys=["verb", "taken out"])
+    return int(any(row["broken"] for row in rows if row["taken out"] == ALL))
+
+
+def verbs_table(name: str) -> str:
+    """What each verb was put through, as Markdown."""
+    lines = ["| verb | syncs | states laid down | violations |", "|---|---|---|---|"]
+    told = [r for r in read(name) if r["taken out"] == ALL]
+    lines += [f"| {r['verb']} | {r['syncs']} | {r['laid down']} | {r['broken']} |" for r in told]
+    whole = [sum(int(r[k]) for r in told) for k in ("syncs", "laid down", "broken")]
+    return "\n".join([*lines, "| **all** | " + " | ".join(map(str, whole)) + " |"])
+
+
+def syncs_table(name: str) -> str:
+    """What breaks without the syncs of each place, as Markdown."""
+    lines = ["| syncs taken out | of | what breaks |", "|---|---|---|"]
+    places = dict[str, list[dict[str, str]]]()
+    for r in read(name):
+        if r["taken out"] != ALL:
+            places.setdefault(r["taken out"], []).append(r)
+    for place, found in sorted(places.items()):
+        broken = next((r for r in found if r["first"]), None)
+        laid = sum(int(r["laid down"]) for r in found)
+        why = next((why for of, why in UNNEEDED.items() if of in place), "**not explained**")
+        told = f"nothing in {laid} states: {why}" if broken is None else f"{broken['verb']}, {broken['first']}"
+        lines.append(f"| `{place}` | {', '.join(r['verb'] for r in found)} | {told} |")
+    return "\n".join(lines)
 
 
 def _asked(flag: str) -> str | None:

@@ -14,6 +14,7 @@ from flows.config.home import Home
 from pipeline.ledger.ledger import open_ledger
 from tests.campaigns import crashes, faults
 from tests.campaigns.rows import read
+from tests.campaigns.verbs import violations
 from tests.disk import FAULTS
 
 
