@@ -17,8 +17,10 @@ from flows.jobs.promotion import Alias
 from flows.jobs.run import register_job, run_job
 from flows.jobs.snapshots import purge_job
 from pipeline.ledger.chain import BudgetError
+from pipeline.logs.store import latest
 from pipeline.privacy.release_file import sha256_file
 from tests.campaigns.crash_world import World, child, witness_draws
+from tests.flows.shop import lay_out, rows
 from tests.ledger.postgres import Server
 
 
@@ -62,10 +64,18 @@ class Shop:
             ("used", "registered", self._use),
             ("two runs", "used", self._run_again),
             ("unregistered", "registered", self._unregister),
+            ("new log", "registered", self._deliver),
         ):
             self.world.restore(begun)
             assert child(work) == 0
             self.world.keep(name)
+        # verb -> digest of the rows that an ingest must end with, whatever stopped it on the way
+        self.rows: dict[str, str] = {}
+        for verb in ("ingest", "ingest, new log"):
+            begun, work = self.verbs()[verb]
+            self.world.restore(begun)
+            assert self.call(work) == 0
+            self.rows[verb] = self._newest()
 
     @property
     def card(self) -> str:
@@ -80,6 +90,15 @@ class Shop:
         refused = self.world.home.store / "shop" / "refused"
         refused.mkdir(mode=0o700)
         (refused / "quarantine-0000.parquet").write_bytes(b"rows")
+
+    def _newest(self) -> str:
+        found = latest(self.world.home.store, "shop")
+        return "" if found is None else found.data_digest
+
+    def _deliver(self) -> None:
+        """Another log in place of the one that was ingested."""
+        where = "ledger.db" if self.world.server is None else self.world.server.url("now")
+        lay_out(self.world.now / "people", kind="real", ledger=where, cap=100.0, log=rows(seed=1))
 
     def _run_again(self) -> None:
         """A run of the second edition, not in use yet."""
@@ -106,6 +125,7 @@ class Shop:
         return {
             "register": ("unregistered", lambda: register_job(self.card, self.world.home)),
             "ingest": ("registered", lambda: ingest_job(self.card, self.world.home)),
+            "ingest, new log": ("new log", lambda: ingest_job(self.card, self.world.home)),
             "run": ("registered", lambda: run_job(run, self.world.home)),
             "run, edition 2": ("used", lambda: run_job(run, self.world.home)),
             "promote": ("two runs", self._promote),
@@ -142,10 +162,12 @@ class Shop:
             found += [] if verb == "register" and not settled else [str(e)]
         alias = Alias(self.world.home.runs)
         now = alias.now()
-        if verb not in ("register", "ingest", "run") and (
+        if verb in ("run, edition 2", "promote", "purge", "purge the quarantine") and (
             now is None or not (self.world.home.runs / now / "report.json").is_file()
         ):
             found.append("the run in use is gone")
+        if settled and self._newest() != self.rows.get(verb, self._newest()):
+            found.append("the snapshot lacks rows of the log")
         lineage = self.world.home.store / "shop"
         if settled and list(lineage.glob(".purging-*")):
             found.append("what a purge had begun to remove is left")
