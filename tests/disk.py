@@ -62,6 +62,8 @@ class FaultyDisk:
     def __init__(self, at: int | None = None, fault: str = "", note: Callable[[Operation], None] = lambda _: None):
         self.at, self.fault, self._note = at, fault, note
         self.operations: list[Operation] = []
+        # those that succeeded
+        self.done: list[Operation] = []
         self._real = Disk()
 
     def install(self) -> None:
@@ -79,7 +81,10 @@ class FaultyDisk:
         self.operations.append(operation)
         self._note(operation)
         if number != self.at:
-            return work()
+            found = work()
+            if not (operation.kind == "swap" and found is False):
+                self.done.append(operation)
+            return found
         if self.fault == "kill before":
             self._die()
         if half is not None and self.fault in ("EIO", "ENOSPC", "kill half"):

@@ -45,10 +45,11 @@ UNNEEDED = {
     "file, whole_file < ledger.database._create_file": "SQLite has forced the same file",
     "folder, whole_file < ledger.database._create_file": "the first entry's journal forces the same folder",
     "logs.ingest._repeat": "the work folder: without it the next ingest begins anew",
-    "logs.work.": "the work folder: what is lost of it is noticed on resuming, and made anew",
+    "logs.work.": "the work folder: what is short is made anew; stays, as a hole in a long file is not seen",
     "logs.ingest._read": "likewise",
     "logs.ingest._write": "likewise; and whatever is published is forced again",
     "folder, whole_file < transaction.place.remember_head": "an older note notices less; the next takes its place",
+    "folder, sync_all < transaction.place": "the note of the newest entry forces the same folder before a lease counts",
     "folder, whole_file < flows.jobs.promotion._keep": "the alias is forced right after, in the same folder",
 }
 # what may come back or be gone without harm: locks, and what a verb wrote beside and had finished with
@@ -66,7 +67,7 @@ class Recorder(FaultyDisk):
 
     def __init__(self, witness: Path) -> None:
         super().__init__()
-        self.witness, self.done, self.drawn = witness, list[Operation](), list[int]()
+        self.witness, self.drawn = witness, list[int]()
 
     def install(self) -> None:
         """Take the disk's place, and SQLite's."""
@@ -75,11 +76,11 @@ class Recorder(FaultyDisk):
         self.sqlite = SqliteWrites(self._do)
 
     def _do(self, operation: Operation, work: Callable[[], Any], half: Callable[[], object] | None = None) -> Any:
-        drawn, found = len(lines_of(self.witness)), work()
-        if not (operation.kind == "swap" and found is False):
-            by = asked_by(operation) if operation.kind == "sync" else ""
-            self.done.append(replace(operation, by=by))
-            self.drawn.append(drawn)
+        drawn = len(lines_of(self.witness))
+        by = asked_by(operation) if operation.kind == "sync" else ""
+        found = super()._do(replace(operation, by=by), work, half)
+        # a commit holds writes of its own, which are counted by now
+        self.drawn += [drawn] * (len(self.done) - len(self.drawn))
         return found
 
 
